@@ -1,0 +1,73 @@
+# Two commands for everyone, each doing all of its own set-up:
+#   make demo    watch a slow training job, read the verdict, watch the fixed one
+#   make test    everything that is checked, on a clean checkout
+# And for daily work:
+#   make check   format, lint, types, import contracts, tests (what `make test` runs after set-up)
+#   make fix     let the formatter and linter repair what they can
+#   make bench   the always-on cost, measured against doing nothing and against peers
+
+SHELL := /bin/sh
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+RUFF_PATHS := src tests examples benchmarks
+
+.PHONY: demo test check format-check lint types contracts unit fix bench clean
+
+demo: $(VENV)/demo.ready
+	@$(VENV)/bin/python examples/recommender/demo.py
+
+test: $(VENV)/test.ready check
+
+check: format-check lint types contracts unit
+
+format-check:
+	$(VENV)/bin/ruff format --check $(RUFF_PATHS)
+lint:
+	$(VENV)/bin/ruff check $(RUFF_PATHS)
+types:
+	$(VENV)/bin/mypy
+contracts:
+	$(VENV)/bin/lint-imports
+unit:
+	$(PY) -m pytest
+
+fix: $(VENV)/test.ready
+	$(VENV)/bin/ruff check --fix $(RUFF_PATHS)
+	$(VENV)/bin/ruff format $(RUFF_PATHS)
+
+bench: $(VENV)/test.ready
+	$(PY) benchmarks/always_on_cost.py
+
+# --- set-up ----------------------------------------------------------------------------------
+# A fresh Debian machine has python3 but often neither venv nor a C compiler (the tests compile
+# a stand-in for NVIDIA's driver library).
+
+APT := apt-get -o Dpkg::Use-Pty=0 -qq
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+$(VENV)/bin/python:
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "stepscope needs Python 3.11 or later; python3 is $$(python3 -V)"; exit 2; }
+	@python3 -c 'import ensurepip, venv' 2>/dev/null \
+	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y python3-venv >/dev/null; }
+	@python3 -m venv $(VENV)
+
+$(VENV)/base.ready: $(VENV)/bin/python pyproject.toml requirements/torch.txt
+	@echo "setting up $(VENV) (PyTorch included; a few minutes the first time)"
+	@$(PIP) -r requirements/torch.txt
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/demo.ready: $(VENV)/base.ready requirements/demo.txt
+	@$(PIP) -r requirements/demo.txt
+	@touch $@
+
+$(VENV)/test.ready: $(VENV)/base.ready requirements/test.txt requirements/demo.txt
+	@command -v cc >/dev/null 2>&1 \
+	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y gcc libc6-dev >/dev/null; }
+	@$(PIP) -r requirements/test.txt
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
