@@ -102,7 +102,6 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int | None = None
     started_ns: int
     ended_ns: int | None = None
-    ended_cleanly: bool = False
     command: list[str] = []
     versions: dict[str, str] = {}
     """Python, framework and library versions that were loaded."""

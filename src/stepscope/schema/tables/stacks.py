@@ -16,9 +16,14 @@ STACKS = Table(
             name="stack",
             type="VARCHAR",
             doc="Frames from outermost to innermost, joined by ';', each as "
-            "function|file, for example Dataset.__getitem__|/home/u/data.py.",
+            "function|file|library, for example Dataset.__getitem__|/home/u/data.py| . The "
+            "library is empty for the user's own code and 'python' for the standard library.",
         ),
         Column(name="line", type="INTEGER", doc="Line of the innermost frame."),
-        Column(name="thread", type="INTEGER", doc="Native id of the sampled thread."),
+        Column(
+            name="user_line",
+            type="INTEGER",
+            doc="Line of the innermost frame of the user's own code, 0 when there is none.",
+        ),
     ),
 )

@@ -1,0 +1,79 @@
+"""The span table of one process as typed arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.intervals import Int, Intervals
+
+FLAG_NO_GRAD = 2
+FLAG_NO_RESULT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """Spans of one process, sorted by start, outer before inner.
+
+    `kind` and `name` are positions in `kinds` and `names`. Spans that never ended have the end
+    of the recording for their end and are marked in `unfinished`.
+    """
+
+    kind: NDArray[np.int32]
+    kinds: Sequence[str]
+    name: NDArray[np.int32]
+    names: Sequence[str]
+    thread: NDArray[np.int64]
+    start: Int
+    end: Int
+    flags: NDArray[np.int64]
+    value: Int
+    unfinished: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def is_kind(self, *wanted: str) -> NDArray[np.bool_]:
+        """Which spans are of one of these kinds."""
+        codes = [code for code, kind in enumerate(self.kinds) if kind in wanted]
+        return np.isin(self.kind, codes)
+
+    def take(self, which: NDArray[np.bool_] | Int) -> Spans:
+        """The spans that a mask or an index array selects."""
+        return Spans(
+            kind=self.kind[which],
+            kinds=self.kinds,
+            name=self.name[which],
+            names=self.names,
+            thread=self.thread[which],
+            start=self.start[which],
+            end=self.end[which],
+            flags=self.flags[which],
+            value=self.value[which],
+            unfinished=self.unfinished[which],
+        )
+
+    def of(self, *wanted: str) -> Spans:
+        """The spans of these kinds."""
+        return self.take(self.is_kind(*wanted))
+
+    @property
+    def duration(self) -> Int:
+        """Nanoseconds of each span."""
+        return self.end - self.start
+
+    @property
+    def intervals(self) -> Intervals:
+        """Their extents."""
+        return Intervals(self.start, self.end)
+
+    def has_flag(self, flag: int) -> NDArray[np.bool_]:
+        """Which spans carry a flag."""
+        return (self.flags & flag) != 0
+
+    def name_of(self, index: int) -> str:
+        """Name of one span."""
+        return self.names[self.name[index]]

@@ -1,0 +1,53 @@
+"""Distributions: the figures every report of durations needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+OUTLIER_RANGES = 3.0
+"""Tukey's far-out fence: an outlier lies this many interquartile ranges above the quartile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """Of a sample, in the sample's unit; quantiles are interpolated linearly."""
+
+    count: int
+    mean: float
+    standard_deviation: float
+    """Of the population: divided by the count."""
+    minimum: float
+    p5: float
+    p50: float
+    p95: float
+    p99: float
+    maximum: float
+    outlier_threshold: float
+    outlier_count: int
+    """Values above p75 + 3 (p75 - p25)."""
+
+
+def distribution(values: ArrayLike) -> Distribution | None:
+    """The distribution of a sample, None when it is empty. NaN values are left out."""
+    sample = np.asarray(values, dtype=np.float64)
+    sample = sample[~np.isnan(sample)]
+    if not len(sample):
+        return None
+    p5, p25, p50, p75, p95, p99 = np.percentile(sample, [5, 25, 50, 75, 95, 99])
+    threshold = p75 + OUTLIER_RANGES * (p75 - p25)
+    return Distribution(
+        count=len(sample),
+        mean=float(sample.mean()),
+        standard_deviation=float(sample.std()),
+        minimum=float(sample.min()),
+        p5=float(p5),
+        p50=float(p50),
+        p95=float(p95),
+        p99=float(p99),
+        maximum=float(sample.max()),
+        outlier_threshold=float(threshold),
+        outlier_count=int((sample > threshold).sum()),
+    )

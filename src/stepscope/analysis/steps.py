@@ -1,0 +1,360 @@
+"""Where training steps begin and end, and what each of them is spent on.
+
+A step is what lies between two boundaries. If the script marks steps, those marks are the
+boundaries. Otherwise a boundary is the end of an optimizer step after which new work begins:
+a fetch of training data, or the same optimizer stepping again (so that two optimizers stepping
+in turn make one step, as in a GAN). The first step begins with the first recorded work.
+
+Evaluation inside a step (fetches whose batches only see forward passes without gradients) is
+cut out of it. What is left is its wall time, and the phases below plus `other` sum to it:
+
+    data_wait      waiting for the input pipeline, starting an iterator included
+    h2d            copying batches to the device, as far as the host waits for it
+    forward        outermost module calls
+    loss           from the end of the last forward pass to the start of the backward pass
+    backward       the autograd engine, gradient exchange of DDP included
+    optimizer      optimizer steps
+    communication  collectives the script calls itself
+    checkpoint     saves
+    other          the training thread does something else
+
+Where phases nest (a closure-based optimizer runs forward and backward inside its step), each
+moment belongs to the innermost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.intervals import (
+    EMPTY,
+    Int,
+    Intervals,
+    contains,
+    covered_until,
+    nesting_order,
+    overlap,
+    parents,
+    segments,
+    union,
+)
+from stepscope.analysis.spans import FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
+
+PHASE_OF_KIND = {
+    "data_wait": "data_wait",
+    "loader_start": "data_wait",
+    "h2d": "h2d",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "communication": "communication",
+    "checkpoint": "checkpoint",
+}
+PHASES = (
+    "data_wait",
+    "h2d",
+    "forward",
+    "loss",
+    "backward",
+    "optimizer",
+    "communication",
+    "checkpoint",
+    "other",
+)
+"""In the order in which a step goes through them."""
+COMPUTE_PHASES = ("forward", "loss", "backward", "optimizer")
+FETCH_KINDS = ("data_wait", "loader_start")
+EVALUATION_MODES = ("EVAL", "PREDICT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The steps of one rank; arrays have one entry per step."""
+
+    source: str
+    """`marked` by the script or derived from the `optimizer`."""
+    thread: int
+    start: Int
+    end: Int
+    wall_ns: Int
+    """End minus start minus evaluation inside."""
+    phase_ns: dict[str, Int]
+    """By phase; sums to `wall_ns`."""
+    fetches: Int
+    """Batches fetched: micro-batches, when gradients are accumulated."""
+    profiled: NDArray[np.bool_]
+    """The framework's own profiler was recording."""
+    evaluation: Intervals
+    """When the job evaluated, anywhere in the run."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def measured(self) -> NDArray[np.bool_]:
+        """Steps that statistics are made of: past warm-up and not under a profiler.
+
+        Warm-up is the first tenth of the steps, at least one and at most ten.
+        """
+        warm = min(10, max(1, len(self) // 10))
+        kept = ~self.profiled
+        kept[:warm] = False
+        return kept
+
+
+def training_thread(spans: Spans) -> int | None:
+    """The thread that trains: of those with marks or optimizer steps, the one with most."""
+    for kinds in (("step",), ("optimizer",)):
+        threads, counts = np.unique(spans.of(*kinds).thread, return_counts=True)
+        if len(threads):
+            return int(threads[np.argmax(counts)])
+    return None
+
+
+def find_steps(spans: Spans) -> Steps | None:
+    """The steps of one process, None when it has no complete one."""
+    thread = training_thread(spans)
+    if thread is None:
+        return None
+    own = spans.take(spans.thread == thread)
+    phases = _Phases.of(own)
+    evaluation = _evaluation(own, phases)
+    marks = own.of("step").start
+    boundaries = marks if len(marks) else _optimizer_boundaries(phases, evaluation)
+    begin = _first_work(phases, evaluation, boundaries)
+    boundaries = boundaries[boundaries > begin]
+    if not len(boundaries):
+        return None
+    start = np.concatenate([[begin], boundaries[:-1]]).astype(np.int64)
+    extent = Intervals(start, boundaries.astype(np.int64))
+    wall = extent.end - extent.start - overlap(extent, evaluation)
+    phase_ns = phases.time_in(extent, evaluation)
+    phase_ns["other"] = wall - sum(phase_ns.values(), np.zeros(len(wall), dtype=np.int64))
+    windows = union(own.of("window").intervals)
+    return Steps(
+        source="marked" if len(marks) else "optimizer",
+        thread=thread,
+        start=extent.start,
+        end=extent.end,
+        wall_ns=wall,
+        phase_ns={phase: phase_ns[phase] for phase in PHASES},
+        fetches=_fetches(own, extent, evaluation),
+        profiled=overlap(extent, windows) > 0,
+        evaluation=evaluation,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Phases:
+    """Phase spans of one thread with their nesting."""
+
+    spans: Spans
+    parent: Int
+
+    @classmethod
+    def of(cls, spans: Spans) -> _Phases:
+        kept = spans.take(spans.is_kind(*PHASE_OF_KIND) & (spans.end > spans.start))
+        kept = kept.take(nesting_order(kept.start, kept.end))
+        return cls(spans=kept, parent=parents(kept.start, kept.end))
+
+    def outermost(self, *kinds: str) -> Spans:
+        """Spans of these kinds that lie in no span of them; a GradScaler's hides its own."""
+        wanted = self.spans.is_kind(*kinds)
+        above = self.parent
+        hidden = np.zeros(len(wanted), dtype=np.bool_)
+        while (above >= 0).any():
+            real = np.maximum(above, 0)
+            hidden |= (above >= 0) & wanted[real]
+            above = np.where(above >= 0, self.parent[real], -1)
+        return self.spans.take(wanted & ~hidden)
+
+    def time_in(self, extent: Intervals, evaluation: Intervals) -> dict[str, Int]:
+        """Nanoseconds of every phase but `other` in each extent, evaluation left out."""
+        pieces = segments(self.spans.start, self.spans.end, self.parent)
+        kinds = np.append(self.spans.kind, -1)[pieces.owner]
+        loss = self._loss()
+        times = {}
+        for phase in PHASES[:-1]:
+            if phase == "loss":
+                parts = loss
+            else:
+                codes = [i for i, k in enumerate(self.spans.kinds) if PHASE_OF_KIND.get(k) == phase]
+                mine = np.isin(kinds, codes)
+                parts = Intervals(pieces.start[mine], pieces.end[mine])
+            times[phase] = _inside(parts, extent, evaluation)
+        return times
+
+    def _loss(self) -> Intervals:
+        """Gaps between a forward pass with gradients and the backward pass that follows it."""
+        top = self.spans.take(self.parent < 0)
+        if len(top) < 2:
+            return EMPTY
+        forward = top.is_kind("forward") & ~top.has_flag(FLAG_NO_GRAD)
+        follows = top.is_kind("backward")[1:] & forward[:-1]
+        return Intervals(top.end[:-1][follows], top.start[1:][follows])
+
+
+def _inside(parts: Intervals, extent: Intervals, evaluation: Intervals) -> Int:
+    """Time of disjoint parts inside each extent and outside evaluation."""
+    merged = union(parts)
+    total = overlap(extent, merged)
+    if not len(evaluation.start):
+        return total
+    evaluated = overlap(evaluation, merged)
+    # Evaluation intervals lie inside single steps or between none: give each to its step.
+    step = np.searchsorted(extent.end, evaluation.start, side="right")
+    real = (step < len(extent.end)) & (
+        extent.start[np.minimum(step, len(extent.start) - 1)] <= evaluation.start
+    )
+    np.subtract.at(total, step[real], evaluated[real])
+    return total
+
+
+def _optimizer_boundaries(phases: _Phases, evaluation: Intervals) -> Int:
+    """Ends of optimizer steps that end a training step."""
+    optimizer = phases.outermost("optimizer")
+    optimizer = optimizer.take(~optimizer.unfinished)
+    if not len(optimizer):
+        return np.empty(0, dtype=np.int64)
+    fetch = phases.spans.of(*FETCH_KINDS)
+    fetch_start = fetch.start[~contains(evaluation, fetch.start)]
+    before = np.searchsorted(fetch_start, optimizer.end[:-1], side="left")
+    after = np.searchsorted(fetch_start, optimizer.start[1:], side="left")
+    fetched = after > before
+    boundary = np.ones(len(optimizer), dtype=np.bool_)
+    stepped: set[int] = set()
+    for i, identity in enumerate(optimizer.value.tolist()):
+        if identity in stepped or (i and fetched[i - 1]):
+            stepped.clear()
+        elif i:
+            boundary[i - 1] = False
+        stepped.add(identity)
+    return optimizer.end[boundary]
+
+
+def _first_work(phases: _Phases, evaluation: Intervals, boundaries: Int) -> int:
+    """When the first step begins: its first phase outside evaluation."""
+    start = phases.spans.start[~contains(evaluation, phases.spans.start)]
+    if len(start):
+        return int(start[0])
+    return int(boundaries[0]) if len(boundaries) else 0
+
+
+def _fetches(own: Spans, extent: Intervals, evaluation: Intervals) -> Int:
+    waits = own.of("data_wait")
+    real = ~waits.has_flag(FLAG_NO_RESULT) & ~contains(evaluation, waits.start)
+    starts = waits.start[real]
+    return (
+        np.searchsorted(starts, extent.end, side="left")
+        - np.searchsorted(starts, extent.start, side="left")
+    ).astype(np.int64)
+
+
+def _evaluation(own: Spans, phases: _Phases) -> Intervals:
+    """When the job evaluated: what the user said, else batches that only saw no-grad forwards."""
+    modes = own.of("mode")
+    named = [i for i in range(len(modes)) if modes.name_of(i) in EVALUATION_MODES]
+    said = Intervals(modes.start[named], modes.end[named])
+    top = phases.outermost(*PHASE_OF_KIND)
+    if top.is_kind("data_wait").any():
+        found = _evaluated_fetches(top)
+    else:
+        found = _evaluated_runs(top)
+    return union(
+        Intervals(
+            np.concatenate([said.start, found.start]), np.concatenate([said.end, found.end])
+        )
+    )
+
+
+def _work_classes(top: Spans) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which outermost spans train, and which only predict."""
+    forward = top.is_kind("forward")
+    no_grad = forward & top.has_flag(FLAG_NO_GRAD)
+    trains = top.is_kind("backward", "optimizer") | (forward & ~no_grad)
+    return trains, no_grad
+
+
+def _evaluated_fetches(top: Spans) -> Intervals:
+    """Runs of fetches whose batches are only predicted."""
+    trains, predicts = _work_classes(top)
+    is_fetch = top.is_kind(*FETCH_KINDS)
+    first = np.flatnonzero(is_fetch)
+    group = np.cumsum(is_fetch) - 1  # spans before the first fetch belong to none
+    count = len(first)
+    inside = group >= 0
+    train = np.bincount(group[inside], weights=trains[inside], minlength=count) > 0
+    predict = np.bincount(group[inside], weights=predicts[inside], minlength=count) > 0
+    evaluates = _spread(predict & ~train, train | predict, ends=top.has_flag(FLAG_NO_RESULT)[first])
+    starts, ends = [], []
+    for i in np.flatnonzero(evaluates & ~np.concatenate([[False], evaluates[:-1]])):
+        last = i
+        while last + 1 < count and evaluates[last + 1]:
+            last += 1
+        members = np.flatnonzero(inside & (group >= i) & (group <= last) & predicts)
+        done = members[-1] if len(members) else first[last]
+        follower = done + 1
+        starts.append(top.start[first[i]])
+        ends.append(top.start[follower] if follower < len(top) else top.end[done])
+    return Intervals(np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))
+
+
+def _spread(
+    value: NDArray[np.bool_], known: NDArray[np.bool_], *, ends: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Give fetches that saw no work the class of a neighbour.
+
+    A fetch that only found its iterator exhausted belongs to what came before it, any other
+    (starting an iterator) to what comes after.
+    """
+    spread = value.copy()
+    for i in range(len(spread) - 2, -1, -1):
+        if not known[i] and not ends[i]:
+            spread[i] = spread[i + 1]
+    for i in range(1, len(spread)):
+        if not known[i] and ends[i]:
+            spread[i] = spread[i - 1]
+    return spread
+
+
+def _evaluated_runs(top: Spans) -> Intervals:
+    """Without a DataLoader: two or more predictions in a row, in less than half of the steps.
+
+    Predictions in most steps (a teacher model, a target network) are part of training.
+    """
+    trains, predicts = _work_classes(top)
+    changes = np.flatnonzero(np.diff(np.concatenate([[False], predicts, [False]]).astype(np.int8)))
+    begins, stops = changes[::2], changes[1::2]
+    long_enough = stops - begins >= 2
+    optimizer_count = max(1, int(top.is_kind("optimizer").sum()))
+    if 2 * len(begins) >= optimizer_count or not trains.any():
+        return EMPTY
+    begins, stops = begins[long_enough], stops[long_enough]
+    return Intervals(top.start[begins], top.end[stops - 1])
+
+
+def overlap_ns(steps: Steps, intervals: Intervals) -> Int:
+    """Time of any intervals inside each step, evaluation left out."""
+    extent = Intervals(steps.start, steps.end)
+    return _inside(intervals, extent, steps.evaluation)
+
+
+def steps_of(times: Int, steps: Steps) -> Int:
+    """Number of the step in which each time lies, -1 for none or for evaluation."""
+    index = np.searchsorted(steps.end, times, side="right")
+    inside = (index < len(steps)) & (steps.start[np.minimum(index, len(steps) - 1)] <= times)
+    return np.where(inside & ~contains(steps.evaluation, times), index, -1)
+
+
+__all__ = [
+    "COMPUTE_PHASES",
+    "PHASES",
+    "Steps",
+    "covered_until",
+    "find_steps",
+    "overlap_ns",
+    "steps_of",
+    "training_thread",
+]

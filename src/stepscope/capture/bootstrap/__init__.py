@@ -1,0 +1,50 @@
+"""How capture gets into every process of an unchanged job.
+
+`stepscope run` puts `site/` in front of PYTHONPATH; Python imports `site/sitecustomize.py` at
+start-up in every process of the job (torchrun's ranks, spawned workers, subprocesses), and that
+calls `activate()`. Nothing else happens until the job imports a framework. A forked child needs
+nothing: it inherits the adapters and opens a session of its own.
+"""
+
+from __future__ import annotations
+
+import os
+
+from stepscope.capture.bootstrap.imports import after_import
+
+PACKAGE_VARIABLE = "STEPSCOPE_PACKAGE"
+
+
+def environment(spool: str, limit_bytes: int) -> dict[str, str]:
+    """Variables that carry the recording into a child process and all of its children."""
+    from stepscope.capture.session import LIMIT_VARIABLE, SPOOL_VARIABLE
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    site = os.path.join(here, "site")
+    path = os.environ.get("PYTHONPATH")
+    return {
+        SPOOL_VARIABLE: spool,
+        LIMIT_VARIABLE: str(limit_bytes),
+        PACKAGE_VARIABLE: os.path.dirname(os.path.dirname(here)),
+        # Kineto prints two lines to stderr whenever a profiler starts and stops.
+        "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
+        "PYTHONPATH": f"{site}{os.pathsep}{path}" if path else site,
+    }
+
+
+def activate() -> None:
+    """Watch for the frameworks that we have adapters for."""
+    after_import("torch", _install_torch)
+    after_import("safetensors.torch", _install_safetensors)
+
+
+def _install_torch() -> None:
+    from stepscope.capture.frameworks.pytorch import install
+
+    install()
+
+
+def _install_safetensors() -> None:
+    from stepscope.capture.frameworks.pytorch import checkpoints
+
+    checkpoints.install_safetensors()

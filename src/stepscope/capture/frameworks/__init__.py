@@ -1,0 +1,1 @@
+"""Adapters: one package per framework, each importing its framework only when installed."""

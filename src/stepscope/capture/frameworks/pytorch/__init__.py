@@ -1,0 +1,65 @@
+"""Steps and phases of a PyTorch script that knows nothing of stepscope.
+
+`install` runs once, right after `import torch`. What it changes are class attributes and
+module functions of torch that training scripts go through once per batch or step; it leaves no
+trace in models, optimizers or anything that is pickled, and torch.compile sees through it.
+
+    progress      where one step ends and the next begins, for those who act on it
+    modules       forward: the outermost module call
+    autograd      backward
+    optimizers    optimizer steps, GradScaler
+    loading       DataLoader: waiting, fetching, samples, collating, pinning
+    transforms    the members of a Compose-like chain
+    copies        host to device
+    checkpoints   torch.save, safetensors
+    collectives   torch.distributed calls of the script, and DDP's own account of its overlap
+    device_clock  phase times on the device
+    window        the framework's own profiler, for a few steps
+"""
+
+from __future__ import annotations
+
+from stepscope.capture.bootstrap.imports import after_import
+from stepscope.capture.frameworks.pytorch import (
+    autograd,
+    checkpoints,
+    collectives,
+    copies,
+    device_clock,
+    loading,
+    modules,
+    optimizers,
+    window,
+)
+from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.guard import Probe
+
+_probe = Probe("PyTorch")
+_installed = False
+
+
+def install() -> None:
+    """Adapt the torch that has just been imported. Safe to call again."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    for part in (
+        modules, autograd, optimizers, loading, copies, checkpoints, device_clock, window
+    ):
+        _probe.protect(part.install)()
+    after_import("torch.distributed", collectives.install)
+    progress.on_boundary(_say_versions)
+
+
+def _say_versions() -> None:
+    """At the first step, when this is known to be a process that trains."""
+    import torch
+
+    if progress.step_count == 1:
+        fields = {"torch": str(torch.__version__)}
+        if torch.version.cuda is not None:
+            fields["cuda"] = torch.version.cuda
+        if torch.version.hip is not None:
+            fields["hip"] = torch.version.hip
+        _probe.fact("versions", **fields)

@@ -1,0 +1,125 @@
+"""Phase times on the device, from events that are polled and never waited for.
+
+Each phase records one timing event before and one after, on the current stream. At step
+boundaries the events that have completed are read; the rest stay queued. Device times are laid
+on the host's clock through an anchor event: device work never starts before the host launched
+it, so the latest launch of all phases seen bounds the anchor's host time from below, and the
+bound is met whenever the device was idle at a launch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import torch
+
+from stepscope.capture.frameworks.pytorch.copies import device_driver_present
+from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.guard import Probe
+from stepscope.spool import Kind
+
+MAX_PENDING = 4096
+REANCHOR_NS = 10_000_000_000
+"""Elapsed times are single-precision milliseconds: after ten seconds they resolve 1 us."""
+
+_probe = Probe("device times", coarse=True)
+_now = time.monotonic_ns
+
+
+class OpenPhase:
+    """A phase whose end is still to be recorded."""
+
+    __slots__ = ("end", "host_ns", "name", "start")
+
+    def __init__(self, name: str, start: Any, host_ns: int) -> None:
+        self.name = name
+        self.start = start
+        self.end: Any = None
+        self.host_ns = host_ns
+
+
+class DeviceClock:
+    """Turns pairs of device events into intervals on the host's clock."""
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self._free: list[Any] = []
+        self._pending: deque[OpenPhase] = deque()
+        self._anchor: Any = None
+        self._anchor_ns = 0
+
+    def begin(self, name: str) -> OpenPhase | None:
+        """Record the start of a phase; None where that is not possible."""
+        cuda = self._cuda
+        if not cuda.is_initialized() or cuda.is_current_stream_capturing():
+            return None
+        if len(self._pending) >= MAX_PENDING:
+            return None
+        return OpenPhase(name, self._record(), _now())
+
+    def end(self, phase: OpenPhase) -> None:
+        """Record its end."""
+        if not self._cuda.is_current_stream_capturing():
+            phase.end = self._record()
+            self._pending.append(phase)
+
+    def poll(self) -> None:
+        """Write out the phases that the device has finished."""
+        while self._pending and self._pending[0].end.query():
+            phase = self._pending.popleft()
+            start_ns = self._on_host_clock(phase)
+            duration_ns = round(phase.start.elapsed_time(phase.end) * 1e6)
+            _probe.write(Kind.DEVICE, phase.name, start_ns, start_ns + duration_ns)
+            if phase.start is not self._anchor:
+                self._free.append(phase.start)
+            self._free.append(phase.end)
+
+    def _record(self) -> Any:
+        event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _on_host_clock(self, phase: OpenPhase) -> int:
+        if self._anchor is None:
+            self._anchor, self._anchor_ns = phase.start, phase.host_ns
+            return phase.host_ns
+        elapsed_ns = round(self._anchor.elapsed_time(phase.start) * 1e6)
+        self._anchor_ns = max(self._anchor_ns, phase.host_ns - elapsed_ns)
+        start_ns = self._anchor_ns + elapsed_ns
+        if elapsed_ns > REANCHOR_NS:
+            self._free.append(self._anchor)
+            self._anchor, self._anchor_ns = phase.start, start_ns
+        return start_ns
+
+
+_clock: DeviceClock | None = None
+
+
+def install() -> None:
+    """Start the clock on a machine that has a device."""
+    global _clock
+    if device_driver_present():
+        _clock = DeviceClock(torch.cuda)
+        progress.on_boundary(_clock.poll)
+
+
+def begin(name: str) -> OpenPhase | None:
+    """Begin a phase on the device; None without one. Never raises."""
+    if _clock is None or not _probe.alive:
+        return None
+    try:
+        return _clock.begin(name)
+    except RuntimeError as error:
+        _probe.fail(error)
+        return None
+
+
+def end(phase: OpenPhase | None) -> None:
+    """End a phase that `begin` returned. Never raises."""
+    if phase is not None and _clock is not None:
+        try:
+            _clock.end(phase)
+        except RuntimeError as error:
+            _probe.fail(error)

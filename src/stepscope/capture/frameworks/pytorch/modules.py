@@ -1,0 +1,59 @@
+"""Forward passes: the outermost module call of a thread of execution.
+
+Only `torch.nn.Module.__call__` is replaced. Inner calls cost one attribute test; the outermost
+one is recorded. Loss modules and modules used as data transforms are not forward passes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from stepscope.capture.frameworks.pytorch import collectives, device_clock
+from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.guard import Probe
+from stepscope.spool import Flag, Kind
+
+_probe = Probe("forward passes", coarse=True)
+
+
+class Outermost:
+    """True while a module call, or work in which module calls do not count, is under way."""
+
+    __slots__ = ("inside",)
+
+    def __init__(self) -> None:
+        self.inside = False
+
+
+outermost = Outermost()
+
+
+def install() -> None:
+    """Replace `torch.nn.Module.__call__`."""
+    original = torch.nn.Module.__call__
+    is_compiling = torch.compiler.is_compiling
+    loss_class = torch.nn.modules.loss._Loss
+
+    def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        if outermost.inside or is_compiling():
+            return original(self, *args, **kwargs)
+        return outermost_call(self, args, kwargs)
+
+    def outermost_call(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        span = device = None
+        if not isinstance(module, loss_class):
+            progress.work_begins()
+            collectives.note_parallel_module(module)
+            span = _probe.begin(Kind.FORWARD, type(module).__name__, id(module))
+            device = device_clock.begin("forward")
+        outermost.inside = True
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            outermost.inside = False
+            device_clock.end(device)
+            _probe.end(span, flags=0 if torch.is_grad_enabled() else Flag.NO_GRAD)
+
+    torch.nn.Module.__call__ = __call__

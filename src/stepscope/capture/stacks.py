@@ -1,0 +1,148 @@
+"""A low-rate stack sampler: what a thread is doing, for code that nobody annotated.
+
+One daemon thread wakes at a steady period, looks at the frames of the thread it watches and
+writes one record. Frames and stacks are interned, so a sample costs some tens of microseconds.
+It stops around a fork (a process with one thread more is one that Python warns about when it
+forks) and starts again at the job's next piece of work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+import time
+from types import CodeType, FrameType
+
+from stepscope.capture import session
+from stepscope.capture.guard import Probe
+from stepscope.spool import Flag, Kind
+
+MAIN_PERIOD_S = 0.05
+WORKER_PERIOD_S = 0.02
+MAX_FRAMES = 40
+MAX_SOURCE_LINES = 1000
+JOIN_TIMEOUT_S = 0.2
+
+_probe = Probe("the stack sampler")
+_MARK_BITS = Flag.MARK << 16
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
+_OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_SITE = ("site-packages" + os.sep, "dist-packages" + os.sep)
+
+_sampler: _Sampler | None = None
+
+
+def watch_this_thread(period_s: float) -> None:
+    """Sample the calling thread from now on, unless one is being sampled already."""
+    if _sampler is None:
+        _start(period_s)
+
+
+def library_of(path: str) -> str:
+    """The library that a source file belongs to: '' for the user's code, 'python' for Python's.
+
+    >>> library_of("/usr/lib/python3/dist-packages/yaml/loader.py")
+    'yaml'
+    """
+    for site in _SITE:
+        _, found, inside = path.rpartition(site)
+        if found:
+            return inside.partition(os.sep)[0].removesuffix(".py")
+    if path.startswith(_OWN_PACKAGE):
+        return "stepscope"
+    if path.startswith((_STANDARD_LIBRARY, "<frozen")):
+        return "python"
+    return ""
+
+
+class _Sampler:
+    def __init__(self, target: int, period_s: float) -> None:
+        self.period_s = period_s
+        self.generation = session.generation
+        self._target = target
+        self._stop = threading.Event()
+        self._frames: dict[CodeType, tuple[str, bool]] = {}
+        self._sources: set[tuple[CodeType, int]] = set()
+        self._thread = threading.Thread(target=self._run, name="stepscope-stacks", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(JOIN_TIMEOUT_S)
+
+    def _run(self) -> None:
+        _probe.fact("stack_sampler", period_ns=int(self.period_s * 1e9))
+        sample = _probe.protect(self._sample)
+        wait, period, target = self._stop.wait, self.period_s, self._target
+        while not wait(period) and _probe.alive:
+            frame = sys._current_frames().get(target)
+            if frame is None:
+                return
+            sample(frame, time.monotonic_ns())
+
+    def _sample(self, frame: FrameType, now: int) -> None:
+        logs = session.thread_logs()
+        if logs is None:
+            return
+        line, user_line = frame.f_lineno, 0
+        names: list[str] = []
+        walked: FrameType | None = frame
+        while walked is not None and len(names) < MAX_FRAMES:
+            code = walked.f_code
+            text, is_user = self._frames.get(code) or self._describe(code)
+            if is_user and not user_line:
+                user_line = walked.f_lineno
+                self._keep_source(logs.session, code, user_line)
+            if text:
+                names.append(text)
+            walked = walked.f_back
+        key = (Kind.STACK, ";".join(reversed(names)), None)
+        meta = logs.metas.get(key) or logs.session.meta(key)
+        logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | line)
+
+    def _describe(self, code: CodeType) -> tuple[str, bool]:
+        library = library_of(code.co_filename)
+        if library == "stepscope":  # our adapters are not what the job does
+            return self._frames.setdefault(code, ("", False))
+        text = f"{code.co_qualname}|{code.co_filename}|{library}".replace(";", ",")
+        described = self._frames[code] = (text, not library)
+        return described
+
+    def _keep_source(self, current: session.Session, code: CodeType, line: int) -> None:
+        """Keep the text of a line of the user's that was seen running: it is evidence."""
+        place = (code, line)
+        if place in self._sources or len(self._sources) >= MAX_SOURCE_LINES:
+            return
+        self._sources.add(place)
+        import linecache
+
+        text = linecache.getline(code.co_filename, line).strip()
+        if text:
+            current.fact("source", file=code.co_filename, line=line, text=text[:200])
+
+
+def _start(period_s: float) -> None:
+    global _sampler
+    if session.recording and session.current() is not None:
+        _sampler = _Sampler(threading.get_ident(), period_s)
+        _sampler.start()
+
+
+def stop() -> None:
+    """Stop sampling; `watch_this_thread` starts it again."""
+    global _sampler
+    if _sampler is not None:
+        sampler, _sampler = _sampler, None
+        sampler.stop()
+
+
+def _forget() -> None:
+    global _sampler
+    _sampler = None
+
+
+os.register_at_fork(before=_probe.protect(stop), after_in_child=_forget)

@@ -1,0 +1,60 @@
+"""The command line: one file per command, each holding a click command named `command`.
+
+Belongs here: options, wiring, text for people, exit codes. Does not belong here: numbers; they
+come from `views` and `diagnosis`. This file only wires, and turns errors into exit codes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from stepscope._version import __version__
+from stepscope.errors import StepscopeError
+
+COMMANDS = {
+    "run": "run",
+    "show": "show",
+    "diagnose": "diagnose",
+    "recover": "recover",
+    "doctor": "doctor",
+}
+"""Command name -> module of this package, imported when the command is used."""
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = importlib.import_module(f"stepscope.cli.{module}").command
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="stepscope")
+def root() -> None:
+    """Say what a training job is waiting for, why, and what fixing it would save."""
+
+
+def main() -> None:
+    """Run the command line; errors become one sentence and an exit code."""
+    try:
+        code = root.main(standalone_mode=False, prog_name="stepscope")
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except StepscopeError as error:
+        click.echo(f"stepscope: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # the reader of our output has had enough
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

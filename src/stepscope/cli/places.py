@@ -1,0 +1,81 @@
+"""Where a run and its spool go when nobody says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+RUNS_DIRECTORY = "stepscope-runs"
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file
+
+
+def new_run_id(command: Sequence[str]) -> str:
+    """A name that sorts by time and says what ran: 20261120-142044-train."""
+    script = next((word for word in command[1:] if word.endswith(".py")), command[0])
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(script).stem)[:40] or "job"
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{stem}"
+
+
+def run_locations(run_id: str) -> Iterator[Path]:
+    """Where to put a run, best first: beside the job, else where there is room."""
+    for attempt in ("", *(f"-{n}" for n in range(2, 100))):
+        yield Path.cwd() / RUNS_DIRECTORY / f"{run_id}{attempt}"
+    yield Path(tempfile.gettempdir()) / RUNS_DIRECTORY / f"{run_id}-{os.getpid()}"
+
+
+def make_spool(asked: str | None, run_id: str, limit_bytes: int) -> tuple[Path | None, list[str]]:
+    """Make the directory of the span logs; returns it and what went wrong on the way.
+
+    Memory is preferred to disk: a store into a mapped page of a busy disk can wait for it. The
+    shared-memory file system is left alone where it is small, as in most containers, because
+    DataLoader workers pass their batches through it.
+    """
+    problems = []
+    for base in _spool_bases(asked, limit_bytes):
+        path = base / f"stepscope-{os.getuid()}-{run_id}-{os.getpid()}"
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)
+            _prove_writable(path)
+        except OSError as error:
+            problems.append(f"the spool cannot be at {base}: {error.strerror or error}")
+            continue
+        return path, problems
+    return None, problems
+
+
+def _spool_bases(asked: str | None, limit_bytes: int) -> Iterator[Path]:
+    if asked is not None:
+        yield Path(asked)
+    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= 4 * limit_bytes:
+        yield SHARED_MEMORY
+    yield Path(tempfile.gettempdir())
+
+
+def _prove_writable(path: Path) -> None:
+    probe = path / ".probe"
+    probe.write_bytes(bytes(4096))
+    probe.unlink()
+
+
+def git_revision() -> str | None:
+    """Commit of the working directory, '-dirty' when it has changes; None outside git."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        changes = _git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if changes else commit
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, timeout=5, check=True
+    )
+    return done.stdout.strip()

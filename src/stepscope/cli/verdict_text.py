@@ -1,0 +1,2 @@
+def print_verdict(location, *, as_json, to_stderr):
+    print("run:", location)

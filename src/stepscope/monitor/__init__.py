@@ -1,0 +1,7 @@
+"""The process beside the job: samples the node, drains the spool, keeps the job's status.
+
+Belongs here: everything that reads /proc, drivers and the spool while a job runs, and turns it
+into segments of the run. Does not belong here: what the numbers mean.
+
+`launch.start_monitor` starts one; `drain` is also what `stepscope recover` uses.
+"""

@@ -1,0 +1,86 @@
+"""What the machine is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Mapping
+
+from stepscope.monitor.cgroup import cores_available, memory_limit_bytes
+from stepscope.monitor.gpu import gpu_facts
+from stepscope.monitor.memory import memory_total_bytes
+from stepscope.monitor.samplers import read_bytes
+from stepscope.schema.run import NodeInfo
+
+__all__ = ["node_info", "node_name"]
+
+_ANCHOR_TRIES = 5
+
+
+def node_name() -> str:
+    """Name of this node: `STEPSCOPE_NODE` where it is set, else the host name."""
+    return os.environ.get("STEPSCOPE_NODE") or socket.gethostname()
+
+
+def node_info(
+    *,
+    sample_interval_ns: int,
+    spool: str,
+    job_pid: int | None = None,
+    metrics_missing: Mapping[str, str] | None = None,
+) -> NodeInfo:
+    """This machine as the job sees it; limits are those of *job_pid* (ours by default)."""
+    memory_bytes = memory_total_bytes()
+    limit_bytes = memory_limit_bytes(pid=job_pid)
+    gpus, driver_version = gpu_facts()
+    monotonic_ns, epoch_ns = _clock_anchors()
+    return NodeInfo(
+        node=node_name(),
+        platform=platform.platform(),
+        cpu_model=_cpu_model(),
+        cores_total=os.cpu_count() or 1,
+        cores_available=cores_available(pid=job_pid),
+        memory_bytes=memory_bytes,
+        memory_limit_bytes=(
+            limit_bytes if limit_bytes is not None and limit_bytes < memory_bytes else None
+        ),
+        sample_interval_ns=sample_interval_ns,
+        spool=spool,
+        clock_anchor_monotonic_ns=monotonic_ns,
+        clock_anchor_epoch_ns=epoch_ns,
+        gpus=gpus,
+        driver_version=driver_version,
+        metrics_missing=dict(metrics_missing or {}),
+    )
+
+
+def _clock_anchors() -> tuple[int, int]:
+    """Monotonic and epoch nanoseconds of one moment.
+
+    The epoch is read between two readings of the monotonic clock; the closest pair of several
+    is kept, as the monitor may lose its core in between.
+    """
+    best: tuple[int, int, int] | None = None
+    for _ in range(_ANCHOR_TRIES):
+        earlier_ns = time.monotonic_ns()
+        epoch_ns = time.time_ns()
+        later_ns = time.monotonic_ns()
+        anchor = (later_ns - earlier_ns, (earlier_ns + later_ns) // 2, epoch_ns)
+        best = anchor if best is None else min(best, anchor)
+    assert best is not None  # noqa: S101 - the loop ran
+    return best[1], best[2]
+
+
+def _cpu_model(path: str = "/proc/cpuinfo") -> str:
+    """The processor's name; on ARM, whose kernel does not tell it, the architecture."""
+    try:
+        lines = read_bytes(path).decode(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in {"model name", "Model", "cpu model"} and value.strip():
+            return value.strip()
+    return platform.processor() or platform.machine()

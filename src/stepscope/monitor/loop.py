@@ -1,0 +1,231 @@
+"""The monitor's life: sample, flush, say that it is alive, and finish when the job has."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from stepscope.monitor.config import MonitorConfig
+from stepscope.monitor.exchange import Exchange
+from stepscope.monitor.host import node_info
+from stepscope.monitor.own_log import SampleLog
+from stepscope.monitor.processes import JobTree
+from stepscope.monitor.recording import NodeRecording, final_status
+from stepscope.monitor.samplers import Sample, Sampler, build_samplers
+from stepscope.schema import JobState, JobStatus, NodeInfo
+from stepscope.spool import SpoolTree, process_start_ticks
+from stepscope.store import RunReader, open_run
+
+FIRST_FLUSH_S = 2.0
+FLUSH_S = 5.0
+FULL_SHARE = 0.5
+"""A spool filled to this share of its limit is flushed at once."""
+EXIT_GRACE_S = 5.0
+"""How long to wait, once the command is gone, for word of how it ended."""
+LINGER_S = 3.0
+"""How long children of the command may take to end after it before they count as detached."""
+
+
+class Monitor:
+    """One node's monitor of one job."""
+
+    def __init__(self, config: MonitorConfig) -> None:
+        self._config = config
+        self._interval_s = config.interval_ms / 1000
+        self._tree = SpoolTree(config.spool, config.spool_limit_bytes)
+        self._exchange = Exchange(Path(config.spool))
+        self._root_ticks = process_start_ticks(config.job_pid)
+        self._asked_to_finish = False
+        own = {os.getpid(), *([config.launcher_pid] if config.launcher_pid else [])}
+        self._own_processes = own
+        self._job = JobTree(config.job_pid, self._registered_pids, lambda: own)
+        self._samplers, missing = build_samplers(self._job)
+        reader = open_run(config.run)
+        info = self._node_info(reader, missing)
+        self._recording = NodeRecording(config.run, info, self._tree)
+        self._log = SampleLog(self._tree)
+        self._status = JobStatus(
+            state=JobState.IN_PROGRESS,
+            heartbeat_ns=time.time_ns(),
+            started_ns=self._started_ns(reader, info.node),
+            pid=config.job_pid,
+            monitor_pid=os.getpid(),
+        )
+        self._last_sample_ns = self._last_sample_of_predecessor(reader, info)
+        self._failures: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Monitor until the job has ended and everything of it is in the run."""
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        self._recording.put_node()
+        self._put_status()
+        self._follow_command()
+        self._follow_detached()
+        self._finish()
+
+    def _follow_command(self) -> None:
+        begun = next_tick = time.monotonic()
+        next_flush = begun + FIRST_FLUSH_S
+        with _ProcessEnd(self._config.job_pid) as end:
+            while self._command_alive() and not self._asked_to_finish:
+                self._sample()
+                now = time.monotonic()
+                if now >= next_flush or self._spool_is_filling():
+                    self._flush()
+                    next_flush = now + (FIRST_FLUSH_S if now < begun + 20 else FLUSH_S)
+                next_tick = max(next_tick + self._interval_s, now)
+                end.wait(next_tick - time.monotonic())
+        self._wait_until(lambda: self._exchange.read_exit() is not None, EXIT_GRACE_S)
+
+    def _follow_detached(self) -> None:
+        """Stay with processes that outlive the command: daemons train too."""
+        self._wait_until(lambda: not self._registered_alive(), LINGER_S)
+        next_flush = time.monotonic() + FLUSH_S
+        while (detached := self._registered_alive()) and not self._asked_to_finish:
+            self._sample()
+            if time.monotonic() >= next_flush:
+                self._note_detached(detached)
+                self._flush()
+                next_flush = time.monotonic() + FLUSH_S
+            time.sleep(self._interval_s)
+
+    def _finish(self) -> None:
+        self._sample()
+        self._flush(final=True)
+        status = final_status(self._status, self._exchange, notes=self._notes())
+        self._recording.put_status(status)
+
+    def _sample(self) -> None:
+        now = time.monotonic_ns()
+        samples: list[Sample] = []
+        if self._last_sample_ns:
+            missed = round((now - self._last_sample_ns) / (self._interval_s * 1e9)) - 1
+            if missed > 0:
+                samples.append(Sample("missed_samples", "", missed))
+        self._last_sample_ns = now
+        self._job.refresh(now)
+        for sampler in self._samplers:
+            samples.extend(self._ask(sampler, now))
+        try:
+            self._log.write(samples, now)
+        except OSError as error:
+            self._failures["samples"] = f"some samples of the node are missing: {error}"
+
+    def _ask(self, sampler: Sampler, now: int) -> list[Sample]:
+        try:
+            return list(sampler.sample(now))
+        except OSError as error:
+            self._failures[sampler.group] = f"{sampler.group} could not be sampled: {error}"
+            return []
+
+    def _flush(self, *, final: bool = False) -> None:
+        try:
+            self._recording.flush(final=final)
+            self._put_status()
+            self._failures.pop("store", None)
+        except OSError as error:  # the spool keeps everything; the next flush tries again
+            if final:
+                raise
+            self._failures["store"] = f"the run could not be written for a while: {error}"
+
+    def _put_status(self) -> None:
+        stopping = self._exchange.read_stop() is not None
+        self._status = JobStatus(
+            state=JobState.STOPPING if stopping else JobState.IN_PROGRESS,
+            heartbeat_ns=time.time_ns(),
+            started_ns=self._status.started_ns,
+            pid=self._status.pid,
+            monitor_pid=self._status.monitor_pid,
+            reason=self._status.reason,
+            notes=self._notes(),
+        )
+        self._recording.put_status(self._status)
+
+    def _notes(self) -> list[str]:
+        return [*self._recording.notes, *self._failures.values()]
+
+    def _note_detached(self, pids: list[int]) -> None:
+        listed = ", ".join(str(pid) for pid in pids)
+        self._failures["detached"] = f"the command has ended; process {listed} of it goes on"
+
+    def _command_alive(self) -> bool:
+        ticks = process_start_ticks(self._config.job_pid)
+        return ticks is not None and ticks == self._root_ticks
+
+    def _registered_pids(self) -> list[int]:
+        return [
+            process.pid
+            for process in self._recording.drain.processes.values()
+            if not process.over and process.pid not in self._own_processes
+        ]
+
+    def _registered_alive(self) -> list[int]:
+        return [
+            process.pid
+            for process in self._recording.drain.processes.values()
+            if process.pid not in self._own_processes and process.alive()
+        ]
+
+    def _spool_is_filling(self) -> bool:
+        return self._tree.used_bytes() > FULL_SHARE * self._config.spool_limit_bytes
+
+    def _wait_until(self, condition: Callable[[], bool], limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while not condition() and time.monotonic() < deadline and not self._asked_to_finish:
+            time.sleep(0.02)
+
+    def _on_terminate(self, signum: int, frame: FrameType | None) -> None:
+        self._asked_to_finish = True
+
+    def _node_info(self, reader: RunReader, missing: dict[str, str]) -> NodeInfo:
+        """This node; a monitor that replaces one keeps its clock anchors."""
+        info = node_info(
+            sample_interval_ns=self._config.interval_ms * 1_000_000,
+            spool=self._config.spool,
+            job_pid=self._config.job_pid,
+            metrics_missing=missing,
+        )
+        return reader.nodes().get(info.node, info)
+
+    def _started_ns(self, reader: RunReader, node: str) -> int:
+        earlier = reader.statuses().get(node)
+        return earlier.started_ns if earlier else time.time_ns()
+
+    def _last_sample_of_predecessor(self, reader: RunReader, info: NodeInfo) -> int:
+        """Monotonic time of the last sample in the run, 0 when this monitor is the first."""
+        earlier = reader.statuses().get(info.node)
+        if earlier is None:
+            return 0
+        offset = info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns
+        return earlier.heartbeat_ns - offset
+
+
+class _ProcessEnd:
+    """Waits for the end of a process that is not our child."""
+
+    def __init__(self, pid: int) -> None:
+        try:
+            self._descriptor = os.pidfd_open(pid)
+        except OSError:  # gone already, or a kernel without pidfds
+            self._descriptor = -1
+
+    def __enter__(self) -> _ProcessEnd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def wait(self, seconds: float) -> None:
+        """Return after *seconds*, or as soon as the process has ended."""
+        if seconds <= 0:
+            return
+        if self._descriptor < 0:
+            time.sleep(seconds)
+        else:
+            select.select([self._descriptor], [], [], seconds)

@@ -1,0 +1,207 @@
+"""What a node's spool becomes in its run: tables, process manifests, windows, status.
+
+Both the monitor, every few seconds, and `stepscope recover`, once, write through this.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.errors import DamagedRunError
+from stepscope.importers.kineto import read_window
+from stepscope.monitor.drain import ProcessLogs, SpoolDrain
+from stepscope.monitor.exchange import Exchange
+from stepscope.monitor.masking import mask
+from stepscope.schema import JobState, JobStatus, NodeInfo, ProcessInfo
+from stepscope.spool import SpoolTree
+from stepscope.store import DictColumn, RunReader, RunWriter, open_run
+
+
+class NodeRecording:
+    """One node's part of a run, while it is being written.
+
+    Args:
+        location: the run, which exists.
+        info: the node; its clock anchors define the node's epoch times.
+        tree: the spool to drain.
+    """
+
+    def __init__(self, location: str, info: NodeInfo, tree: SpoolTree) -> None:
+        self.info = info
+        self.notes: list[str] = []
+        self._writer = RunWriter(location, info.node)
+        self._reader = open_run(location)
+        self._windows_seen: set[Path] = set()
+        self.drain = SpoolDrain(
+            tree,
+            node=info.node,
+            epoch_offset_ns=info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns,
+            stored=_StoredSequences(self._reader),
+        )
+
+    def put_node(self) -> None:
+        """Write the node's manifest."""
+        self._writer.put_node(self.info)
+
+    def put_status(self, status: JobStatus) -> None:
+        """Write the job's status on this node."""
+        self._writer.put_status(status)
+
+    def flush(self, *, final: bool = False) -> int:
+        """Move everything new from the spool into the run; returns the number of rows.
+
+        Args:
+            final: every process is over.
+
+        Raises:
+            OSError: the run cannot be written; the spool keeps what was not stored.
+        """
+        moved = 0
+        for table, rows in self.drain.collect(final=final).items():
+            if rows:
+                moved += self._writer.append(table, self.drain.columns(table, rows))
+                self.drain.commit(rows)
+                self._writer.compact(table)
+        for process in self.drain.processes.values():
+            moved += self._store_windows(process)
+            if process.changed:
+                self._writer.put_process(_process_info(process, self.info.node))
+                process.changed = False
+        self.drain.forget_ended()
+        return moved
+
+    def _store_windows(self, process: ProcessLogs) -> int:
+        moved = 0
+        for path in sorted(process.directory.glob("window-*.json")):
+            if path in self._windows_seen:
+                continue
+            self._windows_seen.add(path)
+            number = int(path.stem.partition("-")[2])
+            try:
+                columns = read_window(path)
+            except DamagedRunError as error:
+                self.notes.append(str(error))
+                continue
+            if not self._holds_window(process.name, number):
+                moved += self._writer.append(
+                    "operators", _operator_columns(self.info.node, process.name, number, columns)
+                )
+            path.unlink(missing_ok=True)
+        return moved
+
+    def _holds_window(self, process: str, number: int) -> bool:
+        held = self._reader.table(
+            "operators",
+            columns=["seq"],
+            where='process = ? AND "window" = ? AND seq = 0',
+            parameters=(process, number),
+        )
+        return len(held["seq"]) > 0
+
+
+class _StoredSequences:
+    """Asks the store, once per table, which records of the spool it holds already."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self._empty = {t: not reader.has(t) for t in ("spans", "stacks", "scalars", "metrics")}
+
+    def __call__(  # noqa: PLR0917 - the signature of `drain.StoredSequences`
+        self, table: str, process: str, log: str, first: int, count: int
+    ) -> NDArray[np.int64]:
+        if self._empty[table]:  # what this very process stores, it remembers itself
+            return np.empty(0, dtype=np.int64)
+        held = self._reader.table(
+            table,
+            columns=["seq"],
+            where="process = ? AND log = ? AND seq >= ? AND seq < ?",
+            parameters=(process, log, first, first + count),
+        )
+        return np.asarray(held["seq"], dtype=np.int64)
+
+
+def final_status(
+    status: JobStatus, exchange: Exchange, *, notes: Iterable[str] = ()
+) -> JobStatus:
+    """How the job ended, from what the launcher left behind."""
+    job_exit, stop = exchange.read_exit(), exchange.read_stop()
+    common: dict[str, Any] = {
+        "heartbeat_ns": time.time_ns(),
+        "started_ns": status.started_ns,
+        "pid": status.pid,
+        "monitor_pid": status.monitor_pid,
+        "notes": list(notes),
+    }
+    if job_exit is None:
+        return JobStatus(
+            state=JobState.FAILED,
+            ended_ns=status.heartbeat_ns,
+            reason="the job and stepscope's launcher both vanished; nobody saw an exit status",
+            **common,
+        )
+    if stop is not None:
+        state, reason = JobState.STOPPED, f"signal {stop.signal} was passed on to the job"
+    elif job_exit.exit_code == 0:
+        state, reason = JobState.COMPLETED, None
+    elif job_exit.signal is not None:
+        state, reason = JobState.FAILED, f"signal {job_exit.signal} ended the job"
+    else:
+        state, reason = JobState.FAILED, f"the job exited with status {job_exit.exit_code}"
+    return JobStatus(
+        state=state,
+        ended_ns=job_exit.ended_ns,
+        exit_code=job_exit.exit_code,
+        signal=job_exit.signal,
+        reason=reason,
+        **common,
+    )
+
+
+def _process_info(process: ProcessLogs, node: str) -> ProcessInfo:
+    described = process.description
+    worker = any(fact.get("fact") == "dataloader_worker" for fact in process.facts)
+    versions = {"python": described["python"]} if "python" in described else {}
+    for fact in process.facts:
+        if fact.get("fact") == "versions":
+            versions.update({k: v for k, v in fact.items() if k != "fact"})
+    return ProcessInfo(
+        process=process.name,
+        node=node,
+        pid=process.pid,
+        parent_pid=described.get("parent_pid", 0),
+        role="dataloader_worker" if worker else described.get("role", "main"),
+        rank=described.get("rank"),
+        local_rank=described.get("local_rank"),
+        world_size=described.get("world_size"),
+        started_ns=described.get("started_ns", 0),
+        ended_ns=time.time_ns() if process.over else None,
+        command=mask(described.get("command", [])),
+        versions=versions,
+        facts=[fact for fact in process.facts if fact.get("fact") != "versions"],
+        notes=process.notes,
+        dropped_count=sum(process.dropped.values()),
+    )
+
+
+def _operator_columns(
+    node: str, process: str, number: int, columns: dict[str, NDArray[Any] | list[str]]
+) -> dict[str, Any]:
+    rows = len(columns["seq"])
+    texts = {
+        name: DictColumn.encode(values)
+        for name, values in columns.items()
+        if isinstance(values, list)
+    }
+    return {
+        **columns,
+        **texts,
+        "node": DictColumn.constant(node, rows),
+        "process": DictColumn.constant(process, rows),
+        "window": np.full(rows, number, dtype=np.int32),
+    }

@@ -1,0 +1,57 @@
+"""The binary span-log format between a job and its monitor.
+
+Belongs here: the record, the segment file, the journal, the names of spool files, and their
+writer. Standard library only, because the writer runs inside the job. Does not belong here:
+what to record (`capture`) or what becomes of it (`monitor`).
+
+A spool is one local directory per node and run:
+
+    <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
+        journal.jsonl                      what the process is, interned names, facts, notes
+        <tid><class>-<k>.log               k-th segment of one thread's log
+
+Every record is written in place in a mapped file, so it is there however the process ends.
+"""
+
+from __future__ import annotations
+
+from stepscope.spool.journal import Journal, read_journal
+from stepscope.spool.log import SpanLog
+from stepscope.spool.record import (
+    DROPPED_WORD,
+    FIRST_SEQUENCE_WORD,
+    HEADER_BYTES,
+    HEADER_WORDS,
+    MAGIC,
+    RECORD_BYTES,
+    RECORD_WORDS,
+    SEGMENT_BYTES,
+    SEGMENT_RECORDS,
+    Flag,
+    Kind,
+    make_meta,
+)
+from stepscope.spool.tree import LogName, SpoolFull, SpoolTree, process_name, process_start_ticks
+
+__all__ = [
+    "DROPPED_WORD",
+    "FIRST_SEQUENCE_WORD",
+    "HEADER_BYTES",
+    "HEADER_WORDS",
+    "MAGIC",
+    "RECORD_BYTES",
+    "RECORD_WORDS",
+    "SEGMENT_BYTES",
+    "SEGMENT_RECORDS",
+    "Flag",
+    "Journal",
+    "Kind",
+    "LogName",
+    "SpanLog",
+    "SpoolFull",
+    "SpoolTree",
+    "make_meta",
+    "process_name",
+    "process_start_ticks",
+    "read_journal",
+]

@@ -1,0 +1,66 @@
+"""The journal of a process: rare, self-describing lines beside the binary logs.
+
+Each line is one JSON object with a `k` key:
+
+    process   what the process is: pid, parent, role, rank, command, versions
+    name      an interned name: id, text
+    fact      something learnt about the job; has a `fact` key
+    note      a probe switched itself off, or something is missing; has a `text` key
+    end       the process ended in good order
+
+A name's line is written before any record uses its id. The file is opened anew for each line,
+because a job that turns itself into a daemon closes descriptors it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+
+class Journal:
+    """Appends lines to one process's journal."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Append one line.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        line = json.dumps({"k": kind, **fields}, default=repr).encode() + b"\n"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self.path, flags, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+
+def read_journal(path: str, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """Whole lines from byte *offset* on, and the offset after the last of them.
+
+    A line cut short by a kill stays unread; one that is no JSON (a full disk can cut in the
+    middle and a later line follow) is passed over.
+
+    Raises:
+        FileNotFoundError: the process has written none.
+    """
+    with open(path, "rb") as file:
+        file.seek(offset)
+        data = file.read()
+    end = data.rfind(b"\n") + 1
+    lines = []
+    for line in data[:end].splitlines():
+        try:
+            parsed = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(parsed, dict):
+            lines.append(parsed)
+    return lines, offset + end

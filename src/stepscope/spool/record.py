@@ -1,0 +1,94 @@
+"""One record: four native 64-bit words.
+
+    word 0   start, monotonic nanoseconds; zero until the record is complete enough to read
+    word 1   end, monotonic nanoseconds; zero while the interval is open or for a mark
+    word 2   meta: interned name << 32 | kind << 24 | flags << 16 | depth
+    word 3   value: an integer, the bits of a double, or two packed numbers, by kind
+
+The writer fills words 1 to 3 first and word 0 last, each with one aligned 8-byte store, so a
+process killed at any instruction leaves either a whole record or none. An interval that was
+open when its process died keeps a zero end.
+
+A segment is a 64-byte header followed by records:
+
+    word 0   magic                      word 4   anchor, monotonic ns
+    word 1   format version             word 5   anchor, epoch ns
+    word 2   sequence of first record   word 6   records dropped by this log so far
+    word 3   native thread id           word 7   unused
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+RECORD_WORDS = 4
+RECORD_BYTES = 8 * RECORD_WORDS
+HEADER_WORDS = 8
+HEADER_BYTES = 8 * HEADER_WORDS
+SEGMENT_BYTES = 128 * 1024
+SEGMENT_RECORDS = (SEGMENT_BYTES - HEADER_BYTES) // RECORD_BYTES
+
+MAGIC = int.from_bytes(b"stepspan", "little")
+FORMAT_VERSION = 1
+FIRST_SEQUENCE_WORD = 2
+THREAD_WORD = 3
+ANCHOR_MONOTONIC_WORD = 4
+ANCHOR_EPOCH_WORD = 5
+DROPPED_WORD = 6
+
+
+class Kind:
+    """What a record is. Kinds from `STACK` on are not intervals and go to tables of their own.
+
+    Plain integers, not an enumeration: hashing an enumeration's member runs Python code, and
+    that would double the cost of a span.
+    """
+
+    ANNOTATION: Final = 1
+    STEP: Final = 2
+    MODE: Final = 3
+    DATA_WAIT: Final = 4
+    LOADER_START: Final = 5
+    FORWARD: Final = 6
+    BACKWARD: Final = 7
+    OPTIMIZER: Final = 8
+    H2D: Final = 9
+    COMMUNICATION: Final = 10
+    CHECKPOINT: Final = 11
+    FETCH: Final = 12
+    SAMPLES: Final = 13
+    SAMPLE: Final = 14
+    TRANSFORM: Final = 15
+    COLLATE: Final = 16
+    PIN: Final = 17
+    DEVICE: Final = 18
+    WINDOW: Final = 19
+    GC: Final = 20
+    STACK: Final = 100
+    """A stack sample. name: the stack; value: thread id << 32 | line."""
+    SCALAR: Final = 101
+    """A number the user logs. value: the bits of a double."""
+    METRIC: Final = 102
+    """A sample of the node. name: metric|device; value: the bits of a double."""
+
+
+class Flag:
+    """Bits of the flags byte."""
+
+    ASYNC: Final = 1
+    NO_GRAD: Final = 2
+    NO_RESULT: Final = 4
+    PROFILED: Final = 8
+    MARK: Final = 16
+    """The record has no extent; a zero end does not mean that it is open."""
+
+
+def make_meta(name: int, kind: int, flags: int = 0) -> int:
+    """The meta word without its depth.
+
+    Args:
+        name: interned name, 0 for none, below 2**32.
+        kind: what the record is.
+        flags: bits of `Flag`.
+    """
+    return name << 32 | kind << 24 | flags << 16

@@ -1,0 +1,120 @@
+"""Names of spool files, and the limit on what a spool may hold."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from stepscope.spool.record import SEGMENT_BYTES
+
+COARSE = "c"
+FINE = "f"
+FINE_SHARE = 0.75
+"""Fine records may fill this share of the limit; the rest is kept for steps and phases."""
+
+
+class SpoolFull(OSError):
+    """The spool holds as much as its limit allows."""
+
+
+def process_start_ticks(pid: int | str = "self") -> int | None:
+    """Clock ticks from boot to the start of a process, None when there is no such process.
+
+    Together with the pid it names a process for ever; field 22 of /proc/<pid>/stat (proc(5)).
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return None
+    fields = stat[stat.rfind(b")") + 2 :].split()
+    if fields[0] in {b"Z", b"X"}:
+        return None
+    return int(fields[19])
+
+
+def process_name(pid: int, start_ticks: int, serial: int) -> str:
+    """Name of one process image; `serial` grows when a process replaces itself by exec."""
+    return f"{pid}-{start_ticks}-{serial}"
+
+
+class LogName(NamedTuple):
+    """Name of one segment file: `<thread><class>-<segment>.log`."""
+
+    thread: int
+    log_class: str
+    segment: int
+
+    @property
+    def log(self) -> str:
+        """Name of the log that the segment belongs to."""
+        return f"{self.thread}{self.log_class}"
+
+    @property
+    def file_name(self) -> str:
+        """The name on disk."""
+        return f"{self.log}-{self.segment}.log"
+
+    @classmethod
+    def parse(cls, file_name: str) -> LogName | None:
+        """The parts of a file name, None when it names no segment."""
+        stem, dot, extension = file_name.rpartition(".")
+        log, dash, segment = stem.rpartition("-")
+        if not (dot and dash and extension == "log" and segment.isdecimal() and len(log) > 1):
+            return None
+        if not log[:-1].isdecimal() or log[-1] not in {COARSE, FINE}:
+            return None
+        return cls(int(log[:-1]), log[-1], int(segment))
+
+
+class SpoolTree:
+    """The directory of one spool: where a process writes, and how much all of them hold."""
+
+    def __init__(self, root: str, limit_bytes: int) -> None:
+        self.root = root
+        self.limit_bytes = limit_bytes
+
+    def make_process_directory(self) -> tuple[str, str]:
+        """Make the directory of this process; returns the process's name and the path.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        ticks = process_start_ticks() or 0
+        for serial in range(1000):
+            name = process_name(os.getpid(), ticks, serial)
+            path = f"{self.root}/p-{name}"
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                continue
+            return name, path
+        raise FileExistsError(f"{self.root} holds a thousand images of process {os.getpid()}")
+
+    def process_directories(self) -> dict[str, str]:
+        """Path of each process's directory by the process's name."""
+        try:
+            entries = os.listdir(self.root)
+        except FileNotFoundError:
+            return {}
+        return {entry[2:]: f"{self.root}/{entry}" for entry in entries if entry.startswith("p-")}
+
+    def used_bytes(self) -> int:
+        """Bytes of all segments; they are equally large, so names are enough."""
+        segments = 0
+        for path in self.process_directories().values():
+            try:
+                segments += sum(1 for name in os.listdir(path) if name.endswith(".log"))
+            except FileNotFoundError:
+                continue
+        return segments * SEGMENT_BYTES
+
+    def reserve(self, log_class: str) -> None:
+        """Ask for room for one more segment.
+
+        Raises:
+            SpoolFull: it would exceed the limit of its class.
+        """
+        share = FINE_SHARE if log_class == FINE else 1.0
+        if self.used_bytes() + SEGMENT_BYTES > self.limit_bytes * share:
+            raise SpoolFull(f"{self.root} holds as much as its limit allows")

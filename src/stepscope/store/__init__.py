@@ -1,0 +1,24 @@
+"""The run directory: the only code that reads or writes one.
+
+Belongs here: names of files, atomic and durable writing, merging of segments, reading while a
+run grows, damage, runs of older schema versions. Does not: what the columns mean (`schema`),
+what follows from them (`analysis`), where the numbers come from (`monitor`, `importers`).
+"""
+
+from __future__ import annotations
+
+from stepscope.store.columns import DictColumn
+from stepscope.store.objectstore import LocalStore, ObjectStore, open_store
+from stepscope.store.reader import RunReader, open_run
+from stepscope.store.writer import RunWriter, create_run
+
+__all__ = [
+    "DictColumn",
+    "LocalStore",
+    "ObjectStore",
+    "RunReader",
+    "RunWriter",
+    "create_run",
+    "open_run",
+    "open_store",
+]

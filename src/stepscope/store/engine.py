@@ -1,0 +1,66 @@
+"""DuckDB as this package uses it: how a connection is set up and how text enters a query."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import duckdb
+
+__all__ = ["available_cores", "connect", "identifier", "literal", "scan", "select"]
+
+
+def available_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def connect(
+    *, threads: int, memory_limit: str | None = None, spill: bool = True
+) -> duckdb.DuckDBPyConnection:
+    """A connection of its own, to an empty database in memory.
+
+    It never reaches for the network, and a query sees no Python variable of its caller. By
+    default DuckDB spills into the working directory, which is the user's: here it spills into
+    the temporary directory or not at all.
+    """
+    directory = Path(tempfile.gettempdir()) / f"stepscope-spill-{os.getpid()}"
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": threads,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,
+        "temp_directory": str(directory) if spill else "",
+    }
+    if memory_limit is not None:
+        config["memory_limit"] = memory_limit
+    return duckdb.connect(":memory:", config=config)
+
+
+def literal(text: str) -> str:
+    """A string of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """A quoted name of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def select(columns: str, source: str, tail: str = "") -> str:
+    """A query. Its parts come from the schema, from `literal` and `identifier`, or from a caller
+    who writes SQL on purpose; values are bound as parameters."""
+    return f"SELECT {columns} FROM {source}{tail}"  # noqa: S608
+
+
+def scan(paths: Iterable[Path]) -> str:
+    """The rows of some Parquet files, in the order of the files, as a table of SQL.
+
+    Paths are patterns to DuckDB, so what would be one is escaped. Columns come from the files
+    alone: a directory named `a=b` adds none.
+    """
+    listed = ", ".join(literal(re.sub(r"[*?\[]", r"[\g<0>]", str(path))) for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning = false)"

@@ -1,0 +1,71 @@
+"""Real processes to watch, and a stand-in for the NVIDIA driver's library."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+STUB = Path(__file__).parent / "stub" / "nvml.c"
+
+
+def _wait_for(condition: Callable[[], object], *, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come to hold in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], object]], None]:
+    """Return when a condition holds; fail when it does not in five seconds."""
+    return _wait_for
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start `python -c CODE`; all of its process group is killed after the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(code: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@pytest.fixture(scope="session")
+def nvml_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a `libnvidia-ml.so.1` made of `stub/nvml.c`."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    directory = tmp_path_factory.mktemp("nvml")
+    library = directory / "libnvidia-ml.so.1"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(STUB)],
+        check=True,
+    )
+    return directory

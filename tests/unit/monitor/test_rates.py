@@ -1,0 +1,116 @@
+"""Disks, interfaces and memory: fake files for the arithmetic, real ones for the formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stepscope.monitor.disk import DiskSampler
+from stepscope.monitor.memory import MemorySampler, memory_total_bytes
+from stepscope.monitor.network import NetworkSampler
+from stepscope.monitor.samplers import Rates, Sample, Unavailable
+
+S = 1_000_000_000
+
+
+def test_rates_need_two_looks_and_a_clock_that_moved() -> None:
+    rates = Rates("a", "b")
+    assert list(rates.update(0, {"x": (0, 10)})) == []
+    assert list(rates.update(0, {"x": (5, 10)})) == []
+    assert list(rates.update(2 * S, {"x": (15, 10), "new": (1, 1)})) == [
+        Sample("a", "x", 5.0),
+        Sample("b", "x", 0.0),
+    ]
+
+
+def test_a_device_added_again_is_silent_for_one_tick() -> None:
+    rates = Rates("a", "b")
+    list(rates.update(0, {"x": (100, 100), "y": (0, 0)}))
+    #        one counter of x went back, the other passed its old value already
+    assert {s.device for s in rates.update(S, {"x": (3, 200), "y": (1, 1)})} == {"y"}
+    assert list(rates.update(2 * S, {"x": (10, 201)})) == [Sample("a", "x", 7), Sample("b", "x", 1)]
+
+
+def diskstats(**sectors: tuple[int, int]) -> str:
+    return "".join(
+        f" 259 0 {name.replace('_', '/')} 9 9 {read} 9 9 9 {written} 9 0 9 9 0 0 0 0 0 0\n"
+        for name, (read, written) in sectors.items()
+    )
+
+
+def test_only_physical_disks_count(tmp_path: Path) -> None:
+    for disk in ("nvme0n1", "cciss!c0d0"):
+        (tmp_path / "block" / disk / "device").mkdir(parents=True)
+    for virtual in ("loop0", "ram0", "dm-0"):
+        (tmp_path / "block" / virtual).mkdir()
+    names = ("nvme0n1", "nvme0n1p1", "loop0", "ram0", "cciss_c0d0")
+    stats = tmp_path / "diskstats"
+    stats.write_text(diskstats(**dict.fromkeys(names, (100, 100))))
+    sampler = DiskSampler(proc=str(tmp_path), sys=tmp_path)
+    assert list(sampler.sample(0)) == []
+    stats.write_text(diskstats(**dict.fromkeys(names, (104, 110))))
+    assert set(sampler.sample(2 * S)) == {
+        Sample("disk_read_bytes_per_s", "nvme0n1", 4 * 512 / 2),
+        Sample("disk_write_bytes_per_s", "nvme0n1", 10 * 512 / 2),
+        Sample("disk_read_bytes_per_s", "cciss/c0d0", 4 * 512 / 2),
+        Sample("disk_write_bytes_per_s", "cciss/c0d0", 10 * 512 / 2),
+    }
+
+
+def test_no_physical_disk_is_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="diskstats cannot be read"):
+        DiskSampler(proc=str(tmp_path), sys=tmp_path)
+    (tmp_path / "diskstats").write_text(diskstats(loop0=(1, 1)))
+    with pytest.raises(Unavailable, match="no physical disk"):
+        DiskSampler(proc=str(tmp_path), sys=tmp_path)
+
+
+def net_dev(**moved: tuple[int, int]) -> str:
+    header = "Inter-| Receive | Transmit\n face |bytes packets | bytes packets\n"
+    return header + "".join(
+        f"{name.replace('_', ':'):>6}:{received} 1 0 0 0 0 0 0 {sent} 1 0 0 0 0 0 0\n"
+        for name, (received, sent) in moved.items()
+    )
+
+
+def test_every_used_interface_but_loopback(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    path = tmp_path / "net" / "dev"
+    path.write_text(net_dev(lo=(5, 5), eth0=(1000, 1), eth0_1=(7, 7), idle0=(0, 0)))
+    sampler = NetworkSampler(proc=str(tmp_path))
+    assert list(sampler.sample(0)) == []
+    path.write_text(net_dev(lo=(9, 9), eth0=(3000, 11), eth0_1=(8, 7), idle0=(0, 0)))
+    assert list(sampler.sample(4 * S)) == [
+        Sample("network_received_bytes_per_s", "eth0", 500.0),
+        Sample("network_sent_bytes_per_s", "eth0", 2.5),
+        Sample("network_received_bytes_per_s", "eth0:1", 0.25),
+        Sample("network_sent_bytes_per_s", "eth0:1", 0.0),
+    ]
+
+
+def test_memory_is_bytes_and_adds_up(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text(
+        "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    400 kB\n"
+        "SwapCached:        9 kB\nSwapTotal:       300 kB\nSwapFree:        250 kB\n"
+    )
+    assert list(MemorySampler(proc=str(tmp_path)).sample(0)) == [
+        Sample("memory_used_bytes", "", 600 * 1024),
+        Sample("memory_available_bytes", "", 400 * 1024),
+        Sample("swap_used_bytes", "", 50 * 1024),
+    ]
+
+
+def test_memory_without_the_needed_lines_is_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\n")
+    with pytest.raises(Unavailable, match="available memory"):
+        MemorySampler(proc=str(tmp_path))
+
+
+def test_the_real_node_can_be_read() -> None:
+    values = {sample.metric: sample.value for sample in MemorySampler().sample(0)}
+    total = values["memory_used_bytes"] + values["memory_available_bytes"]
+    assert total == memory_total_bytes()
+    network = NetworkSampler()
+    assert list(network.sample(0)) == []
+    assert all(sample.value >= 0 for sample in network.sample(S))

@@ -1,0 +1,70 @@
+"""A run to write into, and span rows to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.store import DictColumn, RunWriter, create_run
+
+INFO = RunInfo(
+    schema_version=SCHEMA_VERSION,
+    run_id="r1",
+    created_ns=1_700_000_000_000_000_000,
+    command=["python", "train.py"],
+    working_directory="/home/u",
+    stepscope_version="0",
+)
+
+Columns = dict[str, Any]
+
+
+def span_rows(
+    seqs: Sequence[int], *, node: str = "n0", names: Sequence[str] | None = None, **changed: Any
+) -> Columns:
+    """One span per number: it starts at that number and ends 5 ns later, every third not at all."""
+    seq = np.array(seqs, dtype=np.int64)
+    count = len(seq)
+    return {
+        "node": DictColumn.constant(node, count),
+        "process": DictColumn.constant("1-2-3", count),
+        "log": DictColumn.constant("7c", count),
+        "seq": seq,
+        "kind": DictColumn.encode(["step" if each % 2 else "fetch" for each in seqs]),
+        "name": DictColumn.encode(names or [f"span {each % 7}" for each in seqs]),
+        "labels": DictColumn.encode([None if each % 2 else '{"a": 1}' for each in seqs]),
+        "start_ns": seq,
+        "end_ns": np.ma.MaskedArray(seq + 5, mask=seq % 3 == 0),
+        "depth": np.zeros(count, dtype=np.int16),
+        "flags": np.zeros(count, dtype=np.int16),
+        "value": seq * 10,
+        **changed,
+    }
+
+
+@pytest.fixture
+def info() -> RunInfo:
+    return INFO
+
+
+@pytest.fixture
+def spans() -> Callable[..., Columns]:
+    return span_rows
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    create_run(path, INFO)
+    return path
+
+
+@pytest.fixture
+def writer(run: Path) -> Iterator[RunWriter]:
+    with RunWriter(run, "n0") as writer:
+        yield writer

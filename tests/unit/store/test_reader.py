@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import numpy as np
+import pytest
+
+from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError
+from stepscope.schema import SCHEMA_VERSION, TABLES, JobState, JobStatus, RunInfo
+from stepscope.store import DictColumn, LocalStore, RunReader, RunWriter, open_run, reader, upgrades
+from stepscope.store.engine import select
+from stepscope.store.layout import Segment
+
+Spans = Callable[..., dict[str, Any]]
+
+
+def segment(number: int) -> str:
+    return Segment("spans", "n0", number, number).key
+
+
+class TestOpening:
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(NotARunError, match="does not exist"):
+            open_run(tmp_path / "nowhere")
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "trace.json").touch()
+        with pytest.raises(NotARunError, match="is a file"):
+            open_run(tmp_path / "trace.json")
+
+    def test_any_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(NotARunError, match=r"holds no run\.json"):
+            open_run(tmp_path)
+
+    def test_unreadable(self, tmp_path: Path) -> None:
+        (tmp_path / "run.json").mkdir()
+        with pytest.raises(NotARunError, match="cannot be read: Is a directory"):
+            open_run(tmp_path)
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            *(b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"schema_version": "1"}'),
+            *(b'{"schema_version": 1}', b'{"schema_version": 0}'),
+        ],
+    )
+    def test_damaged(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "run.json").write_bytes(content)
+        with pytest.raises(DamagedRunError, match=r"run\.json is damaged"):
+            open_run(tmp_path)
+
+    def test_newer(self, tmp_path: Path) -> None:
+        newer = {"schema_version": SCHEMA_VERSION + 6, "all": "different"}
+        (tmp_path / "run.json").write_bytes(msgspec.json.encode(newer))
+        with pytest.raises(
+            NewerSchemaError, match=rf"version {SCHEMA_VERSION + 6};.* {SCHEMA_VERSION}\. Upgrade"
+        ):
+            open_run(tmp_path)
+
+    def test_fields_of_a_later_minor_version_are_ignored(self, run: Path, info: RunInfo) -> None:
+        content = msgspec.json.decode((run / "run.json").read_bytes())
+        (run / "run.json").write_bytes(msgspec.json.encode({**content, "mood": "good"}))
+        assert open_run(str(run)).info == info
+
+
+class TestTable:
+    def test_all_columns_as_declared(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans([0, 1, 2, 3]))
+        found = open_run(run).table("spans")
+        assert tuple(found) == TABLES["spans"].column_names
+        kinds = {name: str(values.dtype) for name, values in found.items()}
+        assert kinds["start_ns"] == "int64"
+        assert kinds["depth"] == "int16"
+        assert kinds["name"] == "object"
+
+    def test_nulls(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans([0, 1, 2, 3]))
+        found = open_run(run).table("spans", ["end_ns", "labels", "start_ns"])
+        assert found["end_ns"].tolist() == [None, 6, 7, None]
+        assert found["labels"].tolist() == ['{"a": 1}', None, '{"a": 1}', None]
+        assert not isinstance(found["start_ns"], np.ma.MaskedArray)
+
+    def test_a_nullable_column_is_masked_even_without_nulls(
+        self, run: Path, writer: RunWriter, spans: Spans
+    ) -> None:
+        writer.append("spans", spans([1, 2]))
+        end = open_run(run).table("spans", ["end_ns"])["end_ns"]
+        assert isinstance(end, np.ma.MaskedArray)
+        assert end.mask.tolist() == [False, False]
+
+    def test_conditions_and_order(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans(range(10)))
+        found = open_run(run).table(
+            "spans",
+            ["seq"],
+            where="kind = ? AND seq > ?",
+            parameters=["step", 2],
+            order_by="seq DESC",
+        )
+        assert found["seq"].tolist() == [9, 7, 5, 3]
+
+    def test_encoded_strings(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans(range(5)))
+        writer.append("spans", spans(range(5, 9)))
+        reader = open_run(run)
+        plain = reader.table("spans")
+        found = reader.table("spans", encoded=("name", "labels"))
+        assert isinstance(found["name"], DictColumn)
+        assert list(found["name"].values) == sorted(set(plain["name"]))
+        assert found["name"].decode().tolist() == plain["name"].tolist()
+        assert found["labels"].decode().tolist() == plain["labels"].tolist()
+        assert found["labels"].codes.min() == -1
+
+    def test_encoded_strings_hold_only_what_rows_have(
+        self, run: Path, writer: RunWriter, spans: Spans
+    ) -> None:
+        writer.append("spans", spans(range(9)))
+        found = open_run(run).table(
+            "spans", ["name", "labels"], where="seq IN (3, 5)", encoded=("name", "labels")
+        )
+        assert list(found["name"].values) == ["span 3", "span 5"]
+        assert found["name"].decode().tolist() == ["span 3", "span 5"]
+        assert list(found["labels"].values) == []
+        assert found["labels"].decode().tolist() == [None, None]
+
+    def test_encoded_nothing(self, run: Path) -> None:
+        found = open_run(run).table("spans", ["name", "seq"], encoded=("name",))
+        assert found["name"].decode().tolist() == []
+        assert found["seq"].dtype == np.int64
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"name": "colours"}, "no table"),
+            ({"name": "spans", "columns": ["colour"]}, r"no columns \['colour'\]"),
+            ({"name": "spans", "columns": []}, "no columns"),
+            ({"name": "spans", "encoded": ["seq"]}, "no string columns"),
+            ({"name": "spans", "columns": ["seq"], "encoded": ["name"]}, "no string columns"),
+        ],
+    )
+    def test_mistakes(self, run: Path, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            open_run(run).table(**arguments)
+
+    def test_several_nodes(self, run: Path, spans: Spans) -> None:
+        for node in ("b", "a"):
+            with RunWriter(run, node) as writer:
+                writer.append("spans", spans([0, 1], node=node))
+                writer.append("spans", spans([2], node=node))
+        found = open_run(run).table("spans", ["node", "seq"])
+        assert found["node"].tolist() == ["a"] * 3 + ["b"] * 3
+        assert found["seq"].tolist() == [0, 1, 2, 0, 1, 2]
+
+
+class TestSql:
+    def test_views_of_all_tables(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans([1, 2, 3]))
+        found = open_run(run).sql(
+            "SELECT kind, CAST(sum(end_ns - start_ns) AS BIGINT) AS total_ns, max(labels) AS l "
+            "FROM spans LEFT JOIN metrics USING (process, log, seq) WHERE spans.seq < ? "
+            "GROUP BY kind ORDER BY kind",
+            [3],
+        )
+        assert found["kind"].tolist() == ["fetch", "step"]
+        assert found["total_ns"].tolist() == [5, 5]
+        assert found["l"].tolist() == ['{"a": 1}', None]
+
+    def test_an_empty_run_has_every_table(self, run: Path) -> None:
+        reader = open_run(run)
+        for table in TABLES.values():
+            assert not reader.has(table.name)
+            assert reader.row_count(table.name) == 0
+            found = reader.sql(select("*", table.name))
+            assert tuple(found) == table.column_names
+
+    def test_a_wrong_query_says_so(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans([0]))
+        reader = open_run(run)
+        with pytest.raises(duckdb.Error, match="colour"):
+            reader.sql("SELECT colour FROM spans")
+        assert reader.damage == []
+        assert reader.row_count("spans") == 1
+
+    def test_no_python_variable_leaks_in(self, run: Path) -> None:
+        secret = {"x": np.arange(3)}
+        with pytest.raises(duckdb.Error, match="secret"):
+            open_run(run).sql("SELECT * FROM secret")
+        assert len(secret) == 1
+
+
+class TestGrowing:
+    def test_every_call_sees_what_is_there(
+        self, run: Path, writer: RunWriter, spans: Spans
+    ) -> None:
+        reader = open_run(run)
+        for number in range(20):
+            writer.append("spans", spans([number]))
+            writer.compact("spans")
+            assert reader.has("spans")
+            assert reader.row_count("spans") == number + 1
+            assert reader.sql("SELECT max(seq) AS m FROM spans")["m"].tolist() == [number]
+
+    def test_segments_merged_away_after_the_listing(
+        self, run: Path, writer: RunWriter, spans: Spans, info: RunInfo
+    ) -> None:
+        for number in range(16):
+            writer.append("spans", spans([number]))
+
+        class Racing(LocalStore):
+            raced = False
+
+            def list(self, prefix: str) -> Any:
+                keys = super().list(prefix)
+                if not self.raced:
+                    self.raced = True
+                    assert writer.compact("spans") == 1
+                return keys
+
+        reader = RunReader(Racing(run), info)
+        assert reader.table("spans", ["seq"])["seq"].tolist() == list(range(16))
+        assert reader.damage == []
+
+    def test_a_listing_that_misses_a_merge_is_repeated(
+        self, run: Path, writer: RunWriter, spans: Spans, info: RunInfo
+    ) -> None:
+        for number in range(17):
+            writer.append("spans", spans([number]))
+
+        class Torn(LocalStore):
+            torn = False
+
+            def list(self, prefix: str) -> Any:
+                keys = super().list(prefix)
+                if not self.torn:
+                    self.torn = True
+                    return keys[16:]
+                return keys
+
+        reader = RunReader(Torn(run), info)
+        assert reader.row_count("spans") == 17
+        assert reader.damage == []
+
+
+class TestDamage:
+    @pytest.fixture
+    def three(self, run: Path, writer: RunWriter, spans: Spans) -> Path:
+        for number in range(3):
+            writer.append("spans", spans([number]))
+        return run
+
+    @pytest.mark.parametrize("bad", [0, 1, 2])
+    @pytest.mark.parametrize("size", [0, 4, 200, -8, -1])
+    def test_a_torn_segment_is_left_out_and_named(self, three: Path, bad: int, size: int) -> None:
+        path = three / segment(bad)
+        path.write_bytes(path.read_bytes()[:size])
+        reader = open_run(three)
+        assert reader.table("spans", ["seq"])["seq"].tolist() == [n for n in range(3) if n != bad]
+        assert reader.row_count("spans") == 2
+        assert reader.sql("SELECT count(*) AS n FROM spans")["n"].tolist() == [2]
+        (sentence,) = reader.damage
+        assert sentence.startswith(f"{segment(bad)} cannot be read: ")
+
+    def test_a_footer_that_is_whole_over_torn_pages(self, three: Path) -> None:
+        path = three / segment(1)
+        data = path.read_bytes()
+        path.write_bytes(data[:4] + bytes(1000) + data[1004:])
+        reader = open_run(three)
+        assert reader.table("spans")["seq"].tolist() == [0, 2]
+        assert len(reader.damage) == 1
+
+    def test_every_segment_torn(self, three: Path) -> None:
+        for number in range(3):
+            (three / segment(number)).write_bytes(b"PAR1")
+        reader = open_run(three)
+        assert reader.row_count("spans") == 0
+        assert len(reader.damage) == 3
+        assert not reader.has("spans")
+
+    def test_a_foreign_file(self, three: Path) -> None:
+        duckdb.sql("SELECT 1 AS x").write_parquet(str(three / segment(1)))
+        reader = open_run(three)
+        assert reader.table("spans", ["seq"])["seq"].tolist() == [0, 2]
+        assert len(reader.damage) == 1
+
+    def test_other_files_disturb_nobody(self, three: Path) -> None:
+        folder = (three / segment(0)).parent
+        (folder / "notes.txt").write_text("hello")
+        (folder / ".00000009-00000009.parquet.1-a.tmp").write_text("half")
+        reader = open_run(three)
+        assert reader.row_count("spans") == 3
+        assert reader.damage == []
+
+    def test_a_segment_that_vanished(self, three: Path) -> None:
+        (three / segment(1)).unlink()
+        reader = open_run(three)
+        assert reader.row_count("spans") == 2
+        (sentence,) = reader.damage
+        assert segment(1) in sentence
+        assert "missing" in sentence
+
+    def test_random_damage_never_makes_a_run_unreadable(self, three: Path) -> None:
+        path = three / segment(1)
+        whole = path.read_bytes()
+        random = np.random.default_rng(1)
+        for _ in range(25):
+            data = bytearray(whole)
+            start = int(random.integers(len(data)))
+            noise = random.bytes(int(random.integers(1, 60)))
+            data[start : start + len(noise)] = noise
+            path.write_bytes(data)
+            seqs = open_run(three).table("spans")["seq"].tolist()
+            assert seqs[0] == 0
+            assert seqs[-1] == 2
+
+    def test_manifests(self, run: Path, writer: RunWriter) -> None:
+        status = JobStatus(state=JobState.IN_PROGRESS, heartbeat_ns=1, started_ns=1)
+        writer.put_status(status)
+        (run / "processes").mkdir()
+        (run / "processes" / "p.json").write_text('{"process": "p"')
+        (run / "nodes" / "n1").mkdir()
+        (run / "nodes" / "n1" / "status.json").write_bytes(b"\xff")
+        reader = open_run(run)
+        assert reader.processes() == []
+        assert reader.statuses() == {"n0": status}
+        assert sorted(sentence.split()[0] for sentence in reader.damage) == [
+            "nodes/n1/status.json",
+            "processes/p.json",
+        ]
+        with RunWriter(run, "n1") as other:
+            other.put_status(status)
+        assert len(reader.statuses()) == 2
+        assert len(reader.damage) == 1
+
+
+class TestProcessesAndThreads:
+    def test_threads_share_a_reader(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans(range(100)))
+        reader = open_run(run)
+        with ThreadPoolExecutor(8) as pool:
+            found = list(
+                pool.map(
+                    lambda n: reader.table("spans", ["seq"], where=f"seq < {n}")["seq"].size,
+                    range(50),
+                )
+            )
+        assert found == list(range(50))
+
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+    def test_a_reader_survives_a_fork(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans([0, 1]))
+        reader = open_run(run)
+        assert reader.row_count("spans") == 2
+        context = multiprocessing.get_context("fork")
+        answers = context.Queue()
+        child = context.Process(target=lambda: answers.put(reader.row_count("spans")))
+        child.start()
+        assert answers.get(timeout=20) == 2
+        child.join()
+
+    def test_a_location_can_be_opened_elsewhere(
+        self, run: Path, writer: RunWriter, spans: Spans
+    ) -> None:
+        writer.append("spans", spans([0, 1]))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            assert pool.submit(_count, run).result() == 2
+
+    def test_a_run_can_be_moved(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans([0, 1]))
+        shutil.move(run, run.with_name("moved"))
+        assert open_run(run.with_name("moved")).row_count("spans") == 2
+
+
+def _count(run: Path) -> int:
+    return open_run(run).row_count("spans")
+
+
+class TestUpgrades:
+    def test_no_version_is_left_behind(self) -> None:
+        assert set(upgrades.STEPS) == set(range(1, SCHEMA_VERSION))
+        assert upgrades.steps_from(SCHEMA_VERSION) == ()
+
+    def test_an_older_run_reads_as_a_newer_one(
+        self, run: Path, writer: RunWriter, spans: Spans, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writer.append("spans", spans([1, 2]))
+        step = upgrades.Step(
+            run_info=lambda info: {**info, "run_id": info["run_id"] + " upgraded"},
+            rows=lambda table, query: (
+                select("* REPLACE (depth + 1 AS depth)", f"({query})")
+                if table == "spans"
+                else query
+            ),
+        )
+        monkeypatch.setitem(upgrades.STEPS, SCHEMA_VERSION, step)
+        monkeypatch.setattr(upgrades, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+        monkeypatch.setattr(reader, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+        older = open_run(run)
+        assert older.info.run_id == "r1 upgraded"
+        assert older.table("spans", ["depth"])["depth"].tolist() == [1, 1]

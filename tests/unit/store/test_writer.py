@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from stepscope.errors import RunExistsError, UsageError
+from stepscope.schema import JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
+from stepscope.store import DictColumn, LocalStore, RunWriter, create_run, layout, open_run
+from stepscope.store.layout import Segment
+
+Spans = Callable[..., dict[str, Any]]
+
+
+def files(run: Path, table: str = "spans") -> list[str]:
+    return sorted(path.name for path in (run / "tables" / table).rglob("*.parquet"))
+
+
+def seqs(run: Path) -> list[int]:
+    found: list[int] = open_run(run).table("spans", ["seq"])["seq"].tolist()
+    return found
+
+
+class TestCreateRun:
+    def test_twice(self, run: Path, info: RunInfo) -> None:
+        with pytest.raises(RunExistsError, match="already holds a run"):
+            create_run(run, info)
+
+    def test_makes_parents(self, tmp_path: Path, info: RunInfo) -> None:
+        create_run(tmp_path / "a" / "b" / "c", info)
+        assert open_run(tmp_path / "a" / "b" / "c").info == info
+
+    @pytest.mark.parametrize("below", ["file", "file/run"])
+    def test_over_a_file(self, tmp_path: Path, info: RunInfo, below: str) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(UsageError, match="is a file"):
+            create_run(tmp_path / below, info)
+
+    def test_on_an_object_store(self, info: RunInfo) -> None:
+        with pytest.raises(UsageError, match="not supported yet"):
+            create_run("s3://bucket/run", info)
+
+
+class TestManifests:
+    def test_round_trip(self, run: Path, writer: RunWriter) -> None:
+        node = NodeInfo(
+            node="n0",
+            platform="linux",
+            cpu_model="x",
+            cores_total=2,
+            cores_available=1.5,
+            memory_bytes=1,
+            memory_limit_bytes=None,
+            sample_interval_ns=5,
+            spool="/tmp/spool",  # noqa: S108
+            clock_anchor_monotonic_ns=1,
+            clock_anchor_epoch_ns=2,
+        )
+        status = JobStatus(state=JobState.IN_PROGRESS, heartbeat_ns=3, started_ns=1)
+        process = ProcessInfo(
+            process="1-2-3", node="n0", pid=1, parent_pid=0, role="main", started_ns=1
+        )
+        writer.put_node(node)
+        writer.put_status(status)
+        writer.put_process(process)
+        writer.put_document("findings", "verdict", {"answer": 42})
+        reader = open_run(run)
+        assert reader.nodes() == {"n0": node}
+        assert reader.statuses() == {"n0": status}
+        assert reader.processes() == [process]
+        assert reader.document("verdict") == {"answer": 42}
+        assert reader.document("verdict", as_type=dict[str, int]) == {"answer": 42}
+        assert reader.document("absent") is None
+        assert reader.damage == []
+
+    def test_a_status_is_replaced(self, run: Path, writer: RunWriter) -> None:
+        for state in (JobState.IN_PROGRESS, JobState.COMPLETED):
+            writer.put_status(JobStatus(state=state, heartbeat_ns=3, started_ns=1))
+        assert open_run(run).statuses()["n0"].state is JobState.COMPLETED
+
+    def test_arguments_that_are_not_unicode(self, run: Path, writer: RunWriter) -> None:
+        argument = os.fsdecode(b"caf\xe9.py")
+        writer.put_process(
+            ProcessInfo(
+                process="p",
+                node="n0",
+                pid=1,
+                parent_pid=0,
+                role="main",
+                started_ns=1,
+                command=["python", argument],
+                facts=[{"fact": argument}],
+            )
+        )
+        (process,) = open_run(run).processes()
+        assert process.command == ["python", "caf?.py"]
+        assert process.facts == [{"fact": "caf?.py"}]
+
+
+class TestAppend:
+    def test_each_append_is_one_segment(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        assert writer.append("spans", spans([0, 1])) == 2
+        assert writer.append("spans", spans([2])) == 1
+        assert files(run) == ["00000000-00000000.parquet", "00000001-00000001.parquet"]
+        assert seqs(run) == [0, 1, 2]
+
+    def test_no_rows_write_nothing(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        assert writer.append("spans", spans([])) == 0
+        assert files(run) == []
+
+    def test_unknown_table(self, writer: RunWriter) -> None:
+        with pytest.raises(ValueError, match="no table 'colours'"):
+            writer.append("colours", {})
+        with pytest.raises(ValueError, match="no table 'colours'"):
+            writer.compact("colours")
+
+    def test_tables_count_for_themselves(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans([0]))
+        scalar = {
+            **{name: DictColumn.constant(name, 2) for name in ("node", "process", "log", "name")},
+            "seq": np.arange(2),
+            "t_ns": np.arange(2),
+            "value": np.array([1.5, np.nan]),
+        }
+        writer.append("scalars", scalar)
+        assert files(run, "scalars") == ["00000000-00000000.parquet"]
+        values = open_run(run).table("scalars", ["value"])["value"]
+        assert values[0] == 1.5
+        assert np.isnan(values[1])
+
+    def test_a_second_monitor_counts_on(self, run: Path, spans: Spans) -> None:
+        for number in range(20):
+            with RunWriter(run, "n0") as writer:
+                writer.append("spans", spans([number]))
+                writer.compact("spans")
+        assert seqs(run) == list(range(20))
+
+    def test_a_number_that_was_taken_is_not_used(self, run: Path, spans: Spans) -> None:
+        with RunWriter(run, "n0") as one, RunWriter(run, "n0") as other:
+            one.append("spans", spans([0]))
+            other.append("spans", spans([1]))
+            one.append("spans", spans([2]))
+            other.append("spans", spans([3]))
+        assert seqs(run) == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize("node", ["a'b\"c", "ü/../x", ".hidden", "a=b", "[x]*?"])
+    def test_odd_node_names(self, run: Path, spans: Spans, node: str) -> None:
+        with RunWriter(run, node) as writer:
+            for number in range(16):
+                writer.append("spans", spans([number], node=node))
+            assert writer.compact("spans") == 1
+            writer.put_status(JobStatus(state=JobState.FAILED, heartbeat_ns=3, started_ns=1))
+        reader = open_run(run)
+        assert set(reader.table("spans", ["node"])["node"]) == {node}
+        assert reader.row_count("spans") == 16
+        assert set(reader.statuses()) == {node}
+
+    @pytest.mark.parametrize("name", ["it's", 'a "b"', "ünï", "run*", "[ab]", "a=b", "~x", "a\nb"])
+    def test_odd_run_names(self, tmp_path: Path, info: RunInfo, spans: Spans, name: str) -> None:
+        # What the odd name would match, were it a pattern, must not be read.
+        for path in (tmp_path / name, tmp_path / "run1", tmp_path / "a"):
+            create_run(path, info)
+            with RunWriter(path, "n0") as writer:
+                for number in range(17):
+                    writer.append("spans", spans([number]))
+                writer.compact("spans")
+        assert seqs(tmp_path / name) == list(range(17))
+        assert set(open_run(tmp_path / name).sql("SELECT * FROM spans")) == set(spans([0]))
+
+    def test_odd_strings(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        names = ["", "null", "a'b\"c\\", "nul \0 inside", "\u2028", "é😀", "x" * 100_000]
+        writer.append("spans", spans(range(len(names)), names=names))
+        reader = open_run(run)
+        assert reader.table("spans", ["name"])["name"].tolist() == names
+        assert reader.table("spans", encoded=["name"])["name"].decode().tolist() == names
+
+    def test_strings_that_are_not_unicode(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans([0], names=[os.fsdecode(b"caf\xe9")]))
+        assert open_run(run).table("spans", ["name"])["name"].tolist() == ["caf?"]
+
+    def test_it_stays_light(self, run: Path) -> None:
+        code = (
+            "import sys; from stepscope.store import RunWriter; RunWriter(sys.argv[1], 'n');"
+            "print(*{m.split('.')[0] for m in sys.modules})"
+        )
+        shown = subprocess.run(
+            [sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True
+        )
+        assert not {"pandas", "pyarrow", "polars", "torch"} & set(shown.stdout.split())
+
+
+class TestEnvironmentErrors:
+    def test_full_disk(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        writer.append("spans", spans([0]))
+        incompressible = [
+            f"{value:x}" for value in np.random.default_rng(0).integers(2**60, size=999)
+        ]
+        with largest_file(4096), pytest.raises(OSError, match="Input/output error"):
+            writer.append("spans", spans(range(1, 1000), names=incompressible))
+        assert seqs(run) == [0]
+        writer.append("spans", spans(range(1, 1000), names=incompressible))
+        assert seqs(run) == list(range(1000))
+        assert not list(run.rglob(".*"))
+
+    def test_read_only_directory(self, info: RunInfo, spans: Spans) -> None:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
+            run = Path(made)
+            create_run(run, info)
+            with RunWriter(run, "n0") as writer:
+                writer.append("spans", spans([0]))
+                with unprivileged(run), pytest.raises(PermissionError, match="spans"):
+                    writer.append("spans", spans([1]))
+                writer.append("spans", spans([1]))
+            assert seqs(run) == [0, 1]
+
+    def test_a_file_where_a_directory_should_be(
+        self, run: Path, writer: RunWriter, spans: Spans
+    ) -> None:
+        (run / "tables").write_text("in the way")
+        with pytest.raises(OSError, match="tables"):
+            writer.append("spans", spans([0]))
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def unprivileged(run: Path) -> Iterator[None]:
+    """A run that may be read but not written, also when root runs the tests."""
+    folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        for folder in folders:
+            folder.chmod(0o755)
+
+
+class DyingStore(LocalStore):
+    """Dies when it should delete for the n-th time."""
+
+    def __init__(self, root: Path, deletes: int) -> None:
+        super().__init__(root)
+        self.deletes = deletes
+
+    def delete(self, key: str) -> None:
+        if self.deletes == 0:
+            raise KeyboardInterrupt
+        self.deletes -= 1
+        super().delete(key)
+
+
+class TestCompact:
+    def test_sixteen_become_one_in_order(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        for number in range(18):
+            writer.append("spans", spans([100 - number, number]))
+        before = seqs(run)
+        assert writer.compact("spans") == 1
+        assert files(run) == [
+            "00000000-00000015.parquet",
+            "00000016-00000016.parquet",
+            "00000017-00000017.parquet",
+        ]
+        assert seqs(run) == before
+        assert writer.compact("spans") == 0
+
+    def test_nulls_survive(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        for number in range(16):
+            writer.append("spans", spans([number]))
+        before = open_run(run).table("spans")
+        writer.compact("spans")
+        after = open_run(run).table("spans")
+        assert after["end_ns"].mask.tolist() == before["end_ns"].mask.tolist()
+        assert after["labels"].tolist() == before["labels"].tolist()
+
+    def test_levels(
+        self, run: Path, writer: RunWriter, spans: Spans, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(layout, "FAN_IN", 3)
+        for number in range(13):
+            writer.append("spans", spans([number]))
+            writer.compact("spans")
+        assert files(run) == [
+            "00000000-00000008.parquet",
+            "00000009-00000011.parquet",
+            "00000012-00000012.parquet",
+        ]
+        assert seqs(run) == list(range(13))
+
+    @pytest.mark.parametrize("deletes", [0, 1, 15])
+    def test_death_between_merge_and_delete(
+        self, run: Path, writer: RunWriter, spans: Spans, deletes: int
+    ) -> None:
+        for number in range(17):
+            writer.append("spans", spans([number]))
+        dying = RunWriter(run, "n0")
+        dying._store = DyingStore(run, deletes)
+        with pytest.raises(KeyboardInterrupt):
+            dying.compact("spans")
+        assert len(files(run)) == 18 - deletes  # the merged file and what it covers
+        assert seqs(run) == list(range(17))
+        with RunWriter(run, "n0") as next_monitor:
+            next_monitor.append("spans", spans([17]))
+            next_monitor.compact("spans")
+        assert files(run)[0] == "00000000-00000015.parquet"
+        assert len(files(run)) == 3
+        assert seqs(run) == list(range(18))
+
+    def test_a_torn_segment_stays_and_its_neighbours_merge(
+        self, run: Path, writer: RunWriter, spans: Spans
+    ) -> None:
+        for number in range(33):
+            writer.append("spans", spans([number]))
+        torn = run / Segment("spans", "n0", 3, 3).key
+        torn.write_bytes(torn.read_bytes()[:-20])
+        assert writer.compact("spans") == 1
+        assert writer.compact("spans") == 0
+        assert len(files(run)) == 18
+        reader = open_run(run)
+        assert reader.table("spans", ["seq"])["seq"].tolist() == [n for n in range(33) if n != 3]
+        assert len(reader.damage) == 1
+
+    def test_another_writer_may_compact_meanwhile(self, run: Path, spans: Spans) -> None:
+        with RunWriter(run, "n0") as monitor, RunWriter(run, "n0") as merger:
+            for number in range(40):
+                monitor.append("spans", spans([number]))
+                merger.compact("spans")
+        assert len(files(run)) == 2 + 8
+        assert seqs(run) == list(range(40))
+
+
+def test_manifests_are_readable_by_people(run: Path) -> None:
+    text = (run / "run.json").read_text()
+    assert text.count("\n") > 5
+    assert msgspec.json.decode(text)["run_id"] == "r1"
