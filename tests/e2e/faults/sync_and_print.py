@@ -21,12 +21,13 @@ def gradient_table(model):
     for name, parameter in model.named_parameters():
         logs = []
         zeros = 0
-        for entry in parameter.grad.flatten():
-            value = abs(entry.item())
-            if value > 0:
-                logs.append(math.log10(value))
-            else:
-                zeros += 1
+        for row in parameter.grad.reshape(len(parameter), -1):
+            for entry in row:
+                value = abs(entry.item())
+                if value > 0:
+                    logs.append(math.log10(value))
+                else:
+                    zeros += 1
         mean = sum(logs) / max(len(logs), 1)
         lines.append(f"{name:<12} mean log10 |g| {mean:7.3f}   zeros {zeros:6d}")
     return "\n".join(lines)
@@ -45,11 +46,11 @@ def main():
         nn.Conv2d(3, 32, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(32, 48, 3, padding=1),
+        nn.Conv2d(32, 64, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(4),
         nn.Flatten(),
-        nn.Linear(48 * 4 * 4, 10),
+        nn.Linear(64 * 4 * 4, 10),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     criterion = nn.CrossEntropyLoss()

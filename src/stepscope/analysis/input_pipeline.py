@@ -1,0 +1,255 @@
+"""How batches are made, and what the training thread waits for.
+
+The training thread's waiting time is split into parts that sum to it:
+
+    starting     iterators being made and the first batch of each: worker start-up
+    handing_over the batch lay ready; receiving it took the time
+    making       no batch lay ready: the time it takes to make one, split by stage
+
+`making` is split in proportion to the time the workers (or, without workers, the training
+thread) spend in each stage: collating as measured, the rest by stack samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.code_stages import STAGE_NAMES, Stage, parse_stack, stage_of
+from stepscope.analysis.intervals import Int, contains, union
+from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
+from stepscope.analysis.steps import Steps, steps_of
+
+MIN_SAMPLES = 20
+"""Fewer stack samples than this do not say how fetching time is split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackSamples:
+    """Stack samples of one process, sorted by time; `stack` are positions in `stacks`."""
+
+    t_ns: Int
+    stack: NDArray[np.int32]
+    stacks: Sequence[str]
+    user_line: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetcher:
+    """One process that makes batches: a worker, or the training process itself."""
+
+    process: str
+    worker: bool
+    spans: Spans
+    samples: StackSamples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageShare:
+    """A stage of making a batch."""
+
+    stage: Stage
+    name: str
+    ratio: float
+    """Share of the time spent making batches."""
+    labels: dict[str, float]
+    """What the stage consists of, by share of the time spent making batches, largest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """What it takes to make batches."""
+
+    batch_count: int
+    mean_ns: float
+    """Wall time of one fetch."""
+    cpu_ratio: float
+    """CPU time of the fetching thread over its wall time; low when it waits for storage."""
+    samples_ratio: float | None
+    """Share of the fetch inside __getitem__ or next."""
+    collate_ratio: float
+    transforms: dict[str, float]
+    """Measured share of the fetch in each member of a transform chain, largest first."""
+    sample_count: int
+    """Stack samples that the stages rest on."""
+    stages: list[StageShare]
+    """Largest first; empty when there are too few samples."""
+    worker_busy_ratio: float | None
+    """Share of the time the workers were making batches; None without workers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Where the training thread's waiting goes; sums over measured steps, in nanoseconds."""
+
+    total_ns: int
+    starting_ns: int
+    handing_over_ns: int
+    making_ns: int
+    starved_ratio: float | None
+    """Share of requests that found no batch ready; None without workers."""
+
+
+def find_waiting(spans: Spans, steps: Steps, chosen: NDArray[np.bool_]) -> Waiting:
+    """Split the waiting time of the chosen steps (a mask over steps)."""
+    waits = spans.take(spans.is_kind("data_wait", "loader_start") & (spans.thread == steps.thread))
+    step = steps_of(waits.start, steps)
+    kept = (step >= 0) & chosen[np.maximum(step, 0)]
+    first = np.zeros(len(waits), dtype=np.bool_)
+    starts = waits.is_kind("loader_start")
+    first[1:] = starts[:-1]
+    waits, first = waits.take(kept), first[kept]
+    duration = waits.duration
+    starts = waits.is_kind("loader_start")
+    ready = waits.value > 0
+    inline = waits.value < 0
+    starting = starts | (first & ~ready & ~inline)
+    handing = ~starting & ready
+    asked = ~starts & ~inline & ~waits.has_flag(FLAG_NO_RESULT)
+    return Waiting(
+        total_ns=int(duration.sum()),
+        starting_ns=int(duration[starting].sum()),
+        handing_over_ns=int(duration[handing].sum()),
+        making_ns=int(duration[~starting & ~handing].sum()),
+        starved_ratio=float((~ready[asked]).mean()) if asked.any() else None,
+    )
+
+
+def find_making(fetchers: Sequence[Fetcher], steps: Steps) -> Making | None:
+    """What making the training batches takes, over all fetchers; None when none were made."""
+    parts = [_Part.of(fetcher, steps) for fetcher in fetchers]
+    parts = [part for part in parts if len(part.fetches)]
+    if not parts:
+        return None
+    wall = sum(part.wall_ns for part in parts)
+    collate = sum(part.kind_ns("collate") for part in parts) / wall
+    sampled = _merge([part.stage_counts() for part in parts])
+    count = sum(sampled.values())
+    return Making(
+        batch_count=sum(len(part.fetches) for part in parts),
+        mean_ns=wall / sum(len(part.fetches) for part in parts),
+        cpu_ratio=min(1.0, sum(int(part.fetches.value.sum()) for part in parts) / wall),
+        samples_ratio=sum(part.value_ns("samples") for part in parts) / wall,
+        collate_ratio=collate,
+        transforms=_transforms(parts, wall),
+        sample_count=count,
+        stages=_stages(sampled, collate) if count >= MIN_SAMPLES else [],
+        worker_busy_ratio=_worker_busy(parts),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One fetcher's work for training batches."""
+
+    fetcher: Fetcher
+    fetches: Spans
+    inner: Spans
+
+    @classmethod
+    def of(cls, fetcher: Fetcher, steps: Steps) -> _Part:
+        spans = fetcher.spans
+        first, last = int(steps.start[0]), int(steps.end[-1])
+        spans = spans.take((spans.start >= first - _LEAD_NS) & (spans.start < last))
+        spans = spans.take(~contains(steps.evaluation, spans.start))
+        fetches = spans.of("fetch")
+        return cls(
+            fetcher=fetcher,
+            fetches=fetches,
+            inner=spans.of("samples", "collate", "transform"),
+        )
+
+    @property
+    def wall_ns(self) -> int:
+        return int(self.fetches.duration.sum())
+
+    def kind_ns(self, kind: str) -> int:
+        return int(self.inner.of(kind).duration.sum())
+
+    def value_ns(self, kind: str) -> int:
+        return int(self.inner.of(kind).value.sum())
+
+    def stage_counts(self) -> dict[tuple[Stage, str], int]:
+        """Stack samples inside fetches, by stage and label."""
+        samples = self.fetcher.samples
+        inside = contains(union(self.fetches.intervals), samples.t_ns)
+        counts: dict[tuple[Stage, str], int] = {}
+        codes, numbers = np.unique(samples.stack[inside], return_counts=True)
+        for code, number in zip(codes, numbers, strict=True):
+            staged = stage_of(parse_stack(samples.stacks[code]))
+            if staged is not None:
+                key = (staged.stage, staged.label)
+                counts[key] = counts.get(key, 0) + int(number)
+        return counts
+
+
+_LEAD_NS = 60_000_000_000
+"""Workers make the first batches before the first step begins: look back this far."""
+
+
+def _merge(counts: Sequence[dict[tuple[Stage, str], int]]) -> dict[tuple[Stage, str], int]:
+    merged: dict[tuple[Stage, str], int] = {}
+    for part in counts:
+        for key, number in part.items():
+            merged[key] = merged.get(key, 0) + number
+    return merged
+
+
+def _stages(sampled: dict[tuple[Stage, str], int], collate_ratio: float) -> list[StageShare]:
+    """Collating as it was measured, the rest of the time as it was sampled."""
+    total = sum(sampled.values())
+    collated = sum(n for (stage, _), n in sampled.items() if stage == "collate")
+    rest = total - collated
+    shares: dict[Stage, dict[str, float]] = {}
+    for (stage, label), number in sampled.items():
+        if stage == "collate":
+            ratio = collate_ratio * number / collated
+        else:
+            ratio = (1 - collate_ratio) * number / rest
+        shares.setdefault(stage, {})[label] = ratio
+    found = [
+        StageShare(
+            stage=stage, name=STAGE_NAMES[stage], ratio=sum(labels.values()), labels=_sorted(labels)
+        )
+        for stage, labels in shares.items()
+    ]
+    if not collated and collate_ratio > 0:
+        found.append(StageShare(stage="collate", name="collating", ratio=collate_ratio, labels={}))
+    return sorted(found, key=lambda share: -share.ratio)
+
+
+def _transforms(parts: Sequence[_Part], wall: int) -> dict[str, float]:
+    times: dict[str, float] = {}
+    for part in parts:
+        transforms = part.inner.of("transform")
+        for i in range(len(transforms)):
+            name = transforms.name_of(i)
+            times[name] = times.get(name, 0.0) + float(transforms.value[i]) / wall
+    return _sorted(times)
+
+
+def _worker_busy(parts: Sequence[_Part]) -> float | None:
+    busy = wall = 0
+    for part in parts:
+        if part.fetcher.worker:
+            busy += part.wall_ns
+            wall += int(part.fetches.end[-1] - part.fetches.start[0])
+    return busy / wall if wall else None
+
+
+def _sorted(shares: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+__all__ = [
+    "Fetcher",
+    "Making",
+    "StackSamples",
+    "StageShare",
+    "Waiting",
+    "find_making",
+    "find_waiting",
+]

@@ -1,0 +1,104 @@
+"""What a node was doing: statistics of its sampled metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.intervals import Int
+from stepscope.analysis.statistics import Distribution, distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Samples of one node, sorted by time. `metric`, `device` are positions in their lists."""
+
+    t_ns: Int
+    metric: NDArray[np.int32]
+    metrics: Sequence[str]
+    device: NDArray[np.int32]
+    devices: Sequence[str]
+    value: NDArray[np.float64]
+
+    def between(self, start_ns: int, end_ns: int) -> Metrics:
+        """Samples of a time range."""
+        kept = (self.t_ns >= start_ns) & (self.t_ns < end_ns)
+        return Metrics(
+            t_ns=self.t_ns[kept],
+            metric=self.metric[kept],
+            metrics=self.metrics,
+            device=self.device[kept],
+            devices=self.devices,
+            value=self.value[kept],
+        )
+
+    def series(self, metric: str, device: str = "") -> NDArray[np.float64]:
+        """Values of one metric of one device, in time order; empty when never sampled."""
+        if metric not in self.metrics or device not in self.devices:
+            return np.empty(0)
+        chosen = (self.metric == list(self.metrics).index(metric)) & (
+            self.device == list(self.devices).index(device)
+        )
+        return self.value[chosen]
+
+    def devices_of(self, metric: str) -> list[str]:
+        """Devices that a metric was sampled of, numbers in numerical order."""
+        if metric not in self.metrics:
+            return []
+        codes = np.unique(self.device[self.metric == list(self.metrics).index(metric)])
+        return sorted((self.devices[code] for code in codes), key=_numerically)
+
+    def mean(self, metric: str, device: str = "") -> float | None:
+        """Mean value, None when it was never sampled: missing is not zero."""
+        values = self.series(metric, device)
+        return float(values.mean()) if len(values) else None
+
+
+def _numerically(device: str) -> tuple[int, str]:
+    return (int(device), "") if device.isdecimal() else (-1, device)
+
+
+def metric_distributions(metrics: Metrics) -> dict[tuple[str, str], Distribution]:
+    """The distribution of every metric of every device, by (metric, device)."""
+    found = {}
+    for name in metrics.metrics:
+        for device in metrics.devices_of(name):
+            summary = distribution(metrics.series(name, device))
+            if summary is not None:
+                found[name, device] = summary
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contention:
+    """Whether others took the CPU that the job wanted."""
+
+    outside_cores: float
+    """Mean number of cores kept busy by others."""
+    waiting_ratio: float
+    """Share of the time in which the training process's main thread was ready to run but had no
+    core. Denominator: the sampled time."""
+    job_cores: float
+    throttled_ratio: float
+    """Share of the time in which the job's cgroup had used up its quota."""
+
+
+def contention(metrics: Metrics, training_pids: Sequence[int]) -> Contention | None:
+    """Means over the given samples; None when the CPU was not sampled.
+
+    The waiting ratio is the mean over the training processes.
+    """
+    outside = metrics.mean("outside_cpu_cores")
+    if outside is None:
+        return None
+    waiting = [metrics.mean("process_runqueue_ratio", str(pid)) for pid in training_pids]
+    known = [ratio for ratio in waiting if ratio is not None]
+    return Contention(
+        outside_cores=outside,
+        waiting_ratio=float(np.mean(known)) if known else 0.0,
+        job_cores=metrics.mean("job_cpu_cores") or 0.0,
+        throttled_ratio=metrics.mean("cgroup_throttled_ratio") or 0.0,
+    )

@@ -1,0 +1,248 @@
+"""What to do about each cause: concrete, with the settings found in this run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepscope.diagnosis.causes import Finding, WorkerEstimate
+from stepscope.diagnosis.verdict import Fix
+
+
+def fixes(
+    finding: Finding,
+    *,
+    loader: Mapping[str, Any] | None,
+    workers: WorkerEstimate | None,
+    cores: float | None,
+) -> list[Fix]:
+    """Fixes for a cause, the most promising first."""
+    why = finding.evidence[0].text if finding.evidence else "see the shares above"
+    own = [Fix(title=title, how=how, why=why) for title, how in _OWN.get(finding.cause, [])]
+    if finding.cause in _PIPELINE_CAUSES:
+        settings = _loader_fixes(finding, loader, workers, cores)
+        return settings + own if finding.cause == "too_few_workers" else own + settings
+    return own
+
+
+_PIPELINE_CAUSES = frozenset(
+    "too_few_workers slow_reads slow_decode slow_augmentation slow_tokenisation slow_collate "
+    "slow_dataset worker_startup batch_handover inline_data_preparation".split()
+)
+
+_OWN: dict[str, list[tuple[str, str]]] = {
+    "slow_decode": [
+        (
+            "decode once and cache the result",
+            "write the decoded samples to a memory-mapped array (numpy.memmap) or an uncompressed "
+            "format in a first pass, and read that every epoch",
+        ),
+        (
+            "decode many samples in one call",
+            "read whole row groups or shards and slice them, instead of opening one per sample",
+        ),
+    ],
+    "slow_augmentation": [
+        (
+            "augment whole batches instead of samples",
+            "vectorise the transforms over the batch (NumPy or torch), in collate_fn or after it",
+        ),
+        (
+            "move augmentation to the GPU",
+            "apply it to the batch after the copy (torchvision.transforms.v2, kornia, DALI)",
+        ),
+    ],
+    "slow_reads": [
+        (
+            "read fewer, larger pieces",
+            "pack samples into shards (tar, parquet, arrow, mosaic) and read them sequentially",
+        ),
+        (
+            "bring the data closer",
+            "copy the dataset to local disk or memory before training, or cache on first use",
+        ),
+        (
+            "overlap the waiting",
+            "these reads wait rather than compute: more workers or a larger prefetch_factor cost "
+            "little CPU until the storage itself is saturated",
+        ),
+    ],
+    "slow_tokenisation": [
+        ("tokenise once", "tokenise the corpus before training and store the ids"),
+        ("use a batched tokenizer", "call a fast (Rust) tokenizer on the whole batch in collate_fn"),
+    ],
+    "slow_collate": [
+        (
+            "make collating one vectorised operation",
+            "pre-allocate the batch tensor once and fill it by slices, or use torch.stack / "
+            "pad_sequence instead of Python loops over elements",
+        ),
+    ],
+    "slow_dataset": [
+        (
+            "look at the dataset's own code",
+            "the functions named above take the time; move what does not depend on the epoch out "
+            "of __getitem__ and cache it",
+        ),
+    ],
+    "worker_startup": [
+        (
+            "keep the workers alive between epochs",
+            "DataLoader(persistent_workers=True); large datasets held in Python objects also make "
+            "start-up slow: keep them in arrays or files",
+        ),
+    ],
+    "batch_handover": [
+        (
+            "make batches cheaper to hand over",
+            "return few large tensors rather than many small objects; use float16/uint8 until the "
+            "device; pin_memory=True moves the copy off the training thread",
+        ),
+    ],
+    "inline_data_preparation": [
+        (
+            "prepare batches beside the training thread",
+            "wrap the preparation in a Dataset and let DataLoader(num_workers>0) run it ahead",
+        ),
+    ],
+    "host_to_device_copies": [
+        (
+            "pin and overlap the copies",
+            "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True)",
+        ),
+    ],
+    "host_sync": [
+        (
+            "read values from tensors rarely",
+            "keep metrics as tensors and call .item() every N steps; each call waits for "
+            "everything launched before it",
+        ),
+        ("print less", "log every N steps; reduce many values to one tensor before reading it"),
+    ],
+    "logging": [
+        ("log every N steps", "and hand the values to a background thread or an asynchronous logger"),
+    ],
+    "garbage_collection": [
+        (
+            "keep the collector out of the step",
+            "gc.freeze() after set-up, gc.disable() in the loop and gc.collect() between epochs",
+        ),
+    ],
+    "python_overhead": [
+        ("move work out of the loop", "the lines named above run between the phases of every step"),
+    ],
+    "tiny_operators": [
+        (
+            "let a compiler fuse the operators",
+            "model = torch.compile(model); with fixed shapes also CUDA graphs "
+            "(mode='reduce-overhead')",
+        ),
+        (
+            "replace loops over elements by tensor operations",
+            "nn.LSTM instead of a cell in a Python loop, einsum or batched matmul instead of many "
+            "small ones, foreach or fused optimizers",
+        ),
+        ("give each operator more to do", "a larger batch costs little while operators are this small"),
+    ],
+    "dispatch_overhead": [
+        ("let a compiler fuse the operators", "model = torch.compile(model)"),
+        ("give each operator more to do", "a larger batch raises the share of real work"),
+    ],
+    "checkpoint": [
+        ("save less often", "every N minutes rather than every few steps"),
+        (
+            "save beside the training",
+            "copy the state to host memory and write it in a background thread or process "
+            "(torch.distributed.checkpoint.async_save)",
+        ),
+    ],
+    "cpu_contention": [
+        (
+            "get the cores back",
+            "stop or move the other processes, or reserve cores for the job (taskset, cpuset, a "
+            "cgroup or container limit on the others)",
+        ),
+        (
+            "ask for fewer threads",
+            "if the neighbours must stay: torch.set_num_threads and num_workers to what is free",
+        ),
+    ],
+    "optimizer": [
+        (
+            "use a fused or foreach optimizer",
+            "torch.optim.AdamW(..., fused=True) updates all parameters in a few kernels",
+        ),
+        (
+            "update only what changed",
+            "embedding tables: nn.Embedding(sparse=True) with SparseAdam or Adagrad touches only "
+            "the rows of the batch",
+        ),
+        ("step less often", "accumulate gradients over several micro-batches"),
+    ],
+    "compute": [
+        (
+            "make the arithmetic cheaper",
+            "mixed precision (torch.autocast), torch.compile, fused attention "
+            "(scaled_dot_product_attention)",
+        ),
+        (
+            "or accept it",
+            "the hardware is busy with the model: the step gets shorter with a smaller model or "
+            "more or faster devices",
+        ),
+    ],
+    "gradient_exchange": [
+        (
+            "exchange less, or hide it better",
+            "accumulate gradients under model.no_sync(), raise bucket_cap_mb, "
+            "gradient_as_bucket_view=True, or compress with a bf16 communication hook",
+        ),
+        ("give each rank more to compute", "a larger batch per rank makes the exchange relatively smaller"),
+    ],
+    "collectives": [
+        (
+            "overlap or merge the collectives",
+            "async_op=True and wait later; reduce several values in one tensor; log metrics from "
+            "rank 0 every N steps",
+        ),
+    ],
+}
+
+
+def _loader_fixes(
+    finding: Finding,
+    loader: Mapping[str, Any] | None,
+    workers: WorkerEstimate | None,
+    cores: float | None,
+) -> list[Fix]:
+    if loader is None:
+        return []
+    found = []
+    count = int(loader["num_workers"])
+    if workers is not None and workers.workers > count:
+        found.append(
+            Fix(
+                title=f"use {workers.workers} DataLoader workers instead of {count}",
+                how=f"DataLoader(num_workers={workers.workers}, prefetch_factor=4, "
+                "persistent_workers=True)",
+                why=f"the job may use {cores:g} cores; by the times measured the step would take "
+                f"about {workers.step_ns / 1e6:.0f} ms, {workers.data_ratio:.0%} of it waiting",
+            )
+        )
+    elif count and (loader["prefetch_factor"] or 2) < 4 and finding.cause != "batch_handover":
+        found.append(
+            Fix(
+                title="prefetch more",
+                how="DataLoader(prefetch_factor=4) evens out slow batches",
+                why=f"prefetch_factor is {loader['prefetch_factor']}",
+            )
+        )
+    if count and not loader["persistent_workers"] and finding.cause == "worker_startup":
+        found.append(
+            Fix(
+                title="persistent workers",
+                how="DataLoader(persistent_workers=True)",
+                why="persistent_workers is False: every epoch starts its workers again",
+            )
+        )
+    return found

@@ -1,0 +1,260 @@
+"""A run as the analyses want it: loaded from the store when asked for, and only once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stepscope.analysis.host_work import HostWork, find_host_work
+from stepscope.analysis.input_pipeline import (
+    Fetcher,
+    Making,
+    StackSamples,
+    Waiting,
+    find_making,
+    find_waiting,
+)
+from stepscope.analysis.intervals import Intervals, contains, nesting_order, union
+from stepscope.analysis.operators import ComputeProfile, WindowEvents, profile_compute
+from stepscope.analysis.spans import Spans
+from stepscope.analysis.steps import COMPUTE_PHASES, PHASE_OF_KIND, Steps, find_steps
+from stepscope.analysis.utilization import Contention, Metrics, contention
+from stepscope.schema import NodeInfo, ProcessInfo
+from stepscope.store import RunReader
+
+STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "gc", "device")
+FETCH_KINDS = ("fetch", "samples", "collate", "transform")
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One training process and what was computed of it."""
+
+    signals: Signals
+    process: ProcessInfo
+    spans: Spans
+    steps: Steps
+
+    @property
+    def name(self) -> str:
+        """`rank 3`, or `process 4711` outside a distributed job."""
+        if self.process.rank is not None:
+            return f"rank {self.process.rank}"
+        return f"process {self.process.pid}"
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """Where the waiting time of the measured steps goes."""
+        return find_waiting(self.spans, self.steps, self.steps.measured())
+
+    @cached_property
+    def making(self) -> Making | None:
+        """What making the training batches takes."""
+        return find_making(self.signals.fetchers_of(self.process), self.steps)
+
+    @cached_property
+    def host_work(self) -> HostWork | None:
+        """What the training thread does between phases."""
+        samples = self.signals.stack_samples(self.process)
+        sources = {
+            (fact["file"], fact["line"]): fact["text"]
+            for fact in self.process.facts
+            if fact.get("fact") == "source"
+        }
+        return find_host_work(self.spans, samples, self.steps, sources)
+
+    @cached_property
+    def compute_profile(self) -> ComputeProfile | None:
+        """What a profiler window says about the compute phases; None without one."""
+        events = self.signals.window_events(self.process)
+        windows = union(self.spans.of("window").intervals)
+        if events is None or not len(windows.start):
+            return None
+        kinds = [kind for kind, phase in PHASE_OF_KIND.items() if phase in COMPUTE_PHASES]
+        compute = self.spans.of(*kinds)
+        seen = Intervals(np.array([events.start.min()]), np.array([events.end.max()]))
+        inside = contains(seen, compute.start) & contains(windows, compute.start)
+        inside &= contains(seen, compute.end - 1)
+        steps = int((self.spans.of("optimizer").take(
+            contains(seen, self.spans.of("optimizer").start))).is_kind("optimizer").sum())
+        chosen = compute.take(inside)
+        return profile_compute(events, chosen.intervals, step_count=max(1, steps))
+
+    def facts(self, fact: str) -> list[Mapping[str, Any]]:
+        """What the process said under one heading, in the order in which it was learnt."""
+        return [entry for entry in self.process.facts if entry.get("fact") == fact]
+
+    @cached_property
+    def loader(self) -> Mapping[str, Any] | None:
+        """The DataLoader that feeds training: the one that the measured steps waited on most."""
+        loaders = {entry["name"]: entry for entry in self.facts("dataloader")}
+        waits = self.spans.of("data_wait")
+        outside = ~contains(self.steps.evaluation, waits.start)
+        counts = np.bincount(waits.name[outside], minlength=len(waits.names))
+        for code in np.argsort(-counts, kind="stable"):
+            if counts[code] and waits.names[code] in loaders:
+                return loaders[waits.names[code]]
+        return None
+
+
+class Signals:
+    """Everything that a diagnosis of one run may look at.
+
+    Args:
+        reader: the run; it may still be growing, and what was read stays as it was read.
+    """
+
+    def __init__(self, reader: RunReader) -> None:
+        self.reader = reader
+
+    @cached_property
+    def processes(self) -> list[ProcessInfo]:
+        """Processes of the job, by start."""
+        job = [p for p in self.reader.processes() if p.role != "monitor"]
+        return sorted(job, key=lambda p: (p.rank if p.rank is not None else -1, p.pid))
+
+    @cached_property
+    def nodes(self) -> dict[str, NodeInfo]:
+        """The machines by name."""
+        return self.reader.nodes()
+
+    @cached_property
+    def ranks(self) -> list[Rank]:
+        """Training processes: those with at least one complete step."""
+        found = []
+        for process in self.processes:
+            if process.role == "main":
+                spans = self._spans(process, STEP_KINDS)
+                steps = find_steps(spans)
+                if steps is not None:
+                    found.append(Rank(self, process, spans, steps))
+        return found
+
+    @cached_property
+    def metrics(self) -> dict[str, Metrics]:
+        """Samples by node."""
+        return {node: self._metrics(node) for node in self.nodes}
+
+    @cached_property
+    def contention(self) -> Contention | None:
+        """Whether others took the CPU, on the first rank's node while it trained."""
+        if not self.ranks:
+            return None
+        first = self.ranks[0]
+        metrics = self.metrics.get(first.process.node)
+        if metrics is None:
+            return None
+        begin, end = int(first.steps.start[0]), int(first.steps.end[-1])
+        pids = [r.process.pid for r in self.ranks if r.process.node == first.process.node]
+        return contention(metrics.between(begin, end), pids)
+
+    @cached_property
+    def cores_available(self) -> float | None:
+        """Cores that the job may use on the first rank's node."""
+        node = self.nodes.get(self.ranks[0].process.node) if self.ranks else None
+        return node.cores_available if node else None
+
+    def fetchers_of(self, process: ProcessInfo) -> list[Fetcher]:
+        """The processes that make batches for one training process, itself included."""
+        found = []
+        for candidate in self.processes:
+            worker = candidate.role == "dataloader_worker"
+            if candidate is process or (worker and candidate.parent_pid == process.pid):
+                spans = self._spans(candidate, FETCH_KINDS)
+                if spans.is_kind("fetch").any():
+                    samples = self.stack_samples(candidate)
+                    found.append(
+                        Fetcher(
+                            process=candidate.process, worker=worker, spans=spans, samples=samples
+                        )
+                    )
+        return found
+
+    def stack_samples(self, process: ProcessInfo) -> StackSamples:
+        """Stack samples of one process."""
+        rows = self.reader.table(
+            "stacks",
+            columns=["t_ns", "stack", "user_line"],
+            where="process = ?",
+            parameters=(process.process,),
+            order_by="t_ns",
+            encoded=("stack",),
+        )
+        return StackSamples(
+            t_ns=rows["t_ns"],
+            stack=rows["stack"].codes,
+            stacks=[value or "" for value in rows["stack"].values],
+            user_line=rows["user_line"],
+        )
+
+    def window_events(self, process: ProcessInfo) -> WindowEvents | None:
+        """Events of the process's first profiler window, None when it has none."""
+        rows = self.reader.table(
+            "operators",
+            columns=["category", "name", "thread", "start_ns", "end_ns"],
+            where='process = ? AND "window" = 0',
+            parameters=(process.process,),
+            order_by="start_ns",
+        )
+        if not len(rows["start_ns"]):
+            return None
+        return WindowEvents(
+            category=rows["category"],
+            name=rows["name"],
+            thread=rows["thread"],
+            start=rows["start_ns"],
+            end=rows["end_ns"],
+        )
+
+    def _spans(self, process: ProcessInfo, kinds: tuple[str, ...]) -> Spans:
+        marks = ", ".join("?" for _ in kinds)
+        rows = self.reader.table(
+            "spans",
+            columns=["kind", "name", "log", "start_ns", "end_ns", "flags", "value"],
+            where=f"process = ? AND kind IN ({marks})",
+            parameters=(process.process, *kinds),
+            encoded=("kind", "name", "log"),
+        )
+        start = rows["start_ns"]
+        unfinished = np.ma.getmaskarray(rows["end_ns"])
+        finished = np.ma.getdata(rows["end_ns"])[~unfinished]
+        last = max(
+            int(start.max()) if len(start) else 0, int(finished.max()) if len(finished) else 0
+        )
+        end = np.ma.filled(rows["end_ns"], last)
+        order = nesting_order(start, end)
+        threads = np.array([int((log or "0c")[:-1]) for log in rows["log"].values], dtype=np.int64)
+        return Spans(
+            kind=rows["kind"].codes[order],
+            kinds=[value or "" for value in rows["kind"].values],
+            name=rows["name"].codes[order],
+            names=[value or "" for value in rows["name"].values],
+            thread=threads[rows["log"].codes][order],
+            start=start[order],
+            end=end[order],
+            flags=rows["flags"].astype(np.int64)[order],
+            value=rows["value"][order],
+            unfinished=unfinished[order],
+        )
+
+    def _metrics(self, node: str) -> Metrics:
+        rows = self.reader.table(
+            "metrics",
+            columns=["t_ns", "metric", "device", "value"],
+            where="node = ?",
+            parameters=(node,),
+            order_by="t_ns",
+            encoded=("metric", "device"),
+        )
+        return Metrics(
+            t_ns=rows["t_ns"],
+            metric=rows["metric"].codes,
+            metrics=[value or "" for value in rows["metric"].values],
+            device=rows["device"].codes,
+            devices=[value or "" for value in rows["device"].values],
+            value=rows["value"],
+        )

@@ -1,0 +1,116 @@
+"""docs/run-directory.md says what the schema says, and its queries run as they are printed.
+
+The part between the markers is written from the schema:
+
+    STEPSCOPE_WRITE_DOCS=1 python -m pytest tests/unit/store/test_run_directory_doc.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pytest
+
+from stepscope.schema import (
+    METRIC_TYPES,
+    SCHEMA_VERSION,
+    TABLES,
+    JobStatus,
+    NodeInfo,
+    ProcessInfo,
+    RunInfo,
+    Table,
+)
+from stepscope.schema.tables.spans import SPAN_KINDS
+from stepscope.store import RunWriter
+
+DOC = Path(__file__).parents[3] / "docs" / "run-directory.md"
+BEGIN = "<!-- From here to the end mark: written from stepscope.schema by a test. -->"
+END = "<!-- End mark. -->"
+REFRESH = "STEPSCOPE_WRITE_DOCS=1 python -m pytest tests/unit/store/test_run_directory_doc.py"
+
+
+def markdown_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    head = tuple(head)
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + " --- |" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(re.sub(r"\||__", escaped, cell) for cell in row) + " |"
+    yield ""
+
+
+def escaped(match: re.Match[str]) -> str:
+    return "".join("\\" + character for character in match[0])
+
+
+def table_section(table: Table) -> Iterator[str]:
+    yield f"### `{table.name}`"
+    yield ""
+    yield f"{table.doc} A row is identified by {', '.join(f'`{name}`' for name in table.key)}."
+    yield ""
+    yield from markdown_table(
+        ("column", "type", "unit", "null", "meaning"),
+        (
+            (
+                f"`{column.name}`",
+                column.type,
+                "" if column.unit == "none" else column.unit,
+                "yes" if column.nullable else "",
+                column.doc,
+            )
+            for column in table.columns
+        ),
+    )
+
+
+def generated() -> str:
+    lines = [BEGIN, "", f"Schema version {SCHEMA_VERSION}.", ""]
+    for table in TABLES.values():
+        lines += table_section(table)
+    lines += ["### Kinds of span", ""]
+    lines += markdown_table(
+        ("kind", "meaning"), ((f"`{kind}`", doc) for kind, doc in SPAN_KINDS.items())
+    )
+    lines += ["### Metrics", ""]
+    lines += markdown_table(
+        ("metric", "unit", "meaning"),
+        ((f"`{metric.name}`", metric.unit, metric.doc) for metric in METRIC_TYPES.values()),
+    )
+    return "\n".join([*lines, END])
+
+
+def test_tables_are_those_of_the_schema() -> None:
+    text = DOC.read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    wanted = head + generated() + tail
+    if os.environ.get("STEPSCOPE_WRITE_DOCS"):
+        DOC.write_text(wanted)
+    elif text != wanted:
+        pytest.fail(f"{DOC.name} differs from the schema. Refresh it: {REFRESH}")
+
+
+@pytest.mark.parametrize("manifest", [RunInfo, NodeInfo, JobStatus, ProcessInfo])
+def test_every_field_of_a_manifest_is_explained(manifest: type[msgspec.Struct]) -> None:
+    text = DOC.read_text()
+    missing = [name for name in manifest.__struct_fields__ if f"`{name}`" not in text]
+    assert not missing, f"{DOC.name} does not explain {missing} of {manifest.__name__}"
+
+
+def test_queries_run_as_printed(
+    run: Path, spans: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunWriter(run, "n0") as writer:
+        writer.append("spans", spans(range(9)))
+    monkeypatch.chdir(run.parent)
+    run.rename("RUN")
+    queries = re.findall(r"```sql\n(.+?)```", DOC.read_text(), flags=re.DOTALL)
+    assert queries
+    for query in queries:
+        assert duckdb.sql(query).fetchall()
