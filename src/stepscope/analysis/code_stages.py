@@ -72,10 +72,26 @@ _FETCH_FILE = "torch/utils/data/_utils/fetch.py"
 _SAMPLE_FUNCTIONS = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
 
 _NETWORK_LIBRARIES = frozenset(
-    "aiohttp azure boto3 botocore fsspec gcsfs google httpcore httpx obstore pymongo redis "
-    "requests s3fs urllib3 webdataset".split()
+    [
+        "aiohttp",
+        "azure",
+        "boto3",
+        "botocore",
+        "fsspec",
+        "gcsfs",
+        "google",
+        "httpcore",
+        "httpx",
+        "obstore",
+        "pymongo",
+        "redis",
+        "requests",
+        "s3fs",
+        "urllib3",
+        "webdataset",
+    ]
 )
-_NETWORK_MODULES = frozenset("socket ssl client request response connection".split())
+_NETWORK_MODULES = frozenset(["socket", "ssl", "client", "request", "response", "connection"])
 _LIBRARY_STAGES: dict[str, Stage] = {
     "albumentations": "augment",
     "audiomentations": "augment",
@@ -158,8 +174,10 @@ def _inside_fetch(frames: Sequence[Frame]) -> Sequence[Frame] | None:
 
 def _is_generator_of_samples(frame: Frame) -> bool:
     """An iterable dataset's own generator, whatever it is called; collates live in torch too."""
-    return frame.library == "" and "collate" not in frame.function.lower() and (
-        "iter" in frame.bare_function or "generate" in frame.bare_function
+    return (
+        frame.library == ""
+        and "collate" not in frame.function.lower()
+        and ("iter" in frame.bare_function or "generate" in frame.bare_function)
     )
 
 
@@ -167,8 +185,9 @@ def _network_read(frames: Sequence[Frame]) -> StagedStack | None:
     for frame in frames:
         network_module = frame.library == "python" and frame.module in _NETWORK_MODULES
         if frame.library in _NETWORK_LIBRARIES or network_module:
-            asked = [f for f in frames if f.library == "" and f.bare_function not in
-                     _SAMPLE_FUNCTIONS]
+            asked = [
+                f for f in frames if f.library == "" and f.bare_function not in _SAMPLE_FUNCTIONS
+            ]
             return StagedStack("read", asked[-1].bare_function if asked else frame.library)
     return None
 

@@ -21,7 +21,9 @@ HostCause = Literal["host_sync", "logging", "garbage_collection", "data_preparat
 _SYNC = re.compile(
     r"\.(item|tolist|cpu|numpy)\(|synchronize\(|\bfloat\(|\bint\(|\bbool\(|isnan\(|isfinite\("
 )
-_LOGGING = re.compile(r"\bprint\(|\blog(ger|ging)?\b|\bwandb\b|\.add_scalar|\bwriter\.|tqdm|flush\(")
+_LOGGING = re.compile(
+    r"\bprint\(|\blog(ger|ging)?\b|\bwandb\b|\.add_scalar|\bwriter\.|tqdm|flush\("
+)
 _DATA = re.compile(
     r"get_batch|from_numpy|next\(|load|read|decode|augment|transform|collate|sample_batch|memmap"
     r"|generate_batch|make_batch"
@@ -107,7 +109,8 @@ def _cause(frames: Sequence[Frame], text: str) -> HostCause:
     """The innermost evidence counts: a logging call inside a synchronising line is logging."""
     for frame in reversed(frames):
         if frame.library in {"wandb", "tensorboard", "mlflow", "tqdm", "rich"} or (
-            frame.library == "python" and frame.module in {"logging", "__init__"}
+            frame.library == "python"
+            and frame.module in {"logging", "__init__"}
             and "/logging/" in frame.file
         ):
             return "logging"

@@ -262,9 +262,7 @@ def _evaluation(own: Spans, phases: _Phases) -> Intervals:
     else:
         found = _evaluated_runs(top)
     return union(
-        Intervals(
-            np.concatenate([said.start, found.start]), np.concatenate([said.end, found.end])
-        )
+        Intervals(np.concatenate([said.start, found.start]), np.concatenate([said.end, found.end]))
     )
 
 

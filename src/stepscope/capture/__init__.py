@@ -10,7 +10,8 @@ block; never raise into the job (`guard` is the one place that swallows); never 
 
 from __future__ import annotations
 
-from stepscope.capture.annotations import (
+from stepscope.capture.library import start_profiling, stop_profiling
+from stepscope.capture.marks import (
     Span,
     annotate,
     annotation_begin,
@@ -20,7 +21,6 @@ from stepscope.capture.annotations import (
     step,
     steps,
 )
-from stepscope.capture.library import start_profiling, stop_profiling
 
 __all__ = [
     "Span",

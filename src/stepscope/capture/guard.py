@@ -15,7 +15,6 @@ from typing import Any, ParamSpec
 
 from stepscope.capture import session
 from stepscope.capture.session import ThreadLogs, local, thread_logs
-from stepscope.spool import Kind
 
 Arguments = ParamSpec("Arguments")
 
@@ -113,9 +112,7 @@ class Probe:
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
 
-    def protect(
-        self, function: Callable[Arguments, object]
-    ) -> Callable[Arguments, None]:
+    def protect(self, function: Callable[Arguments, object]) -> Callable[Arguments, None]:
         """Make a function of ours safe to call from the job; its result is not returned."""
 
         @functools.wraps(function)

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any
 
-from stepscope.spool import Journal, Kind, SpanLog, SpoolTree, make_meta
+from stepscope.spool import Journal, SpanLog, SpoolTree, make_meta
 
 SPOOL_VARIABLE = "STEPSCOPE_SPOOL"
 LIMIT_VARIABLE = "STEPSCOPE_SPOOL_LIMIT"

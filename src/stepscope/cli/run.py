@@ -106,7 +106,7 @@ def command(  # noqa: PLR0917 - click passes options by name
 class _Session:
     """One job, its monitor, and what is said about them."""
 
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self, location: Path, spool: Path, spool_limit: int, interval_ms: int, window: str
     ) -> None:
         self._location = location

@@ -26,8 +26,18 @@ def fixes(
 
 
 _PIPELINE_CAUSES = frozenset(
-    "too_few_workers slow_reads slow_decode slow_augmentation slow_tokenisation slow_collate "
-    "slow_dataset worker_startup batch_handover inline_data_preparation".split()
+    [
+        "too_few_workers",
+        "slow_reads",
+        "slow_decode",
+        "slow_augmentation",
+        "slow_tokenisation",
+        "slow_collate",
+        "slow_dataset",
+        "worker_startup",
+        "batch_handover",
+        "inline_data_preparation",
+    ]
 )
 
 _OWN: dict[str, list[tuple[str, str]]] = {
@@ -69,7 +79,10 @@ _OWN: dict[str, list[tuple[str, str]]] = {
     ],
     "slow_tokenisation": [
         ("tokenise once", "tokenise the corpus before training and store the ids"),
-        ("use a batched tokenizer", "call a fast (Rust) tokenizer on the whole batch in collate_fn"),
+        (
+            "use a batched tokenizer",
+            "call a fast (Rust) tokenizer on the whole batch in collate_fn",
+        ),
     ],
     "slow_collate": [
         (
@@ -120,7 +133,10 @@ _OWN: dict[str, list[tuple[str, str]]] = {
         ("print less", "log every N steps; reduce many values to one tensor before reading it"),
     ],
     "logging": [
-        ("log every N steps", "and hand the values to a background thread or an asynchronous logger"),
+        (
+            "log every N steps",
+            "and hand the values to a background thread or an asynchronous logger",
+        ),
     ],
     "garbage_collection": [
         (
@@ -142,7 +158,10 @@ _OWN: dict[str, list[tuple[str, str]]] = {
             "nn.LSTM instead of a cell in a Python loop, einsum or batched matmul instead of many "
             "small ones, foreach or fused optimizers",
         ),
-        ("give each operator more to do", "a larger batch costs little while operators are this small"),
+        (
+            "give each operator more to do",
+            "a larger batch costs little while operators are this small",
+        ),
     ],
     "dispatch_overhead": [
         ("let a compiler fuse the operators", "model = torch.compile(model)"),
@@ -197,7 +216,10 @@ _OWN: dict[str, list[tuple[str, str]]] = {
             "accumulate gradients under model.no_sync(), raise bucket_cap_mb, "
             "gradient_as_bucket_view=True, or compress with a bf16 communication hook",
         ),
-        ("give each rank more to compute", "a larger batch per rank makes the exchange relatively smaller"),
+        (
+            "give each rank more to compute",
+            "a larger batch per rank makes the exchange relatively smaller",
+        ),
     ],
     "collectives": [
         (

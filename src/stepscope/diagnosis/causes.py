@@ -63,7 +63,9 @@ def data_pipeline_cause(signals: Signals, shares: Shares) -> Finding:
     if shares.phases["h2d"] > shares.phases["data_wait"]:
         return Finding(
             cause="host_to_device_copies",
-            stages=[Stage(name="copies to the device", detail="", share_ratio=shares.phases["h2d"])],
+            stages=[
+                Stage(name="copies to the device", detail="", share_ratio=shares.phases["h2d"])
+            ],
         )
     waiting, making = rank.waiting, rank.making
     finding = Finding(cause="slow_dataset", stages=_data_stages(waiting, making, shares))
@@ -311,7 +313,7 @@ def _data_evidence(rank: Rank, waiting: Waiting, making: Making | None) -> list[
     return evidence
 
 
-def _making_cause(  # noqa: PLR0917
+def _making_cause(
     signals: Signals, rank: Rank, waiting: Waiting, making: Making | None, finding: Finding
 ) -> str:
     total = max(1, waiting.total_ns)
@@ -364,7 +366,9 @@ def _inline_data(rank: Rank, shares: Shares) -> Finding:
                 share_ratio=shares.inline_data,
             )
         ],
-        evidence=[_line_evidence(line.file, line.line, line.text, line.ratio) for line in lines[:3]],
+        evidence=[
+            _line_evidence(line.file, line.line, line.text, line.ratio) for line in lines[:3]
+        ],
     )
 
 

@@ -215,7 +215,7 @@ def _owned(suspect: Suspect, finding: Finding, shares: Shares) -> float:
     return shares.suspects["model"]
 
 
-def _confidence(  # noqa: PLR0917
+def _confidence(
     signals: Signals,
     matrix: NDArray[np.int64],
     split: Proportions,
@@ -263,7 +263,7 @@ def _phase_evidence(shares: Shares) -> Evidence:
     return Evidence(text="a step is " + ", ".join(parts), source="steps")
 
 
-def _ruled_out(  # noqa: PLR0917
+def _ruled_out(
     signals: Signals,
     suspect: Suspect,
     shares: Shares,

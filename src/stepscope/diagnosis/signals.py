@@ -79,8 +79,11 @@ class Rank:
         seen = Intervals(np.array([events.start.min()]), np.array([events.end.max()]))
         inside = contains(seen, compute.start) & contains(windows, compute.start)
         inside &= contains(seen, compute.end - 1)
-        steps = int((self.spans.of("optimizer").take(
-            contains(seen, self.spans.of("optimizer").start))).is_kind("optimizer").sum())
+        steps = int(
+            (self.spans.of("optimizer").take(contains(seen, self.spans.of("optimizer").start)))
+            .is_kind("optimizer")
+            .sum()
+        )
         chosen = compute.take(inside)
         return profile_compute(events, chosen.intervals, step_count=max(1, steps))
 

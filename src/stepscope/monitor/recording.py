@@ -112,7 +112,7 @@ class _StoredSequences:
         self._reader = reader
         self._empty = {t: not reader.has(t) for t in ("spans", "stacks", "scalars", "metrics")}
 
-    def __call__(  # noqa: PLR0917 - the signature of `drain.StoredSequences`
+    def __call__(
         self, table: str, process: str, log: str, first: int, count: int
     ) -> NDArray[np.int64]:
         if self._empty[table]:  # what this very process stores, it remembers itself
@@ -126,9 +126,7 @@ class _StoredSequences:
         return np.asarray(held["seq"], dtype=np.int64)
 
 
-def final_status(
-    status: JobStatus, exchange: Exchange, *, notes: Iterable[str] = ()
-) -> JobStatus:
+def final_status(status: JobStatus, exchange: Exchange, *, notes: Iterable[str] = ()) -> JobStatus:
     """How the job ended, from what the launcher left behind."""
     job_exit, stop = exchange.read_exit(), exchange.read_stop()
     common: dict[str, Any] = {

@@ -31,7 +31,13 @@ from stepscope.spool.record import (
     Kind,
     make_meta,
 )
-from stepscope.spool.tree import LogName, SpoolFull, SpoolTree, process_name, process_start_ticks
+from stepscope.spool.tree import (
+    LogName,
+    SpoolFullError,
+    SpoolTree,
+    process_name,
+    process_start_ticks,
+)
 
 __all__ = [
     "DROPPED_WORD",
@@ -48,7 +54,7 @@ __all__ = [
     "Kind",
     "LogName",
     "SpanLog",
-    "SpoolFull",
+    "SpoolFullError",
     "SpoolTree",
     "make_meta",
     "process_name",

@@ -13,7 +13,7 @@ FINE_SHARE = 0.75
 """Fine records may fill this share of the limit; the rest is kept for steps and phases."""
 
 
-class SpoolFull(OSError):
+class SpoolFullError(OSError):
     """The spool holds as much as its limit allows."""
 
 
@@ -113,8 +113,8 @@ class SpoolTree:
         """Ask for room for one more segment.
 
         Raises:
-            SpoolFull: it would exceed the limit of its class.
+            SpoolFullError: it would exceed the limit of its class.
         """
         share = FINE_SHARE if log_class == FINE else 1.0
         if self.used_bytes() + SEGMENT_BYTES > self.limit_bytes * share:
-            raise SpoolFull(f"{self.root} holds as much as its limit allows")
+            raise SpoolFullError(f"{self.root} holds as much as its limit allows")

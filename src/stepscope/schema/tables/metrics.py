@@ -68,7 +68,9 @@ _METRICS = (
     MetricType(name="swap_used_bytes", unit="bytes", doc="Swap in use."),
     MetricType(name="disk_read_bytes_per_s", unit="bytes_per_s", doc="Read from a disk."),
     MetricType(name="disk_write_bytes_per_s", unit="bytes_per_s", doc="Written to a disk."),
-    MetricType(name="network_received_bytes_per_s", unit="bytes_per_s", doc="Received, no loopback."),
+    MetricType(
+        name="network_received_bytes_per_s", unit="bytes_per_s", doc="Received, no loopback."
+    ),
     MetricType(name="network_sent_bytes_per_s", unit="bytes_per_s", doc="Sent, no loopback."),
     MetricType(
         name="process_cpu_cores",
@@ -93,7 +95,9 @@ _METRICS = (
         "CPU quota and stood still.",
     ),
     MetricType(name="gpu_busy_ratio", unit="ratio", doc="Share of time with a kernel running."),
-    MetricType(name="gpu_memory_busy_ratio", unit="ratio", doc="Share of time memory was accessed."),
+    MetricType(
+        name="gpu_memory_busy_ratio", unit="ratio", doc="Share of time memory was accessed."
+    ),
     MetricType(name="gpu_memory_used_bytes", unit="bytes", doc="Device memory in use."),
     MetricType(name="gpu_power_watt", unit="watt", doc="Board power."),
     MetricType(name="gpu_sm_clock_megahertz", unit="megahertz", doc="Clock of the processors."),

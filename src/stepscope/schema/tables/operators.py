@@ -23,9 +23,7 @@ OPERATORS = Table(
         Column(name="name", type="VARCHAR", doc="Name of the operator, call or kernel."),
         Column(name="start_ns", type="BIGINT", unit="epoch_ns", doc="When it began."),
         Column(name="end_ns", type="BIGINT", unit="epoch_ns", doc="When it ended."),
-        Column(
-            name="thread", type="VARCHAR", doc="Host thread, or device stream for device work."
-        ),
+        Column(name="thread", type="VARCHAR", doc="Host thread, or device stream for device work."),
         Column(
             name="device",
             type="INTEGER",

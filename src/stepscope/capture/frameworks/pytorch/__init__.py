@@ -44,9 +44,7 @@ def install() -> None:
     if _installed:
         return
     _installed = True
-    for part in (
-        modules, autograd, optimizers, loading, copies, checkpoints, device_clock, window
-    ):
+    for part in (modules, autograd, optimizers, loading, copies, checkpoints, device_clock, window):
         _probe.protect(part.install)()
     after_import("torch.distributed", collectives.install)
     progress.on_boundary(_say_versions)

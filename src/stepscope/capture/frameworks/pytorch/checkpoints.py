@@ -34,7 +34,11 @@ def _timed(original: Callable[..., Any], *, path_position: int) -> Callable[...,
         try:
             return original(*args, **kwargs)
         finally:
-            path = args[path_position] if len(args) > path_position else kwargs.get("f", kwargs.get("filename"))
+            path = (
+                args[path_position]
+                if len(args) > path_position
+                else kwargs.get("f", kwargs.get("filename"))
+            )
             _probe.end(span, value=_size(path))
 
     return timed

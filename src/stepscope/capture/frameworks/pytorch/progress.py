@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from stepscope.capture import annotations
+from stepscope.capture import marks
 from stepscope.capture.guard import Probe
 
 _probe = Probe("step boundaries")
@@ -48,4 +48,4 @@ class Progress:
 
 
 progress = Progress()
-annotations.step_listeners.append(progress.boundary)
+marks.step_listeners.append(progress.boundary)

@@ -67,7 +67,7 @@ def _chains_of(holder: object, depth: int) -> Iterator[list[Any] | tuple[Any, ..
 def _may_hold_a_chain(value: object) -> bool:
     """Another dataset, or torchvision's pair of transforms."""
     kind = type(value)
-    return hasattr(kind, "__getitem__") and hasattr(value, "__dict__") or (
+    return (hasattr(kind, "__getitem__") and hasattr(value, "__dict__")) or (
         hasattr(value, "transform") and hasattr(value, "__dict__")
     )
 
