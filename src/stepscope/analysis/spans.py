@@ -72,8 +72,8 @@ class Spans:
 
     def has_flag(self, flag: int) -> NDArray[np.bool_]:
         """Which spans carry a flag."""
-        return (self.flags & flag) != 0
+        return np.not_equal(self.flags & flag, 0)
 
     def name_of(self, index: int) -> str:
         """Name of one span."""
-        return self.names[self.name[index]]
+        return str(self.names[int(self.name[index])])

@@ -257,10 +257,8 @@ def _evaluation(own: Spans, phases: _Phases) -> Intervals:
     named = [i for i in range(len(modes)) if modes.name_of(i) in EVALUATION_MODES]
     said = Intervals(modes.start[named], modes.end[named])
     top = phases.outermost(*PHASE_OF_KIND)
-    if top.is_kind("data_wait").any():
-        found = _evaluated_fetches(top)
-    else:
-        found = _evaluated_runs(top)
+    fetches = bool(top.is_kind("data_wait").any())
+    found = _evaluated_fetches(top) if fetches else _evaluated_runs(top)
     return union(
         Intervals(np.concatenate([said.start, found.start]), np.concatenate([said.end, found.end]))
     )

@@ -42,7 +42,8 @@ class Metrics:
         chosen = (self.metric == list(self.metrics).index(metric)) & (
             self.device == list(self.devices).index(device)
         )
-        return self.value[chosen]
+        values: NDArray[np.float64] = self.value[chosen]
+        return values
 
     def devices_of(self, metric: str) -> list[str]:
         """Devices that a metric was sampled of, numbers in numerical order."""

@@ -1,2 +1,101 @@
-def print_verdict(location, *, as_json, to_stderr):
-    print("run:", location)
+"""The verdict as people read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from stepscope.cli.text import bar, console, duration, percent
+from stepscope.diagnosis import Signals, Verdict, diagnose
+from stepscope.diagnosis.verdict import SUSPECT_NAMES
+from stepscope.store import open_run
+
+
+def print_verdict(location: str | Path, *, as_json: bool, to_stderr: bool = False) -> Verdict:
+    """Diagnose a run and print the verdict.
+
+    Raises:
+        StepscopeError: the run cannot be read.
+    """
+    verdict = diagnose(Signals(open_run(location)))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(verdict)).decode())
+    else:
+        write_verdict(console(stderr=to_stderr), verdict)
+        if to_stderr:
+            _say_run(console(stderr=True), location)
+    return verdict
+
+
+def write_verdict(out: Console, verdict: Verdict) -> None:
+    """Write a verdict in prose."""
+    out.print()
+    out.print(Text(verdict.headline, style="bold"))
+    if verdict.suspect == "insufficient_evidence":
+        _write_notes(out, verdict)
+        return
+    out.print(
+        f"[dim]{verdict.step_count} steps measured, {duration(verdict.mean_step_ns)} each on "
+        f"average; confidence {percent(verdict.confidence_ratio)}; shares are of the "
+        f"{verdict.share_of}[/dim]"
+    )
+    out.print()
+    for name, share in verdict.phases.items():
+        if share >= 0.005:
+            out.print(f"  {name.replace('_', ' '):<14}{bar(share)} {percent(share):>5}")
+    if verdict.suspect != "healthy":
+        _write_stages(out, verdict)
+    _write_section(out, "Evidence", [entry.text for entry in verdict.evidence[1:]])
+    if verdict.ruled_out:
+        out.print()
+        out.print("[bold]Not the cause[/bold]" if verdict.suspect != "healthy" else "")
+        for other in verdict.ruled_out:
+            _item(out, f"{SUSPECT_NAMES[other.suspect]}: {other.why}")
+    if verdict.fixes:
+        out.print()
+        out.print("[bold]What to do[/bold]")
+        said = ""
+        for number, fix in enumerate(verdict.fixes, 1):
+            _item(out, f"[bold]{fix.title}[/bold]: {fix.how}", mark=f"{number}.")
+            if fix.why != said:
+                _item(out, f"[dim]because {fix.why}[/dim]", mark="  ")
+            said = fix.why
+    _write_notes(out, verdict)
+
+
+def _write_stages(out: Console, verdict: Verdict) -> None:
+    if not verdict.stages:
+        return
+    out.print()
+    out.print("[bold]What it consists of[/bold] [dim](shares of the step)[/dim]")
+    for stage in verdict.stages:
+        detail = f"  [dim]{stage.detail}[/dim]" if stage.detail else ""
+        out.print(f"  {percent(stage.share_ratio):>5}  {stage.name}{detail}")
+
+
+def _write_notes(out: Console, verdict: Verdict) -> None:
+    _write_section(out, "Notes", verdict.notes)
+
+
+def _write_section(out: Console, title: str, lines: list[str]) -> None:
+    if lines:
+        out.print()
+        out.print(f"[bold]{title}[/bold]")
+        for line in lines:
+            _item(out, Text(line))
+
+
+def _item(out: Console, text: str | Text, *, mark: str = "-") -> None:
+    body = Text.from_markup(text) if isinstance(text, str) else text
+    out.print(Padding(Text.assemble(f"{mark} ", body), (0, 0, 0, 2)))
+
+
+def _say_run(out: Console, location: str | Path) -> None:
+    out.print()
+    out.print(f"[dim]run[/dim]  {location}")
+    out.print(f"[dim]more[/dim] stepscope show {location} input-pipeline | steps | system")

@@ -375,7 +375,7 @@ class AmdSampler:
             for _ in self._handles
         ]
 
-    def sample(self, now_ns: int) -> Iterator[Sample]:  # noqa: ARG002 - levels need no clock
+    def sample(self, now_ns: int) -> Iterator[Sample]:
         """Samples of each GPU; see `Sampler.sample`."""
         for index, (handle, readings) in enumerate(zip(self._handles, self._readings, strict=True)):
             for metric, read in readings:

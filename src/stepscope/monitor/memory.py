@@ -28,7 +28,7 @@ class MemorySampler:
         if not {b"MemTotal", b"MemAvailable"} <= fields.keys():
             raise Unavailable(f"{self._path} does not tell the total and available memory")
 
-    def sample(self, now_ns: int) -> Iterator[Sample]:  # noqa: ARG002 - levels need no clock
+    def sample(self, now_ns: int) -> Iterator[Sample]:
         """Samples of the node; see `Sampler.sample`."""
         fields = _parse_meminfo(read_bytes(self._path))
         available = fields[b"MemAvailable"]

@@ -15,7 +15,7 @@ CAUSE = "slow_augmentation"
 
 SIZE = 64
 IMAGES = 512
-BATCH = 80
+BATCH = 64
 
 
 class Compose:

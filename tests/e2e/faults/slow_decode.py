@@ -17,7 +17,7 @@ CAUSE = "slow_decode"
 SIZE = 64
 CHANNELS = 3
 IMAGES = 512
-BATCH = 48
+BATCH = 40
 
 
 def encode_image(image):

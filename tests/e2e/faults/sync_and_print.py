@@ -35,7 +35,7 @@ def gradient_table(model):
 
 def main():
     parser = argparse.ArgumentParser(description="Trains a CNN and watches its gradients.")
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=100)
     args = parser.parse_args()
 
     torch.manual_seed(0)

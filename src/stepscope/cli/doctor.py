@@ -1,0 +1,110 @@
+"""`stepscope doctor`: what can be captured here, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+import click
+import msgspec
+
+from stepscope.cli.options import json_option
+from stepscope.cli.places import SHARED_MEMORY
+from stepscope.cli.text import console, size
+from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES
+from stepscope.monitor.host import node_info
+from stepscope.monitor.processes import JobTree
+from stepscope.monitor.samplers import build_samplers
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that can be captured here or cannot."""
+
+    name: str
+    available: bool
+    detail: str
+
+
+class Examination(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload."""
+
+    python: str
+    checks: list[Check]
+
+
+@click.command("doctor", help="Say what can be captured on this machine, and what is missing.")
+@json_option
+def command(as_json: bool) -> None:
+    examination = examine()
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(examination)).decode())
+        return
+    out = console()
+    for check in examination.checks:
+        mark = "[green]yes[/green]" if check.available else "[yellow]no [/yellow]"
+        out.print(f"{mark}  {check.name:<22}{check.detail}")
+
+
+def examine() -> Examination:
+    """Look at everything that a recording would use."""
+    job = JobTree(os.getpid(), lambda: (), lambda: ())
+    samplers, missing = build_samplers(job)
+    info = node_info(sample_interval_ns=0, spool="")
+    groups = sorted({sampler.group for sampler in samplers})
+    checks = [
+        _framework(),
+        Check(
+            name="cores",
+            available=True,
+            detail=f"{info.cores_available:g} of {info.cores_total} available to a job here",
+        ),
+        _memory(info.memory_bytes, info.memory_limit_bytes),
+        _spool(),
+        *(Check(name=f"{group} metrics", available=True, detail="sampled") for group in groups),
+        *(
+            Check(name=f"{group} metrics", available=False, detail=reason)
+            for group, reason in sorted(missing.items())
+        ),
+    ]
+    return Examination(python=sys.version.split()[0], checks=checks)
+
+
+def _framework() -> Check:
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return Check(
+            name="PyTorch adapters",
+            available=False,
+            detail="torch is not installed beside stepscope; a job in another environment may "
+            "have it",
+        )
+    return Check(name="PyTorch adapters", available=True, detail=f"torch {version}")
+
+
+def _memory(total: int, limit: int | None) -> Check:
+    detail = size(total) + (f", the cgroup allows {size(limit)}" if limit is not None else "")
+    return Check(name="memory", available=True, detail=detail)
+
+
+def _spool() -> Check:
+    needed = 4 * DEFAULT_SPOOL_LIMIT_BYTES
+    if SHARED_MEMORY.is_dir():
+        free = shutil.disk_usage(SHARED_MEMORY).free
+        if free >= needed:
+            return Check(
+                name="spool in memory", available=True, detail=f"{SHARED_MEMORY}, {size(free)} free"
+            )
+        detail = f"{SHARED_MEMORY} has {size(free)} free"
+    else:
+        detail = f"there is no {SHARED_MEMORY}"
+    temporary = Path(tempfile.gettempdir())
+    return Check(
+        name="spool in memory",
+        available=False,
+        detail=f"{detail}; span logs go to {temporary} on disk",
+    )

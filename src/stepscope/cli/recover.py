@@ -1,0 +1,38 @@
+"""`stepscope recover RUN`: bring in what a killed job or monitor left in the spool."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import click
+import msgspec
+
+from stepscope.cli.options import json_option, run_argument
+from stepscope.monitor.recover import Recovery, recover
+
+
+@click.command(
+    "recover",
+    help="Bring everything that was recorded before a job or its monitor was killed into RUN. "
+    "Doing it again changes nothing.",
+)
+@run_argument
+@json_option
+def command(run: str, as_json: bool) -> None:
+    recovery = recover(run)
+    if recovery.spool is not None and recovery.complete:
+        shutil.rmtree(Path(recovery.spool), ignore_errors=True)
+    if as_json:
+        click.echo(msgspec.json.encode(recovery).decode())
+    else:
+        click.echo(_sentence(recovery))
+
+
+def _sentence(recovery: Recovery) -> str:
+    if recovery.spool is None:
+        return f"nothing to recover: {recovery.reason}"
+    return (
+        f"{recovery.row_count} rows recovered from {recovery.spool}; the job is {recovery.state}"
+        + (f" ({recovery.reason})" if recovery.reason else "")
+    )

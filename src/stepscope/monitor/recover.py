@@ -1,0 +1,90 @@
+"""Bringing a spool into its run after the fact."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES
+from stepscope.monitor.exchange import Exchange
+from stepscope.monitor.host import node_info, node_name
+from stepscope.monitor.recording import NodeRecording, final_status
+from stepscope.schema import JobState, JobStatus
+from stepscope.spool import SpoolTree, process_start_ticks
+from stepscope.store import open_run
+
+FRESH_NS = 15_000_000_000
+"""A monitor heard of this recently, and still running, is at work."""
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recovery did."""
+
+    spool: str | None
+    """The spool that was drained, null when there was none."""
+    row_count: int
+    state: JobState | None
+    complete: bool
+    """True when nothing is left in the spool."""
+    reason: str | None
+
+
+def recover(location: str) -> Recovery:
+    """Drain this node's spool of a run. Doing it again changes nothing.
+
+    Raises:
+        StepscopeError: the run cannot be read.
+    """
+    reader = open_run(location)
+    node = node_name()
+    status = reader.statuses().get(node)
+    info = reader.nodes().get(node)
+    spool = info.spool if info is not None else reader.info.options.get("spool")
+    if status is not None and _at_work(status):
+        return _nothing(status, "its monitor is still at work")
+    if spool is None or not Path(spool).is_dir():
+        return _nothing(status, "no span logs of it are left on this node")
+    if info is None:
+        info = node_info(sample_interval_ns=0, spool=spool)
+    if status is None:
+        created = reader.info.created_ns
+        status = JobStatus(state=JobState.IN_PROGRESS, heartbeat_ns=created, started_ns=created)
+    tree = SpoolTree(spool, DEFAULT_SPOOL_LIMIT_BYTES)
+    recording = NodeRecording(location, info, tree)
+    recording.put_node()
+    rows = recording.flush()
+    running = [p for p in recording.drain.processes.values() if not p.over]
+    if not running and not status.state.final:
+        status = final_status(status, Exchange(Path(spool)), notes=recording.notes)
+        recording.put_status(status)
+    return Recovery(
+        spool=spool,
+        row_count=rows,
+        state=status.state,
+        complete=not running,
+        reason=status.reason
+        if not running
+        else f"process {running[0].pid} of the job is still running",
+    )
+
+
+def _at_work(status: JobStatus) -> bool:
+    recent = time.time_ns() - status.heartbeat_ns < FRESH_NS
+    return (
+        recent
+        and not status.state.final
+        and status.monitor_pid is not None
+        and process_start_ticks(status.monitor_pid) is not None
+    )
+
+
+def _nothing(status: JobStatus | None, reason: str) -> Recovery:
+    return Recovery(
+        spool=None,
+        row_count=0,
+        state=status.state if status is not None else None,
+        complete=True,
+        reason=reason,
+    )

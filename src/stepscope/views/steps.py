@@ -1,0 +1,101 @@
+"""`steps`: how long steps take and what they are spent on, per rank."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from stepscope.analysis.statistics import distribution
+from stepscope.analysis.steps import PHASES
+from stepscope.diagnosis import Rank, Signals
+from stepscope.views.shapes import Statistics, statistics
+
+MAX_LISTED_OUTLIERS = 20
+
+
+class PhaseShare(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of the step."""
+
+    name: str
+    share_ratio: float
+    mean_ns: float
+    p50_ns: float
+    p95_ns: float
+
+
+class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of one training process."""
+
+    rank: str
+    process: str
+    source: str
+    """`marked` by the script, or derived from the `optimizer`."""
+    step_count: int
+    """Complete steps."""
+    measured_count: int
+    """Steps the statistics are made of: past warm-up and not under a profiler."""
+    profiled_count: int
+    fetches_per_step: float
+    """Batches fetched for one step: micro-batches, when gradients are accumulated."""
+    step_ns: Statistics | None
+    phases: list[PhaseShare]
+    evaluation_ns: int
+    outlier_steps: list[int]
+    """Numbers of the slowest outliers, counted from 0, slowest first, at most twenty."""
+
+
+class StepsView(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload."""
+
+    share_of: str
+    ranks: list[RankSteps]
+    missing: str | None
+
+
+def steps(signals: Signals) -> StepsView:
+    """How long steps take and what they are spent on."""
+    ranks = [_rank(rank) for rank in signals.ranks]
+    return StepsView(
+        share_of="wall time of the rank's measured steps, evaluation left out",
+        ranks=ranks,
+        missing=None if ranks else "no complete training step was recorded",
+    )
+
+
+def _rank(rank: Rank) -> RankSteps:
+    found = rank.steps
+    measured = found.measured()
+    wall = found.wall_ns[measured]
+    summary = distribution(wall)
+    return RankSteps(
+        rank=rank.name,
+        process=rank.process.process,
+        source=found.source,
+        step_count=len(found),
+        measured_count=int(measured.sum()),
+        profiled_count=int(found.profiled.sum()),
+        fetches_per_step=float(found.fetches.mean()),
+        step_ns=statistics(summary),
+        phases=[_phase(rank, name) for name in PHASES] if len(wall) else [],
+        evaluation_ns=found.evaluation.total_ns,
+        outlier_steps=_outliers(rank, summary.outlier_threshold) if summary else [],
+    )
+
+
+def _phase(rank: Rank, name: str) -> PhaseShare:
+    measured = rank.steps.measured()
+    values = rank.steps.phase_ns[name][measured]
+    p50, p95 = np.percentile(values, [50, 95])
+    return PhaseShare(
+        name=name,
+        share_ratio=float(values.sum() / rank.steps.wall_ns[measured].sum()),
+        mean_ns=float(values.mean()),
+        p50_ns=float(p50),
+        p95_ns=float(p95),
+    )
+
+
+def _outliers(rank: Rank, threshold: float) -> list[int]:
+    wall = np.where(rank.steps.measured(), rank.steps.wall_ns, 0)
+    slowest = np.argsort(-wall, kind="stable")[:MAX_LISTED_OUTLIERS]
+    return [int(step) for step in slowest if wall[step] > threshold]

@@ -1,0 +1,81 @@
+"""`system`: what every node was doing."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stepscope.analysis.utilization import metric_distributions
+from stepscope.diagnosis import Signals
+from stepscope.schema import METRIC_TYPES
+from stepscope.views.shapes import Statistics, statistics
+
+
+class MetricView(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one device over the whole run."""
+
+    metric: str
+    device: str
+    unit: str
+    doc: str
+    statistics: Statistics | None
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine."""
+
+    node: str
+    cpu_model: str
+    cores_total: int
+    cores_available: float
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    gpus: list[str]
+    sample_interval_ns: int
+    sample_count: int
+    missed_sample_count: int
+    metrics: list[MetricView]
+    metrics_missing: dict[str, str]
+
+
+class SystemView(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload."""
+
+    nodes: list[NodeView]
+    missing: str | None
+
+
+def system(signals: Signals) -> SystemView:
+    """What every node was doing."""
+    nodes = [_node(signals, name) for name in sorted(signals.nodes)]
+    return SystemView(nodes=nodes, missing=None if nodes else "no node has been monitored")
+
+
+def _node(signals: Signals, name: str) -> NodeView:
+    info = signals.nodes[name]
+    metrics = signals.metrics[name]
+    found = [
+        MetricView(
+            metric=metric,
+            device=device,
+            unit=METRIC_TYPES[metric].unit,
+            doc=METRIC_TYPES[metric].doc,
+            statistics=statistics(summary),
+        )
+        for (metric, device), summary in metric_distributions(metrics).items()
+        if metric in METRIC_TYPES and metric != "missed_samples"
+    ]
+    order = list(METRIC_TYPES)
+    return NodeView(
+        node=name,
+        cpu_model=info.cpu_model,
+        cores_total=info.cores_total,
+        cores_available=info.cores_available,
+        memory_bytes=info.memory_bytes,
+        memory_limit_bytes=info.memory_limit_bytes,
+        gpus=[str(gpu.get("name", "GPU")) for gpu in info.gpus],
+        sample_interval_ns=info.sample_interval_ns,
+        sample_count=len(metrics.series("memory_used_bytes")),
+        missed_sample_count=int(metrics.series("missed_samples").sum()),
+        metrics=sorted(found, key=lambda view: order.index(view.metric)),
+        metrics_missing=info.metrics_missing,
+    )
