@@ -158,7 +158,8 @@ def stage_of(frames: Sequence[Frame]) -> StagedStack | None:
     if first.bare_function not in _SAMPLE_FUNCTIONS and not _is_generator_of_samples(first):
         return StagedStack("collate", first.bare_function)
     read = _network_read(inside)
-    return read or _by_library(inside) or _by_name(inside) or _unnamed(inside)
+    found = read or _by_library(inside) or _by_name(inside) or _by_chain(inside)
+    return found or _unnamed(inside)
 
 
 def _inside_fetch(frames: Sequence[Frame]) -> Sequence[Frame] | None:
@@ -205,6 +206,18 @@ def _by_library(frames: Sequence[Frame]) -> StagedStack | None:
                 if library == "PIL" and _IMAGE_TRANSFORMS.search(frame.bare_function):
                     return StagedStack("augment", f"PIL {frame.bare_function}")
                 return StagedStack("decode", label)
+    return None
+
+
+_CHAINS = re.compile(r"(^|_)(compose|sequential|pipeline|chain)$")
+
+
+def _by_chain(frames: Sequence[Frame]) -> StagedStack | None:
+    """Inside a Compose-like chain everything is augmentation, named after the member."""
+    for position, frame in enumerate(frames):
+        if frame.bare_function == "__call__" and _CHAINS.search(_snake(frame.owner)):
+            inside = frames[position + 1 :]
+            return StagedStack("augment", _call_name(inside[0]) if inside else frame.owner)
     return None
 
 

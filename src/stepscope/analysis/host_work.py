@@ -66,11 +66,13 @@ def find_host_work(
     if not between.any():
         return None
     pairs = np.stack([samples.stack[between], samples.user_line[between]], axis=1)
-    unique, counts = np.unique(pairs, axis=0, return_counts=True)
-    total = int(counts.sum())
+    unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    spent = np.zeros(len(unique), dtype=np.int64)
+    np.add.at(spent, inverse.ravel(), samples.weight_ns[between])
+    total = max(1, int(spent.sum()))
     causes: dict[HostCause, float] = {}
     lines: dict[tuple[str, int], int] = {}
-    for (stack, line), number in zip(unique.tolist(), counts.tolist(), strict=True):
+    for (stack, line), number in zip(unique.tolist(), spent.tolist(), strict=True):
         frames = parse_stack(samples.stacks[stack])
         place = _user_place(frames, line)
         text = sources.get(place, "") if place else ""
@@ -80,11 +82,11 @@ def find_host_work(
             lines[place] = lines.get(place, 0) + number
     top = sorted(lines.items(), key=lambda item: -item[1])[:5]
     return HostWork(
-        sample_count=total,
+        sample_count=int(between.sum()),
         causes=dict(sorted(causes.items(), key=lambda item: -item[1])),
         lines=[
-            HostLine(file=f, line=n, text=sources.get((f, n), ""), ratio=count / total)
-            for (f, n), count in top
+            HostLine(file=f, line=n, text=sources.get((f, n), ""), ratio=time_ns / total)
+            for (f, n), time_ns in top
         ],
     )
 

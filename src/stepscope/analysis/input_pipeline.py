@@ -23,18 +23,33 @@ from stepscope.analysis.intervals import Int, contains, union
 from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps import Steps, steps_of
 
+MAX_WEIGHT_PERIODS = 50
+"""A longer pause means that the sampler had stopped."""
 MIN_SAMPLES = 20
 """Fewer stack samples than this do not say how fetching time is split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSamples:
-    """Stack samples of one process, sorted by time; `stack` are positions in `stacks`."""
+    """Stack samples of one process, sorted by time; `stack` are positions in `stacks`.
+
+    A sampler that had to wait for the interpreter lock (a C function held it) comes late, so a
+    sample stands for the time since the one before it, not for one period.
+    """
 
     t_ns: Int
+    weight_ns: Int
     stack: NDArray[np.int32]
     stacks: Sequence[str]
     user_line: NDArray[np.int32]
+
+
+def sample_weights(t_ns: Int, period_ns: int) -> Int:
+    """Nanoseconds that each sample of a steady sampler stands for."""
+    if not len(t_ns):
+        return t_ns
+    since = np.diff(t_ns, prepend=t_ns[0] - period_ns)
+    return np.where(since > MAX_WEIGHT_PERIODS * period_ns, period_ns, since).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +141,8 @@ def find_making(fetchers: Sequence[Fetcher], steps: Steps) -> Making | None:
         return None
     wall = sum(part.wall_ns for part in parts)
     collate = sum(part.kind_ns("collate") for part in parts) / wall
-    sampled = _merge([part.stage_counts() for part in parts])
-    count = sum(sampled.values())
+    sampled = _merge([part.stage_times() for part in parts])
+    count = sum(part.sample_count() for part in parts)
     return Making(
         batch_count=sum(len(part.fetches) for part in parts),
         mean_ns=wall / sum(len(part.fetches) for part in parts),
@@ -172,18 +187,26 @@ class _Part:
     def value_ns(self, kind: str) -> int:
         return int(self.inner.of(kind).value.sum())
 
-    def stage_counts(self) -> dict[tuple[Stage, str], int]:
-        """Stack samples inside fetches, by stage and label."""
-        samples = self.fetcher.samples
-        inside = contains(union(self.fetches.intervals), samples.t_ns)
-        counts: dict[tuple[Stage, str], int] = {}
-        codes, numbers = np.unique(samples.stack[inside], return_counts=True)
-        for code, number in zip(codes, numbers, strict=True):
+    def _inside(self) -> NDArray[np.bool_]:
+        return contains(union(self.fetches.intervals), self.fetcher.samples.t_ns)
+
+    def sample_count(self) -> int:
+        """Stack samples inside fetches."""
+        return int(self._inside().sum())
+
+    def stage_times(self) -> dict[tuple[Stage, str], int]:
+        """Time that the stack samples inside fetches stand for, by stage and label."""
+        samples, inside = self.fetcher.samples, self._inside()
+        times: dict[tuple[Stage, str], int] = {}
+        codes, inverse = np.unique(samples.stack[inside], return_inverse=True)
+        spent = np.zeros(len(codes), dtype=np.int64)
+        np.add.at(spent, inverse, samples.weight_ns[inside])
+        for code, time_ns in zip(codes.tolist(), spent.tolist(), strict=True):
             staged = stage_of(parse_stack(samples.stacks[code]))
             if staged is not None:
                 key = (staged.stage, staged.label)
-                counts[key] = counts.get(key, 0) + int(number)
-        return counts
+                times[key] = times.get(key, 0) + time_ns
+        return times
 
 
 _LEAD_NS = 60_000_000_000

@@ -2,14 +2,14 @@
 
 Formulas, over the compute phases (forward, loss, backward, optimizer) inside the window:
 
-    covered    union of the operators' extents on all host threads; on a GPU, of device work
-    small      leaf operators shorter than `SMALL_NS`
-    overhead = 1 - union(leaf operators of at least SMALL_NS) / compute time       on CPU
-    overhead = 1 - union(device work) / compute time                               on GPU
+    own time of an operator = its duration - the durations of the operators it calls
+    work = own times of at least WORK_NS, summed over operators      on CPU
+    work = union of kernels, copies and sets                         on GPU
+    overhead = 1 - work / compute time
 
-A leaf is an operator that contains no other; its own time is work, while the time of an outer
-operator around its leaves is dispatch. The profiler itself adds about a microsecond to every
-operator, which makes the overhead of very small ones look somewhat larger than it is.
+An operator that does something has an own time of its own size, and the many that only dispatch,
+reshape or allocate have own times of a few microseconds. The profiler itself adds about a
+microsecond to every operator, so the overhead of very small ones looks somewhat larger than it is.
 """
 
 from __future__ import annotations
@@ -19,10 +19,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.intervals import Int, Intervals, nesting_order, overlap, parents, union
+from stepscope.analysis.intervals import (
+    Int,
+    Intervals,
+    nesting_order,
+    overlap,
+    parents,
+    self_times,
+    union,
+)
 
-SMALL_NS = 20_000
-"""An operator shorter than this costs about as much to dispatch as to run."""
+WORK_NS = 20_000
+"""An operator with less time of its own than this costs about as much to dispatch as to run."""
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
@@ -45,11 +53,12 @@ class ComputeProfile:
     compute_ns: int
     """Time in compute phases inside the window: the denominator of the ratios."""
     overhead_ratio: float
-    leaf_count_per_step: float
+    operator_count_per_step: float
+    """Operators that are called by no other."""
     small_ratio: float
-    """Share of leaf operators that are shorter than 20 us."""
+    """Share of those that take less than 20 us."""
     median_work_ns: float
-    """Half of the operators' time is spent in leaf operators at least this long."""
+    """Half of the operators' own time is in operators with at least this much."""
     on_device: bool
     largest: dict[str, float]
     """The five operators with the most time of their own, as shares of compute time."""
@@ -66,46 +75,63 @@ def profile_compute(
     """
     merged = union(compute)
     compute_ns = merged.total_ns
+    operators = _Operators.of(events)
+    inside = overlap(Intervals(operators.start, operators.end), merged) > 0
+    if not compute_ns or not inside.any():
+        return None
     device = np.isin(events.category, DEVICE_CATEGORIES)
-    leaves = _leaves(events)
-    if not compute_ns or not len(leaves):
-        return None
-    on_device = bool(device.any())
-    inside = overlap(Intervals(events.start[leaves], events.end[leaves]), merged) > 0
-    leaves = leaves[inside]
-    if not len(leaves):
-        return None
-    durations = events.end[leaves] - events.start[leaves]
-    if on_device:
-        work = union(Intervals(events.start[device], events.end[device]))
+    own = operators.own_ns[inside]
+    if device.any():
+        device_work = union(Intervals(events.start[device], events.end[device]))
+        worked_ns = int(overlap(merged, device_work).sum())
     else:
-        large = leaves[durations >= SMALL_NS]
-        work = union(Intervals(events.start[large], events.end[large]))
-    worked_ns = int(overlap(merged, work).sum())
+        worked_ns = int(own[own >= WORK_NS].sum())
+    called = inside & operators.outermost
+    durations = (operators.end - operators.start)[called]
     return ComputeProfile(
         step_count=step_count,
         compute_ns=compute_ns,
         overhead_ratio=max(0.0, 1 - worked_ns / compute_ns),
-        leaf_count_per_step=len(leaves) / max(1, step_count),
-        small_ratio=float((durations < SMALL_NS).mean()),
-        median_work_ns=_weighted_median(durations),
-        on_device=on_device,
-        largest=_largest(events.name[leaves], durations, compute_ns),
+        operator_count_per_step=float(called.sum()) / max(1, step_count),
+        small_ratio=float((durations < WORK_NS).mean()),
+        median_work_ns=_weighted_median(own),
+        on_device=bool(device.any()),
+        largest=_largest(operators.name[inside], own, compute_ns),
     )
 
 
-def _leaves(events: WindowEvents) -> Int:
-    """Indices of operators that contain no operator on their thread."""
-    found = []
-    operators = np.flatnonzero((events.category == "cpu_op") & (events.end > events.start))
-    for thread in np.unique(events.thread[operators].astype(str)):
-        own = operators[events.thread[operators] == thread]
-        own = own[nesting_order(events.start[own], events.end[own])]
-        parent = parents(events.start[own], events.end[own])
-        leaf = np.ones(len(own), dtype=np.bool_)
-        leaf[parent[parent >= 0]] = False
-        found.append(own[leaf])
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operators:
+    """Host operators with their own times."""
+
+    name: NDArray[np.object_]
+    start: Int
+    end: Int
+    own_ns: Int
+    outermost: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, events: WindowEvents) -> _Operators:
+        order, own, outermost = [], [], []
+        operators = np.flatnonzero((events.category == "cpu_op") & (events.end > events.start))
+        threads = events.thread[operators].astype(str)
+        for thread in np.unique(threads):
+            mine = operators[threads == thread]
+            mine = mine[nesting_order(events.start[mine], events.end[mine])]
+            start, end = events.start[mine], events.end[mine]
+            parent = parents(start, end)
+            order.append(mine)
+            own.append(self_times(start, end, parent))
+            outermost.append(parent < 0)
+        empty = np.empty(0, dtype=np.int64)
+        chosen = np.concatenate(order) if order else empty
+        return cls(
+            name=events.name[chosen],
+            start=events.start[chosen],
+            end=events.end[chosen],
+            own_ns=np.concatenate(own) if own else empty,
+            outermost=np.concatenate(outermost) if outermost else empty.astype(np.bool_),
+        )
 
 
 def _weighted_median(durations: Int) -> float:

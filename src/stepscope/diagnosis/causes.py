@@ -419,9 +419,9 @@ def _operator_evidence(profile: ComputeProfile) -> list[Evidence]:
     largest = ", ".join(f"{name} {ratio:.0%}" for name, ratio in list(profile.largest.items())[:3])
     return [
         Evidence(
-            text=f"{profile.leaf_count_per_step:,.0f} operators a step, {profile.small_ratio:.0%} "
-            "of them shorter than 20 us",
-            value=profile.leaf_count_per_step,
+            text=f"{profile.operator_count_per_step:,.0f} operators a step, "
+            f"{profile.small_ratio:.0%} of them shorter than 20 us",
+            value=profile.operator_count_per_step,
             unit="count",
             source="steps",
         ),

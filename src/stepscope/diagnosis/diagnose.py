@@ -35,9 +35,10 @@ class Thresholds:
     optimizer: float = 0.40
     """An optimizer that takes this much of the step, and more than both passes, is named."""
     heavy_compute: float = 0.85
-    """A model is heavy when it owns this much of the step in operators that …"""
-    heavy_operator_ns: float = 2_000_000
-    """… take this long: larger batches or less overhead would not make it faster."""
+    """A model is heavy when it owns this much of the step …"""
+    heavy_step_core_ns: float = 200_000_000
+    """… and a step keeps one core (or one GPU) busy for this long. Below that, a job that is
+    bound by computing simply does its work."""
     outside_core_ratio: float = 0.25
     """Others use this share of the cores …"""
     waiting_ratio: float = 0.20
@@ -79,7 +80,7 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
         ),
         notes=_notes(signals, shares, split),
         step_count=len(matrix),
-        mean_step_ns=float(matrix.sum(axis=1).mean()),
+        mean_step_ns=_mean_step_ns(signals),
         phases=shares.phases,
     )
 
@@ -185,8 +186,12 @@ def _heavy_model(
 ) -> bool:
     if not split.has_window or shares.suspects["model"] < thresholds.heavy_compute:
         return False
-    profiles = [p for rank in signals.ranks if (p := rank.compute_profile) is not None]
-    return profiles[0].median_work_ns >= thresholds.heavy_operator_ns
+    busy = signals.busy_devices
+    return busy is not None and busy * _mean_step_ns(signals) >= thresholds.heavy_step_core_ns
+
+
+def _mean_step_ns(signals: Signals) -> float:
+    return float(phase_matrix(signals.ranks).sum(axis=1).mean())
 
 
 def _finding(signals: Signals, suspect: Suspect, shares: Shares) -> Finding:

@@ -17,6 +17,7 @@ from stepscope.analysis.input_pipeline import (
     Waiting,
     find_making,
     find_waiting,
+    sample_weights,
 )
 from stepscope.analysis.intervals import Intervals, contains, nesting_order, union
 from stepscope.analysis.operators import ComputeProfile, WindowEvents, profile_compute
@@ -156,6 +157,22 @@ class Signals:
         return contention(metrics.between(begin, end), pids)
 
     @cached_property
+    def busy_devices(self) -> float | None:
+        """Mean number of GPUs, or without GPUs of cores, that a training process keeps busy."""
+        if not self.ranks:
+            return None
+        first = self.ranks[0]
+        metrics = self.metrics.get(first.process.node)
+        if metrics is None:
+            return None
+        during = metrics.between(int(first.steps.start[0]), int(first.steps.end[-1]))
+        gpus = [during.mean("gpu_busy_ratio", gpu) for gpu in during.devices_of("gpu_busy_ratio")]
+        known = [ratio for ratio in gpus if ratio is not None]
+        if known:
+            return float(np.mean(known))
+        return during.mean("process_cpu_cores", str(first.process.pid))
+
+    @cached_property
     def cores_available(self) -> float | None:
         """Cores that the job may use on the first rank's node."""
         node = self.nodes.get(self.ranks[0].process.node) if self.ranks else None
@@ -187,8 +204,10 @@ class Signals:
             order_by="t_ns",
             encoded=("stack",),
         )
+        periods = [f["period_ns"] for f in process.facts if f.get("fact") == "stack_sampler"]
         return StackSamples(
             t_ns=rows["t_ns"],
+            weight_ns=sample_weights(rows["t_ns"], periods[0] if periods else 0),
             stack=rows["stack"].codes,
             stacks=[value or "" for value in rows["stack"].values],
             user_line=rows["user_line"],
