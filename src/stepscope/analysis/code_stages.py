@@ -158,7 +158,7 @@ def stage_of(frames: Sequence[Frame]) -> StagedStack | None:
     if first.bare_function not in _SAMPLE_FUNCTIONS and not _is_generator_of_samples(first):
         return StagedStack("collate", first.bare_function)
     read = _network_read(inside)
-    found = read or _by_library(inside) or _by_name(inside) or _by_chain(inside)
+    found = read or _by_chain(inside) or _by_library(inside) or _by_name(inside)
     return found or _unnamed(inside)
 
 

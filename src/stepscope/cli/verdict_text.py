@@ -98,4 +98,4 @@ def _item(out: Console, text: str | Text, *, mark: str = "-") -> None:
 def _say_run(out: Console, location: str | Path) -> None:
     out.print()
     out.print(f"[dim]run[/dim]  {location}")
-    out.print(f"[dim]more[/dim] stepscope show {location} input-pipeline | steps | system")
+    out.print("[dim]more[/dim] stepscope show RUN input-pipeline, steps or system")

@@ -18,11 +18,17 @@ def fixes(
 ) -> list[Fix]:
     """Fixes for a cause, the most promising first."""
     why = finding.evidence[0].text if finding.evidence else "see the shares above"
-    own = [Fix(title=title, how=how, why=why) for title, how in _OWN.get(finding.cause, [])]
-    if finding.cause in _PIPELINE_CAUSES:
-        settings = _loader_fixes(finding, loader, workers, cores)
-        return settings + own if finding.cause == "too_few_workers" else own + settings
-    return own
+    if finding.cause not in _PIPELINE_CAUSES:
+        return _own(finding.cause, why)
+    settings = _loader_fixes(finding, loader, workers, cores)
+    reasons = dict(finding.contributing)
+    causes = [finding.cause, *(cause for cause in reasons if cause != finding.cause)]
+    own = [fix for cause in causes for fix in _own(cause, reasons.get(cause, why))]
+    return settings + own if finding.cause == "too_few_workers" else own + settings
+
+
+def _own(cause: str, why: str) -> list[Fix]:
+    return [Fix(title=title, how=how, why=why) for title, how in _OWN.get(cause, [])]
 
 
 _PIPELINE_CAUSES = frozenset(

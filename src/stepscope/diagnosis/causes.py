@@ -24,6 +24,8 @@ HIDDEN_RATIO = 0.1
 """More workers are the fix when they would bring the data share of the step below this."""
 WAITING_FETCH_CPU_RATIO = 0.4
 """A fetch that uses less CPU than this of its time waits for something outside."""
+CONTRIBUTING_RATIO = 0.08
+"""A stage with this share of the step is worth a fix of its own."""
 MIN_WORKER_GAIN = 0.25
 """More workers are the fix only when they shorten the step at least by this."""
 
@@ -44,6 +46,8 @@ class Finding:
     cause: str
     stages: list[Stage] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
+    contributing: list[tuple[str, str]] = field(default_factory=list)
+    """Causes that are worth a fix as well, each with the reason, the largest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,7 @@ def data_pipeline_cause(signals: Signals, shares: Shares) -> Finding:
     finding = Finding(cause="slow_dataset", stages=_data_stages(waiting, making, shares))
     finding.evidence = _data_evidence(rank, waiting, making)
     finding.cause = _making_cause(signals, rank, waiting, making, finding)
+    finding.contributing = _contributing(waiting, making, shares)
     return finding
 
 
@@ -242,6 +247,20 @@ def _data_stages(waiting: Waiting, making: Making | None, shares: Shares) -> lis
     )
     kept = [stage for stage in stages if stage.share_ratio >= 0.005]
     return sorted(kept, key=lambda stage: -stage.share_ratio)
+
+
+def _contributing(waiting: Waiting, making: Making | None, shares: Shares) -> list[tuple[str, str]]:
+    if making is None or not waiting.total_ns:
+        return []
+    of_step = shares.phases["data_wait"] * waiting.making_ns / waiting.total_ns
+    return [
+        (
+            STAGE_CAUSES[stage.stage],
+            f"{_stage_name(stage)} takes {stage.ratio * of_step:.0%} of the step",
+        )
+        for stage in making.stages
+        if stage.ratio * of_step >= CONTRIBUTING_RATIO
+    ]
 
 
 def _stage_name(stage: StageShare) -> str:

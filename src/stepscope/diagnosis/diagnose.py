@@ -51,6 +51,10 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
+_NEED_A_WINDOW: frozenset[Suspect] = frozenset({"model", "healthy"})
+"""Coarse times cannot tell these from overhead inside the compute phases."""
+
+
 def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
     """The verdict on a run. Abstains, and says why, where the evidence does not carry one."""
     obstacle = _obstacle(signals, thresholds)
@@ -78,7 +82,7 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
             workers=causes.estimate_workers(signals, signals.ranks[0]),
             cores=signals.cores_available,
         ),
-        notes=_notes(signals, shares, split),
+        notes=_notes(signals, suspect, split),
         step_count=len(matrix),
         mean_step_ns=_mean_step_ns(signals),
         phases=shares.phases,
@@ -243,7 +247,7 @@ def _confidence(
         resampled = _accuse(signals, shares_of(matrix[rows], split), split, thresholds)
         same += resampled == suspect
     certainty = same / thresholds.resamples * count / (count + 5)
-    if suspect in {"model", "healthy"} and not split.has_window:
+    if suspect in _NEED_A_WINDOW and not split.has_window:
         certainty *= 0.5
     return round(certainty, 3)
 
@@ -322,7 +326,7 @@ def _why_not_communication(signals: Signals, shares: Shares, thresholds: Thresho
     )
 
 
-def _notes(signals: Signals, shares: Shares, split: Proportions) -> list[str]:
+def _notes(signals: Signals, suspect: Suspect, split: Proportions) -> list[str]:
     notes = _loss_notes(signals)
     evaluation = sum(rank.steps.evaluation.total_ns for rank in signals.ranks)
     span = sum(int(rank.steps.end[-1] - rank.steps.start[0]) for rank in signals.ranks)
@@ -330,7 +334,7 @@ def _notes(signals: Signals, shares: Shares, split: Proportions) -> list[str]:
         notes.append(
             f"evaluation takes {evaluation / span:.0%} of the time from the first step to the last"
         )
-    if not split.has_window:
+    if not split.has_window and suspect in _NEED_A_WINDOW:
         notes.append(
             "no profiler window was recorded: overhead inside the compute phases cannot be told "
             "from the model's own work"
