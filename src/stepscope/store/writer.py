@@ -129,9 +129,10 @@ class RunWriter:
                 ]
                 if not possible:
                     return done
-                # A connection of its own: what merging took of memory goes back with it.
-                with _connect() as engine:
-                    done += sum(self._merge(engine, merge) for merge in possible)
+                done += sum(self._merge(merge) for merge in possible)
+                if any(merge.target.width > layout.FAN_IN for merge in possible):
+                    # DuckDB 1.5 keeps the memory that a large merge took until it is closed.
+                    self.close()
 
     def _append(self, table: str, batch: Batch) -> bool:
         if table not in self._next:
@@ -142,7 +143,7 @@ class RunWriter:
         engine.register("batch", batch.arrays)
         try:
             query = select(batch.expressions, "batch")
-            written = self._write(engine, segment, query, batch.dictionaries)
+            written = self._write(segment, query, batch.dictionaries)
         finally:
             engine.unregister("batch")
         if written:
@@ -155,11 +156,11 @@ class RunWriter:
         last = [each.last for _ in range(2) for each in self._segments(table)]
         return 1 + max(last, default=-1)
 
-    def _merge(self, engine: duckdb.DuckDBPyConnection, merge: Merge) -> bool:
+    def _merge(self, merge: Merge) -> bool:
         paths = [self._local_path(member) for member in merge.members]
         try:
             # False means that it was merged before and the old files outlived a crash.
-            self._write(engine, merge.target, select("*", scan(paths)), [])
+            self._write(merge.target, select("*", scan(paths)), [])
         except duckdb.IOException:
             raise
         except duckdb.Error:
@@ -170,17 +171,11 @@ class RunWriter:
             self._store.delete(member.key)
         return True
 
-    def _write(
-        self,
-        engine: duckdb.DuckDBPyConnection,
-        segment: Segment,
-        query: str,
-        parameters: list[str],
-    ) -> bool:
+    def _write(self, segment: Segment, query: str, parameters: list[str]) -> bool:
         """Writes the rows of a query as a segment; False when that segment exists."""
         staged = self._store.staging_path(segment.key)
         try:
-            engine.execute(
+            self._engine().execute(
                 f"COPY ({query}) TO {literal(str(staged))} (FORMAT parquet, PARQUET_VERSION v2, "
                 f"COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP_ROWS}, USE_TMP_FILE false)",
                 parameters,
@@ -201,7 +196,7 @@ class RunWriter:
 
     def _engine(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
-            self._connection = _connect()
+            self._connection = connect(threads=1, memory_limit=_MEMORY_LIMIT, spill=False)
         return self._connection
 
     @contextmanager
@@ -215,10 +210,6 @@ class RunWriter:
             lacking = isinstance(error, duckdb.OutOfMemoryException)
             number = errno.ENOMEM if lacking else errno.EIO
             raise OSError(number, f"{os.strerror(number)}: {error}") from error
-
-
-def _connect() -> duckdb.DuckDBPyConnection:
-    return connect(threads=1, memory_limit=_MEMORY_LIMIT, spill=False)
 
 
 def _declared(table: str) -> Table:

@@ -1,0 +1,142 @@
+"""What watching costs the job: interleaved runs with and without, and peers in the same run.
+
+    step      steps of about 50 ms with four phases and two workers, alone, under
+              `stepscope run`, under torch.profiler, and under TraceML where it is installed
+              (pip install traceml-ai)
+    pair      one annotation pair while a run records
+    import    `import stepscope` over bare Python
+
+Every round runs all variants once, in an order that turns; a round's ratio is the variant's
+median step over that of the bare run of the same round. Reported: the median ratio over rounds
+with its quartiles. Writes benchmarks/results/always_on_cost.json.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+WORKLOAD = HERE / "workloads" / "four_phases.py"
+ANNOTATION = HERE / "workloads" / "annotation.py"
+BINARIES = Path(sys.executable).parent
+
+
+def variants():
+    """Command line of each variant, given the place for its result."""
+    python = [sys.executable, str(WORKLOAD)]
+    found = {
+        "bare": lambda out: [*python, out],
+        "stepscope": lambda out: [*stepscope(), *python, out],
+        "torch.profiler": lambda out: [*python, out, "--profiler"],
+    }
+    traceml = BINARIES / "traceml"
+    if traceml.exists():
+        found["TraceML"] = lambda out: [str(traceml), "run", str(WORKLOAD), "--args", out]
+    return found
+
+
+def stepscope():
+    run = tempfile.mkdtemp(prefix="stepscope-bench-") + "/run"
+    return [str(BINARIES / "stepscope"), "run", "--quiet", "--out", run, "--"]
+
+
+def measure(command, out):
+    subprocess.run(command(str(out)), check=True, capture_output=True, cwd=out.parent)
+    return json.loads(out.read_text())
+
+
+def quartiles(values):
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4)
+    return low, middle, high
+
+
+def measure_steps(rounds, work):
+    """Ratios of the median step, by variant, one per round."""
+    commands = variants()
+    names = list(commands)
+    ratios = {name: [] for name in names if name != "bare"}
+    bare_ms = []
+    for number in range(rounds):
+        turn = number % len(names)
+        medians = {}
+        for name in names[turn:] + names[:turn]:
+            durations = measure(commands[name], work / f"{number}-{name}.json")
+            medians[name] = statistics.median(durations)
+        bare_ms.append(medians["bare"] / 1e6)
+        for name in ratios:
+            ratios[name].append(medians[name] / medians["bare"])
+        done = ", ".join(f"{name} {medians[name] / 1e6:.2f} ms" for name in names)
+        print(f"round {number + 1}/{rounds}: {done}", flush=True)
+    return bare_ms, ratios
+
+
+def measure_import(rounds):
+    """Milliseconds of `import stepscope` over bare Python, interleaved."""
+    extra = []
+    for _ in range(rounds):
+        times = {}
+        for code in ("pass", "import stepscope"):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            times[code] = time.perf_counter() - began
+        extra.append(1e3 * (times["import stepscope"] - times["pass"]))
+    return extra
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
+    try:
+        bare_ms, ratios = measure_steps(arguments.rounds, work)
+        pair_ns = measure(
+            lambda out: [*stepscope(), sys.executable, str(ANNOTATION), out], work / "pair.json"
+        )
+        import_ms = measure_import(4 * arguments.rounds)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    report(bare_ms, ratios, pair_ns, import_ms)
+
+
+def report(bare_ms, ratios, pair_ns, import_ms):
+    result = {
+        "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
+        "rounds": len(bare_ms),
+        "bare_step_ms": bare_ms,
+        "step_ratio": {},
+        "annotation_pair_ns": quartiles(pair_ns),
+        "import_ms": quartiles(import_ms),
+    }
+    print(f"\nbare step: {statistics.median(bare_ms):.2f} ms (median of {len(bare_ms)} rounds)\n")
+    print(f"{'':<20}{'step, over bare':>18}{'quartiles':>22}")
+    for name, values in ratios.items():
+        low, middle, high = quartiles(values)
+        result["step_ratio"][name] = {"quartiles": [low, middle, high], "rounds": values}
+        print(
+            f"{name:<20}{100 * (middle - 1):>+16.2f} %"
+            f"{100 * (low - 1):>+12.2f} … {100 * (high - 1):+.2f} %"
+        )
+    for name, key, unit in (
+        ("annotation pair", "annotation_pair_ns", "ns"),
+        ("import stepscope", "import_ms", "ms"),
+    ):
+        low, middle, high = result[key]
+        print(f"{name:<20}{middle:>16.3g} {unit}{low:>12.3g} … {high:.3g} {unit}")
+    out = HERE / "results" / "always_on_cost.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"\nwritten to {out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""A training loop with steps of about 50 ms, four phases and two workers; times its own steps.
+
+Usage: four_phases.py OUT.json [--steps N] [--profiler]
+
+It writes the wall time of every step after warm-up, in nanoseconds.
+"""
+
+import argparse
+import contextlib
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+WARM_UP = 20
+
+
+class Vectors(Dataset):
+    """Cheap samples: the workers are there, but never late."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(256, generator=generator), index % 10
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--profiler", action="store_true", help="run under torch.profiler")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    width = 1024
+    layers = [nn.Linear(256, width), nn.ReLU()]
+    for _ in range(4):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(width, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loss_of = nn.CrossEntropyLoss()
+    loader = DataLoader(Vectors(arguments.steps * 64), batch_size=64, num_workers=2)
+    profiler = torch.profiler.profile() if arguments.profiler else contextlib.nullcontext()
+    durations = []
+    with profiler:
+        began = time.perf_counter_ns()
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            loss_of(model(inputs), labels).backward()
+            optimizer.step()
+            now = time.perf_counter_ns()
+            durations.append(now - began)
+            began = now
+    arguments.out.write_text(json.dumps(durations[WARM_UP:]))
+
+
+if __name__ == "__main__":
+    main()
