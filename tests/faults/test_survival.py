@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import STEPSCOPE, Job, steps_command, wait_for
+from job_control import STEPSCOPE, Job, steps_command, wait_for
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
@@ -125,8 +125,13 @@ def test_kill_9_of_everything(start: Start) -> None:
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     job.launcher.wait(10)
-    wait_for(lambda: not Path(f"/proc/{victims[2]}/cmdline").exists() or not
-             Path(f"/proc/{victims[2]}/cmdline").read_bytes(), what="the job's end")
+    wait_for(
+        lambda: (
+            not Path(f"/proc/{victims[2]}/cmdline").exists()
+            or not Path(f"/proc/{victims[2]}/cmdline").read_bytes()
+        ),
+        what="the job's end",
+    )
     said = job.done
     first = recover(job.run)
     assert first["complete"]

@@ -10,19 +10,24 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable
-from typing import Any, ParamSpec
 
 from stepscope.capture import session
-from stepscope.capture.session import ThreadLogs, local, thread_logs
+from stepscope.capture.session import DEPTH_MASK, ThreadLogs, local, thread_logs
+from stepscope.spool import END_WORD, Flag
 
-Arguments = ParamSpec("Arguments")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, ParamSpec
+
+    Arguments = ParamSpec("Arguments")
 
 OpenSpan = tuple[memoryview, int, ThreadLogs]
 """Where an open interval stands: words, index, and the logs that wrote it."""
 
 STRICT = os.environ.get("STEPSCOPE_STRICT") == "1"
 _now = time.monotonic_ns
+_WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Probe:
@@ -45,22 +50,24 @@ class Probe:
         if not self.alive:
             return None
         try:
-            try:
-                logs = local.logs
-            except AttributeError:
-                logs = thread_logs()
-            if logs is None or not session.recording:
+            live = session.live
+            if not live:
                 return None
+            logs = getattr(local, "logs", None)
+            if logs is None or logs.generation != live:
+                logs = thread_logs()
+                if logs is None:
+                    return None
             key = (kind, name, None)
             meta = logs.metas.get(key) or logs.session.meta(key)
             log = logs.coarse if self._log == "coarse" else logs.fine
-            i = log.take()
-            if i >= log.limit:
-                i = log.roll()
-            words = log.words
+            take, words = log.place
+            i = take()
+            if i >= END_WORD:
+                words, i = log.roll()
             words[i + 1] = 0
-            words[i + 2] = meta | logs.depth
-            words[i + 3] = value
+            words[i + 2] = meta | logs.depth & DEPTH_MASK
+            words[i + 3] = value & _WORD
             words[i] = _now()
             logs.depth += 1
         except Exception as error:  # noqa: BLE001 - the guard
@@ -79,9 +86,22 @@ class Probe:
             if flags:
                 words[i + 2] |= flags << 16
             if value is not None:
-                words[i + 3] = value & 0xFFFF_FFFF_FFFF_FFFF
+                words[i + 3] = value & _WORD
             words[i + 1] = _now()
             logs.depth -= 1
+        except Exception as error:  # noqa: BLE001 - the guard
+            self.fail(error)
+
+    def abandon(self, span: OpenSpan | None) -> None:
+        """End an interval whose end nobody saw: it keeps its start and has no result."""
+        if span is None:
+            return
+        try:
+            words, i, logs = span
+            if logs.generation == session.generation:
+                words[i + 2] |= Flag.NO_RESULT << 16
+                words[i + 1] = words[i]
+                logs.depth -= 1
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
 
@@ -98,8 +118,8 @@ class Probe:
             key = (kind, name, None)
             meta = logs.metas.get(key) or logs.session.meta(key)
             log = logs.coarse if self._log == "coarse" else logs.fine
-            word = value & 0xFFFF_FFFF_FFFF_FFFF
-            log.write(meta | flags << 16 | logs.depth, start_ns, end_ns, word)
+            word = value & _WORD
+            log.write(meta | flags << 16 | logs.depth & DEPTH_MASK, start_ns, end_ns, word)
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
 
@@ -135,7 +155,7 @@ class Probe:
             if current is not None:
                 where = _innermost_line(error)
                 current.note(f"{self.name} is not recorded any more: {error!r} at {where}")
-        except OSError:  # the spool is gone as well: there is nowhere to say it
+        except Exception:  # noqa: BLE001, S110 - the spool is gone, or the error's own repr fails
             pass
 
 

@@ -7,19 +7,21 @@ raises because of the recording.
 from __future__ import annotations
 
 import functools
-import json
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Any, TypeVar, cast
 
 from stepscope.capture import session
-from stepscope.capture.session import ThreadLogs, local, thread_logs
-from stepscope.spool import Flag, Kind
+from stepscope.capture.session import DEPTH_MASK, OpenAnnotation, ThreadLogs, local, thread_logs
+from stepscope.spool import END_WORD, Flag, Kind
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Item = TypeVar("Item")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from types import TracebackType
+    from typing import Any, TypeVar
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+    Item = TypeVar("Item")
 
 _CO_GENERATOR, _CO_COROUTINE, _CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
 _ASYNC_BIT = Flag.ASYNC << 16
@@ -46,38 +48,16 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
             values (a language, a bucket), not a running number.
     """
 
-    __slots__ = ("_index", "_key", "_logs", "_nests", "_words")
+    __slots__ = ("_key", "_logs")
 
     _kind: int = Kind.ANNOTATION
 
     def __init__(self, name: str, /, **labels: Any) -> None:
-        self._key = (self._kind, name, json.dumps(labels, default=repr) if labels else None)
+        self._key = (self._kind, str(name), _as_json(labels) if labels else None)
         self._logs: ThreadLogs | None = None
-        self._nests = 1
 
     def __enter__(self) -> annotate:
-        try:
-            logs = local.logs
-        except AttributeError:
-            logs = thread_logs()
-        if logs is None or not session.recording:
-            return self
-        try:
-            meta = logs.metas[self._key]
-        except KeyError:
-            meta = logs.session.meta(self._key)
-        log = logs.fine
-        i = log.take()
-        if i >= log.limit:
-            i = log.roll()
-        words = log.words
-        words[i + 1] = 0
-        words[i + 2] = meta | logs.depth if self._nests else meta | _ASYNC_BIT
-        words[i] = _now()
-        logs.depth += self._nests
-        self._words = words
-        self._index = i
-        self._logs = logs
+        self._begin(1)
         return self
 
     def __exit__(
@@ -86,15 +66,11 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        logs = self._logs
-        if logs is not None:
-            self._logs = None
-            if logs.generation == session.generation:
-                self._words[self._index + 1] = _now()
-                logs.depth -= self._nests
+        self._end()
 
     async def __aenter__(self) -> annotate:
-        return self._beside().__enter__()
+        self._begin(0)
+        return self
 
     async def __aexit__(
         self,
@@ -102,29 +78,72 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.__exit__(kind, error, traceback)
+        self._end()
 
-    def _beside(self) -> annotate:
-        """Stand beside the thread's tree: others run on the thread before this one ends."""
-        self._nests = 0
-        return self
+    def _begin(self, nests: int) -> None:
+        """Begin an interval.
+
+        Args:
+            nests: 1 inside the thread's tree, 0 beside it: others run on the thread before this
+                one ends.
+        """
+        live = session.live
+        if not live:
+            return
+        try:
+            logs = local.logs
+            if logs.generation != live:
+                logs = thread_logs()
+        except AttributeError:
+            logs = thread_logs()
+        if logs is None:
+            return
+        try:
+            meta = logs.metas[self._key]
+        except KeyError:
+            meta = logs.session.meta(self._key)
+        take, words = logs.fine.place
+        i = take()
+        if i >= END_WORD:
+            words, i = logs.fine.roll()
+        words[i + 1] = 0
+        words[i + 2] = meta | logs.depth & DEPTH_MASK if nests else meta | _ASYNC_BIT
+        words[i] = _now()
+        logs.depth += nests
+        # One object may be open several times, in one thread or in several.
+        logs.open[self] = words, i, nests, logs.open.get(self)
+        self._logs = logs
+
+    def _end(self) -> None:
+        """End the interval that this thread began last, else one that another thread began."""
+        logs = self._logs
+        if logs is None:
+            return
+        own = getattr(local, "logs", logs)
+        entry: OpenAnnotation | None = own.open.pop(self, None)
+        if entry is not None:
+            logs = own
+        elif (entry := logs.open.pop(self, None)) is None:
+            return
+        words, i, nests, outer = entry
+        if outer is not None:
+            logs.open[self] = outer
+        if logs.generation == session.generation:
+            words[i + 1] = _now()
+            logs.depth -= nests
 
     def __call__(self, function: Function) -> Function:
         make = functools.partial(_copy, self)
         code_flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+        wrap = _wrap_function
         if code_flags & _CO_COROUTINE:
-            return cast(Function, _wrap_coroutine(function, make))
-        if code_flags & _CO_ASYNC_GENERATOR:
-            return cast(Function, _wrap_async_generator(function, make))
-        if code_flags & _CO_GENERATOR:
-            return cast(Function, _wrap_generator(function, make))
-
-        @functools.wraps(function)
-        def annotated(*args: Any, **kwargs: Any) -> Any:
-            with make():
-                return function(*args, **kwargs)
-
-        return cast(Function, annotated)
+            wrap = _wrap_coroutine
+        elif code_flags & _CO_ASYNC_GENERATOR:
+            wrap = _wrap_async_generator
+        elif code_flags & _CO_GENERATOR:
+            wrap = _wrap_generator
+        annotated: Function = wrap(function, make)
+        return annotated
 
 
 class mode(annotate):  # noqa: N801 - a verb of the user's, like `annotate`
@@ -148,7 +167,7 @@ class Span:
 
     def end(self) -> None:
         """End the interval; a second call does nothing."""
-        self._annotation.__exit__(None, None, None)
+        self._annotation._end()
 
 
 def annotation_begin(name: str, /, **labels: Any) -> Span:
@@ -169,11 +188,12 @@ def step(number: int = -1) -> None:
     Args:
         number: the script's own step number, if it has one.
     """
+    value = int(number) & 0xFFFF_FFFF_FFFF_FFFF
     logs = thread_logs()
     if logs is None:
         return
     meta = logs.metas.get(_STEP_KEY) or logs.session.meta(_STEP_KEY)
-    logs.coarse.write(meta | _MARK_BIT | logs.depth, _now(), 0, number & 0xFFFF_FFFF_FFFF_FFFF)
+    logs.coarse.write(meta | _MARK_BIT | logs.depth & DEPTH_MASK, _now(), 0, value)
     for listener in step_listeners:
         listener()
 
@@ -186,14 +206,29 @@ def steps(iterable: Iterable[Item]) -> Iterator[Item]:
 
 
 def scalar(name: str, value: float) -> None:
-    """Record a number, such as a loss or a learning rate, at this moment."""
+    """Record a number, such as a loss or a learning rate, at this moment.
+
+    What is no number is left out: a script must not fail only because it is being recorded.
+    """
     logs = thread_logs()
     if logs is None:
         return
-    key = (Kind.SCALAR, name, None)
+    try:
+        (bits,) = struct.unpack("=Q", struct.pack("=d", float(value)))
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one is PyTorch's
+        return
+    key = (Kind.SCALAR, str(name), None)
     meta = logs.metas.get(key) or logs.session.meta(key)
-    (bits,) = struct.unpack("=Q", struct.pack("=d", value))
     logs.fine.write(meta | _MARK_BIT, _now(), 0, bits)
+
+
+def _as_json(labels: dict[str, Any]) -> str:
+    import json
+
+    try:
+        return json.dumps(labels, default=repr)
+    except (TypeError, ValueError, RecursionError):  # a key that JSON has not, or a circle
+        return json.dumps({label: repr(value) for label, value in labels.items()})
 
 
 def _copy(original: annotate) -> annotate:
@@ -201,8 +236,16 @@ def _copy(original: annotate) -> annotate:
     annotation = object.__new__(type(original))
     annotation._key = original._key
     annotation._logs = None
-    annotation._nests = 1
     return annotation
+
+
+def _wrap_function(function: Callable[..., Any], make: Callable[[], annotate]) -> Any:
+    @functools.wraps(function)
+    def annotated(*args: Any, **kwargs: Any) -> Any:
+        with make():
+            return function(*args, **kwargs)
+
+    return annotated
 
 
 def _wrap_coroutine(function: Callable[..., Any], make: Callable[[], annotate]) -> Any:
@@ -216,10 +259,24 @@ def _wrap_coroutine(function: Callable[..., Any], make: Callable[[], annotate]) 
 
 def _wrap_async_generator(function: Callable[..., Any], make: Callable[[], annotate]) -> Any:
     @functools.wraps(function)
-    async def annotated(*args: Any, **kwargs: Any) -> Any:
+    async def annotated(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         async with make():
-            async for item in function(*args, **kwargs):
-                yield item
+            generator = function(*args, **kwargs)
+            advance = generator.__anext__()
+            while True:  # what `yield from` would do, if it were allowed here
+                try:
+                    item = await advance
+                except StopAsyncIteration:
+                    return
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    await generator.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it is the generator's to handle
+                    advance = generator.athrow(error)
+                else:
+                    advance = generator.asend(sent)
 
     return annotated
 
@@ -227,7 +284,11 @@ def _wrap_async_generator(function: Callable[..., Any], make: Callable[[], annot
 def _wrap_generator(function: Callable[..., Any], make: Callable[[], annotate]) -> Any:
     @functools.wraps(function)
     def annotated(*args: Any, **kwargs: Any) -> Any:
-        with make()._beside():
+        annotation = make()
+        annotation._begin(0)
+        try:
             return (yield from function(*args, **kwargs))
+        finally:
+            annotation._end()
 
     return annotated

@@ -2,6 +2,9 @@
 
 A session starts with the first record, not with an import, so that the many short Python
 processes of a job leave no trace. A forked child starts a session of its own.
+
+Signal handlers and garbage-collection callbacks record too, in the middle of anything here: so
+nothing waits for a lock that the same thread may hold.
 """
 
 from __future__ import annotations
@@ -9,28 +12,36 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import Any
+import time
+from itertools import count
 
 from stepscope.spool import Journal, SpanLog, SpoolTree, make_meta
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SPOOL_VARIABLE = "STEPSCOPE_SPOOL"
 LIMIT_VARIABLE = "STEPSCOPE_SPOOL_LIMIT"
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 NAMES_LIMIT = 1 << 16
 NAMES_EXHAUSTED = "(more names than a run keeps)"
+DEPTH_MASK = 0x7FFF
+"""What a record keeps of its depth. Intervals that nobody ends make it grow without end."""
 
-generation = 0
+generation = 1
 """Grows at every fork and session change; a span of another generation is not ours to end."""
 
-recording = True
-"""False between `stop_profiling` and `start_profiling`."""
+live = 1
+"""The generation whose logs may be written to; 0 while nothing is to be recorded."""
 
 local = threading.local()
 """`.logs` holds the `ThreadLogs` of the running thread once it has recorded something."""
 
 _current: Session | None = None
 _unavailable: str | None = None
-_lock = threading.Lock()
+_opening = False
+_lock = threading.RLock()
 
 
 Key = tuple[int, str, str | None]
@@ -43,16 +54,20 @@ class ThreadLogs:
     They have separate budgets in the spool, so that no flood of annotations can cost a step.
     """
 
-    __slots__ = ("coarse", "depth", "fine", "generation", "metas", "session")
+    __slots__ = ("coarse", "depth", "fine", "generation", "metas", "open", "session")
 
     def __init__(self, session: Session) -> None:
-        thread = threading.get_native_id()
         self.session = session
         self.metas = session.metas
-        self.coarse = SpanLog(session.tree, session.directory, thread, "c")
-        self.fine = SpanLog(session.tree, session.directory, thread, "f")
+        self.coarse = session.new_log("c")
+        self.fine = session.new_log("f")
         self.depth = 0
+        self.open: dict[object, OpenAnnotation] = {}
         self.generation = generation
+
+
+OpenAnnotation = tuple[memoryview, int, int, "OpenAnnotation | None"]
+"""Words, index, what it adds to the depth, and the one of the same object that it is inside."""
 
 
 class Session:
@@ -64,9 +79,16 @@ class Session:
         self.journal = Journal(f"{self.directory}/journal.jsonl")
         self.metas: dict[Key, int] = {}
         self._names: dict[tuple[str, str | None], int] = {}
+        self._name_numbers = count(1)
+        self._segment_numbers: dict[tuple[int, str], count[int]] = {}
         self._facts: set[str] = set()
-        self._lock = threading.Lock()
         self.journal.write("process", **_describe_process())
+
+    def new_log(self, log_class: str) -> SpanLog:
+        """A log for the running thread."""
+        thread = threading.get_native_id()
+        numbers = self._segment_numbers.setdefault((thread, log_class), count())
+        return SpanLog(self.tree, self.directory, thread, log_class, numbers)
 
     def meta(self, key: Key) -> int:
         """The meta word for records of this kind, name and labels; interns the name.
@@ -76,11 +98,14 @@ class Session:
         """
         kind, name, labels = key
         try:
-            meta = make_meta(self._intern((name, labels)), kind)
+            if len(self._names) < NAMES_LIMIT:
+                meta = self.metas[key] = make_meta(self._intern((name, labels)), kind)
+                return meta
+            # Not kept in `metas`: it must not grow with every name that is new.
+            known = self._names.get((name, labels)) or self._intern((NAMES_EXHAUSTED, None))
+            return make_meta(known, kind)
         except OSError:
             return make_meta(0, kind)
-        self.metas[key] = meta
-        return meta
 
     def fact(self, fact: str, **fields: Any) -> None:
         """Record something learnt about the job, once for equal fields."""
@@ -94,20 +119,12 @@ class Session:
         self.journal.write("note", text=text)
 
     def _intern(self, key: tuple[str, str | None]) -> int:
-        with self._lock:
-            number = self._names.get(key)
-            if number is not None:
-                return number
-            if len(self._names) >= NAMES_LIMIT and key[0] != NAMES_EXHAUSTED:
-                exhausted = (NAMES_EXHAUSTED, None)
-                number = self._names.get(exhausted)
-                if number is not None:
-                    return number
-                key = exhausted
-            number = len(self._names) + 1
+        number = self._names.get(key)
+        if number is None:  # two threads may both number a name that is new to them; no harm
+            number = next(self._name_numbers)
             self.journal.write("name", id=number, text=key[0], labels=key[1])
             self._names[key] = number
-            return number
+        return number
 
 
 def current() -> Session | None:
@@ -117,11 +134,10 @@ def current() -> Session | None:
 
 def thread_logs() -> ThreadLogs | None:
     """The logs of the running thread; None when nothing is to be recorded."""
-    if not recording:
+    if not live:
         return None
-    try:
-        logs: ThreadLogs = local.logs
-    except AttributeError:
+    logs: ThreadLogs | None = getattr(local, "logs", None)
+    if logs is None or logs.generation != live:
         session = current()
         if session is None:
             return None
@@ -129,30 +145,61 @@ def thread_logs() -> ThreadLogs | None:
     return logs
 
 
+def pause() -> None:
+    """Record nothing until `resume`; intervals that are open still get their end."""
+    global live
+    live = 0
+
+
+def resume() -> None:
+    """Record again."""
+    global live
+    live = generation
+
+
 def attach(spool: str, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
     """Record into *spool* from now on; child processes inherit it."""
-    global _current, _unavailable, generation
+    global _current, _unavailable
     os.environ[SPOOL_VARIABLE] = spool
     os.environ[LIMIT_VARIABLE] = str(limit_bytes)
-    local.__dict__.clear()
     _current = None
     _unavailable = None
+    _next_generation()
+    resume()
+
+
+def detach() -> None:
+    """Record nothing any more, until `attach`."""
+    global _current
+    pause()
+    os.environ.pop(SPOOL_VARIABLE, None)
+    os.environ.pop(LIMIT_VARIABLE, None)
+    _current = None
+    _next_generation()
+
+
+def _next_generation() -> None:
+    global generation
     generation += 1
 
 
 def _open() -> Session | None:
-    global _current, _unavailable
+    global _current, _unavailable, _opening
     spool = os.environ.get(SPOOL_VARIABLE)
     if not spool or _unavailable is not None:
+        pause()  # from now on a mark costs next to nothing
         return None
     with _lock:
-        if _current is None and _unavailable is None:
+        if _current is None and _unavailable is None and not _opening:
+            _opening = True
             try:
                 limit = int(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT_BYTES))
                 _current = Session(spool, limit)
             except (OSError, ValueError) as error:
                 _unavailable = str(error)
                 _warn(f"nothing is recorded in process {os.getpid()}: {error}")
+            finally:
+                _opening = False
     return _current
 
 
@@ -168,6 +215,7 @@ def _describe_process() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
+        "started_ns": time.time_ns(),
         "command": list(getattr(sys, "orig_argv", sys.argv)),
         "python": sys.version.split()[0],
         **{key: int(text) for key, text in ranks.items() if text and text.isdecimal()},
@@ -176,10 +224,14 @@ def _describe_process() -> dict[str, Any]:
 
 def _after_fork_in_child() -> None:
     """The parent's logs are mapped in the child too; only the parent may write to them."""
-    global _current, _lock, generation
+    global _current, _lock, _opening
     _current = None
-    _lock = threading.Lock()
-    generation += 1
+    _opening = False
+    _lock = threading.RLock()
+    paused = not live
+    _next_generation()
+    if not paused:
+        resume()
     local.__dict__.clear()
 
 

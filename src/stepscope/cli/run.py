@@ -159,14 +159,13 @@ class _Session:
         if monitor is None:
             _say(f"the recording is still in {self._spool}; bring it in with: {recover}")
             return False
-        try:
-            code = monitor.wait(MONITOR_PATIENCE_S)
-        except subprocess.TimeoutExpired:
+        code = self._wait_for_monitor(monitor)
+        if code is None:
             _say(
-                f"processes of the job go on in the background and are still being recorded; "
-                f"read the run at any time with: stepscope diagnose {self._location}"
+                "processes of the job go on in the background and are still being recorded; what "
+                f"is known so far follows, and later: stepscope diagnose {self._location}"
             )
-            return False
+            return True
         if code == 0:
             shutil.rmtree(self._spool, ignore_errors=True)
             return True
@@ -175,6 +174,17 @@ class _Session:
             f"in {self._spool}: once the cause is gone, bring it in with: {recover}"
         )
         return False
+
+    def _wait_for_monitor(self, monitor: subprocess.Popen[bytes]) -> int | None:
+        """The monitor's exit status, None when it stays with processes of the job."""
+        exchange = Exchange(self._spool)
+        deadline = time.monotonic() + MONITOR_PATIENCE_S
+        while time.monotonic() < deadline and not exchange.is_detached():
+            try:
+                return monitor.wait(0.1)
+            except subprocess.TimeoutExpired:
+                continue
+        return None
 
     def _conclude(self, *, as_json: bool) -> None:
         try:

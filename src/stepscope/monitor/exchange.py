@@ -1,4 +1,4 @@
-"""What the launcher tells the monitor, through small files in the spool.
+"""What launcher and monitor tell each other, through small files in the spool.
 
 Files, because either may be killed at any time and the other has to know all the same.
 """
@@ -31,6 +31,7 @@ class Exchange:
     def __init__(self, spool: Path) -> None:
         self._exit = spool / "job-exit.json"
         self._stop = spool / "job-stop.json"
+        self._detached = spool / "detached"
 
     def write_exit(self, job_exit: JobExit) -> None:
         """The command has ended."""
@@ -39,6 +40,14 @@ class Exchange:
     def write_stop(self, request: StopRequest) -> None:
         """The job has been asked to stop."""
         _replace(self._stop, msgspec.json.encode(request))
+
+    def write_detached(self) -> None:
+        """The monitor stays with processes that outlive the command."""
+        _replace(self._detached, b"")
+
+    def is_detached(self) -> bool:
+        """True once the monitor has said so."""
+        return self._detached.exists()
 
     def read_exit(self) -> JobExit | None:
         """How the command ended, None while it has not or nobody knows."""

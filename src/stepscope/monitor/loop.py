@@ -27,8 +27,9 @@ FULL_SHARE = 0.5
 """A spool filled to this share of its limit is flushed at once."""
 EXIT_GRACE_S = 5.0
 """How long to wait, once the command is gone, for word of how it ended."""
-LINGER_S = 3.0
-"""How long children of the command may take to end after it before they count as detached."""
+LINGER_S = 6.0
+"""How long other processes of the job may take to end after the command before they count as
+detached. DataLoader workers look for their parent every five seconds."""
 
 
 class Monitor:
@@ -84,15 +85,20 @@ class Monitor:
 
     def _follow_detached(self) -> None:
         """Stay with processes that outlive the command: daemons train too."""
-        self._wait_until(lambda: not self._registered_alive(), LINGER_S)
+        self._wait_until(lambda: not self._outliving(), LINGER_S)
+        if self._outliving() and not self._asked_to_finish:
+            self._note_detached()
+            self._flush()
+            self._exchange.write_detached()
         next_flush = time.monotonic() + FLUSH_S
-        while (detached := self._registered_alive()) and not self._asked_to_finish:
+        while self._outliving() and not self._asked_to_finish:
             self._sample()
             if time.monotonic() >= next_flush:
-                self._note_detached(detached)
+                self._note_detached()
                 self._flush()
                 next_flush = time.monotonic() + FLUSH_S
             time.sleep(self._interval_s)
+        self._failures.pop("detached", None)
 
     def _finish(self) -> None:
         self._sample()
@@ -149,8 +155,8 @@ class Monitor:
     def _notes(self) -> list[str]:
         return [*self._recording.notes, *self._failures.values()]
 
-    def _note_detached(self, pids: list[int]) -> None:
-        listed = ", ".join(str(pid) for pid in pids)
+    def _note_detached(self) -> None:
+        listed = ", ".join(str(pid) for pid in sorted(self._outliving()))
         self._failures["detached"] = f"the command has ended; process {listed} of it goes on"
 
     def _command_alive(self) -> bool:
@@ -164,12 +170,15 @@ class Monitor:
             if not process.over and process.pid not in self._own_processes
         ]
 
-    def _registered_alive(self) -> list[int]:
-        return [
+    def _outliving(self) -> set[int]:
+        """Processes of the job that are still there."""
+        self._job.refresh(time.monotonic_ns())
+        registered = {
             process.pid
             for process in self._recording.drain.processes.values()
             if process.pid not in self._own_processes and process.alive()
-        ]
+        }
+        return (registered | set(self._job.processes)) - self._own_processes
 
     def _spool_is_filling(self) -> bool:
         return self._tree.used_bytes() > FULL_SHARE * self._config.spool_limit_bytes

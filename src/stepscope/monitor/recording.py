@@ -5,6 +5,7 @@ Both the monitor, every few seconds, and `stepscope recover`, once, write throug
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +19,7 @@ from stepscope.importers.kineto import read_window
 from stepscope.monitor.drain import ProcessLogs, SpoolDrain
 from stepscope.monitor.exchange import Exchange
 from stepscope.monitor.masking import mask
-from stepscope.schema import JobState, JobStatus, NodeInfo, ProcessInfo
+from stepscope.schema import TABLES, JobState, JobStatus, NodeInfo, ProcessInfo
 from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn, RunReader, RunWriter, open_run
 
@@ -37,6 +38,7 @@ class NodeRecording:
         self.notes: list[str] = []
         self._writer = RunWriter(location, info.node)
         self._reader = open_run(location)
+        self._compactor = _Compactor(location, info.node)
         self._windows_seen: set[Path] = set()
         self.drain = SpoolDrain(
             tree,
@@ -67,13 +69,14 @@ class NodeRecording:
             if rows:
                 moved += self._writer.append(table, self.drain.columns(table, rows))
                 self.drain.commit(rows)
-                self._writer.compact(table)
         for process in self.drain.processes.values():
             moved += self._store_windows(process)
             if process.changed:
                 self._writer.put_process(_process_info(process, self.info.node))
                 process.changed = False
         self.drain.forget_ended()
+        if not final:
+            self._compactor.start()
         return moved
 
     def _store_windows(self, process: ProcessLogs) -> int:
@@ -103,6 +106,32 @@ class NodeRecording:
             parameters=(process, number),
         )
         return len(held["seq"]) > 0
+
+
+class _Compactor:
+    """Merges small segments on a thread of its own: a wide merge takes longer than a sample.
+
+    A merge that the end of the process cuts short leaves the segments as they were.
+    """
+
+    def __init__(self, location: str, node: str) -> None:
+        self._location = location
+        self._node = node
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Merge what can be merged, unless that is going on already."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="compaction", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with RunWriter(self._location, self._node) as writer:
+                for table in TABLES:
+                    writer.compact(table)
+        except OSError:  # the appends of the next flush meet the same trouble and report it
+            pass
 
 
 class _StoredSequences:

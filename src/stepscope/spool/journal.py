@@ -9,22 +9,29 @@ Each line is one JSON object with a `k` key:
     end       the process ended in good order
 
 A name's line is written before any record uses its id. The file is opened anew for each line,
-because a job that turns itself into a daemon closes descriptors it does not know.
+because a job that turns itself into a daemon closes descriptors it does not know. A line begins
+with a line break too: where a full disk cut the one before, it takes no other with it.
 """
 
 from __future__ import annotations
 
-import json
+import errno
 import os
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Journal:
     """Appends lines to one process's journal."""
 
-    __slots__ = ("path",)
+    __slots__ = ("_dumps", "path")
 
     def __init__(self, path: str) -> None:
+        from json import dumps  # only where something is recorded, and whole before a first use
+
+        self._dumps = dumps
         self.path = path
 
     def write(self, kind: str, **fields: Any) -> None:
@@ -33,11 +40,12 @@ class Journal:
         Raises:
             OSError: the spool cannot be written.
         """
-        line = json.dumps({"k": kind, **fields}, default=repr).encode() + b"\n"
+        line = b"\n" + self._dumps({"k": kind, **fields}, default=repr).encode() + b"\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, 0o600)
         try:
-            os.write(descriptor, line)
+            if os.write(descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         finally:
             os.close(descriptor)
 
@@ -45,12 +53,13 @@ class Journal:
 def read_journal(path: str, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     """Whole lines from byte *offset* on, and the offset after the last of them.
 
-    A line cut short by a kill stays unread; one that is no JSON (a full disk can cut in the
-    middle and a later line follow) is passed over.
+    A line cut short by a kill stays unread; one that a full disk cut is passed over.
 
     Raises:
         FileNotFoundError: the process has written none.
     """
+    import json
+
     with open(path, "rb") as file:
         file.seek(offset)
         data = file.read()

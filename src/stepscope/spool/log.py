@@ -1,7 +1,12 @@
 """The writer of one thread's log.
 
 The hot path is three memory stores; everything that can fail happens once per segment, in
-`roll`. Callers inline the path (see `capture.session`), which is why the fields are public.
+`roll`. Callers inline the path (see `capture.marks`), which is why `place` is public:
+
+    take, words = log.place
+    i = take()
+    if i >= END_WORD:
+        words, i = log.roll()
 """
 
 from __future__ import annotations
@@ -9,8 +14,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Callable
-from itertools import count
+from itertools import count, repeat
 
 from stepscope.spool.record import (
     ANCHOR_EPOCH_WORD,
@@ -27,6 +31,10 @@ from stepscope.spool.record import (
 )
 from stepscope.spool.tree import LogName, SpoolTree
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 RETRY_NS = 100_000_000
 """How long a log that found the spool full waits before it asks again."""
 
@@ -36,11 +44,20 @@ END_WORD = HEADER_WORDS + SEGMENT_RECORDS * RECORD_WORDS
 class SpanLog:
     """Append-only log of one thread, in segments that the monitor removes once read.
 
-    `take()` hands out the word index of the next record; it is one C call, so a signal handler
-    or garbage-collection callback that records in between gets a record of its own. When the
-    index reaches `limit`, the caller asks `roll()`, which opens a new segment and returns an
-    index in it. If there is no room, records go to a scratch buffer and are counted as dropped;
-    what was written before stays.
+    `place` is a function that hands out the word index of the next record, and the words it
+    belongs to. The function is one C call, and the two are read as one, so a signal handler or
+    garbage-collection callback that records in between gets a record of its own, even where it
+    is the one that opens a new segment. An index of `END_WORD` or more is none: the caller asks
+    `roll()`, which opens a new segment. If there is no room, records go to a scratch buffer and
+    are counted as dropped; what was written before stays.
+
+    Args:
+        tree: the spool.
+        directory: the process's own in it.
+        thread: native id of the thread.
+        log_class: coarse or fine; see `tree`.
+        numbers: the numbers of its segments. A later thread that the system gives the same id
+            goes on counting where the former ended.
     """
 
     __slots__ = (
@@ -48,86 +65,85 @@ class SpanLog:
         "_directory",
         "_dropped",
         "_header",
-        "_next_sequence",
+        "_numbers",
         "_retry_ns",
-        "_rolling",
         "_scratch",
-        "_segment",
         "_thread",
         "_tree",
-        "limit",
-        "take",
-        "words",
+        "place",
     )
 
-    def __init__(self, tree: SpoolTree, directory: str, thread: int, log_class: str) -> None:
+    def __init__(
+        self,
+        tree: SpoolTree,
+        directory: str,
+        thread: int,
+        log_class: str,
+        numbers: count[int] | None = None,
+    ) -> None:
         self._tree = tree
         self._directory = directory
         self._thread = thread
         self._class = log_class
-        self._segment = 0
-        self._next_sequence = 0
+        self._numbers = count() if numbers is None else numbers
         self._dropped = 0
         self._retry_ns = 0
-        self._rolling = False
         self._scratch = memoryview(bytearray(8 * RECORD_WORDS)).cast("Q")
         self._header: memoryview | None = None
-        self.words: memoryview = self._scratch
-        self.limit = 0
-        self.take: Callable[[], int] = count().__next__
+        self.place: tuple[Callable[[], int], memoryview] = self._no_place()
 
     @property
     def dropped_count(self) -> int:
         """Records given up so far because the spool was full or could not be written."""
         return self._dropped
 
-    def roll(self) -> int:
-        """Open the next segment and take its first record; called when `take()` passed `limit`.
+    def roll(self) -> tuple[memoryview, int]:
+        """Open the next segment and take a record of it; called when a taken index is none.
 
         Returns:
-            Index of the record's first word in `words`. Never raises: without room it is an
-            index into the scratch buffer and the record is counted as dropped.
+            The words and the index of the record's first one. Never raises: without room they
+            are those of a scratch buffer, and the record is counted as dropped.
         """
         now = time.monotonic_ns()
-        if not self._rolling and now >= self._retry_ns:
-            self._rolling = True
+        if now >= self._retry_ns:
+            before = self.place
             try:
-                self._open_segment(now)
-                return self.take()
+                opened = self._open_segment(now)
             except OSError:
                 self._retry_ns = now + RETRY_NS
-            finally:
-                self._rolling = False
-        self.words = self._scratch
+                opened = self._no_place()
+            if self.place is before:  # else a signal handler has opened one meanwhile
+                self.place = opened
+            take, words = self.place
+            i = take()
+            if i < END_WORD:
+                return words, i
         self._dropped += 1
         if self._header is not None:
             self._header[DROPPED_WORD] = self._dropped
-        return 0
+        return self._scratch, 0
 
     def write(self, meta: int, start_ns: int, end_ns: int, value: int = 0) -> None:
         """Append one record whose extent is known. Times are monotonic nanoseconds."""
-        i = self.take()
-        if i >= self.limit:
-            i = self.roll()
-        words = self.words
+        take, words = self.place
+        i = take()
+        if i >= END_WORD:
+            words, i = self.roll()
         words[i + 1] = end_ns
         words[i + 2] = meta
         words[i + 3] = value
         words[i] = start_ns
 
-    def release(self) -> None:
-        """Let go of the mapping: for the child of a fork, whose log this is not."""
-        for view in (self.words, self._header):
-            if view is not None:
-                view.release()
+    def _no_place(self) -> tuple[Callable[[], int], memoryview]:
+        return repeat(END_WORD).__next__, self._scratch
 
-    def _open_segment(self, now: int) -> None:
+    def _open_segment(self, now: int) -> tuple[Callable[[], int], memoryview]:
         self._tree.reserve(self._class)
-        name = LogName(self._thread, self._class, self._segment).file_name
-        path = f"{self._directory}/{name}"
+        number = next(self._numbers)
+        path = f"{self._directory}/{LogName(self._thread, self._class, number).file_name}"
         words = _map_new_file(path + ".new")
         words[1] = FORMAT_VERSION
-        words[FIRST_SEQUENCE_WORD] = self._next_sequence
+        words[FIRST_SEQUENCE_WORD] = number * SEGMENT_RECORDS
         words[THREAD_WORD] = self._thread
         words[ANCHOR_MONOTONIC_WORD] = now
         words[ANCHOR_EPOCH_WORD] = time.time_ns()
@@ -135,11 +151,7 @@ class SpanLog:
         words[0] = MAGIC
         os.rename(path + ".new", path)
         self._header = words
-        self._segment += 1
-        self._next_sequence += SEGMENT_RECORDS
-        self.words = words
-        self.take = count(HEADER_WORDS, RECORD_WORDS).__next__
-        self.limit = END_WORD
+        return count(HEADER_WORDS, RECORD_WORDS).__next__, words
 
 
 def _map_new_file(path: str) -> memoryview:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections import namedtuple
 
 from stepscope.spool.record import SEGMENT_BYTES
 
@@ -38,12 +38,10 @@ def process_name(pid: int, start_ticks: int, serial: int) -> str:
     return f"{pid}-{start_ticks}-{serial}"
 
 
-class LogName(NamedTuple):
+class LogName(namedtuple("LogName", ("thread", "log_class", "segment"))):
     """Name of one segment file: `<thread><class>-<segment>.log`."""
 
-    thread: int
-    log_class: str
-    segment: int
+    __slots__ = ()
 
     @property
     def log(self) -> str:
@@ -77,19 +75,21 @@ class SpoolTree:
     def make_process_directory(self) -> tuple[str, str]:
         """Make the directory of this process; returns the process's name and the path.
 
+        Its serial is one above the highest there is: the directories of earlier images may be
+        gone already, and their names must not come back.
+
         Raises:
             OSError: the spool cannot be written.
         """
-        ticks = process_start_ticks() or 0
-        for serial in range(1000):
-            name = process_name(os.getpid(), ticks, serial)
-            path = f"{self.root}/p-{name}"
-            try:
-                os.mkdir(path, 0o700)
-            except FileExistsError:
-                continue
-            return name, path
-        raise FileExistsError(f"{self.root} holds a thousand images of process {os.getpid()}")
+        pid, ticks = os.getpid(), process_start_ticks() or 0
+        stem = f"{pid}-{ticks}-"
+        taken = [
+            int(name[len(stem) :]) for name in self.process_directories() if name.startswith(stem)
+        ]
+        name = process_name(pid, ticks, max(taken, default=-1) + 1)
+        path = f"{self.root}/p-{name}"
+        os.mkdir(path, 0o700)
+        return name, path
 
     def process_directories(self) -> dict[str, str]:
         """Path of each process's directory by the process's name."""

@@ -256,7 +256,7 @@ class TestDamage:
         return run
 
     @pytest.mark.parametrize("bad", [0, 1, 2])
-    @pytest.mark.parametrize("size", [0, 4, 200, -8, -1])
+    @pytest.mark.parametrize("size", [0, 200, -1])
     def test_a_torn_segment_is_left_out_and_named(self, three: Path, bad: int, size: int) -> None:
         path = three / segment(bad)
         path.write_bytes(path.read_bytes()[:size])
@@ -309,7 +309,7 @@ class TestDamage:
         path = three / segment(1)
         whole = path.read_bytes()
         random = np.random.default_rng(1)
-        for _ in range(25):
+        for _ in range(12):
             data = bytearray(whole)
             start = int(random.integers(len(data)))
             noise = random.bytes(int(random.integers(1, 60)))

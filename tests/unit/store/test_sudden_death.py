@@ -11,7 +11,7 @@ from stepscope.store import open_run
 
 WRITER = Path(__file__).with_name("appending_writer.py")
 ROWS = 7
-ROUNDS = 5
+ROUNDS = 4
 
 
 def killed_writer(run: Path, name: str, *, after: int, delay_s: float) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
 
 from stepscope.capture.guard import Probe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
 _probe = Probe("importing frameworks")
 _actions: dict[str, Callable[[], None]] = {}
@@ -28,7 +30,7 @@ def after_import(name: str, action: Callable[[], None]) -> None:
         sys.meta_path.insert(0, _finder)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds nothing itself: lets the other finders find, and hooks the loader they return."""
 
     def find_spec(
@@ -37,22 +39,23 @@ class _Finder(MetaPathFinder):
         if fullname not in _actions:
             return None
         for finder in sys.meta_path:
-            if finder is not self:
-                spec = finder.find_spec(fullname, path, target)
-                if spec is not None:
-                    break
-        else:
-            return None
-        if spec.loader is not None:
-            _hook(spec.loader, fullname)
-        return spec
+            find_spec = getattr(finder, "find_spec", None)
+            if finder is self or find_spec is None:
+                continue
+            spec: ModuleSpec | None = find_spec(fullname, path, target)
+            if spec is not None:
+                _hook(spec.loader, fullname)
+                return spec
+        return None
 
 
-def _hook(loader: Loader, name: str) -> None:
+def _hook(loader: Any, name: str) -> None:
     """Shadow the loader's `exec_module` on the instance, so that it stays what it is."""
-    execute = loader.exec_module
+    execute = getattr(loader, "exec_module", None)
+    if execute is None:
+        return
 
-    def exec_module(module: ModuleType) -> Any:
+    def exec_module(module: ModuleType) -> None:
         execute(module)
         try:
             del loader.exec_module
@@ -65,7 +68,7 @@ def _hook(loader: Loader, name: str) -> None:
             _probe.protect(action)()
 
     try:
-        loader.exec_module = exec_module  # type: ignore[method-assign]
+        loader.exec_module = exec_module
     except AttributeError:  # a loader that takes no attributes: this framework goes unwatched
         pass
 

@@ -1,7 +1,7 @@
 """Imported by every Python process of a job that runs under `stepscope run`.
 
-It takes its own directory off the path, lets a sitecustomize of the user's run, and activates
-stepscope's adapters. It must never fail: a job starts with or without us.
+It takes its own directory off the path, activates stepscope's adapters, and lets a sitecustomize
+of the user's run. It must never fail: a job starts with or without us.
 """
 
 import os
@@ -9,31 +9,29 @@ import sys
 
 
 def _chain():
-    """Run the sitecustomize that ours stands in front of, if there is one."""
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
-
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(module_from_spec(spec))
+    """Import the sitecustomize that ours stands in front of, if there is one."""
+    own = sys.modules.pop(__name__, None)
+    try:
+        import sitecustomize  # noqa: F401, PLW0406 - the next one on the path
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        if own is not None:
+            sys.modules[__name__] = own
 
 
 def _make_importable(package):
     """Make this very stepscope importable, whatever the job's environment has installed."""
-    import importlib.abc
-    from importlib.util import spec_from_file_location
+    from importlib.machinery import PathFinder
 
-    class Finder(importlib.abc.MetaPathFinder):
-        def find_spec(self, name, path=None, target=None):
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
             if name != "stepscope":
                 return None
-            return spec_from_file_location(
-                name,
-                os.path.join(package, "__init__.py"),
-                submodule_search_locations=[package],
-            )
+            return PathFinder.find_spec(name, [os.path.dirname(package)], target)
 
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, Finder)
 
 
 def _boot():
