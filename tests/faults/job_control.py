@@ -28,8 +28,8 @@ class Job:
     def __init__(self, run: Path, spool: Path, *arguments: str, options: tuple[str, ...] = ()):
         self.run = run
         self.spool_base = spool
-        self.output = run.with_suffix(".out")
-        self.errors = run.with_suffix(".err")
+        self.output = spool.with_suffix(".out")
+        self.errors = spool.with_suffix(".err")
         command = [*STEPSCOPE, "run", "--out", str(run), "--spool", str(spool), *options, "--"]
         with self.output.open("wb") as output, self.errors.open("wb") as errors:
             self.launcher = subprocess.Popen(

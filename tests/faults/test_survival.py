@@ -1,4 +1,4 @@
-"""Whatever is killed, and however: what was recorded before is in the run, and the status is right."""
+"""Whatever is killed, and however: what was recorded is in the run, and the status is right."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def recorded_or_none(run: Path) -> list[int]:
 def test_kill_9_of_everything(start: Start) -> None:
     job = start(*steps_command())
     monitor = job.wait_monitor()
-    wait_for(lambda: (job.run / "nodes").is_dir(), what="the monitor's first word")
+    wait_for((job.run / "nodes").is_dir, what="the monitor's first word")
     job.wait_done(100)
     victims = [job.launcher.pid, monitor, job.children()["job"]]
     for pid in victims:
@@ -196,7 +196,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_job_once(tmp_path: Path) -> None:
     command = [*STEPSCOPE, "run", "--out", str(run), "--", sys.executable, str(script)]
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(command[0], command)
+        os.execv(command[0], command)  # noqa: S606
     output = b""
     while b"ready" not in output:
         output += os.read(terminal, 4096)
@@ -230,7 +230,7 @@ def test_status_while_it_runs_and_while_it_stops(start: Start, tmp_path: Path) -
 
     job = start(sys.executable, str(script), str(go))
     job.wait_done(1)
-    wait_for(lambda: (job.run / "nodes").is_dir(), what="a status")
+    wait_for((job.run / "nodes").is_dir, what="a status")
     wait_for(lambda: list((job.run / "nodes").glob("*/status.json")), what="a status")
     assert status(job.run).state is JobState.IN_PROGRESS
     heartbeat = status(job.run).heartbeat_ns

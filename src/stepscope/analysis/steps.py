@@ -34,6 +34,7 @@ from stepscope.analysis.intervals import (
     Int,
     Intervals,
     contains,
+    innermost_at,
     nesting_order,
     overlap,
     parents,
@@ -122,6 +123,7 @@ def find_steps(spans: Spans) -> Steps | None:
     evaluation = _evaluation(own, phases)
     marks = own.of("step").start
     boundaries = marks if len(marks) else _optimizer_boundaries(phases, evaluation)
+    boundaries = boundaries[~_within(evaluation, boundaries)]
     begin = _first_work(phases, evaluation, boundaries)
     boundaries = boundaries[boundaries > begin]
     if not len(boundaries):
@@ -173,42 +175,46 @@ class _Phases:
         """Nanoseconds of every phase but `other` in each extent, evaluation left out."""
         pieces = segments(self.spans.start, self.spans.end, self.parent)
         kinds = np.append(self.spans.kind, -1)[pieces.owner]
-        loss = self._loss()
         times = {}
         for phase in PHASES[:-1]:
             if phase == "loss":
-                parts = loss
+                mine = (pieces.owner < 0) & contains(self.loss(), pieces.start)
             else:
                 codes = [i for i, k in enumerate(self.spans.kinds) if PHASE_OF_KIND.get(k) == phase]
                 mine = np.isin(kinds, codes)
-                parts = Intervals(pieces.start[mine], pieces.end[mine])
+            parts = Intervals(pieces.start[mine], pieces.end[mine])
             times[phase] = _inside(parts, extent, evaluation)
         return times
 
-    def _loss(self) -> Intervals:
-        """Gaps between a forward pass with gradients and the backward pass that follows it."""
+    def loss(self) -> Intervals:
+        """From a forward pass with gradients to the backward pass that follows it.
+
+        A copy of the targets, a teacher's forward pass or a gather may lie in between.
+        """
         top = self.spans.take(self.parent < 0)
+        top = top.take(
+            top.is_kind("backward", "optimizer", *FETCH_KINDS)
+            | (top.is_kind("forward") & ~top.has_flag(FLAG_NO_GRAD))
+        )
         if len(top) < 2:
             return EMPTY
-        forward = top.is_kind("forward") & ~top.has_flag(FLAG_NO_GRAD)
-        follows = top.is_kind("backward")[1:] & forward[:-1]
-        return Intervals(top.end[:-1][follows], top.start[1:][follows])
+        follows = top.is_kind("backward")[1:] & top.is_kind("forward")[:-1]
+        return union(Intervals(top.end[:-1][follows], top.start[1:][follows]))
 
 
 def _inside(parts: Intervals, extent: Intervals, evaluation: Intervals) -> Int:
-    """Time of disjoint parts inside each extent and outside evaluation."""
-    merged = union(parts)
-    total = overlap(extent, merged)
+    """Time of any parts inside each extent and outside evaluation."""
     if not len(evaluation.start):
-        return total
-    evaluated = overlap(evaluation, merged)
-    # Evaluation intervals lie inside single steps or between none: give each to its step.
-    step = np.searchsorted(extent.end, evaluation.start, side="right")
-    real = (step < len(extent.end)) & (
-        extent.start[np.minimum(step, len(extent.start) - 1)] <= evaluation.start
+        return overlap(extent, union(parts))
+    both = Intervals(
+        np.concatenate([parts.start, evaluation.start]), np.concatenate([parts.end, evaluation.end])
     )
-    np.subtract.at(total, step[real], evaluated[real])
-    return total
+    return overlap(extent, union(both)) - overlap(extent, evaluation)
+
+
+def _within(evaluation: Intervals, times: Int) -> NDArray[np.bool_]:
+    """Which times lie inside evaluation, its beginning and end excluded."""
+    return contains(evaluation, times) & contains(evaluation, times - 1)
 
 
 def _optimizer_boundaries(phases: _Phases, evaluation: Intervals) -> Int:
@@ -234,11 +240,9 @@ def _optimizer_boundaries(phases: _Phases, evaluation: Intervals) -> Int:
 
 
 def _first_work(phases: _Phases, evaluation: Intervals, boundaries: Int) -> int:
-    """When the first step begins: its first phase outside evaluation."""
+    """When the first step begins: its first phase outside evaluation, or else the first mark."""
     start = phases.spans.start[~contains(evaluation, phases.spans.start)]
-    if len(start):
-        return int(start[0])
-    return int(boundaries[0]) if len(boundaries) else 0
+    return int(min(start[:1].tolist() + boundaries[:1].tolist(), default=0))
 
 
 def _fetches(own: Spans, extent: Intervals, evaluation: Intervals) -> Int:
@@ -257,8 +261,12 @@ def _evaluation(own: Spans, phases: _Phases) -> Intervals:
     named = [i for i in range(len(modes)) if modes.name_of(i) in EVALUATION_MODES]
     said = Intervals(modes.start[named], modes.end[named])
     top = phases.outermost(*PHASE_OF_KIND)
-    fetches = bool(top.is_kind("data_wait").any())
-    found = _evaluated_fetches(top) if fetches else _evaluated_runs(top)
+    if not _work_classes(top)[0].any():
+        found = EMPTY  # a job that only predicts: that is its work
+    elif top.is_kind("data_wait").any():
+        found = _evaluated_fetches(top)
+    else:
+        found = _evaluated_runs(top)
     return union(
         Intervals(np.concatenate([said.start, found.start]), np.concatenate([said.end, found.end]))
     )
@@ -283,17 +291,21 @@ def _evaluated_fetches(top: Spans) -> Intervals:
     train = np.bincount(group[inside], weights=trains[inside], minlength=count) > 0
     predict = np.bincount(group[inside], weights=predicts[inside], minlength=count) > 0
     evaluates = _spread(predict & ~train, train | predict, ends=top.has_flag(FLAG_NO_RESULT)[first])
-    starts, ends = [], []
-    for i in np.flatnonzero(evaluates & ~np.concatenate([[False], evaluates[:-1]])):
-        last = i
-        while last + 1 < count and evaluates[last + 1]:
-            last += 1
-        members = np.flatnonzero(inside & (group >= i) & (group <= last) & predicts)
-        done = members[-1] if len(members) else first[last]
-        follower = done + 1
-        starts.append(top.start[first[i]])
-        ends.append(top.start[follower] if follower < len(top) else top.end[done])
-    return Intervals(np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))
+    begins, stops = _runs(evaluates)
+    # A run is over with its last prediction, or the fetch after it that found nothing more.
+    predicted = np.flatnonzero(predicts)
+    limit = np.append(first, len(top))[stops]
+    done = np.searchsorted(predicted, limit, side="left") - 1
+    last = np.maximum(first[stops - 1], predicted[np.maximum(done, 0)])
+    follows = np.append(top.start, top.end[-1])[last + 1]
+    ends = np.where(last + 1 < len(top), follows, top.end[last])
+    return Intervals(top.start[first[begins]], ends)
+
+
+def _runs(mask: NDArray[np.bool_]) -> tuple[Int, Int]:
+    """Where runs of True begin, and where they have ended."""
+    changes = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return changes[::2].astype(np.int64), changes[1::2].astype(np.int64)
 
 
 def _spread(
@@ -317,17 +329,25 @@ def _spread(
 def _evaluated_runs(top: Spans) -> Intervals:
     """Without a DataLoader: two or more predictions in a row, in less than half of the steps.
 
-    Predictions in most steps (a teacher model, a target network) are part of training.
+    Predictions in most steps (a teacher model, a target network) are part of training. Copies
+    of batches to the device lie between predictions and do not end a run.
     """
     trains, predicts = _work_classes(top)
-    changes = np.flatnonzero(np.diff(np.concatenate([[False], predicts, [False]]).astype(np.int8)))
-    begins, stops = changes[::2], changes[1::2]
+    top = top.take(trains | predicts)
+    begins, stops = _runs(predicts[trains | predicts])
     long_enough = stops - begins >= 2
     optimizer_count = max(1, int(top.is_kind("optimizer").sum()))
-    if 2 * len(begins) >= optimizer_count or not trains.any():
+    if 2 * len(begins) >= optimizer_count:
         return EMPTY
     begins, stops = begins[long_enough], stops[long_enough]
     return Intervals(top.start[begins], top.end[stops - 1])
+
+
+def in_no_phase(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool_]:
+    """Which times belong to the phase `other` of some step."""
+    phases = _Phases.of(spans.take(spans.thread == steps.thread))
+    inside = innermost_at(times, phases.spans.start, phases.spans.end, phases.parent) >= 0
+    return (steps_of(times, steps) >= 0) & ~inside & ~contains(phases.loss(), times)
 
 
 def overlap_ns(steps: Steps, intervals: Intervals) -> Int:
@@ -348,6 +368,7 @@ __all__ = [
     "PHASES",
     "Steps",
     "find_steps",
+    "in_no_phase",
     "overlap_ns",
     "steps_of",
     "training_thread",

@@ -1,7 +1,8 @@
 """The user's own marks: annotations, steps, modes, scalars.
 
 All of them cost about a microsecond while a run records and less while none does; none ever
-raises because of the recording.
+raises because of the recording. Inside a function that torch.compile compiles they do nothing,
+and break no graph.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ _now = time.monotonic_ns
 
 step_listeners: list[Callable[[], None]] = []
 """Called after every explicit `step()`: adapters act on step boundaries."""
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """What torch.compile traces in the place of a mark."""
+
+
+def _not_compiled(mark: Function) -> Function:
+    mark._torchdynamo_inline = _nothing  # type: ignore[attr-defined]
+    return mark
 
 
 class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment"):`
@@ -80,6 +90,7 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
     ) -> None:
         self._end()
 
+    @_not_compiled
     def _begin(self, nests: int) -> None:
         """Begin an interval.
 
@@ -114,6 +125,7 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         logs.open[self] = words, i, nests, logs.open.get(self)
         self._logs = logs
 
+    @_not_compiled
     def _end(self) -> None:
         """End the interval that this thread began last, else one that another thread began."""
         logs = self._logs
@@ -143,6 +155,7 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         elif code_flags & _CO_GENERATOR:
             wrap = _wrap_generator
         annotated: Function = wrap(function, make)
+        annotated._torchdynamo_inline = function  # type: ignore[attr-defined]
         return annotated
 
 
@@ -180,6 +193,7 @@ def annotation_end(span: Span) -> None:
     span.end()
 
 
+@_not_compiled
 def step(number: int = -1) -> None:
     """Say that a training step ends here.
 
@@ -205,6 +219,7 @@ def steps(iterable: Iterable[Item]) -> Iterator[Item]:
         step(number)
 
 
+@_not_compiled
 def scalar(name: str, value: float) -> None:
     """Record a number, such as a loss or a learning rate, at this moment.
 
@@ -222,6 +237,7 @@ def scalar(name: str, value: float) -> None:
     logs.fine.write(meta | _MARK_BIT, _now(), 0, bits)
 
 
+@_not_compiled
 def _as_json(labels: dict[str, Any]) -> str:
     import json
 

@@ -43,9 +43,9 @@ _sampler: _Sampler | None = None
 
 
 def watch_this_thread(period_s: float) -> None:
-    """Sample the calling thread from now on, unless one is being sampled already."""
+    """Sample the calling thread from now on, unless one is being sampled already. Never raises."""
     if _sampler is None:
-        _start(period_s)
+        _start_protected(period_s)
 
 
 def library_of(path: str) -> str:
@@ -89,8 +89,10 @@ class _Sampler:
         while not wait(period) and _probe.alive:
             frame = sys._current_frames().get(target)
             if frame is None:
-                return
+                break
             sample(frame, time.monotonic_ns())
+        if _sampler is self:  # the thread that it watched is gone, or the probe switched off
+            _let_go()
 
     def _sample(self, frame: FrameType, now: int) -> None:
         logs = session.thread_logs()
@@ -135,10 +137,14 @@ class _Sampler:
 
 def _start(period_s: float) -> None:
     global _sampler
-    if session.recording and session.current() is not None:
+    if session.live and session.current() is not None:
+        sampler = _Sampler(threading.get_ident(), period_s)
+        sampler.start()
+        _sampler = sampler
         _change_switch_interval(DEFAULT_SWITCH_INTERVAL_S, SWITCH_INTERVAL_S)
-        _sampler = _Sampler(threading.get_ident(), period_s)
-        _sampler.start()
+
+
+_start_protected = _probe.protect(_start)
 
 
 def _change_switch_interval(old: float, new: float) -> None:
@@ -149,11 +155,15 @@ def _change_switch_interval(old: float, new: float) -> None:
 
 def stop() -> None:
     """Stop sampling; `watch_this_thread` starts it again."""
-    global _sampler
-    if _sampler is not None:
-        sampler, _sampler = _sampler, None
+    sampler = _sampler
+    if sampler is not None:
+        _let_go()
         sampler.stop()
-        _change_switch_interval(SWITCH_INTERVAL_S, DEFAULT_SWITCH_INTERVAL_S)
+
+
+def _let_go() -> None:
+    _forget()
+    _change_switch_interval(SWITCH_INTERVAL_S, DEFAULT_SWITCH_INTERVAL_S)
 
 
 def _forget() -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from importlib import metadata
-from pathlib import Path
 
 import click
 import msgspec
 
 from stepscope.cli.options import json_option
-from stepscope.cli.places import SHARED_MEMORY
+from stepscope.cli.places import SHARED_MEMORY, temporary_directories
 from stepscope.cli.text import console, size
 from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES
 from stepscope.monitor.host import node_info
@@ -102,9 +100,9 @@ def _spool() -> Check:
         detail = f"{SHARED_MEMORY} has {size(free)} free"
     else:
         detail = f"there is no {SHARED_MEMORY}"
-    temporary = Path(tempfile.gettempdir())
+    where = next(
+        (str(path) for path in temporary_directories()), "nowhere: no place can be written"
+    )
     return Check(
-        name="spool in memory",
-        available=False,
-        detail=f"{detail}; span logs go to {temporary} on disk",
+        name="spool in memory", available=False, detail=f"{detail}; span logs go to {where}"
     )

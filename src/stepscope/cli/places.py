@@ -26,7 +26,16 @@ def run_locations(run_id: str) -> Iterator[Path]:
     """Where to put a run, best first: beside the job, else where there is room."""
     for attempt in ("", *(f"-{n}" for n in range(2, 100))):
         yield Path.cwd() / RUNS_DIRECTORY / f"{run_id}{attempt}"
-    yield Path(tempfile.gettempdir()) / RUNS_DIRECTORY / f"{run_id}-{os.getpid()}"
+    for temporary in temporary_directories():
+        yield temporary / RUNS_DIRECTORY / f"{run_id}-{os.getpid()}"
+
+
+def temporary_directories() -> Iterator[Path]:
+    """The temporary directory, unless no place for one can be written."""
+    try:
+        yield Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return
 
 
 def make_spool(asked: str | None, run_id: str, limit_bytes: int) -> tuple[Path | None, list[str]]:
@@ -55,7 +64,7 @@ def _spool_bases(asked: str | None, limit_bytes: int) -> Iterator[Path]:
         yield Path(asked)
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= 4 * limit_bytes:
         yield SHARED_MEMORY
-    yield Path(tempfile.gettempdir())
+    yield from temporary_directories()
 
 
 def _prove_writable(path: Path) -> None:

@@ -75,7 +75,9 @@ class NodeRecording:
                 self._writer.put_process(_process_info(process, self.info.node))
                 process.changed = False
         self.drain.forget_ended()
-        if not final:
+        if final:
+            self._compactor.join()
+        else:
             self._compactor.start()
         return moved
 
@@ -109,10 +111,7 @@ class NodeRecording:
 
 
 class _Compactor:
-    """Merges small segments on a thread of its own: a wide merge takes longer than a sample.
-
-    A merge that the end of the process cuts short leaves the segments as they were.
-    """
+    """Merges small segments on a thread of its own: a wide merge takes longer than a sample."""
 
     def __init__(self, location: str, node: str) -> None:
         self._location = location
@@ -124,6 +123,11 @@ class _Compactor:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="compaction", daemon=True)
             self._thread.start()
+
+    def join(self) -> None:
+        """Wait for a merge under way: DuckDB must not be inside one when the process ends."""
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         try:

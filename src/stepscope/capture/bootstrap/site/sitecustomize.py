@@ -12,7 +12,7 @@ def _chain():
     """Import the sitecustomize that ours stands in front of, if there is one."""
     own = sys.modules.pop(__name__, None)
     try:
-        import sitecustomize  # noqa: F401, PLW0406 - the next one on the path
+        import sitecustomize  # noqa: F401 - the next one on the path
     except ImportError as error:
         if error.name != "sitecustomize":
             raise

@@ -15,6 +15,7 @@ trace in models, optimizers or anything that is pickled, and torch.compile sees 
     collectives   torch.distributed calls of the script, and DDP's own account of its overlap
     device_clock  phase times on the device
     window        the framework's own profiler, for a few steps
+    replacing     how a function is replaced without anybody noticing
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stepscope.capture.frameworks.pytorch import (
     window,
 )
 from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.replacing import hide_from_compiler
 from stepscope.capture.guard import Probe
 
 _probe = Probe("PyTorch")
@@ -47,7 +49,8 @@ def install() -> None:
     for part in (modules, autograd, optimizers, loading, copies, checkpoints, device_clock, window):
         _probe.protect(part.install)()
     after_import("torch.distributed", collectives.install)
-    progress.on_boundary(_say_versions)
+    progress.on_boundary(_probe.protect(_say_versions))
+    _probe.protect(hide_from_compiler)()
 
 
 def _say_versions() -> None:

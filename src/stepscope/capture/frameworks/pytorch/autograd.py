@@ -1,14 +1,17 @@
-"""Backward passes: `torch.autograd.backward` (which `Tensor.backward` calls) and `grad`."""
+"""Backward passes: `Tensor.backward`, `torch.autograd.backward` and `grad`, where they all meet.
+
+The functions themselves stay what they are: torch.compile knows them by identity.
+"""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from stepscope.capture.frameworks.pytorch import device_clock
+from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -16,19 +19,20 @@ _probe = Probe("backward passes", coarse=True)
 
 
 def install() -> None:
-    """Replace the two entry points of the autograd engine."""
-    torch.autograd.backward = _timed(torch.autograd.backward)
-    torch.autograd.grad = _timed(torch.autograd.grad)
+    """Replace the one function that enters the autograd engine."""
+    autograd: Any = torch.autograd
+    replace(autograd.graph, "_engine_run_backward", _timed)
+    autograd._engine_run_backward = autograd.graph._engine_run_backward
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     is_compiling = torch.compiler.is_compiling
 
-    @functools.wraps(original)
     def timed(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        span = _probe.begin(Kind.BACKWARD, original.__name__)
+        name = "backward" if kwargs.get("accumulate_grad") else "grad"
+        span = _probe.begin(Kind.BACKWARD, name)
         device = device_clock.begin("backward")
         try:
             return original(*args, **kwargs)

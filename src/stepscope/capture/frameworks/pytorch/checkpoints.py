@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -18,27 +18,21 @@ def install() -> None:
     """Replace `torch.save`."""
     import torch
 
-    torch.save = _timed(torch.save, path_position=1)
+    replace(torch, "save", _timed)
 
 
 def install_safetensors() -> None:
     """Replace `safetensors.torch.save_file`."""
-    module: Any = sys.modules["safetensors.torch"]
-    module.save_file = _timed(module.save_file, path_position=1)
+    replace(sys.modules["safetensors.torch"], "save_file", _timed)
 
 
-def _timed(original: Callable[..., Any], *, path_position: int) -> Callable[..., Any]:
-    @functools.wraps(original)
+def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         span = _probe.begin(Kind.CHECKPOINT, original.__name__)
         try:
             return original(*args, **kwargs)
         finally:
-            path = (
-                args[path_position]
-                if len(args) > path_position
-                else kwargs.get("f", kwargs.get("filename"))
-            )
+            path = args[1] if len(args) > 1 else kwargs.get("f", kwargs.get("filename"))
             _probe.end(span, value=_size(path))
 
     return timed
@@ -48,6 +42,6 @@ def _size(path: object) -> int:
     if isinstance(path, str | os.PathLike):
         try:
             return os.stat(path).st_size
-        except OSError:
+        except (OSError, ValueError):
             pass
     return 0

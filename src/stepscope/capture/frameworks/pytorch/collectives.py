@@ -7,7 +7,6 @@ iterations and every hundredth after. We read that account.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.replacing import hide_from_compiler, replace
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -50,9 +50,9 @@ def install() -> None:
     if not distributed.is_available():
         return
     for name in COLLECTIVES:
-        original = getattr(distributed, name, None)
-        if original is not None:
-            setattr(distributed, name, _timed(original))
+        if hasattr(distributed, name):
+            replace(distributed, name, _timed)
+    hide_from_compiler()
 
 
 def note_parallel_module(module: torch.nn.Module) -> None:
@@ -60,7 +60,7 @@ def note_parallel_module(module: torch.nn.Module) -> None:
     global _parallel
     if _parallel is None and type(module).__name__ == "DistributedDataParallel":
         _parallel = weakref.ref(module)
-        progress.on_boundary(_read_account)
+        progress.on_boundary(_probe.protect(_read_account))
 
 
 def _read_account() -> None:
@@ -85,7 +85,6 @@ def _read_account() -> None:
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     is_compiling = torch.compiler.is_compiling
 
-    @functools.wraps(original)
     def timed(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -28,35 +28,50 @@ def device_driver_present() -> bool:
 def install() -> None:
     """Replace the copying methods; does nothing on a machine without a device."""
     if device_driver_present():
-        torch.Tensor.to = _timed(torch.Tensor.to)
-        torch.Tensor.cuda = _timed(torch.Tensor.cuda)
+        replace(torch.Tensor, "to", _timed_to)
+        replace(torch.Tensor, "cuda", _timed_cuda)
 
 
-def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
+def _timed_to(original: Callable[..., Any]) -> Callable[..., Any]:
+    return _timed(original, goes_to_device)
+
+
+def _timed_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
+    return _timed(original, lambda args, kwargs: True)
+
+
+def _timed(
+    original: Callable[..., Any], goes: Callable[[tuple[Any, ...], dict[str, Any]], bool]
+) -> Callable[..., Any]:
     is_compiling = torch.compiler.is_compiling
 
-    @functools.wraps(original)
     def timed(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not self.is_cpu or not _to_device(args, kwargs):
+        if is_compiling() or not self.is_cpu or not goes(args, kwargs):
             return original(self, *args, **kwargs)
-        span = _probe.begin(Kind.H2D, "pinned" if _is_pinned(self) else "pageable")
+        kind, size = _describe(self)
+        span = _probe.begin(Kind.H2D, kind, size)
         try:
             return original(self, *args, **kwargs)
         finally:
-            _probe.end(span, value=self.numel() * self.element_size())
+            _probe.end(span)
 
     return timed
 
 
-def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """False for the many calls of `to` that only change a type."""
-    target = kwargs.get("device", args[0] if args else "cuda")
+def goes_to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """What `to` is asked for: False for the many calls that only change a type."""
+    target = kwargs.get("device", kwargs.get("other", args[0] if args else None))
     if isinstance(target, torch.Tensor):
         return not target.is_cpu
     if isinstance(target, torch.dtype) or target is None:
         return False
-    return not str(target).startswith("cpu")
+    return not str(target).startswith(("cpu", "meta"))
 
 
-def _is_pinned(tensor: torch.Tensor) -> bool:
-    return bool(torch.cuda.is_initialized() and tensor.is_pinned())
+def _describe(tensor: torch.Tensor) -> tuple[str, int]:
+    """How the tensor lies in memory, and its bytes."""
+    try:
+        pinned = torch.cuda.is_initialized() and tensor.is_pinned()
+        return "pinned" if pinned else "pageable", tensor.numel() * tensor.element_size()
+    except (RuntimeError, NotImplementedError, TypeError):  # sparse, nested, a subclass
+        return "pageable", 0

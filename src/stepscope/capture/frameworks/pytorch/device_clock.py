@@ -4,7 +4,9 @@ Each phase records one timing event before and one after, on the current stream.
 boundaries the events that have completed are read; the rest stay queued. Device times are laid
 on the host's clock through an anchor event: device work never starts before the host launched
 it, so the latest launch of all phases seen bounds the anchor's host time from below, and the
-bound is met whenever the device was idle at a launch.
+bound is met whenever the device was idle at a launch. A device clock that runs fast would carry
+that bound away over hours, so it is held back by another: what has been seen to be over ended
+before it was seen.
 """
 
 from __future__ import annotations
@@ -69,8 +71,9 @@ class DeviceClock:
         """Write out the phases that the device has finished."""
         while self._pending and self._pending[0].end.query():
             phase = self._pending.popleft()
-            start_ns = self._on_host_clock(phase)
+            seen_ns = _now()
             duration_ns = round(phase.start.elapsed_time(phase.end) * 1e6)
+            start_ns = self._on_host_clock(phase, seen_ns - duration_ns)
             _probe.write(Kind.DEVICE, phase.name, start_ns, start_ns + duration_ns)
             if phase.start is not self._anchor:
                 self._free.append(phase.start)
@@ -81,13 +84,15 @@ class DeviceClock:
         event.record()
         return event
 
-    def _on_host_clock(self, phase: OpenPhase) -> int:
+    def _on_host_clock(self, phase: OpenPhase, latest_ns: int) -> int:
+        """Host time of a phase's start, which was over at *latest_ns* at the latest."""
         if self._anchor is None:
             self._anchor, self._anchor_ns = phase.start, phase.host_ns
             return phase.host_ns
         elapsed_ns = round(self._anchor.elapsed_time(phase.start) * 1e6)
         self._anchor_ns = max(self._anchor_ns, phase.host_ns - elapsed_ns)
-        start_ns = self._anchor_ns + elapsed_ns
+        self._anchor_ns = min(self._anchor_ns, latest_ns - elapsed_ns)
+        start_ns: int = self._anchor_ns + elapsed_ns
         if elapsed_ns > REANCHOR_NS:
             self._free.append(self._anchor)
             self._anchor, self._anchor_ns = phase.start, start_ns
@@ -102,7 +107,7 @@ def install() -> None:
     global _clock
     if device_driver_present():
         _clock = DeviceClock(torch.cuda)
-        progress.on_boundary(_clock.poll)
+        progress.on_boundary(_probe.protect(_clock.poll))
 
 
 def begin(name: str) -> OpenPhase | None:

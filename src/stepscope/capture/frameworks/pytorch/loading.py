@@ -8,7 +8,6 @@ none of these names is left to the stack sampler.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,8 +17,9 @@ from torch.utils.data import _utils, dataloader, get_worker_info
 from torch.utils.data._utils import fetch as fetching
 
 from stepscope.capture import stacks
-from stepscope.capture.frameworks.pytorch.modules import outermost
+from stepscope.capture.frameworks.pytorch.modules import Outermost, outermost
 from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.frameworks.pytorch.transforms import ChainTimes, watch_chains
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
@@ -30,24 +30,21 @@ SLOW_SAMPLE_NS = 100_000
 _wait_probe = Probe("data waiting", coarse=True)
 _fetch_probe = Probe("batch fetching")
 _pin_probe = Probe("pinning")
+_describe_probe = Probe("the description of data loaders")
 _now = time.monotonic_ns
 _thread_time = time.thread_time_ns
 
 
 def install() -> None:
     """Replace the iterator's `__next__`, the loader's `__iter__`, and the fetchers' `fetch`."""
-    _watch_waiting()
-    _watch_loader_start()
+    replace(dataloader._BaseDataLoaderIter, "__next__", _timed_next)
+    replace(torch.utils.data.DataLoader, "__iter__", _timed_iter)
     for fetcher_class in (fetching._MapDatasetFetcher, fetching._IterableDatasetFetcher):
-        fetcher_class.fetch = _timed_fetch(fetcher_class.fetch)
-    _watch_pinning()
+        replace(fetcher_class, "fetch", _timed_fetch)
+    replace(_utils.pin_memory, "pin_memory", _timed_pinning)
 
 
-def _watch_waiting() -> None:
-    iterator_class = dataloader._BaseDataLoaderIter
-    original = iterator_class.__next__
-
-    @functools.wraps(original)
+def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
     def __next__(self: Any) -> Any:  # noqa: N807
         progress.work_begins()
         if not outermost.inside:
@@ -64,7 +61,7 @@ def _watch_waiting() -> None:
         progress.data_wait_ns += _now() - began
         return batch
 
-    iterator_class.__next__ = __next__
+    return __next__
 
 
 def _ready_count(iterator: Any) -> int:
@@ -82,11 +79,7 @@ def _ready_count(iterator: Any) -> int:
 _loader_numbers: dict[str, int] = {}
 
 
-def _watch_loader_start() -> None:
-    loader_class = torch.utils.data.DataLoader
-    original = loader_class.__iter__
-
-    @functools.wraps(original)
+def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
     def __iter__(self: Any) -> Any:  # noqa: N807
         progress.work_begins()
         began = _now()
@@ -99,7 +92,7 @@ def _watch_loader_start() -> None:
         describe(self, iterator)
         return iterator
 
-    loader_class.__iter__ = __iter__
+    return __iter__
 
 
 def _describe(loader: Any, iterator: Any) -> None:
@@ -120,10 +113,10 @@ def _describe(loader: Any, iterator: Any) -> None:
     number = _loader_numbers.setdefault(repr(fields), len(_loader_numbers))
     name = f"{dataset.__name__}#{number}"
     iterator._stepscope_name = name
-    _wait_probe.fact("dataloader", name=name, **fields)
+    _describe_probe.fact("dataloader", name=name, **fields)
 
 
-describe = _wait_probe.protect(_describe)
+describe = _describe_probe.protect(_describe)
 
 
 def _sampler_batch_size(loader: Any) -> int | None:
@@ -138,7 +131,6 @@ def _start_method(loader: Any) -> str | None:
 
 
 def _timed_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:
         times = self.__dict__.get("_stepscope_times")
         if times is None:
@@ -206,7 +198,8 @@ def _watch_fetcher(fetcher: Any, times: FetchTimes) -> None:
         stacks.watch_this_thread(stacks.WORKER_PERIOD_S)
     times.chains = watch_chains(dataset, in_worker=worker is not None)
     if hasattr(fetcher, "dataset_iter"):
-        fetcher.dataset_iter = _timed_iterator(fetcher.dataset_iter, times)
+        if not hasattr(fetcher.dataset_iter, "state_dict"):  # others ask such an iterator for it
+            fetcher.dataset_iter = _timed_iterator(fetcher.dataset_iter, times)
     elif getattr(dataset, "__getitems__", None):
         fetcher.dataset = _TimedBatchDataset(dataset, times)
     else:
@@ -271,22 +264,18 @@ def _timed_collate(collate: Callable[..., Any]) -> Callable[..., Any]:
     return timed
 
 
-def _watch_pinning() -> None:
-    module = _utils.pin_memory
-    original = module.pin_memory
-    busy = False
+def _timed_pinning(original: Callable[..., Any]) -> Callable[..., Any]:
+    pinning = Outermost()
 
-    @functools.wraps(original)
     def pin_memory(*args: Any, **kwargs: Any) -> Any:
-        nonlocal busy
-        if busy:  # it calls itself for the members of a batch
+        if pinning.inside:  # it calls itself for the members of a batch
             return original(*args, **kwargs)
-        busy = True
+        pinning.inside = True
         span = _pin_probe.begin(Kind.PIN)
         try:
             return original(*args, **kwargs)
         finally:
             _pin_probe.end(span)
-            busy = False
+            pinning.inside = False
 
-    module.pin_memory = pin_memory
+    return pin_memory

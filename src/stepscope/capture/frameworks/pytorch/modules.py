@@ -6,25 +6,29 @@ one is recorded. Loss modules and modules used as data transforms are not forwar
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from stepscope.capture.frameworks.pytorch import collectives, device_clock
 from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 
 _probe = Probe("forward passes", coarse=True)
 
 
-class Outermost:
-    """True while a module call, or work in which module calls do not count, is under way."""
+class Outermost(threading.local):
+    """True in a thread while a module call, or work in which such calls do not count, is under way.
 
-    __slots__ = ("inside",)
+    A thread that loads batches in the background must not hide the forward passes of another.
+    """
 
-    def __init__(self) -> None:
-        self.inside = False
+    inside = False
 
 
 outermost = Outermost()
@@ -33,6 +37,14 @@ outermost = Outermost()
 def install() -> None:
     """Replace `torch.nn.Module.__call__`."""
     original = torch.nn.Module.__call__
+    replace(torch.nn.Module, "__call__", _timed)
+    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+        compiler: Any = sys.modules.get(name)  # loaded already, it knows the original
+        if getattr(compiler, "unpatched_nn_module_call", None) is original:
+            compiler.unpatched_nn_module_call = torch.nn.Module.__call__
+
+
+def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     is_compiling = torch.compiler.is_compiling
     loss_class = torch.nn.modules.loss._Loss
 
@@ -56,4 +68,4 @@ def install() -> None:
             device_clock.end(device)
             _probe.end(span, flags=0 if torch.is_grad_enabled() else Flag.NO_GRAD)
 
-    torch.nn.Module.__call__ = __call__
+    return __call__

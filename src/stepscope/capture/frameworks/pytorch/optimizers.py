@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,10 +13,13 @@ from torch.optim.optimizer import (
 
 from stepscope.capture.frameworks.pytorch import device_clock
 from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import Kind
 
 _probe = Probe("optimizer steps", coarse=True)
+_describe_probe = Probe("the description of optimizers")
+_is_compiling = torch.compiler.is_compiling
 _open: dict[int, tuple[OpenSpan | None, device_clock.OpenPhase | None]] = {}
 
 
@@ -24,31 +27,31 @@ def install() -> None:
     """Register the hooks and wrap `GradScaler.step`."""
     register_optimizer_step_pre_hook(_before)
     register_optimizer_step_post_hook(_after)
-    _wrap_scaler()
+    replace(torch.amp.GradScaler, "step", _timed_scaler)
 
 
 def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if _is_compiling():  # hooks are traced: what follows is no part of anybody's graph
+        return
     key = id(optimizer)
     unended = _open.pop(key, None)
     if unended is not None:  # its step raised, so its post hook never ran
-        _probe.end(unended[0])
+        _probe.abandon(unended[0])
     _describe(optimizer)
     span = _probe.begin(Kind.OPTIMIZER, type(optimizer).__name__, key)
     _open[key] = (span, device_clock.begin("optimizer"))
 
 
 def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if _is_compiling():
+        return
     span, device = _open.pop(id(optimizer), (None, None))
     device_clock.end(device)
     _probe.end(span)
     progress.optimizer_stepped()
 
 
-def _wrap_scaler() -> None:
-    scaler_class = torch.amp.GradScaler
-    original = scaler_class.step
-
-    @functools.wraps(original)
+def _timed_scaler(original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         # A skipped step is an iteration all the same: this span stands for it, and the
         # optimizer's own, where there is one, lies inside.
@@ -59,7 +62,7 @@ def _wrap_scaler() -> None:
             _probe.end(span)
             progress.optimizer_stepped()
 
-    scaler_class.step = step
+    return step
 
 
 _described: set[int] = set()
@@ -75,7 +78,7 @@ def _describe(optimizer: torch.optim.Optimizer) -> None:
 def _describe_once(optimizer: torch.optim.Optimizer) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     group = optimizer.param_groups[0]
-    _probe.fact(
+    _describe_probe.fact(
         "optimizer",
         name=type(optimizer).__name__,
         parameter_count=sum(p.numel() for p in parameters),
@@ -88,4 +91,4 @@ def _describe_once(optimizer: torch.optim.Optimizer) -> None:
     )
 
 
-_describe_protected = _probe.protect(_describe_once)
+_describe_protected = _describe_probe.protect(_describe_once)

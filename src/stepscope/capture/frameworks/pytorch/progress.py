@@ -7,14 +7,10 @@ known what came next; see `analysis.steps`.
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
 
 from stepscope.capture import marks
-from stepscope.capture.guard import Probe
-
-_probe = Probe("step boundaries")
-_now = time.monotonic_ns
 
 
 class Progress:
@@ -24,28 +20,34 @@ class Progress:
         self.step_count = 0
         self.data_wait_ns = 0
         self._listeners: list[Callable[[], None]] = []
-        self._pending = False
+        self._marked = False
+        self._pending = 0
 
-    def on_boundary(self, listener: Callable[[], object]) -> None:
-        """Call *listener* between steps, on the training thread."""
-        self._listeners.append(_probe.protect(listener))
+    def on_boundary(self, listener: Callable[[], None]) -> None:
+        """Call *listener*, which must not raise, between steps on the training thread."""
+        self._listeners.append(listener)
 
     def optimizer_stepped(self) -> None:
-        """An optimizer step ended."""
-        self._pending = True
+        """An optimizer step ended; steps that the script marks itself need no guessing."""
+        if not self._marked:
+            self._pending = threading.get_ident()
 
     def work_begins(self) -> None:
-        """A fetch or a forward pass is about to begin."""
-        if self._pending:
-            self.boundary()
+        """A fetch or a forward pass is about to begin, perhaps in a thread that only loads."""
+        if self._pending and self._pending == threading.get_ident():
+            self._boundary()
 
-    def boundary(self) -> None:
-        """A step ended."""
-        self._pending = False
+    def marked(self) -> None:
+        """The script says that a step ended."""
+        self._marked = True
+        self._boundary()
+
+    def _boundary(self) -> None:
+        self._pending = 0
         self.step_count += 1
         for listener in self._listeners:
             listener()
 
 
 progress = Progress()
-marks.step_listeners.append(progress.boundary)
+marks.step_listeners.append(progress.marked)

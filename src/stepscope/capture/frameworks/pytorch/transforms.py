@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_DEPTH = 4
+MAX_PARTS = 16
+"""Longer lists are samples, not datasets."""
 
 _now = time.monotonic_ns
 _watched: dict[int, _Member] = {}
@@ -24,12 +26,13 @@ _wrapped_classes: set[type] = set()
 class _Member:
     """One member of a chain and the time spent in it since it was last asked."""
 
-    __slots__ = ("name", "spent_ns", "transform")
+    __slots__ = ("name", "running", "spent_ns", "transform")
 
     def __init__(self, name: str, transform: object) -> None:
         self.name = name
         self.transform = transform  # kept alive, so that its id stays its own
         self.spent_ns = 0
+        self.running = False
 
 
 class ChainTimes:
@@ -48,34 +51,45 @@ class ChainTimes:
 
 def watch_chains(dataset: object, *, in_worker: bool) -> list[ChainTimes]:
     """Find the chains that a dataset refers to and time their members from now on."""
-    return [_watch(chain, in_worker) for chain in _chains_of(dataset, MAX_DEPTH)]
+    return [_watch(chain, in_worker) for chain in _chains_of(dataset, MAX_DEPTH, set())]
 
 
-def _chains_of(holder: object, depth: int) -> Iterator[list[Any] | tuple[Any, ...]]:
-    for value in list(getattr(holder, "__dict__", {}).values()):
+def _chains_of(holder: object, depth: int, seen: set[int]) -> Iterator[list[Any] | tuple[Any, ...]]:
+    """Chains in what an object holds. Looks at its `__dict__` alone, so no code of its runs."""
+    if id(holder) in seen:
+        return
+    seen.add(id(holder))
+    for value in list(_state(holder).values()):
         members = _members_of(value)
         if members is not None:
             yield members
         elif depth and _may_hold_a_chain(value):
-            yield from _chains_of(value, depth - 1)
-        elif isinstance(value, list | tuple) and depth and len(value) <= 16:
+            yield from _chains_of(value, depth - 1, seen)
+        elif depth and type(value) in {list, tuple} and len(value) <= MAX_PARTS:
             for part in value:  # ConcatDataset and the like
                 if _may_hold_a_chain(part):
-                    yield from _chains_of(part, depth - 1)
+                    yield from _chains_of(part, depth - 1, seen)
+
+
+def _state(value: object) -> dict[str, Any]:
+    if isinstance(value, type):
+        return {}
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 def _may_hold_a_chain(value: object) -> bool:
     """Another dataset, or torchvision's pair of transforms."""
-    kind = type(value)
-    return (hasattr(kind, "__getitem__") and hasattr(value, "__dict__")) or (
-        hasattr(value, "transform") and hasattr(value, "__dict__")
-    )
+    return hasattr(type(value), "__getitem__") or "transform" in _state(value)
 
 
 def _members_of(value: object) -> list[Any] | tuple[Any, ...] | None:
-    if not callable(value) or isinstance(value, type) or not hasattr(value, "__dict__"):
+    if not callable(value):
         return None
-    for held in vars(value).values():
+    for held in _state(value).values():
         if isinstance(held, list | tuple) and held and all(_is_transform(one) for one in held):
             return held
     return None
@@ -88,23 +102,28 @@ def _is_transform(value: object) -> bool:
 def _watch(chain: list[Any] | tuple[Any, ...], in_worker: bool) -> ChainTimes:
     members = []
     for position, transform in enumerate(chain):
-        known = _watched.get(id(transform))
-        if known is not None:
-            members.append(known)
-        elif hasattr(transform, "__dict__") and not hasattr(transform, "__code__"):
-            member = _Member(type(transform).__name__, transform)
+        member = _watched.get(id(transform))
+        if member is None:
             if _wrap_class(type(transform)):
+                member = _Member(type(transform).__name__, transform)
                 _watched[id(transform)] = member
-                members.append(member)
-        elif in_worker and isinstance(chain, list):
-            member = _Member(getattr(transform, "__name__", repr(transform)), transform)
-            chain[position] = _timed(transform, member)
-            _watched[id(chain[position])] = member
+            elif in_worker and isinstance(chain, list):
+                member = _Member(_name_of(transform), transform)
+                chain[position] = _timed(transform, member)
+                _watched[id(chain[position])] = member
+        if member is not None:
             members.append(member)
     return ChainTimes(members)
 
 
+def _name_of(transform: Any) -> str:
+    """Name of a function, also of one with some arguments given."""
+    function = transform.func if isinstance(transform, functools.partial) else transform
+    return str(getattr(function, "__name__", type(transform).__name__))
+
+
 def _wrap_class(transform_class: type) -> bool:
+    """Time the calls of a class's instances; False where the class is not written in Python."""
     if transform_class in _wrapped_classes:
         return True
     original: Any = transform_class.__call__
@@ -112,17 +131,20 @@ def _wrap_class(transform_class: type) -> bool:
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         member = _watched.get(id(self))
-        if member is None:
+        if member is None or member.running:  # a class and its base may both be wrapped
             return original(self, *args, **kwargs)
+        member.running = True
         began = _now()
         try:
             return original(self, *args, **kwargs)
         finally:
             member.spent_ns += _now() - began
+            member.running = False
 
+    __call__._torchdynamo_inline = original  # type: ignore[attr-defined] # it may be a model's too
     try:
-        transform_class.__call__ = __call__  # type: ignore[assignment]
-    except TypeError:  # a class written in C
+        transform_class.__call__ = __call__
+    except (TypeError, AttributeError):  # a class written in C
         return False
     _wrapped_classes.add(transform_class)
     return True

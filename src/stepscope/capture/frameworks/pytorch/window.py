@@ -35,7 +35,7 @@ _now = time.monotonic_ns
 def install() -> None:
     """Watch step boundaries for the moment to open the window."""
     if os.environ.get(WINDOW_VARIABLE, "auto") == "auto" and os.environ.get("RANK", "0") == "0":
-        progress.on_boundary(_AutomaticWindow().on_boundary)
+        progress.on_boundary(_probe.protect(_AutomaticWindow().on_boundary))
 
 
 class _AutomaticWindow:

@@ -1,0 +1,57 @@
+"""Training gives the same bits with and without the profiler, its window included."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from under_stepscope import HERE, LIMIT_S, run_under
+
+from stepscope.store import open_run
+
+pytestmark = pytest.mark.e2e
+
+SCRIPTS = HERE / "scripts"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0")
+
+
+def run_bare(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
+
+
+def test_one_process(tmp_path: Path) -> None:
+    """Losses of every step and a hash of the weights, with dropout and three generators at work."""
+    script = str(SCRIPTS / "deterministic.py")
+    arguments = ("--steps", "150")
+    bare, watched = tmp_path / "bare.txt", tmp_path / "watched.txt"
+    run_bare(sys.executable, script, *arguments, "--out", str(bare))
+    job = run_under(
+        tmp_path / "run", sys.executable, script, *arguments, "--out", str(watched), strict=False
+    )
+    assert job.code == 0, job.stderr
+    assert watched.read_bytes() == bare.read_bytes()
+    assert len(bare.read_text().splitlines()) > 150
+    assert job.steps()["step_count"] == 150
+
+
+def test_the_profiler_window_changes_no_bit(tmp_path: Path) -> None:
+    command = (sys.executable, str(HERE / "faults" / "heavy_model.py"))
+    job = run_under(tmp_path / "run", *command, strict=False)
+    assert open_run(job.run).has("operators"), "no window was opened"
+    bare = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert "loss" in bare.stdout
+    assert job.stdout == bare.stdout
+
+
+def test_two_ranks(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "ddp_gloo.py")
+    bare, watched = tmp_path / "bare", tmp_path / "watched"
+    run_bare(*TORCHRUN, script, "--out", str(bare))
+    job = run_under(tmp_path / "run", *TORCHRUN, script, "--out", str(watched), strict=False)
+    assert job.code == 0, job.stderr
+    files = sorted(path.name for path in bare.iterdir())
+    assert len(files) == 2
+    for name in files:
+        assert (watched / name).read_bytes() == (bare / name).read_bytes()

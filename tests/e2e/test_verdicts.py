@@ -1,0 +1,58 @@
+"""Twelve jobs with one planted fault each: the verdict names the suspect and the cause.
+
+The scripts are in `faults/`; each says at its top what is planted. They are real training jobs
+of about ten seconds, and they run one at a time, because they share two cores.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from under_stepscope import HERE, label, run_under
+
+pytestmark = pytest.mark.e2e
+
+SCRIPTS = sorted((HERE / "faults").glob("*.py"))
+BURN = "while True: pass"
+
+
+@contextmanager
+def burners(count: int) -> Iterator[None]:
+    """Processes outside the job that keep cores busy."""
+    started = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_there_are_twelve() -> None:
+    assert len(SCRIPTS) == 12
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
+    count = int(label(script, "BURNERS")) if "BURNERS" in script.read_text() else 0
+    with burners(count):
+        job = run_under(tmp_path / "run", sys.executable, str(script))
+    assert job.code == 0, job.stderr
+    verdict = job.verdict
+    found = (verdict["suspect"], verdict["cause"])
+    assert found == (label(script, "SUSPECT"), label(script, "CAUSE")), verdict
+    if verdict["suspect"] == "healthy":
+        assert verdict["fixes"] == []
+    else:
+        assert verdict["share_ratio"] >= 0.2
+        assert verdict["fixes"]
+        assert verdict["evidence"]
+    ruled_out = {other["suspect"] for other in verdict["ruled_out"]}
+    suspects = {"data_pipeline", "model", "communication", "framework_overhead"}
+    assert ruled_out == suspects - {verdict["suspect"]}
+    assert verdict["headline"] in job.stderr.replace("\n", " ") or verdict["cause"] in job.stderr

@@ -1,0 +1,99 @@
+"""Bad input: one clear sentence, exit status 2, no traceback, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepscope.schema import SCHEMA_VERSION
+
+STEPSCOPE = [sys.executable, "-m", "stepscope"]
+
+
+def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*STEPSCOPE, *arguments], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--no-such-option", "--", "true"], "No such option"),
+        (["run"], "Missing argument"),
+        (["run", "--interval", "250", "--", "true"], "'250' is not one of"),
+        (["run", "--spool-limit", "many", "--", "true"], "is no size"),
+        (["run", "--", "python", "missing.py"], "missing.py does not exist"),
+        (["run", "--", "no-such-command"], "cannot find the command 'no-such-command'"),
+        (["run", "--", "./here.py"], "run it as: stepscope run -- python ./here.py"),
+        (["run", "--out", "here.py/run", "--", "true"], "here.py"),
+        (["run", "--out", "s3://bucket/run", "--", "true"], "not supported"),
+        (["diagnose", "nowhere"], "nowhere"),
+        (["diagnose", "here.py"], "here.py"),
+        (["diagnose", "."], "run.json"),
+        (["show", "nowhere", "steps"], "nowhere"),
+        (["show", ".", "no-such-view"], "no-such-view"),
+        (["recover", "nowhere"], "nowhere"),
+        (["no-such-command"], "No such command"),
+    ],
+)
+def test_one_sentence(tmp_path: Path, arguments: list[str], says: str) -> None:
+    (tmp_path / "here.py").write_text("print('hello')\n")
+    done = stepscope(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["here.py"]
+
+
+def test_a_run_of_a_later_version(tmp_path: Path) -> None:
+    stepscope(tmp_path, "run", "--out", "run", "--", "true")
+    manifest = tmp_path / "run" / "run.json"
+    later = json.loads(manifest.read_text()) | {"schema_version": SCHEMA_VERSION + 1}
+    manifest.write_text(json.dumps(later))
+    done = stepscope(tmp_path, "diagnose", "run")
+    assert done.returncode == 2
+    assert str(SCHEMA_VERSION + 1) in done.stderr
+    assert str(SCHEMA_VERSION) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_directory_is_not_written_twice(tmp_path: Path) -> None:
+    first = stepscope(tmp_path, "run", "--out", "run", "--", "true")
+    assert first.returncode == 0
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    second = stepscope(tmp_path, "run", "--out", "run", "--", "true")
+    assert second.returncode == 2
+    assert "already holds a run" in second.stderr
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_json_of_every_command_is_json(tmp_path: Path) -> None:
+    done = stepscope(tmp_path, "run", "--json", "--out", "run", "--", "true")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["suspect"] == "insufficient_evidence"
+    for arguments in (
+        ["diagnose", "run"],
+        ["show", "run", "overview"],
+        ["show", "run", "steps"],
+        ["show", "run", "system"],
+        ["show", "run", "input-pipeline"],
+        ["recover", "run"],
+        ["doctor"],
+    ):
+        answer = stepscope(tmp_path, *arguments, "--json")
+        assert answer.returncode == 0, answer.stderr
+        assert isinstance(json.loads(answer.stdout), dict)
+        assert stepscope(tmp_path, *arguments).returncode == 0
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    done = stepscope(tmp_path, "--help")
+    for command in ("run", "show", "diagnose", "recover", "doctor"):
+        assert f"  {command} " in done.stdout
+        assert stepscope(tmp_path, command, "--help").returncode == 0
