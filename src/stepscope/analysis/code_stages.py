@@ -88,7 +88,6 @@ _NETWORK_LIBRARIES = frozenset(
         "requests",
         "s3fs",
         "urllib3",
-        "webdataset",
     ]
 )
 _NETWORK_MODULES = frozenset(["socket", "ssl", "client", "request", "response", "connection"])
@@ -129,34 +128,44 @@ _DECODING_MODULES = {
     ("python", "tarfile"): "tar decode",
     ("python", "pickle"): "unpickling",
     ("python", "base64"): "base64 decode",
+    ("google", "protobuf"): "protobuf decode",
+    ("torch", "serialization"): "torch.load",
+    ("webdataset", "autodecode"): "webdataset decode",
 }
+_ARCHIVE_MODULES = frozenset(["cache", "gopen", "shardlists", "tariterators"])
+"""Of webdataset: where it reads. Its filters hold whatever the user does with a sample."""
 _IMAGE_TRANSFORMS = re.compile(r"(resize|rotate|crop|transform|filter|transpose|convert)")
+_IMAGE_MODULES = frozenset(["ImageChops", "ImageEnhance", "ImageFilter", "ImageOps"])
 
-_NAME_STAGES: tuple[tuple[Stage, re.Pattern[str]], ...] = (
-    ("collate", re.compile(r"(^|_)(collate|pad|stack_batch|make_batch)")),
-    ("tokenise", re.compile(r"(^|_)(token|detoken|bpe|wordpiece)")),
-    ("decode", re.compile(r"(^|_)(decod|decompress|inflate|deserial|unpack|unpickle|parse)")),
-    (
-        "augment",
-        re.compile(
-            r"(^|_)(aug|transform|crop|flip|jitter|noise|rotat|resiz|normali[sz]|mask|shuffle"
-            r"|reorder|substitut|insert|blur|warp|distort|cutout|mixup|perturb|random_)"
-        ),
-    ),
+_NAME_STAGES = re.compile(
+    r"(?:^|_)(?:(?P<collate>collate|pad(?:_|$|ding)|stack_batch|make_batch)"
+    r"|(?P<tokenise>token|detoken|bpe|wordpiece)"
+    r"|(?P<decode>decod|decompress|inflate|deserial|unpack|unpickle|parse|imread)"
+    r"|(?P<augment>aug|transform(?!er)|crop|[hv]?flip|jitter|noise|rotat|resiz|normali[sz]|mask"
+    r"|shuffle|reorder|substitut|insert|blur|warp|distort|cutout|cutmix|mixup|perturb|random_))"
 )
-_READ_NAMES = re.compile(r"(^|_)(read|load|open|fetch|download|request|get_bytes|recv|pread)")
+"""The first word counts: `mask_tokens` masks, `tokenise_and_pad` tokenises."""
+_READ_NAMES = re.compile(
+    r"(?:^|_)(?:(?:read|load|open|fetch)(?:s|ed|lines?|into|txt)?(?:_|$|\d)|download|request"
+    r"|get_bytes|recv|pread)"
+)
 
 
-def stage_of(frames: Sequence[Frame]) -> StagedStack | None:
-    """The stage of one stack, None when it does not lie inside the making of a batch."""
+def stage_of(frames: Sequence[Frame], *, collating: bool = False) -> StagedStack | None:
+    """The stage of one stack, None when it does not lie inside the making of a batch.
+
+    Args:
+        collating: the collate function ran. It collates, unless a library says otherwise: many
+            tokenise there.
+    """
     inside = _inside_fetch(frames)
     if inside is None:
         return None
     if not inside:
         return StagedStack("other", "the fetch itself")
-    first = inside[0]
-    if first.bare_function not in _SAMPLE_FUNCTIONS and not _is_generator_of_samples(first):
-        return StagedStack("collate", first.bare_function)
+    if collating:
+        found = _network_read(inside) or _by_library(inside)
+        return found or StagedStack("collate", _call_name(inside[0]))
     read = _network_read(inside)
     found = read or _by_chain(inside) or _by_library(inside) or _by_name(inside)
     return found or _unnamed(inside)
@@ -173,19 +182,9 @@ def _inside_fetch(frames: Sequence[Frame]) -> Sequence[Frame] | None:
     return None
 
 
-def _is_generator_of_samples(frame: Frame) -> bool:
-    """An iterable dataset's own generator, whatever it is called; collates live in torch too."""
-    return (
-        frame.library == ""
-        and "collate" not in frame.function.lower()
-        and ("iter" in frame.bare_function or "generate" in frame.bare_function)
-    )
-
-
 def _network_read(frames: Sequence[Frame]) -> StagedStack | None:
     for frame in frames:
-        network_module = frame.library == "python" and frame.module in _NETWORK_MODULES
-        if frame.library in _NETWORK_LIBRARIES or network_module:
+        if _reads_network(frame):
             asked = [
                 f for f in frames if f.library == "" and f.bare_function not in _SAMPLE_FUNCTIONS
             ]
@@ -193,44 +192,108 @@ def _network_read(frames: Sequence[Frame]) -> StagedStack | None:
     return None
 
 
+def _reads_network(frame: Frame) -> bool:
+    match frame.library:
+        case "python":
+            return frame.module in _NETWORK_MODULES
+        case "webdataset":
+            return frame.module in _ARCHIVE_MODULES
+        case "google":
+            return "/protobuf/" not in frame.file
+        case library:
+            return library in _NETWORK_LIBRARIES
+
+
 def _by_library(frames: Sequence[Frame]) -> StagedStack | None:
-    for frame in frames:
-        if frame.library == "torchvision" or frame.library == "torchaudio":
-            return StagedStack("augment", frame.owner)
-        stage = _LIBRARY_STAGES.get(frame.library)
-        if stage is not None:
-            return StagedStack(stage, f"{frame.library} {frame.bare_function}".strip())
-        for (library, module), label in _DECODING_MODULES.items():
+    for position, frame in enumerate(frames):
+        found = _of_library(frame, frames[position:])
+        if found is not None:
+            return found
+    return None
+
+
+def _of_library(frame: Frame, onwards: Sequence[Frame]) -> StagedStack | None:
+    """What one frame of a library says, with the frames that it called."""
+    match frame.library:
+        case "torchvision" | "torchaudio":
+            return _of_torch_library(frame)
+        case "transformers":
+            return _of_transformers(frame)
+        case "PIL" if frame.module in _IMAGE_MODULES or (
+            # Images are lazy: the first operation on one decodes it.
+            _IMAGE_TRANSFORMS.search(frame.bare_function)
+            and not any(f.module == "ImageFile" for f in onwards)
+        ):
+            return StagedStack("augment", f"PIL {frame.bare_function}")
+    stage = _LIBRARY_STAGES.get(frame.library)
+    if stage is not None:
+        return StagedStack(stage, f"{frame.library} {frame.bare_function}".strip())
+    for (library, module), label in _DECODING_MODULES.items():
+        if frame.library == library:
             inside = f"/{library}/" in frame.file and f"/{module}" in frame.file
-            if frame.library == library and (frame.module == module or inside):
-                if library == "PIL" and _IMAGE_TRANSFORMS.search(frame.bare_function):
-                    return StagedStack("augment", f"PIL {frame.bare_function}")
+            package = library == "python" and f"/{module}/" in frame.file
+            if frame.module == module or inside or package:
                 return StagedStack("decode", label)
     return None
 
 
+def _of_torch_library(frame: Frame) -> StagedStack | None:
+    if "/datasets/" in frame.file:  # its readers say more: PIL's frames follow
+        return None
+    if "/io/" in frame.file or frame.bare_function.startswith("load"):
+        return StagedStack("decode", f"{frame.library} {frame.bare_function}")
+    return StagedStack("augment", frame.owner)
+
+
+def _of_transformers(frame: Frame) -> StagedStack | None:
+    if "tokenization" in frame.module and "pad" not in frame.function:
+        return StagedStack("tokenise", f"{frame.library} tokenizer")
+    if frame.module.startswith(("image_processing", "feature_extraction")):
+        return StagedStack("augment", frame.owner)
+    return None
+
+
+_CALLS = frozenset({"__call__", "forward"})
+_STAGE_OF_GROUP: dict[str, Stage] = {stage: stage for stage in STAGE_NAMES}
 _CHAINS = re.compile(r"(^|_)(compose|sequential|pipeline|chain)$")
 
 
 def _by_chain(frames: Sequence[Frame]) -> StagedStack | None:
-    """Inside a Compose-like chain everything is augmentation, named after the member."""
+    """Inside a Compose-like chain everything is augmentation, named after the member.
+
+    But for members that decode, read or tokenise: some libraries put their whole pipeline there.
+    """
     for position, frame in enumerate(frames):
-        if frame.bare_function == "__call__" and _CHAINS.search(_snake(frame.owner)):
-            inside = frames[position + 1 :]
-            return StagedStack("augment", _call_name(inside[0]) if inside else frame.owner)
+        if frame.bare_function in _CALLS and _CHAINS.search(_snake(frame.owner)):
+            inside = [f for f in frames[position + 1 :] if f.library != "torch"]
+            if not inside:
+                return StagedStack("augment", frame.owner)
+            label = _call_name(inside[0])
+            words = _snake(label)
+            named = _NAME_STAGES.search(words)
+            if named is not None and named.lastgroup in {"decode", "tokenise"}:
+                return StagedStack(_STAGE_OF_GROUP[named.lastgroup], label)
+            found = _by_library(inside)
+            if found is not None and found.stage in {"decode", "tokenise"}:
+                return found
+            return StagedStack("read" if _READ_NAMES.search(words) else "augment", label)
     return None
 
 
 def _by_name(frames: Sequence[Frame]) -> StagedStack | None:
     user = [f for f in frames if f.library == ""]
+    datasets = {f.owner for f in user if f.bare_function in _SAMPLE_FUNCTIONS}
     for frame in user:
         if frame.bare_function in _SAMPLE_FUNCTIONS:
             continue
-        for words in (_snake(frame.bare_function), _snake(frame.owner)):
-            for stage, pattern in _NAME_STAGES:
-                if pattern.search(words):
-                    return StagedStack(stage, _call_name(frame))
-        if re.match(r"(aug|transform)", frame.module):
+        names = [frame.bare_function]
+        if frame.owner not in datasets and "dataset" not in frame.owner.lower():
+            names.append(frame.owner)  # what a dataset is called says nothing of its methods
+        for name in names:
+            found = _NAME_STAGES.search(_snake(name))
+            if found is not None and found.lastgroup is not None:
+                return StagedStack(_STAGE_OF_GROUP[found.lastgroup], _call_name(frame))
+        if re.match(r"(aug|transform(?!er))", frame.module):
             return StagedStack("augment", _call_name(frame))
     for frame in user:
         if _READ_NAMES.search(_snake(frame.bare_function)):
@@ -244,6 +307,8 @@ def _unnamed(frames: Sequence[Frame]) -> StagedStack:
     if below:
         return StagedStack("other", _call_name(below[0]))
     library = next((f for f in frames if f.library not in {"", "python", "torch"}), None)
+    if library is not None and library.library == "datasets":
+        return StagedStack("decode", "Arrow decode")
     if library is not None:
         return StagedStack("other", f"{library.library}.{library.bare_function}")
     return StagedStack("other", user[0].function if user else frames[0].function)
@@ -251,8 +316,9 @@ def _unnamed(frames: Sequence[Frame]) -> StagedStack:
 
 def _call_name(frame: Frame) -> str:
     """Class of a call operator or method, else the function: `Mask`, `decode_png`."""
-    return frame.owner if frame.bare_function in {"__call__", "forward"} else frame.bare_function
+    return frame.owner if frame.bare_function in _CALLS else frame.bare_function
 
 
 def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().lstrip("_")
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return apart.lower().lstrip("_")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 import numpy as np
@@ -12,9 +13,8 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.code_stages import Frame, parse_stack
 from stepscope.analysis.input_pipeline import StackSamples
-from stepscope.analysis.intervals import Int, innermost_at, nesting_order, parents
 from stepscope.analysis.spans import Spans
-from stepscope.analysis.steps import PHASE_OF_KIND, Steps, steps_of
+from stepscope.analysis.steps import Steps, in_no_phase, steps_of
 
 HostCause = Literal["host_sync", "logging", "garbage_collection", "data_preparation", "python"]
 
@@ -22,12 +22,18 @@ _SYNC = re.compile(
     r"\.(item|tolist|cpu|numpy)\(|synchronize\(|\bfloat\(|\bint\(|\bbool\(|isnan\(|isfinite\("
 )
 _LOGGING = re.compile(
-    r"\bprint\(|\blog(ger|ging)?\b|\bwandb\b|\.add_scalar|\bwriter\.|tqdm|flush\("
+    r"\bprint\(|\blogg(er|ing)\b|\b(self|run|trainer|fabric|accelerator)\.log(_\w+)?\(|\bwandb\b"
+    r"|\.add_scalar|\bwriter\.|\btqdm\b|\bflush\("
 )
+_COLLECTING = re.compile(r"\bgc\.collect\(")
 _DATA = re.compile(
-    r"get_batch|from_numpy|next\(|load|read|decode|augment|transform|collate|sample_batch|memmap"
-    r"|generate_batch|make_batch"
+    r"(?<![A-Za-z])((get|make|sample|generate|next|fetch|prepare)_(mini_?)?batch(es)?"
+    r"|from_numpy|memmap|(load|read|decode|augment|transform|collate)(?!_(state|checkpoint|model|weights))"
+    r"(s|ed|ing|ation)?(?![a-z]))|\bnext\("
 )
+
+READING_RATIO = 0.15
+"""A function that spends this share of its time reading values from tensors is there for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +68,31 @@ def find_host_work(
         samples: of the training thread.
         sources: text of source lines by (file, line), as far as they were recorded.
     """
-    between = _between_phases(spans, samples.t_ns, steps)
+    between = in_no_phase(samples.t_ns, spans, steps)
     if not between.any():
         return None
+    loop = _training_loop(samples, (steps_of(samples.t_ns, steps) >= 0) & ~between)
     pairs = np.stack([samples.stack[between], samples.user_line[between]], axis=1)
     unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
     spent = np.zeros(len(unique), dtype=np.int64)
     np.add.at(spent, inverse.ravel(), samples.weight_ns[between])
     total = max(1, int(spent.sum()))
-    causes: dict[HostCause, float] = {}
+    by_function: dict[str, dict[HostCause, int]] = {}
     lines: dict[tuple[str, int], int] = {}
-    for (stack, line), number in zip(unique.tolist(), spent.tolist(), strict=True):
+    for (stack, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
         frames = parse_stack(samples.stacks[stack])
         place = _user_place(frames, line)
         text = sources.get(place, "") if place else ""
-        cause = _cause(frames, text)
-        causes[cause] = causes.get(cause, 0.0) + number / total
+        inner = frames[len(_shared(loop, frames)) :]
+        times = by_function.setdefault(_function(inner), {})
+        cause = _cause(inner, text)
+        times[cause] = times.get(cause, 0) + time_ns
         if place:
-            lines[place] = lines.get(place, 0) + number
+            lines[place] = lines.get(place, 0) + time_ns
     top = sorted(lines.items(), key=lambda item: -item[1])[:5]
     return HostWork(
         sample_count=int(between.sum()),
-        causes=dict(sorted(causes.items(), key=lambda item: -item[1])),
+        causes=_causes(by_function, total),
         lines=[
             HostLine(file=f, line=n, text=sources.get((f, n), ""), ratio=time_ns / total)
             for (f, n), time_ns in top
@@ -91,13 +100,45 @@ def find_host_work(
     )
 
 
-def _between_phases(spans: Spans, times: Int, steps: Steps) -> NDArray[np.bool_]:
-    own = spans.take(spans.is_kind(*PHASE_OF_KIND) & (spans.thread == steps.thread))
-    own = own.take(nesting_order(own.start, own.end))
-    if not len(own):
-        return steps_of(times, steps) >= 0
-    inside = innermost_at(times, own.start, own.end, parents(own.start, own.end))
-    return (inside < 0) & (steps_of(times, steps) >= 0)
+def _function(frames: Sequence[Frame]) -> str:
+    """The innermost of the user's own functions, '' in the training loop itself."""
+    own = [frame.function for frame in frames if not frame.library]
+    return own[-1] if own else ""
+
+
+def _causes(
+    by_function: Mapping[str, Mapping[HostCause, int]], total: int
+) -> dict[HostCause, float]:
+    """Shares of the causes, largest first.
+
+    What a function does around reading values from tensors (looping over their elements, adding
+    up, formatting) serves the reading: plain Python in a function that spends enough of its time
+    on such lines counts as synchronisation too.
+    """
+    causes: dict[HostCause, float] = {}
+    for function, times in by_function.items():
+        reads = times.get("host_sync", 0) >= READING_RATIO * sum(times.values())
+        for cause, time_ns in times.items():
+            charged: HostCause = "host_sync" if function and reads and cause == "python" else cause
+            causes[charged] = causes.get(charged, 0.0) + time_ns / total
+    return dict(sorted(causes.items(), key=lambda item: -item[1]))
+
+
+def _training_loop(samples: StackSamples, in_phases: NDArray[np.bool_]) -> list[Frame]:
+    """Frames that phases have in common: the training loop and its callers.
+
+    They are there whatever the thread does: a function called `load_and_train` is no evidence
+    that it loads.
+    """
+    codes = np.unique(samples.stack[in_phases]).tolist()
+    stacks = [parse_stack(samples.stacks[code]) for code in codes]
+    return _shared(min(stacks), max(stacks)) if stacks else []
+
+
+def _shared(one: Sequence[Frame], other: Sequence[Frame]) -> list[Frame]:
+    """The outer frames that two stacks have in common."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return [frame for frame, _ in pairs]
 
 
 def _user_place(frames: Sequence[Frame], line: int) -> tuple[str, int] | None:
@@ -118,8 +159,7 @@ def _cause(frames: Sequence[Frame], text: str) -> HostCause:
             return "logging"
         if frame.library == "":
             break
-    innermost = frames[-1] if frames else None
-    if innermost is not None and innermost.library == "python" and innermost.module == "gc":
+    if _COLLECTING.search(text):
         return "garbage_collection"
     if _SYNC.search(text):
         return "host_sync"

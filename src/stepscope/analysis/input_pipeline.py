@@ -2,7 +2,8 @@
 
 The training thread's waiting time is split into parts that sum to it:
 
-    starting     iterators being made and the first batch of each: worker start-up
+    starting     iterators being made, the first batch of each, and their end: workers start
+                 and stop
     handing_over the batch lay ready; receiving it took the time
     making       no batch lay ready: the time it takes to make one, split by stage
 
@@ -45,9 +46,9 @@ class StackSamples:
 
 
 def sample_weights(t_ns: Int, period_ns: int) -> Int:
-    """Nanoseconds that each sample of a steady sampler stands for."""
-    if not len(t_ns):
-        return t_ns
+    """Nanoseconds that each sample of a steady sampler stands for; 1 if no period is known."""
+    if not len(t_ns) or period_ns <= 0:
+        return np.ones(len(t_ns), dtype=np.int64)
     since = np.diff(t_ns, prepend=t_ns[0] - period_ns)
     return np.where(since > MAX_WEIGHT_PERIODS * period_ns, period_ns, since).astype(np.int64)
 
@@ -121,9 +122,10 @@ def find_waiting(spans: Spans, steps: Steps, chosen: NDArray[np.bool_]) -> Waiti
     starts = waits.is_kind("loader_start")
     ready = waits.value > 0
     inline = waits.value < 0
-    starting = starts | (first & ~ready & ~inline)
+    exhausted = waits.has_flag(FLAG_NO_RESULT)
+    starting = starts | ((first | exhausted) & ~ready & ~inline)
     handing = ~starting & ready
-    asked = ~starts & ~inline & ~waits.has_flag(FLAG_NO_RESULT)
+    asked = ~starts & ~inline & ~exhausted
     return Waiting(
         total_ns=int(duration.sum()),
         starting_ns=int(duration[starting].sum()),
@@ -142,7 +144,7 @@ def find_making(fetchers: Sequence[Fetcher], steps: Steps) -> Making | None:
     wall = sum(part.wall_ns for part in parts)
     collate = sum(part.kind_ns("collate") for part in parts) / wall
     sampled = _merge([part.stage_times() for part in parts])
-    count = sum(part.sample_count() for part in parts)
+    count = sum(part.sample_count() for part in parts) if sampled else 0
     return Making(
         batch_count=sum(len(part.fetches) for part in parts),
         mean_ns=wall / sum(len(part.fetches) for part in parts),
@@ -168,14 +170,12 @@ class _Part:
     def of(cls, fetcher: Fetcher, steps: Steps) -> _Part:
         spans = fetcher.spans
         first, last = int(steps.start[0]), int(steps.end[-1])
-        spans = spans.take((spans.start >= first - _LEAD_NS) & (spans.start < last))
-        spans = spans.take(~contains(steps.evaluation, spans.start))
         fetches = spans.of("fetch")
-        return cls(
-            fetcher=fetcher,
-            fetches=fetches,
-            inner=spans.of("samples", "collate", "transform"),
-        )
+        fetches = fetches.take((fetches.start >= first - _LEAD_NS) & (fetches.start < last))
+        fetches = fetches.take(~contains(steps.evaluation, fetches.start))
+        inner = spans.of("samples", "collate", "transform")
+        inside = contains(union(fetches.intervals), inner.start)
+        return cls(fetcher=fetcher, fetches=fetches, inner=inner.take(inside))
 
     @property
     def wall_ns(self) -> int:
@@ -194,53 +194,56 @@ class _Part:
         """Stack samples inside fetches."""
         return int(self._inside().sum())
 
-    def stage_times(self) -> dict[tuple[Stage, str], int]:
-        """Time that the stack samples inside fetches stand for, by stage and label."""
+    def stage_times(self) -> _StageTimes:
+        """Time that the stack samples inside fetches stand for."""
         samples, inside = self.fetcher.samples, self._inside()
-        times: dict[tuple[Stage, str], int] = {}
-        codes, inverse = np.unique(samples.stack[inside], return_inverse=True)
-        spent = np.zeros(len(codes), dtype=np.int64)
-        np.add.at(spent, inverse, samples.weight_ns[inside])
-        for code, time_ns in zip(codes.tolist(), spent.tolist(), strict=True):
-            staged = stage_of(parse_stack(samples.stacks[code]))
+        collating = contains(union(self.inner.of("collate").intervals), samples.t_ns)
+        spent = np.zeros((2, len(samples.stacks)), dtype=np.int64)
+        place = (collating[inside].astype(np.intp), samples.stack[inside])
+        np.add.at(spent, place, samples.weight_ns[inside])
+        times: _StageTimes = {}
+        for in_collate, code in np.argwhere(spent).tolist():
+            staged = stage_of(parse_stack(samples.stacks[code]), collating=bool(in_collate))
             if staged is not None:
-                key = (staged.stage, staged.label)
-                times[key] = times.get(key, 0) + time_ns
+                key = (staged.stage, staged.label, bool(in_collate))
+                times[key] = times.get(key, 0) + int(spent[in_collate, code])
         return times
 
+
+_StageTimes = dict[tuple[Stage, str, bool], int]
+"""Nanoseconds by stage, label, and whether the collate function was running."""
 
 _LEAD_NS = 60_000_000_000
 """Workers make the first batches before the first step begins: look back this far."""
 
 
-def _merge(counts: Sequence[dict[tuple[Stage, str], int]]) -> dict[tuple[Stage, str], int]:
-    merged: dict[tuple[Stage, str], int] = {}
+def _merge(counts: Sequence[_StageTimes]) -> _StageTimes:
+    merged: _StageTimes = {}
     for part in counts:
         for key, number in part.items():
             merged[key] = merged.get(key, 0) + number
     return merged
 
 
-def _stages(sampled: dict[tuple[Stage, str], int], collate_ratio: float) -> list[StageShare]:
-    """Collating as it was measured, the rest of the time as it was sampled."""
-    total = sum(sampled.values())
-    collated = sum(n for (stage, _), n in sampled.items() if stage == "collate")
-    rest = total - collated
+def _stages(sampled: _StageTimes, collate_ratio: float) -> list[StageShare]:
+    """The collate function's part as it was measured, the rest of the time as it was sampled."""
+    total = max(1, sum(sampled.values()))
+    collated = sum(time_ns for (_, _, in_collate), time_ns in sampled.items() if in_collate)
+    rest = max(1, total - collated)
     shares: dict[Stage, dict[str, float]] = {}
-    for (stage, label), number in sampled.items():
-        if stage == "collate":
-            ratio = collate_ratio * number / collated
-        else:
-            ratio = (1 - collate_ratio) * number / rest
-        shares.setdefault(stage, {})[label] = ratio
+    for (stage, label, in_collate), time_ns in sampled.items():
+        of_part = time_ns / max(1, collated) if in_collate else time_ns / rest
+        ratio = of_part * (collate_ratio if in_collate else 1 - collate_ratio)
+        labels = shares.setdefault(stage, {})
+        labels[label] = labels.get(label, 0.0) + ratio
+    if not collated and collate_ratio > 0:
+        shares.setdefault("collate", {})["collate function"] = collate_ratio
     found = [
         StageShare(
             stage=stage, name=STAGE_NAMES[stage], ratio=sum(labels.values()), labels=_sorted(labels)
         )
         for stage, labels in shares.items()
     ]
-    if not collated and collate_ratio > 0:
-        found.append(StageShare(stage="collate", name="collating", ratio=collate_ratio, labels={}))
     return sorted(found, key=lambda share: -share.ratio)
 
 
@@ -248,9 +251,10 @@ def _transforms(parts: Sequence[_Part], wall: int) -> dict[str, float]:
     times: dict[str, float] = {}
     for part in parts:
         transforms = part.inner.of("transform")
-        for i in range(len(transforms)):
-            name = transforms.name_of(i)
-            times[name] = times.get(name, 0.0) + float(transforms.value[i]) / wall
+        for code in np.unique(transforms.name).tolist():
+            spent = int(transforms.value[transforms.name == code].sum())
+            name = transforms.names[code]
+            times[name] = times.get(name, 0.0) + spent / wall
     return _sorted(times)
 
 

@@ -41,7 +41,7 @@ def parents(start: Int, end: Int) -> Int:
             is no child of it.
 
     Each interval first takes its predecessor for its parent and, while that does not contain
-    it, asks that one's own; the paths halve, so it takes O(log n) passes.
+    it, asks that one's own; the paths halve, so it takes O(depth + log n) passes.
     """
     parent = np.arange(-1, len(start) - 1, dtype=np.int64)
     while True:
@@ -63,6 +63,8 @@ def self_times(start: Int, end: Int, parent: Int) -> Int:
 
 def innermost_at(times: Int, start: Int, end: Int, parent: Int) -> Int:
     """Index of the innermost interval that covers each time, -1 for none."""
+    if not len(start):
+        return np.full(len(times), -1, dtype=np.int64)
     found = np.searchsorted(start, times, side="right").astype(np.int64) - 1
     while True:
         asked = np.maximum(found, 0)

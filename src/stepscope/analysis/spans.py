@@ -72,7 +72,8 @@ class Spans:
 
     def has_flag(self, flag: int) -> NDArray[np.bool_]:
         """Which spans carry a flag."""
-        return np.not_equal(self.flags & flag, 0)
+        carried: NDArray[np.bool_] = (self.flags & flag) != 0
+        return carried
 
     def name_of(self, index: int) -> str:
         """Name of one span."""

@@ -13,7 +13,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.capture.session import DEPTH_MASK, ThreadLogs, local, thread_logs
-from stepscope.spool import END_WORD, Flag
+from stepscope.spool import ROLL_WORD, Flag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,18 +53,21 @@ class Probe:
             live = session.live
             if not live:
                 return None
-            logs = getattr(local, "logs", None)
-            if logs is None or logs.generation != live:
+            try:
+                logs = local.logs
+                if logs.generation != live:
+                    logs = thread_logs()
+            except AttributeError:
                 logs = thread_logs()
-                if logs is None:
-                    return None
+            if logs is None:
+                return None
             key = (kind, name, None)
             meta = logs.metas.get(key) or logs.session.meta(key)
             log = logs.coarse if self._log == "coarse" else logs.fine
             take, words = log.place
             i = take()
-            if i >= END_WORD:
-                words, i = log.roll()
+            if i >= ROLL_WORD:
+                words, i = log.roll(words, i)
             words[i + 1] = 0
             words[i + 2] = meta | logs.depth & DEPTH_MASK
             words[i + 3] = value & _WORD

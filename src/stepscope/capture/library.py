@@ -1,2 +1,229 @@
-def start_profiling(): ...
-def stop_profiling(): ...
+"""Recording from inside a script: `start_profiling` and `stop_profiling`.
+
+Under `stepscope run` they resume and pause what is recorded anyway. Elsewhere they do what
+`stepscope run` would: make a spool, put the adapters into this process and its children, start a
+monitor beside it, and tell the monitor when all is over.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from stepscope.capture import session
+from stepscope.errors import RunExistsError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+
+RUNS_DIRECTORY = "stepscope-runs"
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory, not a scratch file
+MONITOR_LOG = "monitor.log"
+EXIT_FILE = "job-exit.json"
+"""Read by `monitor.exchange`, whose `JobExit` says what is in it."""
+LONGEST_INTERVAL_MS = 60_000
+MONITOR_PATIENCE_S = 20.0
+"""How long the last of the recording may take to reach the run before we leave it running."""
+
+_own: _OwnRun | None = None
+_registered = False
+
+
+def start_profiling(run: str | None = None, *, interval_ms: int = 500) -> None:
+    """Record from here on. A second call does nothing.
+
+    Args:
+        run: directory of the run to make. Default: stepscope-runs/<time>-<script>. Under
+            `stepscope run`, which makes the run, it is not used.
+        interval_ms: milliseconds between samples of the node, likewise.
+
+    Raises:
+        RunExistsError: there is a run at that place already.
+        UsageError: the interval is none.
+    """
+    global _own
+    if os.environ.get(session.SPOOL_VARIABLE):
+        session.resume()
+        return
+    if not 0 < interval_ms <= LONGEST_INTERVAL_MS:
+        raise UsageError(f"interval_ms is {interval_ms}; give 1 to {LONGEST_INTERVAL_MS} ms")
+    location = os.path.abspath(run if run is not None else _free_location())
+    if os.path.exists(os.path.join(location, "run.json")):
+        raise RunExistsError(f"{location} already holds a run. Name a new directory.")
+    try:
+        _own = _OwnRun(location, interval_ms)
+    except OSError as error:  # nothing of ours may keep the job from running
+        session.warn(f"nothing is recorded: {error}")
+        return
+    _register()
+
+
+def stop_profiling() -> None:
+    """Record nothing any more; a run that `start_profiling` made is complete after this.
+
+    It is called at exit, too. A second call does nothing.
+    """
+    if _own is None or _own.pid != os.getpid():
+        session.pause()
+    else:
+        _end(exit_code=0, signal=None)
+
+
+class _OwnRun:
+    """A run that this process started by itself.
+
+    Raises:
+        OSError: there is no room for a spool, or the monitor cannot be started.
+    """
+
+    def __init__(self, location: str, interval_ms: int) -> None:
+        from stepscope.capture.bootstrap import activate, environment
+
+        self.pid = os.getpid()
+        self.location = location
+        limit = session.DEFAULT_LIMIT_BYTES
+        self.spool = _make_spool(limit)
+        self.monitor = self._start_monitor(limit, interval_ms)
+        variables = environment(self.spool, limit)
+        self._before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        session.attach(self.spool, limit)
+        activate()
+
+    def end(self, *, exit_code: int | None, signal: int | None) -> None:
+        """Tell the monitor how it ended, and wait until the run is complete."""
+        stacks = sys.modules.get("stepscope.capture.stacks")
+        if stacks is not None:
+            stacks.stop()
+        session.detach()
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        ended = {"exit_code": exit_code, "signal": signal, "ended_ns": time.time_ns()}
+        try:
+            self._write_exit(ended)
+        except OSError as error:
+            session.warn(f"the monitor cannot be told that the job has ended: {error}")
+        self._await_monitor()
+
+    def _start_monitor(self, limit: int, interval_ms: int) -> subprocess.Popen[bytes]:
+        import json
+        import subprocess
+
+        config = {
+            "run": self.location,
+            "create": {
+                "run_id": os.path.basename(self.location),
+                "command": list(getattr(sys, "orig_argv", sys.argv)),
+                "working_directory": os.getcwd(),
+            },
+            "spool": self.spool,
+            "spool_limit_bytes": limit,
+            "job_pid": self.pid,
+            "launcher_pid": None,
+            "interval_ms": interval_ms,
+        }
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        paths = [os.path.dirname(package), os.environ.get("PYTHONPATH")]
+        variables = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "OMP_NUM_THREADS": "1",
+        }
+        with open(os.path.join(self.spool, MONITOR_LOG), "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "stepscope.monitor", json.dumps(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=variables,
+                start_new_session=True,
+            )
+
+    def _write_exit(self, ended: dict[str, int | None]) -> None:
+        import json
+
+        path = os.path.join(self.spool, EXIT_FILE)
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(ended, file)
+        os.replace(path + ".new", path)
+
+    def _await_monitor(self) -> None:
+        import subprocess
+
+        try:
+            code = self.monitor.wait(MONITOR_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            session.warn(f"the end of the recording is still on its way to {self.location}")
+            return
+        if code == 0:
+            session.warn(f"recorded; read it with: stepscope diagnose {self.location}")
+        else:
+            session.warn(
+                f"the monitor failed ({_last_line(os.path.join(self.spool, MONITOR_LOG))}); what "
+                f"was recorded is safe in {self.spool}"
+            )
+
+
+def _register() -> None:
+    global _registered
+    if not _registered:
+        import atexit
+
+        _registered = True
+        atexit.register(_at_exit)
+
+
+def _at_exit() -> None:
+    if _own is None or _own.pid != os.getpid():  # a forked child ends; the run goes on
+        return
+    error = getattr(sys, "last_type", None)  # set where an exception ends the script
+    if error is None:
+        _end(exit_code=0, signal=None)
+    elif issubclass(error, KeyboardInterrupt):
+        _end(exit_code=None, signal=2)
+    else:
+        _end(exit_code=1, signal=None)
+
+
+def _end(*, exit_code: int | None, signal: int | None) -> None:
+    global _own
+    if _own is not None:
+        own, _own = _own, None
+        own.end(exit_code=exit_code, signal=signal)
+
+
+def _free_location() -> str:
+    script = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else "job")
+    stem = "".join(c if c.isalnum() or c in "._-" else "-" for c in script.removesuffix(".py"))
+    name = f"{RUNS_DIRECTORY}/{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}"
+    number, location = 1, name
+    while os.path.exists(location):
+        number += 1
+        location = f"{name}-{number}"
+    return location
+
+
+def _make_spool(limit_bytes: int) -> str:
+    """In memory where there is plenty, because a store into a page of a busy disk can wait."""
+    import tempfile
+
+    base = None
+    if os.path.isdir(SHARED_MEMORY):
+        room = os.statvfs(SHARED_MEMORY)
+        if room.f_bavail * room.f_frsize >= 4 * limit_bytes:
+            base = SHARED_MEMORY
+    return tempfile.mkdtemp(prefix=f"stepscope-{os.getuid()}-", dir=base)
+
+
+def _last_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read().strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1] if lines else "it left no message"

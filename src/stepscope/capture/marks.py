@@ -13,7 +13,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.capture.session import DEPTH_MASK, OpenAnnotation, ThreadLogs, local, thread_logs
-from stepscope.spool import END_WORD, Flag, Kind
+from stepscope.spool import ROLL_WORD, Flag, Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,13 +34,26 @@ step_listeners: list[Callable[[], None]] = []
 """Called after every explicit `step()`: adapters act on step boundaries."""
 
 
-def _nothing(*_: object, **__: object) -> None:
-    """What torch.compile traces in the place of a mark."""
+def _not_compiled(stand_in: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Have torch.compile trace *stand_in* in the place of a mark."""
+
+    def leave_out(mark: Function) -> Function:
+        mark._torchdynamo_inline = stand_in  # type: ignore[attr-defined]
+        return mark
+
+    return leave_out
 
 
-def _not_compiled(mark: Function) -> Function:
-    mark._torchdynamo_inline = _nothing  # type: ignore[attr-defined]
+def _nothing(*_: object) -> None:
+    pass
+
+
+def _itself(mark: annotate, *_: object) -> annotate:
     return mark
+
+
+def _no_labels(_: object) -> str:
+    return "{}"
 
 
 class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment"):`
@@ -66,21 +79,8 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         self._key = (self._kind, str(name), _as_json(labels) if labels else None)
         self._logs: ThreadLogs | None = None
 
-    def __enter__(self) -> annotate:
-        self._begin(1)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._end()
-
     async def __aenter__(self) -> annotate:
-        self._begin(0)
-        return self
+        return self.__enter__(0)
 
     async def __aexit__(
         self,
@@ -88,10 +88,10 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._end()
+        self.__exit__()
 
-    @_not_compiled
-    def _begin(self, nests: int) -> None:
+    @_not_compiled(_itself)
+    def __enter__(self, nests: int = 1) -> annotate:
         """Begin an interval.
 
         Args:
@@ -100,7 +100,7 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         """
         live = session.live
         if not live:
-            return
+            return self
         try:
             logs = local.logs
             if logs.generation != live:
@@ -108,15 +108,15 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         except AttributeError:
             logs = thread_logs()
         if logs is None:
-            return
+            return self
         try:
             meta = logs.metas[self._key]
         except KeyError:
             meta = logs.session.meta(self._key)
         take, words = logs.fine.place
         i = take()
-        if i >= END_WORD:
-            words, i = logs.fine.roll()
+        if i >= ROLL_WORD:
+            words, i = logs.fine.roll(words, i)
         words[i + 1] = 0
         words[i + 2] = meta | logs.depth & DEPTH_MASK if nests else meta | _ASYNC_BIT
         words[i] = _now()
@@ -124,14 +124,23 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         # One object may be open several times, in one thread or in several.
         logs.open[self] = words, i, nests, logs.open.get(self)
         self._logs = logs
+        return self
 
-    @_not_compiled
-    def _end(self) -> None:
+    @_not_compiled(_nothing)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
         """End the interval that this thread began last, else one that another thread began."""
         logs = self._logs
         if logs is None:
             return
-        own = getattr(local, "logs", logs)
+        try:
+            own: ThreadLogs = local.logs
+        except AttributeError:
+            own = logs
         entry: OpenAnnotation | None = own.open.pop(self, None)
         if entry is not None:
             logs = own
@@ -180,7 +189,7 @@ class Span:
 
     def end(self) -> None:
         """End the interval; a second call does nothing."""
-        self._annotation._end()
+        self._annotation.__exit__()
 
 
 def annotation_begin(name: str, /, **labels: Any) -> Span:
@@ -193,7 +202,7 @@ def annotation_end(span: Span) -> None:
     span.end()
 
 
-@_not_compiled
+@_not_compiled(_nothing)
 def step(number: int = -1) -> None:
     """Say that a training step ends here.
 
@@ -219,7 +228,7 @@ def steps(iterable: Iterable[Item]) -> Iterator[Item]:
         step(number)
 
 
-@_not_compiled
+@_not_compiled(_nothing)
 def scalar(name: str, value: float) -> None:
     """Record a number, such as a loss or a learning rate, at this moment.
 
@@ -229,7 +238,8 @@ def scalar(name: str, value: float) -> None:
     if logs is None:
         return
     try:
-        (bits,) = struct.unpack("=Q", struct.pack("=d", float(value)))
+        number = float(value.detach() if hasattr(value, "detach") else value)
+        (bits,) = struct.unpack("=Q", struct.pack("=d", number))
     except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one is PyTorch's
         return
     key = (Kind.SCALAR, str(name), None)
@@ -237,10 +247,12 @@ def scalar(name: str, value: float) -> None:
     logs.fine.write(meta | _MARK_BIT, _now(), 0, bits)
 
 
-@_not_compiled
+@_not_compiled(_no_labels)
 def _as_json(labels: dict[str, Any]) -> str:
-    import json
-
+    try:
+        import json
+    except (ImportError, OSError):  # a job without a descriptor to spare
+        return "{}"
     try:
         return json.dumps(labels, default=repr)
     except (TypeError, ValueError, RecursionError):  # a key that JSON has not, or a circle
@@ -300,11 +312,10 @@ def _wrap_async_generator(function: Callable[..., Any], make: Callable[[], annot
 def _wrap_generator(function: Callable[..., Any], make: Callable[[], annotate]) -> Any:
     @functools.wraps(function)
     def annotated(*args: Any, **kwargs: Any) -> Any:
-        annotation = make()
-        annotation._begin(0)
+        annotation = make().__enter__(0)
         try:
             return (yield from function(*args, **kwargs))
         finally:
-            annotation._end()
+            annotation.__exit__()
 
     return annotated

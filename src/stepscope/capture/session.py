@@ -195,15 +195,16 @@ def _open() -> Session | None:
             try:
                 limit = int(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT_BYTES))
                 _current = Session(spool, limit)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, ImportError) as error:
                 _unavailable = str(error)
-                _warn(f"nothing is recorded in process {os.getpid()}: {error}")
+                warn(f"nothing is recorded in process {os.getpid()}: {error}")
             finally:
                 _opening = False
     return _current
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Say something to the user of the job, where there is a place for it."""
     try:
         sys.stderr.write(f"stepscope: {text}\n")
     except (OSError, ValueError, AttributeError):  # no stderr, or a closed one

@@ -14,12 +14,13 @@ unless the job has chosen an interval of its own. Only threads that compete for 
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import sysconfig
 import threading
 import time
-from types import CodeType, FrameType
+from types import CodeType
 
 from stepscope.capture import session
 from stepscope.capture.guard import Probe
@@ -84,35 +85,32 @@ class _Sampler:
 
     def _run(self) -> None:
         _probe.fact("stack_sampler", period_ns=int(self.period_s * 1e9))
-        sample = _probe.protect(self._sample)
-        wait, period, target = self._stop.wait, self.period_s, self._target
+        look = _probe.protect(self._look)
+        wait, period = self._stop.wait, self.period_s
         while not wait(period) and _probe.alive:
-            frame = sys._current_frames().get(target)
-            if frame is None:
-                break
-            sample(frame, time.monotonic_ns())
-        if _sampler is self:  # the thread that it watched is gone, or the probe switched off
-            _let_go()
+            look(time.monotonic_ns())
 
-    def _sample(self, frame: FrameType, now: int) -> None:
+    def _look(self, now: int) -> None:
+        places = _walk(self._target)
+        if places:
+            self._record(places, now)
+
+    def _record(self, places: list[tuple[CodeType, int]], now: int) -> None:
         logs = session.thread_logs()
         if logs is None:
             return
-        line, user_line = frame.f_lineno, 0
+        user_line = 0
         names: list[str] = []
-        walked: FrameType | None = frame
-        while walked is not None and len(names) < MAX_FRAMES:
-            code = walked.f_code
+        for code, line in places:
             text, is_user = self._frames.get(code) or self._describe(code)
             if is_user and not user_line:
-                user_line = walked.f_lineno
-                self._keep_source(logs.session, code, user_line)
+                user_line = line
+                self._keep_source(logs.session, code, line)
             if text:
                 names.append(text)
-            walked = walked.f_back
         key = (Kind.STACK, ";".join(reversed(names)), None)
         meta = logs.metas.get(key) or logs.session.meta(key)
-        logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | line)
+        logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | places[0][1])
 
     def _describe(self, code: CodeType) -> tuple[str, bool]:
         library = library_of(code.co_filename)
@@ -133,6 +131,20 @@ class _Sampler:
         text = linecache.getline(code.co_filename, line).strip()
         if text:
             current.fact("source", file=code.co_filename, line=line, text=text[:200])
+
+
+def _walk(target: int) -> list[tuple[CodeType, int]]:
+    """Code and line of the frames of a thread, innermost first.
+
+    A frame keeps the job's objects alive and lets them die on the thread that drops it last, so
+    no frame outlives this function, and nothing in it gives the interpreter lock away.
+    """
+    places: list[tuple[CodeType, int]] = []
+    frame = sys._current_frames().get(target)
+    while frame is not None and len(places) < MAX_FRAMES:
+        places.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return places
 
 
 def _start(period_s: float) -> None:
@@ -171,4 +183,6 @@ def _forget() -> None:
     _sampler = None
 
 
+# A thread of ours must not meet the interpreter's end: what it would drop there may need the lock.
+atexit.register(_probe.protect(stop))
 os.register_at_fork(before=_probe.protect(stop), after_in_child=_forget)

@@ -20,7 +20,7 @@ from stepscope.diagnosis.verdict import Evidence, Stage
 
 STARTING_RATIO = 0.5
 """Starting iterators is the cause when it makes up this much of the waiting."""
-HIDDEN_RATIO = 0.1
+HIDDEN_RATIO = 0.15
 """More workers are the fix when they would bring the data share of the step below this."""
 WAITING_FETCH_CPU_RATIO = 0.4
 """A fetch that uses less CPU than this of its time waits for something outside."""
@@ -61,7 +61,7 @@ class WorkerEstimate:
 
 def data_pipeline_cause(signals: Signals, shares: Shares) -> Finding:
     """Why batches come late."""
-    rank = _slowest_fed(signals.ranks)
+    rank = slowest_fed(signals.ranks)
     if shares.inline_data > shares.phases["data_wait"] + shares.phases["h2d"]:
         return _inline_data(rank, shares)
     if shares.phases["h2d"] > shares.phases["data_wait"]:
@@ -83,18 +83,21 @@ def estimate_workers(signals: Signals, rank: Rank) -> WorkerEstimate | None:
     """The fewest workers, up to the number of cores, that make the step shortest.
 
     step(n) = max(time without waiting, fetch time / n, CPU time of both / cores), each per step.
+    Time that a worker was ready to run but had no core counts as CPU time that it needs.
+    Ranks of one node share its cores evenly.
     """
-    making, cores = rank.making, signals.cores_available
-    contention = signals.contention
-    if making is None or cores is None or contention is None:
+    making, contention = rank.making, signals.contention
+    if making is None or signals.cores_available is None or contention is None:
         return None
+    sharing = sum(other.process.node == rank.process.node for other in signals.ranks)
+    cores = signals.cores_available / sharing
     measured = rank.steps.measured()
     wall = float(rank.steps.wall_ns[measured].mean())
     busy = wall - float(rank.steps.phase_ns["data_wait"][measured].mean())
     fetches = float(np.maximum(rank.steps.fetches[measured], 1).mean())
     fetch = making.mean_ns * fetches
-    fetch_cpu = fetch * making.cpu_ratio
-    other_cpu = min(max(0.0, contention.job_cores * wall - fetch_cpu), busy * cores)
+    fetch_cpu = fetch * min(1.0, making.cpu_ratio + signals.workers_without_core(rank))
+    other_cpu = min(max(0.0, contention.job_cores / sharing * wall - fetch_cpu), busy * cores)
     estimates = [
         WorkerEstimate(workers=n, step_ns=step, data_ratio=1 - busy / step)
         for n in range(1, max(1, int(cores)) + 1)
@@ -213,7 +216,8 @@ _PART_NAMES = {
 }
 
 
-def _slowest_fed(ranks: Sequence[Rank]) -> Rank:
+def slowest_fed(ranks: Sequence[Rank]) -> Rank:
+    """The rank that waits longest for batches."""
     return max(ranks, key=lambda rank: rank.waiting.total_ns)
 
 

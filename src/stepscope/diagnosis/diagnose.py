@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis.intervals import Intervals, overlap
 from stepscope.diagnosis import causes
 from stepscope.diagnosis.advice import fixes
 from stepscope.diagnosis.causes import Finding
@@ -64,9 +65,9 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
     matrix = phase_matrix(signals.ranks)
     shares = shares_of(matrix, split)
     suspect = _accuse(signals, shares, split, thresholds)
-    finding = _finding(signals, suspect, shares)
+    finding = _finding(signals, suspect, shares, thresholds)
     share = _owned(suspect, finding, shares)
-    loader = signals.ranks[0].loader
+    fed = causes.slowest_fed(signals.ranks)
     return Verdict(
         suspect=suspect,
         cause=finding.cause,
@@ -78,8 +79,8 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
         ruled_out=_ruled_out(signals, suspect, shares, split, thresholds),
         fixes=fixes(
             finding,
-            loader=loader,
-            workers=causes.estimate_workers(signals, signals.ranks[0]),
+            loader=fed.loader,
+            workers=causes.estimate_workers(signals, fed),
             cores=signals.cores_available,
         ),
         notes=_notes(signals, suspect, split),
@@ -195,10 +196,11 @@ def _heavy_model(
 
 
 def _mean_step_ns(signals: Signals) -> float:
-    return float(phase_matrix(signals.ranks).sum(axis=1).mean())
+    walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in signals.ranks]
+    return float(np.concatenate(walls).mean())
 
 
-def _finding(signals: Signals, suspect: Suspect, shares: Shares) -> Finding:
+def _finding(signals: Signals, suspect: Suspect, shares: Shares, thresholds: Thresholds) -> Finding:
     if suspect == "data_pipeline":
         return causes.data_pipeline_cause(signals, shares)
     if suspect == "model":
@@ -206,9 +208,9 @@ def _finding(signals: Signals, suspect: Suspect, shares: Shares) -> Finding:
     if suspect == "communication":
         return causes.communication_cause(signals, shares)
     if suspect == "framework_overhead":
-        if shares.suspects["framework_overhead"] < THRESHOLDS.framework_overhead:
+        if shares.suspects["framework_overhead"] < thresholds.framework_overhead:
             return causes.contention_finding(signals)
-        if _contended(signals, THRESHOLDS):
+        if _contended(signals, thresholds):
             seen = signals.contention
             if seen and seen.waiting_ratio >= shares.suspects["framework_overhead"]:
                 return causes.contention_finding(signals)
@@ -328,8 +330,12 @@ def _why_not_communication(signals: Signals, shares: Shares, thresholds: Thresho
 
 def _notes(signals: Signals, suspect: Suspect, split: Proportions) -> list[str]:
     notes = _loss_notes(signals)
-    evaluation = sum(rank.steps.evaluation.total_ns for rank in signals.ranks)
-    span = sum(int(rank.steps.end[-1] - rank.steps.start[0]) for rank in signals.ranks)
+    extents = [Intervals(rank.steps.start[:1], rank.steps.end[-1:]) for rank in signals.ranks]
+    evaluation = sum(
+        int(overlap(extent, rank.steps.evaluation).sum())
+        for extent, rank in zip(extents, signals.ranks, strict=True)
+    )
+    span = sum(extent.total_ns for extent in extents)
     if evaluation and evaluation >= 0.1 * span:
         notes.append(
             f"evaluation takes {evaluation / span:.0%} of the time from the first step to the last"

@@ -19,7 +19,7 @@ from stepscope.analysis.input_pipeline import (
     find_waiting,
     sample_weights,
 )
-from stepscope.analysis.intervals import Intervals, contains, nesting_order, union
+from stepscope.analysis.intervals import contains, nesting_order, union
 from stepscope.analysis.operators import ComputeProfile, WindowEvents, profile_compute
 from stepscope.analysis.spans import Spans
 from stepscope.analysis.steps import COMPUTE_PHASES, PHASE_OF_KIND, Steps, find_steps
@@ -77,15 +77,9 @@ class Rank:
             return None
         kinds = [kind for kind, phase in PHASE_OF_KIND.items() if phase in COMPUTE_PHASES]
         compute = self.spans.of(*kinds)
-        seen = Intervals(np.array([events.start.min()]), np.array([events.end.max()]))
-        inside = contains(seen, compute.start) & contains(windows, compute.start)
-        inside &= contains(seen, compute.end - 1)
-        steps = int(
-            (self.spans.of("optimizer").take(contains(seen, self.spans.of("optimizer").start)))
-            .is_kind("optimizer")
-            .sum()
-        )
-        chosen = compute.take(inside)
+        # The profiler starts and stops between steps, so a window holds whole phases.
+        chosen = compute.take(contains(windows, compute.start))
+        steps = int(contains(windows, self.steps.end - 1).sum())
         return profile_compute(events, chosen.intervals, step_count=max(1, steps))
 
     def facts(self, fact: str) -> list[Mapping[str, Any]]:
@@ -155,6 +149,16 @@ class Signals:
         begin, end = int(first.steps.start[0]), int(first.steps.end[-1])
         pids = [r.process.pid for r in self.ranks if r.process.node == first.process.node]
         return contention(metrics.between(begin, end), pids)
+
+    def workers_without_core(self, rank: Rank) -> float:
+        """Share of the time in which the rank's workers were ready to run but had no core."""
+        metrics = self.metrics.get(rank.process.node)
+        workers = [p.pid for p in self.processes if p.parent_pid == rank.process.pid]
+        ratios = (
+            [metrics.mean("process_runqueue_ratio", str(pid)) for pid in workers] if metrics else []
+        )
+        known = [ratio for ratio in ratios if ratio is not None]
+        return float(np.mean(known)) if known else 0.0
 
     @cached_property
     def busy_devices(self) -> float | None:

@@ -1,14 +1,20 @@
-"""`python -m stepscope.monitor CONFIG-AS-JSON`: started by the launcher, not by people."""
+"""`python -m stepscope.monitor CONFIG-AS-JSON`: started beside a job, not by people."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import time
 
 import msgspec
 
-from stepscope.monitor.config import MonitorConfig
+from stepscope._version import __version__
+from stepscope.monitor.config import MonitorConfig, NewRun
 from stepscope.monitor.loop import Monitor
+from stepscope.monitor.masking import mask
+from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.store import create_run
 
 NICENESS = 10
 """The job goes first."""
@@ -18,7 +24,27 @@ def main() -> None:
     """Run one monitor."""
     config = msgspec.json.decode(sys.argv[1], type=MonitorConfig)
     os.nice(NICENESS)
+    if config.create is not None:
+        create_run(config.run, _run_info(config, config.create))
     Monitor(config).run()
+    if config.create is not None:
+        shutil.rmtree(config.spool, ignore_errors=True)
+
+
+def _run_info(config: MonitorConfig, new: NewRun) -> RunInfo:
+    return RunInfo(
+        schema_version=SCHEMA_VERSION,
+        run_id=new.run_id,
+        created_ns=time.time_ns(),
+        command=mask(new.command),
+        working_directory=new.working_directory,
+        stepscope_version=__version__,
+        options={
+            "interval_ms": config.interval_ms,
+            "spool": config.spool,
+            "spool_limit_bytes": config.spool_limit_bytes,
+        },
+    )
 
 
 if __name__ == "__main__":

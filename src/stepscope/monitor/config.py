@@ -10,11 +10,22 @@ DEFAULT_INTERVAL_MS = 500
 DEFAULT_SPOOL_LIMIT_BYTES = 256 * 1024 * 1024
 
 
+class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a script that records itself knows of the run that its monitor is to make."""
+
+    run_id: str
+    command: list[str]
+    """With its secrets; they are masked before anything is stored."""
+    working_directory: str
+
+
 class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One node's monitoring of one job; travels on the monitor's command line as JSON."""
 
     run: str
-    """Location of the run, which exists."""
+    """Location of the run, which exists unless `create` is given."""
+    create: NewRun | None = None
+    """The run is to be made, and the spool to be removed at the end: nobody else does it."""
     spool: str
     spool_limit_bytes: int = DEFAULT_SPOOL_LIMIT_BYTES
     job_pid: int

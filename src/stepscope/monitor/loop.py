@@ -27,6 +27,8 @@ FULL_SHARE = 0.5
 """A spool filled to this share of its limit is flushed at once."""
 EXIT_GRACE_S = 5.0
 """How long to wait, once the command is gone, for word of how it ended."""
+ASK_S = 0.2
+"""How often a script that records itself is asked whether it is over."""
 LINGER_S = 6.0
 """How long other processes of the job may take to end after the command before they count as
 detached. DataLoader workers look for their parent every five seconds."""
@@ -80,8 +82,22 @@ class Monitor:
                     self._flush()
                     next_flush = now + (FIRST_FLUSH_S if now < begun + 20 else FLUSH_S)
                 next_tick = max(next_tick + self._interval_s, now)
-                end.wait(next_tick - time.monotonic())
+                self._wait_for_tick(end, next_tick)
         self._wait_until(lambda: self._exchange.read_exit() is not None, EXIT_GRACE_S)
+
+    def _wait_for_tick(self, end: _ProcessEnd, next_tick: float) -> None:
+        """Wait until the next sample is due, or the job is over.
+
+        A script that records itself may say that it is over and go on, so it is asked, too.
+        """
+        if self._config.launcher_pid is not None:
+            end.wait(next_tick - time.monotonic())
+            return
+        while (rest := next_tick - time.monotonic()) > 0 and self._command_alive():
+            end.wait(min(rest, ASK_S))
+            if self._exchange.read_exit() is not None:
+                self._asked_to_finish = True
+                return
 
     def _follow_detached(self) -> None:
         """Stay with processes that outlive the command: daemons train too."""

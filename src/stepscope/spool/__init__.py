@@ -16,7 +16,7 @@ Every record is written in place in a mapped file, so it is there however the pr
 from __future__ import annotations
 
 from stepscope.spool.journal import Journal, read_journal
-from stepscope.spool.log import END_WORD, SpanLog
+from stepscope.spool.log import ROLL_WORD, SpanLog
 from stepscope.spool.record import (
     DROPPED_WORD,
     FIRST_SEQUENCE_WORD,
@@ -41,13 +41,13 @@ from stepscope.spool.tree import (
 
 __all__ = [
     "DROPPED_WORD",
-    "END_WORD",
     "FIRST_SEQUENCE_WORD",
     "HEADER_BYTES",
     "HEADER_WORDS",
     "MAGIC",
     "RECORD_BYTES",
     "RECORD_WORDS",
+    "ROLL_WORD",
     "SEGMENT_BYTES",
     "SEGMENT_RECORDS",
     "Flag",

@@ -5,8 +5,8 @@ The hot path is three memory stores; everything that can fail happens once per s
 
     take, words = log.place
     i = take()
-    if i >= END_WORD:
-        words, i = log.roll()
+    if i >= ROLL_WORD:
+        words, i = log.roll(words, i)
 """
 
 from __future__ import annotations
@@ -35,10 +35,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Place = tuple[Callable[[], int], memoryview]
+
 RETRY_NS = 100_000_000
 """How long a log that found the spool full waits before it asks again."""
 
 END_WORD = HEADER_WORDS + SEGMENT_RECORDS * RECORD_WORDS
+ROLL_WORD = END_WORD - 64 * RECORD_WORDS
+"""From here on the next segment is made ready; what a signal handler records while that lasts
+goes into the rest of this one."""
+
+MAX_PREPARING = 2
+"""A handler that interrupts the making of a log's first segment may make one too, but not one
+that interrupts that: signals may arrive faster than segments are made."""
 
 
 class SpanLog:
@@ -47,9 +56,10 @@ class SpanLog:
     `place` is a function that hands out the word index of the next record, and the words it
     belongs to. The function is one C call, and the two are read as one, so a signal handler or
     garbage-collection callback that records in between gets a record of its own, even where it
-    is the one that opens a new segment. An index of `END_WORD` or more is none: the caller asks
-    `roll()`, which opens a new segment. If there is no room, records go to a scratch buffer and
-    are counted as dropped; what was written before stays.
+    is the one that goes on to a new segment. With an index of `ROLL_WORD` or more the caller
+    asks `roll()`, which makes the next segment ready and goes on to it in time. If there is no
+    room, records go to a scratch buffer and are counted as dropped; what was written before
+    stays.
 
     Args:
         tree: the spool.
@@ -65,7 +75,9 @@ class SpanLog:
         "_directory",
         "_dropped",
         "_header",
+        "_next",
         "_numbers",
+        "_preparing",
         "_retry_ns",
         "_scratch",
         "_thread",
@@ -90,54 +102,71 @@ class SpanLog:
         self._retry_ns = 0
         self._scratch = memoryview(bytearray(8 * RECORD_WORDS)).cast("Q")
         self._header: memoryview | None = None
-        self.place: tuple[Callable[[], int], memoryview] = self._no_place()
+        self._preparing = 0
+        self._next: Place | None = None
+        self.place: Place = repeat(END_WORD).__next__, self._scratch
 
     @property
     def dropped_count(self) -> int:
         """Records given up so far because the spool was full or could not be written."""
         return self._dropped
 
-    def roll(self) -> tuple[memoryview, int]:
-        """Open the next segment and take a record of it; called when a taken index is none.
+    def roll(self, words: memoryview, i: int) -> tuple[memoryview, int]:
+        """Keep a next segment ready, and go on to it when this one is full.
+
+        Args:
+            words: what was taken from.
+            i: the index that was taken.
 
         Returns:
-            The words and the index of the record's first one. Never raises: without room they
-            are those of a scratch buffer, and the record is counted as dropped.
+            The words and the index to write to. Never raises: without room they are those of a
+            scratch buffer, and the record is counted as dropped.
         """
-        now = time.monotonic_ns()
-        if now >= self._retry_ns:
-            before = self.place
-            try:
-                opened = self._open_segment(now)
-            except OSError:
-                self._retry_ns = now + RETRY_NS
-                opened = self._no_place()
-            if self.place is before:  # else a signal handler has opened one meanwhile
-                self.place = opened
-            take, words = self.place
+        if self._next is None and self._preparing < MAX_PREPARING:
+            self._prepare()
+        while i >= END_WORD:
+            place = take, words = self.place  # perhaps another one since: handlers roll, too
             i = take()
-            if i < END_WORD:
-                return words, i
-        self._dropped += 1
-        if self._header is not None:
-            self._header[DROPPED_WORD] = self._dropped
-        return self._scratch, 0
+            if i >= END_WORD:
+                following, self._next = self._next, None
+                if following is not None:
+                    self.place = following
+                elif self.place is place:
+                    return self._drop()
+        return words, i
 
     def write(self, meta: int, start_ns: int, end_ns: int, value: int = 0) -> None:
         """Append one record whose extent is known. Times are monotonic nanoseconds."""
         take, words = self.place
         i = take()
-        if i >= END_WORD:
-            words, i = self.roll()
+        if i >= ROLL_WORD:
+            words, i = self.roll(words, i)
         words[i + 1] = end_ns
         words[i + 2] = meta
         words[i + 3] = value
         words[i] = start_ns
 
-    def _no_place(self) -> tuple[Callable[[], int], memoryview]:
-        return repeat(END_WORD).__next__, self._scratch
+    def _prepare(self) -> None:
+        now = time.monotonic_ns()
+        if now < self._retry_ns:
+            return
+        self._preparing += 1
+        try:
+            opened = self._open_segment(now)
+            if self._next is None:
+                self._next = opened
+        except OSError:
+            self._retry_ns = now + RETRY_NS
+        finally:
+            self._preparing -= 1
 
-    def _open_segment(self, now: int) -> tuple[Callable[[], int], memoryview]:
+    def _drop(self) -> tuple[memoryview, int]:
+        self._dropped += 1
+        if self._header is not None:
+            self._header[DROPPED_WORD] = self._dropped
+        return self._scratch, 0
+
+    def _open_segment(self, now: int) -> Place:
         self._tree.reserve(self._class)
         number = next(self._numbers)
         path = f"{self._directory}/{LogName(self._thread, self._class, number).file_name}"

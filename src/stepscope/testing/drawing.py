@@ -27,14 +27,16 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
+from stepscope.analysis.spans import FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
 from stepscope.schema.tables.spans import SPAN_KINDS
 
-NO_GRAD, NO_RESULT = 2, 4
 SHORTHAND = {
     "wait": ("data_wait", 0),
-    "exhausted": ("data_wait", NO_RESULT),
+    "exhausted": ("data_wait", FLAG_NO_RESULT),
     "start": ("loader_start", 0),
-    "predict": ("forward", NO_GRAD),
+    "predict": ("forward", FLAG_NO_GRAD),
     "save": ("checkpoint", 0),
     "mark": ("step", 0),
 }
@@ -167,6 +169,25 @@ class Drawing:
         self.now += round(ms * MS)
         return self
 
+    def table(self) -> Spans:
+        """What was drawn, as analyses want it, without a detour over a run directory."""
+        ordered = sorted(self.spans, key=lambda span: span.start)  # stable: outer before inner
+        kinds, kind = np.unique([span.kind for span in ordered], return_inverse=True)
+        names, name = np.unique([span.name for span in ordered], return_inverse=True)
+        ends = [self.now if span.end is None else span.end for span in ordered]
+        return Spans(
+            kind=kind.astype(np.int32),
+            kinds=kinds.tolist(),
+            name=name.astype(np.int32),
+            names=names.tolist(),
+            thread=np.ones(len(ordered), dtype=np.int64),
+            start=np.array([span.start for span in ordered], dtype=np.int64),
+            end=np.array(ends, dtype=np.int64),
+            flags=np.array([span.flags for span in ordered], dtype=np.int64),
+            value=np.array([span.value for span in ordered], dtype=np.int64),
+            unfinished=np.array([span.end is None for span in ordered], dtype=np.bool_),
+        )
+
     def _draw(self, piece: Piece, stretch: float, depth: int) -> None:
         start, kind = self.now, SHORTHAND.get(piece.word, (piece.word, 0))[0]
         recorded = kind in SPAN_KINDS
@@ -204,14 +225,14 @@ class Drawing:
 def stack_text(short: str) -> str:
     """A recorded stack from a short one.
 
-    Frames from outermost to innermost, divided by `>`: `function` is the user's, in
+    Frames from outermost to innermost, divided by ` > `: `function` is the user's, in
     `/job/train.py`; `function@/job/data.py` likewise; `function@PIL/Image.py` a library's;
     `function@python:json/decoder.py` Python's own. `fetch` is where torch makes a batch.
 
     >>> stack_text("main > get@PIL/Image.py")
     'main|/job/train.py|;get|/site-packages/PIL/Image.py|PIL'
     """
-    return ";".join(_frame(frame.strip()) for frame in short.split(">"))
+    return ";".join(_frame(frame.strip()) for frame in short.split(" > "))
 
 
 def _frame(frame: str) -> str:

@@ -12,7 +12,7 @@ verdict = diagnose(run.signals())
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,8 +141,12 @@ class RunBuilder:
 
     def _process(self, node: str, **info: Any) -> Process:
         pid = next(self._pids)
-        fields = {"process": f"{pid}-77-0", "node": node, "pid": pid, "started_ns": EPOCH_NS}
-        # A struct's default lists are copies of their own, so that facts can be added to them.
+        fields: dict[str, Any] = {
+            "process": f"{pid}-77-0",
+            "node": node,
+            "pid": pid,
+            "started_ns": EPOCH_NS,
+        }
         process = Process(now=EPOCH_NS, info=ProcessInfo(**(fields | info)))
         process.fact("stack_sampler", period_ns=self._period_ns)
         self.processes.append(process)

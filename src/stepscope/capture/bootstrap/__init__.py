@@ -14,6 +14,8 @@ from stepscope.capture.bootstrap.imports import after_import
 
 PACKAGE_VARIABLE = "STEPSCOPE_PACKAGE"
 
+_activated = False
+
 
 def environment(spool: str, limit_bytes: int) -> dict[str, str]:
     """Variables that carry the recording into a child process and all of its children."""
@@ -33,7 +35,11 @@ def environment(spool: str, limit_bytes: int) -> dict[str, str]:
 
 
 def activate() -> None:
-    """Watch for the frameworks that we have adapters for."""
+    """Watch for the frameworks that we have adapters for. Safe to call again."""
+    global _activated
+    if _activated:
+        return
+    _activated = True
     after_import("torch", _install_torch)
     after_import("safetensors.torch", _install_safetensors)
 

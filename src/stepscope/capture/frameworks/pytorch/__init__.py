@@ -20,6 +20,7 @@ trace in models, optimizers or anything that is pickled, and torch.compile sees 
 
 from __future__ import annotations
 
+from stepscope.capture import stacks
 from stepscope.capture.bootstrap.imports import after_import
 from stepscope.capture.frameworks.pytorch import (
     autograd,
@@ -50,7 +51,13 @@ def install() -> None:
         _probe.protect(part.install)()
     after_import("torch.distributed", collectives.install)
     progress.on_boundary(_probe.protect(_say_versions))
+    progress.on_boundary(_watch_stacks)
     _probe.protect(hide_from_compiler)()
+
+
+def _watch_stacks() -> None:
+    """At every step, because the sampler stops when the job forks."""
+    stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
 
 
 def _say_versions() -> None:

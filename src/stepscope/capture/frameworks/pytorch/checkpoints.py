@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
@@ -16,8 +18,6 @@ _probe = Probe("checkpoint saves", coarse=True)
 
 def install() -> None:
     """Replace `torch.save`."""
-    import torch
-
     replace(torch, "save", _timed)
 
 
@@ -28,6 +28,8 @@ def install_safetensors() -> None:
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
+        if args and torch.is_storage(args[0]):  # how pickle sees a tensor: no checkpoint
+            return original(*args, **kwargs)
         span = _probe.begin(Kind.CHECKPOINT, original.__name__)
         try:
             return original(*args, **kwargs)

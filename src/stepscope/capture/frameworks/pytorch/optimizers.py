@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,7 +23,20 @@ from stepscope.spool import Kind
 _probe = Probe("optimizer steps", coarse=True)
 _describe_probe = Probe("the description of optimizers")
 _is_compiling = torch.compiler.is_compiling
-_open: dict[int, tuple[OpenSpan | None, device_clock.OpenPhase | None]] = {}
+_open: dict[int, _OpenStep] = {}
+_described: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+
+class _OpenStep:
+    """A step that is under way."""
+
+    __slots__ = ("device", "inner_count", "span")
+
+    def __init__(self, span: OpenSpan | None, device: device_clock.OpenPhase | None) -> None:
+        self.span = span
+        self.device = device
+        self.inner_count = 0
+        """Steps of the same optimizer within it: a class may call its base's."""
 
 
 def install() -> None:
@@ -34,21 +50,42 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     if _is_compiling():  # hooks are traced: what follows is no part of anybody's graph
         return
     key = id(optimizer)
-    unended = _open.pop(key, None)
-    if unended is not None:  # its step raised, so its post hook never ran
-        _probe.abandon(unended[0])
-    _describe(optimizer)
+    unended = _open.get(key)
+    if unended is not None:
+        if _is_inner(optimizer, sys._getframe(1)):
+            unended.inner_count += 1
+            return
+        _probe.abandon(unended.span)  # its step raised, so its post hook never ran
+    if optimizer not in _described:
+        _described.add(optimizer)
+        _describe(optimizer)
     span = _probe.begin(Kind.OPTIMIZER, type(optimizer).__name__, key)
-    _open[key] = (span, device_clock.begin("optimizer"))
+    _open[key] = _OpenStep(span, device_clock.begin("optimizer"))
 
 
 def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     if _is_compiling():
         return
-    span, device = _open.pop(id(optimizer), (None, None))
-    device_clock.end(device)
-    _probe.end(span)
+    step = _open.get(id(optimizer))
+    if step is None:
+        return
+    if step.inner_count:
+        step.inner_count -= 1
+        return
+    del _open[id(optimizer)]
+    device_clock.end(step.device)
+    _probe.end(step.span)
     progress.optimizer_stepped()
+
+
+def _is_inner(optimizer: torch.optim.Optimizer, caller: FrameType) -> bool:
+    """True when the function that calls the hooks is on the stack twice for this optimizer."""
+    frame = caller.f_back
+    while frame is not None:
+        if frame.f_code is caller.f_code and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _timed_scaler(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,17 +102,7 @@ def _timed_scaler(original: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-_described: set[int] = set()
-
-
-def _describe(optimizer: torch.optim.Optimizer) -> None:
-    if id(optimizer) in _described or len(_described) > 1000:
-        return
-    _described.add(id(optimizer))
-    _describe_protected(optimizer)
-
-
-def _describe_once(optimizer: torch.optim.Optimizer) -> None:
+def _describe_or_fail(optimizer: torch.optim.Optimizer) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     group = optimizer.param_groups[0]
     _describe_probe.fact(
@@ -91,4 +118,4 @@ def _describe_once(optimizer: torch.optim.Optimizer) -> None:
     )
 
 
-_describe_protected = _describe_probe.protect(_describe_once)
+_describe = _describe_probe.protect(_describe_or_fail)

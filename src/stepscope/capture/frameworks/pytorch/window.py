@@ -3,7 +3,8 @@
 Phases say that a step is spent computing, not whether in large operators or in the overhead
 around thousands of small ones. Unless the job plainly waits for data, rank 0 profiles a few
 steps past warm-up; the monitor turns the profiler's file into a table. Steps inside the window
-are marked and left out of all step statistics.
+are marked and left out of all step statistics. There is one profiler in a process: where the job
+uses its own, the window stays shut, or shuts at once.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class _AutomaticWindow:
         self._warm_ns = 0
         self._warm_wait_ns = 0
         self._profiler: Any = None
+        self._prepare: Any = None
         self._opened_ns = 0
         self._opened_step = 0
         self._span: OpenSpan | None = None
@@ -75,14 +77,30 @@ class _AutomaticWindow:
         profiler.start()
         self._profiler = profiler
         self._opened_ns, self._opened_step = _now(), progress.step_count
+        self._watch_for_others()
 
-    def _close(self) -> None:
+    def _watch_for_others(self) -> None:
+        """While the window is open, have it shut before a profiler of the job's own starts."""
+        self._prepare = prepare = torch.autograd.profiler.profile._prepare_trace
+
+        def prepare_trace(profiler: Any) -> None:
+            self._give_way()
+            prepare(profiler)
+
+        torch.autograd.profiler.profile._prepare_trace = prepare_trace
+
+    def _give_way(self) -> None:
+        if self._profiler is not None:
+            _probe.protect(self._close)(keep=False)
+
+    def _close(self, *, keep: bool = True) -> None:
         profiler, self._profiler = self._profiler, None
         self._done = True
+        torch.autograd.profiler.profile._prepare_trace = self._prepare
         try:
             profiler.stop()
             current = session.current()
-            if current is not None:
+            if keep and current is not None:
                 path = f"{current.directory}/window-0.json"
                 profiler.export_chrome_trace(path + ".new")
                 os.rename(path + ".new", path)

@@ -1,0 +1,183 @@
+"""A spool of a test's own: run Python in it, and read what was recorded as the monitor does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.capture.bootstrap import environment
+from stepscope.monitor.drain import ProcessLogs, SpoolDrain
+from stepscope.spool import SpoolTree
+from stepscope.store import DictColumn
+
+LIMIT_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as it would reach the run. Times are monotonic; `end` is None while open."""
+
+    table: str
+    process: str
+    log: str
+    seq: int
+    kind: str
+    name: str
+    labels: str | None
+    start: int
+    end: int | None
+    depth: int
+    flags: int
+    value: float
+
+    @property
+    def duration(self) -> int:
+        assert self.end is not None, f"{self.kind} {self.name} is open"
+        return self.end - self.start
+
+    def inside(self, other: Record) -> bool:
+        """True when this one lies within another of the same log's thread."""
+        assert self.end is not None
+        assert other.end is not None
+        return other.start <= self.start and self.end <= other.end and self is not other
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a spool holds."""
+
+    records: list[Record]
+    processes: dict[str, ProcessLogs]
+
+    def of(self, kind: str, *, name: str | None = None) -> list[Record]:
+        """Records of one kind, by start."""
+        found = [r for r in self.records if r.kind == kind and name in {None, r.name}]
+        return sorted(found, key=lambda r: r.start)
+
+    def count(self, kind: str) -> Counter[str]:
+        """How many of each name."""
+        return Counter(r.name for r in self.of(kind))
+
+    @property
+    def notes(self) -> list[str]:
+        return [note for process in self.processes.values() for note in process.notes]
+
+    @property
+    def dropped(self) -> int:
+        return sum(sum(p.dropped.values()) for p in self.processes.values())
+
+    def facts(self, fact: str) -> list[dict[str, Any]]:
+        every = [fact for process in self.processes.values() for fact in process.facts]
+        return [each for each in every if each["fact"] == fact]
+
+
+class Spool:
+    """A spool directory."""
+
+    def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.path = path
+        self.limit_bytes = limit_bytes
+        self.tree = SpoolTree(str(path), limit_bytes)
+
+    def run(
+        self, code: str, *arguments: str, python: str = sys.executable, check: bool = True,
+        flags: tuple[str, ...] = (), cwd: Path | None = None, **variables: str,
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
+        """Run code as `stepscope run` would have it run, in strict mode."""
+        script = self.path.with_name(f"{self.path.name}-script.py")
+        script.write_text(textwrap.dedent(code))
+        done = subprocess.run(
+            [python, *flags, str(script), *arguments],
+            env={**self.environment(), **variables},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=cwd,
+        )
+        if check:
+            assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def environment(self) -> dict[str, str]:
+        """Variables of a job that records into this spool."""
+        return {
+            **os.environ,
+            **environment(str(self.path), self.limit_bytes),
+            "STEPSCOPE_STRICT": "1",
+            "STEPSCOPE_WINDOW": "off",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def drain(self, *, final: bool = True) -> Recorded:
+        """Everything in it; with `final`, of processes that still run as well."""
+        drain = SpoolDrain(self.tree, node="node", epoch_offset_ns=0, stored=_nothing_stored)
+        found = drain.collect(final=final)
+        records = []
+        for table, rows in found.items():
+            if rows:
+                columns = drain.columns(table, rows)
+                records += _records(table, columns)
+        return Recorded(records, drain.processes)
+
+
+def _nothing_stored(*_: object) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.empty(0, dtype=np.int64)
+
+
+def _records(table: str, columns: dict[str, Any]) -> Iterator[Record]:
+    plain = {
+        name: (column.decode() if isinstance(column, DictColumn) else column).tolist()
+        for name, column in columns.items()
+    }
+    for i in range(len(plain["seq"])):
+        row = {name: values[i] for name, values in plain.items()}
+        yield Record(
+            table=table,
+            process=row["process"],
+            log=row["log"],
+            seq=row["seq"],
+            kind=row.get("kind", table),
+            name=row.get("name", row.get("stack", row.get("metric"))),
+            labels=row.get("labels"),
+            start=row.get("start_ns", row.get("t_ns")),
+            end=row.get("end_ns"),
+            depth=row.get("depth", 0),
+            flags=row.get("flags", 0),
+            value=row.get("value", 0),
+        )
+
+
+@pytest.fixture
+def new_spool(tmp_path: Path) -> Callable[[str], Spool]:
+    """Makes empty spools by name, on disk."""
+
+    def make(name: str) -> Spool:
+        path = tmp_path / name
+        path.mkdir()
+        return Spool(path)
+
+    return make
+
+
+@pytest.fixture
+def spool(new_spool: Callable[[str], Spool]) -> Spool:
+    """An empty spool on disk."""
+    return new_spool("spool")
+
+
+@pytest.fixture(scope="module")
+def module_spool(tmp_path_factory: pytest.TempPathFactory) -> Spool:
+    """One that the tests of a module share, for a recording that is dear to make."""
+    path = tmp_path_factory.mktemp("module") / "spool"
+    path.mkdir()
+    return Spool(path)

@@ -1,0 +1,187 @@
+"""Whatever is written into a spool, exactly that is read from it, once."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepscope.monitor.drain import KIND_NAMES, TABLE_OF_KIND, SpoolDrain
+from stepscope.spool import (
+    SEGMENT_RECORDS,
+    Flag,
+    Journal,
+    Kind,
+    LogName,
+    SpanLog,
+    SpoolTree,
+    make_meta,
+    read_journal,
+)
+from stepscope.store import DictColumn
+
+WORD = st.integers(0, 2**64 - 1)
+TIME = st.integers(1, 2**62)
+SPAN_KINDS = [kind for kind in KIND_NAMES if kind not in TABLE_OF_KIND]
+TEXT = st.text(max_size=12)
+
+
+class Process:
+    """This process's part of a spool, and a monitor's view of it."""
+
+    def __init__(self, root: str) -> None:
+        tree = SpoolTree(root, 1 << 30)
+        self.name, self.directory = tree.make_process_directory()
+        self.tree = tree
+        self.journal = Journal(f"{self.directory}/journal.jsonl")
+        self.logs = [SpanLog(tree, self.directory, 7, log_class) for log_class in "cf"]
+        self.stored: list[tuple[str, int]] = []
+        self.rows: list[dict[str, Any]] = []
+        self.start_monitor()
+
+    def start_monitor(self) -> None:
+        self.drain = SpoolDrain(self.tree, node="n", epoch_offset_ns=0, stored=self.held)
+
+    def held(self, table: str, process: str, log: str, first: int, count: int) -> Any:
+        found = [s for held, s in self.stored if held == log and first <= s < first + count]
+        return np.array(found if table == "spans" else [], dtype=np.int64)
+
+    def flush(self, *, final: bool = False, die_before_commit: bool = False) -> None:
+        """Move what is new to the store; perhaps the monitor is killed before it knows."""
+        rows = self.drain.collect(final=final)["spans"]
+        if rows:
+            columns = {
+                name: (c.decode() if isinstance(c, DictColumn) else c).tolist()
+                for name, c in self.drain.columns("spans", rows).items()
+            }
+            for i in range(len(columns["seq"])):
+                self.rows.append({name: values[i] for name, values in columns.items()})
+                self.stored.append((columns["log"][i], columns["seq"][i]))
+        if die_before_commit:
+            self.start_monitor()
+        else:
+            self.drain.commit(rows)
+
+    def files(self) -> list[Path]:
+        return list(Path(self.directory).glob("*.log"))
+
+
+RECORD = st.tuples(
+    st.integers(0, 1),  # log
+    st.sampled_from(SPAN_KINDS),
+    st.integers(0, 0xF).map(lambda bits: bits & ~Flag.MARK),  # flags
+    st.integers(0, 2**15 - 1),  # depth
+    st.integers(0, 2**32 - 1),  # name
+    TIME,
+    TIME,
+    WORD,
+)
+
+
+@given(st.lists(RECORD, max_size=30))
+@settings(max_examples=40, deadline=None)
+def test_records_round_trip(records: list[tuple[int, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        process = Process(root)
+        for log, kind, flags, depth, name, start, end, value in records:
+            meta = make_meta(name, kind, flags) | depth
+            process.logs[log].write(meta, start, end, value)
+        process.flush(final=True)
+        got = sorted(process.rows, key=lambda row: (row["log"], row["seq"]))
+        wanted = sorted(enumerate(records), key=lambda pair: (pair[1][0], pair[0]))
+        assert len(got) == len(records)
+        for row, (_, (log, kind, flags, depth, _, start, end, value)) in zip(
+            got, wanted, strict=True
+        ):
+            assert row["log"] == f"7{'cf'[log]}"
+            assert row["kind"] == KIND_NAMES[kind]
+            assert (row["flags"], row["depth"]) == (flags, depth)
+            assert (row["start_ns"], row["end_ns"]) == (start, end)
+            assert row["value"] % 2**64 == value
+
+
+ACTION = st.one_of(
+    st.tuples(st.just("write"), st.integers(1, 3 * SEGMENT_RECORDS)),
+    st.tuples(st.just("begin"), st.integers(0, 1)),
+    st.tuples(st.just("end"), st.integers(0, 20)),
+    st.tuples(st.just("flush"), st.just(0)),
+    st.tuples(st.just("die"), st.just(0)),
+    st.tuples(st.just("restart"), st.just(0)),
+)
+
+
+@given(st.lists(ACTION, max_size=14))
+@settings(max_examples=30, deadline=None)
+def test_each_record_reaches_the_store_once(actions: list[tuple[str, int]]) -> None:
+    """However writing, reading, ends and deaths of the monitor alternate."""
+    with tempfile.TemporaryDirectory() as root:
+        process = Process(root)
+        written, begun = 0, []
+        for clock, (action, argument) in enumerate(actions, 1):
+            if action == "write":
+                for _ in range(argument):
+                    written += 1
+                    process.logs[written % 2].write(
+                        make_meta(0, Kind.STEP, Flag.MARK), clock, 0, written
+                    )
+            elif action == "begin":
+                log = process.logs[argument]
+                take, words = log.place
+                i = take()
+                words, i = log.roll(words, i)
+                words[i + 2] = make_meta(0, Kind.ANNOTATION)
+                words[i + 3] = len(begun)
+                words[i] = clock
+                begun.append([words, i, None])
+            elif action == "end" and begun:
+                open_interval = begun[argument % len(begun)]
+                if open_interval[2] is None:
+                    open_interval[0][open_interval[1] + 1] = open_interval[2] = clock
+            elif action == "flush":
+                process.flush()
+            elif action == "die":
+                process.flush(die_before_commit=True)
+            elif action == "restart":
+                process.start_monitor()
+        process.flush(final=True)
+        steps = [row["value"] for row in process.rows if row["kind"] == "step"]
+        assert sorted(steps) == list(range(1, written + 1))
+        ends = {row["value"]: row["end_ns"] for row in process.rows if row["kind"] == "annotation"}
+        assert ends == {n: interval[2] for n, interval in enumerate(begun)}
+        assert len(process.rows) == written + len(begun)
+        assert process.files() == [], "files are gone once all of them is stored"
+
+
+@given(st.integers(0, 2**40), st.sampled_from("cf"), st.integers(0, 10**9))
+def test_segment_names_round_trip(thread: int, log_class: str, segment: int) -> None:
+    name = LogName(thread, log_class, segment)
+    assert LogName.parse(name.file_name) == name
+
+
+@given(st.text(max_size=30))
+def test_any_file_name_is_a_segment_or_none(name: str) -> None:
+    parsed = LogName.parse(name)
+    assert parsed is None or parsed.log_class in "cf"
+
+
+@given(st.lists(st.tuples(TEXT, TEXT | st.integers() | st.none()), max_size=8), st.integers(0, 400))
+@settings(max_examples=60, deadline=None)
+def test_a_journal_cut_anywhere_gives_its_whole_lines(
+    lines: list[tuple[str, Any]], cut: int
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        journal = Journal(f"{root}/journal.jsonl")
+        for text, value in lines:
+            journal.write("note", text=text, value=value)
+        path = Path(journal.path)
+        whole = path.read_bytes() if lines else b""
+        path.write_bytes(whole[:cut])
+        first, offset = read_journal(journal.path)
+        path.write_bytes(whole)
+        rest, end = read_journal(journal.path, offset)
+        assert [(line["text"], line["value"]) for line in first + rest] == lines
+        assert end == len(whole)

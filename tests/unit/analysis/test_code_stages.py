@@ -1,0 +1,221 @@
+"""What a stack says of the stage it belongs to: stacks as real code makes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepscope.analysis.code_stages import Stage, parse_stack, stage_of
+from stepscope.testing import stack_text
+
+GET = "main > _worker_loop@torch/utils/data/_utils/worker.py > fetch > Rows.__getitem__"
+ITER = "fetch > Rows.__iter__"
+HTTP = "getresponse@python:http/client.py > readinto@python:socket.py"
+CALL = "Module._wrapped_call_impl@torch/nn/modules/module.py"
+V1, V2 = "torchvision/transforms/transforms.py", "torchvision/transforms/v2/_container.py"
+FOLDER = "DatasetFolder.__getitem__@torchvision/datasets/folder.py"
+LOADER = "default_loader@torchvision/datasets/folder.py > pil_loader@torchvision/datasets/folder.py"
+LAZY = "Image.convert@PIL/Image.py > ImageFile.load@PIL/ImageFile.py"
+FAST = "transformers/tokenization_utils_fast.py"
+BASE = "transformers/tokenization_utils_base.py"
+COLLATORS = "transformers/data/data_collator.py"
+
+
+def staged(short: str, *, collating: bool = False) -> tuple[str, str] | None:
+    found = stage_of(parse_stack(stack_text(short)), collating=collating)
+    return (found.stage, found.label) if found else None
+
+
+@pytest.mark.parametrize(
+    ("stack", "stage", "label"),
+    [
+        # What a library is for.
+        ("read_table@pyarrow/parquet/core.py", "decode", "parquet decode"),
+        ("ParquetFile.read_row_group@pyarrow/parquet/core.py", "decode", "parquet decode"),
+        ("read_parquet@pandas/io/parquet.py", "decode", "parquet decode"),
+        ("read_csv@pandas/io/parsers/readers.py", "decode", "CSV decode"),
+        ("load_row > loads@python:json/__init__.py", "decode", "JSON decode"),
+        ("JSONDecoder.decode@python:json/decoder.py", "decode", "JSON decode"),
+        ("GzipFile.read@python:gzip.py", "decode", "gzip decode"),
+        ("DictReader.__next__@python:csv.py", "decode", "CSV decode"),
+        ("ZipFile.read@python:zipfile/__init__.py", "decode", "zip decode"),
+        ("ParseFromString@google/protobuf/internal/python_message.py", "decode", "protobuf decode"),
+        ("load@torch/serialization.py > _load@torch/serialization.py", "decode", "torch.load"),
+        ("read@soundfile.py", "decode", "soundfile read"),
+        ("GaussNoise.__call__@albumentations/core/transforms_interface.py", "augment", None),
+        ("open@PIL/Image.py", "decode", "image decode"),
+        (LAZY, "decode", "image decode"),
+        ("Image.resize@PIL/Image.py > ImageFile.load@PIL/ImageFile.py", "decode", "image decode"),
+        ("Image.resize@PIL/Image.py", "augment", "PIL resize"),
+        ("equalize@PIL/ImageOps.py > Image.point@PIL/Image.py", "augment", "PIL equalize"),
+        ("_Enhance.enhance@PIL/ImageEnhance.py", "augment", "PIL enhance"),
+        ("decode_jpeg@torchvision/io/image.py", "decode", "torchvision decode_jpeg"),
+        ("resize@torchvision/transforms/functional.py", "augment", "resize"),
+        ("load@torchaudio/_backend/utils.py", "decode", "torchaudio load"),
+        (f"__call__@{BASE} > _batch_encode_plus@{FAST}", "tokenise", "transformers tokenizer"),
+        ("Encoding.encode@tiktoken/core.py", "tokenise", "tiktoken encode"),
+        ("ViTImageProcessor.preprocess@transformers/image_processing_utils.py", "augment", None),
+        # A network read is a read, whoever asks for it.
+        ("fetch_row > get@requests/api.py > send@urllib3/connection.py", "read", "fetch_row"),
+        (f"download > urlopen@python:urllib/request.py > {HTTP}", "read", "download"),
+        ("read_table@pyarrow/parquet/core.py > read@s3fs/core.py", "read", "s3fs"),
+        ("open@PIL/Image.py > read@fsspec/spec.py", "read", "fsspec"),
+        ("get@redis/client.py > SocketBuffer.read@redis/_parsers/socket.py", "read", "redis"),
+        # Chains of transforms, by their members.
+        ("Compose.__call__ > Mask.__call__", "augment", "Mask"),
+        ("Compose.__call__ > add_noise > helper", "augment", "add_noise"),
+        (f"Compose.__call__@{V1} > {CALL} > RandomCrop.forward@{V1}", "augment", "RandomCrop"),
+        (f"{CALL} > Compose.forward@{V2} > {CALL} > JPEG.forward@{V2}", "augment", "JPEG"),
+        ("TrainPipeline.__call__ > Shuffle.__call__", "augment", "Shuffle"),
+        ("Compose.__call__", "augment", "Compose"),
+        (f"Compose.__call__@{V1} > Compose.__init__.<locals>.<lambda> > {LAZY}", "decode", None),
+        ("Compose.__call__ > LoadImage.__call__", "read", "LoadImage"),
+        ("Compose.__call__ > DecodeJPEG.__call__", "decode", "DecodeJPEG"),
+        ("Compose.__call__ > Tokenize.__call__", "tokenise", "Tokenize"),
+        # What people name their functions for, in snake and camel case, outermost first.
+        ("decode_png > unfilter", "decode", "decode_png"),
+        ("decodePng", "decode", "decodePng"),
+        ("load_image > JPEGDecoder.run", "decode", "run"),
+        ("parse_line", "decode", "parse_line"),
+        ("imread", "decode", "imread"),
+        ("augment", "augment", "augment"),
+        ("random_crop", "augment", "random_crop"),
+        ("randomHFlip", "augment", "randomHFlip"),
+        ("Normalise.__call__", "augment", "Normalise"),
+        ("mask_tokens", "augment", "mask_tokens"),
+        ("token_ids", "tokenise", "token_ids"),
+        ("BPETokenizer.encode > merge", "tokenise", "encode"),
+        ("tokenize_and_pad", "tokenise", "tokenize_and_pad"),
+        ("pad_sequences", "collate", "pad_sequences"),
+        ("load_row", "read", "load_row"),
+        ("loadRow", "read", "loadRow"),
+        ("_read_bytes", "read", "_read_bytes"),
+        ("Rows.fetch_one", "read", "fetch_one"),
+        ("jitter@/job/transforms.py > clip@/job/maths.py", "augment", "jitter"),
+        ("clip@/job/augmentations.py", "augment", "clip"),
+        # Nothing to go by.
+        ("lookup > helper", "other", "lookup"),
+        ("Rows.__init__.<locals>.<lambda>", "other", "<lambda>"),
+        ("wrapper@numba/core/dispatcher.py", "other", "numba.wrapper"),
+    ],
+)
+@pytest.mark.parametrize("outer", [GET, ITER])
+def test_stages(outer: str, stack: str, stage: Stage, label: str | None) -> None:
+    found = staged(f"{outer} > {stack}")
+    assert found is not None
+    assert found == (stage, label or found[1])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "transformer_inputs",
+        "TransformerDataset.build_row",
+        "MaskedDataset.get_row",
+        "ShuffledRowsDataset.next_row",
+        "unmask",
+        "thread",
+        "overload",
+        "readout",
+        "ready",
+        "spread",
+        "paddle_shapes",
+        "grandparse_x",
+        "opening_hours",
+        "fetcher",
+        "step@/job/transformer.py",
+    ],
+)
+def test_names_that_only_look_like_a_stage(function: str) -> None:
+    found = staged(f"{GET} > {function}")
+    assert found is not None
+    assert found[0] == "other"
+
+
+def test_what_a_dataset_is_called_says_nothing_of_its_methods() -> None:
+    stack = "fetch > DecodedRows.__getitem__ > DecodedRows.lookup"
+    assert staged(stack) == ("other", "lookup")
+    assert staged("fetch > Rows.__getitem__ > Decoder.lookup") == ("decode", "lookup")
+
+
+@pytest.mark.parametrize(
+    "generator", ["Rows._stream", "Rows.__iter__.<locals>.<genexpr>", "chunks"]
+)
+def test_a_generator_of_an_iterable_dataset_does_not_collate(generator: str) -> None:
+    assert staged(f"fetch > {generator}") == ("other", generator.rpartition(".")[2])
+    assert staged(f"fetch > {generator} > decode_row") == ("decode", "decode_row")
+
+
+@pytest.mark.parametrize(
+    ("stack", "stage", "label"),
+    [
+        ("collate_rows > pad > helper", "collate", "collate_rows"),
+        ("main.<locals>.<lambda>", "collate", "<lambda>"),
+        ("merge", "collate", "merge"),
+        ("default_collate@torch/utils/data/_utils/collate.py", "collate", "default_collate"),
+        ("PadBatch.__call__ > stack@torch/functional.py", "collate", "PadBatch"),
+        (f"DataCollatorMixin.__call__@{COLLATORS}", "collate", "DataCollatorMixin"),
+        (f"DataCollatorWithPadding.__call__@{COLLATORS} > pad@{BASE}", "collate", None),
+        (f"collate > __call__@{BASE} > _batch_encode_plus@{FAST}", "tokenise", None),
+        (f"collate > {LAZY}", "decode", "image decode"),
+        (f"collate > fetch_all > {HTTP}", "read", "fetch_all"),
+    ],
+)
+def test_collating(stack: str, stage: Stage, label: str | None) -> None:
+    found = staged(f"fetch > {stack}", collating=True)
+    assert found is not None
+    assert found == (stage, label or found[1])
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        (f"fetch > {FOLDER} > {LOADER} > {LAZY}", ("decode", "image decode")),
+        (f"fetch > {FOLDER} > {LOADER} > open@PIL/Image.py", ("decode", "image decode")),
+        (
+            f"fetch > {FOLDER} > Compose.__call__@{V1} > {CALL} > Resize.forward@{V1}",
+            ("augment", "Resize"),
+        ),
+        (f"fetch > {FOLDER}", ("other", "torchvision.__getitem__")),
+        (
+            "fetch > Dataset.__getitem__@datasets/arrow_dataset.py"
+            " > format_row@datasets/formatting/formatting.py",
+            ("decode", "Arrow decode"),
+        ),
+        (
+            "fetch > Dataset.__getitem__@datasets/arrow_dataset.py"
+            " > Image.decode_example@datasets/features/image.py > open@PIL/Image.py",
+            ("decode", "image decode"),
+        ),
+    ],
+)
+def test_datasets_of_libraries(stack: str, expected: tuple[str, str]) -> None:
+    assert staged(stack) == expected
+
+
+WDS = "fetch > DataPipeline.__iter__@webdataset/pipeline.py > _map@webdataset/filters.py"
+
+
+@pytest.mark.parametrize(
+    ("stack", "stage"),
+    [
+        ("tar_file_iterator@webdataset/tariterators.py", "read"),
+        ("Pipe.read@webdataset/gopen.py", "read"),
+        ("Decoder.__call__@webdataset/autodecode.py", "decode"),
+        ("augment", "augment"),
+        ("lookup", "other"),
+    ],
+)
+def test_a_pipeline_of_webdataset_is_read_member_by_member(stack: str, stage: str) -> None:
+    found = staged(f"{WDS} > {stack}")
+    assert found is not None
+    assert found[0] == stage
+
+
+def test_only_what_lies_inside_a_fetch_has_a_stage() -> None:
+    assert staged("main > train > decode_row") is None
+    assert staged("main > fetch") == ("other", "the fetch itself")
+
+
+def test_the_comprehension_of_a_fetch_is_passed_over() -> None:
+    again = "_MapDatasetFetcher.fetch.<locals>.<listcomp>@torch/utils/data/_utils/fetch.py"
+    assert staged(f"fetch > {again} > Rows.__getitem__ > decode") == ("decode", "decode")

@@ -1,0 +1,149 @@
+"""What the training thread does between its phases. Times are milliseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepscope.analysis.code_stages import parse_stack
+from stepscope.analysis.host_work import HostWork, _cause, find_host_work
+from stepscope.analysis.input_pipeline import StackSamples, sample_weights
+from stepscope.analysis.steps import find_steps
+from stepscope.testing import Drawing, stack_text
+
+MS = 1_000_000
+LOOP = "main > load_and_train_transformer"
+MODULE = f"{LOOP} > Module.__call__@torch/nn/modules/module.py"
+
+
+def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | None:
+    """Draw steps; `code` has the stack of every `do:`, and after # the user's line."""
+    drawing = Drawing().draw(text, times)
+    spans = drawing.table()
+    steps = find_steps(spans)
+    assert steps is not None
+    stacks = {"": MODULE, **{name: text.split(" # ")[0] for name, text in code.items()}}
+    names = list(stacks)
+    t_ns = np.arange(0, drawing.now, MS) + MS // 2
+    seen = np.zeros(len(t_ns), dtype=np.int32)
+    for doing in drawing.doings:
+        seen[(t_ns >= doing.start) & (t_ns < doing.end)] = names.index(doing.code)
+    samples = StackSamples(
+        t_ns=t_ns,
+        weight_ns=sample_weights(t_ns, MS),
+        stack=seen,
+        stacks=[stack_text(stack) for stack in stacks.values()],
+        user_line=seen,  # every stack has a line of its own
+    )
+    sources = {
+        ("/job/train.py", names.index(name)): text.partition(" # ")[2]
+        for name, text in code.items()
+    }
+    return find_host_work(spans, samples, steps, sources)
+
+
+def cause(line: str, stack: str = "") -> str:
+    return _cause(parse_stack(stack_text(stack)) if stack else [], line)
+
+
+def test_shares_are_of_the_time_between_phases() -> None:
+    found = host_work(
+        "do:sync 6 | forward 10 | backward 10 | optimizer 5 | do:log 3 | do:rest 1",
+        {
+            "sync": f"{LOOP} # total += loss.item()",
+            "log": f"{LOOP} > report # print(total)",
+            "rest": f"{LOOP} # step += 1",
+        },
+    )
+    assert found is not None
+    # The first step begins with its forward pass, the last ends with its optimizer.
+    sync, log, rest = 19 * 6, 19 * 3, 19 * 1
+    total = sync + log + rest
+    expected = {"host_sync": sync / total, "logging": log / total, "python": rest / total}
+    assert found.causes == pytest.approx(expected)
+    assert list(found.causes) == list(expected)
+    assert found.sample_count == total
+    assert [line.text for line in found.lines] == [
+        "total += loss.item()",
+        "print(total)",
+        "step += 1",
+    ]
+    assert [line.ratio for line in found.lines] == pytest.approx([0.6, 0.3, 0.1])
+
+
+def test_the_loss_is_not_between_phases() -> None:
+    found = host_work(
+        "do:batch 2 | forward 10 | do:loss 30 | backward 10 | optimizer 5",
+        {"batch": f"{LOOP} > get_batch # return x", "loss": f"{LOOP} > criterion # return x"},
+    )
+    assert found is not None
+    assert found.causes == {"data_preparation": 1}
+
+
+def test_what_the_training_loop_is_called_is_no_evidence() -> None:
+    found = host_work(
+        "do:rest 5 | forward 10 | backward 10 | optimizer 5",
+        {"rest": f"{LOOP} > schedule # return 1 / step"},
+    )
+    assert found is not None
+    assert found.causes == {"python": 1}
+
+
+def test_a_function_below_the_loop_is_evidence() -> None:
+    found = host_work(
+        "do:rest 5 | forward 10 | backward 10 | optimizer 5",
+        {"rest": f"{LOOP} > load_batch > convert # return x"},
+    )
+    assert found is not None
+    assert found.causes == {"data_preparation": 1}
+
+
+def test_no_samples_no_work() -> None:
+    assert host_work("forward 10 | backward 10 | optimizer 5", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("loss_value = loss.item()", "host_sync"),
+        ("values = out.detach().cpu().numpy()", "host_sync"),
+        ("torch.cuda.synchronize()", "host_sync"),
+        ("if torch.isnan(loss):", "host_sync"),
+        ("print(f'{loss.item():.3f}')", "host_sync"),
+        ("print(step)", "logging"),
+        ("logger.info('step %d', step)", "logging"),
+        ("self.log('loss', loss)", "logging"),
+        ("wandb.log({'loss': loss})", "logging"),
+        ("accelerator.log(metrics)", "logging"),
+        ("writer.add_scalar('loss', loss, step)", "logging"),
+        ("gc.collect()", "garbage_collection"),
+        ("x, y = get_batch('train')", "data_preparation"),
+        ("batch = next(iterator)", "data_preparation"),
+        ("x = torch.from_numpy(data[i : i + n])", "data_preparation"),
+        ("row = np.load(path)", "data_preparation"),
+        ("images = augment(images)", "data_preparation"),
+        ("entropy = -(p * torch.log(p)).sum()", "python"),
+        ("workload = 3", "python"),
+        ("thread.join()", "python"),
+        ("logits = transformer.head(hidden)", "python"),
+        ("model.load_state_dict(best)", "python"),
+        ("h = readout(h)", "python"),
+        ("already = spread + overload", "python"),
+        ("", "python"),
+    ],
+)
+def test_causes_by_the_line(line: str, expected: str) -> None:
+    assert cause(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        ("train > info@python:logging/__init__.py > emit@python:logging/__init__.py", "logging"),
+        ("train > Run.log@wandb/sdk/wandb_run.py", "logging"),
+        ("train > tqdm.update@tqdm/std.py", "logging"),
+        ("train > info@python:logging/__init__.py > my_handler", "host_sync"),
+    ],
+)
+def test_the_innermost_library_says_more_than_the_line(stack: str, expected: str) -> None:
+    assert cause("logger.info(loss.item())", stack) == expected

@@ -1,0 +1,99 @@
+"""Large operators or small ones, on CPU and on a GPU. Times are milliseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepscope.analysis.intervals import Intervals
+from stepscope.analysis.operators import ComputeProfile, WindowEvents, profile_compute
+from stepscope.testing import Drawing
+
+
+def profile(text: str, *, steps: int = 1) -> ComputeProfile | None:
+    drawing = Drawing().draw(text)
+    compute = drawing.table().of("forward", "backward", "optimizer")
+    events = drawing.events
+    return profile_compute(
+        WindowEvents(
+            category=np.array([event.category for event in events], dtype=object),
+            name=np.array([event.name for event in events], dtype=object),
+            thread=np.full(len(events), "1", dtype=object),
+            start=np.array([event.start for event in events], dtype=np.int64),
+            end=np.array([event.end for event in events], dtype=np.int64),
+        ),
+        Intervals(compute.start, compute.end),
+        step_count=steps,
+    )
+
+
+def test_a_large_operator_is_work_whatever_calls_it() -> None:
+    found = profile("forward 10 ( op:linear 9 ( op:addmm 8 ) ) | backward 10 ( op:mm 10 )")
+    assert found is not None
+    assert found.compute_ns == 20_000_000
+    assert found.overhead_ratio == pytest.approx(1 - 19 / 20)
+    assert found.operator_count_per_step == 2
+    assert found.largest == pytest.approx({"mm": 0.5, "addmm": 0.4, "linear": 0.05})
+    assert found.small_ratio == 0
+    assert not found.on_device
+
+
+def test_many_small_operators_are_overhead() -> None:
+    small = " | ".join(["op:add 0.01 | do 0.01"] * 100)
+    found = profile(f"forward ( {small} ) | do 5 | optimizer 2 ( op:step 1 )", steps=2)
+    assert found is not None
+    assert found.compute_ns == 4_000_000
+    assert found.overhead_ratio == pytest.approx(1 - 1 / 4)
+    assert found.operator_count_per_step == 101 / 2
+    assert found.small_ratio == pytest.approx(100 / 101)
+    assert found.largest == pytest.approx({"step": 0.25, "add": 0.25})
+
+
+def test_twenty_microseconds_are_work() -> None:
+    found = profile("forward 1 ( op:a 0.02 | op:b 0.019999 )")
+    assert found is not None
+    assert found.overhead_ratio == pytest.approx(1 - 0.02)
+    assert found.small_ratio == 0.5
+
+
+def test_half_of_the_work_is_in_operators_of_at_least_the_median() -> None:
+    found = profile("forward 10 ( op:a 1 | op:a 1 | op:a 1 | op:b 3 | op:c 4 )")
+    assert found is not None
+    assert found.median_work_ns == 3_000_000
+
+
+def test_on_a_gpu_kernels_and_copies_are_the_work() -> None:
+    found = profile(
+        "forward 10 ( op:linear 1 | kernel:gemm 4 ( memcpy:HtoD 2 ) | memcpy:DtoH 1 )"
+        " | kernel:late 50"
+    )
+    assert found is not None
+    assert found.on_device
+    assert found.overhead_ratio == pytest.approx(1 - 5 / 10)
+
+
+def test_operators_outside_the_compute_phases_do_not_count() -> None:
+    found = profile("op:load 90 | forward 10 ( op:linear 10 )")
+    assert found is not None
+    assert found.overhead_ratio == 0
+    assert found.largest == {"linear": 1}
+
+
+def test_without_operators_there_is_no_profile() -> None:
+    assert profile("forward 10 | op:load 90") is None
+    assert profile("op:load 90") is None
+    assert profile("forward 10 ( kernel:gemm 10 )") is None
+
+
+def test_threads_nest_each_for_itself() -> None:
+    events = WindowEvents(
+        category=np.full(2, "cpu_op", dtype=object),
+        name=np.array(["forward", "backward"], dtype=object),
+        thread=np.array(["1", "2"], dtype=object),
+        start=np.array([0, 100_000]),
+        end=np.array([1_000_000, 900_000]),
+    )
+    found = profile_compute(events, Intervals(np.array([0]), np.array([2_000_000])), step_count=1)
+    assert found is not None
+    assert found.largest == pytest.approx({"forward": 0.5, "backward": 0.4})
+    assert found.overhead_ratio == pytest.approx(0.1)

@@ -1,0 +1,39 @@
+"""Distributions: samples whose figures are known by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepscope.analysis.statistics import distribution
+
+
+def test_figures_of_a_small_sample() -> None:
+    found = distribution([4, 1, 3, 2, 5])
+    assert found is not None
+    assert (found.count, found.mean, found.minimum, found.maximum) == (5, 3, 1, 5)
+    assert found.standard_deviation == pytest.approx(2**0.5)
+    assert (found.p5, found.p50, found.p95, found.p99) == pytest.approx((1.2, 3, 4.8, 4.96))
+    assert found.outlier_threshold == 4 + 3 * (4 - 2)
+    assert found.outlier_count == 0
+
+
+def test_an_outlier_lies_beyond_the_far_fence_not_on_it() -> None:
+    quartiles = [0.0, 1.0, 2.0]  # p25 is 0.75, p75 is 2, so that the fence is at 5.75
+    found = distribution([*quartiles, 5.75])
+    assert found is not None
+    p25, p75 = 0.75, 2 + 0.25 * 3.75
+    assert found.outlier_threshold == pytest.approx(p75 + 3 * (p75 - p25))
+    constant = distribution([7.0] * 9 + [7.1])
+    assert constant is not None
+    assert (constant.outlier_threshold, constant.outlier_count) == (7.0, 1)
+
+
+def test_nothing_is_not_zero() -> None:
+    assert distribution([]) is None
+    assert distribution([float("nan")]) is None
+
+
+def test_missing_values_are_left_out() -> None:
+    found = distribution([1.0, float("nan"), 3.0])
+    assert found is not None
+    assert (found.count, found.mean) == (2, 2.0)

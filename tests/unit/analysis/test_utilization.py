@@ -1,0 +1,73 @@
+"""What the node was doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from stepscope.analysis.utilization import Metrics, contention, metric_distributions
+
+Sample = tuple[int, str, str, float]
+
+
+def metrics(*samples: Sample) -> Metrics:
+    def codes(values: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        found, inverse = np.unique(values, return_inverse=True)
+        return found.tolist(), inverse.astype(np.int32)
+
+    names, metric = codes([name for _, name, _, _ in samples])
+    devices, device = codes([on for _, _, on, _ in samples])
+    return Metrics(
+        t_ns=np.array([t for t, _, _, _ in samples], dtype=np.int64),
+        metric=metric,
+        metrics=names,
+        device=device,
+        devices=devices,
+        value=np.array([value for _, _, _, value in samples], dtype=np.float64),
+    )
+
+
+BUSY = [(t, "gpu_busy_ratio", gpu, t / 10) for t in range(4) for gpu in ("0", "2", "10")]
+
+
+def test_series_by_metric_device_and_time() -> None:
+    found = metrics(*BUSY, (1, "own_cpu_cores", "", 9.0))
+    assert found.series("gpu_busy_ratio", "2").tolist() == [0, 0.1, 0.2, 0.3]
+    assert found.between(1, 3).series("gpu_busy_ratio", "2").tolist() == [0.1, 0.2]
+    assert found.devices_of("gpu_busy_ratio") == ["0", "2", "10"]
+    assert found.devices_of("own_cpu_cores") == [""]
+
+
+def test_missing_is_not_zero() -> None:
+    found = metrics(*BUSY)
+    assert found.mean("cpu_busy_ratio") is None
+    assert found.mean("gpu_busy_ratio", "7") is None
+    assert found.between(100, 200).mean("gpu_busy_ratio", "0") is None
+    assert found.devices_of("cpu_busy_ratio") == []
+    assert contention(found, [1]) is None
+
+
+def test_distributions_of_what_was_sampled() -> None:
+    found = metric_distributions(metrics(*BUSY, (1, "own_cpu_cores", "", 9.0)))
+    assert set(found) == {("gpu_busy_ratio", g) for g in ("0", "2", "10")} | {("own_cpu_cores", "")}
+    assert found["gpu_busy_ratio", "10"].mean == pytest.approx(0.15)
+
+
+def test_contention_is_of_the_training_processes() -> None:
+    found = contention(
+        metrics(
+            (0, "outside_cpu_cores", "", 2.0),
+            (1, "outside_cpu_cores", "", 4.0),
+            (0, "job_cpu_cores", "", 1.0),
+            (0, "cgroup_throttled_ratio", "", 0.5),
+            (0, "process_runqueue_ratio", "10", 0.2),
+            (0, "process_runqueue_ratio", "11", 0.4),
+            (0, "process_runqueue_ratio", "99", 1.0),
+        ),
+        [10, 11, 12],
+    )
+    assert found is not None
+    assert (found.outside_cores, found.job_cores, found.throttled_ratio) == (3, 1, 0.5)
+    assert found.waiting_ratio == pytest.approx(0.3)

@@ -1,0 +1,47 @@
+"""What stepscope costs a process that does nothing with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+MAY_BE_LOADED = {
+    "__future__", "_collections", "_functools", "_operator", "_struct", "_weakrefset",
+    "collections", "errno", "functools", "itertools", "keyword", "mmap", "operator", "reprlib",
+    "struct", "threading", "types",
+}  # fmt: skip
+"""Small parts of the standard library; several come with Python itself in one build or another."""
+HEAVY = {"torch", "numpy", "duckdb", "msgspec", "psutil", "json", "re", "inspect", "typing"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; a = set(sys.modules); {statement}; print(sorted(set(sys.modules) - a))"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("STEPSCOPE")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    return set(json.loads(done.stdout.replace("'", '"')))
+
+
+@pytest.mark.parametrize("statement", ["import stepscope", "import stepscope.capture.bootstrap"])
+def test_importing_loads_next_to_nothing(statement: str) -> None:
+    found = {name for name in loaded_by(statement) if not name.startswith("stepscope")}
+    assert not found & HEAVY
+    assert found <= MAY_BE_LOADED
+
+
+def test_importing_loads_no_more_of_itself_than_the_marks() -> None:
+    own = {name for name in loaded_by("import stepscope") if name.startswith("stepscope")}
+    assert {name.split(".")[1] for name in own if "." in name} == {
+        "_version", "capture", "errors", "spool",
+    }  # fmt: skip
+    assert not {name for name in own if "frameworks" in name or "stacks" in name}
+
+
+def test_watching_for_frameworks_loads_next_to_nothing() -> None:
+    statement = "from stepscope.capture.bootstrap import activate; activate()"
+    assert not loaded_by(statement) & (HEAVY | {"importlib.abc", "tempfile", "random", "shutil"})

@@ -1,0 +1,120 @@
+"""A probe that fails: it goes quiet, says so once, and the job never hears of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepscope.capture import guard, session
+from stepscope.capture.guard import Probe
+from stepscope.spool import Flag, Kind
+
+
+@pytest.fixture(autouse=True)
+def _lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "STRICT", False)
+
+
+def use(probe: Probe) -> None:
+    """Every way to record with it."""
+    span = probe.begin(Kind.FORWARD, "model", -1)
+    probe.end(span, value=-2, flags=Flag.NO_GRAD)
+    probe.write(Kind.SAMPLE, "dataset", 1, 2, -3, Flag.NO_RESULT)
+    probe.abandon(probe.begin(Kind.OPTIMIZER, "SGD"))
+    probe.fact("seen", x=1)
+
+
+def test_what_it_records(recording: Any) -> None:
+    use(Probe("all", coarse=True))
+    recorded = recording.drain()
+    forward, optimizer, sample = sorted(recorded.records, key=lambda r: r.kind)
+    assert (forward.value, forward.flags, forward.depth) == (-2, Flag.NO_GRAD, 0)
+    assert (sample.start, sample.end, sample.value, sample.flags) == (1, 2, -3, Flag.NO_RESULT)
+    assert optimizer.end == optimizer.start
+    assert optimizer.flags == Flag.NO_RESULT
+    assert {r.log[-1] for r in recorded.records} == {"c"}
+    assert recorded.facts("seen") == [{"fact": "seen", "x": 1}]
+
+
+def test_a_value_that_is_none_switches_it_off_for_good(recording: Any) -> None:
+    probe = Probe("bad values")
+    for _ in range(3):
+        assert probe.begin(Kind.FORWARD, "x", "no number") is None  # type: ignore[arg-type]
+    use(probe)
+    assert not probe.alive
+    recorded = recording.drain()
+    (note,) = recorded.notes
+    assert "bad values is not recorded any more: TypeError" in note
+    assert " at guard.py:" in note
+    assert recorded.facts("seen") == []
+
+
+def test_a_protected_function_fails_once(recording: Any) -> None:
+    calls = []
+    probe = Probe("listener")
+
+    @probe.protect
+    def listener(n: int) -> None:
+        calls.append(n)
+        print(1 / 0)
+
+    for n in range(3):
+        listener(n)
+    assert calls == [0]
+    assert len(recording.drain().notes) == 1
+    assert listener.__name__ == "listener"
+
+
+def test_other_probes_go_on(recording: Any) -> None:
+    broken, whole = Probe("broken"), Probe("whole")
+    broken.fail(ValueError("x"))
+    use(whole)
+    use(broken)
+    assert whole.alive
+    assert len(recording.drain().records) == 3
+
+
+def test_an_error_that_cannot_even_be_named(recording: Any) -> None:
+    class Unspeakable(Exception):  # noqa: N818
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    probe = Probe("unspeakable")
+    probe.fail(Unspeakable())
+    assert not probe.alive
+
+
+def test_a_spool_that_is_gone(recording: Any) -> None:
+    current = session.current()
+    assert current is not None
+    current.journal.path = "/proc/no/such/place"
+    probe = Probe("no place")
+    probe.fact("unheard")
+    assert not probe.alive
+    use(probe)
+
+
+def test_only_errors_are_kept_from_the_job(recording: Any) -> None:
+    """Ctrl-C and exits are the job's, wherever they arrive."""
+    probe = Probe("interrupted")
+    for kind in (KeyboardInterrupt, SystemExit, GeneratorExit):
+        with pytest.raises(kind):
+            probe.protect(lambda kind=kind: (_ for _ in ()).throw(kind))()
+    assert probe.alive
+
+
+def test_strict_mode_raises(recording: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "STRICT", True)
+    probe = Probe("strict")
+    with pytest.raises(TypeError):
+        probe.begin(Kind.FORWARD, "x", "no number")  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        probe.protect(lambda: 1 / 0)()
+    assert probe.alive
+
+
+def test_strict_mode_comes_from_the_environment(spool: Any) -> None:
+    code = "from stepscope.capture import guard; print(guard.STRICT)"
+    assert spool.run(code).stdout == "True\n"
+    assert spool.run(code, STEPSCOPE_STRICT="0").stdout == "False\n"

@@ -1,0 +1,575 @@
+"""The user's marks, by what a run would hold of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import json
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncGenerator, Generator, Iterator
+from decimal import Decimal
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepscope
+from stepscope.capture import marks, session
+from stepscope.capture.session import NAMES_EXHAUSTED
+from stepscope.spool import SEGMENT_RECORDS, Flag
+
+
+class TestIntervals:
+    def test_a_context_manager_times_its_body(self, recording: Any) -> None:
+        with stepscope.annotate("outer"), stepscope.annotate("inner") as inner:
+            assert isinstance(inner, stepscope.annotate)
+        outer, inner_record = recording.drain().of("annotation")
+        assert (outer.name, outer.depth, inner_record.name, inner_record.depth) == (
+            "outer", 0, "inner", 1,
+        )  # fmt: skip
+        assert inner_record.inside(outer)
+
+    def test_an_exception_passes_and_ends_the_interval(self, recording: Any) -> None:
+        with pytest.raises(ZeroDivisionError), stepscope.annotate("fails"):
+            print(1 / 0)
+        with stepscope.annotate("after"):
+            pass
+        fails, after = recording.drain().of("annotation")
+        assert fails.end is not None
+        assert after.depth == 0
+
+    def test_a_decorator_keeps_the_function_what_it_is(self, recording: Any) -> None:
+        @stepscope.annotate("add")
+        def add(a: int, b: int = 2) -> int:
+            """Adds."""
+            return a + b
+
+        assert (add(1), add(1, b=5)) == (3, 6)
+        assert (add.__name__, add.__doc__) == ("add", "Adds.")
+        assert list(inspect.signature(add).parameters) == ["a", "b"]
+        assert recording.drain().count("annotation") == {"add": 2}
+
+    def test_recursion_nests(self, recording: Any) -> None:
+        @stepscope.annotate("down")
+        def down(n: int) -> None:
+            if n:
+                down(n - 1)
+
+        down(5)
+        assert [r.depth for r in recording.drain().of("annotation")] == [0, 1, 2, 3, 4, 5]
+
+    def test_one_object_may_be_open_several_times(self, recording: Any) -> None:
+        timer = stepscope.annotate("again")
+
+        def down(n: int) -> None:
+            with timer:
+                if n:
+                    down(n - 1)
+
+        down(3)
+        with stepscope.annotate("after"):
+            pass
+        *nested, after = recording.drain().of("annotation")
+        assert [r.depth for r in nested] == [0, 1, 2, 3]
+        assert all(b.inside(a) for a, b in pairwise(nested))
+        assert after.depth == 0
+
+    def test_one_object_may_be_open_in_several_threads(self, recording: Any) -> None:
+        timer = stepscope.annotate("shared")
+        inside, leave = threading.Barrier(4), [threading.Event() for _ in range(4)]
+
+        def work(number: int) -> None:
+            with stepscope.annotate("own", number=number), timer:
+                inside.wait()
+                leave[number].wait()
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for number in (2, 0, 3, 1):
+            leave[number].set()
+            threads[number].join()
+        recorded = recording.drain()
+        owns = {r.log: r for r in recorded.of("annotation", name="own")}
+        shared = recorded.of("annotation", name="shared")
+        assert len(shared) == len(owns) == 4
+        assert all(r.inside(owns[r.log]) for r in shared)
+        left = sorted(owns.values(), key=lambda r: r.end)
+        assert [json.loads(r.labels)["number"] for r in left] == [2, 0, 3, 1]
+
+    def test_begin_and_end_in_different_functions_and_threads(self, recording: Any) -> None:
+        first = stepscope.annotation_begin("first", part=1)
+        second = stepscope.annotation_begin("second")
+        stepscope.annotation_end(first)
+        thread = threading.Thread(target=stepscope.annotation_end, args=(second,))
+        thread.start()
+        thread.join()
+        first.end()
+        second.end()
+        with stepscope.annotate("after"):
+            pass
+        one, two, after = recording.drain().of("annotation")
+        assert (one.name, one.labels, two.name) == ("first", '{"part": 1}', "second")
+        assert one.end < two.end < after.start
+        assert after.depth == 0
+
+    def test_an_interval_nobody_ends_stays_open_and_spoils_nothing(self, recording: Any) -> None:
+        logs = session.thread_logs()
+        assert logs is not None
+        logs.depth = 70_000  # as many as that before
+        stepscope.annotation_begin("forgotten")
+        with stepscope.annotate("after"):
+            pass
+        forgotten, after = recording.drain().of("annotation")
+        assert forgotten.end is None
+        assert (after.name, after.flags, after.kind) == ("after", 0, "annotation")
+
+    def test_a_depth_gone_wrong_does_not_raise(self, recording: Any) -> None:
+        logs = session.thread_logs()
+        assert logs is not None
+        logs.depth = -1
+        with stepscope.annotate("x"):
+            stepscope.step(1)
+        assert len(recording.drain().records) == 2
+
+    def test_modes_are_intervals_of_their_own_kind(self, recording: Any) -> None:
+        @stepscope.mode("EVAL")
+        def evaluate() -> None:
+            with stepscope.mode("PREDICT"):
+                pass
+
+        evaluate()
+        assert recording.drain().count("mode") == {"EVAL": 1, "PREDICT": 1}
+
+
+class TestAsynchronous:
+    """Such intervals overlap on one thread, so they stand beside its tree."""
+
+    def test_coroutines_and_contexts(self, recording: Any) -> None:
+        @stepscope.annotate("fetch")
+        async def fetch(n: int) -> int:
+            async with stepscope.annotate("wait"):
+                await asyncio.sleep(0)
+            return n
+
+        async def main() -> list[int]:
+            return await asyncio.gather(*(fetch(n) for n in range(3)))
+
+        assert inspect.iscoroutinefunction(fetch)
+        assert asyncio.run(main()) == [0, 1, 2]
+        records = recording.drain().of("annotation")
+        assert all(r.flags & Flag.ASYNC and r.depth == 0 and r.end for r in records)
+        assert recording.drain().count("annotation") == {"fetch": 3, "wait": 3}
+        first, second, _ = recording.drain().of("annotation", name="fetch")
+        assert second.start < first.end, "they were under way at the same time"
+
+    def test_one_object_serves_with_and_async_with(self, recording: Any) -> None:
+        timer = stepscope.annotate("both")
+
+        async def main() -> None:
+            async with timer:
+                pass
+
+        asyncio.run(main())
+        with timer:
+            pass
+        beside, nested = recording.drain().of("annotation")
+        assert (beside.flags, nested.flags) == (Flag.ASYNC, 0)
+
+    def test_a_generator_is_timed_to_its_end_and_keeps_its_manners(self, recording: Any) -> None:
+        def talk() -> Generator[int, str, str]:
+            heard = []
+            try:
+                heard.append((yield 1))
+                heard.append((yield 2))
+            except KeyError:
+                heard.append("KeyError")
+            return "+".join(heard)
+
+        for drive in (talk, stepscope.annotate("talk")(talk)):
+            generator = drive()
+            assert next(generator) == 1
+            assert generator.send("a") == 2
+            with pytest.raises(StopIteration) as stop:
+                generator.throw(KeyError())
+            assert stop.value.value == "a+KeyError"
+        (record,) = recording.drain().of("annotation")
+        assert record.end is not None
+        assert record.flags == Flag.ASYNC
+
+    def test_a_generator_left_alone_ends_when_it_is_closed(self, recording: Any) -> None:
+        @stepscope.annotate("numbers")
+        def numbers() -> Iterator[int]:
+            yield from range(10)
+
+        generator = numbers()
+        next(generator)
+        thread = threading.Thread(target=generator.close)  # wherever that happens
+        thread.start()
+        thread.join()
+        (record,) = recording.drain().of("annotation")
+        assert record.end is not None
+
+    def test_an_async_generator_keeps_its_manners(self, recording: Any) -> None:
+        log: list[object] = []
+
+        async def talk() -> AsyncGenerator[int, str]:
+            try:
+                log.append((yield 1))
+                try:
+                    log.append((yield 2))
+                except KeyError as error:
+                    log.append(error.args)
+                    yield 3
+            finally:
+                log.append("closed")
+
+        async def drive(generator: AsyncGenerator[int, str]) -> list[object]:
+            log.clear()
+            said: list[object] = [await generator.__anext__(), await generator.asend("hello")]
+            said.append(await generator.athrow(KeyError("k")))
+            await generator.aclose()
+            with pytest.raises(StopAsyncIteration):
+                await generator.__anext__()
+            return [*said, *log]
+
+        annotated = stepscope.annotate("talk")(talk)
+        assert inspect.isasyncgenfunction(annotated)
+        plain = asyncio.run(drive(talk()))
+        assert asyncio.run(drive(annotated())) == plain == [1, 2, 3, "hello", ("k",), "closed"]
+
+        async def collect() -> list[int]:
+            return [item async for item in annotated()]
+
+        log.clear()
+        assert asyncio.run(collect()) == [1, 2]
+        assert recording.drain().count("annotation") == {"talk": 2}
+        assert all(r.end for r in recording.drain().of("annotation"))
+
+
+class TestNames:
+    def test_labels_are_kept_and_told_apart(self, recording: Any) -> None:
+        for language in ("de", "en", "de"):
+            with stepscope.annotate("tokenise", language=language, size=3):
+                pass
+        labels = [json.loads(r.labels) for r in recording.drain().of("annotation")]
+        assert [each["language"] for each in labels] == ["de", "en", "de"]
+        assert all(each["size"] == 3 for each in labels)
+        names = Path(session.current().directory, "journal.jsonl").read_text().count('"k": "name"')
+        assert names == 2
+
+    def test_any_label_will_do(self, recording: Any) -> None:
+        circle: list[object] = []
+        circle.append(circle)
+        with (
+            stepscope.annotate("a", what=object, x=Decimal("1.5")),
+            stepscope.annotate("b", circle=circle),
+            stepscope.annotate("c", keys={(1, 2): 3}),
+            stepscope.annotate("d", number=math.nan),
+        ):
+            pass
+        records = recording.drain().of("annotation")
+        assert [type(json.loads(r.labels)) for r in records] == [dict] * 4
+
+    def test_any_name_will_do(self, recording: Any) -> None:
+        class Phase(StrEnum):
+            LOAD = "load"
+
+        for name in (Phase.LOAD, 7, None, ["x"], "", "a\nb", "\udcff", "é" * 1000):
+            with stepscope.annotate(name):  # type: ignore[arg-type]
+                pass
+            stepscope.scalar(name, 1)  # type: ignore[arg-type]
+        wanted = ["load", "7", "None", "['x']", "", "a\nb", "\udcff", "é" * 1000]
+        assert [r.name for r in recording.drain().of("annotation")] == wanted
+        assert [r.name for r in recording.drain().of("scalars")] == wanted
+
+    def test_there_is_a_limit_to_names(
+        self, recording: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(session, "NAMES_LIMIT", 10)
+        for n in range(1000):
+            with stepscope.annotate(f"name {n % 100}"):
+                pass
+        records = recording.drain().of("annotation")
+        known = {f"name {n}" for n in range(10)}
+        assert {r.name for r in records} == {*known, NAMES_EXHAUSTED}
+        assert sum(r.name in known for r in records) == 100
+        current = session.current()
+        assert current is not None
+        assert len(current.metas) <= 11, "the job's memory does not grow with new names"
+
+    def test_a_name_that_cannot_be_written_costs_the_name_alone(
+        self, recording: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        current = session.current()
+        assert current is not None
+        path, current.journal.path = current.journal.path, "/proc/no/such/place"
+        with stepscope.annotate("nameless"):
+            pass
+        current.journal.path = path
+        with stepscope.annotate("nameless"):
+            pass
+        assert [r.name for r in recording.drain().of("annotation")] == ["", "nameless"]
+
+
+class TestStepsAndScalars:
+    def test_steps_carry_their_number(self, recording: Any) -> None:
+        stepscope.step()
+        for number in (5, np.int64(6), np.array(7), True):
+            stepscope.step(number)  # type: ignore[arg-type]
+        records = recording.drain().of("step")
+        assert [r.value for r in records] == [-1, 5, 6, 7, 1]
+        assert all(r.end == r.start for r in records)
+
+    def test_a_step_that_is_no_number_is_a_mistake_with_or_without_a_recording(self) -> None:
+        with pytest.raises(ValueError, match="invalid literal"):
+            stepscope.step("x")  # type: ignore[arg-type]
+
+    def test_steps_mark_the_end_of_each_iteration(self, recording: Any) -> None:
+        seen = []
+        for item in stepscope.steps("abc"):
+            with stepscope.annotate(item):
+                seen.append(item)
+        assert seen == ["a", "b", "c"]
+        recorded = recording.drain()
+        assert [r.value for r in recorded.of("step")] == [0, 1, 2]
+        for body, mark in zip(recorded.of("annotation"), recorded.of("step"), strict=True):
+            assert body.end <= mark.start
+
+    def test_scalars_keep_every_bit(self, recording: Any) -> None:
+        values = [0.1, -0.0, 1e-310, math.inf, 3, np.float32(0.5), True, Decimal("0.25")]
+        for value in values:
+            stepscope.scalar("loss", value)  # type: ignore[arg-type]
+        got = [r.value for r in recording.drain().of("scalars")]
+        assert [math.copysign(1, v) for v in got] == [math.copysign(1, v) for v in values]
+        assert got == [float(v) for v in values]
+
+    def test_a_scalar_that_is_no_number_is_left_out(self, recording: Any) -> None:
+        for value in (None, "x", [1], np.zeros(2), 10**400, object()):
+            stepscope.scalar("loss", value)  # type: ignore[arg-type]
+        stepscope.scalar("loss", 1)
+        assert [r.value for r in recording.drain().records] == [1.0]
+
+    def test_adapters_hear_of_marked_steps(self, recording: Any) -> None:
+        heard = []
+        marks.step_listeners.append(lambda: heard.append(1))
+        try:
+            stepscope.step()
+        finally:
+            marks.step_listeners.pop()
+        assert heard == [1]
+
+
+class TestNothingRecorded:
+    def test_no_spool_no_trace(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv(session.SPOOL_VARIABLE, raising=False)
+        use_every_mark()
+        assert list(tmp_path.iterdir()) == []
+        assert session.live == 0, "from the second call on a mark is two instructions"
+
+    def test_a_spool_that_cannot_be_is_said_once(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        session.attach(str(tmp_path / "no" / "such"))
+        try:
+            use_every_mark()
+            use_every_mark()
+        finally:
+            session.detach()
+        said = capsys.readouterr().err
+        assert said.count("stepscope: nothing is recorded in process") == 1
+        assert said.count("\n") == 1
+
+    def test_a_limit_that_is_no_number(self, spool: Any, capsys: Any) -> None:
+        session.attach(str(spool.path))
+        os.environ[session.LIMIT_VARIABLE] = "lots"
+        try:
+            use_every_mark()
+        finally:
+            session.detach()
+        assert "nothing is recorded" in capsys.readouterr().err
+
+    def test_a_pause_leaves_a_gap_and_no_loose_ends(self, recording: Any) -> None:
+        around = stepscope.annotation_begin("around")
+        session.pause()
+        use_every_mark()
+        inside_pause = stepscope.annotation_begin("unseen")
+        session.resume()
+        inside_pause.end()
+        with stepscope.annotate("after"):
+            pass
+        around.end()
+        with stepscope.annotate("last"):
+            pass
+        records = recording.drain().records
+        assert sorted((r.name, r.depth) for r in records) == [
+            ("after", 1), ("around", 0), ("last", 0),
+        ]  # fmt: skip
+        assert all(r.end for r in records)
+
+    def test_threads_follow_to_another_spool(self, new_spool: Any) -> None:
+        spools = [new_spool("0"), new_spool("1")]
+        go, done = threading.Semaphore(0), threading.Semaphore(0)
+
+        def work() -> None:
+            for n in range(2):
+                go.acquire()
+                with stepscope.annotate(f"in {n}"):
+                    pass
+                done.release()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for spool in spools:
+            session.attach(str(spool.path))
+            go.release()
+            done.acquire()
+        thread.join()
+        session.detach()
+        assert [s.drain().count("annotation") for s in spools] == [{"in 0": 1}, {"in 1": 1}]
+
+
+def use_every_mark() -> None:
+    """All verbs, once; none may fail or say anything."""
+    with stepscope.annotate("a", label=1), stepscope.mode("TRAIN"):
+        stepscope.step(3)
+        stepscope.scalar("s", 1.0)
+    stepscope.annotation_end(stepscope.annotation_begin("b"))
+    assert list(stepscope.steps([1, 2])) == [1, 2]
+
+    async def asynchronous() -> None:
+        async with stepscope.annotate("c"):
+            pass
+
+    asyncio.run(asynchronous())
+
+
+class TestInterruptions:
+    """Signals and garbage collections that record in the middle of a record."""
+
+    def test_between_any_two_instructions_of_an_annotation(self, recording: Any) -> None:
+        """By tracing: before the *at*-th instruction of ours, something else is recorded."""
+        files = {sys.modules[m].__file__ for m in sys.modules if m.startswith("stepscope.capture.")}
+        files |= {sys.modules[m].__file__ for m in sys.modules if m.startswith("stepscope.spool.")}
+        at, interrupted, total = 0, True, 0
+        while interrupted:
+            seen, interrupted = 0, False
+            key = f"name {at}"
+
+            def trace(frame: FrameType, event: str, argument: object) -> Any:
+                nonlocal seen, interrupted
+                if frame.f_code.co_filename not in files:
+                    return None
+                frame.f_trace_opcodes = True
+                if event == "opcode":
+                    if seen == at:  # noqa: B023 - used within this turn
+                        interrupted = True
+                        sys.settrace(None)
+                        with stepscope.annotate("interrupts", n=at % 7):  # noqa: B023
+                            pass
+                        sys.settrace(trace)
+                    seen += 1
+                return trace
+
+            sys.settrace(trace)
+            try:
+                with stepscope.annotate(key), stepscope.annotate("inner"):
+                    stepscope.scalar("s", at)
+            finally:
+                sys.settrace(None)
+            total += interrupted
+            at += 1
+        assert total > 100
+        recorded = recording.drain()
+        assert recorded.count("annotation") == {
+            "inner": at, "interrupts": total, **{f"name {n}": 1 for n in range(at)},
+        }  # fmt: skip
+        assert [r.value for r in recorded.of("scalars")] == list(range(at))
+        assert all(r.end is not None for r in recorded.of("annotation"))
+        logs = session.thread_logs()
+        assert logs is not None
+        assert logs.depth == 0
+
+    def test_signals_and_collections_by_the_thousand(self, recording: Any) -> None:
+        """Real ones, at full speed, over several segments: nothing is lost, nothing torn."""
+        counts = {"signal": 0, "gc": 0}
+
+        def on_signal(*_: object) -> None:
+            n = counts["signal"] = counts["signal"] + 1
+            with stepscope.annotate("signal", n=n % 50):
+                stepscope.step(n)
+
+        def on_collection(phase: str, info: object) -> None:
+            if phase == "start":
+                counts["gc"] += 1
+                with stepscope.annotate("gc"):
+                    pass
+
+        with stepscope.annotate("first"):  # of each log; see MAX_PREPARING
+            stepscope.step(0)
+        loops = 4 * SEGMENT_RECORDS
+        former = signal.signal(signal.SIGALRM, on_signal)
+        threshold = gc.get_threshold()
+        gc.callbacks.append(on_collection)
+        gc.set_threshold(20)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0002)
+        try:
+            for n in range(loops):
+                with stepscope.annotate("loop"):
+                    [[] for _ in range(5)]
+                if n % 16 == 0:
+                    with stepscope.annotate(f"fresh {n}"):
+                        pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, former)
+            gc.set_threshold(*threshold)
+            gc.callbacks.remove(on_collection)
+        recorded = recording.drain()
+        found = recorded.count("annotation")
+        assert found["loop"] == loops
+        assert found["signal"] == counts["signal"] > 10
+        assert found["gc"] == counts["gc"] > 10
+        assert sum(v for k, v in found.items() if k.startswith("fresh")) == len(range(0, loops, 16))
+        assert sorted(r.value for r in recorded.of("step")) == list(range(counts["signal"] + 1))
+        assert all(r.end is not None and r.end >= r.start for r in recorded.of("annotation"))
+        assert recorded.dropped == 0
+
+    def test_a_first_record_within_a_first_record_does_not_wait_for_itself(
+        self, spool: Any
+    ) -> None:
+        """The session opens under a lock; a handler that records meanwhile must not need it."""
+        done = spool.run(
+            """
+            import signal, faulthandler
+            import stepscope
+            from stepscope.capture import session
+            faulthandler.dump_traceback_later(20, exit=True)
+            def record(*_):
+                with stepscope.annotate("from a handler"):
+                    pass
+            signal.signal(signal.SIGUSR1, record)
+            describe = session._describe_process
+            def interrupted():
+                signal.raise_signal(signal.SIGUSR1)
+                return describe()
+            session._describe_process = interrupted
+            with stepscope.annotate("outer"):
+                pass
+            record()
+            """
+        )
+        assert done.stderr == ""
+        recorded = spool.drain()
+        assert len(recorded.processes) == 1
+        assert recorded.count("annotation")["outer"] == 1

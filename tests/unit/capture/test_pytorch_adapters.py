@@ -1,0 +1,283 @@
+"""What the PyTorch adapters record of a script that goes through all they watch.
+
+The script runs once, under the real bootstrap, with real PyTorch and in strict mode; each of its
+functions is one section of the recording.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.spool import Flag
+
+pytest.importorskip("torch")
+
+SCRIPT = Path(__file__).parent / "jobs" / "every_adapter.py"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Records of one function of the script, in all processes and threads."""
+
+    records: list[Any]
+    main: str
+
+    def of(self, kind: str, name: str | None = None) -> list[Any]:
+        found = [r for r in self.records if r.kind == kind and name in {None, r.name}]
+        return sorted(found, key=lambda r: (r.start, r.depth))
+
+    def names(self, kind: str) -> list[str]:
+        return [r.name for r in self.of(kind)]
+
+    def flags(self, kind: str) -> list[int]:
+        return [r.flags for r in self.of(kind)]
+
+
+class Job:
+    def __init__(self, spool: Any, recorded: Any) -> None:
+        self.spool = spool
+        self.recorded = recorded
+        sections = [r for r in recorded.of("annotation") if r.labels == '{"section": true}']
+        self.main = sections[0].process
+        self.sections = {
+            outer.name: Section(
+                [r for r in recorded.records if outer.start <= r.start <= outer.end], self.main
+            )
+            for outer in sections
+        }
+
+    def __getitem__(self, name: str) -> Section:
+        return self.sections[name]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory, module_spool: Any) -> Job:
+    place = tmp_path_factory.mktemp("place")
+    module_spool.run(SCRIPT.read_text(), str(place))
+    return Job(module_spool, module_spool.drain())
+
+
+def test_nothing_went_wrong(job: Job) -> None:
+    (note,) = job.recorded.notes
+    assert note.startswith("the description of optimizers is not recorded any more: IndexError")
+    assert job.recorded.dropped == 0
+
+
+def test_every_interval_has_an_end_and_every_thread_a_tree(job: Job) -> None:
+    """Ends that are missing or out of order would shift the depth of all that follows."""
+    spans = [r for r in job.recorded.records if r.table == "spans" and r.kind != "samples"]
+    assert [r for r in spans if r.end is None] == []
+    sections = [r for r in spans if r.labels == '{"section": true}']
+    assert {r.depth for r in sections} == {0}
+
+
+class TestForward:
+    def test_outermost_calls_only_and_no_losses(self, job: Job) -> None:
+        assert job["forwards"].names("forward") == ["Net", "Net", "Net", "Raising", "Net"]
+
+    def test_without_gradients(self, job: Job) -> None:
+        no = Flag.NO_GRAD
+        assert job["forwards"].flags("forward") == [0, no, no, 0, 0]
+
+    def test_threads_have_forward_passes_of_their_own(self, job: Job) -> None:
+        forwards = job["forwards_in_threads"].of("forward")
+        assert [r.name for r in forwards] == ["Meeting"] * 6
+        assert sorted(Counter(r.log for r in forwards).values()) == [2, 2, 2]
+        assert all(r.depth == 0 for r in forwards)
+
+    def test_replicas_run_within_their_parent(self, job: Job) -> None:
+        outer, *replicas = job["forwards_of_replicas"].of("forward")
+        assert outer.name == "Replicas"
+        assert [r.name for r in replicas] == ["Net", "Net"]
+        assert all(r.inside(outer) and r.log != outer.log for r in replicas)
+
+
+class TestBackward:
+    def test_each_entry_into_the_engine(self, job: Job) -> None:
+        assert job["backwards"].names("backward") == [
+            "backward",
+            "grad", "grad",
+            "backward", "backward",  # one within the other
+            "backward",  # of what requires no gradient
+            "backward", "backward",  # the second on a freed graph
+            "backward",
+        ]  # fmt: skip
+
+    def test_a_pass_within_a_pass(self, job: Job) -> None:
+        outer, inner = job["backwards"].of("backward")[3:5]
+        assert inner.inside(outer)
+        assert (outer.depth, inner.depth) == (1, 2)
+
+
+class TestOptimizers:
+    def test_a_step_that_raises_keeps_nothing_open(self, job: Job) -> None:
+        section = job["optimizers"]
+        assert section.names("optimizer") == ["SGD", "Falling", "Falling"]
+        sgd, fallen, whole = section.of("optimizer")
+        assert (sgd.flags, fallen.flags, whole.flags) == (0, Flag.NO_RESULT, 0)
+        assert fallen.end == fallen.start, "it does not swallow what came after it"
+        assert whole.duration > 0
+        assert whole.depth == 1
+
+    def test_a_closure_runs_within_the_step(self, job: Job) -> None:
+        section = job["optimizer_with_closure"]
+        (step,) = section.of("optimizer", "LBFGS")
+        forwards = section.of("forward")
+        assert len([r for r in forwards if r.inside(step)]) == len(forwards) - 1 >= 3
+        assert len([r for r in section.of("backward") if r.inside(step)]) >= 3
+
+    def test_one_that_cannot_be_described_is_timed_all_the_same(self, job: Job) -> None:
+        assert job["optimizer_that_cannot_be_described"].names("optimizer") == ["Odd", "Odd"]
+
+    def test_a_scaler_stands_for_each_iteration(self, job: Job) -> None:
+        section = job["scaler"]
+        outer = section.of("optimizer", "GradScaler")
+        inner = section.of("optimizer", "SGD")
+        assert len(outer) == 3, "a skipped step is an iteration all the same"
+        assert [[r.inside(o) for r in inner] for o in outer] == [
+            [True, False], [False, False], [False, True],
+        ]  # fmt: skip
+        assert len({r.value for r in outer + inner}) == 1, "they name the same optimizer"
+
+    def test_they_are_described_once(self, job: Job) -> None:
+        names = [fact["name"] for fact in job.recorded.facts("optimizer")]
+        assert sorted(names) == sorted(set(names))
+        (sgd,) = (f for f in job.recorded.facts("optimizer") if f["name"] == "SGD")
+        assert (sgd["parameter_count"], sgd["tensor_count"]) == (40, 4)
+        assert (sgd["devices"], sgd["dtypes"]) == (["cpu"], ["float32"])
+
+
+class TestCheckpoints:
+    def test_saves_know_their_bytes(self, job: Job) -> None:
+        saves = job["checkpoints"].of("checkpoint")
+        assert len(saves) == 5
+        assert [r.name for r in saves] == ["save"] * 5
+        a, b, memory, nowhere, _ = (r.value for r in saves)
+        assert a == b > 1000
+        assert memory == nowhere == 0
+
+    def test_what_is_saved_holds_nothing_of_ours(self, job: Job) -> None:
+        assert len(job["nothing_is_left_in_what_is_saved"].of("checkpoint")) == 4
+
+
+class TestLoadingHere:
+    """Without workers: the training thread makes its batches itself."""
+
+    def test_each_batch_is_waited_for_and_fetched(self, job: Job) -> None:
+        section = job["map_style_here"]
+        *waits, last = section.of("data_wait")
+        assert len(waits) == 2
+        assert [w.value for w in (*waits, last)] == [-1, -1, -1], "nothing lies ready"
+        assert [w.flags for w in (*waits, last)] == [0, 0, Flag.NO_RESULT]
+        fetches = section.of("fetch", "Samples")
+        assert [any(f.inside(w) for w in waits) for f in fetches] == [True, True]
+        assert all(0 <= f.value <= 10 * f.duration for f in fetches)
+        assert len(section.of("loader_start")) == 1
+
+    def test_samples_and_collating(self, job: Job) -> None:
+        section = job["map_style_here"]
+        fetches, samples = section.of("fetch"), section.of("samples")
+        assert [s.name for s in samples] == ["Samples", "Samples"]
+        assert all(
+            f.start <= s.start <= s.end <= f.end for f, s in zip(fetches, samples, strict=True)
+        )
+        assert all(0 < s.value <= s.duration for s in samples)
+        assert section.names("collate") == ["collate", "collate"]
+
+    def test_transforms_of_a_chain(self, job: Job) -> None:
+        section = job["map_style_here"]
+        times = Counter(section.names("transform"))
+        assert times == {"Scale": 4, "Twice": 2, "Compose": 2} or times == {
+            "Scale": 2, "Twice": 2, "Compose": 2,
+        }  # fmt: skip
+        for samples in section.of("samples"):
+            inside = [t for t in section.of("transform") if t.start == samples.start]
+            assert 0 < sum(t.value for t in inside) <= samples.value
+
+    def test_whole_batches_and_single_samples(self, job: Job) -> None:
+        assert len(job["batches_here"].of("samples", "Batches")) == 2
+        assert len(job["batch_sampler_here"].of("fetch")) == 3
+        assert len(job["single_samples_here"].of("fetch")) == 6
+
+    def test_streams(self, job: Job) -> None:
+        section = job["stream_here"]
+        assert len(section.of("data_wait")) == 3
+        assert len(section.of("samples", "Stream")) == 2
+        assert len(job["resumable_stream_here"].of("fetch")) == 1
+
+    def test_a_sample_that_raises(self, job: Job) -> None:
+        section = job["a_dataset_that_raises"]
+        assert section.flags("data_wait") == [0, Flag.NO_RESULT]
+        assert len(section.of("fetch")) == 2
+
+    def test_pinning(self, job: Job) -> None:
+        assert len(job["pinned"].of("fetch")) == 2
+
+    def test_loaders_are_described(self, job: Job) -> None:
+        facts = {f["name"]: f for f in job.recorded.facts("dataloader")}
+        waits = {r.name for r in job.recorded.of("data_wait")}
+        assert waits <= set(facts)
+        (first,) = (f for f in facts.values() if f["collate"] == "collate" and not f["num_workers"])
+        assert first["batch_size"] == 4
+        assert first["dataset"].endswith(".Samples")
+        spawned = [f for f in facts.values() if f["start_method"] == "spawn"]
+        assert [f["num_workers"] for f in spawned] == [1]
+        assert any(f["iterable"] and f["num_workers"] == 2 for f in facts.values())
+        assert any(f["persistent_workers"] for f in facts.values())
+
+
+class TestLoadingInWorkers:
+    def test_workers_record_in_processes_of_their_own(self, job: Job) -> None:
+        section = job["map_style_in_workers"]
+        fetches = section.of("fetch")
+        assert len(fetches) == 3
+        workers = {r.process for r in fetches}
+        assert len(workers) == 2
+        assert job.main not in workers
+        assert len([w for w in section.of("data_wait") if not w.flags]) == 3
+        assert all(w.value >= 0 for w in section.of("data_wait"))
+
+    def test_they_say_who_they_are(self, job: Job) -> None:
+        for name in {r.process for r in job["map_style_in_workers"].of("fetch")}:
+            facts = [f for f in job.recorded.processes[name].facts if "worker" in f]
+            assert [f["num_workers"] for f in facts] == [2]
+
+    @pytest.mark.parametrize("section", ["map_style_in_workers", "spawned_workers"])
+    def test_in_workers_functions_of_a_chain_are_timed_too(self, job: Job, section: str) -> None:
+        names = set(job[section].names("transform"))
+        assert names == {"Scale", "Twice", "shift", "Compose", "neg"}
+
+    def test_streams_are_shared_out(self, job: Job) -> None:
+        section = job["stream_in_workers"]
+        assert len(section.of("samples")) == 4
+        assert len({r.process for r in section.of("fetch")}) == 2
+
+    def test_persistent_workers_serve_both_epochs(self, job: Job) -> None:
+        section = job["persistent_workers"]
+        assert len(section.of("fetch")) >= 6
+        assert len({r.process for r in section.of("fetch")}) == 1
+        assert len(section.of("loader_start")) == 2
+
+    def test_spawned_workers_are_watched_from_their_first_batch(self, job: Job) -> None:
+        section = job["spawned_workers"]
+        assert len(section.of("fetch")) == 2
+        (worker,) = {r.process for r in section.of("fetch")}
+        assert len([r for r in section.of("samples") if r.process == worker]) == 2
+
+
+class TestLoadingElsewhere:
+    def test_a_background_loader_hides_no_forward_pass(self, job: Job) -> None:
+        section = job["a_loader_in_a_background_thread"]
+        assert section.names("forward") == ["Net", "Net"]
+        (fetch,) = section.of("fetch")
+        assert section.of("forward")[0].inside(fetch), "one was called during the fetch"
+
+    def test_loading_within_a_forward_pass(self, job: Job) -> None:
+        section = job["a_batch_is_loaded_within_a_forward_pass"]
+        assert section.names("forward") == ["Retrieves", "Net"]
+        assert section.of("fetch")[0].inside(section.of("forward")[0])

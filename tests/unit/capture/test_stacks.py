@@ -1,0 +1,131 @@
+"""The stack sampler: what it sees, and how it keeps out of the way."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stepscope.capture import guard, stacks
+
+
+@pytest.fixture
+def sampler(recording: Any) -> Iterator[Any]:
+    """The spool; no sampler outlives the test."""
+    yield recording
+    stacks.stop()
+    stacks._probe.alive = True
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def samples(spool: Any) -> list[Any]:
+    return [r for r in spool.drain().records if r.table == "stacks"]
+
+
+def a_function_of_the_users(spool: Any) -> None:
+    stacks.watch_this_thread(0.001)
+    wait_for(lambda: len(samples(spool)) > 3)
+
+
+def test_it_sees_what_the_thread_is_doing(sampler: Any) -> None:
+    a_function_of_the_users(sampler)
+    names = [r.name for r in samples(sampler)]
+    assert any("a_function_of_the_users" in name for name in names)
+    assert any(f"wait_for|{__file__}|" in name for name in names)
+    assert not any("capture/stacks.py" in name for name in names), "that is not what the job does"
+    sources = sampler.drain().facts("source")
+    assert any("time.sleep(0.002)" in source["text"] for source in sources)
+
+
+def test_the_library_of_a_file_is_its_package() -> None:
+    assert stacks.library_of("/x/lib/python3.12/site-packages/PIL/Image.py") == "PIL"
+    assert stacks.library_of("/x/lib/python3/dist-packages/six.py") == "six"
+    assert stacks.library_of(threading.__file__) == "python"
+    assert stacks.library_of(guard.__file__) == "stepscope"
+    assert stacks.library_of("/home/me/train.py") == ""
+    assert stacks.library_of("<frozen importlib._bootstrap>") == "python"
+
+
+def test_one_thread_is_watched_until_it_ends(sampler: Any) -> None:
+    first = threading.Thread(target=a_function_of_the_users, args=(sampler,))
+    first.start()
+    first.join()
+    wait_for(lambda: stacks._sampler is None)
+    before = len(samples(sampler))
+    stacks.watch_this_thread(0.001)
+    stacks.watch_this_thread(0.001)
+    assert sum(t.name == "stepscope-stacks" for t in threading.enumerate()) == 1
+    wait_for(lambda: len(samples(sampler)) > before)
+
+
+def test_a_job_that_may_start_no_thread_goes_on_without(
+    sampler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(guard, "STRICT", False)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    stacks.watch_this_thread(0.001)
+    stacks.watch_this_thread(0.001)
+    stacks.stop()
+    assert ["can't start new thread" in note for note in sampler.drain().notes] == [True]
+    assert sys.getswitchinterval() == pytest.approx(stacks.DEFAULT_SWITCH_INTERVAL_S)
+
+
+def test_the_switch_interval_is_given_back(sampler: Any) -> None:
+    before = sys.getswitchinterval()
+    stacks.watch_this_thread(0.001)
+    assert sys.getswitchinterval() == pytest.approx(stacks.SWITCH_INTERVAL_S)
+    stacks.stop()
+    assert sys.getswitchinterval() == pytest.approx(before)
+    sys.setswitchinterval(0.1)  # the job's own choice
+    try:
+        stacks.watch_this_thread(0.001)
+        stacks.stop()
+        assert sys.getswitchinterval() == pytest.approx(0.1)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_nothing_of_ours_runs_during_a_fork(spool: Any) -> None:
+    """Python 3.12 warns of a fork with several threads, and `-W error` makes it fatal."""
+    spool.run(
+        """
+        import os, sys, threading
+        def tasks():
+            return len(os.listdir("/proc/self/task"))
+        during = []
+        os.register_at_fork(before=lambda: during.append(tasks()))  # runs after later ones
+        import stepscope
+        from stepscope.capture import stacks
+        interval = sys.getswitchinterval()
+        def work():
+            stacks.watch_this_thread(0.001)
+            stepscope.step(tasks())
+            for _ in range(300_000):
+                pass
+        for turn in range(4):
+            work()
+            pid = os.fork()
+            if not pid:
+                code = 10 * tasks() + (sys.getswitchinterval() != interval)
+                os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 10
+        assert during == [1] * 4, during
+        """,
+        flags=("-W", "error"),
+    )
+    recorded = spool.drain()
+    assert [r.value for r in recorded.of("step")] == [2] * 4, "and runs again after it"
+    assert len([r for r in recorded.records if r.table == "stacks"]) >= 4

@@ -1,0 +1,389 @@
+"""Verdicts on drawn runs: who is accused, how surely, and when nobody is. Times are ms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from stepscope.diagnosis import Verdict, diagnose
+from stepscope.diagnosis.diagnose import Thresholds
+from stepscope.diagnosis.verdict import SUSPECTS
+from stepscope.schema import JobState
+from stepscope.testing import RunBuilder
+
+RunMaker = Callable[..., RunBuilder]
+
+HEALTHY = "wait 5 | forward 30 | backward 45 | optimizer 20"
+KEYS = {"suspect", "cause", "share_ratio", "confidence_ratio", "evidence", "ruled_out", "fixes"}
+
+
+def drawn(run: RunBuilder, step: str, times: int = 100) -> Verdict:
+    run.rank().draw(step, times)
+    return diagnose(run.signals())
+
+
+def stages(verdict: Verdict) -> dict[str, float]:
+    return {stage.name: stage.share_ratio for stage in verdict.stages}
+
+
+def ruled_out(verdict: Verdict) -> dict[str, str]:
+    return {other.suspect: other.why for other in verdict.ruled_out}
+
+
+# --- the recommender: 60 % loading, of which 22 points decode parquet and 28 augment ---------
+
+
+def recommender(run: RunBuilder) -> Verdict:
+    """Four workers on four cores make a batch each in 360 ms, every 400 ms."""
+    rank = run.rank(workers=4)
+    rank.draw("wait 60 | forward 12 | backward 20 | optimizer 8", 100)
+    for worker in rank.workers:
+        worker.draw(
+            "fetch 360 ( samples ( do:decode 132 | do:augment 168 | do:lookup 60 ) ) | do 40", 25
+        )
+    run.metric("job_cpu_cores", 4).metric("outside_cpu_cores", 0)
+    run.metric("gpu_busy_ratio", lambda s: 0.55 if int(s * 2) % 2 else 0.25, device="0")
+    return diagnose(run.signals())
+
+
+def test_the_recommender_waits_for_its_data_pipeline(new_run: RunMaker) -> None:
+    verdict = recommender(new_run(cores=4))
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "slow_augmentation")
+    assert verdict.share_ratio == pytest.approx(0.60)
+    phases = {phase: share for phase, share in verdict.phases.items() if share}
+    expected = {"data_wait": 0.60, "forward": 0.12, "backward": 0.20, "optimizer": 0.08}
+    assert phases == pytest.approx(expected)
+    assert stages(verdict) == pytest.approx(
+        {"augmentation": 0.28, "parquet decode": 0.22, "other dataset code": 0.10}
+    )
+    assert verdict.mean_step_ns == 100_000_000
+    assert verdict.step_count == 90
+    assert verdict.confidence_ratio >= 0.9
+
+
+def test_the_recommender_is_told_to_fix_both(new_run: RunMaker) -> None:
+    verdict = recommender(new_run(cores=4))
+    titles = [fix.title for fix in verdict.fixes]
+    assert titles.index("move augmentation to the GPU") < titles.index(
+        "decode once and cache the result"
+    )
+    assert "augmentation takes 28% of the step" in [fix.why for fix in verdict.fixes]
+    assert "parquet decode takes 22% of the step" in [fix.why for fix in verdict.fixes]
+    assert ruled_out(verdict)["model"] == "computing takes 40% of the step"
+    assert "data wait 60%, forward 12%, backward 20%, optimizer 8%" in verdict.evidence[0].text
+
+
+def test_the_json_of_a_verdict(new_run: RunMaker) -> None:
+    verdict = recommender(new_run(cores=4))
+    encoded = msgspec.json.encode(verdict)
+    assert set(msgspec.json.decode(encoded)) >= KEYS
+    assert msgspec.json.decode(encoded, type=Verdict) == verdict
+
+
+def test_the_same_run_twice_gives_the_same_verdict(new_run: RunMaker) -> None:
+    signals = new_run()
+    signals.rank().draw("wait 20 | forward 80 | optimizer 1", 100, jitter=0.5)
+    found = signals.signals()
+    assert diagnose(found) == diagnose(found)
+
+
+# --- who is accused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "suspect", "share"),
+    [
+        ("wait 20 | forward 60 | optimizer 20", "data_pipeline", 0.20),
+        ("wait 10 | h2d 15 | forward 55 | optimizer 20", "data_pipeline", 0.25),
+        ("wait 19 | forward 61 | optimizer 20", "healthy", 0.81),
+        ("forward 60 | communication 20 | optimizer 20", "communication", 0.20),
+        ("forward 60 | optimizer 15 | do 25", "framework_overhead", 0.25),
+        ("forward 61 | optimizer 15 | do 24", "healthy", 0.76),
+        ("forward 55 | optimizer 20 | save 25", "framework_overhead", 0.25),
+        ("forward 20 | backward 20 | optimizer 41 | wait 19", "model", 0.81),
+        ("forward 21 | backward 20 | optimizer 40 | wait 19", "healthy", 0.81),
+        (HEALTHY, "healthy", 0.95),
+        ("wait 25 | forward 40 | optimizer 5 | do 30", "framework_overhead", 0.30),
+        ("wait 30 | forward 40 | optimizer 5 | do 25", "data_pipeline", 0.30),
+    ],
+)
+def test_thresholds(new_run: RunMaker, step: str, suspect: str, share: float) -> None:
+    verdict = drawn(new_run(), step)
+    assert verdict.suspect == suspect
+    assert verdict.share_ratio == pytest.approx(share, abs=0.003)  # steps end with the optimizer
+    others = [other for other in SUSPECTS if other != suspect]
+    assert [other.suspect for other in verdict.ruled_out] == others
+
+
+def test_the_four_suspects_own_the_whole_step(new_run: RunMaker) -> None:
+    verdict = drawn(
+        new_run(), "wait 9 | forward 40 | communication 7 | do 3 | optimizer 5 | save 2"
+    )
+    shares = [other.share_ratio for other in verdict.ruled_out]
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_a_second_suspect_is_to_be_looked_at_next(new_run: RunMaker) -> None:
+    verdict = drawn(new_run(), "wait 30 | forward 40 | optimizer 5 | save 25")
+    assert verdict.suspect == "data_pipeline"
+    assert "look at it next" in ruled_out(verdict)["framework_overhead"]
+    assert "look at it next" not in ruled_out(verdict)["communication"]
+
+
+def test_other_thresholds(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("forward 60 | optimizer 25 | do 15", 100)
+    signals = run.signals()
+    assert diagnose(signals).suspect == "healthy"
+    strict = diagnose(signals, Thresholds(framework_overhead=0.1))
+    assert (strict.suspect, strict.cause) == ("framework_overhead", "python_overhead")
+
+
+def test_gradient_exchange_that_nothing_hides_is_communication(new_run: RunMaker) -> None:
+    run = new_run()
+    for rank in range(2):
+        run.rank(rank).ddp(exchange_ms=40, hidden_ms=10).draw(
+            "wait 5 | forward 30 | backward 60 | optimizer 5", 50
+        )
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("communication", "gradient_exchange")
+    assert verdict.share_ratio == pytest.approx(0.30)
+    assert "model" in ruled_out(verdict)
+
+
+# --- compute: the model, or overhead inside it --------------------------------------------------
+
+LARGE = "window ( forward ( op:linear 100 ) | backward ( op:mm 150 ) | optimizer 10 )"
+TINY = " | ".join(["op:add 0.01 | do 0.09"] * 100)
+
+
+def test_a_heavy_model(new_run: RunMaker) -> None:
+    run = new_run()
+    rank = run.rank().draw("forward 100 | backward 150 | optimizer 10", 30).draw(LARGE)
+    rank.draw("forward 100 | backward 150 | optimizer 10", 30)
+    run.metric("process_cpu_cores", 0.9, device=str(run.processes[0].info.pid))
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("model", "compute")
+    assert verdict.share_ratio == pytest.approx(250 / 260)
+    assert verdict.notes == []
+
+
+def test_a_model_that_is_not_heavy_is_healthy(new_run: RunMaker) -> None:
+    run = new_run()
+    step = "forward 10 | backward 15 | optimizer 1"
+    run.rank().draw(step, 30).draw(LARGE).draw(step, 30)
+    run.metric("process_cpu_cores", 1, device=str(run.processes[0].info.pid))
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("healthy", "none")
+    assert verdict.fixes == []
+    assert [other.suspect for other in verdict.ruled_out] == list(SUSPECTS)
+
+
+def test_many_small_operators_are_overhead(new_run: RunMaker) -> None:
+    run = new_run()
+    step = "forward 10 | backward 10 | optimizer 2"
+    run.rank().draw(step, 30).draw(f"window ( forward ( {TINY} ) | optimizer 2 )").draw(step, 30)
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "tiny_operators")
+    assert verdict.share_ratio == pytest.approx(1)
+    assert any("100 operators a step" in evidence.text for evidence in verdict.evidence)
+
+
+def test_operators_are_counted_by_step_not_by_optimizer_span(new_run: RunMaker) -> None:
+    run = new_run()
+    optimizers = "optimizer:A ( optimizer:A 1 ) | optimizer:B 1"  # a GradScaler, two optimizers
+    step = f"forward 10 | backward 10 | {optimizers}"
+    run.rank().draw(step, 30).draw(f"window ( forward ( {TINY} ) | {optimizers} )").draw(step, 30)
+    assert any("100 operators a step" in e.text for e in diagnose(run.signals()).evidence)
+
+
+def test_without_a_window_a_verdict_on_compute_counts_half(new_run: RunMaker) -> None:
+    verdict = drawn(new_run(), HEALTHY)
+    assert verdict.confidence_ratio == pytest.approx(0.5 * 90 / 95, abs=1e-3)
+    assert any("no profiler window" in note for note in verdict.notes)
+
+
+# --- contention -------------------------------------------------------------------------------
+
+
+def contended(run: RunBuilder, step: str, *, outside: float, waiting: float) -> Verdict:
+    run.rank().draw(step, 100)
+    pid = str(run.processes[0].info.pid)
+    run.metric("outside_cpu_cores", outside).metric("job_cpu_cores", 2)
+    run.metric("process_runqueue_ratio", waiting, device=pid)
+    return diagnose(run.signals())
+
+
+@pytest.mark.parametrize(
+    ("step", "outside", "waiting", "suspect", "cause"),
+    [
+        (HEALTHY, 2.0, 0.2, "framework_overhead", "cpu_contention"),
+        (HEALTHY, 1.9, 0.2, "healthy", "none"),
+        (HEALTHY, 2.0, 0.19, "healthy", "none"),
+        ("wait 30 | forward 65 | optimizer 5", 6.0, 0.4, "framework_overhead", "cpu_contention"),
+        ("wait 50 | forward 45 | optimizer 5", 6.0, 0.4, "data_pipeline", "slow_dataset"),
+        ("forward 65 | do 30 | optimizer 5", 6.0, 0.4, "framework_overhead", "cpu_contention"),
+        ("forward 45 | do 50 | optimizer 5", 6.0, 0.4, "framework_overhead", "python_overhead"),
+    ],
+)
+def test_others_take_the_cores(
+    new_run: RunMaker, step: str, outside: float, waiting: float, suspect: str, cause: str
+) -> None:
+    verdict = contended(new_run(), step, outside=outside, waiting=waiting)
+    assert (verdict.suspect, verdict.cause) == (suspect, cause)
+    if cause == "cpu_contention":
+        assert verdict.share_ratio == pytest.approx(waiting)
+        assert verdict.fixes[0].title == "get the cores back"
+
+
+# --- confidence -------------------------------------------------------------------------------
+
+
+def test_confidence_grows_with_the_number_of_steps(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("wait 60 | forward 30 | optimizer 10", 20)
+    assert diagnose(run.signals()).confidence_ratio == pytest.approx(18 / 23, abs=1e-3)
+
+
+def test_confidence_falls_when_the_share_straddles_the_threshold(new_run: RunMaker) -> None:
+    run = new_run()
+    rank = run.rank()
+    for seed in range(50):
+        rank.draw("wait 20", jitter=1, seed=seed).draw("forward 60 | optimizer 20")
+        rank.draw("wait 20", jitter=1, seed=seed + 1000).draw("forward 60 | optimizer 20")
+    verdict = diagnose(run.signals())
+    assert verdict.confidence_ratio < 0.9
+    assert verdict.phases["data_wait"] == pytest.approx(0.2, abs=0.03)
+
+
+# --- no verdict -------------------------------------------------------------------------------
+
+
+def abstains(verdict: Verdict) -> bool:
+    assert verdict.ruled_out == []
+    assert verdict.confidence_ratio == 0
+    return verdict.suspect == verdict.cause == "insufficient_evidence"
+
+
+@pytest.mark.parametrize(("steps", "silent"), [(19, True), (20, False)])
+def test_twenty_steps_are_needed(new_run: RunMaker, steps: int, silent: bool) -> None:
+    verdict = drawn(new_run(), "wait 60 | forward 30 | optimizer 10", steps)
+    assert (verdict.suspect == "insufficient_evidence") is silent
+    if silent:
+        assert abstains(verdict)
+        assert "19 complete steps" in verdict.headline
+        assert verdict.step_count == 19
+
+
+def test_every_rank_needs_its_steps(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank(0).draw(HEALTHY, 100)
+    run.rank(1).draw(HEALTHY, 5)
+    assert abstains(diagnose(run.signals()))
+
+
+def test_steps_that_are_all_under_a_profiler_are_no_evidence(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw(HEALTHY, 2).draw(f"window ( {' | '.join([HEALTHY] * 20)} )")
+    assert abstains(diagnose(run.signals()))
+
+
+@pytest.mark.parametrize(("dropped", "silent"), [(4, False), (5, True)])
+def test_lost_records(new_run: RunMaker, dropped: int, silent: bool) -> None:
+    run = new_run()
+    run.rank(dropped_count=dropped).draw(HEALTHY, 100)  # 400 records: one in a hundred is 4
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect == "insufficient_evidence") is silent
+    assert any(f"{dropped} records were dropped" in note for note in verdict.notes)
+
+
+def test_nothing_was_recorded(new_run: RunMaker) -> None:
+    verdict = diagnose(new_run().signals())
+    assert abstains(verdict)
+    assert "no process of the job recorded anything" in verdict.headline
+
+
+def test_no_step_was_seen(new_run: RunMaker) -> None:
+    verdict = drawn(new_run(), "wait 5 | predict 10")
+    assert abstains(verdict)
+    assert "stepscope.step()" in verdict.headline
+
+
+def test_a_probe_that_failed_is_the_reason_for_no_steps(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank(notes=["optimizer steps: switched off by an error"]).draw("predict 1", 5)
+    assert "switched off by an error" in diagnose(run.signals()).headline
+
+
+def test_what_is_missing_is_noted(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank(notes=["pinning: switched off"]).draw(HEALTHY, 50)
+    run.status(JobState.STOPPED, notes=["the GPU cannot be sampled"])
+    notes = diagnose(run.signals()).notes
+    assert "process 1000: pinning: switched off" in notes
+    assert "the GPU cannot be sampled" in notes
+
+
+def test_a_job_that_was_killed(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("wait 60 | forward 30 | optimizer 10", 50).draw("wait 60 | forward ?")
+    verdict = diagnose(run.signals())
+    assert verdict.suspect == "data_pipeline"
+    assert verdict.share_ratio == pytest.approx(0.6)
+
+
+def test_much_evaluation_is_noted_and_none_outside_training(new_run: RunMaker) -> None:
+    run = new_run()
+    rank = run.rank().evaluation(100, "wait 5 | predict 45")
+    rank.draw(HEALTHY, 20).evaluation(10, "wait 5 | predict 44").draw(HEALTHY, 20)
+    rank.evaluation(100, "wait 5 | predict 45")
+    notes = diagnose(run.signals()).notes
+    share = (1 + 490 + 1) / (40 * 100 + 492)
+    assert f"evaluation takes {share:.0%} of the time" in " ".join(notes)
+
+
+# --- several ranks --------------------------------------------------------------------------------
+
+
+def test_ranks_count_by_the_time_of_their_steps(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank(0).draw("wait 10 | forward 80 | optimizer 10", 50)
+    run.rank(1).draw("wait 130 | forward 60 | optimizer 10", 50)
+    verdict = diagnose(run.signals())
+    assert verdict.phases["data_wait"] == pytest.approx(140 / 300)
+    assert verdict.step_count == 90
+
+
+def test_the_rank_that_waits_longest_is_the_one_to_fix(new_run: RunMaker) -> None:
+    run = new_run(cores=8)
+    for rank, wait in enumerate((1, 100)):
+        process = run.rank(rank, workers=1).draw(f"wait {wait} | forward 30 | optimizer 10", 50)
+        process.workers[0].draw(f"fetch {wait + 40}", 50)
+    run.metric("job_cpu_cores", 2.2).metric("outside_cpu_cores", 0)
+    signals = run.signals()
+    verdict = diagnose(signals)
+    assert [rank.name for rank in signals.ranks] == ["rank 0", "rank 1"]
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "too_few_workers")
+    # 140 ms of fetching behind the 40 ms of the rest
+    assert verdict.fixes[0].title == "use 4 DataLoader workers instead of 1"
+    assert verdict.evidence[1].text.startswith("4 workers instead of 1")
+
+
+def test_ranks_on_two_nodes(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank(0, node="n0").draw(HEALTHY, 30)
+    run.rank(1, node="n1").draw(HEALTHY, 30)
+    signals = run.signals()
+    assert sorted(signals.nodes) == ["n0", "n1"]
+    assert diagnose(signals).step_count == 54
+
+
+def test_only_the_training_thread_makes_steps(new_run: RunMaker) -> None:
+    run = new_run()
+    process = run.rank()
+    process.draw(HEALTHY, 50)
+    process.thread().draw("forward 3 | communication 5", 300)
+    verdict = diagnose(run.signals())
+    assert verdict.phases["communication"] == 0

@@ -1,0 +1,161 @@
+"""What each screen is given, and that it survives JSON. Times are milliseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stepscope.analysis.steps import PHASES
+from stepscope.diagnosis import Signals, diagnose
+from stepscope.schema import METRIC_TYPES, JobState
+from stepscope.testing import RunBuilder
+from stepscope.testing.runs import EPOCH_NS
+from stepscope.views import VIEWS, input_pipeline, overview, steps, system
+
+MS = 1_000_000
+CODE = {
+    "decode": "fetch > Rows.__getitem__ > read_table@pyarrow/parquet/core.py",
+    "mask": "fetch > Rows.__getitem__ > Mask.__call__",
+    "collate": "fetch > collate_rows",
+}
+STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
+
+
+def full(path: Path) -> RunBuilder:
+    """Two ranks with workers, evaluation, a window, metrics."""
+    run = RunBuilder(path, code=CODE, cores=4)
+    for number in range(2):
+        rank = run.rank(number, workers=1, versions={"torch": "2.9"})
+        rank.draw(STEP, 50).draw(f"window ( {STEP} | {STEP} )").evaluation(4, "wait 5 | predict 10")
+        rank.draw(STEP, 47).draw("wait=0 500 | forward 12 | backward 20 | optimizer 8")
+        rank.workers[0].draw(
+            "fetch 100 ( samples ( do:decode 60 | do:mask 30 ) | transform:Mask=30 "
+            "| collate ( do:collate 10 ) )",
+            90,
+        )
+    run.metric("gpu_busy_ratio", lambda s: 0.2 if s < 5 else 0.6, device="0")
+    run.metric("gpu_busy_ratio", 0.1, device="1").metric("cpu_busy_ratio", 0.75)
+    run.metric("memory_used_bytes", 1 << 30).metric("missed_samples", 0)
+    run.metric("outside_cpu_cores", 0).metric("job_cpu_cores", 2)
+    return run
+
+
+def only_marks(path: Path) -> RunBuilder:
+    run = RunBuilder(path)
+    run.rank().draw("do 10 | mark", 30)
+    return run
+
+
+def unmonitored(path: Path) -> RunBuilder:
+    run = RunBuilder(path)
+    run.rank().draw("wait 5 | predict 5", 30)
+    return run
+
+
+@pytest.fixture
+def signals(tmp_path: Path) -> Signals:
+    return full(tmp_path / "run").signals()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("draw", [full, only_marks, unmonitored, RunBuilder])
+def test_json_and_back(tmp_path: Path, draw: type[RunBuilder], view: str) -> None:
+    payload = VIEWS[view](draw(tmp_path / "run").signals())
+    encoded = msgspec.json.encode(payload)
+    assert msgspec.json.decode(encoded, type=type(payload)) == payload
+
+
+def test_overview(signals: Signals) -> None:
+    found = overview(signals)
+    assert (found.run_id, found.command, found.rank_count) == ("drawn", ["python", "train.py"], 2)
+    assert found.versions == {"stepscope": "0", "torch": "2.9"}
+    (node,) = found.nodes
+    assert (node.state, node.exit_code) == (JobState.COMPLETED, 0)
+    assert node.cpu_busy_ratio == pytest.approx(0.75)
+    total = signals.metrics["n0"].series("gpu_busy_ratio", "0")
+    assert node.gpu_busy_ratio == pytest.approx((total.mean() + 0.1) / 2)
+    assert found.verdict == diagnose(signals)
+
+
+@pytest.mark.parametrize(
+    ("state", "lost"), [(JobState.IN_PROGRESS, True), (JobState.FAILED, False)]
+)
+def test_a_monitor_that_fell_silent(tmp_path: Path, state: JobState, lost: bool) -> None:
+    run = RunBuilder(tmp_path / "run").status(state, heartbeat_ns=EPOCH_NS)
+    (node,) = overview(run.signals()).nodes
+    assert (node.state, node.monitor_lost) == (state, lost)
+
+
+def test_without_gpus_their_use_is_unknown_not_zero(tmp_path: Path) -> None:
+    (node,) = overview(only_marks(tmp_path / "run").signals()).nodes
+    assert node.gpu_busy_ratio is None
+    assert node.cpu_busy_ratio is None
+
+
+def test_steps(signals: Signals) -> None:
+    found = steps(signals)
+    assert [rank.rank for rank in found.ranks] == ["rank 0", "rank 1"]
+    rank = found.ranks[0]
+    assert (rank.source, rank.step_count, rank.profiled_count) == ("optimizer", 100, 2)
+    assert rank.measured_count == 100 - 10 - 2
+    assert rank.fetches_per_step == 1
+    assert rank.evaluation_ns == (1 + 4 * 15 + 1) * MS
+    assert rank.step_ns is not None
+    assert rank.step_ns.p50 == 100 * MS
+    assert rank.step_ns.max == 540 * MS
+    assert rank.step_ns.mean == pytest.approx((87 * 100 + 540) / 88 * MS)
+    assert rank.outlier_steps == [99]
+    assert [phase.name for phase in rank.phases] == list(PHASES)
+    assert sum(phase.share_ratio for phase in rank.phases) == pytest.approx(1)
+    waiting = rank.phases[0]
+    assert (waiting.p50_ns, waiting.mean_ns) == (60 * MS, pytest.approx((87 * 60 + 500) / 88 * MS))
+
+
+def test_marked_steps(tmp_path: Path) -> None:
+    (rank,) = steps(only_marks(tmp_path / "run").signals()).ranks
+    assert (rank.rank, rank.source, rank.step_count) == ("process 1000", "marked", 29)
+    assert rank.outlier_steps == []
+    assert {phase.name: phase.share_ratio for phase in rank.phases}["other"] == 1
+
+
+def test_input_pipeline(signals: Signals) -> None:
+    rank = input_pipeline(signals).ranks[0]
+    assert rank.loader is not None
+    assert rank.loader["num_workers"] == 1
+    assert rank.cores_available == 4
+    waiting, making = rank.waiting, rank.making
+    assert waiting.share_ratio == pytest.approx((87 * 60 + 500) / (87 * 100 + 540))
+    parts = waiting.starting_ratio + waiting.handing_over_ratio + waiting.making_ratio
+    assert parts == pytest.approx(waiting.share_ratio)
+    assert waiting.starved_ratio == 1
+    assert making is not None
+    assert (making.mean_ns, making.stack_sample_count) == (100 * MS, 100 * making.batch_count)
+    stages = {stage.name: stage for stage in making.stages}
+    assert {name: stage.of_making_ratio for name, stage in stages.items()} == pytest.approx(
+        {"decoding": 0.6, "augmentation": 0.3, "collating": 0.1}
+    )
+    assert stages["decoding"].of_step_ratio == pytest.approx(0.6 * waiting.making_ratio)
+    assert making.transforms == pytest.approx({"Mask": 0.3})
+    assert making.worker_busy_ratio == pytest.approx(0.99, abs=0.02)
+
+
+def test_system(signals: Signals) -> None:
+    (node,) = system(signals).nodes
+    assert (node.cores_available, node.missed_sample_count) == (4, 0)
+    assert node.sample_count == len(signals.metrics["n0"].series("memory_used_bytes"))
+    shown = {(metric.metric, metric.device): metric for metric in node.metrics}
+    assert ("missed_samples", "") not in shown
+    gpu = shown["gpu_busy_ratio", "0"]
+    assert (gpu.unit, gpu.doc) == ("ratio", METRIC_TYPES["gpu_busy_ratio"].doc)
+    assert gpu.statistics is not None
+    assert (gpu.statistics.min, gpu.statistics.max) == (0.2, 0.6)
+
+
+def test_what_cannot_be_shown_says_why(tmp_path: Path) -> None:
+    signals = unmonitored(tmp_path / "run").signals()
+    assert steps(signals).missing == "no complete training step was recorded"
+    assert input_pipeline(signals).missing == "no complete training step was recorded"
+    (rank,) = input_pipeline(only_marks(tmp_path / "other").signals()).ranks
+    assert rank.missing == "no batch was made by a torch DataLoader"
