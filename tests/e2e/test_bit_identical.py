@@ -14,7 +14,7 @@ from stepscope.store import open_run
 pytestmark = pytest.mark.e2e
 
 SCRIPTS = HERE / "scripts"
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 def run_bare(*command: str) -> None:

@@ -55,4 +55,15 @@ def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
     ruled_out = {other["suspect"] for other in verdict["ruled_out"]}
     suspects = {"data_pipeline", "model", "communication", "framework_overhead"}
     assert ruled_out == suspects - {verdict["suspect"]}
-    assert verdict["headline"] in job.stderr.replace("\n", " ") or verdict["cause"] in job.stderr
+    assert verdict["headline"] in " ".join(job.stderr.split())
+
+
+def test_ranks_that_wait_for_each_others_gradients(tmp_path: Path) -> None:
+    script = HERE / "distributed" / "gradient_exchange.py"
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    job = run_under(tmp_path / "run", sys.executable, *torchrun, str(script))
+    assert job.code == 0, job.stderr
+    verdict = job.verdict
+    found = (verdict["suspect"], verdict["cause"])
+    assert found == (label(script, "SUSPECT"), label(script, "CAUSE")), verdict
+    assert "2 ranks" in " ".join(entry["text"] for entry in verdict["evidence"])

@@ -18,12 +18,18 @@ cut out of it. What is left is its wall time, and the phases below plus `other` 
     checkpoint     saves
     other          the training thread does something else
 
+Where a device computes, the host runs ahead of it and its own times say little: a wait for
+batches is hidden while the device is busy, and reading a value waits for what was launched long
+before. So where phases were timed on the device, each moment belongs to the phase the device is
+busy with, and only while it is idle to what the host does.
+
 Where phases nest (a closure-based optimizer runs forward and backward inside its step), each
 moment belongs to the innermost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +72,8 @@ PHASES = (
 )
 """In the order in which a step goes through them."""
 COMPUTE_PHASES = ("forward", "loss", "backward", "optimizer")
+DEVICE_PHASES = ("forward", "backward", "optimizer")
+"""Phases that are timed on a device."""
 FETCH_KINDS = ("data_wait", "loader_start")
 EVALUATION_MODES = ("EVAL", "PREDICT")
 
@@ -76,6 +84,8 @@ class Steps:
 
     source: str
     """`marked` by the script or derived from the `optimizer`."""
+    clock: str
+    """`host`, or `device` where phases were timed on a device."""
     thread: int
     start: Int
     end: Int
@@ -131,11 +141,13 @@ def find_steps(spans: Spans) -> Steps | None:
     start = np.concatenate([[begin], boundaries[:-1]]).astype(np.int64)
     extent = Intervals(start, boundaries.astype(np.int64))
     wall = extent.end - extent.start - overlap(extent, evaluation)
-    phase_ns = phases.time_in(extent, evaluation)
+    device = own.of("device")
+    phase_ns = phases.time_in(extent, evaluation, device)
     phase_ns["other"] = wall - sum(phase_ns.values(), np.zeros(len(wall), dtype=np.int64))
     windows = union(own.of("window").intervals)
     return Steps(
         source="marked" if len(marks) else "optimizer",
+        clock="device" if len(device) else "host",
         thread=thread,
         start=extent.start,
         end=extent.end,
@@ -171,20 +183,34 @@ class _Phases:
             above = np.where(above >= 0, self.parent[real], -1)
         return self.spans.take(wanted & ~hidden)
 
-    def time_in(self, extent: Intervals, evaluation: Intervals) -> dict[str, Int]:
-        """Nanoseconds of every phase but `other` in each extent, evaluation left out."""
+    def time_in(self, extent: Intervals, evaluation: Intervals, device: Spans) -> dict[str, Int]:
+        """Nanoseconds of every phase but `other` in each extent, evaluation left out.
+
+        What the device is busy with comes first; the host's phases have the rest.
+        """
+        times = dict.fromkeys(PHASES[:-1], np.zeros(len(extent.start), dtype=np.int64))
+        taken = evaluation
+        for name in DEVICE_PHASES:
+            part = device.take(np.isin(device.name, _codes(device.names, {name}))).intervals
+            times[name] = _inside(part, extent, taken)
+            taken = _joined(taken, part)
+        for name, part in self._host_parts().items():
+            times[name] = times[name] + _inside(part, extent, taken)
+        return times
+
+    def _host_parts(self) -> dict[str, Intervals]:
+        """When the host was in each phase; the innermost counts."""
         pieces = segments(self.spans.start, self.spans.end, self.parent)
         kinds = np.append(self.spans.kind, -1)[pieces.owner]
-        times = {}
+        parts = {}
         for phase in PHASES[:-1]:
             if phase == "loss":
                 mine = (pieces.owner < 0) & contains(self.loss(), pieces.start)
             else:
-                codes = [i for i, k in enumerate(self.spans.kinds) if PHASE_OF_KIND.get(k) == phase]
-                mine = np.isin(kinds, codes)
-            parts = Intervals(pieces.start[mine], pieces.end[mine])
-            times[phase] = _inside(parts, extent, evaluation)
-        return times
+                wanted = {kind for kind, its in PHASE_OF_KIND.items() if its == phase}
+                mine = np.isin(kinds, _codes(self.spans.kinds, wanted))
+            parts[phase] = Intervals(pieces.start[mine], pieces.end[mine])
+        return parts
 
     def loss(self) -> Intervals:
         """From a forward pass with gradients to the backward pass that follows it.
@@ -202,14 +228,22 @@ class _Phases:
         return union(Intervals(top.end[:-1][follows], top.start[1:][follows]))
 
 
-def _inside(parts: Intervals, extent: Intervals, evaluation: Intervals) -> Int:
-    """Time of any parts inside each extent and outside evaluation."""
-    if not len(evaluation.start):
+def _inside(parts: Intervals, extent: Intervals, taken: Intervals) -> Int:
+    """Time of any parts inside each extent and outside what is taken, a union."""
+    if not len(taken.start):
         return overlap(extent, union(parts))
-    both = Intervals(
-        np.concatenate([parts.start, evaluation.start]), np.concatenate([parts.end, evaluation.end])
+    return overlap(extent, _joined(taken, parts)) - overlap(extent, taken)
+
+
+def _joined(one: Intervals, other: Intervals) -> Intervals:
+    """The union of two sets of intervals."""
+    return union(
+        Intervals(np.concatenate([one.start, other.start]), np.concatenate([one.end, other.end]))
     )
-    return overlap(extent, union(both)) - overlap(extent, evaluation)
+
+
+def _codes(values: Sequence[str], wanted: set[str]) -> list[int]:
+    return [code for code, value in enumerate(values) if value in wanted]
 
 
 def _within(evaluation: Intervals, times: Int) -> NDArray[np.bool_]:
@@ -267,9 +301,7 @@ def _evaluation(own: Spans, phases: _Phases) -> Intervals:
         found = _evaluated_fetches(top)
     else:
         found = _evaluated_runs(top)
-    return union(
-        Intervals(np.concatenate([said.start, found.start]), np.concatenate([said.end, found.end]))
-    )
+    return _joined(said, found)
 
 
 def _work_classes(top: Spans) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

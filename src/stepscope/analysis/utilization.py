@@ -79,9 +79,9 @@ class Contention:
 
     outside_cores: float
     """Mean number of cores kept busy by others."""
-    waiting_ratio: float
+    waiting_ratio: float | None
     """Share of the time in which the training process's main thread was ready to run but had no
-    core. Denominator: the sampled time."""
+    core. Denominator: the sampled time. None on kernels that do not count it."""
     job_cores: float
     throttled_ratio: float
     """Share of the time in which the job's cgroup had used up its quota."""
@@ -99,7 +99,7 @@ def contention(metrics: Metrics, training_pids: Sequence[int]) -> Contention | N
     known = [ratio for ratio in waiting if ratio is not None]
     return Contention(
         outside_cores=outside,
-        waiting_ratio=float(np.mean(known)) if known else 0.0,
+        waiting_ratio=float(np.mean(known)) if known else None,
         job_cores=metrics.mean("job_cpu_cores") or 0.0,
         throttled_ratio=metrics.mean("cgroup_throttled_ratio") or 0.0,
     )

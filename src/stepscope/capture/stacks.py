@@ -89,11 +89,15 @@ class _Sampler:
         wait, period = self._stop.wait, self.period_s
         while not wait(period) and _probe.alive:
             look(time.monotonic_ns())
+        if _sampler is self:  # the thread that it watched is gone, or the probe switched off
+            _let_go()
 
     def _look(self, now: int) -> None:
         places = _walk(self._target)
         if places:
             self._record(places, now)
+        else:
+            self._stop.set()
 
     def _record(self, places: list[tuple[CodeType, int]], now: int) -> None:
         logs = session.thread_logs()

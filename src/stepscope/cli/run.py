@@ -93,7 +93,12 @@ def command(  # noqa: PLR0917 - click passes options by name
             "window": window,
         },
     )
-    location = _make_run(out, info, problems)
+    try:
+        location = _make_run(out, info, problems)
+    except StepscopeError:
+        if spool_path is not None:
+            spool_path.rmdir()
+        raise
     if spool_path is None or location is None:
         _say("nothing is recorded: " + "; ".join(problems))
         exit_like(_run_alone(command))

@@ -177,8 +177,8 @@ def communication_cause(signals: Signals, shares: Shares) -> Finding:
     return Finding(cause=cause, stages=stages, evidence=evidence)
 
 
-def contention_finding(signals: Signals) -> Finding:
-    """Others take the cores."""
+def contention_finding(signals: Signals, lost: float) -> Finding:
+    """Others take the cores, and the training thread loses this share of its time to them."""
     seen = signals.contention
     assert seen is not None  # noqa: S101 - asked only when contention was found
     return Finding(
@@ -187,7 +187,7 @@ def contention_finding(signals: Signals) -> Finding:
             Stage(
                 name="ready to run, but without a core",
                 detail="main thread of the training process",
-                share_ratio=seen.waiting_ratio,
+                share_ratio=lost,
             )
         ],
         evidence=[
@@ -200,8 +200,8 @@ def contention_finding(signals: Signals) -> Finding:
             ),
             Evidence(
                 text=f"the training thread was ready to run but had no core for "
-                f"{seen.waiting_ratio:.0%} of the time",
-                value=seen.waiting_ratio,
+                f"{lost:.0%} of the time",
+                value=lost,
                 unit="ratio",
                 source="system",
             ),

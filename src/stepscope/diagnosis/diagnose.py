@@ -159,10 +159,9 @@ def _accuse(
         "framework_overhead": thresholds.framework_overhead,
     }
     accused = [suspect for suspect, limit in limits.items() if owned[suspect] >= limit]
-    if _contended(signals, thresholds):
-        seen = signals.contention
-        if seen is not None and all(owned[s] <= seen.waiting_ratio for s in accused):
-            return "framework_overhead"
+    lost = _lost_to_others(signals, thresholds)
+    if lost and all(owned[suspect] <= lost for suspect in accused):
+        return "framework_overhead"
     if accused:
         return max(accused, key=lambda suspect: owned[suspect])
     if _heavy_optimizer(shares, thresholds) or _heavy_model(signals, shares, split, thresholds):
@@ -170,14 +169,16 @@ def _accuse(
     return "healthy"
 
 
-def _contended(signals: Signals, thresholds: Thresholds) -> bool:
+def _lost_to_others(signals: Signals, thresholds: Thresholds) -> float:
+    """Share of the time that the training thread stood without a core because others had it.
+
+    Zero where that is not so, or not known.
+    """
     seen, cores = signals.contention, signals.cores_available
-    if seen is None or not cores:
-        return False
-    return (
-        seen.outside_cores >= thresholds.outside_core_ratio * cores
-        and seen.waiting_ratio >= thresholds.waiting_ratio
-    )
+    if seen is None or seen.waiting_ratio is None or not cores:
+        return 0.0
+    taken = seen.outside_cores >= thresholds.outside_core_ratio * cores
+    return seen.waiting_ratio if taken and seen.waiting_ratio >= thresholds.waiting_ratio else 0.0
 
 
 def _heavy_optimizer(shares: Shares, thresholds: Thresholds) -> bool:
@@ -208,12 +209,9 @@ def _finding(signals: Signals, suspect: Suspect, shares: Shares, thresholds: Thr
     if suspect == "communication":
         return causes.communication_cause(signals, shares)
     if suspect == "framework_overhead":
-        if shares.suspects["framework_overhead"] < thresholds.framework_overhead:
-            return causes.contention_finding(signals)
-        if _contended(signals, thresholds):
-            seen = signals.contention
-            if seen and seen.waiting_ratio >= shares.suspects["framework_overhead"]:
-                return causes.contention_finding(signals)
+        lost = _lost_to_others(signals, thresholds)
+        if lost and lost >= shares.suspects["framework_overhead"]:
+            return causes.contention_finding(signals, lost)
         return causes.overhead_cause(signals, shares)
     return Finding(cause="none", stages=causes.model_cause(signals, shares).stages)
 

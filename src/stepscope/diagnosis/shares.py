@@ -76,8 +76,10 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
     totals = phase_ns.sum(axis=0).astype(np.float64)
     phase = dict(zip(PHASES, (totals / totals.sum()).tolist(), strict=True))
     exchange = phase["backward"] * split.exposed_exchange
-    compute = sum(phase[name] for name in COMPUTE_PHASES) - exchange
-    inside = compute * split.compute_overhead
+    compute = sum(phase[name] for name in COMPUTE_PHASES)
+    # Waiting for the exchange is time without operators too; it is not overhead a second time.
+    inside = max(0.0, compute * split.compute_overhead - exchange)
+    compute -= exchange
     inline = phase["other"] * split.inline_data
     between = phase["other"] - inline
     parts = {

@@ -27,7 +27,9 @@ from stepscope.analysis.utilization import Contention, Metrics, contention
 from stepscope.schema import NodeInfo, ProcessInfo
 from stepscope.store import RunReader
 
-STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "gc", "device")
+STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
+IDLE_GPU_RATIO = 0.05
+"""A GPU that is busy for less of the time is not one that the job uses."""
 FETCH_KINDS = ("fetch", "samples", "collate", "transform")
 
 
@@ -162,7 +164,7 @@ class Signals:
 
     @cached_property
     def busy_devices(self) -> float | None:
-        """Mean number of GPUs, or without GPUs of cores, that a training process keeps busy."""
+        """How busy a GPU in use is; without GPUs, the cores that a training process keeps busy."""
         if not self.ranks:
             return None
         first = self.ranks[0]
@@ -171,9 +173,9 @@ class Signals:
             return None
         during = metrics.between(int(first.steps.start[0]), int(first.steps.end[-1]))
         gpus = [during.mean("gpu_busy_ratio", gpu) for gpu in during.devices_of("gpu_busy_ratio")]
-        known = [ratio for ratio in gpus if ratio is not None]
-        if known:
-            return float(np.mean(known))
+        used = [ratio for ratio in gpus if ratio is not None and ratio >= IDLE_GPU_RATIO]
+        if used:
+            return float(np.mean(used))
         return during.mean("process_cpu_cores", str(first.process.pid))
 
     @cached_property

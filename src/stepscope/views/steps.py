@@ -30,6 +30,9 @@ class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
     process: str
     source: str
     """`marked` by the script, or derived from the `optimizer`."""
+    clock: str
+    """`host`, or `device` where phases were timed on a device: then a phase of the host counts
+    only while the device is idle."""
     step_count: int
     """Complete steps."""
     measured_count: int
@@ -71,6 +74,7 @@ def _rank(rank: Rank) -> RankSteps:
         rank=rank.name,
         process=rank.process.process,
         source=found.source,
+        clock=found.clock,
         step_count=len(found),
         measured_count=int(measured.sum()),
         profiled_count=int(found.profiled.sum()),

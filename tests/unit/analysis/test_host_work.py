@@ -98,6 +98,28 @@ def test_a_function_below_the_loop_is_evidence() -> None:
     assert found.causes == {"data_preparation": 1}
 
 
+@pytest.mark.parametrize(("reads", "causes"), [(15, {"host_sync"}), (14, {"host_sync", "python"})])
+def test_what_a_function_does_around_its_reads_serves_them(reads: int, causes: set[str]) -> None:
+    found = host_work(
+        f"do:read {reads} | do:sum {100 - reads} | forward 10 | backward 10 | optimizer 5",
+        {
+            "read": f"{LOOP} > report # value = loss.item()",
+            "sum": f"{LOOP} > report # total += value",
+        },
+    )
+    assert found is not None
+    assert set(found.causes) == causes
+
+
+def test_in_the_training_loop_itself_python_stays_python() -> None:
+    found = host_work(
+        "do:read 50 | do:sum 50 | forward 10 | backward 10 | optimizer 5",
+        {"read": f"{LOOP} # value = loss.item()", "sum": f"{LOOP} # total += value"},
+    )
+    assert found is not None
+    assert found.causes == pytest.approx({"host_sync": 0.5, "python": 0.5})
+
+
 def test_no_samples_no_work() -> None:
     assert host_work("forward 10 | backward 10 | optimizer 5", {}) is None
 

@@ -6,6 +6,7 @@ functions is one section of the recording.
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 
 from stepscope.spool import Flag
 
-pytest.importorskip("torch")
+if importlib.util.find_spec("torch") is None:  # importing it would take seconds
+    pytest.skip("needs PyTorch", allow_module_level=True)
 
 SCRIPT = Path(__file__).parent / "jobs" / "every_adapter.py"
 
@@ -128,8 +130,8 @@ class TestOptimizers:
         section = job["optimizer_with_closure"]
         (step,) = section.of("optimizer", "LBFGS")
         forwards = section.of("forward")
-        assert len([r for r in forwards if r.inside(step)]) == len(forwards) - 1 >= 3
-        assert len([r for r in section.of("backward") if r.inside(step)]) >= 3
+        assert len([r for r in forwards if r.inside(step)]) == len(forwards) - 1 >= 1
+        assert len([r for r in section.of("backward") if r.inside(step)]) == len(forwards) - 1
 
     def test_one_that_cannot_be_described_is_timed_all_the_same(self, job: Job) -> None:
         assert job["optimizer_that_cannot_be_described"].names("optimizer") == ["Odd", "Odd"]

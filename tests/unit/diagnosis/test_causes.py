@@ -215,6 +215,14 @@ def test_ranks_of_a_node_share_its_cores(new_run: RunMaker) -> None:
     assert (found.workers, found.step_ns) == (2, pytest.approx(70e6))
 
 
+def test_a_worker_that_waits_for_a_core_needs_one(new_run: RunMaker) -> None:
+    # 60 ms of CPU and 30 ms of waiting for a core make 90; 120 - 90 for all else; two cores.
+    run = new_run(cores=2)
+    run.metric("process_runqueue_ratio", 0.3, device="1100")  # the worker's pid
+    found = estimate(run, wait=60, fetch="fetch=0.6 100", job_cores=1.2)
+    assert (found.workers, found.step_ns) == (2, pytest.approx((90 + 30) / 2 * 1e6))
+
+
 def test_micro_batches_are_made_one_after_the_other(new_run: RunMaker) -> None:
     # Two batches of 50 ms for 40 ms of computing
     found = estimate(new_run(), wait=30, fetch="fetch 50", job_cores=1.4, batches=2)

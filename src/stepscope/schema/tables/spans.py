@@ -66,6 +66,5 @@ SPAN_KINDS: dict[str, str] = {
     "pin": "A batch is copied into pinned memory.",
     "device": "A phase as the device executed it; the name is the phase.",
     "window": "The framework's own profiler records here. value: the number of the window.",
-    "gc": "A garbage collection. value: generation.",
 }
 """Every value of `kind`, with what it means and what `value` holds."""

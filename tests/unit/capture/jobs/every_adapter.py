@@ -197,7 +197,8 @@ def optimizer_that_cannot_be_described():
 
 
 def scaler():
-    net, sgd = prepared(torch.optim.SGD, lr=0.1)
+    net = nn.Linear(4, 4)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     for factor in (1.0, float("inf"), 1.0):
         sgd.zero_grad()
@@ -235,7 +236,7 @@ def nothing_is_left_in_what_is_saved():
     functions = [torch.save, torch.autograd.backward, torch.autograd.grad, net.__call__]
     for function in functions:  # as arguments of a process pool
         assert b"stepscope" not in pickle.dumps(function)
-        assert pickle.loads(pickle.dumps(function)).__name__ == function.__name__
+        assert pickle.loads(pickle.dumps(function)).__name__ == function.__name__  # noqa: S301
 
 
 # --- loading -------------------------------------------------------------------------------------
@@ -298,13 +299,14 @@ class Stream(IterableDataset):
         return (torch.full((4,), float(n)) for n in range(start, 6, step))
 
 
-class Hidden:
-    """Answers to every name, slowly and with a side effect: nobody is to ask it."""
+asked = []
 
-    asked = []
+
+class Hidden:
+    """Answers to every name with a side effect: nobody is to ask it."""
 
     def __getattr__(self, name):
-        Hidden.asked.append(name)
+        asked.append(name)
         raise RuntimeError(name)
 
 
@@ -328,7 +330,7 @@ def map_style_here():
     taken = take(DataLoader(dataset, batch_size=4, collate_fn=collate))
     assert all(a is b for a, b in zip(members, dataset.transform.transforms, strict=True))
     assert taken[0][1] == [-((1 * 2 + 1 + 2) * 3.0)] * 4
-    assert Hidden.asked == []
+    assert asked == []
     del dataset.hidden
     assert b"stepscope" not in pickle.dumps(dataset)
 
@@ -470,6 +472,7 @@ SECTIONS = [
 ]
 
 if __name__ == "__main__":
+    torch.manual_seed(0)
     for section in SECTIONS:
         with stepscope.annotate(section.__name__, section=True):
             section()

@@ -1,0 +1,63 @@
+"""A job sees the same PyTorch with adapters as without: graphs, bits, messages, pickles."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+SCRIPT = Path(__file__).parent / "jobs" / "what_a_job_sees.py"
+
+
+@pytest.fixture(scope="module")
+def seen(module_spool: Any) -> dict[str, Any]:
+    """What the script prints: plain, under the bootstrap, and activated late. All at once."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("STEPSCOPE")}
+    recorded = module_spool.environment()
+    late = {**recorded, "PYTHONPATH": plain.get("PYTHONPATH", "")}
+    variants = {
+        "plain": (plain, []),
+        "adapted": (recorded, []),
+        "late": (late, ["--compiler-first", "--activate"]),
+    }
+    running = {
+        name: subprocess.Popen(
+            [sys.executable, str(SCRIPT), *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name, (environment, arguments) in variants.items()
+    }
+    said = {name: process.communicate(timeout=300) for name, process in running.items()}
+    for name, (_, err) in said.items():
+        assert running[name].returncode == 0, err
+    return {name: json.loads(out.splitlines()[-1]) for name, (out, _) in said.items()}
+
+
+@pytest.mark.parametrize("variant", ["adapted", "late"])
+@pytest.mark.parametrize(
+    "part", ["signatures", "pickled", "random_numbers", "errors", "graphs", "compiler"]
+)
+def test_the_same_as_without(seen: dict[str, Any], part: str, variant: str) -> None:
+    assert seen[variant][part] == seen["plain"][part]
+
+
+def test_the_comparison_compares_something(seen: dict[str, Any], module_spool: Any) -> None:
+    compiler = seen["plain"]["compiler"]
+    assert compiler["model"]["stats"]["unique_graphs"] == 2
+    assert sum(compiler["breaks"]["breaks"].values()) == 2
+    assert compiler["annotated"]["breaks"] == {}
+    recorded = module_spool.drain()
+    assert len({r.process for r in recorded.of("forward")}) == 2, "both variants were watched"
+    assert recorded.notes == []

@@ -1,0 +1,242 @@
+"""`start_profiling` and `stop_profiling`, with and without `stepscope run` around them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepscope
+from stepscope.capture import session
+from stepscope.errors import RunExistsError, UsageError
+from stepscope.schema import JobState
+from stepscope.store import open_run
+
+TRAINS = """
+    import stepscope
+    stepscope.start_profiling("run", interval_ms=100)
+    stepscope.start_profiling("another name does not matter now")
+    import torch
+    net = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for batch in torch.utils.data.DataLoader(torch.ones(60, 4), batch_size=2, num_workers=1):
+        optimizer.zero_grad()
+        loss = net(batch).sum()
+        loss.backward()
+        optimizer.step()
+        stepscope.scalar("loss", loss)
+    stepscope.stop_profiling()
+    stepscope.stop_profiling()
+    with stepscope.annotate("unseen"):
+        net(batch)
+"""
+TWICE = """
+    import os, stepscope
+    before = dict(os.environ)
+    for run in ("first", "second"):
+        stepscope.start_profiling(run)
+        with stepscope.annotate(run):
+            pass
+        stepscope.stop_profiling()
+        assert dict(os.environ) == before
+"""
+FAILS = """
+    import stepscope
+    stepscope.start_profiling("run")
+    stepscope.step(1)
+    raise SystemError("on purpose")
+"""
+FORKS = """
+    import os, subprocess, sys, stepscope
+    stepscope.start_profiling("run")
+    stepscope.step(1)
+    pid = os.fork()
+    if not pid:
+        stepscope.step(2)
+        sys.exit(5)  # with the handlers of exits that it inherited
+    os.waitpid(pid, 0)
+    subprocess.run([sys.executable, "-c", "import stepscope; stepscope.step(3)"], check=True)
+    stepscope.step(4)
+"""
+DIES = """
+    import os, signal, time, stepscope
+    stepscope.start_profiling("run", interval_ms=100)
+    stepscope.step(1)
+    while not os.path.exists("run/run.json"):
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+DEFAULT_NAME = """
+    import stepscope
+    stepscope.start_profiling()
+    stepscope.step(1)
+"""
+NO_ROOM = """
+    import stepscope
+    stepscope.start_profiling("/proc/no/such/run")
+    stepscope.step(1)
+    print("trained")
+"""
+JOBS = {
+    name: text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)
+}
+
+
+class Job:
+    """A script that ran in a directory of its own."""
+
+    def __init__(self, directory: Path, text: str) -> None:
+        self.directory = directory
+        directory.mkdir()
+        script = directory / "train.py"
+        script.write_text(textwrap.dedent(text))
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("STEPSCOPE")}
+        environment["TMPDIR"] = str(directory)
+        self.process = subprocess.Popen(
+            [sys.executable, str(script)],
+            cwd=directory,
+            env={**environment, "STEPSCOPE_STRICT": "1", "PASSWORD": "x"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.out = self.err = ""
+
+    def finish(self) -> None:
+        self.out, self.err = self.process.communicate(timeout=120)
+
+    def run(self, name: str = "run") -> Any:
+        return open_run(self.directory / name)
+
+    def status(self, name: str = "run") -> Any:
+        (status,) = self.run(name).statuses().values()
+        return status
+
+    def steps(self) -> list[int]:
+        values = self.run().table("spans", ["value"], where="kind = 'step'")["value"]
+        return sorted(int(value) for value in values)
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    """All of the scripts, at the same time."""
+    place = tmp_path_factory.mktemp("library")
+    started = {name: Job(place / name.lower(), text) for name, text in JOBS.items()}
+    for job in started.values():
+        job.finish()
+    return started
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
+    job = jobs["TRAINS"]
+    assert job.process.returncode == 0, job.err
+    assert job.err.splitlines()[-1].startswith("stepscope: recorded; read it with: stepscope")
+    run = job.run()
+    assert job.status().state is JobState.COMPLETED
+    assert job.status().exit_code == 0
+    assert job.status().notes == []
+    found = run.sql("SELECT kind, count(*) AS n FROM spans GROUP BY kind")
+    counts = dict(zip(found["kind"], found["n"], strict=True))
+    assert [counts[k] for k in ("forward", "backward", "optimizer")] == [30, 30, 30]
+    assert counts["fetch"] == 30
+    assert "annotation" not in counts
+    assert run.row_count("scalars") == 30
+    assert run.row_count("metrics") > 0
+    assert {p.role for p in run.processes()} == {"main", "dataloader_worker", "monitor"}
+    assert [n for p in run.processes() for n in p.notes] == []
+    assert run.info.options["interval_ms"] == 100
+    assert run.info.command[-1].endswith("train.py")
+    assert not Path(run.info.options["spool"]).exists()
+
+
+def test_one_run_after_another(jobs: dict[str, Job]) -> None:
+    job = jobs["TWICE"]
+    assert job.process.returncode == 0, job.err
+    for name in ("first", "second"):
+        assert job.run(name).table("spans", ["name"])["name"].tolist() == [name]
+        assert job.status(name).state is JobState.COMPLETED
+
+
+def test_an_exception_ends_the_run_as_failed(jobs: dict[str, Job]) -> None:
+    job = jobs["FAILS"]
+    assert job.process.returncode == 1
+    assert "SystemError: on purpose" in job.err
+    assert (job.status().state, job.status().exit_code) == (JobState.FAILED, 1)
+    assert job.steps() == [1]
+
+
+def test_children_are_recorded_and_end_nothing(jobs: dict[str, Job]) -> None:
+    job = jobs["FORKS"]
+    assert job.process.returncode == 0, job.err
+    assert job.steps() == [1, 2, 3, 4]
+    assert job.status().state is JobState.COMPLETED
+
+
+def test_a_sudden_death(jobs: dict[str, Job]) -> None:
+    job = jobs["DIES"]
+    assert job.process.returncode == -signal.SIGKILL
+    wait_for(lambda: job.status().state.final)
+    assert job.status().state is JobState.FAILED
+    assert job.steps() == [1]
+
+
+def test_a_run_has_a_name_when_none_is_given(jobs: dict[str, Job]) -> None:
+    (path,) = (jobs["DEFAULT_NAME"].directory / "stepscope-runs").iterdir()
+    assert path.name.endswith("-train")
+    assert path.name in jobs["DEFAULT_NAME"].err
+    assert open_run(path).row_count("spans") == 1
+
+
+def test_a_run_that_cannot_be_made_costs_the_recording_alone(jobs: dict[str, Job]) -> None:
+    job = jobs["NO_ROOM"]
+    assert (job.process.returncode, job.out) == (0, "trained\n")
+    assert "stepscope: the monitor failed (" in job.err
+
+
+def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(RunExistsError, match="already holds a run"):
+        stepscope.start_profiling(str(tmp_path))
+    assert session.SPOOL_VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize("interval", [0, -1, 10**6])
+def test_an_interval_that_is_none(tmp_path: Path, interval: int) -> None:
+    with pytest.raises(UsageError, match="interval_ms"):
+        stepscope.start_profiling(str(tmp_path / "run"), interval_ms=interval)
+    assert not (tmp_path / "run").exists()
+
+
+def test_stopping_what_never_started_is_nothing() -> None:
+    stepscope.stop_profiling()
+    stepscope.stop_profiling()
+    with stepscope.annotate("unseen"):
+        pass
+
+
+def test_under_stepscope_run_they_pause_and_resume(recording: Any, tmp_path: Path) -> None:
+    stepscope.start_profiling(str(tmp_path / "never made"))
+    stepscope.step(1)
+    stepscope.stop_profiling()
+    stepscope.stop_profiling()
+    stepscope.step(2)
+    stepscope.start_profiling()
+    stepscope.start_profiling()
+    stepscope.step(3)
+    assert [r.value for r in recording.drain().of("step")] == [1, 3]
+    assert not (tmp_path / "never made").exists()
