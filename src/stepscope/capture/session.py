@@ -15,13 +15,12 @@ import threading
 import time
 from itertools import count
 
-from stepscope.spool import Journal, SpanLog, SpoolTree, make_meta
+from stepscope.spool import SPOOL_VARIABLE, Journal, SpanLog, SpoolTree, make_meta
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SPOOL_VARIABLE = "STEPSCOPE_SPOOL"
 LIMIT_VARIABLE = "STEPSCOPE_SPOOL_LIMIT"
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 NAMES_LIMIT = 1 << 16

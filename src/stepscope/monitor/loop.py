@@ -18,7 +18,7 @@ from stepscope.monitor.processes import JobTree
 from stepscope.monitor.recording import NodeRecording, final_status
 from stepscope.monitor.samplers import Sample, Sampler, build_samplers
 from stepscope.schema import JobState, JobStatus, NodeInfo
-from stepscope.spool import SpoolTree, process_start_ticks
+from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks
 from stepscope.store import RunReader, open_run
 
 FIRST_FLUSH_S = 2.0
@@ -61,6 +61,7 @@ class Monitor:
         )
         self._last_sample_ns = self._last_sample_of_predecessor(reader, info)
         self._failures: dict[str, str] = {}
+        self._heirs: dict[int, int] = {}
 
     def run(self) -> None:
         """Monitor until the job has ended and everything of it is in the run."""
@@ -101,6 +102,7 @@ class Monitor:
 
     def _follow_detached(self) -> None:
         """Stay with processes that outlive the command: daemons train too."""
+        self._heirs = processes_with_environment(SPOOL_VARIABLE, self._config.spool)
         self._wait_until(lambda: not self._outliving(), LINGER_S)
         if self._outliving() and not self._asked_to_finish:
             self._note_detached()
@@ -194,7 +196,8 @@ class Monitor:
             for process in self._recording.drain.processes.values()
             if process.pid not in self._own_processes and process.alive()
         }
-        return (registered | set(self._job.processes)) - self._own_processes
+        heirs = {pid for pid, ticks in self._heirs.items() if process_start_ticks(pid) == ticks}
+        return (registered | heirs | set(self._job.processes)) - self._own_processes
 
     def _spool_is_filling(self) -> bool:
         return self._tree.used_bytes() > FULL_SHARE * self._config.spool_limit_bytes
@@ -228,6 +231,24 @@ class Monitor:
             return 0
         offset = info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns
         return earlier.heartbeat_ns - offset
+
+
+def processes_with_environment(variable: str, value: str) -> dict[int, int]:
+    """Start ticks by pid of the processes that were started with this in their environment.
+
+    A daemon has cut all ties to the command that started it, but it inherited its environment.
+    """
+    wanted = f"{variable}={value}".encode()
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:  # gone, or another user's
+            continue
+        ticks = process_start_ticks(entry.name) if wanted in words else None
+        if ticks is not None:
+            found[int(entry.name)] = ticks
+    return found
 
 
 class _ProcessEnd:

@@ -32,6 +32,7 @@ from stepscope.spool.record import (
     make_meta,
 )
 from stepscope.spool.tree import (
+    SPOOL_VARIABLE,
     LogName,
     SpoolFullError,
     SpoolTree,
@@ -50,6 +51,7 @@ __all__ = [
     "ROLL_WORD",
     "SEGMENT_BYTES",
     "SEGMENT_RECORDS",
+    "SPOOL_VARIABLE",
     "Flag",
     "Journal",
     "Kind",

@@ -7,6 +7,8 @@ from collections import namedtuple
 
 from stepscope.spool.record import SEGMENT_BYTES
 
+SPOOL_VARIABLE = "STEPSCOPE_SPOOL"
+"""Environment variable that names the spool; the whole job inherits it."""
 COARSE = "c"
 FINE = "f"
 FINE_SHARE = 0.75

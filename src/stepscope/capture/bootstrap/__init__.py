@@ -19,7 +19,8 @@ _activated = False
 
 def environment(spool: str, limit_bytes: int) -> dict[str, str]:
     """Variables that carry the recording into a child process and all of its children."""
-    from stepscope.capture.session import LIMIT_VARIABLE, SPOOL_VARIABLE
+    from stepscope.capture.session import LIMIT_VARIABLE
+    from stepscope.spool import SPOOL_VARIABLE
 
     here = os.path.dirname(os.path.abspath(__file__))
     site = os.path.join(here, "site")
