@@ -13,6 +13,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.errors import RunExistsError, UsageError
+from stepscope.spool import SPOOL_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def start_profiling(run: str | None = None, *, interval_ms: int = 500) -> None:
         UsageError: the interval is none.
     """
     global _own
-    if os.environ.get(session.SPOOL_VARIABLE):
+    if os.environ.get(SPOOL_VARIABLE):
         session.resume()
         return
     if not 0 < interval_ms <= LONGEST_INTERVAL_MS:

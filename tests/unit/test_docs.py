@@ -1,0 +1,56 @@
+"""The documents agree with the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepscope.analysis.steps import PHASES
+from stepscope.cli import COMMANDS
+from stepscope.diagnosis.verdict import SUSPECTS
+from stepscope.views import VIEWS
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_readme_names_every_command_and_view() -> None:
+    for command in COMMANDS:
+        assert f"`stepscope {command} " in README or f"`stepscope {command}`" in README
+    for view in VIEWS:
+        assert f"`{view}`" in README
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_verdicts_page_names_every_suspect_and_phase() -> None:
+    page = (ROOT / "docs" / "verdict.md").read_text()
+    for name in (*SUSPECTS, "healthy", "insufficient_evidence", *PHASES):
+        assert name in page
+
+
+def test_the_capture_page_has_the_options_defaults() -> None:
+    page = (ROOT / "docs" / "capture.md").read_text()
+    answer = subprocess.run(
+        [sys.executable, "-m", "stepscope", "run", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    limit = re.search(r"\[default: +(\d+MiB)\]", " ".join(answer.stdout.split()))
+    assert limit is not None
+    number = limit.group(1).removesuffix("MiB")
+    assert f"{number} MiB" in page
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/verdict.md", "docs/capture.md"])
+def test_no_placeholder_is_left(file: str) -> None:
+    assert "<!--" not in (ROOT / file).read_text()
