@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -206,6 +207,9 @@ def test_a_run_that_cannot_be_made_costs_the_recording_alone(jobs: dict[str, Job
     job = jobs["NO_ROOM"]
     assert (job.process.returncode, job.out) == (0, "trained\n")
     assert "stepscope: the monitor failed (" in job.err
+    spool = Path(job.err.strip().rpartition(" is safe in ")[2])
+    assert list(spool.rglob("*.log")), "what was recorded is where it says"
+    shutil.rmtree(spool)
 
 
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
