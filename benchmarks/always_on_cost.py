@@ -3,10 +3,13 @@
     step      steps of about 50 ms with four phases and two workers, alone, under
               `stepscope run`, under torch.profiler, and under TraceML where it is installed
               (pip install traceml-ai)
+    capture   the same loop under `stepscope run`, recorded and not recorded in turn, ten steps
+              at a time within one process: on a noisy machine the only figure that resolves a
+              percent; the cost of the monitor beside the job is given as the cores it uses
     pair      one annotation pair while a run records
     import    `import stepscope` over bare Python
 
-Every round runs all variants once, in an order that turns; a round's ratio is the variant's
+Every round of `step` runs all variants once, in an order that turns; a round's ratio is the variant's
 median step over that of the bare run of the same round. Reported: the median ratio over rounds
 with its quartiles. Writes benchmarks/results/always_on_cost.json.
 """
@@ -26,6 +29,8 @@ HERE = Path(__file__).resolve().parent
 WORKLOAD = HERE / "workloads" / "four_phases.py"
 ANNOTATION = HERE / "workloads" / "annotation.py"
 BINARIES = Path(sys.executable).parent
+BLOCK = 10
+STEPS_ALTERNATING = 620
 
 
 def variants():
@@ -42,8 +47,8 @@ def variants():
     return found
 
 
-def stepscope():
-    run = tempfile.mkdtemp(prefix="stepscope-bench-") + "/run"
+def stepscope(run=None):
+    run = run or tempfile.mkdtemp(prefix="stepscope-bench-") + "/run"
     return [str(BINARIES / "stepscope"), "run", "--quiet", "--out", run, "--"]
 
 
@@ -79,6 +84,30 @@ def measure_steps(rounds, work):
     return bare_ms, ratios
 
 
+def measure_capture(rounds, work):
+    """Ratios of recorded blocks over the mean of their unrecorded neighbours, and monitor cores."""
+    ratios, cores = [], []
+    for number in range(rounds):
+        run = tempfile.mkdtemp(prefix="stepscope-bench-", dir=work) + "/run"
+        command = [*stepscope(run), sys.executable, str(WORKLOAD)]
+        options = ["--steps", str(STEPS_ALTERNATING), "--alternate", str(BLOCK)]
+        steps = measure(lambda out: [*command, out, *options], work / f"capture-{number}.json")
+        blocks = [steps[i + 1 : i + BLOCK] for i in range(0, len(steps) - BLOCK + 1, BLOCK)]
+        medians = [statistics.median(block) for block in blocks]
+        for i in range(2, len(medians) - 1, 2):  # even blocks are recorded
+            ratios.append(2 * medians[i] / (medians[i - 1] + medians[i + 1]))
+        system = subprocess.run(
+            [str(BINARIES / "stepscope"), "show", run, "system", "--json"],
+            check=True,
+            capture_output=True,
+        )
+        (node,) = json.loads(system.stdout)["nodes"]
+        (own,) = [m for m in node["metrics"] if m["metric"] == "own_cpu_cores"]
+        cores.append(own["statistics"]["mean"])
+        print(f"capture {number + 1}/{rounds}: {len(ratios)} pairs so far", flush=True)
+    return ratios, cores
+
+
 def measure_import(rounds):
     """Milliseconds of `import stepscope` over bare Python, interleaved."""
     extra = []
@@ -99,21 +128,25 @@ def main():
     work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
     try:
         bare_ms, ratios = measure_steps(arguments.rounds, work)
+        capture, cores = measure_capture(max(1, arguments.rounds // 2), work)
         pair_ns = measure(
             lambda out: [*stepscope(), sys.executable, str(ANNOTATION), out], work / "pair.json"
         )
         import_ms = measure_import(4 * arguments.rounds)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    report(bare_ms, ratios, pair_ns, import_ms)
+    report(bare_ms, ratios, (capture, cores), pair_ns, import_ms)
 
 
-def report(bare_ms, ratios, pair_ns, import_ms):
+def report(bare_ms, ratios, captured, pair_ns, import_ms):  # noqa: PLR0917
+    capture, cores = captured
     result = {
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
         "rounds": len(bare_ms),
         "bare_step_ms": bare_ms,
         "step_ratio": {},
+        "capture_ratio": {"quartiles": quartiles(capture), "pairs": len(capture)},
+        "monitor_cores": statistics.mean(cores),
         "annotation_pair_ns": quartiles(pair_ns),
         "import_ms": quartiles(import_ms),
     }

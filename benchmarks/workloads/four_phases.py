@@ -1,8 +1,10 @@
 """A training loop with steps of about 50 ms, four phases and two workers; times its own steps.
 
-Usage: four_phases.py OUT.json [--steps N] [--profiler]
+Usage: four_phases.py OUT.json [--steps N] [--profiler] [--alternate N]
 
-It writes the wall time of every step after warm-up, in nanoseconds.
+It writes the wall time of every step after warm-up, in nanoseconds. With --alternate, blocks of N
+steps are recorded by stepscope and not recorded in turn, and the first step of each block, in
+which the switch is made, is null.
 """
 
 import argparse
@@ -32,10 +34,23 @@ class Vectors(Dataset):
         return torch.randn(256, generator=generator), index % 10
 
 
+def switch(on):
+    """Record from here on, or do not, the stack sampler included."""
+    import stepscope
+    from stepscope.capture import stacks
+
+    if on:
+        stepscope.start_profiling()
+    else:
+        stepscope.stop_profiling()
+        stacks.stop()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--alternate", type=int, metavar="N")
     parser.add_argument("--profiler", action="store_true", help="run under torch.profiler")
     arguments = parser.parse_args()
     torch.manual_seed(0)
@@ -52,13 +67,17 @@ def main():
     durations = []
     with profiler:
         began = time.perf_counter_ns()
-        for inputs, labels in loader:
+        for step, (inputs, labels) in enumerate(loader):
+            if arguments.alternate and step % arguments.alternate == 0:
+                switch(step // arguments.alternate % 2 == 0)
             optimizer.zero_grad()
             loss_of(model(inputs), labels).backward()
             optimizer.step()
             now = time.perf_counter_ns()
             durations.append(now - began)
             began = now
+    if arguments.alternate:
+        durations[:: arguments.alternate] = [None] * len(durations[:: arguments.alternate])
     arguments.out.write_text(json.dumps(durations[WARM_UP:]))
 
 

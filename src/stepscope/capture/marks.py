@@ -12,7 +12,7 @@ import struct
 import time
 
 from stepscope.capture import session
-from stepscope.capture.session import DEPTH_MASK, OpenAnnotation, ThreadLogs, local, thread_logs
+from stepscope.capture.session import DEPTH_MASK, ThreadLogs, local, thread_logs
 from stepscope.spool import ROLL_WORD, Flag, Kind
 
 TYPE_CHECKING = False
@@ -71,12 +71,13 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
             values (a language, a bucket), not a running number.
     """
 
-    __slots__ = ("_key", "_logs")
+    __slots__ = ("_index", "_key", "_logs", "_nests", "_words")
 
     _kind: int = Kind.ANNOTATION
 
     def __init__(self, name: str, /, **labels: Any) -> None:
-        self._key = (self._kind, str(name), _as_json(labels) if labels else None)
+        text = name if type(name) is str else str(name)
+        self._key = (self._kind, text, _as_json(labels) if labels else None)
         self._logs: ThreadLogs | None = None
 
     async def __aenter__(self) -> annotate:
@@ -121,9 +122,13 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         words[i + 2] = meta | logs.depth & DEPTH_MASK if nests else meta | _ASYNC_BIT
         words[i] = _now()
         logs.depth += nests
-        # One object may be open several times, in one thread or in several.
-        logs.open[self] = words, i, nests, logs.open.get(self)
-        self._logs = logs
+        if self._logs is None:
+            self._logs = logs
+            self._words = words
+            self._index = i
+            self._nests = nests
+        else:  # one object may be open several times, in one thread or in several
+            logs.open[self] = words, i, nests, logs.open.get(self)
         return self
 
     @_not_compiled(_nothing)
@@ -134,19 +139,23 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         traceback: TracebackType | None = None,
     ) -> None:
         """End the interval that this thread began last, else one that another thread began."""
-        logs = self._logs
-        if logs is None:
-            return
         try:
             own: ThreadLogs = local.logs
+            if own.open and self in own.open:
+                self._end_again(own)
+                return
         except AttributeError:
-            own = logs
-        entry: OpenAnnotation | None = own.open.pop(self, None)
-        if entry is not None:
-            logs = own
-        elif (entry := logs.open.pop(self, None)) is None:
-            return
-        words, i, nests, outer = entry
+            pass
+        logs = self._logs
+        if logs is not None:
+            self._logs = None
+            if logs.generation == session.generation:
+                self._words[self._index + 1] = _now()
+                logs.depth -= self._nests
+
+    def _end_again(self, logs: ThreadLogs) -> None:
+        """End one that this thread began while the object was open already."""
+        words, i, nests, outer = logs.open.pop(self)
         if outer is not None:
             logs.open[self] = outer
         if logs.generation == session.generation:
