@@ -19,6 +19,7 @@ demo: $(VENV)/demo.ready
 
 test: $(VENV)/test.ready check
 
+# Whole training jobs run one at a time: what they are waiting for must not be each other.
 check: format-check lint types contracts unit
 
 format-check:
@@ -30,7 +31,8 @@ types:
 contracts:
 	$(VENV)/bin/lint-imports
 unit:
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 tests/unit tests/properties tests/contract
+	$(PY) -m pytest tests/faults tests/e2e
 
 fix: $(VENV)/test.ready
 	$(VENV)/bin/ruff check --fix $(RUFF_PATHS)

@@ -9,8 +9,8 @@
     pair      one annotation pair while a run records
     import    `import stepscope` over bare Python
 
-Every round of `step` runs all variants once, in an order that turns; a round's ratio is the variant's
-median step over that of the bare run of the same round. Reported: the median ratio over rounds
+Every round of `step` runs all variants once, in an order that turns; a round's ratio is the
+variant's median step over that of the bare run of the same round. Reported: the median ratio over rounds
 with its quartiles. Writes benchmarks/results/always_on_cost.json.
 """
 
@@ -53,7 +53,8 @@ def stepscope(run=None):
 
 
 def measure(command, out):
-    subprocess.run(command(str(out)), check=True, capture_output=True, cwd=out.parent)
+    """What a workload wrote to *out*."""
+    subprocess.run(command, check=True, capture_output=True, cwd=out.parent)
     return json.loads(out.read_text())
 
 
@@ -74,7 +75,8 @@ def measure_steps(rounds, work):
         turn = number % len(names)
         medians = {}
         for name in names[turn:] + names[:turn]:
-            durations = measure(commands[name], work / f"{number}-{name}.json")
+            out = work / f"{number}-{name}.json"
+            durations = measure(commands[name](str(out)), out)
             medians[name] = statistics.median(durations)
         bare_ms.append(medians["bare"] / 1e6)
         for name in ratios:
@@ -91,7 +93,8 @@ def measure_capture(rounds, work):
         run = tempfile.mkdtemp(prefix="stepscope-bench-", dir=work) + "/run"
         command = [*stepscope(run), sys.executable, str(WORKLOAD)]
         options = ["--steps", str(STEPS_ALTERNATING), "--alternate", str(BLOCK)]
-        steps = measure(lambda out: [*command, out, *options], work / f"capture-{number}.json")
+        out = work / f"capture-{number}.json"
+        steps = measure([*command, str(out), *options], out)
         blocks = [steps[i + 1 : i + BLOCK] for i in range(0, len(steps) - BLOCK + 1, BLOCK)]
         medians = [statistics.median(block) for block in blocks]
         for i in range(2, len(medians) - 1, 2):  # even blocks are recorded
@@ -129,16 +132,15 @@ def main():
     try:
         bare_ms, ratios = measure_steps(arguments.rounds, work)
         capture, cores = measure_capture(max(1, arguments.rounds // 2), work)
-        pair_ns = measure(
-            lambda out: [*stepscope(), sys.executable, str(ANNOTATION), out], work / "pair.json"
-        )
+        out = work / "pair.json"
+        pair_ns = measure([*stepscope(), sys.executable, str(ANNOTATION), str(out)], out)
         import_ms = measure_import(4 * arguments.rounds)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     report(bare_ms, ratios, (capture, cores), pair_ns, import_ms)
 
 
-def report(bare_ms, ratios, captured, pair_ns, import_ms):  # noqa: PLR0917
+def report(bare_ms, ratios, captured, pair_ns, import_ms):
     capture, cores = captured
     result = {
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
@@ -159,6 +161,15 @@ def report(bare_ms, ratios, captured, pair_ns, import_ms):  # noqa: PLR0917
             f"{name:<20}{100 * (middle - 1):>+16.2f} %"
             f"{100 * (low - 1):>+12.2f} … {100 * (high - 1):+.2f} %"
         )
+    low, middle, high = quartiles(capture)
+    error = 1.2533 * (high - low) / 1.349 / len(capture) ** 0.5  # of a median, normal noise
+    result["capture_ratio"]["standard_error"] = error
+    print(
+        f"{'capture, in turn':<20}{100 * (middle - 1):>+16.2f} %"
+        f"{100 * (low - 1):>+12.2f} … {100 * (high - 1):+.2f} %"
+        f"   {len(capture)} pairs, standard error {100 * error:.2f} %"
+    )
+    print(f"{'monitor':<20}{result['monitor_cores']:>16.3f} cores")
     for name, key, unit in (
         ("annotation pair", "annotation_pair_ns", "ns"),
         ("import stepscope", "import_ms", "ms"),

@@ -53,7 +53,7 @@ def write_verdict(out: Console, verdict: Verdict) -> None:
     _write_section(out, "Evidence", [entry.text for entry in verdict.evidence[1:]])
     if verdict.ruled_out:
         out.print()
-        out.print("[bold]Not the cause[/bold]" if verdict.suspect != "healthy" else "")
+        out.print(f"[bold]{'Checked' if verdict.suspect == 'healthy' else 'Not the cause'}[/bold]")
         for other in verdict.ruled_out:
             _item(out, f"{SUSPECT_NAMES[other.suspect]}: {other.why}")
     if verdict.fixes:
@@ -92,7 +92,7 @@ def _write_section(out: Console, title: str, lines: list[str]) -> None:
 
 def _item(out: Console, text: str | Text, *, mark: str = "-") -> None:
     body = Text.from_markup(text) if isinstance(text, str) else text
-    out.print(Padding(Text.assemble(f"{mark} ", body), (0, 0, 0, 2)))
+    out.print(Padding(Text.assemble(f"{mark} ", body), (0, 0, 0, 2), expand=False))
 
 
 def _say_run(out: Console, location: str | Path) -> None:

@@ -24,7 +24,7 @@ HIDDEN_RATIO = 0.15
 """More workers are the fix when they would bring the data share of the step below this."""
 WAITING_FETCH_CPU_RATIO = 0.4
 """A fetch that uses less CPU than this of its time waits for something outside."""
-CONTRIBUTING_RATIO = 0.08
+CONTRIBUTING_RATIO = 0.1
 """A stage with this share of the step is worth a fix of its own."""
 MIN_WORKER_GAIN = 0.25
 """More workers are the fix only when they shorten the step at least by this."""
@@ -278,8 +278,12 @@ def _stage_name(stage: StageShare) -> str:
 
 
 def _labels(stage: StageShare) -> str:
+    """What a stage consists of, where that says more than its name."""
+    parts = {label: ratio / stage.ratio for label, ratio in stage.labels.items()}
+    if list(parts) == [_stage_name(stage)]:
+        return ""
     return ", ".join(
-        f"{label} {ratio / stage.ratio:.0%}" for label, ratio in list(stage.labels.items())[:3]
+        f"{label} {ratio:.0%}" for label, ratio in list(parts.items())[:3] if ratio >= 0.01
     )
 
 
