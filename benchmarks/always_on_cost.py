@@ -10,8 +10,8 @@
     import    `import stepscope` over bare Python
 
 Every round of `step` runs all variants once, in an order that turns; a round's ratio is the
-variant's median step over that of the bare run of the same round. Reported: the median ratio over rounds
-with its quartiles. Writes benchmarks/results/always_on_cost.json.
+variant's median step over that of the bare run of the same round. Reported: the median ratio over
+rounds with its quartiles. Writes benchmarks/results/always_on_cost.json.
 """
 
 import argparse
