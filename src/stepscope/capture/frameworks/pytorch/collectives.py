@@ -39,9 +39,14 @@ COLLECTIVES = (
     "scatter",
     "send",
 )
-READ_EVERY_STEPS = 10
+ACCOUNTED_STEPS = 10
+"""Every one of the first steps is in the account."""
+READ_GROWTH = 1.5
+"""Later, the account is read each time there are this many times as many steps: it is a mean over
+the run, and what is read is kept."""
 
 _parallel: weakref.ReferenceType[Any] | None = None
+_next_reading = 1
 
 
 def install() -> None:
@@ -64,10 +69,12 @@ def note_parallel_module(module: torch.nn.Module) -> None:
 
 
 def _read_account() -> None:
+    global _next_reading
     steps = progress.step_count
     module = _parallel() if _parallel is not None else None
-    if module is None or (steps > READ_EVERY_STEPS and steps % READ_EVERY_STEPS):
+    if module is None or steps < _next_reading:
         return
+    _next_reading = steps + 1 if steps < ACCOUNTED_STEPS else int(READ_GROWTH * steps)
     account = module._get_ddp_logging_data()
     if account.get("avg_backward_compute_time", 0):
         _probe.fact(
