@@ -17,7 +17,8 @@ RUFF_PATHS := src tests examples benchmarks
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
 
-test: $(VENV)/test.ready check
+test: $(VENV)/test.ready
+	@$(MAKE) --no-print-directory check
 
 # Whole training jobs run one at a time: what they are waiting for must not be each other.
 check: format-check lint types contracts unit
@@ -53,7 +54,7 @@ $(VENV)/bin/python:
 	  || { echo "stepscope needs Python 3.11 or later; python3 is $$(python3 -V)"; exit 2; }
 	@python3 -c 'import ensurepip, venv' 2>/dev/null \
 	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y python3-venv >/dev/null; }
-	@python3 -m venv $(VENV)
+	@python3 -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/base.ready: $(VENV)/bin/python pyproject.toml requirements/torch.txt
 	@echo "setting up $(VENV) (PyTorch included; a few minutes the first time)"

@@ -5,8 +5,7 @@
     ├── NotARunError              a path that holds no run
     ├── RunExistsError            a path that holds one already
     ├── NewerSchemaError          a run written by a later stepscope
-    ├── DamagedRunError           a run whose files contradict their schema
-    └── MissingDataError          a view or verdict whose recording is absent
+    └── DamagedRunError           a run whose files contradict their schema
 
 A message is one sentence or two: what happened, where, what to do next. Errors are raised
 where the context is known and turned into an exit code by `stepscope.cli` alone.
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 __all__ = [
     "DamagedRunError",
-    "MissingDataError",
     "NewerSchemaError",
     "NotARunError",
     "RunExistsError",
@@ -49,7 +47,3 @@ class NewerSchemaError(StepscopeError):
 
 class DamagedRunError(StepscopeError):
     """A file of the run cannot be what its name says."""
-
-
-class MissingDataError(StepscopeError):
-    """What was asked for needs a recording that this run does not have."""

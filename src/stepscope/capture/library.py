@@ -137,7 +137,7 @@ class _OwnRun:
         }
         with open(os.path.join(self.spool, MONITOR_LOG), "ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "stepscope.monitor", json.dumps(config)],
+                [sys.executable, "-P", "-m", "stepscope.monitor", json.dumps(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -10,6 +10,7 @@ import importlib
 import sys
 
 import click
+import duckdb
 
 from stepscope._version import __version__
 from stepscope.errors import StepscopeError
@@ -54,7 +55,13 @@ def main() -> None:
     except StepscopeError as error:
         click.echo(f"stepscope: {error}", err=True)
         sys.exit(error.exit_code)
+    except duckdb.Error as error:
+        click.echo(f"stepscope: the run's tables cannot be read: {error}", err=True)
+        sys.exit(StepscopeError.exit_code)
     except BrokenPipeError:  # the reader of our output has had enough
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        click.echo(f"stepscope: {error.filename or 'a file'}: {error.strerror}", err=True)
+        sys.exit(StepscopeError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)

@@ -49,6 +49,7 @@ class Launcher:
         self._start_monitor = start_monitor
         self._on_tick = on_tick
         self._monitor_starts = 0
+        self._ignored: set[signal.Signals] = set()
         self.monitor: subprocess.Popen[bytes] | None = None
         self.stopped_by: int | None = None
 
@@ -58,14 +59,16 @@ class Launcher:
         Raises:
             UsageError: it cannot be started.
         """
+        # Blocked for good: once the job has ended, only `exit_like` decides how we end.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED_SIGNALS)
+        self._ignored = {s for s in PASSED_SIGNALS if signal.getsignal(s) == signal.SIG_IGN}
         try:
             pid = _spawn(command, environment, mask)
-            self._watch_monitor(pid)
-            status = self._wait(pid)
-        finally:
+        except UsageError:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        code = os.waitstatus_to_exitcode(status)
+            raise
+        self._watch_monitor(pid)
+        code = os.waitstatus_to_exitcode(self._wait(pid))
         job_exit = JobExit(
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
@@ -81,10 +84,16 @@ class Launcher:
             if ended:
                 return status
             arrived = signal.sigtimedwait(WATCHED_SIGNALS, TICK_S)
-            if arrived is not None and arrived.si_signo in PASSED_SIGNALS:
+            if arrived is not None and arrived.si_signo in set(PASSED_SIGNALS) - self._ignored:
                 self._pass_on(pid, arrived)
             self._watch_monitor(pid)
+            self._tick()
+
+    def _tick(self) -> None:
+        try:
             self._on_tick()
+        except Exception:  # noqa: BLE001 - a status line is not worth a running job
+            self._on_tick = _nothing
 
     def _pass_on(self, pid: int, arrived: signal.struct_siginfo) -> None:
         if arrived.si_signo in STOP_SIGNALS:
@@ -100,7 +109,10 @@ class Launcher:
             return
         if self._monitor_starts < MONITOR_STARTS:
             self._monitor_starts += 1
-            self.monitor = self._start_monitor(pid)
+            try:
+                self.monitor = self._start_monitor(pid)
+            except Exception:  # noqa: BLE001 - the job runs; what it records waits in the spool
+                self.monitor = None
 
     def _tell(self, say: Callable[[Exchange], None]) -> None:
         if self._exchange is not None:
@@ -123,10 +135,22 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int
         raise UsageError(f"cannot start {command[0]!r}: {error.strerror}") from None
 
 
+def _nothing() -> None:
+    pass
+
+
+def stop_is_pending() -> bool:
+    """Whether somebody wants us to stop, now that the job has."""
+    return bool(signal.sigpending() & set(STOP_SIGNALS))
+
+
 def exit_like(job_exit: JobExit) -> NoReturn:
     """End this process the way the job ended, signal deaths included."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # nobody reads it any more
+            pass
     if job_exit.signal is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core dump is the job's
         if job_exit.signal != signal.SIGKILL:

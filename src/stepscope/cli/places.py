@@ -61,7 +61,7 @@ def make_spool(asked: str | None, run_id: str, limit_bytes: int) -> tuple[Path |
 
 def _spool_bases(asked: str | None, limit_bytes: int) -> Iterator[Path]:
     if asked is not None:
-        yield Path(asked)
+        yield Path(asked).absolute()  # the job may change its directory
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= 4 * limit_bytes:
         yield SHARED_MEMORY
     yield from temporary_directories()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -22,11 +23,18 @@ from stepscope.monitor.recover import Recovery, recover
 def command(run: str, as_json: bool) -> None:
     recovery = recover(run)
     if recovery.spool is not None and recovery.complete:
-        shutil.rmtree(Path(recovery.spool), ignore_errors=True)
+        _remove(Path(recovery.spool))
     if as_json:
         click.echo(msgspec.json.encode(recovery).decode())
     else:
         click.echo(_sentence(recovery))
+
+
+def _remove(spool: Path) -> None:
+    """Remove a spool that is surely one of ours; the run only says that it is."""
+    ours = spool.name.startswith("stepscope-") and spool.stat().st_uid == os.getuid()
+    if ours:
+        shutil.rmtree(spool, ignore_errors=True)
 
 
 def _sentence(recovery: Recovery) -> str:

@@ -14,7 +14,7 @@ import click
 
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
-from stepscope.cli.launcher import Launcher, exit_like
+from stepscope.cli.launcher import Launcher, exit_like, stop_is_pending
 from stepscope.cli.options import json_option, parse_bytes
 from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locations
 from stepscope.cli.status_line import StatusLine
@@ -22,10 +22,11 @@ from stepscope.cli.verdict_text import print_verdict
 from stepscope.errors import RunExistsError, StepscopeError, UsageError
 from stepscope.monitor.config import DEFAULT_INTERVAL_MS, INTERVALS_MS, MonitorConfig
 from stepscope.monitor.exchange import Exchange, JobExit
+from stepscope.monitor.host import node_name
 from stepscope.monitor.launch import LOG_NAME, start_monitor
 from stepscope.monitor.masking import mask
 from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.store import create_run
+from stepscope.store import RunWriter, create_run
 
 MONITOR_PATIENCE_S = 60.0
 """How long the last of the recording may take to reach the run before we leave it running."""
@@ -133,8 +134,9 @@ class _Session:
         }
         try:
             job_exit = launcher.run(command, job_environment)
-        except UsageError:
-            shutil.rmtree(self._location, ignore_errors=True)
+        except UsageError:  # nothing ran: leave no trace, and nothing of anybody's but ours
+            (self._location / "run.json").unlink(missing_ok=True)
+            _remove_if_empty(self._location)
             shutil.rmtree(self._spool, ignore_errors=True)
             raise
         finally:
@@ -167,8 +169,8 @@ class _Session:
         code = self._wait_for_monitor(monitor)
         if code is None:
             _say(
-                "processes of the job go on in the background and are still being recorded; what "
-                f"is known so far follows, and later: stepscope diagnose {self._location}"
+                "the recording goes on in the background; what is known so far follows, and later: "
+                f"stepscope diagnose {self._location}"
             )
             return True
         if code == 0:
@@ -185,6 +187,8 @@ class _Session:
         exchange = Exchange(self._spool)
         deadline = time.monotonic() + MONITOR_PATIENCE_S
         while time.monotonic() < deadline and not exchange.is_detached():
+            if stop_is_pending():
+                return None
             try:
                 return monitor.wait(0.1)
             except subprocess.TimeoutExpired:
@@ -193,9 +197,10 @@ class _Session:
 
     def _conclude(self, *, as_json: bool) -> None:
         try:
-            print_verdict(self._location, as_json=as_json, to_stderr=not as_json)
-        except StepscopeError as error:
-            _say(str(error))
+            verdict = print_verdict(self._location, as_json=as_json, to_stderr=not as_json)
+            RunWriter(self._location, node_name()).put_document("findings", "verdict", verdict)
+        except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+            _say(f"the verdict cannot be given: {error}; try: stepscope diagnose {self._location}")
 
 
 def _check_command(command: Sequence[str]) -> None:
@@ -222,6 +227,7 @@ def _check_command(command: Sequence[str]) -> None:
 def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | None:
     """Make the run directory. One that the user named must work; others are tried in turn."""
     if out is not None:
+        _check_out(out)
         try:
             create_run(out, info)
         except OSError as error:
@@ -239,6 +245,24 @@ def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | Non
             continue
         return location
     return None
+
+
+def _check_out(out: str) -> None:
+    """A run gets a directory of its own.
+
+    Raises:
+        UsageError: there are other people's files in it.
+    """
+    place = Path(out)
+    if place.is_dir() and any(place.iterdir()) and not (place / "run.json").exists():
+        raise UsageError(f"the directory {out} is not empty; name a new one with --out")
+
+
+def _remove_if_empty(directory: Path) -> None:
+    try:
+        directory.rmdir()
+    except OSError:
+        pass
 
 
 def _run_alone(command: Sequence[str]) -> JobExit:

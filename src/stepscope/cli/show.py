@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.text import bar, console, duration, in_unit, percent, size, table
@@ -37,7 +38,7 @@ def command(run: str, view: str, as_json: bool) -> None:
 
 
 def _write_overview(out: Console, payload: Overview) -> None:
-    out.print(f"[bold]{payload.run_id}[/bold]  {' '.join(payload.command)}")
+    out.print(f"[bold]{payload.run_id}[/bold]  {escape(' '.join(payload.command))}")
     versions = ", ".join(f"{name} {version}" for name, version in payload.versions.items())
     out.print(f"[dim]{versions}; git {payload.git_revision or 'none'}[/dim]")
     for node in payload.nodes:
@@ -49,7 +50,7 @@ def _write_overview(out: Console, payload: Overview) -> None:
             parts.append(f"CPU busy {percent(node.cpu_busy_ratio)}")
         if node.monitor_lost:
             parts.append("not heard of since: bring in the rest with stepscope recover")
-        out.print("  ".join(parts) + (f"  [dim]{node.reason}[/dim]" if node.reason else ""))
+        out.print("  ".join(parts) + (f"  [dim]{escape(node.reason)}[/dim]" if node.reason else ""))
     write_verdict(out, payload.verdict)
 
 
@@ -119,7 +120,7 @@ def _write_node(out: Console, node: NodeView) -> None:
         rows.add_row(view.metric, view.device, *(in_unit(v, view.unit) for v in values))
     out.print(rows)
     for group, reason in node.metrics_missing.items():
-        out.print(f"[dim]{group}: {reason}[/dim]")
+        out.print(f"[dim]{group}: {escape(reason)}[/dim]")
     out.print()
 
 
@@ -148,7 +149,7 @@ def _write_rank_pipeline(out: Console, rank: RankPipeline, share_of: str) -> Non
         out.print(f"{percent(waiting.starved_ratio)} of the requests found no batch ready")
     if rank.loader is not None:
         settings = {k: v for k, v in rank.loader.items() if k not in {"fact", "name"}}
-        out.print("[dim]" + ", ".join(f"{k}={v}" for k, v in settings.items()) + "[/dim]")
+        out.print("[dim]" + escape(", ".join(f"{k}={v}" for k, v in settings.items())) + "[/dim]")
     if rank.making is None:
         out.print(rank.missing or "")
     else:
@@ -170,14 +171,13 @@ def _write_making(out: Console, making: MakingView) -> None:
         rows = table("stage", "of making", "of step", "")
         for stage in making.stages:
             labels = ", ".join(f"{k} {percent(v)}" for k, v in list(stage.labels.items())[:4])
-            rows.add_row(
-                stage.name, percent(stage.of_making_ratio), percent(stage.of_step_ratio), labels
-            )
+            shares = (percent(stage.of_making_ratio), percent(stage.of_step_ratio))
+            rows.add_row(stage.name, *shares, escape(labels))
         out.print(rows)
         out.print(f"[dim]from {making.stack_sample_count} stack samples; collating measured[/dim]")
     if making.transforms:
         parts = ", ".join(f"{name} {percent(v)}" for name, v in making.transforms.items())
-        out.print(f"transforms, measured, of making: {parts}")
+        out.print(escape(f"transforms, measured, of making: {parts}"))
 
 
 _WRITERS: dict[type, Callable[[Console, Any], None]] = {

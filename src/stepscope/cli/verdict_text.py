@@ -55,15 +55,15 @@ def write_verdict(out: Console, verdict: Verdict) -> None:
         out.print()
         out.print(f"[bold]{'Checked' if verdict.suspect == 'healthy' else 'Not the cause'}[/bold]")
         for other in verdict.ruled_out:
-            _item(out, f"{SUSPECT_NAMES[other.suspect]}: {other.why}")
+            _item(out, Text(f"{SUSPECT_NAMES[other.suspect]}: {other.why}"))
     if verdict.fixes:
         out.print()
         out.print("[bold]What to do[/bold]")
         said = ""
         for number, fix in enumerate(verdict.fixes, 1):
-            _item(out, f"[bold]{fix.title}[/bold]: {fix.how}", mark=f"{number}.")
+            _item(out, Text.assemble((fix.title, "bold"), f": {fix.how}"), mark=f"{number}.")
             if fix.why != said:
-                _item(out, f"[dim]because {fix.why}[/dim]", mark="  ")
+                _item(out, Text(f"because {fix.why}", style="dim"), mark="  ")
             said = fix.why
     _write_notes(out, verdict)
 
@@ -74,8 +74,8 @@ def _write_stages(out: Console, verdict: Verdict) -> None:
     out.print()
     out.print("[bold]What it consists of[/bold] [dim](shares of the step)[/dim]")
     for stage in verdict.stages:
-        detail = f"  [dim]{stage.detail}[/dim]" if stage.detail else ""
-        out.print(f"  {percent(stage.share_ratio):>5}  {stage.name}{detail}")
+        line = Text(f"  {percent(stage.share_ratio):>5}  {stage.name}")
+        out.print(line.append(f"  {stage.detail}" if stage.detail else "", style="dim"))
 
 
 def _write_notes(out: Console, verdict: Verdict) -> None:
@@ -90,12 +90,11 @@ def _write_section(out: Console, title: str, lines: list[str]) -> None:
             _item(out, Text(line))
 
 
-def _item(out: Console, text: str | Text, *, mark: str = "-") -> None:
-    body = Text.from_markup(text) if isinstance(text, str) else text
-    out.print(Padding(Text.assemble(f"{mark} ", body), (0, 0, 0, 2), expand=False))
+def _item(out: Console, text: Text, *, mark: str = "-") -> None:
+    out.print(Padding(Text.assemble(f"{mark} ", text), (0, 0, 0, 2), expand=False))
 
 
 def _say_run(out: Console, location: str | Path) -> None:
     out.print()
-    out.print(f"[dim]run[/dim]  {location}")
+    out.print(Text.assemble(("run", "dim"), f"  {location}"), soft_wrap=True)
     out.print("[dim]more[/dim] stepscope show RUN input-pipeline, steps or system")

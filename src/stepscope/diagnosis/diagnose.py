@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.intervals import Intervals, overlap
 from stepscope.diagnosis import causes
 from stepscope.diagnosis.advice import fixes
-from stepscope.diagnosis.causes import Finding
+from stepscope.diagnosis.causes import Finding, WorkerEstimate
 from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
 from stepscope.diagnosis.signals import Signals
 from stepscope.diagnosis.verdict import (
@@ -52,6 +52,11 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
+def _worthwhile(estimate: WorkerEstimate | None, step_ns: float) -> WorkerEstimate | None:
+    """An estimate that promises a shorter step than was measured."""
+    return estimate if estimate is not None and estimate.step_ns < step_ns else None
+
+
 _NEED_A_WINDOW: frozenset[Suspect] = frozenset({"model", "healthy"})
 """Coarse times cannot tell these from overhead inside the compute phases."""
 
@@ -80,7 +85,7 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
         fixes=fixes(
             finding,
             loader=fed.loader,
-            workers=causes.estimate_workers(signals, fed),
+            workers=_worthwhile(causes.estimate_workers(signals, fed), _mean_step_ns(signals)),
             cores=signals.cores_available,
         ),
         notes=_notes(signals, suspect, split),

@@ -65,11 +65,14 @@ def read_window(path: Path) -> dict[str, NDArray[Any] | list[str]]:
         DamagedRunError: the file is no trace.
     """
     try:
-        parsed = msgspec.json.decode(path.read_bytes(), type=_File)
-    except msgspec.MsgspecError as error:
+        return _columns(msgspec.json.decode(path.read_bytes(), type=_File))
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise DamagedRunError(
             f"{path} cannot be read as a trace of PyTorch's profiler: {error}"
         ) from None
+
+
+def _columns(parsed: _File) -> dict[str, NDArray[Any] | list[str]]:
     events = [e for e in parsed.traceEvents if e.ph == "X" and e.cat in KEPT_CATEGORIES]
     base = parsed.baseTimeNanoseconds
     start = np.array([base + nanoseconds(bytes(e.ts)) for e in events], dtype=np.int64)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
 from stepscope._version import __version__
 from stepscope.monitor.config import MonitorConfig, NewRun
+from stepscope.monitor.exchange import Exchange
 from stepscope.monitor.loop import Monitor
 from stepscope.monitor.masking import mask
 from stepscope.schema import SCHEMA_VERSION, RunInfo
@@ -24,10 +27,15 @@ def main() -> None:
     """Run one monitor."""
     config = msgspec.json.decode(sys.argv[1], type=MonitorConfig)
     os.nice(NICENESS)
+    # The launcher handles its signals one by one and has them blocked, which children inherit.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if config.create is not None:
         create_run(config.run, _run_info(config, config.create))
-    Monitor(config).run()
-    if config.create is not None:
+    finished = Monitor(config).run()
+    launcher_waits = (
+        config.launcher_pid is not None and not Exchange(Path(config.spool)).is_detached()
+    )
+    if finished and not launcher_waits:
         shutil.rmtree(config.spool, ignore_errors=True)
 
 

@@ -28,7 +28,7 @@ def start_monitor(config: MonitorConfig) -> subprocess.Popen[bytes]:
     }
     with Path(config.spool, LOG_NAME).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "stepscope.monitor", msgspec.json.encode(config).decode()],
+            [sys.executable, "-P", "-m", "stepscope.monitor", msgspec.json.encode(config).decode()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

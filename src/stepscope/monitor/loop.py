@@ -63,14 +63,19 @@ class Monitor:
         self._failures: dict[str, str] = {}
         self._heirs: dict[int, int] = {}
 
-    def run(self) -> None:
-        """Monitor until the job has ended and everything of it is in the run."""
+    def run(self) -> bool:
+        """Monitor until the job has ended.
+
+        Returns:
+            True when everything of it is in the run; False when the monitor was asked to finish
+            before the job had, and the rest is still in the spool.
+        """
         signal.signal(signal.SIGTERM, self._on_terminate)
         self._recording.put_node()
         self._put_status()
         self._follow_command()
         self._follow_detached()
-        self._finish()
+        return self._finish()
 
     def _follow_command(self) -> None:
         begun = next_tick = time.monotonic()
@@ -78,12 +83,15 @@ class Monitor:
         with _ProcessEnd(self._config.job_pid) as end:
             while self._command_alive() and not self._asked_to_finish:
                 self._sample()
-                now = time.monotonic()
-                if now >= next_flush or self._spool_is_filling():
-                    self._flush()
-                    next_flush = now + (FIRST_FLUSH_S if now < begun + 20 else FLUSH_S)
-                next_tick = max(next_tick + self._interval_s, now)
-                self._wait_for_tick(end, next_tick)
+                next_tick = max(next_tick + self._interval_s, time.monotonic())
+                while True:
+                    now = time.monotonic()
+                    if now >= next_flush or self._spool_is_filling():
+                        self._flush()
+                        next_flush = now + (FIRST_FLUSH_S if now < begun + 20 else FLUSH_S)
+                    self._wait_for_tick(end, min(next_tick, next_flush))
+                    if time.monotonic() >= next_tick or not self._command_alive():
+                        break
         self._wait_until(lambda: self._exchange.read_exit() is not None, EXIT_GRACE_S)
 
     def _wait_for_tick(self, end: _ProcessEnd, next_tick: float) -> None:
@@ -118,11 +126,19 @@ class Monitor:
             time.sleep(self._interval_s)
         self._failures.pop("detached", None)
 
-    def _finish(self) -> None:
+    def _finish(self) -> bool:
+        ended = self._exchange.read_exit() is not None or not (
+            self._command_alive() or self._outliving()
+        )
         self._sample()
-        self._flush(final=True)
-        status = final_status(self._status, self._exchange, notes=self._notes())
-        self._recording.put_status(status)
+        try:
+            self._flush(final=ended)
+        finally:
+            self._recording.close()
+        if ended:
+            status = final_status(self._status, self._exchange, notes=self._notes())
+            self._recording.put_status(status)
+        return ended
 
     def _sample(self) -> None:
         now = time.monotonic_ns()

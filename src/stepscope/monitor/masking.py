@@ -18,6 +18,13 @@ _SECRET_VALUE = re.compile(
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)@")
 
 
+_SECRET_INSIDE = re.compile(
+    r"(?i)([\w-]*(?:password|passwd|passphrase|secret|credential|api[-_]?key|access[-_]?key"
+    r"|private[-_]?key|(?<!pad_)(?<!eos_)(?<!bos_)token)\s*[=:]\s*[\"']?)([^\s\"'&,;)]{4,})"
+)
+_BEARER = re.compile(r"(?i)(bearer\s+)([A-Za-z0-9._~+/-]{8,}=*)")
+
+
 def mask(command: Sequence[str]) -> list[str]:
     """The command line with the values of secrets replaced.
 
@@ -27,7 +34,7 @@ def mask(command: Sequence[str]) -> list[str]:
     masked: list[str] = []
     hide_next = False
     for word in command:
-        if hide_next and not word.startswith("-"):
+        if hide_next:
             masked.append(MASK)
             hide_next = False
             continue
@@ -36,7 +43,7 @@ def mask(command: Sequence[str]) -> list[str]:
         if equals and _is_secret_name(name):
             masked.append(f"{name}={MASK}")
         else:
-            masked.append(_mask_inside(word))
+            masked.append(mask_text(word))
     return masked
 
 
@@ -44,5 +51,11 @@ def _is_secret_name(option: str) -> bool:
     return _SECRET_NAME.search(option) is not None
 
 
-def _mask_inside(word: str) -> str:
-    return _SECRET_VALUE.sub(MASK, _URL_PASSWORD.sub(rf"\1:{MASK}@", word))
+def mask_text(text: str) -> str:
+    """Free text with what looks like a secret replaced.
+
+    >>> mask_text('headers = {"Authorization": "Bearer abcdefgh12345"}')
+    'headers = {"Authorization": "Bearer ****"}'
+    """
+    text = _BEARER.sub(rf"\1{MASK}", _SECRET_INSIDE.sub(rf"\1{MASK}", text))
+    return _SECRET_VALUE.sub(MASK, _URL_PASSWORD.sub(rf"\1:{MASK}@", text))

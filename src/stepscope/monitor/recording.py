@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +19,7 @@ from stepscope.errors import DamagedRunError
 from stepscope.importers.kineto import read_window
 from stepscope.monitor.drain import ProcessLogs, SpoolDrain
 from stepscope.monitor.exchange import Exchange
-from stepscope.monitor.masking import mask
+from stepscope.monitor.masking import mask, mask_text
 from stepscope.schema import TABLES, JobState, JobStatus, NodeInfo, ProcessInfo
 from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn, RunReader, RunWriter, open_run
@@ -64,6 +65,16 @@ class NodeRecording:
         Raises:
             OSError: the run cannot be written; the spool keeps what was not stored.
         """
+        try:
+            return self._flush(final=final)
+        except duckdb.Error as error:  # what was read back is damaged, or memory ran out
+            raise OSError(str(error)) from error
+
+    def close(self) -> None:
+        """Wait for what goes on beside; DuckDB must not be at work when the process ends."""
+        self._compactor.join()
+
+    def _flush(self, *, final: bool) -> int:
         moved = 0
         for table, rows in self.drain.collect(final=final).items():
             if rows:
@@ -75,9 +86,7 @@ class NodeRecording:
                 self._writer.put_process(_process_info(process, self.info.node))
                 process.changed = False
         self.drain.forget_ended()
-        if final:
-            self._compactor.join()
-        else:
+        if not final:
             self._compactor.start()
         return moved
 
@@ -86,17 +95,18 @@ class NodeRecording:
         for path in sorted(process.directory.glob("window-*.json")):
             if path in self._windows_seen:
                 continue
-            self._windows_seen.add(path)
             number = int(path.stem.partition("-")[2])
             try:
                 columns = read_window(path)
             except DamagedRunError as error:
                 self.notes.append(str(error))
+                self._windows_seen.add(path)
                 continue
             if not self._holds_window(process.name, number):
                 moved += self._writer.append(
                     "operators", _operator_columns(self.info.node, process.name, number, columns)
                 )
+            self._windows_seen.add(path)
             path.unlink(missing_ok=True)
         return moved
 
@@ -214,10 +224,15 @@ def _process_info(process: ProcessLogs, node: str) -> ProcessInfo:
         ended_ns=time.time_ns() if process.over else None,
         command=mask(described.get("command", [])),
         versions=versions,
-        facts=[fact for fact in process.facts if fact.get("fact") != "versions"],
+        facts=[_masked(fact) for fact in process.facts if fact.get("fact") != "versions"],
         notes=process.notes,
         dropped_count=sum(process.dropped.values()),
     )
+
+
+def _masked(fact: dict[str, Any]) -> dict[str, Any]:
+    """A line of the user's source may hold a secret."""
+    return {**fact, "text": mask_text(fact["text"])} if "text" in fact else fact
 
 
 def _operator_columns(

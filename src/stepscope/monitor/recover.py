@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import msgspec
@@ -12,11 +11,8 @@ from stepscope.monitor.exchange import Exchange
 from stepscope.monitor.host import node_info, node_name
 from stepscope.monitor.recording import NodeRecording, final_status
 from stepscope.schema import JobState, JobStatus
-from stepscope.spool import SpoolTree, process_start_ticks
+from stepscope.spool import SpoolTree
 from stepscope.store import open_run
-
-FRESH_NS = 15_000_000_000
-"""A monitor heard of this recently, and still running, is at work."""
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +38,7 @@ def recover(location: str) -> Recovery:
     status = reader.statuses().get(node)
     info = reader.nodes().get(node)
     spool = info.spool if info is not None else reader.info.options.get("spool")
-    if status is not None and _at_work(status):
+    if status is not None and _at_work(status, location):
         return _nothing(status, "its monitor is still at work")
     if spool is None or not Path(spool).is_dir():
         return _nothing(status, "no span logs of it are left on this node")
@@ -54,7 +50,10 @@ def recover(location: str) -> Recovery:
     tree = SpoolTree(spool, DEFAULT_SPOOL_LIMIT_BYTES)
     recording = NodeRecording(location, info, tree)
     recording.put_node()
-    rows = recording.flush()
+    try:
+        rows = recording.flush()
+    finally:
+        recording.close()
     running = [p for p in recording.drain.processes.values() if not p.over]
     if not running and not status.state.final:
         status = final_status(status, Exchange(Path(spool)), notes=recording.notes)
@@ -70,14 +69,15 @@ def recover(location: str) -> Recovery:
     )
 
 
-def _at_work(status: JobStatus) -> bool:
-    recent = time.time_ns() - status.heartbeat_ns < FRESH_NS
-    return (
-        recent
-        and not status.state.final
-        and status.monitor_pid is not None
-        and process_start_ticks(status.monitor_pid) is not None
-    )
+def _at_work(status: JobStatus, location: str) -> bool:
+    """Whether the run's monitor lives; two that write the same rows would write them twice."""
+    if status.state.final or status.monitor_pid is None:
+        return False
+    try:
+        words = Path(f"/proc/{status.monitor_pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"stepscope.monitor" in words and Path(location).name.encode() in words
 
 
 def _nothing(status: JobStatus | None, reason: str) -> Recovery:

@@ -6,7 +6,6 @@ Each line is one JSON object with a `k` key:
     name      an interned name: id, text
     fact      something learnt about the job; has a `fact` key
     note      a probe switched itself off, or something is missing; has a `text` key
-    end       the process ended in good order
 
 A name's line is written before any record uses its id. The file is opened anew for each line,
 because a job that turns itself into a daemon closes descriptors it does not know. A line begins

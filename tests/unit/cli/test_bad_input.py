@@ -31,6 +31,7 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["run", "--", "no-such-command"], "cannot find the command 'no-such-command'"),
         (["run", "--", "./here.py"], "run it as: stepscope run -- python ./here.py"),
         (["run", "--out", "here.py/run", "--", "true"], "here.py"),
+        (["run", "--out", ".", "--", "true"], "is not empty"),
         (["run", "--out", "s3://bucket/run", "--", "true"], "not supported"),
         (["diagnose", "nowhere"], "nowhere"),
         (["diagnose", "here.py"], "here.py"),
@@ -71,6 +72,17 @@ def test_a_run_directory_is_not_written_twice(tmp_path: Path) -> None:
     assert second.returncode == 2
     assert "already holds a run" in second.stderr
     assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_a_command_that_cannot_start_leaves_no_trace(tmp_path: Path) -> None:
+    script = tmp_path / "no_shebang"
+    script.write_text("print('hello')\n")
+    script.chmod(0o755)
+    (tmp_path / "empty").mkdir()
+    done = stepscope(tmp_path, "run", "--out", "empty", "--", "./no_shebang")
+    assert done.returncode == 2
+    assert "cannot start './no_shebang': Exec format error" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["no_shebang"]
 
 
 def test_json_of_every_command_is_json(tmp_path: Path) -> None:
