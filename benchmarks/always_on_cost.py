@@ -131,7 +131,7 @@ def main():
     work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
     try:
         bare_ms, ratios = measure_steps(arguments.rounds, work)
-        capture, cores = measure_capture(max(1, arguments.rounds // 2), work)
+        capture, cores = measure_capture(arguments.rounds, work)
         out = work / "pair.json"
         pair_ns = measure([*stepscope(), sys.executable, str(ANNOTATION), str(out)], out)
         import_ms = measure_import(4 * arguments.rounds)
