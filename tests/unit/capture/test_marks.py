@@ -526,7 +526,8 @@ class TestInterruptions:
         try:
             for n in range(loops):
                 with stepscope.annotate("loop"):
-                    [[] for _ in range(5)]
+                    garbage: list[object] = []
+                    garbage.append(garbage)  # only a collection frees it
                 if n % 16 == 0:
                     with stepscope.annotate(f"fresh {n}"):
                         pass
