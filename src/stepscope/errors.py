@@ -5,7 +5,8 @@
     ├── NotARunError              a path that holds no run
     ├── RunExistsError            a path that holds one already
     ├── NewerSchemaError          a run written by a later stepscope
-    └── DamagedRunError           a run whose files contradict their schema
+    ├── DamagedRunError           a run whose files contradict their schema
+    └── UnreadableTraceError      a file that is no trace, or holds no readable event
 
 A message is one sentence or two: what happened, where, what to do next. Errors are raised
 where the context is known and turned into an exit code by `stepscope.cli` alone.
@@ -19,6 +20,7 @@ __all__ = [
     "NotARunError",
     "RunExistsError",
     "StepscopeError",
+    "UnreadableTraceError",
     "UsageError",
 ]
 
@@ -47,3 +49,7 @@ class NewerSchemaError(StepscopeError):
 
 class DamagedRunError(StepscopeError):
     """A file of the run cannot be what its name says."""
+
+
+class UnreadableTraceError(StepscopeError):
+    """The file is no trace that can be read."""

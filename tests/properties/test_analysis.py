@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepscope.analysis.input_pipeline import find_waiting, sample_weights
-from stepscope.analysis.intervals import (
+from stepscope.analysis.operators import profile_compute
+from stepscope.analysis.statistics import distribution
+from stepscope.analysis.steps import find_steps, in_no_phase, steps_of
+from stepscope.intervals import (
+    EMPTY,
     Intervals,
     contains,
     covered_until,
@@ -22,9 +26,7 @@ from stepscope.analysis.intervals import (
     self_times,
     union,
 )
-from stepscope.analysis.operators import WindowEvents, profile_compute
-from stepscope.analysis.statistics import distribution
-from stepscope.analysis.steps import find_steps, in_no_phase, steps_of
+from stepscope.store import DictColumn
 from stepscope.testing import Drawing
 
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=12)
@@ -234,22 +236,21 @@ def test_own_times_of_operators(one: Intervals) -> None:
         return
     scale = 10_000  # own times on both sides of the 20 us that make work
     start, end = one.start * scale, one.end * scale
-    names = np.array([f"op{i}" for i in range(count)], dtype=object)
-    events = WindowEvents(
-        category=np.full(count, "cpu_op", dtype=object),
-        name=names,
-        thread=np.full(count, "1", dtype=object),
-        start=start,
-        end=end,
-    )
-    whole = Intervals(start[:1], np.array([end.max()]))
-    found = profile_compute(events, whole, step_count=2)
-    assert found is not None
     own = [
         (end[i] - start[i])
         - sum(end[j] - start[j] for j in range(count) if brute_parent(one, j) == i)
         for i in range(count)
     ]
+    operators = {
+        "name": DictColumn.encode(f"op{i}" for i in range(count)),
+        "start_ns": start,
+        "duration_ns": end - start,
+        "host_self_ns": np.array(own),
+        "parent": np.array([brute_parent(one, i) for i in range(count)]),
+    }
+    whole = Intervals(start[:1], np.array([end.max()]))
+    found = profile_compute(operators, EMPTY, whole, step_count=2)
+    assert found is not None
     outer = [i for i in range(count) if brute_parent(one, i) < 0]
     compute = int(end.max() - start[0])
     assert found.compute_ns == compute

@@ -15,8 +15,11 @@ from stepscope.analysis.code_stages import Frame, parse_stack
 from stepscope.analysis.input_pipeline import StackSamples
 from stepscope.analysis.spans import Spans
 from stepscope.analysis.steps import Steps, in_no_phase, steps_of
+from stepscope.intervals import contains, union
 
-HostCause = Literal["host_sync", "logging", "garbage_collection", "data_preparation", "python"]
+HostCause = Literal[
+    "host_sync", "logging", "garbage_collection", "data_preparation", "checkpoint", "python"
+]
 
 _SYNC = re.compile(
     r"\.(item|tolist|cpu|numpy)\(|synchronize\(|\bfloat\(|\bint\(|\bbool\(|isnan\(|isfinite\("
@@ -25,6 +28,7 @@ _LOGGING = re.compile(
     r"\bprint\(|\blogg(er|ing)\b|\b(self|run|trainer|fabric|accelerator)\.log(_\w+)?\(|\bwandb\b"
     r"|\.add_scalar|\bwriter\.|\btqdm\b|\bflush\("
 )
+_SAVING = re.compile(r"\bfsync\(|\bsave_(checkpoint|state|model|pretrained)\(")
 _COLLECTING = re.compile(r"\bgc\.collect\(")
 _DATA = re.compile(
     r"(?<![A-Za-z])((get|make|sample|generate|next|fetch|prepare)_(mini_?)?batch(es)?"
@@ -72,6 +76,7 @@ def find_host_work(
     if not between.any():
         return None
     loop = _training_loop(samples, (steps_of(samples.t_ns, steps) >= 0) & ~between)
+    savers = _savers(samples, spans.take(spans.thread == steps.thread), len(loop))
     pairs = np.stack([samples.stack[between], samples.user_line[between]], axis=1)
     unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
     spent = np.zeros(len(unique), dtype=np.int64)
@@ -85,7 +90,7 @@ def find_host_work(
         text = sources.get(place, "") if place else ""
         inner = frames[len(_shared(loop, frames)) :]
         times = by_function.setdefault(_function(inner), {})
-        cause = _cause(inner, text)
+        cause = "checkpoint" if savers.intersection(inner) else _cause(inner, text)
         times[cause] = times.get(cause, 0) + time_ns
         if place:
             lines[place] = lines.get(place, 0) + time_ns
@@ -135,6 +140,19 @@ def _training_loop(samples: StackSamples, in_phases: NDArray[np.bool_]) -> list[
     return _shared(min(stacks), max(stacks)) if stacks else []
 
 
+def _savers(samples: StackSamples, spans: Spans, depth: int) -> set[Frame]:
+    """The user's own functions, below the training loop, that write checkpoints.
+
+    What else such a function does serves the writing: making the state, syncing the file,
+    renaming it. Not so its callers, which may do anything at the end of an epoch.
+    """
+    writing = contains(union(spans.of("checkpoint").intervals), samples.t_ns)
+    codes = np.unique(samples.stack[writing]).tolist()
+    stacks = [parse_stack(samples.stacks[code]) for code in codes]
+    own = [[frame for frame in stack[depth:] if not frame.library] for stack in stacks]
+    return {frames[-1] for frames in own if frames}
+
+
 def _shared(one: Sequence[Frame], other: Sequence[Frame]) -> list[Frame]:
     """The outer frames that two stacks have in common."""
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
@@ -159,6 +177,8 @@ def _cause(frames: Sequence[Frame], text: str) -> HostCause:
             return "logging"
         if frame.library == "":
             break
+    if _SAVING.search(text):
+        return "checkpoint"
     if _COLLECTING.search(text):
         return "garbage_collection"
     if _SYNC.search(text):

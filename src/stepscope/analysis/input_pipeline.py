@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.code_stages import STAGE_NAMES, Stage, parse_stack, stage_of
-from stepscope.analysis.intervals import Int, contains, union
 from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps import Steps, steps_of
+from stepscope.intervals import Int, contains, union
 
 MAX_WEIGHT_PERIODS = 50
 """A longer pause means that the sampler had stopped."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.intervals import Int, Intervals
+from stepscope.intervals import Int, Intervals
 
 FLAG_NO_GRAD = 2
 FLAG_NO_RESULT = 4
@@ -38,8 +38,7 @@ class Spans:
 
     def is_kind(self, *wanted: str) -> NDArray[np.bool_]:
         """Which spans are of one of these kinds."""
-        codes = [code for code, kind in enumerate(self.kinds) if kind in wanted]
-        return np.isin(self.kind, codes)
+        return np.array([kind in wanted for kind in self.kinds], dtype=np.bool_)[self.kind]
 
     def take(self, which: NDArray[np.bool_] | Int) -> Spans:
         """The spans that a mask or an index array selects."""

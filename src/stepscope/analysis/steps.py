@@ -35,7 +35,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.intervals import (
+from stepscope.analysis.spans import FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
+from stepscope.intervals import (
     EMPTY,
     Int,
     Intervals,
@@ -47,7 +48,6 @@ from stepscope.analysis.intervals import (
     segments,
     union,
 )
-from stepscope.analysis.spans import FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
 
 PHASE_OF_KIND = {
     "data_wait": "data_wait",
@@ -75,6 +75,8 @@ COMPUTE_PHASES = ("forward", "loss", "backward", "optimizer")
 DEVICE_PHASES = ("forward", "backward", "optimizer")
 """Phases that are timed on a device."""
 FETCH_KINDS = ("data_wait", "loader_start")
+BEGINNINGS = (*FETCH_KINDS, "forward", "step")
+"""What tells a process, while it runs, that a step begins."""
 EVALUATION_MODES = ("EVAL", "PREDICT")
 
 
@@ -159,6 +161,27 @@ def find_steps(spans: Spans) -> Steps | None:
     )
 
 
+def steps_of_window(spans: Spans, steps: Steps, window: Intervals) -> tuple[Int, Intervals]:
+    """The steps that end while a window is open, and their extents as the window cuts them.
+
+    A window opens and shuts when the first work of a step begins. So each of its steps reaches
+    from there to the first work after it, not from the end of one optimizer step to that of the
+    next: what the script does in between counts for the step before.
+
+    Args:
+        spans: of the process.
+        steps: of the process.
+        window: when it was open, merged.
+    """
+    inside = np.flatnonzero(contains(window, steps.end - 1))
+    if not len(inside):
+        return inside, EMPTY
+    began = spans.take(spans.thread == steps.thread).of(*BEGINNINGS).start
+    began = np.append(began, window.end[-1])
+    end = np.minimum(began[np.searchsorted(began[:-1], steps.end[inside])], window.end[-1])
+    return inside, Intervals(np.append(window.start[:1], end[:-1]), end)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Phases:
     """Phase spans of one thread with their nesting."""
@@ -189,13 +212,16 @@ class _Phases:
         What the device is busy with comes first; the host's phases have the rest.
         """
         times = dict.fromkeys(PHASES[:-1], np.zeros(len(extent.start), dtype=np.int64))
-        taken = evaluation
+        taken, taken_ns = evaluation, overlap(extent, evaluation)
         for name in DEVICE_PHASES:
             part = device.take(np.isin(device.name, _codes(device.names, {name}))).intervals
-            times[name] = _inside(part, extent, taken)
-            taken = _joined(taken, part)
+            if len(part.start):
+                before_ns, taken = taken_ns, _joined(taken, part)
+                taken_ns = overlap(extent, taken)
+                times[name] = taken_ns - before_ns
         for name, part in self._host_parts().items():
-            times[name] = times[name] + _inside(part, extent, taken)
+            if len(part.start):
+                times[name] = times[name] + overlap(extent, _joined(taken, part)) - taken_ns
         return times
 
     def _host_parts(self) -> dict[str, Intervals]:
@@ -228,13 +254,6 @@ class _Phases:
         return union(Intervals(top.end[:-1][follows], top.start[1:][follows]))
 
 
-def _inside(parts: Intervals, extent: Intervals, taken: Intervals) -> Int:
-    """Time of any parts inside each extent and outside what is taken, a union."""
-    if not len(taken.start):
-        return overlap(extent, union(parts))
-    return overlap(extent, _joined(taken, parts)) - overlap(extent, taken)
-
-
 def _joined(one: Intervals, other: Intervals) -> Intervals:
     """The union of two sets of intervals."""
     return union(
@@ -257,6 +276,8 @@ def _optimizer_boundaries(phases: _Phases, evaluation: Intervals) -> Int:
     optimizer = optimizer.take(~optimizer.unfinished)
     if not len(optimizer):
         return np.empty(0, dtype=np.int64)
+    if (optimizer.value == optimizer.value[0]).all():
+        return optimizer.end
     fetch = phases.spans.of(*FETCH_KINDS)
     fetch_start = fetch.start[~contains(evaluation, fetch.start)]
     before = np.searchsorted(fetch_start, optimizer.end[:-1], side="left")
@@ -385,7 +406,8 @@ def in_no_phase(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool_]:
 def overlap_ns(steps: Steps, intervals: Intervals) -> Int:
     """Time of any intervals inside each step, evaluation left out."""
     extent = Intervals(steps.start, steps.end)
-    return _inside(intervals, extent, steps.evaluation)
+    either = _joined(steps.evaluation, intervals)
+    return overlap(extent, either) - overlap(extent, steps.evaluation)
 
 
 def steps_of(times: Int, steps: Steps) -> Int:

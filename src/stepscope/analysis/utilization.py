@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.intervals import Int
 from stepscope.analysis.statistics import Distribution, distribution
+from stepscope.intervals import Int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,14 @@ Does not: reading, writing, computing, formatting.
 
 from __future__ import annotations
 
+from stepscope.schema.finding import (
+    Delivery,
+    DeliveryState,
+    Finding,
+    Progress,
+    RuleRecord,
+    RuleStatus,
+)
 from stepscope.schema.run import (
     SCHEMA_VERSION,
     JobState,
@@ -15,32 +23,92 @@ from stepscope.schema.run import (
     RunInfo,
 )
 from stepscope.schema.table import Column, Table
+from stepscope.schema.tables.annotations import ANNOTATIONS
+from stepscope.schema.tables.collectives import COLLECTIVES
+from stepscope.schema.tables.copies import COPIES
+from stepscope.schema.tables.counters import COUNTERS
+from stepscope.schema.tables.devices import DEVICES
+from stepscope.schema.tables.flows import FLOWS
+from stepscope.schema.tables.kernels import KERNELS
+from stepscope.schema.tables.memory_events import MEMORY_EVENTS
 from stepscope.schema.tables.metrics import METRIC_TYPES, METRICS, MetricType
 from stepscope.schema.tables.operators import OPERATORS
+from stepscope.schema.tables.other_events import OTHER_EVENTS
+from stepscope.schema.tables.process_groups import PROCESS_GROUPS
+from stepscope.schema.tables.python_functions import PYTHON_FUNCTIONS
+from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
+from stepscope.schema.tables.runtime_calls import RUNTIME_CALLS
 from stepscope.schema.tables.scalars import SCALARS
 from stepscope.schema.tables.spans import SPANS
 from stepscope.schema.tables.stacks import STACKS
+from stepscope.schema.tables.timeline import TIMELINE
+from stepscope.schema.tables.traces import TRACES
+from stepscope.schema.tables.tracks import TRACKS
 
+TRACE_TABLES = (
+    TRACES,
+    QUALITY,
+    TRACKS,
+    DEVICES,
+    PROCESS_GROUPS,
+    OPERATORS,
+    RUNTIME_CALLS,
+    KERNELS,
+    COPIES,
+    MEMORY_EVENTS,
+    COLLECTIVES,
+    PYTHON_FUNCTIONS,
+    ANNOTATIONS,
+    FLOWS,
+    COUNTERS,
+    OTHER_EVENTS,
+    TIMELINE,
+)
+"""What the recordings of a framework's profiler become."""
 TABLES: dict[str, Table] = {
-    table.name: table for table in (SPANS, METRICS, STACKS, SCALARS, OPERATORS)
+    table.name: table for table in (SPANS, METRICS, STACKS, SCALARS, *TRACE_TABLES)
 }
 """Every table of a run by name."""
 
 __all__ = [
+    "ANNOTATIONS",
+    "COLLECTIVES",
+    "COPIES",
+    "COUNTERS",
+    "DEVICES",
+    "FLOWS",
+    "KERNELS",
+    "MEMORY_EVENTS",
     "METRICS",
     "METRIC_TYPES",
     "OPERATORS",
+    "OTHER_EVENTS",
+    "PROCESS_GROUPS",
+    "PYTHON_FUNCTIONS",
+    "QUALITY",
+    "QUALITY_CHECKS",
+    "RUNTIME_CALLS",
     "SCALARS",
     "SCHEMA_VERSION",
     "SPANS",
     "STACKS",
     "TABLES",
+    "TIMELINE",
+    "TRACES",
+    "TRACE_TABLES",
+    "TRACKS",
     "Column",
+    "Delivery",
+    "DeliveryState",
+    "Finding",
     "JobState",
     "JobStatus",
     "MetricType",
     "NodeInfo",
     "ProcessInfo",
+    "Progress",
+    "RuleRecord",
+    "RuleStatus",
     "RunInfo",
     "Table",
 ]

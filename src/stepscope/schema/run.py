@@ -72,7 +72,8 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     cores_total: int
     cores_available: float
     """What the job may use: the least of affinity mask, cpuset and cgroup quota."""
-    memory_bytes: int
+    memory_bytes: int | None
+    """Null where another tool recorded the machine and did not say."""
     memory_limit_bytes: int | None
     """The cgroup's limit, when there is one below the machine's memory."""
     sample_interval_ns: int
@@ -112,3 +113,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Probes that switched themselves off, with the reason."""
     dropped_count: int = 0
     """Records given up because the spool was full."""
+
+    @property
+    def title(self) -> str:
+        """`rank 3`, or `process 4711` outside a distributed job."""
+        return f"process {self.pid}" if self.rank is None else f"rank {self.rank}"

@@ -19,6 +19,10 @@ class Column:
     type: ColumnType
     unit: Unit = "none"
     nullable: bool = False
+    stored: ColumnType | None = None
+    """Type in the files, where another one takes less room: Parquet's byte-stream-split holds
+    whole numbers of mixed size as doubles in two thirds of what integers take. Readers of the run
+    see `type`."""
     doc: str
 
 
@@ -34,6 +38,14 @@ class Table:
     doc: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
+    together: str | None = None
+    """A string column with few values: wide segments keep rows of one value together, so that a
+    reader of some values passes over the others. Within a value rows keep their order."""
+
+    @property
+    def time_column(self) -> str | None:
+        """The column that says when; None for a table without times."""
+        return next((column.name for column in self.columns if column.unit == "epoch_ns"), None)
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ what follows from them (`analysis`), where the numbers come from (`monitor`, `im
 from __future__ import annotations
 
 from stepscope.store.columns import DictColumn
+from stepscope.store.engine import available_cores
 from stepscope.store.objectstore import LocalStore, ObjectStore, open_store
 from stepscope.store.reader import RunReader, open_run
 from stepscope.store.writer import RunWriter, create_run
@@ -18,6 +19,7 @@ __all__ = [
     "ObjectStore",
     "RunReader",
     "RunWriter",
+    "available_cores",
     "create_run",
     "open_run",
     "open_store",

@@ -105,6 +105,8 @@ def make_batch(table: Table, columns: Mapping[str, Array | DictColumn]) -> Batch
                 # DuckDB 1.5 does not look at the mask of a masked array: it goes beside it.
                 arrays[f"m{place}"] = mask
                 expression = f"CASE WHEN NOT m{place} THEN {expression} END"
+        if column.stored is not None:
+            expression = f"CAST({expression} AS {column.stored})"
         expressions.append(f"{expression} AS {identifier(column.name)}")
     return Batch(
         rows=rows, arrays=arrays, dictionaries=dictionaries, expressions=", ".join(expressions)

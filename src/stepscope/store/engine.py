@@ -10,7 +10,15 @@ from pathlib import Path
 
 import duckdb
 
-__all__ = ["available_cores", "connect", "identifier", "literal", "scan", "select"]
+__all__ = [
+    "available_cores",
+    "connect",
+    "footers",
+    "identifier",
+    "literal",
+    "scan",
+    "select",
+]
 
 
 def available_cores() -> int:
@@ -59,8 +67,17 @@ def select(columns: str, source: str, tail: str = "") -> str:
 def scan(paths: Iterable[Path]) -> str:
     """The rows of some Parquet files, in the order of the files, as a table of SQL.
 
-    Paths are patterns to DuckDB, so what would be one is escaped. Columns come from the files
-    alone: a directory named `a=b` adds none.
+    Columns come from the files alone: a directory named `a=b` adds none.
     """
-    listed = ", ".join(literal(re.sub(r"[*?\[]", r"[\g<0>]", str(path))) for path in paths)
-    return f"read_parquet([{listed}], hive_partitioning = false)"
+    return f"read_parquet({_listed(paths)}, hive_partitioning = false)"
+
+
+def footers(paths: Iterable[Path]) -> str:
+    """What the footers of some Parquet files say of each chunk of a column, as a table of SQL."""
+    return f"parquet_metadata({_listed(paths)})"
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    """Paths are patterns to DuckDB, so what would be one is escaped."""
+    names = (literal(re.sub(r"[*?\[]", r"[\g<0>]", str(path))) for path in paths)
+    return f"[{', '.join(names)}]"

@@ -1,6 +1,7 @@
 """Reading a run, finished or still growing.
 
-Nothing is remembered between calls but what is damaged: every call lists the segments afresh.
+Nothing is remembered between calls but what is damaged, and of each segment its times: every call
+lists the segments afresh.
 A segment that cannot be read is left out and named in `damage`; the rest of the run stays
 readable. Files are looked at one by one only after a query has failed.
 """
@@ -21,6 +22,7 @@ from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError, Us
 from stepscope.schema import (
     SCHEMA_VERSION,
     TABLES,
+    Column,
     JobStatus,
     NodeInfo,
     ProcessInfo,
@@ -29,7 +31,15 @@ from stepscope.schema import (
 )
 from stepscope.store import layout
 from stepscope.store.columns import NUMPY_TYPES, Array, DictColumn
-from stepscope.store.engine import available_cores, connect, identifier, scan, select
+from stepscope.store.engine import (
+    available_cores,
+    connect,
+    footers,
+    identifier,
+    literal,
+    scan,
+    select,
+)
 from stepscope.store.layout import Segment
 from stepscope.store.objectstore import ObjectStore, open_store
 from stepscope.store.upgrades import Step, steps_from
@@ -37,6 +47,8 @@ from stepscope.store.upgrades import Step, steps_from
 __all__ = ["RunReader", "open_run"]
 
 T = TypeVar("T")
+Times = dict[str, tuple[int, int]]
+"""First and last value of each column of times."""
 
 _LISTINGS = 3
 """How often a listing with a hole in it is repeated before the hole is believed."""
@@ -50,8 +62,8 @@ _LEFT_TO_PARENT: list[duckdb.DuckDBPyConnection | None] = []
 """Connections that a forked process inherited and must neither use nor close."""
 
 
-def open_run(location: str | Path) -> RunReader:
-    """Opens a run.
+def open_run(location: str | Path, *, threads: int | None = None) -> RunReader:
+    """Opens a run, to be read by as many threads as there are cores where nothing else is said.
 
     NotARunError when there is none at that place, DamagedRunError when its `run.json` makes no
     sense, NewerSchemaError when a later stepscope wrote it.
@@ -71,7 +83,7 @@ def open_run(location: str | Path) -> RunReader:
         info = msgspec.convert(content, RunInfo)
     except msgspec.ValidationError as error:
         raise _damaged_run(location, error) from error
-    return RunReader(store, info, steps)
+    return RunReader(store, info, steps, threads=threads)
 
 
 class RunReader:
@@ -81,12 +93,21 @@ class RunReader:
     `table` and `sql`), nulls in strings as None.
     """
 
-    def __init__(self, store: ObjectStore, info: RunInfo, steps: tuple[Step, ...] = ()) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        info: RunInfo,
+        steps: tuple[Step, ...] = (),
+        *,
+        threads: int | None = None,
+    ) -> None:
         self.info = info
+        self._threads = threads or available_cores()
         self._store = store
         self._steps = steps
         self._broken: dict[str, str] = {}  # key of a file -> what is wrong with it
         self._gaps: dict[str, list[Segment]] = {}
+        self._times: dict[str, dict[Segment, Times]] = {}
         self._lock = threading.Lock()
         self._forget_connection()
 
@@ -191,14 +212,36 @@ class RunReader:
 
         return self._run([name], fetch)
 
-    def sql(self, query: str, parameters: Sequence[object] = ()) -> dict[str, Array]:
+    def times(self, table: str) -> dict[str, Times]:
+        """By node, first and last value of each column of times; footers know them."""
+        found: dict[str, Times] = {}
+        read = self._run([table], lambda _: self._times_of(table, self._views[table]))
+        for segment, times in read.items():
+            of_node = found.setdefault(segment.node, {})
+            for column, (first, last) in times.items():
+                known = of_node.get(column, (first, last))
+                of_node[column] = min(first, known[0]), max(last, known[1])
+        return found
+
+    def sql(
+        self,
+        query: str,
+        parameters: Sequence[object] = (),
+        *,
+        within: tuple[int, int] | None = None,
+    ) -> dict[str, Array]:
         """The columns of a DuckDB query over the tables, each a view of its own name.
+
+        Where the query asks for no rows but those `within` two times, the second exclusive, by
+        the first column of times of their table, only segments that may have such rows are opened.
 
         A numeric column is a masked array only if the result has a null in it. DuckDB's sums of
         integers arrive as float64: write `CAST(sum(x) AS BIGINT)` where nanoseconds count.
         """
         found = self._run(
-            list(TABLES), lambda engine: engine.execute(query, list(parameters)).fetchnumpy()
+            [table for table in TABLES if table in query.lower()],
+            lambda engine: engine.execute(query, list(parameters)).fetchnumpy(),
+            within,
         )
         return {name: _without_masked_objects(values) for name, values in found.items()}
 
@@ -237,6 +280,41 @@ class RunReader:
                 break
         return [segment for segment in found if segment.key not in self._broken]
 
+    def _within(
+        self, table: str, segments: list[Segment], within: tuple[int, int] | None
+    ) -> list[Segment]:
+        """The segments that may have rows within two times."""
+        column = TABLES[table].time_column
+        if within is None or column is None:
+            return segments
+        times = self._times_of(table, segments)
+        begin, end = within
+        return [
+            segment
+            for segment in segments
+            if column not in times[segment]
+            or (times[segment][column][0] < end and times[segment][column][1] >= begin)
+        ]
+
+    def _times_of(self, table: str, segments: list[Segment]) -> dict[Segment, Times]:
+        """The times in each segment; only footers of new ones are read."""
+        columns = [column.name for column in TABLES[table].columns if column.unit == "epoch_ns"]
+        known = self._times.get(table, {})
+        new = {str(self._path(each)): each for each in segments if each not in known}
+        found: dict[Segment, Times] = {segment: {} for segment in new.values()}
+        if new and columns:
+            query = select(
+                "file_name, path_in_schema, min(CAST(stats_min_value AS BIGINT)), "
+                "max(CAST(stats_max_value AS BIGINT))",
+                footers(map(Path, new)),
+                f" WHERE path_in_schema IN ({', '.join(map(literal, columns))}) GROUP BY ALL",
+            )
+            for path, column, first, last in self._engine().execute(query).fetchall():
+                if first is not None:
+                    found[new[path]][column] = first, last
+        self._times[table] = {each: found.get(each, known.get(each, {})) for each in segments}
+        return self._times[table]
+
     def _path(self, segment: Segment) -> Path:
         path = self._store.local_path(segment.key)
         if path is None:
@@ -251,7 +329,7 @@ class RunReader:
         for step in self._steps:
             query = step.rows(table.name, query)
         # Naming the columns here makes a file that lacks one fail at once.
-        return select(", ".join(map(identifier, table.column_names)), f"({query})")
+        return select(", ".join(map(_as_declared, table.columns)), f"({query})")
 
     # --- queries -----------------------------------------------------------------------------
 
@@ -268,10 +346,15 @@ class RunReader:
 
     def _engine(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
-            self._connection = connect(threads=available_cores())
+            self._connection = connect(threads=self._threads)
         return self._connection
 
-    def _run(self, tables: Sequence[str], query: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+    def _run(
+        self,
+        tables: Sequence[str],
+        query: Callable[[duckdb.DuckDBPyConnection], T],
+        within: tuple[int, int] | None = None,
+    ) -> T:
         """Runs a query over the segments of this moment; again when one of them turns out to be
         damaged, or was merged away meanwhile."""
         if self._process != os.getpid():
@@ -280,7 +363,7 @@ class RunReader:
             for attempt in range(_ATTEMPTS):
                 segments = {table: self._readable(table) for table in tables}
                 try:
-                    self._show(segments)
+                    self._show({t: self._within(t, those, within) for t, those in segments.items()})
                     return query(self._engine())
                 except duckdb.Error as error:
                     self._forget_connection()  # after some errors a connection serves no more
@@ -320,6 +403,11 @@ class RunReader:
                     reason = str(error).strip().splitlines()[0]
                     self._broken[segment.key] = f"{segment.key} cannot be read: {reason}."
         return len(self._broken) > before
+
+
+def _as_declared(column: Column) -> str:
+    name = identifier(column.name)
+    return name if column.stored is None else f"CAST({name} AS {column.type}) AS {name}"
 
 
 def _footer_check(_table: Table, rows: str) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from stepscope.analysis.input_pipeline import Making, Waiting
 from stepscope.diagnosis import Rank, Signals
+from stepscope.views.options import DEFAULTS, ViewOptions
 
 
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ class InputPipelineView(msgspec.Struct, frozen=True, kw_only=True):
     missing: str | None
 
 
-def input_pipeline(signals: Signals) -> InputPipelineView:
+def input_pipeline(signals: Signals, _options: ViewOptions = DEFAULTS) -> InputPipelineView:
     """How batches are made and what the training thread waits for."""
     ranks = [_rank(signals, rank) for rank in signals.ranks]
     return InputPipelineView(

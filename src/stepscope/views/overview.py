@@ -7,7 +7,10 @@ import time
 import msgspec
 
 from stepscope.diagnosis import Signals, Verdict, diagnose
+from stepscope.diagnosis.traces import Trace
 from stepscope.schema import JobState, JobStatus
+from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.quality import QualityNote, notes_across
 
 SILENT_NS = 30_000_000_000
 """A job in progress whose monitor has not been heard for this long is given up for lost."""
@@ -32,6 +35,36 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Mean over samples, of the cores available to the job."""
 
 
+class RecordedWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a window of the job was opened for, and what it was to hold."""
+
+    reason: str
+    """`automatic`, `scheduled`, `requested` or `slower`."""
+    depth: str
+    """`light` or `full`."""
+    options: list[str]
+    """Of `shapes`, `stacks`, `memory`, `flops` and `modules`."""
+    first_step: int
+    """Number of its first step, counted from 0."""
+    step_count: int
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """One recording of the framework's profiler."""
+
+    name: str
+    rank: int | None
+    start_ns: int
+    duration_ns: int
+    """From the start of its first event to the end of its last."""
+    event_count: int
+    clock_base_ns: int | None
+    """What the file says that its times count from, since 1970; null where it says nothing: then
+    they are taken for microseconds since 1970, and may not compare with those of others."""
+    window: RecordedWindow | None
+    """Null for an imported file."""
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The payload."""
 
@@ -43,10 +76,14 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     rank_count: int
     nodes: list[NodeStatus]
+    recordings: list[Recording]
+    """Profiler windows of the job, or imported traces."""
+    quality: list[QualityNote]
+    """What is doubtful about the recordings together."""
     verdict: Verdict
 
 
-def overview(signals: Signals) -> Overview:
+def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
     """The job, its status, and the verdict."""
     info = signals.reader.info
     versions: dict[str, str] = {"stepscope": info.stepscope_version}
@@ -64,7 +101,30 @@ def overview(signals: Signals) -> Overview:
             _node(signals, node, status)
             for node, status in sorted(signals.reader.statuses().items())
         ],
+        recordings=[_recording(trace) for trace in signals.traces],
+        quality=notes_across(signals, signals.traces),
         verdict=diagnose(signals),
+    )
+
+
+def _recording(trace: Trace) -> Recording:
+    said = trace.said
+    return Recording(
+        name=trace.name,
+        rank=trace.rank,
+        start_ns=trace.start_ns,
+        duration_ns=trace.end_ns - trace.start_ns,
+        event_count=trace.event_count,
+        clock_base_ns=trace.base_ns or None,
+        window=RecordedWindow(
+            reason=said.reason,
+            depth=said.depth,
+            options=list(said.options),
+            first_step=said.first_step,
+            step_count=said.step_count,
+        )
+        if said is not None
+        else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""`steps`: how long steps take and what they are spent on, per rank."""
+"""`steps`: how long steps take and what they are spent on, per rank and per recording."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import numpy as np
 from stepscope.analysis.statistics import distribution
 from stepscope.analysis.steps import PHASES
 from stepscope.diagnosis import Rank, Signals
+from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.quality import QualityNote, notes_across
+from stepscope.views.recordings import chosen_traces
 from stepscope.views.shapes import Statistics, statistics
+from stepscope.views.trace_steps import TraceStepsView, trace_steps
 
 MAX_LISTED_OUTLIERS = 20
 
@@ -51,17 +55,29 @@ class StepsView(msgspec.Struct, frozen=True, kw_only=True):
     """The payload."""
 
     share_of: str
+    """What the shares of the phases of `ranks` are of."""
     ranks: list[RankSteps]
+    """Steps of the whole run, by its spans."""
+    traces: list[TraceStepsView]
+    """Steps inside recordings of a framework's profiler."""
     missing: str | None
+    quality: list[QualityNote]
 
 
-def steps(signals: Signals) -> StepsView:
+def steps(signals: Signals, options: ViewOptions = DEFAULTS) -> StepsView:
     """How long steps take and what they are spent on."""
-    ranks = [_rank(rank) for rank in signals.ranks]
+    ranks = [
+        _rank(rank)
+        for rank in signals.ranks
+        if options.trace is None and options.rank in {None, rank.process.rank}
+    ]
+    traces = chosen_traces(signals, options)
     return StepsView(
         share_of="wall time of the rank's measured steps, evaluation left out",
         ranks=ranks,
-        missing=None if ranks else "no complete training step was recorded",
+        traces=[trace_steps(signals, trace, options) for trace in traces],
+        missing=None if ranks or traces else "no complete training step was recorded",
+        quality=notes_across(signals, traces),
     )
 
 

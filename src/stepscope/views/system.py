@@ -7,6 +7,7 @@ import msgspec
 from stepscope.analysis.utilization import metric_distributions
 from stepscope.diagnosis import Signals
 from stepscope.schema import METRIC_TYPES
+from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.shapes import Statistics, statistics
 
 
@@ -27,7 +28,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     cpu_model: str
     cores_total: int
     cores_available: float
-    memory_bytes: int
+    memory_bytes: int | None
     memory_limit_bytes: int | None
     gpus: list[str]
     sample_interval_ns: int
@@ -44,7 +45,7 @@ class SystemView(msgspec.Struct, frozen=True, kw_only=True):
     missing: str | None
 
 
-def system(signals: Signals) -> SystemView:
+def system(signals: Signals, _options: ViewOptions = DEFAULTS) -> SystemView:
     """What every node was doing."""
     nodes = [_node(signals, name) for name in sorted(signals.nodes)]
     return SystemView(nodes=nodes, missing=None if nodes else "no node has been monitored")
@@ -53,6 +54,7 @@ def system(signals: Signals) -> SystemView:
 def _node(signals: Signals, name: str) -> NodeView:
     info = signals.nodes[name]
     metrics = signals.metrics[name]
+    summaries = metric_distributions(metrics)
     found = [
         MetricView(
             metric=metric,
@@ -61,7 +63,7 @@ def _node(signals: Signals, name: str) -> NodeView:
             doc=METRIC_TYPES[metric].doc,
             statistics=statistics(summary),
         )
-        for (metric, device), summary in metric_distributions(metrics).items()
+        for (metric, device), summary in summaries.items()
         if metric in METRIC_TYPES and metric != "missed_samples"
     ]
     order = list(METRIC_TYPES)
@@ -74,7 +76,7 @@ def _node(signals: Signals, name: str) -> NodeView:
         memory_limit_bytes=info.memory_limit_bytes,
         gpus=[str(gpu.get("name", "GPU")) for gpu in info.gpus],
         sample_interval_ns=info.sample_interval_ns,
-        sample_count=len(metrics.series("memory_used_bytes")),
+        sample_count=max((summary.count for summary in summaries.values()), default=0),
         missed_sample_count=int(metrics.series("missed_samples").sum()),
         metrics=sorted(found, key=lambda view: order.index(view.metric)),
         metrics_missing=info.metrics_missing,

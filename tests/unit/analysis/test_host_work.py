@@ -151,11 +151,28 @@ def test_no_samples_no_work() -> None:
         ("model.load_state_dict(best)", "python"),
         ("h = readout(h)", "python"),
         ("already = spread + overload", "python"),
+        ("os.fsync(file.fileno())", "checkpoint"),
         ("", "python"),
     ],
 )
 def test_causes_by_the_line(line: str, expected: str) -> None:
     assert cause(line) == expected
+
+
+def test_what_a_function_does_around_a_save_is_the_save() -> None:
+    saving = f"{LOOP} > finish_epoch > save_all"
+    found = host_work(
+        "forward 10 | backward 10 | optimizer 5 | "
+        "do:report 1 | do:encode 2 | save(do:write 4) | do:rename 3",
+        {
+            "write": f"{saving} > save@torch/serialization.py # torch.save(state, file)",
+            "encode": f"{saving} > as_state # state = pack(model)",
+            "rename": f"{saving} # partial.replace(path)",
+            "report": f"{LOOP} > finish_epoch # best = update(best)",
+        },
+    )
+    assert found is not None
+    assert found.causes == pytest.approx({"checkpoint": 5 / 6, "python": 1 / 6})
 
 
 @pytest.mark.parametrize(

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
-from stepscope.analysis.intervals import Intervals
-from stepscope.analysis.operators import ComputeProfile, WindowEvents, profile_compute
+from stepscope.analysis.operators import ComputeProfile, profile_compute
+from stepscope.intervals import Int, Intervals, nesting_order, parents, self_times
+from stepscope.store import DictColumn
 from stepscope.testing import Drawing
+from stepscope.testing.drawing import Event
 
 
 def profile(text: str, *, steps: int = 1) -> ComputeProfile | None:
     drawing = Drawing().draw(text)
     compute = drawing.table().of("forward", "backward", "optimizer")
+    columns, device = window_of(drawing)
+    return profile_compute(columns, device, compute.intervals, step_count=steps)
+
+
+def window_of(drawing: Drawing) -> tuple[dict[str, Any], Intervals]:
+    """The drawn operators with their own times, and the drawn device work."""
     events = drawing.events
-    return profile_compute(
-        WindowEvents(
-            category=np.array([event.category for event in events], dtype=object),
-            name=np.array([event.name for event in events], dtype=object),
-            thread=np.full(len(events), "1", dtype=object),
-            start=np.array([event.start for event in events], dtype=np.int64),
-            end=np.array([event.end for event in events], dtype=np.int64),
-        ),
-        Intervals(compute.start, compute.end),
-        step_count=steps,
+    operators = [event for event in events if event.category == "cpu_op"]
+    others = [event for event in events if event.category != "cpu_op"]
+    start, end = extents(operators)
+    order = nesting_order(start, end)
+    start, end = start[order], end[order]
+    parent = parents(start, end)
+    columns = {
+        "name": DictColumn.encode(operators[i].name for i in order),
+        "start_ns": start,
+        "duration_ns": end - start,
+        "host_self_ns": self_times(start, end, parent),
+        "parent": parent,
+    }
+    return columns, Intervals(*extents(others))
+
+
+def extents(events: Sequence[Event]) -> tuple[Int, Int]:
+    return (
+        np.array([event.start for event in events], dtype=np.int64),
+        np.array([event.end for event in events], dtype=np.int64),
     )
 
 
@@ -83,17 +104,3 @@ def test_without_operators_there_is_no_profile() -> None:
     assert profile("forward 10 | op:load 90") is None
     assert profile("op:load 90") is None
     assert profile("forward 10 ( kernel:gemm 10 )") is None
-
-
-def test_threads_nest_each_for_itself() -> None:
-    events = WindowEvents(
-        category=np.full(2, "cpu_op", dtype=object),
-        name=np.array(["forward", "backward"], dtype=object),
-        thread=np.array(["1", "2"], dtype=object),
-        start=np.array([0, 100_000]),
-        end=np.array([1_000_000, 900_000]),
-    )
-    found = profile_compute(events, Intervals(np.array([0]), np.array([2_000_000])), step_count=1)
-    assert found is not None
-    assert found.largest == pytest.approx({"forward": 0.5, "backward": 0.4})
-    assert found.overhead_ratio == pytest.approx(0.1)

@@ -47,6 +47,21 @@ def span_rows(
     }
 
 
+def sample_rows(times: Sequence[int], metrics: Sequence[str], *, node: str = "n0") -> Columns:
+    """One sample at each time, of the metric beside it."""
+    count = len(times)
+    return {
+        "node": DictColumn.constant(node, count),
+        "process": DictColumn.constant("1-2-3", count),
+        "log": DictColumn.constant("7c", count),
+        "seq": np.arange(count),
+        "t_ns": np.array(times, dtype=np.int64),
+        "metric": DictColumn.encode(metrics),
+        "device": DictColumn.constant("", count),
+        "value": np.array(times, dtype=np.float64),
+    }
+
+
 @pytest.fixture
 def info() -> RunInfo:
     return INFO
@@ -55,6 +70,11 @@ def info() -> RunInfo:
 @pytest.fixture
 def spans() -> Callable[..., Columns]:
     return span_rows
+
+
+@pytest.fixture
+def samples() -> Callable[..., Columns]:
+    return sample_rows
 
 
 @pytest.fixture

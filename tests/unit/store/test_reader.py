@@ -188,6 +188,38 @@ class TestSql:
         assert reader.damage == []
         assert reader.row_count("spans") == 1
 
+    def test_times_of_nodes(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+        reader = open_run(run)
+        assert reader.times("spans") == {}
+        writer.append("spans", spans([3, 1]))
+        assert reader.times("spans") == {"n0": {"start_ns": (1, 3), "end_ns": (6, 6)}}
+        writer.append("spans", spans([9]))  # without an end
+        with RunWriter(run, "n1") as other:
+            other.append("spans", spans([4], node="n1"))
+        assert reader.times("spans") == {
+            "n0": {"start_ns": (1, 9), "end_ns": (6, 6)},
+            "n1": {"start_ns": (4, 4), "end_ns": (9, 9)},
+        }
+        assert reader.times("tracks") == {}
+
+    def test_only_segments_within_the_times_are_opened(
+        self, run: Path, writer: RunWriter, samples: Spans
+    ) -> None:
+        for time in (10, 20, 30):
+            writer.append("metrics", samples([time, time + 1], ["a", "a"]))
+        reader = open_run(run)
+        query = "SELECT t_ns FROM metrics WHERE t_ns >= ? AND t_ns < ? ORDER BY 1"
+        for begin, end in ((0, 99), (11, 30), (11, 31), (21, 22), (22, 30), (31, 32)):
+            found = reader.sql(query, (begin, end), within=(begin, end))["t_ns"].tolist()
+            assert found == [t for t in (10, 11, 20, 21, 30, 31) if begin <= t < end]
+        first = run / Segment("metrics", "n0", 0, 0).key
+        first.write_bytes(b"PAR1" + bytes(first.stat().st_size - 8) + b"PAR1")
+        found = reader.sql(query, (20, 99), within=(20, 99))["t_ns"].tolist()
+        assert found == [20, 21, 30, 31]
+        assert reader.damage == []
+        assert len(reader.sql(query, (0, 99))["t_ns"]) == 4
+        assert len(reader.damage) == 1
+
     def test_no_python_variable_leaks_in(self, run: Path) -> None:
         secret = {"x": np.arange(3)}
         with pytest.raises(duckdb.Error, match="secret"):

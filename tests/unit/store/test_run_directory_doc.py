@@ -21,9 +21,12 @@ from stepscope.schema import (
     METRIC_TYPES,
     SCHEMA_VERSION,
     TABLES,
+    Delivery,
+    Finding,
     JobStatus,
     NodeInfo,
     ProcessInfo,
+    RuleRecord,
     RunInfo,
     Table,
 )
@@ -59,7 +62,7 @@ def table_section(table: Table) -> Iterator[str]:
         (
             (
                 f"`{column.name}`",
-                column.type,
+                column.stored or column.type,
                 "" if column.unit == "none" else column.unit,
                 "yes" if column.nullable else "",
                 column.doc,
@@ -96,10 +99,13 @@ def test_tables_are_those_of_the_schema() -> None:
         pytest.fail(f"{DOC.name} differs from the schema. Refresh it: {REFRESH}")
 
 
-@pytest.mark.parametrize("manifest", [RunInfo, NodeInfo, JobStatus, ProcessInfo])
+MANIFESTS = [RunInfo, NodeInfo, JobStatus, ProcessInfo, RuleRecord, Finding, Delivery]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS)
 def test_every_field_of_a_manifest_is_explained(manifest: type[msgspec.Struct]) -> None:
     text = DOC.read_text()
-    missing = [name for name in manifest.__struct_fields__ if f"`{name}`" not in text]
+    missing = [name for name in manifest.__struct_encode_fields__ if f"`{name}`" not in text]
     assert not missing, f"{DOC.name} does not explain {missing} of {manifest.__name__}"
 
 

@@ -318,6 +318,18 @@ class TestCompact:
         ]
         assert seqs(run) == list(range(13))
 
+    def test_wide_segments_keep_a_metric_together(
+        self, run: Path, writer: RunWriter, samples: Spans, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(layout, "FAN_IN", 2)
+        for number in range(4):
+            writer.append("metrics", samples([number, number, number], ["b", "it's", "a"]))
+        writer.compact("metrics")
+        assert files(run, "metrics") == ["00000000-00000003.parquet"]
+        found = open_run(run).table("metrics", ["metric", "t_ns"])
+        assert found["metric"].tolist() == ["a"] * 4 + ["b"] * 4 + ["it's"] * 4
+        assert found["t_ns"].tolist() == [0, 1, 2, 3] * 3
+
     @pytest.mark.parametrize("deletes", [0, 1, 15])
     def test_death_between_merge_and_delete(
         self, run: Path, writer: RunWriter, spans: Spans, deletes: int

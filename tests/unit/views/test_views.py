@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,11 @@ from stepscope.diagnosis import Signals, diagnose
 from stepscope.schema import METRIC_TYPES, JobState
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views import VIEWS, input_pipeline, overview, steps, system
+from stepscope.views import VIEWS
+from stepscope.views.input_pipeline import input_pipeline
+from stepscope.views.overview import overview
+from stepscope.views.steps import steps
+from stepscope.views.system import system
 
 MS = 1_000_000
 CODE = {
@@ -159,3 +164,15 @@ def test_what_cannot_be_shown_says_why(tmp_path: Path) -> None:
     assert input_pipeline(signals).missing == "no complete training step was recorded"
     (rank,) = input_pipeline(only_marks(tmp_path / "other").signals()).ranks
     assert rank.missing == "no batch was made by a torch DataLoader"
+
+
+def test_a_run_of_recordings_alone_lists_them_and_claims_nothing(
+    imported: Callable[..., Signals],
+) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1}
+    found = overview(imported(rank3=[{**event, "ts": 5, "dur": 7}, {**event, "ts": 20, "dur": 1}]))
+    (recording,) = found.recordings
+    assert (recording.name, recording.rank, recording.event_count) == ("rank3.json", 3, 2)
+    assert (recording.start_ns, recording.duration_ns) == (5_000, 16_000)
+    assert found.verdict.suspect == "insufficient_evidence"
+    assert "holds recordings" in found.verdict.headline

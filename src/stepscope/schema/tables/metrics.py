@@ -11,6 +11,7 @@ METRICS = Table(
     name="metrics",
     doc="One row per metric, device and sampling time.",
     key=("process", "log", "seq"),
+    together="metric",
     columns=(
         *PROVENANCE,
         Column(name="t_ns", type="BIGINT", unit="epoch_ns", doc="When it was sampled."),
@@ -65,6 +66,11 @@ _METRICS = (
     ),
     MetricType(name="memory_used_bytes", unit="bytes", doc="Total minus available memory."),
     MetricType(name="memory_available_bytes", unit="bytes", doc="Memory that could be had."),
+    MetricType(
+        name="memory_used_ratio",
+        unit="ratio",
+        doc="Share of the memory in use, in runs imported from tools that do not say of how much.",
+    ),
     MetricType(name="swap_used_bytes", unit="bytes", doc="Swap in use."),
     MetricType(name="disk_read_bytes_per_s", unit="bytes_per_s", doc="Read from a disk."),
     MetricType(name="disk_write_bytes_per_s", unit="bytes_per_s", doc="Written to a disk."),
@@ -72,6 +78,12 @@ _METRICS = (
         name="network_received_bytes_per_s", unit="bytes_per_s", doc="Received, no loopback."
     ),
     MetricType(name="network_sent_bytes_per_s", unit="bytes_per_s", doc="Sent, no loopback."),
+    MetricType(
+        name="network_bytes",
+        unit="bytes",
+        doc="Traffic of one sample, in runs imported from SageMaker Debugger (device: Algorithm, "
+        "which is training, or Platform, and Debugger's name, joined by a colon).",
+    ),
     MetricType(
         name="process_cpu_cores",
         unit="count",
@@ -99,6 +111,12 @@ _METRICS = (
         name="gpu_memory_busy_ratio", unit="ratio", doc="Share of time memory was accessed."
     ),
     MetricType(name="gpu_memory_used_bytes", unit="bytes", doc="Device memory in use."),
+    MetricType(
+        name="gpu_memory_used_ratio",
+        unit="ratio",
+        doc="Share of device memory in use, in runs imported from tools that do not say of how "
+        "much.",
+    ),
     MetricType(name="gpu_power_watt", unit="watt", doc="Board power."),
     MetricType(name="gpu_sm_clock_megahertz", unit="megahertz", doc="Clock of the processors."),
     MetricType(name="gpu_memory_clock_megahertz", unit="megahertz", doc="Clock of the memory."),

@@ -32,8 +32,7 @@ SPANS = Table(
             name="flags",
             type="SMALLINT",
             unit="bitmask",
-            doc="1 asynchronous, 2 gradients disabled, 4 ended without a result, "
-            "8 inside a profiler window.",
+            doc="1 asynchronous, 2 gradients disabled, 4 ended without a result.",
         ),
         Column(
             name="value",

@@ -33,23 +33,72 @@ def nesting_order(start: Int, end: Int) -> Int:
     return np.lexsort((-end, start)).astype(np.int64)
 
 
-def parents(start: Int, end: Int) -> Int:
-    """Index of the innermost interval around each one, -1 for none.
+class Nesting(NamedTuple):
+    """How intervals lie in each other."""
+
+    parent: Int
+    """Index of the innermost interval around each one, -1 for none."""
+    excess: Int
+    """How much later each one ends than the innermost interval in which it begins; 0 where it
+    lies inside that."""
+
+
+def parents(start: Int, end: Int, tolerance: int = 0) -> Int:
+    """Index of the innermost interval around each one, -1 for none; see `nest`."""
+    return nest(start, end, tolerance).parent
+
+
+def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
+    """The innermost interval around each one.
 
     Args:
         start, end: in nesting order. An interval that begins inside another and ends after it
-            is no child of it.
+            is no child of it,
+        tolerance: unless it ends at most this much later.
 
     Each interval first takes its predecessor for its parent and, while that does not contain
     it, asks that one's own; the paths halve, so it takes O(depth + log n) passes.
     """
     parent = np.arange(-1, len(start) - 1, dtype=np.int64)
-    while True:
-        asked = np.maximum(parent, 0)
-        wrong = (parent >= 0) & (end[asked] < end)
-        if not wrong.any():
-            return parent
-        parent[wrong] = parent[parent[wrong]]
+    excess = np.zeros(len(start), dtype=np.int64)
+    asking = np.arange(1, len(start), dtype=np.int64)
+    while len(asking):
+        asked = parent[asking]
+        reach = end[asked]
+        over = (reach > start[asking]) & (reach < end[asking])
+        if over.any():
+            late = asking[over]
+            excess[late] = np.maximum(excess[late], end[late] - reach[over])
+        wrong = reach + tolerance < end[asking]
+        if tolerance:
+            # What merely ended shortly before is no parent; an empty interval at the very end is.
+            wrong |= (reach <= start[asking]) & (reach < end[asking])
+        asking, asked = asking[wrong], asked[wrong]
+        parent[asking] = parent[asked]
+        asking = asking[parent[asking] >= 0]
+    return Nesting(parent, excess)
+
+
+def depths(parent: Int) -> Int:
+    """How many intervals are around each one: follows parents by doubling jumps."""
+    depth = (parent >= 0).astype(np.int64)
+    jump = parent.copy()
+    while (going := np.flatnonzero(jump >= 0)).size:
+        over = jump[going]
+        depth[going] += depth[over]
+        jump[going] = jump[over]
+    return depth
+
+
+def subtree_sums(own: Int, parent: Int, depth: Int) -> Int:
+    """Of each interval, the sum of `own` over itself and everything inside it."""
+    total = own.copy()
+    nested = np.flatnonzero(parent >= 0)
+    deepest_first = nested[np.argsort(-depth[nested], kind="stable")]
+    borders = np.flatnonzero(np.diff(depth[deepest_first])) + 1
+    for level in np.split(deepest_first, borders):
+        np.add.at(total, parent[level], total[level])
+    return total
 
 
 def self_times(start: Int, end: Int, parent: Int) -> Int:
@@ -107,8 +156,10 @@ def union(intervals: Intervals) -> Intervals:
     """The same time without overlaps, sorted."""
     if not len(intervals.start):
         return EMPTY
-    order = np.argsort(intervals.start, kind="stable")
-    start, end = intervals.start[order], intervals.end[order]
+    start, end = intervals
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
     reach = np.maximum.accumulate(end)
     opens = np.concatenate([[True], start[1:] > reach[:-1]])
     closes = np.concatenate([opens[1:], [True]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.analysis.intervals import (
+from stepscope.intervals import (
     EMPTY,
     Intervals,
     contains,

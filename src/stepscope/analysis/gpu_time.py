@@ -1,0 +1,100 @@
+"""How the time of the devices is divided.
+
+Over the kernels, copies and sets of one rank, or of one device of it, with U(x) for the time
+that any of x covers, in integer nanoseconds:
+
+    total          last end - first start
+    busy           |U(all)|
+    idle           total - busy
+    compute        |U(kernels that do not communicate, sets)|
+    memset         |U(sets)|, part of compute
+    comm           |U(kernels of collectives)|
+    exposed_comm   |U(comm) minus U(compute)|
+    exposed_memcpy |U(copies) minus U(compute) minus U(comm)|
+
+so that compute + exposed_comm + exposed_memcpy + idle = total.
+
+Nothing is rounded. Work on one stream may overlap; it counts once. Work launched before the
+window counts unless the caller has taken it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.device_work import MEMCPY, MEMSET, DeviceWork
+from stepscope.intervals import Intervals, union
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTime:
+    """The division; see above for the formulas."""
+
+    total_ns: int
+    busy_ns: int
+    idle_ns: int
+    compute_ns: int
+    memset_ns: int
+    comm_ns: int
+    exposed_comm_ns: int
+    exposed_memcpy_ns: int
+    same_stream_overlap_count: int
+    gpu_event_count: int
+
+    def __post_init__(self) -> None:
+        parts = self.compute_ns + self.exposed_comm_ns + self.exposed_memcpy_ns + self.idle_ns
+        if parts != self.total_ns or self.busy_ns + self.idle_ns != self.total_ns:
+            raise ArithmeticError(f"GPU time is not conserved: {self}")
+
+
+def gpu_time(work: DeviceWork) -> GpuTime | None:
+    """Divides the time of all devices together; None when they did nothing."""
+    if not len(work):
+        return None
+    memcpy = work.kind == MEMCPY
+    compute = work.compute | (work.kind == MEMSET)
+    compute_ns = _covered(work, compute)
+    with_comm_ns = _covered(work, ~memcpy)
+    busy_ns = _covered(work, np.ones(len(work), dtype=np.bool_))
+    total_ns = int(work.end.max() - work.start.min())
+    return GpuTime(
+        total_ns=total_ns,
+        busy_ns=busy_ns,
+        idle_ns=total_ns - busy_ns,
+        compute_ns=compute_ns,
+        memset_ns=_covered(work, work.kind == MEMSET),
+        comm_ns=_covered(work, work.communication),
+        exposed_comm_ns=with_comm_ns - compute_ns,
+        exposed_memcpy_ns=busy_ns - with_comm_ns,
+        same_stream_overlap_count=same_stream_overlaps(work),
+        gpu_event_count=len(work),
+    )
+
+
+def gpu_time_by_device(work: DeviceWork) -> dict[int, GpuTime]:
+    """Divides the time of each device, from its own first start to its own last end."""
+    found = {}
+    for device in np.unique(work.device).tolist():
+        own = gpu_time(work.take(work.device == device))
+        if own is not None:
+            found[device] = own
+    return found
+
+
+def same_stream_overlaps(work: DeviceWork) -> int:
+    """How many start before an earlier one of their stream has ended."""
+    order = np.lexsort((work.end, work.start, work.track))
+    track, start = work.track[order], work.start[order]
+    # Streams are laid end to end, far enough apart that one running maximum serves all.
+    number = np.cumsum(np.diff(track, prepend=track[:1]) != 0)
+    first = int(work.start.min()) if len(work) else 0
+    apart = number * (int(work.end.max()) - first + 1) if len(work) else number
+    reach = np.maximum.accumulate(work.end[order] - first + apart)
+    return int((start[1:] - first + apart[1:] < reach[:-1]).sum())
+
+
+def _covered(work: DeviceWork, rows: NDArray[np.bool_]) -> int:
+    return union(Intervals(work.start[rows], work.end[rows])).total_ns

@@ -1,0 +1,200 @@
+"""Operators of a recording: how often each was called, and what its calls took.
+
+Of the calls in one group (chains merged, see `operator_tree`):
+
+    calls          number of calls
+    host total     sum of durations
+    host self      sum of: duration - durations of the operators called - own runtime calls
+    device self    sum of durations of the kernels, copies and sets that own runtime calls launched
+    device total   device self, plus the same of every operator below the call
+    tensor cores   eligible: the name is one that has a 16-bit kernel on tensor cores, or the call
+                   or one below it launched such a kernel
+                   self ratio:  time of its kernels on tensor cores / time of its kernels
+                   total ratio: the same of itself and all below it
+
+Totals of an operator that calls itself at a distance count the inner call twice, as every tool
+does. Work whose launch is not in the recording (carry-over) belongs to no operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.call_paths import Labels
+from stepscope.analysis.columns import Columns
+from stepscope.analysis.grouping import Grouping, group_rows
+from stepscope.analysis.kernel_classes import rows_where, uses_tensor_cores
+from stepscope.analysis.operator_tree import TREE_COLUMNS, OperatorTree, add_at, operator_tree
+from stepscope.intervals import Int
+
+TABLE_COLUMNS = (*TREE_COLUMNS, "duration_ns", "host_self_ns", "device_self_ns", "device_total_ns")
+"""What `operator_table` needs of the table `operators`; `input_dims` too to group by shape."""
+KERNEL_COLUMNS = ("name", "operator", "duration_ns")
+"""What it needs of the table `kernels`."""
+
+_ELIGIBLE = frozenset(
+    "aten::" + name
+    for name in (
+        *("conv1d", "conv2d", "conv3d", "conv_tbc", "convolution", "_convolution"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "_convolution_nogroup"),
+        *("convolution_backward", "cudnn_convolution", "cudnn_convolution_transpose"),
+        *("cudnn_convolution_backward", "cudnn_convolution_backward_input"),
+        *("cudnn_convolution_backward_weight", "cudnn_convolution_transpose_backward"),
+        *("cudnn_convolution_transpose_backward_input", "miopen_convolution"),
+        *("cudnn_convolution_transpose_backward_weight", "miopen_convolution_transpose"),
+        *("mm", "bmm", "matmul", "linear", "addmm", "addmm_", "addmv", "addr", "mv"),
+        *("addbmm", "baddbmm", "chain_matmul", "linalg_multi_dot", "prelu", "_addmm_activation"),
+        *("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell"),
+        *("rnn_tanh_cell", "rnn_relu_cell"),
+    )
+)
+_ELIGIBLE_GRADIENTS = frozenset(
+    name + "Backward"
+    for name in (
+        *("CudnnConvolution", "CudnnConvolutionTranspose", "Convolution", "MiopenConvolution"),
+        *("Mm", "Bmm", "Mv", "Addmm", "Addmv", "Addbmm", "Baddbmm"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRow:
+    """One group of calls. What needs a device is None in a recording without one."""
+
+    name: str
+    input_dims: str | None
+    """Shapes of the inputs as JSON, when grouped by shape and recorded."""
+    stack: str | None
+    """Python stack, innermost first, when grouped by stack and recorded."""
+    calls: int
+    host_self_ns: int
+    host_total_ns: int
+    host_self_ratio: float
+    """Share of the host self time of all operators."""
+    device_self_ns: int | None
+    device_total_ns: int | None
+    device_self_ratio: float | None
+    """Share of the device self time of all operators."""
+    tensor_core_eligible: bool | None
+    tensor_core_self_ratio: float | None
+    """Of the time of kernels it launched itself; None without any."""
+    tensor_core_total_ratio: float | None
+    """Of the time of kernels that it and everything below it launched; None without any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTable:
+    """Groups of calls, those with most device self time first (host self without a device)."""
+
+    rows: list[OperatorRow]
+    """The first `top` groups."""
+    group_count: int
+    call_count: int
+    host_self_ns: int
+    """Of all calls: the denominator of `host_self_ratio`."""
+    device_self_ns: int | None
+    """Of all calls: the denominator of `device_self_ratio`."""
+
+
+def operator_table(
+    operators: Columns,
+    kernels: Columns | None,
+    *,
+    shapes: Labels | None = None,
+    stacks: Labels | None = None,
+    top: int = 0,
+) -> OperatorTable:
+    """Groups of operator calls by name, and by shapes and stacks where these are given.
+
+    Args:
+        operators: `TABLE_COLUMNS` of the table.
+        kernels: `KERNEL_COLUMNS` of the table; None for a recording without device work.
+        shapes, stacks: what else must agree within a group.
+        top: only so many groups; 0 for all.
+    """
+    tree = operator_tree(operators)
+    calls = np.flatnonzero(tree.counted)
+    keys = [tree.name, *(label.codes for label in (shapes, stacks) if label is not None)]
+    groups = group_rows(*(key[calls] for key in keys))
+    sums = {
+        "host_self_ns": groups.sums(tree.own(operators["host_self_ns"])[calls]),
+        "host_total_ns": groups.sums(operators["duration_ns"][calls]),
+        "device_self_ns": groups.sums(tree.own(operators["device_self_ns"])[calls]),
+        "device_total_ns": groups.sums(operators["device_total_ns"][calls]),
+    }
+    on_device = kernels is not None
+    cores = _tensor_cores(tree, calls, groups, kernels) if kernels is not None else None
+    weight = sums["device_self_ns"] if on_device else sums["host_self_ns"]
+    order = np.lexsort((tree.name[calls[groups.first]], -sums["host_self_ns"], -weight))
+    counts = groups.counts()
+    host, device = int(sums["host_self_ns"].sum()), int(sums["device_self_ns"].sum())
+    rows = []
+    for group in order[: top or None].tolist():
+        first = calls[groups.first[group]]
+        own = int(sums["device_self_ns"][group])
+        rows.append(
+            OperatorRow(
+                name=tree.names[tree.name[first]],
+                input_dims=shapes.text(int(shapes.codes[first])) if shapes else None,
+                stack=stacks.text(int(stacks.codes[first])) if stacks else None,
+                calls=int(counts[group]),
+                host_self_ns=int(sums["host_self_ns"][group]),
+                host_total_ns=int(sums["host_total_ns"][group]),
+                host_self_ratio=int(sums["host_self_ns"][group]) / host if host else 0.0,
+                device_self_ns=own if on_device else None,
+                device_total_ns=int(sums["device_total_ns"][group]) if on_device else None,
+                device_self_ratio=own / device if on_device and device else None,
+                tensor_core_eligible=bool(cores.eligible[group]) if cores else None,
+                tensor_core_self_ratio=_ratio(cores.self_ratio[group]) if cores else None,
+                tensor_core_total_ratio=_ratio(cores.total_ratio[group]) if cores else None,
+            )
+        )
+    return OperatorTable(
+        rows=rows,
+        group_count=len(groups),
+        call_count=len(calls),
+        host_self_ns=host,
+        device_self_ns=device if on_device else None,
+    )
+
+
+def is_eligible(name: str) -> bool:
+    """Whether an operator of this name can run on tensor cores when its inputs have 16 bits."""
+    return name in _ELIGIBLE or name.rstrip("0123456789") in _ELIGIBLE_GRADIENTS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TensorCores:
+    eligible: NDArray[np.bool_]
+    self_ratio: NDArray[np.float64]
+    total_ratio: NDArray[np.float64]
+
+
+def _tensor_cores(
+    tree: OperatorTree, calls: Int, groups: Grouping, kernels: Columns
+) -> _TensorCores:
+    """Eligibility and shares of kernel time on tensor cores, by group."""
+    launcher = tree.rows(kernels["operator"])
+    duration = kernels["duration_ns"]
+    on_cores = rows_where(kernels["name"], uses_tensor_cores)
+    everything = add_at(launcher, duration, len(tree))
+    cores = add_at(launcher, np.where(on_cores, duration, 0), len(tree))
+    may = tree.mask(is_eligible) | (cores > 0)
+
+    def ratio(part: Int, whole: Int) -> NDArray[np.float64]:
+        of = groups.sums(whole[calls])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(of > 0, groups.sums(part[calls]) / of, np.nan)
+
+    return _TensorCores(
+        eligible=groups.sums(tree.totals(may)[calls]) > 0,
+        self_ratio=ratio(tree.own(cores), tree.own(everything)),
+        total_ratio=ratio(tree.totals(cores), tree.totals(everything)),
+    )
+
+
+def _ratio(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

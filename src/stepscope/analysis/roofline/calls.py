@@ -1,0 +1,268 @@
+"""One call of an operator as the recorder described it, and what a model says of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+Family = Literal[
+    "gemm",
+    "convolution",
+    "attention",
+    "normalization",
+    "elementwise",
+    "reduction",
+    "softmax",
+    "embedding",
+    "movement",
+    "optimizer",
+    "compiled",
+]
+MATRIX_FAMILIES: frozenset[Family] = frozenset({"gemm", "convolution", "attention"})
+"""Families whose arithmetic is products of matrices: what matrix units are for."""
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
+
+ITEM_BYTES: dict[str, int] = {
+    "double": 8,
+    "float": 4,
+    "c10::Half": 2,
+    "c10::BFloat16": 2,
+    "c10::Float8_e4m3fn": 1,
+    "c10::Float8_e5m2": 1,
+    "c10::Float8_e4m3fnuz": 1,
+    "c10::Float8_e5m2fnuz": 1,
+    "c10::Float8_e8m0fnu": 1,
+    "c10::Float4_e2m1fn_x2": 1,
+    "long int": 8,
+    "long": 8,
+    "long long": 8,
+    "int": 4,
+    "short int": 2,
+    "short": 2,
+    "signed char": 1,
+    "unsigned char": 1,
+    "bool": 1,
+    "unsigned long": 8,
+    "long unsigned int": 8,
+    "unsigned int": 4,
+    "unsigned short": 2,
+    "short unsigned int": 2,
+    "c10::qint8": 1,
+    "c10::quint8": 1,
+    "c10::qint32": 4,
+    "c10::complex<c10::Half>": 4,
+    "c10::complex<float>": 8,
+    "c10::complex<double>": 16,
+}
+"""Bytes of one element by the name that PyTorch's profiler gives its type; two FP4 numbers share
+an element."""
+PRECISIONS: dict[str, Precision] = {
+    "double": "fp64",
+    "float": "fp32",
+    "c10::Half": "fp16",
+    "c10::BFloat16": "bf16",
+    "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e5m2": "fp8",
+    "c10::Float8_e4m3fnuz": "fp8",
+    "c10::Float8_e5m2fnuz": "fp8",
+    "c10::Float4_e2m1fn_x2": "fp4",
+    "signed char": "int8",
+    "unsigned char": "int8",
+    "c10::qint8": "int8",
+    "c10::quint8": "int8",
+}
+"""What units multiply matrices of these elements."""
+SCALAR_TYPE_BYTES: dict[str, int] = {
+    "5": 2,
+    "6": 4,
+    "7": 8,
+    "15": 2,
+    "23": 1,
+    "24": 1,
+}
+"""Bytes of an element by the number of a `torch.ScalarType`: half, float, double, bfloat16, the
+FP8 types."""
+
+LARGEST_SIZE = 1 << 40
+"""Of one dimension: what is larger was never a tensor."""
+
+_LIST_TYPES = {"TensorList", "GenericList"}
+_KERNEL_ITEM = re.compile(r"OpaqueType<(\d+)|(c10::BFloat16|c10::Half|double|float)\b")
+
+
+class NotModelledError(Exception):
+    """Why a call has no figures; the message completes "not modelled: "."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An argument that is a tensor."""
+
+    dims: tuple[int, ...]
+    type: str
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return prod(self.dims)
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one element."""
+        return ITEM_BYTES[self.type]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements, each counted once."""
+        return self.count * self.item_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes behind it in memory: what was only expanded (stride 0) is stored once."""
+        if self.strides is None or len(self.strides) != len(self.dims):
+            return self.bytes
+        stored = prod(size for size, stride in zip(self.dims, self.strides, strict=True) if stride)
+        return stored * self.item_bytes if self.count else 0
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of a product of such matrices."""
+        if self.type not in PRECISIONS:
+            raise NotModelledError(f"matrix products of {self.type} are not")
+        return PRECISIONS[self.type]
+
+    @property
+    def arithmetic(self) -> Precision:
+        """Precision of work outside matrix units; integers are taken to run at FP32's rate."""
+        return PRECISIONS.get(self.type, "fp32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Arguments of one call, position by position."""
+
+    name: str
+    dims: Sequence[Any]
+    types: Sequence[str]
+    strides: Sequence[Any] = ()
+    values: Sequence[str] = ()
+    kernel: str | None = None
+    """Name of a kernel that it launched itself: the only trace of the element type of a list of
+    tensors, which recorders leave out."""
+
+    def optional(self, position: int) -> Tensor | None:
+        """The tensor at a position, None when there is none."""
+        if position >= len(self.types) or self.types[position] not in ITEM_BYTES:
+            return None
+        dims = self.dims[position]
+        strides = self.strides[position] if position < len(self.strides) else None
+        return Tensor(
+            _shape(dims), self.types[position], tuple(strides) if strides is not None else None
+        )
+
+    def tensor(self, position: int) -> Tensor:
+        """The tensor at a position."""
+        found = self.optional(position)
+        if found is None:
+            raise NotModelledError(f"argument {position} is no tensor of a known element type")
+        return found
+
+    def matrix(self, position: int, rank: int) -> Tensor:
+        """The tensor at a position, of that many dimensions."""
+        found = self.tensor(position)
+        if len(found.dims) != rank:
+            raise NotModelledError(f"argument {position} has not {rank} dimensions")
+        return found
+
+    def tensors(self, start: int = 0) -> list[Tensor]:
+        """Every tensor from a position on."""
+        found = (self.optional(position) for position in range(start, len(self.types)))
+        return [tensor for tensor in found if tensor is not None]
+
+    def tensor_list(self, position: int) -> list[Tensor]:
+        """The tensors of a list, their element type taken from the kernel."""
+        if position >= len(self.types) or self.types[position] not in _LIST_TYPES:
+            raise NotModelledError(f"argument {position} is no list of tensors")
+        sizes = self.dims[position]
+        if not sizes or not all(isinstance(size, list) for size in sizes):
+            raise NotModelledError("the shapes inside a list of tensors were not recorded")
+        item = _item_type(self.kernel)
+        strides = (self.strides[position] if position < len(self.strides) else None) or ()
+        known = len(strides) == len(sizes)
+        return [
+            Tensor(_shape(size), item, tuple(strides[i]) if known else None)
+            for i, size in enumerate(sizes)
+        ]
+
+    def value(self, position: int) -> str | None:
+        """The scalar at a position as text, None when it was left at its default."""
+        if not self.values:
+            raise NotModelledError("the values of scalar arguments were not recorded")
+        text = self.values[position] if position < len(self.values) else ""
+        return text if text not in {"", "None"} else None
+
+    def flag(self, position: int) -> bool:
+        """The boolean at a position; one left at its default is false."""
+        text = self.value(position)
+        if text not in {None, "True", "False"}:
+            raise NotModelledError(f"argument {position} is no boolean")
+        return text == "True"
+
+    def integer(self, position: int) -> int:
+        """The integer at a position."""
+        text = self.value(position)
+        if text is None or not text.lstrip("-").isdigit():
+            raise NotModelledError(f"argument {position} is no integer")
+        return int(text)
+
+    def items(self, position: int) -> list[str] | None:
+        """The items of a list of scalars such as "[2, 2]"; None when it is absent."""
+        text = self.value(position)
+        if text is None or not text.startswith("["):
+            return None
+        return [item.strip() for item in text[1:-1].split(",") if item.strip()]
+
+    def integers(self, position: int) -> list[int] | None:
+        """A list of integers; None when it is absent."""
+        items = self.items(position)
+        return [int(item) for item in items] if items is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one call has to do at least."""
+
+    flops: int | None
+    """Floating-point (or integer) operations; a multiply-add is two. None where only the bytes
+    are known."""
+    bytes: int
+    """Bytes read from and written to device memory, when every tensor passes once."""
+    precision: Precision
+    matrix: bool = False
+    """Whether matrix units do it."""
+    note: str | None = None
+    """What it is an estimate by."""
+
+
+def _shape(dims: Sequence[Any]) -> tuple[int, ...]:
+    if not all(type(size) is int and 0 <= size <= LARGEST_SIZE for size in dims):
+        raise NotModelledError("the recorded shape is that of no tensor")
+    return tuple(dims)
+
+
+def _item_type(kernel: str | None) -> str:
+    """Element type of the lists of tensors that a kernel works on."""
+    found = _KERNEL_ITEM.search(kernel or "")
+    if found is None:
+        raise NotModelledError("recorders do not write the element type of a list of tensors")
+    size, name = found.groups()
+    if name:
+        return str(name)
+    by_size = {"8": "double", "4": "float", "2": "c10::BFloat16", "1": "signed char"}
+    if size not in by_size:
+        raise NotModelledError("the element type of a list of tensors is unknown")
+    return by_size[size]

@@ -1,0 +1,5 @@
+"""Recordings of a run, written in the formats of other tools.
+
+Belongs here: one file per format, from the tables of `schema` to a file, in pieces of bounded
+size. Does not belong here: computing (`analysis`), choosing recordings or talking (`cli`).
+"""

@@ -1,0 +1,328 @@
+"""A trace file as a sequence of blocks of whole events, read once from front to end.
+
+A file is `{... "traceEvents": [event, event, ...], ...}` or a bare array of events, plain or
+gzip, up to many gigabytes. It is cut where an object ends and another begins that has a phase,
+as every event has. Should such a place lie inside an event after all, the text before it does
+not decode, and is joined with the beginning of the next block (see `reading`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+try:  # twice as fast
+    from isal import isal_zlib as inflate
+
+    _DAMAGED: type[Exception] = inflate.IsalError  # type: ignore[assignment]
+except ImportError:
+    import zlib as inflate  # type: ignore[no-redef]
+
+    _DAMAGED = inflate.error  # type: ignore[assignment]
+
+BLOCK_BYTES = 6 << 20
+"""Text of about 25,000 events; a decoder holds some 30 MB for it."""
+LONGEST_BYTES = 24 << 20
+"""Text that is cut anywhere when no event begins in it, and that is given up when unreadable."""
+_READ_BYTES = 64 << 10
+_PIECE_BYTES = 256 << 10
+"""However well text is compressed, no more of it than this comes out at once."""
+_LAST_BYTES = 256 << 10
+"""The end of a file that is looked at for the end of the array."""
+_LOOK_BYTES = 64 << 10
+_MAX_HEADER = 64 << 20
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS_KEY_BYTES = 256
+_MARKED_BLANKS = b"\xef\xbb\xbf \t\r\n"
+"""Blanks, and what some editors write at the beginning of UTF-8."""
+_BORDER = re.compile(rb"\}(\s*,\s*)(?=\{)")
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_COLON = re.compile(rb"\s*:")
+_LONGEST_EVENT = 1 << 20
+_SCANNED_BYTES = 4 << 20
+_ARRAY_END = re.compile(rb"(?:\}|\[)\s*,?\s*\](?=\s*(?:,\s*\"|\}|$))")
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(slots=True)
+class Frame:
+    """What surrounds the events of a file. Filled while the blocks are read."""
+
+    header: bytes = b""
+    """Text before the array; empty for a bare array."""
+    gap: bytes = b""
+    """Text between the last block and the tail."""
+    tail: bytes = b""
+    """Text after the last block: the last events, the end of the array and what follows it."""
+    found_events: bool = False
+    """An array of events was found."""
+    bare_array: bool = False
+    text_bytes: int = 0
+    """Length of the text."""
+    read_bytes: int = 0
+    """Bytes of the file read so far, compressed or not."""
+    broken_stream: str | None = None
+    """Why the compressed stream could not be read to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Events with commas between them, and no brackets around: text, or where to read it."""
+
+    text: bytes = b""
+    gap: bytes = b""
+    """Text between the block before it and this one."""
+    path: str = ""
+    offset: int = 0
+    length: int = 0
+
+    def in_brackets(self) -> bytes | bytearray:
+        """The text as a JSON array."""
+        if not self.path:
+            return b"[" + self.text + b"]"
+        array = bytearray(self.length + 2)
+        array[0], array[-1] = ord("["), ord("]")
+        with pathlib.Path(self.path).open("rb", buffering=0) as file:
+            file.seek(self.offset)
+            view = memoryview(array)[1:-1]
+            while view:
+                count = file.readinto(view)
+                if not count:
+                    raise OSError(errno.EIO, "it became shorter while it was read", self.path)
+                view = view[count:]
+        return array
+
+
+def is_compressed(path: str) -> bool:
+    """Whether a file is a gzip file, by its first bytes."""
+    with pathlib.Path(path).open("rb") as file:
+        return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+
+
+def read_blocks(path: str, frame: Frame) -> Iterator[Block]:
+    """The blocks of a file; afterwards `frame.tail` holds the rest of the text.
+
+    A plain file is only looked at where it is cut: whoever decodes a block reads it.
+    """
+    compressed = is_compressed(path)
+    with pathlib.Path(path).open("rb") as file:
+        yield from _inflate_blocks(file, frame) if compressed else _plan_blocks(path, file, frame)
+
+
+def event_end(text: bytes | bytearray, start: int) -> int | None:
+    """Where the event that begins at a place ends.
+
+    None when no event begins there: no object, one without a phase, or one without an end.
+    """
+    end, is_event = _scan(text, start)
+    return end if is_event else None
+
+
+def _scan(text: bytes | bytearray, start: int) -> tuple[int, bool]:
+    """How far the object at a place was looked at, and whether it is an event and ends there."""
+    depth, has_phase = 0, False
+    limit = min(len(text), start + _LONGEST_EVENT)
+    for match in _TOKEN.finditer(text, start, limit):
+        token = match.group()
+        if token in {b"{", b"["}:
+            depth += 1
+        elif token in {b"}", b"]"}:
+            depth -= 1
+            if depth <= 0:
+                return match.end(), has_phase
+        elif depth == 1 and token == b'"ph"' and _COLON.match(text, match.end()):
+            has_phase = True
+    return limit, False
+
+
+def split_tail(tail: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Ways to part the tail into the last events and the text behind the array, likely first."""
+    for match in _ARRAY_END.finditer(tail):
+        text = match.group()
+        events = tail[: match.start() + (text[:1] == b"}")]
+        yield events, tail[match.end() :]
+    if tail.lstrip()[:1] == b"]":
+        yield b"", tail.lstrip()[1:]
+
+
+# --- plain files -----------------------------------------------------------------------------
+
+
+def _plan_blocks(path: str, file: BinaryIO, frame: Frame) -> Iterator[Block]:
+    size = os.fstat(file.fileno()).st_size
+    frame.text_bytes = size
+    start = _find_array(file, frame)
+    if start is None:
+        return
+    gap = b""
+    while start + BLOCK_BYTES + _LAST_BYTES < size:
+        frame.read_bytes = start
+        end, following, next_gap = _find_border(file, start + BLOCK_BYTES, size)
+        if end == size:
+            break  # what follows the array is long
+        yield Block(path=path, gap=gap, offset=start, length=end - start)
+        start, gap = following, next_gap
+    look = max(start, size - _LAST_BYTES)
+    file.seek(look)
+    last = _last_border(file.read(size - look))
+    if last is not None:
+        yield Block(path=path, gap=gap, offset=start, length=look + last.start() + 1 - start)
+        start, gap = look + last.end(), last[1]
+    file.seek(start)
+    frame.gap, frame.tail = gap, file.read()
+    frame.read_bytes = size
+
+
+def _find_array(file: BinaryIO, frame: Frame) -> int | None:
+    """Where the first event begins."""
+    buffer = bytearray()
+    while len(buffer) < _MAX_HEADER and (piece := file.read(_READ_BYTES)):
+        buffer += piece
+        known = len(buffer)
+        if not _may_be_trace(buffer):
+            return None
+        if _enter_array(buffer, frame, known - len(piece)):
+            return known - len(buffer)
+    return None
+
+
+def _find_border(file: BinaryIO, wanted: int, size: int) -> tuple[int, int, bytes]:
+    """End and beginning of two neighbouring events at or behind a place, and what is between."""
+    buffer = b""
+    limit = min(size - wanted, LONGEST_BYTES)
+    while len(buffer) < limit:
+        file.seek(wanted + len(buffer))
+        piece = file.read(min(max(_LOOK_BYTES, len(buffer)), limit - len(buffer)))
+        if not piece:
+            break
+        buffer += piece
+        match = _next_border(buffer, 0)
+        if match is not None:
+            return wanted + match.start() + 1, wanted + match.end(), match[1]
+    return wanted + len(buffer), wanted + len(buffer), b""
+
+
+# --- gzip files ------------------------------------------------------------------------------
+
+
+def _inflate_blocks(file: BinaryIO, frame: Frame) -> Iterator[Block]:
+    buffer = bytearray()
+    gap = b""
+    for piece in inflated(file, frame):
+        known = len(buffer)
+        buffer += piece
+        if not frame.found_events and not _enter_array(buffer, frame, known):
+            if len(buffer) > _MAX_HEADER or not _may_be_trace(buffer):
+                return
+            continue
+        while len(buffer) > BLOCK_BYTES + _READ_BYTES:
+            match = _next_border(buffer, BLOCK_BYTES)
+            if match is not None:
+                end, following, next_gap = match.start() + 1, match.end(), match[1]
+            elif len(buffer) >= LONGEST_BYTES:
+                end, following, next_gap = len(buffer), len(buffer), b""
+            else:
+                break
+            yield Block(text=bytes(memoryview(buffer)[:end]), gap=gap)
+            gap = next_gap
+            del buffer[:following]
+    if frame.found_events:
+        last = _last_border(buffer)
+        if last is not None:
+            yield Block(text=bytes(memoryview(buffer)[: last.start() + 1]), gap=gap)
+            gap = last[1]
+            del buffer[: last.end()]
+        frame.gap, frame.tail = gap, bytes(buffer)
+
+
+def inflated(file: BinaryIO, frame: Frame) -> Iterator[bytes]:
+    """The text of a gzip file in pieces; it may hold several streams one after the other.
+
+    Args:
+        file: at its beginning.
+        frame: learns how much was read, and why it ended too early.
+    """
+    inflater = inflate.decompressobj(wbits=31)
+    left = b""
+    while compressed := file.read(_READ_BYTES):
+        frame.read_bytes += len(compressed)
+        left += compressed
+        while left:
+            if inflater.eof:
+                left = left.lstrip(b"\0")
+                if not _GZIP_MAGIC.startswith(left[:2]):
+                    return  # what follows the last stream is nothing of ours
+                if len(left) < len(_GZIP_MAGIC):
+                    break
+                inflater = inflate.decompressobj(wbits=31)
+            try:
+                piece = inflater.decompress(left, _PIECE_BYTES)
+            except _DAMAGED as error:
+                frame.broken_stream = f"its compressed data is damaged ({error})"
+                return
+            frame.text_bytes += len(piece)
+            yield piece
+            left = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+    if not inflater.eof:
+        frame.broken_stream = "its compressed data breaks off"
+
+
+# --- both ------------------------------------------------------------------------------------
+
+
+def _first_character(buffer: bytearray) -> bytes:
+    return bytes(buffer[:_READ_BYTES]).lstrip(_MARKED_BLANKS)[:1]
+
+
+def _may_be_trace(buffer: bytearray) -> bool:
+    return _first_character(buffer) in {b"{", b"[", b""}
+
+
+def _enter_array(buffer: bytearray, frame: Frame, known: int) -> bool:
+    """Cuts off what lies before the first event; False when that has not been seen yet.
+
+    Args:
+        known: length of the text at the beginning that was searched before.
+    """
+    if _first_character(buffer) == b"[":
+        frame.bare_array = frame.found_events = True
+        del buffer[: buffer.index(b"[") + 1]
+    elif match := _EVENTS_KEY.search(buffer, max(0, known - _EVENTS_KEY_BYTES)):
+        frame.found_events = True
+        frame.header = bytes(memoryview(buffer)[: match.start()])
+        del buffer[: match.end()]
+    return frame.found_events
+
+
+def _next_border(buffer: bytes | bytearray, start: int) -> re.Match[bytes] | None:
+    """The first place at or behind `start` where one object ends and an event begins."""
+    borders = _BORDER.finditer(buffer, start)
+    return _first_border(buffer, borders)
+
+
+def _last_border(text: bytes | bytearray) -> re.Match[bytes] | None:
+    """The last place where one object ends and an event begins."""
+    borders = list(_BORDER.finditer(text, max(0, len(text) - _LAST_BYTES)))
+    return _first_border(text, reversed(borders))
+
+
+def _first_border(
+    text: bytes | bytearray, borders: Iterable[re.Match[bytes]]
+) -> re.Match[bytes] | None:
+    """The first of some places behind which an event begins; where that is dear to tell, as in
+    text that is no JSON, simply the first."""
+    first, scanned = None, 0
+    for border in borders:
+        reached, is_event = _scan(text, border.end())
+        if is_event:
+            return border
+        first = first or border
+        scanned += reached - border.end()
+        if scanned > _SCANNED_BYTES:
+            return first
+    return None

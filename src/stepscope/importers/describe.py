@@ -1,0 +1,271 @@
+"""What a file says of itself: devices, threads, process groups, ranks, and what was recorded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.importers.cells import integers_of, text_of
+from stepscope.importers.gather import Gathered
+from stepscope.importers.joins import DEVICE_KINDS
+from stepscope.importers.kinds import Kind
+from stepscope.importers.tables import TableMaker
+from stepscope.store import DictColumn
+
+_RANK_DIRECTORY = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])rank[-_ ]?(\d+)", re.IGNORECASE)
+_STORED_APART = frozenset(
+    {"traceEvents", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"}
+)
+_DISTRIBUTED_STORED_APART = frozenset({"backend", "rank", "world_size", "pg_config"})
+_LATEST_BASE_NS = 2**62
+"""A century from now; the sum of a base and a time must stay an integer of 64 bits."""
+_DEVICE_NUMBERS = {
+    "memory_bytes": ("totalGlobalMem",),
+    "compute_major": ("computeMajor",),
+    "compute_minor": ("computeMinor",),
+    "multiprocessor_count": ("numSms",),
+    "threads_per_multiprocessor": ("maxThreadsPerMultiprocessor",),
+    "threads_per_block": ("maxThreadsPerBlock",),
+    "warp_size": ("warpSize",),
+    "registers_per_block": ("regsPerBlock",),
+    "shared_memory_per_block_bytes": ("sharedMemPerBlock",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who recorded a trace, as far as the importer was told; the file may know more."""
+
+    name: str
+    directories: tuple[str, ...] = ()
+    """Names of directories that the file lies in, nearest last."""
+    node: str | None = None
+    process: str | None = None
+    window: int | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The top level of a trace file, without the events."""
+
+    content: Mapping[str, Any] = field(default_factory=dict)
+    readable: bool = True
+
+    @property
+    def base_ns(self) -> int:
+        """What is added to every time of the file."""
+        base = _integer(self.content.get("baseTimeNanoseconds")) or 0
+        return base if abs(base) < _LATEST_BASE_NS else 0
+
+    @property
+    def distributed(self) -> Mapping[str, Any]:
+        """Rank, world size, backend and process groups."""
+        found = self.content.get("distributedInfo")
+        return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The small tables of a trace."""
+
+    gathered: Gathered
+    header: Header
+    identity: Identity
+    flows: Mapping[str, Any]
+
+    @property
+    def rank(self) -> int | None:
+        """As told, as the file says, or as its name or that of its directory says."""
+        if self.identity.rank is not None:
+            return self.identity.rank
+        stated = _integer(self.header.distributed.get("rank"))
+        if stated is not None:
+            return stated
+        found = [_RANK_IN_NAME.search(self.identity.name)]
+        found += map(_RANK_DIRECTORY.fullmatch, reversed(self.identity.directories))
+        return next((int(match[1]) for match in found if match), None)
+
+    def tables(self, maker: TableMaker) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Tables with at least one row."""
+        made = {
+            "tracks": self._tracks(),
+            "devices": self._devices(),
+            "process_groups": self._groups(),
+            "flows": self.flows,
+            "counters": self._counters(),
+        }
+        for name, columns in made.items():
+            if columns and len(next(iter(columns.values()))):
+                yield name, maker.complete(name, columns)
+
+    def trace_row(self, *, start_ns: int, end_ns: int) -> Mapping[str, Any]:
+        """The row of the table `traces`. Times are relative to the base."""
+        gathered, base = self.gathered, self.header.base_ns
+        operators = gathered.select(Kind.OPERATOR, ("id",), "input_dims")
+        stacks = gathered.select(Kind.OPERATOR, ("id",), "call_stack")
+        rest = {k: v for k, v in self.header.content.items() if k not in _STORED_APART}
+        distributed = self.header.distributed
+        told = {k: v for k, v in distributed.items() if k not in _DISTRIBUTED_STORED_APART}
+        if told:
+            rest["distributedInfo"] = told
+        optional = {
+            "window": self.identity.window,
+            "rank": self.rank,
+            "world_size": _integer(distributed.get("world_size")),
+        }
+        texts = {
+            "name": self.identity.name,
+            "node": self.identity.node,
+            "process": self.identity.process,
+            "backend": distributed.get("backend"),
+            "metadata": msgspec.json.encode(rest).decode(),
+        }
+        numbers = {
+            "start_ns": base + start_ns,
+            "end_ns": base + end_ns,
+            "base_ns": base,
+            "event_count": gathered.event_count,
+            "has_shapes": int(len(operators["id"]) > 0),
+            "has_stacks": int(gathered.count(Kind.PYTHON) > 0 or len(stacks["id"]) > 0),
+            "has_memory": int(gathered.count(Kind.MEMORY) > 0),
+        }
+        return {
+            "trace": np.zeros(1, dtype=np.int64),
+            **{name: DictColumn.encode([text_of(value)]) for name, value in texts.items()},
+            **{name: np.array([value], dtype=np.int64) for name, value in numbers.items()},
+            **{name: integers_of([value]) for name, value in optional.items()},
+        }
+
+    def _tracks(self) -> Mapping[str, Any]:
+        tracks = self.gathered.tracks
+        kinds = ["other"] * len(tracks)
+        devices: list[int | None] = [None] * len(tracks)
+        streams: list[int | None] = [None] * len(tracks)
+        for kind in (*DEVICE_KINDS, Kind.DEVICE_ANNOTATION):
+            for columns in [self.gathered.columns(kind, "track", "device", "stream")]:
+                track, first = np.unique(columns["track"], return_index=True)
+                for number, row in zip(track.tolist(), first.tolist(), strict=True):
+                    kinds[number] = "device"
+                    devices[number] = _known(columns["device"][row], tracks[number][0])
+                    streams[number] = _known(columns["stream"][row], tracks[number][1])
+        for kind in (Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.PYTHON):
+            for number in np.unique(self.gathered.columns(kind, "track")["track"]).tolist():
+                kinds[number] = "host"
+        said: dict[tuple[str, Any], Any] = {}
+        for name, pid, tid, value in self.gathered.metadata:
+            key = (pid, tid) if name.startswith("thread_") else pid
+            said[name, key] = value
+        texts: dict[str, list[Any]] = {
+            "process_name": [said.get(("process_name", pid)) for pid, _ in tracks],
+            "process_labels": [said.get(("process_labels", pid)) for pid, _ in tracks],
+            "thread_name": [said.get(("thread_name", each)) for each in tracks],
+            "pid": [str(pid) for pid, _ in tracks],
+            "tid": [str(tid) for _, tid in tracks],
+            "kind": kinds,
+        }
+        text = [isinstance(pid, str) + 2 * isinstance(tid, str) for pid, tid in tracks]
+        return {
+            "track": np.arange(len(tracks), dtype=np.int64),
+            **{name: DictColumn.encode(map(text_of, values)) for name, values in texts.items()},
+            "pid_is_text": np.array(text, dtype=np.int64),
+            "device": integers_of(devices),
+            "stream": integers_of(streams),
+            "process_order": integers_of(
+                [_integer(said.get(("process_sort_index", pid))) for pid, _ in tracks]
+            ),
+            "thread_order": integers_of(
+                [_integer(said.get(("thread_sort_index", each))) for each in tracks]
+            ),
+        }
+
+    def _devices(self) -> Mapping[str, Any]:
+        listed = self.header.content.get("deviceProperties")
+        found = (
+            [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        )
+        known = {"id", "name", *(key for keys in _DEVICE_NUMBERS.values() for key in keys)}
+        rest = [{k: v for k, v in each.items() if k not in known} for each in found]
+        return {
+            "device": np.array([_integer(d.get("id")) or 0 for d in found], dtype=np.int64),
+            "name": DictColumn.encode(text_of(d.get("name")) or "unnamed" for d in found),
+            **{
+                name: integers_of([_integer(d.get(keys[0])) for d in found])
+                for name, keys in _DEVICE_NUMBERS.items()
+            },
+            "args": DictColumn.encode(
+                msgspec.json.encode(each).decode() if each else None for each in rest
+            ),
+        }
+
+    def _groups(self) -> Mapping[str, Any]:
+        listed = self.header.distributed.get("pg_config")
+        found = (
+            [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        )
+        known = {"pg_name", "pg_desc", "backend_config", "pg_size", "ranks"}
+        rest = [{k: v for k, v in each.items() if k not in known} for each in found]
+        return {
+            "name": DictColumn.encode(text_of(g.get("pg_name")) or "" for g in found),
+            "description": DictColumn.encode(text_of(g.get("pg_desc")) for g in found),
+            "backend": DictColumn.encode(text_of(g.get("backend_config")) for g in found),
+            "size": integers_of([_integer(g.get("pg_size")) for g in found]),
+            "ranks": DictColumn.encode(text_of(g.get("ranks")) for g in found),
+            "args": DictColumn.encode(
+                msgspec.json.encode(each).decode() if each else None for each in rest
+            ),
+        }
+
+    def _counters(self) -> Mapping[str, Any]:
+        columns = self.gathered.columns(Kind.COUNTER, "id", "track", "name", "start", "args")
+        rows: list[int] = []
+        series: list[str] = []
+        values: list[float] = []
+        for row, code in enumerate(columns["args"].tolist()):
+            if code >= 0:
+                for name, value in _numbers(self.gathered.strings[code]):
+                    rows.append(row)
+                    series.append(name)
+                    values.append(value)
+        chosen = np.array(rows, dtype=np.int64)
+        return {
+            "id": columns["id"][chosen],
+            "track": columns["track"][chosen],
+            "name": columns["name"][chosen],
+            "t_ns": columns["start"][chosen] + self.header.base_ns,
+            "series": DictColumn.encode(series),
+            "value": np.array(values, dtype=np.float64),
+        }
+
+
+def _integer(value: Any) -> int | None:
+    try:
+        number = None if value is None else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if number is not None and abs(number) < 2**63 else None
+
+
+def _numbers(text: str) -> Iterator[tuple[str, float]]:
+    """The numbers that the arguments of a counter hold."""
+    try:
+        held = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return
+    for name, value in held.items() if isinstance(held, dict) else ():
+        if isinstance(value, int | float) and abs(value) < 2**1023:
+            yield name, float(value)
+
+
+def _known(value: Any, written: int | str) -> int | None:
+    """A device or stream number: of the event's arguments, else of where the file draws it."""
+    if value >= 0:
+        return int(value)
+    digits = re.search(r"\d+", str(written))
+    return _integer(digits[0]) if digits else None

@@ -1,0 +1,194 @@
+"""Blocks decoded side by side, results in the order of the blocks.
+
+Workers are forked while the parent has no thread and no DuckDB: a decoder needs nothing but what
+is imported already, and a fork takes a few milliseconds where a new interpreter takes 200.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import mmap
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from stepscope.importers.blocks import BLOCK_BYTES, Block
+from stepscope.importers.decode import Chunk, decode_block
+
+QUEUED_PER_WORKER = 2
+"""Blocks sent ahead, so that no worker waits while the parent is busy."""
+_SLOT_BYTES = 2 * BLOCK_BYTES
+Worker = tuple[Connection, Any]
+"""The pipe to a process, and the process."""
+
+
+class DecodingStoppedError(OSError):
+    """A worker ended without a word: killed, or out of memory."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ECHILD, "a process that decoded it was killed; is memory short?")
+
+
+def start_worker(work: Callable[..., None], pipes: list[Connection], *more: Any) -> Worker:
+    """Forks a process that does `work(pipe, *more)`.
+
+    Args:
+        work: is given the other end of the pipe that is returned.
+        pipes: those of other workers, which this one has no business with.
+        more: further arguments.
+    """
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_begin, args=(work, theirs, [*pipes, ours], more), daemon=True)
+    collecting = gc.isenabled()
+    gc.disable()  # until the worker has set aside what it inherits
+    try:
+        process.start()
+    finally:
+        if collecting:
+            gc.enable()
+    theirs.close()
+    return ours, process
+
+
+def _begin(
+    work: Callable[..., None], pipe: Connection, inherited: list[Connection], more: tuple[Any, ...]
+) -> None:
+    gc.freeze()  # among what is inherited may be a DuckDB, whose threads are the parent's
+    gc.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it may have a handler of its own
+    for each in inherited:
+        each.close()
+    work(pipe, *more)
+
+
+def decode_all(blocks: Iterable[Block], workers: int) -> Iterator[Chunk]:
+    """Chunks of all blocks, in order; in this process when `workers` is 0."""
+    if not workers:
+        for block in blocks:
+            yield decode_block(block)
+        return
+    pool = _Pool(workers)
+    try:
+        yield from pool.map(blocks)
+    finally:
+        pool.close()
+
+
+def _ahead(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The same blocks; a thread makes the next one, which may have to be inflated, meanwhile."""
+    source = iter(blocks)
+    with ThreadPoolExecutor(1) as beside:
+        following = beside.submit(next, source, None)
+        while (block := following.result()) is not None:
+            following = beside.submit(next, source, None)
+            yield block
+
+
+class _Pool:
+    """Workers and the memory through which they are handed text.
+
+    Only short messages go to the workers through pipes: were a block sent while a worker is
+    sending its columns, both sides would wait for ever.
+    """
+
+    def __init__(self, workers: int) -> None:
+        slots = workers * QUEUED_PER_WORKER
+        self._memory = mmap.mmap(-1, slots * _SLOT_BYTES)
+        self._free = list(range(slots))
+        self._taken: dict[int, int] = {}  # number of a block -> its slot
+        self._pipes: list[Connection] = []
+        self._processes: list[Any] = []
+        for _ in range(workers):
+            ours, process = start_worker(_work, self._pipes, self._memory)
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def map(self, blocks: Iterable[Block]) -> Iterator[Chunk]:
+        waiting: dict[int, Chunk] = {}
+        queued = dict.fromkeys(self._pipes, 0)
+        source = enumerate(_ahead(blocks))
+        following = 0
+        sent = 0
+        done = False
+        while True:
+            while not done and min(queued.values()) < QUEUED_PER_WORKER:
+                try:
+                    number, block = next(source)
+                except StopIteration:
+                    done = True
+                    break
+                sent = number + 1
+                if len(block.text) > _SLOT_BYTES:  # seldom; a sleeping worker is no loss
+                    waiting[number] = decode_block(block)
+                    break
+                pipe = min(queued, key=lambda each: queued[each])
+                self._send(pipe, number, block)
+                queued[pipe] += 1
+            if done and following == sent:
+                return
+            if following not in waiting:
+                for ready in wait([pipe for pipe, count in queued.items() if count]):
+                    number, waiting_chunk = self._receive(ready)  # type: ignore[arg-type]
+                    queued[ready] -= 1  # type: ignore[index]
+                    if number in self._taken:
+                        self._free.append(self._taken.pop(number))
+                    waiting[number] = waiting_chunk
+            while following in waiting:
+                yield waiting.pop(following)
+                following += 1
+
+    def _send(self, pipe: Connection, number: int, block: Block) -> None:
+        """Hands a block to a worker, its text in a slot of the shared memory."""
+        slot = -1
+        if not block.path:
+            slot = self._taken[number] = self._free.pop()
+            at, length = slot * _SLOT_BYTES, len(block.text)
+            self._memory[at : at + length] = block.text
+            block = replace(block, text=b"", offset=at, length=length)
+        try:
+            pipe.send((number, block, slot))
+        except OSError as error:
+            raise DecodingStoppedError from error
+
+    @staticmethod
+    def _receive(pipe: Connection) -> tuple[int, Chunk]:
+        try:
+            number, answer = pipe.recv()
+        except (EOFError, OSError) as error:  # an OSError within a message
+            raise DecodingStoppedError from error
+        if isinstance(answer, OSError):
+            raise answer
+        return number, answer
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.kill()  # it has nothing left to do, or nobody wants it done
+            process.join()
+
+
+def _work(pipe: Connection, memory: mmap.mmap) -> None:
+    """Decodes until the parent closes the pipe, or is gone."""
+    gc.disable()  # a block makes 100,000 objects and no cycle
+    try:
+        while True:
+            number, block, slot = pipe.recv()
+            if slot >= 0:
+                text = memory[block.offset : block.offset + block.length]
+                block = replace(block, text=text)
+            try:
+                answer: Chunk | OSError = decode_block(block)
+            except OSError as error:
+                answer = error
+            pipe.send((number, answer))
+    except (EOFError, ConnectionError):
+        os._exit(0)

@@ -1,0 +1,101 @@
+"""How far a recording can be trusted, as rows of the table `quality`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stepscope.importers.cells import integers_of
+from stepscope.importers.describe import Header
+from stepscope.importers.gather import Gathered
+from stepscope.importers.joins import Counts
+from stepscope.importers.kinds import Kind
+from stepscope.importers.reading import Reading
+from stepscope.store import DictColumn
+
+_RECORDER_COUNTS = re.compile(r"Record counts: (.*)")
+_DROPS = ("dropped", "out-of-range", "invalid ext correlations", "unexpected")
+
+
+def quality_rows(reading: Reading, counts: Counts) -> Mapping[str, Any]:
+    """Rows for every check that found something, and for the clock base in any case."""
+    gathered, header, frame = reading.gathered, reading.header, reading.frame
+    rows: list[tuple[str, int, int | None, int | None, str | None]] = []
+
+    def add(
+        check: str,
+        count: int,
+        of_count: int | None = None,
+        worst_ns: int | None = None,
+        detail: str | None = None,
+    ) -> None:
+        if count:
+            rows.append((check, count, of_count, worst_ns, detail))
+
+    add("unlinked_device", counts.unlinked, counts.device)
+    add("unlinked_launch", counts.unlinked_launches, counts.launching)
+    add("captured_by_kind", counts.captured, counts.device)
+    add("carry_over", counts.carry_over, counts.device)
+    add("zero_correlation", counts.zero_correlation, counts.device)
+    add("duplicate_correlation", counts.duplicate_correlation, counts.launches)
+    add("same_stream_overlap", counts.overlaps, counts.device, counts.worst_overlap_ns)
+    add("impossible_duration", counts.impossible_duration, gathered.event_count)
+    add("impossible_time", counts.impossible_time, gathered.event_count)
+    add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)
+    add("unmatched_external_id", counts.matched_by_time, counts.calls)
+    lost = [f"{gathered.lost_events} events could not be read"] * (gathered.lost_events > 0)
+    lost += ["what surrounds the events could not be read"] * (not header.readable)
+    lost_bytes = gathered.lost_bytes or int(not header.readable)
+    add("lost_text", lost_bytes, frame.text_bytes, None, "; ".join(lost))
+    add("repaired_event", gathered.repaired, gathered.event_count)
+    ended = frame.broken_stream or "the list of events has no end"
+    add("truncated", int(reading.truncated), None, None, ended)
+    add("dropped_by_recorder", *_dropped(header))
+    add("duplicate_step", _duplicate_steps(gathered), None)
+    starts, ends = gathered.flow_counts
+    add("unmatched_flow", abs(ends - starts), starts + ends)
+    rows.append(("clock_base", 1, None, None, _clock(reading)))
+    return {
+        "kind": DictColumn.encode(row[0] for row in rows),
+        "count": np.array([row[1] for row in rows], dtype=np.int64),
+        "of_count": integers_of([row[2] for row in rows]),
+        "worst_ns": integers_of([row[3] for row in rows]),
+        "detail": DictColumn.encode(row[4] for row in rows),
+    }
+
+
+def _dropped(header: Header) -> tuple[int, None, None, str | None]:
+    """What the recorder's own log, kept in the file, says that it lost."""
+    said = header.content.get("INFO")
+    lines = said if isinstance(said, list) else []
+    total, found = 0, []
+    for line in lines:
+        match = _RECORDER_COUNTS.search(str(line))
+        for name, value in re.findall(r"([\w -]+?)\s*=\s*(\d+)", match[1] if match else ""):
+            if any(word in name.lower() for word in _DROPS) and int(value):
+                total += int(value)
+                found.append(f"{name.strip(' ,')}: {value}")
+    return total, None, None, "; ".join(found) or None
+
+
+def _duplicate_steps(gathered: Gathered) -> int:
+    codes = gathered.columns(Kind.ANNOTATION, "name")["name"]
+    operators = gathered.columns(Kind.OPERATOR, "name")["name"]
+    steps = {code for code, name in enumerate(gathered.strings) if name.startswith("ProfilerStep#")}
+    found = (
+        [code for code in (*codes.tolist(), *operators.tolist()) if code in steps] if steps else []
+    )
+    return len(found) - len(set(found))
+
+
+def _clock(reading: Reading) -> str:
+    base = reading.header.base_ns
+    if base:
+        return f"times are offsets from {base} ns since 1970, as the file states"
+    taken = "its times are taken for microseconds since 1970"
+    if reading.truncated and not reading.frame.bare_array:
+        return f"the file's end, which may state a base, is missing: {taken}"
+    return f"the file states no base: {taken}"

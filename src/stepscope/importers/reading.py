@@ -1,0 +1,191 @@
+"""A trace file from its first byte to its last: all events gathered, and what surrounds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepscope.errors import UnreadableTraceError
+from stepscope.importers import repair
+from stepscope.importers.blocks import (
+    LONGEST_BYTES,
+    Block,
+    Frame,
+    is_compressed,
+    read_blocks,
+    split_tail,
+)
+from stepscope.importers.decode import Chunk, decode_block
+from stepscope.importers.describe import Header
+from stepscope.importers.gather import Gathered
+from stepscope.importers.pairing import pair_ranges
+from stepscope.importers.pool import DecodingStoppedError, decode_all
+
+SERIAL_BYTES = 16 << 20
+"""A smaller file is decoded before workers could have begun."""
+_COMPRESSION = 10
+"""Traces shrink to a tenth or less."""
+_UTF8_MARK = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\n\0"
+_COMMAS = b" \t\r\n,"
+_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+Progress = Callable[[float], None]
+"""Told the share of the work that is done, 0 to 1."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Reading:
+    """What a file holds. Close `gathered` when done with it."""
+
+    gathered: Gathered
+    frame: Frame = field(default_factory=Frame)
+    header: Header = field(default_factory=Header)
+    truncated: bool = False
+    """The list of events has no end, or the compressed data none."""
+
+    @property
+    def lost(self) -> str | None:
+        """What could not be read, as the rest of a sentence; None when all could."""
+        parts = []
+        if self.frame.broken_stream:
+            parts.append(self.frame.broken_stream)
+        elif self.truncated:
+            parts.append("the file ends before its end")
+        if self.gathered.lost_events:
+            lost = self.gathered
+            parts.append(f"{lost.lost_events} events ({lost.lost_bytes} bytes) could not be read")
+        return "; ".join(parts) or None
+
+
+def read_file(path: Path, gathered: Gathered, workers: int, progress: Progress) -> Reading:
+    """Reads a file to its end.
+
+    Args:
+        path: the file, plain or gzip; its name does not matter.
+        gathered: takes its events; closed when this fails.
+        workers: processes that decode; 0 decodes in this one.
+        progress: is told how far it is.
+
+    Raises:
+        UnreadableTraceError: the file holds no readable event.
+        OSError: the file cannot be read.
+    """
+    reading = Reading(gathered=gathered)
+    frame = reading.frame
+    try:
+        total = max(1, path.stat().st_size)
+        blocks = read_blocks(str(path), frame)
+        text_bytes = total * (_COMPRESSION if is_compressed(str(path)) else 1)
+        chunks = decode_all(blocks, workers if text_bytes >= SERIAL_BYTES else 0)
+        for chunk in _whole(chunks, frame):
+            gathered.add(chunk)
+            progress(frame.read_bytes / total)
+        if frame.found_events:
+            _read_tail(reading)
+        pair_ranges(gathered)
+        if not gathered.event_count:
+            raise UnreadableTraceError(_why_not(path, frame))
+    except DecodingStoppedError as error:
+        gathered.close()
+        error.filename = str(path)
+        raise
+    except BaseException:
+        gathered.close()
+        raise
+    return reading
+
+
+def _whole(chunks: Iterator[Chunk], frame: Frame) -> Iterator[Chunk]:
+    """Chunks, and events that were cut in two between them. What is left of the last one goes
+    to the tail."""
+    left = b""
+    for chunk in chunks:
+        head, tail = chunk.fragments
+        joined = left + chunk.gap + head if left else head
+        if head and not tail and not chunk.event_count and len(joined) < LONGEST_BYTES:
+            left = joined
+            continue
+        if joined:
+            yield decode_block(Block(text=joined), complete=True)
+        yield chunk
+        left = tail
+    if left:
+        frame.tail = left + frame.gap + frame.tail
+
+
+def _read_tail(reading: Reading) -> None:
+    """Reads the last events and what follows them."""
+    frame, gathered = reading.frame, reading.gathered
+    reading.truncated = frame.broken_stream is not None
+    ways = list(split_tail(frame.tail))
+    for events, rest in ways:
+        if _is_end(frame, rest):
+            gathered.add(decode_block(Block(text=events), complete=True))
+            reading.header = _header(frame, rest)
+            return
+    for events, rest in ways:
+        chunk = decode_block(Block(text=events))
+        if not any(chunk.fragments):
+            gathered.add(chunk)
+            reading.header = _header(frame, rest)
+            ending = b"" if frame.bare_array else b"}"
+            reading.truncated |= rest.strip(_BLANK)[-1:] != ending
+            return
+    reading.truncated = True
+    chunk = decode_block(Block(text=frame.tail))
+    head, half = chunk.fragments
+    if not chunk.event_count:
+        half = head
+    elif head:
+        gathered.add(decode_block(Block(text=head), complete=True))
+    gathered.add(chunk)
+    rest = half.lstrip(_COMMAS)
+    if rest and rest[:1] != b"]":
+        gathered.add(Chunk(lost_events=1, lost_bytes=len(half)))
+    reading.header = _header(frame, rest[1:] if rest[:1] == b"]" else b"")
+
+
+def _is_end(frame: Frame, rest: bytes) -> bool:
+    """Whether a text is certain to be what follows the array of events."""
+    if frame.bare_array:
+        return False
+    try:
+        after = rest.strip(_BLANK).removeprefix(b",")
+        msgspec.json.decode(b"{" + after, type=dict[str, Any])
+    except _MALFORMED:
+        return False
+    return True
+
+
+def _header(frame: Frame, rest: bytes) -> Header:
+    """The object around the events, put together from its two halves."""
+    if frame.bare_array:
+        return Header()
+    before = frame.header.strip().removeprefix(_UTF8_MARK).strip().removeprefix(b"{").strip(_COMMAS)
+    after = rest.strip(_BLANK).strip(_COMMAS).removesuffix(b"}").strip(_COMMAS)
+    whole = b"{" + b",".join(part for part in (before, after) if part) + b"}"
+    for text in (whole, repair.mended_object(whole)):
+        try:
+            return Header(msgspec.json.decode(text, type=dict[str, Any]))
+        except _MALFORMED:
+            continue
+    base = _BASE.search(whole)
+    return Header({"baseTimeNanoseconds": int(base[1])} if base else {}, readable=False)
+
+
+def _why_not(path: Path, frame: Frame) -> str:
+    broken = f", and {frame.broken_stream}" if frame.broken_stream else ""
+    if not frame.text_bytes:
+        return f"{path} is empty{broken}."
+    if not frame.found_events:
+        return (
+            f"{path} is no trace that stepscope can read: it was tried as JSON, plain and gzip, "
+            f"and holds neither a list of events nor the key traceEvents{broken}."
+        )
+    return f"{path} holds no readable event{broken}."

@@ -1,0 +1,199 @@
+"""Events out of text that is no JSON.
+
+Recorders have written names with quotes, backslashes and control characters in them, `nan` and
+`N/A` for numbers, commas before closing brackets, and files that end anywhere. Events are then
+read one by one, each mended as far as is safe; what stays unreadable is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from stepscope.importers.blocks import event_end
+
+_FIRST_KEYS = rb'"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|sf|tdur)"'
+_BEGIN = re.compile(rb"\{\s*" + _FIRST_KEYS + rb"\s*:")
+_BORDER = re.compile(rb"\}\s*,\s*(?=" + _BEGIN.pattern + rb")")
+"""What looks like the end of one event and the beginning of the next."""
+_CONTROL = bytes(c if c >= 32 else 32 for c in range(256))
+_NO_VALUE = re.compile(
+    rb'("[^"\\]*(?:\\.[^"\\]*)*")'
+    rb"|(?<=[:\[,\s])[-+]?(?:nan(?:\([a-z]*\))?|inf(?:inity)?|N/A|none|undefined)(?=\s*[,}\]])"
+    rb"|(,)(?=\s*[}\]])",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A string, a word where a number belongs, or a comma that nothing follows."""
+_STRING_VALUE = re.compile(
+    rb'("(?:[^"\\]|\\.)*"\s*:\s*")(.*?)("(?=\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|\}\s*(?:\}|,|$))))',
+    re.DOTALL,
+)
+_BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_LONE_SURROGATE = re.compile(
+    rb"(?<!\\)((?:\\\\)*)"
+    rb"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+_LONGEST_JOIN = 4
+"""So many pieces are tried together when a border turns out to lie inside an event."""
+_BLANK = b" \t\r\n,"
+_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
+Decode = Callable[[bytes], list[Any]]
+
+
+@dataclass(slots=True)
+class Mended:
+    """The events of a damaged block."""
+
+    events: list[Any] = field(default_factory=list)
+    repaired: int = 0
+    lost: int = 0
+    lost_bytes: int = 0
+    fragments: tuple[bytes, bytes] = (b"", b"")
+    """What is unreadable at the beginning and at the end."""
+
+
+def read_events(text: bytes, decode: Decode, *, complete: bool) -> Mended:
+    """The readable events of a block.
+
+    Args:
+        text: events with commas between them.
+        decode: turns the text of an array into events, or raises a msgspec error.
+        complete: the text does not go on elsewhere. Otherwise the unreadable at its two ends
+            may be half of something, and is left as it is.
+    """
+    return _Mender(text, decode, complete).read()
+
+
+class _Mender:
+    """Goes through a text from front to end."""
+
+    def __init__(self, text: bytes, decode: Decode, complete: bool) -> None:
+        self._text = text
+        self._decode = decode
+        self._complete = complete
+        self._ends = [match.start() + 1 for match in _BORDER.finditer(text)] + [len(text)]
+        self._mended = Mended()
+        self._unread: list[tuple[int, int]] = []
+
+    def read(self) -> Mended:
+        at = 0
+        while (start := self._text.find(b"{", at)) >= 0:
+            self._leave(at, start)
+            piece_end = self._ends[bisect_left(self._ends, start + 1)]
+            at = self._read_at(start, piece_end)
+            if at == start:
+                at = self._give_up(start, piece_end)
+        self._leave(at, len(self._text))
+        self._account()
+        return self._mended
+
+    def _leave(self, start: int, end: int) -> None:
+        """Notes text that could not be read."""
+        if self._unread and self._unread[-1][1] == start:
+            start = self._unread.pop()[0]
+        if self._text[start:end].strip(_BLANK):
+            self._unread.append((start, end))
+
+    def _give_up(self, start: int, piece_end: int) -> int:
+        """Leaves the object at a place; returns where the next one may begin."""
+        following = _BEGIN.search(self._text, start + 1, piece_end)
+        if following is None or self._may_go_on(start, piece_end):
+            self._leave(start, piece_end)
+            return piece_end
+        self._leave(start, following.start())
+        return following.start()
+
+    def _may_go_on(self, start: int, piece_end: int) -> bool:
+        """Whether a piece may be half of something whose other half lies elsewhere."""
+        return not self._complete and (start == 0 or piece_end == len(self._text))
+
+    def _read_at(self, start: int, piece_end: int) -> int:
+        """Reads the event at a place, and those up to the next border; returns where it ends."""
+        piece = self._text[start:piece_end].rstrip(_BLANK)
+        if self._take(piece):
+            return piece_end
+        if self._take(_mend_values(piece), repaired=1):
+            return piece_end
+        end = event_end(self._text, start)
+        if end is not None and end != piece_end:
+            whole = self._text[start:end]
+            if self._take(whole) or self._take(_mend_values(whole), repaired=1):
+                return end
+        return start if self._may_go_on(start, piece_end) else self._join(start)
+
+    def _join(self, start: int) -> int:
+        """Reads an event that may contain borders and quotes, as far as that can be told."""
+        first = bisect_left(self._ends, start + 1)
+        last = start
+        for end in self._ends[first : first + _LONGEST_JOIN]:
+            if last > start and self._events(self._text[last:end].strip(_BLANK)) is not None:
+                break  # an event of its own
+            whole = self._text[start:end].rstrip(_BLANK)
+            if self._take(_mend_values(whole), repaired=1):
+                return end
+            if self._take(_mend_strings(whole), repaired=1):
+                return end
+            last = end
+        return start
+
+    def _take(self, text: bytes, *, repaired: int = 0) -> bool:
+        events = self._events(text)
+        if events is None:
+            return False
+        self._mended.events += events
+        self._mended.repaired += repaired
+        return True
+
+    def _events(self, text: bytes) -> list[Any] | None:
+        try:
+            events = self._decode(b"[" + text + b"]")
+        except _MALFORMED:
+            return None
+        # An object without a phase is a part of an event.
+        return events if all(len(event.ph) == 1 for event in events) else None
+
+    def _account(self) -> None:
+        """Sorts what could not be read: half of something at the two ends, or lost."""
+        size, mended = len(self._text), self._mended
+        first = last = b""
+        for start, end in self._unread:
+            text = self._text[start:end]
+            if not self._complete and not self._text[:start].strip(_BLANK):
+                first = text
+            elif not self._complete and end == size:
+                last = text
+            else:
+                mended.lost += 1
+                mended.lost_bytes += end - start
+        mended.fragments = (first, last)
+
+
+def _mend_values(text: bytes) -> bytes:
+    """Outside strings: what is no number becomes null, spare commas go. Bytes that are no UTF-8
+    and halves of characters are replaced, control characters become blanks."""
+    text = text.translate(_CONTROL).decode("utf-8", "replace").encode()
+    text = _LONE_SURROGATE.sub(lambda match: match[1] + (match[2] or rb"\ufffd"), text)
+    return _NO_VALUE.sub(lambda match: match[1] or (b"" if match[2] else b"null"), text)
+
+
+def _mend_strings(text: bytes) -> bytes:
+    """Inside strings too: a value ends at the quote that a new key or the end of the object
+    follows; quotes before that belong to it."""
+    return _STRING_VALUE.sub(_quoted, _mend_values(text))
+
+
+def _quoted(match: re.Match[bytes]) -> bytes:
+    opening, value, closing = match.groups()
+    value = _BAD_ESCAPE.sub(rb"\\\\", value)
+    return opening + re.sub(rb'(?<!\\)"', rb'\\"', value) + closing
+
+
+def mended_object(text: bytes) -> bytes:
+    """The text of one object, mended as events are."""
+    return _mend_strings(text)

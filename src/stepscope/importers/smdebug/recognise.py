@@ -1,0 +1,77 @@
+"""What a file of SageMaker Debugger's is: by its content, and where it has none, by its name."""
+
+from __future__ import annotations
+
+import enum
+import re
+from pathlib import Path
+
+_LOOK_BYTES = 16 << 10
+_SAMPLE = re.compile(rb'^\s*\{[^{}\n]*"Dimension"[^{}\n]*\}\s*$', re.MULTILINE)
+_SAMPLE_KEYS = (b'"NodeId"', b'"Timestamp"', b'"Value"')
+_EPOCH_KEY = b'"start_time_since_epoch_in_micros"'
+_EVENT_NAME = re.compile(
+    r"(?P<end_us>\d+)_(?P<recorder>.+)_(?P<suffix>pythontimeline|model_timeline|horovod_timeline"
+    r"|smdataparallel_timeline)\.json(\.tmp)?"
+)
+_METADATA = re.compile(r".+_\d+_\d+\.metadata")
+_PYTHON_PROFILES = frozenset({"python_stats", "python_stats.json", "python_stats.html"})
+
+
+class Form(enum.Enum):
+    """What a file holds."""
+
+    SYSTEM = "samples of the machine"
+    EVENTS = "framework events"
+    DETAIL = "a trace of TensorFlow's profiler"
+    MARK = "nothing but its name"
+    PYTHON_PROFILE = "a Python profile"
+
+
+def recognise(path: Path) -> Form | None:
+    """What the file holds; None when it is none of Debugger's, or cannot be opened."""
+    if path.name == "training_job_end.ts":
+        return Form.MARK
+    if "detailed_profiling" in path.parts:
+        if _METADATA.fullmatch(path.name):
+            return Form.MARK
+        if ".trace.json" in path.name:
+            return Form.DETAIL
+    if path.name in _PYTHON_PROFILES:
+        return Form.PYTHON_PROFILE
+    try:
+        with path.open("rb") as file:
+            head = file.read(_LOOK_BYTES)
+    except OSError:
+        return None
+    return _by_content(head, path.name)
+
+
+def _by_content(head: bytes, name: str) -> Form | None:
+    if _EPOCH_KEY in head or (_EVENT_NAME.fullmatch(name) and head.lstrip()[:1] in {b"[", b""}):
+        return Form.EVENTS
+    sample = _SAMPLE.search(head)
+    if sample is not None and all(key in sample[0] for key in _SAMPLE_KEYS):
+        return Form.SYSTEM
+    return None
+
+
+class EventFileName:
+    """What the name of a file of framework events says; nothing, when it was renamed."""
+
+    end_us: int | None = None
+    """End of its last event, in microseconds since 1970."""
+    pid: int | None = None
+    host: str | None = None
+    suffix: str = ""
+
+    def __init__(self, name: str) -> None:
+        match = _EVENT_NAME.fullmatch(name)
+        if match is None:
+            return
+        self.end_us = int(match["end_us"])
+        self.suffix = match["suffix"]
+        # Today <pid>-<host>; before that <pid>_<worker>, and first of all <worker> alone.
+        parts = re.fullmatch(r"(?P<pid>\d+)(?:-(?P<host>.+)|_\d+)", match["recorder"])
+        if parts is not None:
+            self.pid, self.host = int(parts["pid"]), parts["host"]

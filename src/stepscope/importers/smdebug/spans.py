@@ -1,0 +1,312 @@
+"""Framework events of one process as rows of `spans`.
+
+    Step:ModeKeys.TRAIN            `mode` TRAIN, and the mark `step` where it ends
+    Step:ModeKeys.EVAL, PREDICT    `mode`
+    Forward, Forward-node          `forward`
+    Backward(post-forward), …      `backward`
+    DataLoaderIterInitialize       `loader_start`
+    DataLoaderIter                 `data_wait`
+    Horovod, NCCL and smddp        `communication`, asynchronous: a thread of theirs made it
+    everything else                `annotation`
+
+The label `phase` keeps what Debugger called it; of Horovod that is the tensor. Phases of the step
+are put on one track, the training thread's, wherever the file has them: Debugger writes them
+from hooks of that thread. `DataLoaderWorker` stays an annotation, for a `fetch` states how much
+CPU it took, and these do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.importers.smdebug.events import EventFile, Row
+from stepscope.schema import ProcessInfo
+from stepscope.store import DictColumn
+
+WORKER_PHASE = "DataLoaderWorker"
+_FIRST_TRACK = 2**31
+"""Tracks that stand for no thread are numbered from here: no thread has such a number."""
+_ASYNCHRONOUS = 1
+_MODE = re.compile(r"Step:ModeKeys\.(\w+)")
+_KINDS = (
+    (re.compile(r"Forward(-node.*)?"), "forward"),
+    (re.compile(r"Backward(\(post-forward\))?(-node.*)?"), "backward"),
+    (re.compile(r"DataLoaderIterInitialize"), "loader_start"),
+    (re.compile(r"DataLoaderIter"), "data_wait"),
+)
+_COLLECTIVE_RECORDERS = frozenset({"horovod_timeline", "smdataparallel_timeline"})
+_COLLECTIVE_PHASES = frozenset({"NcclManager"})
+_UNKNOWN = -1
+"""Value of what knows none: batches that lay ready, number of a step."""
+
+
+@dataclass(slots=True)
+class _Span:
+    kind: str
+    name: str
+    labels: str | None
+    start_ns: int
+    end_ns: int | None
+    value: int = 0
+    flags: int = 0
+    depth: int = 0
+
+
+@dataclass(slots=True)
+class _Track:
+    number: int
+    row_count: int = 0
+    new: list[_Span] = field(default_factory=list)
+    open: list[tuple[Row, str]] = field(default_factory=list)
+    """Begun and not ended, outermost first, each with what recorded it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Process:
+    """One process of the job and its spans, file after file."""
+
+    node: str
+    pid: int | None
+    """None when no file says it."""
+    parent: Process | None = None
+    """Of a DataLoader's worker, who started it."""
+    worker: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+    notes: list[str] = field(default_factory=list)
+    loaders: list[Mapping[str, Any]] = field(default_factory=list)
+    phases: Counter[str] = field(default_factory=Counter)
+    unmatched_ends: int = 0
+    _tracks: dict[Any, _Track] = field(default_factory=dict)
+    _first_phase_ns: int | None = None
+    _has_steps: bool = False
+
+    @property
+    def name(self) -> str:
+        """What rows and the manifest call it; the same pid may exist on every node."""
+        return f"{self.pid or 0}-{self.node}"
+
+    def add(self, found: EventFile) -> None:
+        """Takes the rows of a file; files come in order of time."""
+        recorder = found.name.suffix
+        for row in sorted(found.rows, key=lambda each: each.start_ns):
+            if row.duration_ns is not None:
+                self._add(row, recorder, row.start_ns + row.duration_ns)
+            else:
+                self._pair(row, recorder)
+        self._mark_first_step()
+
+    def finish(self) -> None:
+        """Ranges that never ended become spans without an end."""
+        for track in list(self._tracks.values()):
+            unfinished, track.open = track.open, []
+            for row, recorder in unfinished:
+                self._add(row, recorder, None)
+
+    def columns(self) -> tuple[int, Mapping[str, Any]]:
+        """How many rows are new since the last call, and those as columns of `spans`."""
+        rows: list[_Span] = []
+        logs: list[str] = []
+        places: list[int] = []
+        for track in self._tracks.values():
+            _nest(track.new)
+            rows += track.new
+            logs += [f"{track.number}c"] * len(track.new)
+            places += range(track.row_count, track.row_count + len(track.new))
+            track.row_count += len(track.new)
+            track.new = []
+        ends = [row.end_ns for row in rows]
+        return len(rows), {
+            "node": DictColumn.constant(self.node, len(rows)),
+            "process": DictColumn.constant(self.name, len(rows)),
+            "log": DictColumn.encode(logs),
+            "seq": np.array(places, dtype=np.int64),
+            "kind": DictColumn.encode(row.kind for row in rows),
+            "name": DictColumn.encode(row.name for row in rows),
+            "labels": DictColumn.encode(row.labels for row in rows),
+            "start_ns": np.array([row.start_ns for row in rows], dtype=np.int64),
+            "end_ns": np.ma.MaskedArray(
+                np.array([end or 0 for end in ends], dtype=np.int64),
+                mask=[end is None for end in ends],
+            ),
+            "depth": np.array([row.depth for row in rows], dtype=np.int64),
+            "flags": np.array([row.flags for row in rows], dtype=np.int64),
+            "value": np.array([row.value for row in rows], dtype=np.int64),
+        }
+
+    def info(self) -> ProcessInfo:
+        """The manifest."""
+        worker = self.parent is not None
+        facts: list[dict[str, Any]] = [{"fact": "imported", "form": "SageMaker Debugger"}]
+        if worker:
+            facts.append({"fact": "dataloader_worker", "worker": self.worker})
+        facts += [{"fact": "dataloader_seen", **loader} for loader in self.loaders]
+        return ProcessInfo(
+            process=self.name,
+            node=self.node,
+            pid=self.pid or 0,
+            parent_pid=self.parent.pid or 0 if self.parent else 0,
+            role="dataloader_worker" if worker else "main",
+            started_ns=self.first_ns or 0,
+            ended_ns=self.last_ns,
+            facts=facts,
+            notes=self._said(),
+        )
+
+    def _said(self) -> list[str]:
+        notes = []
+        if self.parent is None and not self._has_steps:
+            notes.append("its files hold no Step:ModeKeys.TRAIN event")
+        if self.pid is None:
+            notes.append("its files do not say the number of the process")
+        if any(phase.startswith("Backward(post-forward)") for phase in self.phases):
+            notes.append(
+                "Debugger's backward pass lasts until the next step begins: it holds the "
+                "optimizer as well"
+            )
+        if self.unmatched_ends:
+            notes.append(f"{self.unmatched_ends} ends of ranges have no beginning")
+        return notes + self.notes
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def _pair(self, row: Row, recorder: str) -> None:
+        """Beginnings and ends belong together as brackets do, lane by lane; an end may be
+        nameless."""
+        track = self._track(("lane", row.phase))
+        if row.begins:
+            track.open.append((row, recorder))
+            return
+        if not track.open:
+            self.unmatched_ends += 1
+            return
+        self._add(track.open.pop()[0], recorder, row.start_ns)
+
+    def _add(self, row: Row, recorder: str, end_ns: int | None) -> None:
+        self._extend(row.start_ns, row.start_ns if end_ns is None else end_ns)
+        mode = _MODE.match(row.phase) or _MODE.match(row.name)
+        if mode is not None:
+            self._add_step(row, mode[1], end_ns)
+            return
+        self.phases[row.phase] += 1
+        if recorder in _COLLECTIVE_RECORDERS or row.phase in _COLLECTIVE_PHASES:
+            labels = _labels(row, "tensor" if recorder in _COLLECTIVE_RECORDERS else "phase")
+            span = _Span("communication", row.name or row.phase, labels, row.start_ns, end_ns)
+            span.flags = _ASYNCHRONOUS
+            self._put(("lane", row.phase), span)
+            return
+        kind = next((kind for form, kind in _KINDS if form.fullmatch(row.phase)), "annotation")
+        value = _UNKNOWN if kind == "data_wait" else 0
+        span = _Span(kind, row.name or row.phase, _labels(row), row.start_ns, end_ns, value)
+        if kind == "annotation":
+            own = row.thread if isinstance(row.thread, int) and row.thread != self.pid else None
+            self._put(("lane", row.phase) if own is None else own, span)
+            return
+        if kind == "loader_start":
+            self._remember_loader(row.args)
+        if self._first_phase_ns is None or row.start_ns < self._first_phase_ns:
+            self._first_phase_ns = row.start_ns
+        self._put("training", span)
+
+    def _add_step(self, row: Row, mode: str, end_ns: int | None) -> None:
+        self._put("training", _Span("mode", mode, _labels(row), row.start_ns, end_ns))
+        if mode == "TRAIN" and end_ns is not None:
+            number = _integer(row.args.get("step_num"))
+            self._put(
+                "training",
+                _Span("step", "", None, end_ns, end_ns, _UNKNOWN if number is None else number),
+            )
+
+    def _mark_first_step(self) -> None:
+        """The first step has a mark where it begins, unless a phase of it began before that."""
+        track = self._tracks.get("training")
+        if track is None or self._has_steps:
+            return
+        steps = [s.start_ns for s in track.new if s.kind == "mode" and s.name == "TRAIN"]
+        if not steps:
+            return
+        self._has_steps = True
+        first = min(steps)
+        if self._first_phase_ns is None or self._first_phase_ns > first:
+            track.new.append(_Span("step", "", None, first, first, _UNKNOWN))
+
+    def _remember_loader(self, args: Mapping[str, Any]) -> None:
+        said = {key: args[key] for key in ("num_workers", "pin_memory") if key in args}
+        if said and said not in self.loaders:
+            self.loaders.append(said)
+
+    def _extend(self, start_ns: int, end_ns: int) -> None:
+        self.first_ns = start_ns if self.first_ns is None else min(self.first_ns, start_ns)
+        self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
+
+    def _track(self, key: Any) -> _Track:
+        track = self._tracks.get(key)
+        if track is None:
+            number = key if isinstance(key, int) else _FIRST_TRACK + len(self._tracks)
+            if key == "training":
+                number = self.pid or 0  # the first thread of a process has its number
+            track = self._tracks[key] = _Track(number)
+        return track
+
+    def _put(self, key: Any, span: _Span) -> None:
+        self._track(key).new.append(span)
+
+
+def worker_of(row: Row) -> tuple[int, int | None] | None:
+    """Pid and number of the DataLoader worker that a row is of; None for any other row."""
+    pid = _integer(row.args.get("pid"))
+    if row.phase != WORKER_PHASE or pid is None:
+        return None
+    return pid, _integer(row.args.get("worker_id"))
+
+
+def _nest(spans: list[_Span]) -> None:
+    """Puts spans of one track in order and counts those around each. One that neither contains
+    another nor lies in it is no bracket: it is marked as asynchronous."""
+    spans.sort(key=lambda span: (span.start_ns, -(span.end_ns or span.start_ns)))
+    around: list[int] = []
+    for span in spans:
+        end = span.start_ns if span.end_ns is None else span.end_ns
+        while around and around[-1] <= span.start_ns:
+            around.pop()
+        span.depth = len(around)
+        if around and around[-1] < end:
+            span.flags |= _ASYNCHRONOUS
+        elif end > span.start_ns:
+            around.append(end)
+
+
+def _labels(row: Row, key: str = "phase") -> str | None:
+    said: dict[str, Any] = {key: row.phase} if row.phase else {}
+    said |= {name: value for name, value in row.args.items() if name != "pid"}
+    number = _integer(said.get("step_num"))
+    if number is not None:
+        said["step_num"] = number
+    return msgspec.json.encode(said).decode() if said else None
+
+
+def _integer(value: object) -> int | None:
+    """Debugger writes numbers as strings in one version and as numbers in another."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        return None
+
+
+def by_process(rows: Iterable[Row]) -> tuple[list[Row], dict[tuple[int, int | None], list[Row]]]:
+    """Rows of the process itself, and those of its DataLoader's workers."""
+    own: list[Row] = []
+    workers: dict[tuple[int, int | None], list[Row]] = {}
+    for row in rows:
+        worker = worker_of(row)
+        (own if worker is None else workers.setdefault(worker, [])).append(row)
+    return own, workers

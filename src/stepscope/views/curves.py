@@ -1,0 +1,38 @@
+"""The buckets of curves over a recording."""
+
+from __future__ import annotations
+
+from stepscope.analysis.buckets import Buckets, buckets
+from stepscope.diagnosis.traces import Trace
+from stepscope.errors import UsageError
+from stepscope.views.options import ViewOptions
+
+MOST_BUCKETS = 100_000
+
+
+def buckets_of(trace: Trace, options: ViewOptions) -> Buckets | None:
+    """Buckets over one recording, as wide as was asked for.
+
+    They cover the range in which the recorder says it was recording, else that of all events.
+    """
+    start_ns, end_ns = recorded_range(trace)
+    width = options.bucket_ns
+    if width is not None and (end_ns - start_ns) // width > MOST_BUCKETS:
+        raise UsageError(
+            f"Buckets of {width} ns cut {trace.name} into more than {MOST_BUCKETS:,} pieces: "
+            "choose wider ones with --bucket."
+        )
+    return buckets(start_ns, end_ns, width)
+
+
+def recorded_range(trace: Trace) -> tuple[int, int]:
+    """When the recorder was recording."""
+    found = trace.columns(
+        "other_events",
+        ("start_ns", "duration_ns"),
+        where="category = 'Trace' AND name LIKE 'PyTorch Profiler%' AND duration_ns > 0",
+    )
+    if not len(found["start_ns"]):
+        return trace.start_ns, trace.end_ns
+    start = int(found["start_ns"].min())
+    return start, int((found["start_ns"] + found["duration_ns"]).max())

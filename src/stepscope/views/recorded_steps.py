@@ -1,0 +1,97 @@
+"""The steps of a recording and what the host did, for every view that divides time by steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.analysis.columns import Columns
+from stepscope.analysis.kernel_classes import is_host_communication, rows_where
+from stepscope.analysis.trace_steps import (
+    HostSteps,
+    host_steps,
+    is_data_loader,
+    is_step,
+    whole_recording,
+)
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.traces import Trace
+from stepscope.intervals import Intervals
+
+_TIMES = ("start_ns", "duration_ns")
+_STEPS = "name LIKE 'ProfilerStep#%'"
+_NAMED = " OR ".join(
+    f"name LIKE '{start}%'"
+    for start in ("ProfilerStep#", "enumerate(Data", "gloo:", "mpi:", "ucc:")
+)
+"""Operators that are looked at by name: older recorders wrote annotations as operators."""
+
+
+class MarkedSteps(NamedTuple):
+    """Steps as the host marked them."""
+
+    steps: HostSteps
+    marked: bool
+    """False where the recording has no steps: then there is one, over all of it."""
+
+
+def marked_steps(signals: Signals, trace: Trace) -> MarkedSteps:
+    """The steps of one recording: those it names, or those that were watched while it was made;
+    without any, one from the first host event to the last."""
+    found = [
+        trace.columns("annotations", ("name", *_TIMES), where=f"on_device = 0 AND {_STEPS}"),
+        trace.columns("operators", ("name", *_TIMES), where=_STEPS),
+    ]
+    names = [one["name"].values[code] for one in found for code in one["name"].codes.tolist()]
+    steps = host_steps(names, *_together([_extent(one) for one in found]))
+    if steps is not None:
+        return MarkedSteps(steps, True)
+    watched = signals.steps_in(trace)
+    if watched.numbers:
+        names = [str(number) for number in watched.numbers]
+        return MarkedSteps(HostSteps(names=names, extent=watched.extent), True)
+    tables = ("operators", "python_functions")
+    host = _together([_extent(trace.columns(table, _TIMES)) for table in tables])
+    if not len(host.start):
+        return MarkedSteps(whole_recording(trace.start_ns, trace.end_ns), False)
+    return MarkedSteps(whole_recording(int(host.start.min()), int(host.end.max())), False)
+
+
+def host_categories(trace: Trace) -> dict[str, Intervals]:
+    """When the host was in each category of a step that is no device's."""
+    named = [
+        trace.columns("annotations", ("name", *_TIMES), where="on_device = 0"),
+        trace.columns("operators", ("name", *_TIMES), where=_NAMED),
+    ]
+    unnamed = [
+        trace.columns("operators", _TIMES, where=f"NOT ({_NAMED})"),
+        trace.columns("python_functions", _TIMES),
+    ]
+    others = [_some(one, _is_plain) for one in named]
+    return {
+        "runtime": _extent(trace.columns("runtime_calls", _TIMES)),
+        "data_loader": _together([_some(one, is_data_loader) for one in named]),
+        "communication": _together([_some(one, is_host_communication) for one in named]),
+        "cpu_exec": _together([*others, *map(_extent, unnamed)]),
+    }
+
+
+def _is_plain(name: str) -> bool:
+    return not (is_step(name) or is_data_loader(name) or is_host_communication(name))
+
+
+def _extent(columns: Columns) -> Intervals:
+    return Intervals(columns["start_ns"], columns["start_ns"] + columns["duration_ns"])
+
+
+def _some(columns: Columns, test: Callable[[str], bool]) -> Intervals:
+    rows, every = rows_where(columns["name"], test), _extent(columns)
+    return Intervals(every.start[rows], every.end[rows])
+
+
+def _together(parts: list[Intervals]) -> Intervals:
+    return Intervals(
+        np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])
+    )

@@ -1,0 +1,214 @@
+"""What a report is made of: sections of sentences, tables and charts, ready to be drawn.
+
+Whoever draws a block needs no knowledge of rules or metrics: numbers come with their unit and the
+decimals to show, shares with what they are shares of, and cut lists with how many are missing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from stepscope.schema import RuleStatus
+
+Tone = Literal["plain", "note", "warning", "good"]
+Cell = str | int | float | None
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text", tag_field="kind"):
+    """A paragraph."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True, tag="listing", tag_field="kind"):
+    """Sentences of equal rank."""
+
+    items: list[str]
+
+
+class Missing(msgspec.Struct, frozen=True, kw_only=True, tag="missing", tag_field="kind"):
+    """Stands where something could not be shown: what is missing, and how it can be had."""
+
+    text: str
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter of a rule."""
+
+    name: str
+    value: str
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check", tag_field="kind"):
+    """What a rule checked, and how that came out."""
+
+    rule: str
+    status: RuleStatus
+    summary: str
+    """What it checks, in a sentence."""
+    parameters: list[Parameter]
+    datapoints: int
+    violations: int
+    triggered: int
+    """Scans in which its condition held."""
+    skipped: str | None
+    """From how many datapoints on it decides."""
+    last_at: str | None
+    """When it fired last."""
+    recommendation: str | None
+    """What to do, when it fired."""
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a table."""
+
+    label: str
+    unit: str = ""
+    digits: int | None = None
+    """Decimals of its numbers; null for a column of words."""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, tag="table", tag_field="kind"):
+    """Rows of cells, one per column; a null cell is a value that is not known."""
+
+    title: str
+    columns: list[Column]
+    rows: list[list[Cell]]
+    share_of: str | None = None
+    """What percentages in it are of."""
+    more: str | None = None
+    """What was left out."""
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a whole."""
+
+    name: str
+    share_ratio: float
+
+
+class Pie(msgspec.Struct, frozen=True, kw_only=True, tag="pie", tag_field="kind"):
+    """Parts of a whole, which add up to it."""
+
+    title: str
+    share_of: str
+    slices: list[Slice]
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that is marked in a chart."""
+
+    name: str
+    value: float
+
+
+class Bars(msgspec.Struct, frozen=True, kw_only=True):
+    """One series of a histogram."""
+
+    name: str
+    counts: list[int]
+    below_count: int = 0
+    above_count: int = 0
+    """Values outside of the bins."""
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True, tag="histogram", tag_field="kind"):
+    """How many values lie in each bin; series lie over one another."""
+
+    title: str
+    axis: str
+    unit: str
+    digits: int
+    counted: str
+    """What was counted, such as `steps`."""
+    edges: list[float]
+    """One more than there are bins."""
+    series: list[Bars]
+    marks: list[Mark] = []
+    more: str | None = None
+
+
+class Box(msgspec.Struct, frozen=True, kw_only=True):
+    """The distribution of one series."""
+
+    name: str
+    count: int
+    min: float
+    whisker_low: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+    whisker_high: float
+    max: float
+
+
+class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes", tag_field="kind"):
+    """Box plots of percentages on one scale from 0 to 100."""
+
+    title: str
+    axis: str
+    boxes: list[Box]
+    marks: list[Mark] = []
+    """Thresholds."""
+    more: str | None = None
+
+
+class HeatmapRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one device."""
+
+    name: str
+    unit: str
+    full: float
+    """What 100 per cent are, in the unit."""
+    percent: list[float | None]
+    """Of `full`, by column; null where nothing was sampled."""
+
+
+class Heatmap(msgspec.Struct, frozen=True, kw_only=True, tag="heatmap", tag_field="kind"):
+    """Metrics of a node over time, each column the mean of a piece of time."""
+
+    title: str
+    start: str
+    """When the first column begins."""
+    column_s: float
+    rows: list[HeatmapRow]
+    more: str | None = None
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One series over another quantity."""
+
+    name: str
+    x: list[float]
+    y: list[float]
+
+
+class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines", tag_field="kind"):
+    """Values over time."""
+
+    title: str
+    x_axis: str
+    y_axis: str
+    unit: str
+    digits: int
+    lines: list[Line]
+    note: str | None = None
+    """How the values were thinned out."""
+    more: str | None = None
+
+
+Chart = Boxes | Heatmap | Histogram | Lines | Pie
+Block = Text | Listing | Missing | Check | Table | Chart
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A heading and what stands below it."""
+
+    id: str
+    title: str
+    blocks: list[Block]
+    sections: list[Section] = []

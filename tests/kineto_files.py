@@ -1,0 +1,239 @@
+"""Small files as Kineto writes them, and the rows that the importer makes of them, in memory.
+
+tables = imported(trace(op("aten::mm", 0, 900), launch(100, 50, 1), kernel(400, 800, 1)))
+assert tables.one("kernels")["launch"] == 1
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepscope.importers.trace_file import Identity, Imported, import_trace
+from stepscope.schema import TABLES
+from stepscope.store import DictColumn, RunWriter
+from stepscope.store.columns import make_batch
+
+BASE_NS = 1_700_000_000_000_000_000
+Event = dict[str, Any]
+Row = dict[str, Any]
+
+
+def microseconds(nanoseconds: int) -> msgspec.Raw:
+    """The exact decimal text of a time."""
+    sign = "-" if nanoseconds < 0 else ""
+    whole, rest = divmod(abs(nanoseconds), 1000)
+    return msgspec.Raw(f"{sign}{whole}.{rest:03}".encode())
+
+
+def span(
+    category: str, name: str, start: int, duration: int, *, pid: Any = 10, tid: Any = 1, **more: Any
+) -> Event:
+    """A complete event; times in nanoseconds since the base of the file."""
+    times = {"ts": microseconds(start), "dur": microseconds(duration)}
+    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, **times, **more}
+
+
+def op(
+    name: str,
+    start: int,
+    duration: int,
+    args: Mapping[str, Any] | None = None,
+    *,
+    external: int | None = None,
+    **more: Any,
+) -> Event:
+    """An operator."""
+    return span("cpu_op", name, start, duration, args=_args(args, external), **more)
+
+
+def launch(
+    start: int,
+    duration: int,
+    correlation: int | None,
+    args: Mapping[str, Any] | None = None,
+    *,
+    external: int | None = None,
+    category: str = "cuda_runtime",
+    name: str = "cudaLaunchKernel",
+    **more: Any,
+) -> Event:
+    """A call of the runtime."""
+    linked = {} if correlation is None else {"correlation": correlation}
+    args = _args({**linked, **(args or {})}, external)
+    return span(category, name, start, duration, args=args, **more)
+
+
+def kernel(
+    start: int,
+    duration: int,
+    correlation: int | None,
+    args: Mapping[str, Any] | None = None,
+    *,
+    name: str = "gemm",
+    category: str = "kernel",
+    device: int = 0,
+    stream: int = 7,
+    **more: Any,
+) -> Event:
+    """Work of a device."""
+    linked = {} if correlation is None else {"correlation": correlation}
+    where = {"pid": device, "tid": stream} | more
+    held = {"device": device, "stream": stream, **linked, **(args or {})}
+    return span(category, name, start, duration, args=held, **where)
+
+
+def python(
+    name: str,
+    start: int,
+    duration: int,
+    number: int | None = None,
+    parent: int | None = None,
+    module: int | None = None,
+    **more: Any,
+) -> Event:
+    """A call of a Python function or module."""
+    said = {"Python id": number, "Python parent id": parent, "Python module id": module}
+    args = {key: value for key, value in said.items() if value is not None}
+    return span("python_function", name, start, duration, args=args, **more)
+
+
+def memory(at: int, size: int, *, tid: Any = 1, **args: Any) -> Event:
+    """An allocation or, with a negative size, a release."""
+    held = {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": size, **args}
+    where = {"pid": 10, "tid": tid, "ts": microseconds(at), "s": "t"}
+    return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **where, "args": held}
+
+
+def training() -> list[Event]:
+    """A little of everything: a step, modules, nested operators, launches and what they ran."""
+    return [
+        {"ph": "M", "name": "process_name", "pid": 10, "tid": 0, "args": {"name": "python"}},
+        {"ph": "M", "name": "thread_name", "pid": 10, "tid": 1, "args": {"name": "thread 1"}},
+        span("user_annotation", "ProfilerStep#3", 0, 9_000, args={"External id": 1}),
+        python("nn.Module: Net_0", 100, 8_000, 1, None, 0),
+        python("train.py(12): forward", 200, 7_000, 2, 1),
+        op("aten::linear", 1_000, 4_000, {"Input Dims": [[8, 4]]}, external=2),
+        op("aten::addmm", 1_500, 3_000, {"Sequence number": 5}, external=3),
+        launch(2_000, 500, 7, external=3),
+        memory(2_600, 512, **{"Total Allocated": 512}),
+        launch(5_500, 300, 8, name="cudaMemcpyAsync"),
+        span("gpu_user_annotation", "ProfilerStep#3", 2_999, 6_003, pid=0, tid=7),
+        kernel(3_000, 2_500, 7, {"grid": [2, 3, 1], "block": [64, 1, 1]}),
+        kernel(6_000, 900, 8, {"bytes": 64}, category="gpu_memcpy", name="Memcpy HtoD"),
+        {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 7, "pid": 10, "tid": 1, "ts": 2},
+        {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": 7, "pid": 0, "tid": 7, "ts": 3, "bp": "e"},
+    ]
+
+
+def _args(args: Mapping[str, Any] | None, external: int | None) -> dict[str, Any]:
+    return {**({} if external is None else {"External id": external}), **(args or {})}
+
+
+def trace(*events: Event, base: int | None = BASE_NS, **header: Any) -> bytes:
+    """A whole file in one line."""
+    based = {} if base is None else {"baseTimeNanoseconds": base}
+    return msgspec.json.encode({"schemaVersion": 1, **header, "traceEvents": events, **based})
+
+
+def pretty(content: bytes, indent: int = 2) -> bytes:
+    """The same file with blanks and new lines."""
+    return msgspec.json.format(content, indent=indent)
+
+
+class Tables:
+    """The rows of one file; stands in for the writer of a run and checks what it is given."""
+
+    def __init__(self) -> None:
+        self.outcome: Imported | None = None
+        self.written: list[str] = []
+        """The tables in the order in which they were appended to."""
+        self._rows: dict[str, list[Row]] = {}
+
+    def append(self, table: str, columns: Mapping[str, Any]) -> int:
+        make_batch(TABLES[table], columns)
+        plain = {
+            name: (values.decode() if isinstance(values, DictColumn) else values).tolist()
+            for name, values in columns.items()
+            if name != "trace"
+        }
+        self.written.append(table)
+        rows = [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
+        self._rows.setdefault(table, []).extend(rows)
+        return len(rows)
+
+    def rows(self, table: str) -> list[Row]:
+        """Rows of a table, None for null."""
+        return self._rows.get(table, [])
+
+    def one(self, table: str) -> Row:
+        """Its only row."""
+        (row,) = self.rows(table)
+        return row
+
+    def by_id(self, table: str) -> dict[int, Row]:
+        """Rows by the place of the event in its file."""
+        rows = {row["id"]: row for row in self.rows(table)}
+        assert len(rows) == len(self.rows(table)), f"{table} holds an event twice"
+        return rows
+
+    def names(self, table: str) -> list[str]:
+        """Names of its rows in the order of their events."""
+        return [row["name"] for _, row in sorted(self.by_id(table).items())]
+
+    def counts(self) -> dict[str, int]:
+        """Rows by table."""
+        return {table: len(rows) for table, rows in self._rows.items()}
+
+    @property
+    def quality(self) -> dict[str, Row]:
+        """Rows of the quality record by check."""
+        return {row["kind"]: row for row in self.rows("quality")}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tables) and self._comparable() == other._comparable()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _comparable(self) -> dict[str, Any]:
+        """Rows without their order. Levels of detail are summed where slices share a bucket."""
+        tables = {t: sorted(map(_sortable, rows)) for t, rows in self._rows.items()}
+        tables["timeline"] = _summed(self.rows("timeline"))
+        return tables
+
+
+def _sortable(row: Row) -> list[tuple[str, str]]:
+    return sorted((name, repr(value)) for name, value in row.items())
+
+
+def _summed(timeline: list[Row]) -> list[Any]:
+    sums: dict[Any, list[int]] = {}
+    for row in timeline:
+        key = (row["track"], row["depth"], row["level"], row["bucket"])
+        held = sums.setdefault(key, [0, 0, 0])
+        held[0] += row["count"]
+        held[1] += row["busy_ns"]
+        held[2] = max(held[2], row["longest_ns"])
+    return sorted(sums.items())
+
+
+def imported(content: bytes, *, name: str = "trace.json", workers: int = 0) -> Tables:
+    """What the importer makes of a file with this content."""
+    with tempfile.TemporaryDirectory(prefix="stepscope-test-") as directory:
+        path = Path(directory, name)
+        path.write_bytes(content)
+        return imported_file(path, workers=workers)
+
+
+def imported_file(path: Path, *, workers: int = 0) -> Tables:
+    """What the importer makes of a file."""
+    tables = Tables()
+    writer: RunWriter = tables  # type: ignore[assignment]
+    identity = Identity(name=path.name)
+    scratch = path.parent
+    tables.outcome = import_trace(path, writer, identity, scratch=scratch, workers=workers)
+    return tables

@@ -1,0 +1,61 @@
+"""Links equal those found by looking at every pair, in one slice of time or in many."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from drawn_programs import programs
+from kineto_files import Event, Row, Tables, imported, trace
+from linked_by_hand import Program
+from stepscope.importers import gather, trace_file
+
+
+def chosen(rows: dict[int, Row], like: dict[int, Row]) -> dict[int, Row]:
+    """Rows with those columns that the other ones have."""
+    names = next(iter(like.values()), {})
+    return {key: {name: row[name] for name in names} for key, row in rows.items()}
+
+
+def assert_linked(tables: Tables, program: Program) -> None:
+    work = tables.by_id("kernels") | tables.by_id("copies")
+    for got, wanted in (
+        (tables.by_id("operators"), program.operator_rows()),
+        (tables.by_id("runtime_calls"), program.call_rows()),
+        (work, program.work_rows()),
+        (tables.by_id("python_functions"), program.python_rows()),
+        (tables.by_id("memory_events"), program.memory_rows()),
+        (tables.by_id("annotations"), program.annotation_rows()),
+    ):
+        assert got.keys() == wanted.keys()
+        for number, row in chosen(got, wanted).items():
+            assert row == wanted[number]
+
+
+@given(events=programs() | programs(untidy=True))
+@settings(max_examples=80, deadline=None)
+def test_links_are_those_found_by_looking_at_every_pair(events: list[Event]) -> None:
+    assert_linked(imported(trace(*events)), Program(events))
+
+
+@given(
+    events=programs() | programs(untidy=True),
+    rows=st.integers(1, 12),
+    held=st.sampled_from([0, 200, 1 << 20]),
+)
+@settings(max_examples=80, deadline=None)
+def test_many_slices_give_the_rows_of_one(events: list[Event], rows: int, held: int) -> None:
+    program = Program(events)
+    callers = [(program.caller_named_by(call), call) for call in program.python]
+    # A caller that is over may lie in a slice that has been let go.
+    assume(all(caller is None or caller.end >= call.start for caller, call in callers))
+    whole = imported(trace(*events))
+    with (
+        mock.patch.object(trace_file, "SLICE_ROWS", rows),
+        mock.patch.object(trace_file, "MIN_SLICE_ROWS", rows),
+        mock.patch.object(gather, "MEMORY_BYTES", held),
+    ):
+        sliced = imported(trace(*events))
+    assert sliced == whole

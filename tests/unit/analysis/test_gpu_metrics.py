@@ -1,0 +1,154 @@
+"""Utilisation, efficiency, occupancy and tensor cores of a device."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.analysis.buckets import buckets
+from stepscope.analysis.gpu_metrics import Kernels, gpu_metrics, kernels_by_device
+from stepscope.store import DictColumn
+
+NAN = float("nan")
+Drawn = tuple[int, int, float, float]
+"""Start, end, blocks per multiprocessor, occupancy."""
+
+
+def kernels(*drawn: Drawn, tensor_cores: list[int] | None = None) -> Kernels:
+    rows = np.array(drawn, dtype=np.float64).reshape(-1, 4)
+    flags = np.zeros(len(rows), dtype=np.bool_)
+    flags[tensor_cores or []] = True
+    return Kernels(
+        start=rows[:, 0].astype(np.int64),
+        end=rows[:, 1].astype(np.int64),
+        blocks=rows[:, 2],
+        occupancy_ratio=rows[:, 3],
+        tensor_cores=flags,
+    )
+
+
+US = 1_000
+WORKED = (
+    (130 * US, 140 * US, 0.5, 0.6),
+    (135 * US, 150 * US, 0.6, 0.1),
+    (145 * US, 170 * US, 0.3, 1.0),
+    (200 * US, 220 * US, 10.5, 0.3),
+    (150 * US, 150 * US, 3.0, 0.9),  # of no duration
+)
+
+
+def test_the_worked_case() -> None:
+    """Range 100 to 220: by hand, (0.5 * 5 + 1 * 5 + 0.6 * 5 + 0.9 * 5 + 0.3 * 20 + 20) / 120."""
+    cut = buckets(100 * US, 220 * US)
+    found = gpu_metrics(kernels(*WORKED, tensor_cores=[2]), 100 * US, 220 * US, cut)
+    assert found.utilization_ratio == 0.5
+    assert found.sm_efficiency_ratio == pytest.approx(41 / 120)
+    assert found.occupancy_ratio == pytest.approx((6 + 1.5 + 25 + 6) / 70)
+    assert found.tensor_core_ratio == pytest.approx(25 / 70)
+    assert found.utilization_curve == [0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1]
+    assert found.sm_efficiency_curve == pytest.approx(
+        [0, 0, 0, 0.75, 0.75, 0.3, 0.3, 0, 0, 0, 1, 1]
+    )
+
+
+def test_what_lies_outside_the_range_does_not_count() -> None:
+    found = gpu_metrics(kernels((-50, 50, 1, 0.5), (90, 190, 1, 1)), 0, 100, None)
+    assert found.utilization_ratio == 0.6
+    assert found.sm_efficiency_ratio == 0.6
+    assert found.occupancy_ratio == pytest.approx((50 * 0.5 + 10) / 60)
+    assert (found.utilization_curve, found.sm_efficiency_curve) == ([], None)
+
+
+def test_without_grids_there_is_no_estimate() -> None:
+    found = gpu_metrics(kernels((0, 50, NAN, NAN), (60, 70, NAN, -1)), 0, 100, buckets(0, 100, 50))
+    assert found.utilization_ratio == 0.6
+    assert found.sm_efficiency_ratio is None
+    assert found.sm_efficiency_curve is None
+    assert found.occupancy_ratio is None
+    assert found.utilization_curve == [1, 0.2]
+
+
+def test_kernels_whose_blocks_are_unknown_or_not_positive_are_left_out() -> None:
+    found = gpu_metrics(
+        kernels((0, 50, 0, 0.2), (50, 100, 0.5, 0.4), (0, 9, NAN, 0.2)), 0, 100, None
+    )
+    assert found.sm_efficiency_ratio == 0.25
+
+
+@given(
+    drawn=st.lists(
+        st.tuples(st.integers(-20, 90), st.integers(1, 40), st.integers(1, 2_000_000)), min_size=1
+    ),
+    width=st.integers(1, 70),
+)
+def test_efficiency_against_every_single_nanosecond(
+    drawn: list[tuple[int, int, int]], width: int
+) -> None:
+    made = kernels(*((at, at + lasts, blocks / 1e6, NAN) for at, lasts, blocks in drawn))
+    cut = buckets(0, 70, width)
+    assert cut is not None
+    found = gpu_metrics(made, 0, 70, cut)
+    level = [
+        min(1_000_000, sum(blocks for at, lasts, blocks in drawn if at <= t < at + lasts)) / 1e6
+        for t in range(70)
+    ]
+    assert found.sm_efficiency_ratio == pytest.approx(sum(level) / 70)
+    busy = sum(any(at <= t < at + lasts for at, lasts, _ in drawn) for t in range(70))
+    assert found.utilization_ratio == pytest.approx(busy / 70)
+    edges = cut.edges.tolist()
+    assert found.sm_efficiency_curve == pytest.approx(
+        [float(np.mean(level[a:b])) for a, b in itertools.pairwise(edges)]
+    )
+
+
+def test_devices_apart_and_blocks_from_the_grid() -> None:
+    columns = {
+        "device": np.array([0, 1, 1]),
+        "name": DictColumn.encode(["volta_h884gemm", "add", "add"]),
+        "start_ns": np.array([0, 0, 10]),
+        "duration_ns": np.array([5, 5, 5]),
+        "grid_x": np.array([1, 8, -1]),
+        "grid_y": np.array([1, 4, -1]),
+        "grid_z": np.array([1, 2, -1]),
+        "blocks_per_multiprocessor": np.array([0.25, NAN, NAN]),
+        "occupancy_percent": np.array([50.0, NAN, 100.0]),
+    }
+    found = kernels_by_device(columns, {1: 80})
+    assert found[0].blocks.tolist() == [0.25]
+    assert found[0].tensor_cores.tolist() == [True]
+    assert found[0].occupancy_ratio.tolist() == [0.5]
+    assert found[1].blocks[0] == 0.8  # 64 blocks on 80 multiprocessors
+    assert np.isnan(found[1].blocks[1])
+
+
+@pytest.mark.parametrize(
+    ("length", "width", "count"),
+    [
+        (100 * US, US, 100),
+        (101 * US, 10 * US, 10),
+        (500_000 * US, 10_000 * US, 50),  # 10 ms from 0.1 s to 1 s
+        (1_000_000 * US, 10_000 * US, 100),
+        (1_065_553 * US, 100_000 * US, 10),
+        (3, US, 1),
+    ],
+)
+def test_automatic_buckets(length: int, width: int, count: int) -> None:
+    cut = buckets(7, 7 + length)
+    assert cut is not None
+    assert (cut.width_ns, cut.count) == (width, count)
+    assert (cut.edges[0], cut.edges[-1]) == (7, 7 + length)
+
+
+def test_no_range_no_buckets() -> None:
+    assert buckets(5, 5) is None
+
+
+def test_shares_of_an_empty_range_are_unknown() -> None:
+    found = gpu_metrics(kernels((5, 9, 1, 0.5)), 7, 7, None)
+    assert found.kernel_count == 1
+    assert (found.utilization_ratio, found.sm_efficiency_ratio) == (None, None)
+    assert found.occupancy_ratio is None

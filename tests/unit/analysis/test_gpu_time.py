@@ -1,0 +1,110 @@
+"""GPU time against its definitions, asked of every single nanosecond."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from device_columns import Event, work_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.analysis.gpu_time import GpuTime, gpu_time, gpu_time_by_device
+
+EVENTS = st.lists(
+    st.builds(
+        lambda kind, start, lasts, stream, device: Event(
+            kind, start, start + lasts, stream=stream, device=device
+        ),
+        st.sampled_from(["kernel", "comm", "memcpy", "memset"]),
+        st.integers(0, 60),
+        st.integers(0, 20),
+        st.integers(0, 2),
+        st.integers(0, 1),
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+def brute_force(events: list[Event]) -> dict[str, int]:
+    """The definitions, nanosecond by nanosecond."""
+    ticks = range(min(e.start for e in events), max(e.end for e in events))
+
+    def running(tick: int, *kinds: str) -> bool:
+        return any(e.start <= tick < e.end for e in events if e.kind in kinds)
+
+    compute = {t for t in ticks if running(t, "kernel", "memset")}
+    comm = {t for t in ticks if running(t, "comm")}
+    memcpy = {t for t in ticks if running(t, "memcpy")}
+    ordered = sorted(events, key=lambda e: (e.start, e.end))
+    overlaps = [
+        i
+        for i, event in enumerate(ordered)
+        if any(e.stream == event.stream and e.end > event.start for e in ordered[:i])
+    ]
+    return {
+        "total_ns": len(ticks),
+        "busy_ns": len(compute | comm | memcpy),
+        "idle_ns": len(ticks) - len(compute | comm | memcpy),
+        "compute_ns": len(compute),
+        "memset_ns": sum(running(t, "memset") for t in ticks),
+        "comm_ns": len(comm),
+        "exposed_comm_ns": len(comm - compute),
+        "exposed_memcpy_ns": len(memcpy - compute - comm),
+        "same_stream_overlap_count": len(overlaps),
+        "gpu_event_count": len(events),
+    }
+
+
+@given(events=EVENTS)
+def test_the_sweep_agrees_with_brute_force(events: list[Event]) -> None:
+    found = gpu_time(work_of(*events))
+    assert found is not None
+    assert asdict(found) == brute_force(events)
+
+
+@given(events=EVENTS)
+def test_each_device_is_divided_as_if_it_were_alone(events: list[Event]) -> None:
+    found = gpu_time_by_device(work_of(*events))
+    assert set(found) == {event.device for event in events}
+    for device, own in found.items():
+        assert asdict(own) == brute_force([e for e in events if e.device == device])
+
+
+@given(events=EVENTS, offset=st.integers(-(2**40), 2**60))
+def test_when_the_epoch_began_does_not_matter(events: list[Event], offset: int) -> None:
+    moved = [e._replace(start=e.start + offset, end=e.end + offset) for e in events]
+    assert gpu_time(work_of(*moved)) == gpu_time(work_of(*events))
+
+
+def test_without_carry_over_the_window_is_that_of_the_rest() -> None:
+    work = work_of(
+        Event("kernel", 0, 50, carry_over=1),
+        Event("memcpy", 60, 70),
+        Event("kernel", 80, 90),
+    )
+    kept, dropped = gpu_time(work), gpu_time(work.take(~work.carry_over))
+    assert kept is not None
+    assert dropped is not None
+    assert (kept.total_ns, kept.compute_ns, kept.idle_ns) == (90, 60, 20)
+    assert (dropped.total_ns, dropped.compute_ns, dropped.idle_ns) == (30, 10, 10)
+
+
+def test_nothing_has_no_time() -> None:
+    assert gpu_time(work_of()) is None
+    assert gpu_time_by_device(work_of()) == {}
+
+
+def test_figures_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(ArithmeticError, match="not conserved"):
+        GpuTime(**dict.fromkeys(GpuTime.__dataclass_fields__, 1))
+
+
+def test_inputs_stay_as_they_were() -> None:
+    work = work_of(Event("kernel", 5, 9), Event("memcpy", 0, 7))
+    before = {name: getattr(work, name).copy() for name in work.__dataclass_fields__}
+    gpu_time(work)
+    for name, values in before.items():
+        assert np.array_equal(getattr(work, name), values)

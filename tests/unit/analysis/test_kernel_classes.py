@@ -1,0 +1,123 @@
+"""What names of kernels tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepscope.analysis.kernel_classes import (
+    is_communication,
+    precision_class,
+    rows_where,
+    uses_tensor_cores,
+)
+from stepscope.store import DictColumn
+
+VOLTA = "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn"
+HOPPER = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_cublas"
+BLACKWELL = "nvjet_sm100_tst_256x128_64x4_2x1_2cta_v_bz_TNN"
+CK = "_ZN2ck16tensor_operation6device37kernel_batched_gemm_xdlops_bwd_weight"
+TENSILE = "Cijk_Ailk_Bljk_BBS_BH_MT64x64x64_MI16x16x16x1_SN_1LDSB0"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
+        "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)",
+        "rcclGenericKernel",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>",
+        "NCCL_something",
+    ],
+)
+def test_communication(name: str) -> None:
+    assert is_communication(name)
+
+
+@pytest.mark.parametrize("name", [ADD, "hipMemcpy", "elementwise_reduce_kernel"])
+def test_no_communication(name: str) -> None:
+    assert not is_communication(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        VOLTA,
+        HOPPER,
+        BLACKWELL,
+        CK,
+        TENSILE,
+        "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn",
+        "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_64x6_tn_align8>",
+        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_128x2_tn>",
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tensor16x8x8_execute",
+        "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128>>",
+        "cudnn_generated_fort_native_sdpa_sm90_knob_6_64x128x128_4x1x1_kernel0_0",
+        "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<float>>>",
+        "cutlass3x_sm100_tensorop_s128x256x16gemm_bf16",
+        "triton_tem_fused_mm_3",
+        "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32",
+    ],
+)
+def test_tensor_cores(name: str) -> None:
+    assert uses_tensor_cores(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ADD,
+        "volta_sgemm_128x64_nt",
+        "ampere_sgemm_32x32_sliced1x4_tn",
+        "SubTensorOpWithCastTensor1d",
+        "Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1_NLCA1",
+        "cutlass_80_simt_sgemm_128x128_8x4_nn_align1",
+        "igemm_fwd_gtc_nchw_fp16",
+        "triton_poi_fused_add_0",
+    ],
+)
+def test_no_tensor_cores(name: str) -> None:
+    assert not uses_tensor_cores(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        (VOLTA, "FP16"),
+        (HOPPER, "BF16"),
+        (BLACKWELL, "BF16"),
+        (TENSILE, "BF16"),
+        (ADD, "FP32"),
+        ("nvjet_hsh_128x128_64x4_1x2_h_bz_coopA_TNT", "FP16"),
+        ("nvjet_qqtst_128x128_128x4_1x2_h_bz_TNT", "FP8"),
+        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x64x128", "FP8"),
+        ("sm80_xmma_gemm_i8f32_i8i32_f32_tn_n_tilesize128x128x64", "INT"),
+        ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc", "TF32"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>", "TF32"),
+        ("volta_sgemm_128x64_nt", "FP32"),
+        ("Cijk_Alik_Bljk_SB_Bias_AS_SAV_UserArgs_MT64x16x32_MI16x16x1_SN", "FP32"),
+        ("Cijk_Ailk_Bljk_HHS_BH_MT64x64x64_MI16x16x16x1", "FP16"),
+        ("volta_dgemm_64x64_nn", "FP64"),
+        ("void reduce_kernel<512, 1, ReduceOp<double, MeanOps<double>>>", "FP64"),
+        ("void at::native::elementwise_kernel<128, 4, c10::BFloat16, float>", "BF16"),
+        ("void at::native::vectorized_elementwise_kernel<4, c10::Half>", "FP16"),
+        ("void at::native::elementwise_kernel<2, BinaryFunctor<long, long, bool>>", "INT"),
+        ("void CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>", None),
+        ("my_own_kernel", None),
+    ],
+)
+def test_precision(name: str, precision: str | None) -> None:
+    assert precision_class(name) == precision
+
+
+def test_each_distinct_name_is_looked_at_once() -> None:
+    asked = []
+
+    def test(name: str) -> bool:
+        asked.append(name)
+        return name == "b"
+
+    names = DictColumn(np.array([0, 1, 1, -1], dtype=np.int32), ["a", "b"])
+    assert rows_where(names, test).tolist() == [False, True, True, False]
+    assert asked == ["a", "b"]

@@ -1,0 +1,100 @@
+"""Kernels by name and by properties, and replayed graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drawn_operators import kernel_columns, numbers, op, operator_columns
+from stepscope.analysis.kernel_table import (
+    KernelProperties,
+    graph_table,
+    kernel_table,
+    kernel_table_by_properties,
+)
+
+GEMM, COPY, REDUCE = (
+    "volta_fp16_s884gemm_fp16",
+    "elementwise_kernel<float>",
+    "ncclDevKernel_AllReduce",
+)
+
+
+def recording() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two products and a reduction by one operator, copies by another and by none."""
+    calls = (
+        op("mm", 1, kernels=[(GEMM, 10), (GEMM, 30), (COPY, 5)]),
+        op("copy_", 1, kernels=[(COPY, 5), (COPY, 0), (REDUCE, 50)]),
+    )
+    operators = operator_columns(*calls)
+    return kernel_columns(*calls), operators
+
+
+def test_by_name() -> None:
+    kernels, _ = recording()
+    kernels["blocks_per_multiprocessor"] = np.array([2.0, 0.4, np.nan, 1, 100, np.nan])
+    kernels["carry_over"][2] = 1
+    found = kernel_table(kernels)
+    assert [row.name for row in found.rows] == [REDUCE, GEMM, COPY]
+    reduce, gemm, copy = found.rows
+    assert (gemm.calls, gemm.total_ns, gemm.mean_ns, gemm.min_ns, gemm.max_ns) == (
+        2,
+        40,
+        20,
+        10,
+        30,
+    )
+    assert (gemm.share_ratio, found.total_ns) == (0.4, 100)
+    assert gemm.mean_blocks_per_multiprocessor == pytest.approx((2 * 10 + 0.4 * 30) / 40)
+    assert (copy.calls, copy.mean_blocks_per_multiprocessor) == (3, 1)
+    assert reduce.mean_blocks_per_multiprocessor is reduce.mean_occupancy_percent is None
+    assert (gemm.tensor_cores, gemm.precision, gemm.communication) == (True, "FP16", False)
+    assert (reduce.tensor_cores, reduce.communication) == (False, True)
+    assert (copy.tensor_cores, copy.precision) == (False, "FP32")
+    assert (found.tensor_core_ns, found.communication_ns) == (40, 50)
+    assert (found.carry_over_count, found.carry_over_ns) == (1, 5)
+
+
+def test_by_properties() -> None:
+    kernels, operators = recording()
+    kernels["operator"][5] = -1
+    for axis in "xyz":
+        kernels[f"grid_{axis}"][:2] = [64, 65] if axis == "x" else 1
+    kernels["shared_memory_bytes"][:2] = 0
+    found = kernel_table_by_properties(kernels, operators)
+    assert found.group_count == 5
+    assert [(row.name, row.total_ns, row.properties) for row in found.rows[:3]] == [
+        (REDUCE, 50, properties(None)),
+        (GEMM, 30, properties("mm", grid=(65, 1, 1), shared_memory_bytes=0)),
+        (GEMM, 10, properties("mm", grid=(64, 1, 1), shared_memory_bytes=0)),
+    ]
+    copies = {row.properties: row.calls for row in found.rows[3:]}
+    assert copies == {properties("mm"): 1, properties("copy_"): 2}
+
+
+def properties(operator: str | None, **known: Any) -> KernelProperties:
+    unknown = dict.fromkeys(("grid", "block", "registers_per_thread", "shared_memory_bytes"))
+    return KernelProperties(operator=operator, **(unknown | known))
+
+
+def test_replayed_graphs() -> None:
+    kernels, _ = recording()
+    kernels["graph"] = numbers([7, 7, 9, 9, 9, 9])
+    kernels["launch"] = numbers([1, 2, 3, 3, 3, 3])
+    nine, seven = graph_table(kernels, 100)
+    assert (seven.graph, seven.replays, seven.kernel_count, seven.total_ns) == (7, 2, 2, 40)
+    assert (nine.graph, nine.replays, nine.distinct_kernel_count, nine.share_ratio) == (
+        9,
+        1,
+        2,
+        0.6,
+    )
+
+
+def test_no_kernels() -> None:
+    kernels, operators = kernel_columns(), operator_columns()
+    assert kernel_table(kernels).rows == []
+    assert kernel_table_by_properties(kernels, operators).rows == []
+    assert graph_table(kernels, 0) == []

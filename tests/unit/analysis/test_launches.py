@@ -1,0 +1,103 @@
+"""Launch statistics and queue depth."""
+
+from __future__ import annotations
+
+import numpy as np
+from device_columns import Event, calls_of, work_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.analysis.buckets import buckets
+from stepscope.analysis.launches import (
+    Thresholds,
+    find_launches,
+    launch_statistics,
+    queue_depths,
+)
+
+US = 1_000
+
+
+def test_statistics_of_launches() -> None:
+    work = work_of(
+        Event("kernel", 20 * US, 25 * US, launch=1),  # shorter than its call
+        Event("kernel", 30 * US, 90 * US, launch=2),
+        Event("memcpy", 300 * US, 310 * US, launch=3),  # long call, long delay
+        Event("kernel", 400 * US, 410 * US),  # no launch
+    )
+    calls = calls_of((1, 0, 10 * US), (2, 10 * US, 31 * US), (3, 100 * US, 160 * US))
+    found = launch_statistics(find_launches(work, calls), np.ones(3, dtype=np.bool_))
+    assert found is not None
+    assert (found.launch_count, found.work_count) == (3, 3)
+    assert (found.short_count, found.long_call_count, found.long_delay_count) == (2, 1, 1)
+    assert (found.delay_ns.minimum, found.delay_ns.p50, found.delay_ns.maximum) == (
+        0,  # it started while the call was still running
+        10 * US,
+        140 * US,
+    )
+    assert queue_depths(find_launches(work_of(), calls), None) == []
+    assert launch_statistics(find_launches(work_of(), calls), np.ones(0, dtype=np.bool_)) is None
+
+
+def test_limits_are_exclusive() -> None:
+    work = work_of(Event("kernel", 150 * US, 200 * US, launch=1))
+    found = launch_statistics(
+        find_launches(work, calls_of((1, 0, 50 * US))), np.ones(1, dtype=np.bool_)
+    )
+    assert found is not None
+    assert (found.short_count, found.long_call_count, found.long_delay_count) == (0, 0, 0)
+
+
+def test_a_replayed_graph_is_one_launch() -> None:
+    replay = [Event("kernel", 100 + 10 * i, 108 + 10 * i, launch=1) for i in range(400)]
+    launches = find_launches(work_of(*replay), calls_of((1, 0, 50)))
+    assert launches.work_count.tolist() == [400]
+    assert launches.delay_ns.tolist() == [50]
+    assert launches.device_ns.tolist() == [400 * 8]
+    (queue,) = queue_depths(launches, None)
+    assert (queue.largest, queue.span_ns) == (1, 100)
+
+
+def test_a_queue_that_fills_and_blocks() -> None:
+    work = work_of(*(Event("kernel", 100 + 10 * i, 110 + 10 * i, launch=i) for i in range(5)))
+    calls = calls_of(*((i, 10 * i, 10 * i + 1) for i in range(5)))
+    launches = find_launches(work, calls)
+    (queue,) = queue_depths(launches, buckets(0, 200, 20), Thresholds(blocked_count=4))
+    assert (queue.launch_count, queue.largest) == (5, 5)
+    assert queue.span_ns == 140
+    # One after the other for 40, all five queued for 60, and away again one after the other.
+    assert queue.mean == (10 * (1 + 2 + 3 + 4) + 60 * 5 + 10 * (4 + 3 + 2 + 1)) / 140
+    assert queue.blocked_ns == 10 + 60 + 10
+    assert queue.curve == [2, 4, 5, 5, 5, 4, 2, 0, 0, 0]
+
+
+def test_work_that_starts_before_its_launch_by_another_clock() -> None:
+    launches = find_launches(work_of(Event("kernel", 95, 120, launch=1)), calls_of((1, 100, 105)))
+    (queue,) = queue_depths(launches, None)
+    assert (queue.largest, queue.span_ns, queue.mean, queue.blocked_ns) == (1, 0, 0, 0)
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 30)), min_size=1, max_size=15),
+    width=st.integers(1, 90),
+)
+def test_depth_against_counting_at_every_moment(pairs: list[tuple[int, int]], width: int) -> None:
+    calls = calls_of(*((i, at, at + 1) for i, (at, _) in enumerate(pairs)))
+    work = work_of(
+        *(Event("kernel", at + wait, at + wait + 1, launch=i) for i, (at, wait) in enumerate(pairs))
+    )
+    cut = buckets(0, 90, width)
+    assert cut is not None
+    (queue,) = queue_depths(find_launches(work, calls), cut, Thresholds(blocked_count=3))
+    depth = [sum(at <= t < at + wait for at, wait in pairs) for t in range(90)]
+    first, last = min(at for at, _ in pairs), max(at + wait for at, wait in pairs)
+    during = depth[first:last]
+    assert queue.span_ns == len(during)
+    assert queue.mean == (sum(during) / len(during) if during else 0)
+    assert queue.blocked_ns == sum(d >= 3 for d in during)
+    edges = cut.edges.tolist()
+    for i, peak in enumerate(queue.curve):
+        # What is launched and starts at one moment passes through the queue in no time.
+        assert peak >= max(depth[edges[i] : edges[i + 1]])
+        begun = sum(edges[i] <= at < edges[i + 1] for at, _ in pairs)
+        assert peak <= (depth[edges[i] - 1] if edges[i] else 0) + begun

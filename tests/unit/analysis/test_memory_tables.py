@@ -1,0 +1,334 @@
+"""Memory: curves, blocks, what operators allocated, and the peak explained.
+
+A drawn history is a line of events, `+a4` allocates 4 bytes at address a, `-a4` releases them;
+one nanosecond apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawn_operators import Op, numbers, op, operator_columns, strings
+from stepscope.analysis.memory_blocks import label_operators, largest_blocks, pair_blocks
+from stepscope.analysis.memory_curve import DeviceMemory, down_sample, memory_devices
+from stepscope.analysis.memory_operators import memory_operators
+from stepscope.analysis.memory_peak import Peak, explain_peak, find_passes, is_backward
+from stepscope.analysis.operator_tree import operator_tree
+
+
+def events(
+    history: str, *, before: int | None = 0, times: list[int] | None = None, operators: Any = None
+) -> dict[str, Any]:
+    """The table of a drawn history on GPU 0, with so much allocated before it (None: not said)."""
+    drawn = history.split()
+    sizes = [int(word[2:]) * (1 if word[0] == "+" else -1) for word in drawn]
+    count = len(drawn)
+    unknown = numbers([-1] * count)
+    return {
+        "t_ns": numbers(times or range(count)),
+        "device_type": numbers([1] * count),
+        "device": numbers([0] * count),
+        "size_bytes": numbers(sizes),
+        "allocated_bytes": before + np.cumsum(numbers(sizes)) if before is not None else unknown,
+        "reserved_bytes": numbers([64] * count),
+        "address": numbers([ord(word[1]) for word in drawn]),
+        "operator": unknown if operators is None else numbers(operators),
+    }
+
+
+def only(columns: dict[str, Any]) -> DeviceMemory:
+    (device,) = memory_devices(columns)
+    return device
+
+
+def test_a_curve_that_starts_with_memory_already_allocated() -> None:
+    device = only(events("+a4 +b6 -a4 -z5", before=100))
+    assert device.name == "GPU 0"
+    assert device.absolute
+    assert device.start_bytes == 100
+    assert device.allocated_bytes.tolist() == [104, 110, 106, 101]
+    assert device.peak == 1
+
+
+def test_without_totals_a_curve_is_the_change() -> None:
+    device = only(events("+a4 +b6 -a4", before=None))
+    assert not device.absolute
+    assert device.start_bytes == 0
+    assert device.allocated_bytes.tolist() == [4, 10, 6]
+
+
+def test_devices_are_told_apart_and_the_host_comes_last() -> None:
+    columns = events("+a1 +b2 +c4 +d8")
+    columns["device_type"] = numbers([0, 1, 1, 0])
+    columns["device"] = numbers([-1, 1, 0, -1])
+    columns["t_ns"] = numbers([4, 2, 3, 1])
+    devices = memory_devices(columns)
+    assert [device.name for device in devices] == ["GPU 0", "GPU 1", "CPU"]
+    assert devices[2].size_bytes.tolist() == [8, 1]
+    assert devices[2].reserved_bytes is None
+    assert memory_devices(events("")) == []
+
+
+def test_blocks() -> None:
+    device = only(events("+a4 -z9 +b6 -a4 +a2 +a3 -a3", before=50))
+    blocks = pair_blocks(device, events("+a4 -z9 +b6 -a4 +a2 +a3 -a3")["address"])
+    arrays = (blocks.allocation, blocks.release, blocks.size_bytes)
+    found = sorted(zip(*(array.tolist() for array in arrays), strict=True))
+    # The release of z freed what was there before; that of the block of 2 at a got lost.
+    assert found == [(-1, 1, 9), (0, 3, 4), (2, -1, 6), (4, -1, 2), (5, 6, 3)]
+
+
+def test_an_address_allocated_anew_holds_one_block() -> None:
+    history = events("+a4 +b6 +a2")
+    device = only(history)
+    blocks = pair_blocks(device, history["address"])
+    assert blocks.size_bytes[blocks.alive_at(1)].tolist() == [4, 6]
+    assert blocks.size_bytes[blocks.alive_at(2)].tolist() == [2, 6]
+
+
+def test_largest_blocks_name_the_caller_of_what_only_allocates() -> None:
+    columns = operator_columns(op("aten::mul", 9, op("aten::empty_like", 5, op("aten::empty", 1))))
+    tree = operator_tree(columns)
+    mul, _, empty = columns["id"].tolist()
+    history = events("+a4 +b6 -a4 -y3", operators=[empty, -1, -1, mul], before=10)
+    device = only(history)
+    blocks = pair_blocks(device, history["address"])
+    labels = label_operators(tree, tree.rows(history["operator"][device.rows[blocks.events]]))
+    rows, count = largest_blocks(device, blocks, labels)
+    assert count == 3
+    assert [
+        (r.operator, r.size_bytes, r.allocated_ns, r.released_ns, r.lifetime_ns) for r in rows
+    ] == [
+        (None, 6, 1, None, None),
+        ("aten::mul (aten::empty)", 4, 0, 2, 2),
+        ("aten::mul", 3, None, 3, None),
+    ]
+    rows, count = largest_blocks(device, blocks, labels, containing="empty", top=1)
+    assert ([row.size_bytes for row in rows], count) == ([4], 1)
+
+
+def test_what_operators_allocated() -> None:
+    columns = operator_columns(
+        op("conv", 9, op("empty", 1), op("empty", 1)), op("empty", 1, op("empty", 1)), op("idle", 1)
+    )
+    conv, first, second, _, inner, _ = columns["id"].tolist()
+    history = events(
+        "+a8 -a8 +b4 +c2 +d1 -z5", operators=[first, conv, second, inner, -1, -1], before=9
+    )
+    found = memory_operators(only(history), history, operator_tree(columns))
+    rows = {row.name: row for row in found.rows}
+    assert list(rows) == ["empty", "conv"]
+    empty, conv_row = rows["empty"], rows["conv"]
+    assert (empty.calls, empty.self_size_increase_bytes, empty.size_increase_bytes) == (3, 14, 14)
+    assert (empty.self_allocation_count, empty.self_allocation_bytes) == (3, 14)
+    assert (conv_row.self_size_increase_bytes, conv_row.size_increase_bytes) == (-8, 4)
+    assert (conv_row.allocation_count, conv_row.allocation_bytes) == (2, 12)
+    assert conv_row.self_allocation_count == 0
+    assert (found.outside_count, found.outside_size_increase_bytes) == (2, -4)
+
+
+def peak_of(history: dict[str, Any], columns: dict[str, Any], *, optimizer: Any = ()) -> Peak:
+    device, tree = only(history), operator_tree(columns)
+    ranges = {
+        "name": strings(["Optimizer.step#SGD.step"] * len(optimizer)),
+        "start_ns": numbers([start for start, _ in optimizer]),
+        "duration_ns": numbers([end - start for start, end in optimizer]),
+    }
+    backward = is_backward(tree, columns["forward_thread"])
+    passes = find_passes(tree, columns, ranges) if backward.any() else None
+    return explain_peak(
+        device,
+        pair_blocks(device, history["address"]),
+        history["operator"],
+        tree,
+        passes=passes,
+        backward=backward,
+    )
+
+
+def test_the_peak_with_what_was_there_before() -> None:
+    columns = operator_columns(op("a", 1), op("b", 1))
+    a, b = columns["id"].tolist()
+    history = events("+a4 -z1 +b6 -b6 +c5 +d7 -c5", operators=[a, -1, a, a, b, b, b], before=100)
+    peak = peak_of(history, columns)
+    assert (peak.t_ns, peak.allocated_bytes, peak.before_bytes) == (5, 115, 99)
+    assert [(h.operator, h.held_bytes, h.block_count) for h in peak.holders] == [
+        ("b", 12, 2),
+        ("a", 4, 1),
+    ]
+    assert peak.purposes is None
+
+
+def test_what_the_memory_at_the_peak_is_for() -> None:
+    engine = "autograd::engine::evaluate_function: MmBackward0"
+    columns = operator_columns(
+        op("mm", 10), op("drop", 10), op(engine, 20, op("mm", 10)), op("add_", 9)
+    )
+    columns["start_ns"] = numbers([0, 10, 20, 25, 60])
+    mm, drop, _, inner, add = columns["id"].tolist()
+    # Forward 0..20 (activations, a temporary), backward 20..60, optimizer 60..90.
+    history = events(
+        "+a1 +b2 -b2 +c4 +d8 +e16 -d8 -a1 +f32 -c4 -f32 +g64",
+        times=[1, 11, 12, 13, 26, 27, 40, 41, 62, 63, 64, 65],
+        operators=[mm, drop, drop, drop, inner, inner, inner, inner, add, add, add, add],
+        before=1000,
+    )
+    history["allocated_bytes"][5] += 500  # the peak is in the backward pass
+    peak = peak_of(history, columns, optimizer=[(60, 90)])
+    assert peak.purposes == {
+        "before_recording": 1500,
+        "activations": 1 + 4,
+        "gradients": 16,
+        "temporary": 8,
+    }
+    history["allocated_bytes"][5] -= 500
+    history["allocated_bytes"][11] += 500  # and now at the end
+    peak = peak_of(history, columns, optimizer=[(60, 90)])
+    assert peak.purposes == {"before_recording": 1500, "gradients": 16, "optimizer_state": 64}
+
+
+sizes = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.booleans(), st.integers(1, 9)), min_size=1, max_size=40
+)
+
+
+@given(sizes, st.integers(0, 50))
+def test_holders_and_what_was_before_make_up_the_peak(
+    drawn: list[tuple[str, bool, int]], before: int
+) -> None:
+    history = " ".join(f"{'+' if grows else '-'}{address}{size}" for address, grows, size in drawn)
+    peak = peak_of(events(history, before=1000 + before), operator_columns(op("a", 1)))
+    assert peak.before_bytes is not None
+    assert (
+        sum(holder.held_bytes for holder in peak.holders) + peak.before_bytes
+        == peak.allocated_bytes
+    )
+
+
+@given(sizes)
+def test_blocks_equal_those_found_one_event_at_a_time(drawn: list[tuple[str, bool, int]]) -> None:
+    history = " ".join(f"{'+' if grows else '-'}{address}{size}" for address, grows, size in drawn)
+    expected: set[tuple[int, int, int]] = set()
+    open_blocks: dict[str, tuple[int, int]] = {}
+    for place, (address, grows, size) in enumerate(drawn):
+        if address in open_blocks:
+            begun, was = open_blocks.pop(address)
+            expected.add((begun, -1 if grows else place, was))
+        elif not grows:
+            expected.add((-1, place, size))
+        if grows:
+            open_blocks[address] = (place, size)
+    expected |= {(begun, -1, size) for begun, size in open_blocks.values()}
+    columns = events(history, before=1000)
+    blocks = pair_blocks(only(columns), columns["address"])
+    arrays = (blocks.allocation, blocks.release, blocks.size_bytes)
+    assert set(zip(*(array.tolist() for array in arrays), strict=True)) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1000), st.integers(-50, 50).filter(bool)), min_size=1, max_size=300
+    ),
+    st.integers(8, 60),
+)
+def test_a_shorter_curve_keeps_its_ends_and_peaks(
+    drawn: list[tuple[int, int]], points: int
+) -> None:
+    drawn = sorted(drawn, key=lambda event: event[0])
+    columns = events(
+        " ".join(f"{'+' if size > 0 else '-'}a{abs(size)}" for _, size in drawn), before=99999
+    )
+    columns["t_ns"] = numbers([t for t, _ in drawn])
+    device = only(columns)
+    curve = down_sample(device, points)
+    whole = list(zip(device.t_ns.tolist(), device.allocated_bytes.tolist(), strict=True))
+    kept = list(zip(curve.t_ns.tolist(), curve.allocated_bytes.tolist(), strict=True))
+    assert len(kept) <= points + 2
+    assert [point for point in whole if point in set(kept)][:1] == kept[:1]
+    assert (kept[0], kept[-1]) == (whole[0], whole[-1])
+    assert set(kept) <= set(whole)
+    assert max(value for _, value in kept) == device.allocated_bytes.max()
+    assert min(value for _, value in kept) == device.allocated_bytes.min()
+
+
+def test_a_width_of_buckets_may_be_asked_for() -> None:
+    device = only(events("+a1 +b1 -b1 +c9 -c9 +d1"))
+    assert down_sample(device, 1000).t_ns.tolist() == [0, 1, 2, 3, 4, 5]
+    assert down_sample(device, 1000, bucket_ns=3).t_ns.tolist() == [0, 1, 3, 4, 5]
+
+
+def test_a_kind_of_device_without_a_name_of_its_own() -> None:
+    columns = events("+a1")
+    columns["device_type"] = numbers([20])
+    assert only(columns).name == "device type 20 number 0"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["MmBackward0", "torch::autograd::AccumulateGrad", "autograd::engine::evaluate_function: X"],
+)
+def test_backward_by_name(name: str) -> None:
+    columns = operator_columns(op(name, 1), op("aten::convolution_backward", 1))
+    assert is_backward(operator_tree(columns), columns["forward_thread"]).tolist() == [True, False]
+
+
+changes = st.lists(st.integers(-9, 9).filter(bool), max_size=2)
+names = st.sampled_from(["a", "b", "Optimizer.step#SGD.step"])
+calls = st.recursive(
+    st.builds(op, names, st.just(1), allocations=changes),
+    lambda inner: st.builds(
+        lambda name, inside, own: op(name, 1, *inside, allocations=own),
+        names,
+        st.lists(inner, max_size=3),
+        changes,
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.lists(calls, min_size=1, max_size=3))
+def test_what_operators_allocated_equals_that_counted_call_by_call(roots: list[Op]) -> None:
+    columns = operator_columns(*roots)
+    drawn = [
+        (size, call.id) for root in roots for call, _, _ in root.walk() for size in call.allocations
+    ]
+    if not drawn:
+        return
+    history = events(
+        " ".join(f"{'+' if size > 0 else '-'}a{abs(size)}" for size, _ in drawn), before=999
+    )
+    history["operator"] = numbers([operator for _, operator in drawn])
+    expected: dict[str, list[int]] = defaultdict(lambda: [0] * 6)
+    for root in roots:
+        for call, _, _ in root.merged().walk():
+            below = [size for inner, _, _ in call.walk() for size in inner.allocations]
+            sums = [
+                total(sizes)
+                for sizes in (call.allocations, below)
+                for total in (
+                    sum,
+                    lambda each: sum(s > 0 for s in each),
+                    lambda each: sum(s for s in each if s > 0),
+                )
+            ]
+            expected[call.name] = [a + b for a, b in zip(expected[call.name], sums, strict=True)]
+    found = {
+        row.name: [
+            row.self_size_increase_bytes,
+            row.self_allocation_count,
+            row.self_allocation_bytes,
+            row.size_increase_bytes,
+            row.allocation_count,
+            row.allocation_bytes,
+        ]
+        for row in memory_operators(only(history), history, operator_tree(columns)).rows
+    }
+    for name in ("a", "b"):
+        assert found.pop(name, [0] * 6) == expected[name]
+    assert not found

@@ -1,0 +1,214 @@
+"""Modules: the tree of calls, what is inside which, gradients given back to the module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawn_operators import Op, numbers, op, operator_columns, strings
+from stepscope.analysis.call_paths import find_paths
+from stepscope.analysis.modules import (
+    ModuleRow,
+    ModuleTable,
+    lightning_module_calls,
+    module_table,
+    python_module_calls,
+)
+from stepscope.analysis.operator_tree import operator_tree
+
+ENGINE = "autograd::engine::evaluate_function: "
+
+
+def functions(*rows: tuple[int, str, int, int]) -> dict[str, Any]:
+    """Python functions: id, name, id of the caller, duration. `Net_0` with a number is a module."""
+    names = {number: name for number, name, _, _ in rows}
+    caller = {number: above for number, _, above, _ in rows}
+
+    def module(number: int) -> int:
+        while number >= 0 and not names[number][-1].isdigit():
+            number = caller[number]
+        return number
+
+    return {
+        "id": numbers([number for number, *_ in rows]),
+        "name": strings([f"nn.Module: {n}" if n[-1].isdigit() else n for _, n, _, _ in rows]),
+        "parent": numbers([above for _, _, above, _ in rows]),
+        "module": numbers([module(number) for number, *_ in rows]),
+        "module_id": numbers([int(n[-1]) if n[-1].isdigit() else -1 for _, n, _, _ in rows]),
+        "start_ns": numbers([number for number, *_ in rows]),
+        "duration_ns": numbers([duration for *_, duration in rows]),
+    }
+
+
+def found(
+    calls: dict[str, Any],
+    *roots: Op,
+    python: list[int],
+    forward: dict[int, int] | None = None,
+    **options: Any,
+) -> ModuleTable:
+    columns = operator_columns(*roots)
+    columns["python"] = numbers(python)
+    for backward, of in (forward or {}).items():
+        columns["forward"][backward] = columns["id"][of]
+    return module_table(
+        python_module_calls(calls, columns["python"]),
+        operator_tree(columns),
+        columns,
+        on_device=True,
+        **options,
+    )
+
+
+NET = functions(
+    (1, "train", -1, 500),
+    (10, "Net_0", 1, 100),
+    (11, "forward", 10, 90),
+    (20, "Linear_0", 11, 30),
+    (21, "forward", 20, 20),
+    (30, "Linear_1", 11, 40),
+    (40, "Net_0", 1, 200),
+    (50, "Linear_0", 40, 60),
+)
+
+
+def kernel(duration: int) -> list[tuple[str, int]]:
+    return [("kernel", duration)]
+
+
+def by_name(table: ModuleTable) -> dict[str, ModuleRow]:
+    return {f"{row.name}": row for row in table.rows}
+
+
+def test_calls_of_one_instance_below_the_same_module_are_one_row() -> None:
+    table = found(
+        NET,
+        op("linear", 1, op("addmm", 2, kernels=kernel(7))),
+        op("relu", 1, kernels=kernel(5)),
+        op("linear", 1, kernels=kernel(20)),
+        op("loss", 1, kernels=kernel(68)),
+        python=[21, 21, 11, 50, 1],
+    )
+    assert [(row.depth, row.name, row.occurrences) for row in table.rows] == [
+        (0, "Net_0", 2),
+        (1, "Linear_0", 2),
+        (1, "Linear_1", 1),
+    ]
+    rows = by_name(table)
+    net, first = rows["Net_0"], rows["Linear_0"]
+    assert (net.host_total_ns, net.host_self_ns) == (300, 300 - 30 - 40 - 60)
+    assert (first.host_total_ns, first.host_self_ns) == (90, 90)
+    assert (first.operator_count, net.operator_count, rows["Linear_1"].operator_count) == (2, 1, 0)
+    assert (first.device_self_ns, first.device_total_ns) == (27, 27)
+    assert (net.device_self_ns, net.device_total_ns, net.device_ratio) == (5, 32, 0.32)
+    assert (table.operator_device_ns, table.outside_device_ns) == (100, 68)
+    assert net.backward_host_ns is net.backward_device_ns is None
+
+
+def test_modules_come_in_the_order_of_their_first_calls_whatever_that_of_the_rows() -> None:
+    calls = functions((5, "B_0", -1, 9), (7, "C_0", 5, 1), (6, "D_0", 5, 1), (1, "A_0", -1, 9))
+    table = found(calls, python=[])
+    assert [row.name for row in table.rows] == ["A_0", "B_0", "D_0", "C_0"]
+
+
+def test_backward_operators_belong_to_the_module_of_their_forward_operator() -> None:
+    table = found(
+        NET,
+        op("linear", 1, op("addmm", 2, kernels=kernel(7))),
+        op(ENGINE + "AddmmBackward0", 1, op("AddmmBackward0", 2, op("mm", 3, kernels=kernel(11)))),
+        op(ENGINE + "torch::autograd::AccumulateGrad", 4, kernels=kernel(2)),
+        python=[21, 21, -1, -1, -1, -1],
+        forward={3: 1},
+    )
+    rows = by_name(table)
+    net, first = rows["Net_0"], rows["Linear_0"]
+    assert (first.backward_device_ns, first.device_self_ns, first.operator_count) == (11, 18, 1)
+    assert (first.backward_host_ns, net.backward_host_ns) == (6, 6)
+    assert (net.device_self_ns, net.device_total_ns, net.backward_device_ns) == (0, 18, 11)
+    assert table.outside_device_ns == 2
+
+
+def test_backward_within_the_step_of_an_old_recording() -> None:
+    table = found(
+        NET,
+        op(
+            "ProfilerStep#1",
+            1,
+            op("mm", 1, kernels=kernel(3)),
+            op("MmBackward", 2, kernels=kernel(4)),
+        ),
+        python=[1, 21, -1],
+        forward={2: 1},
+    )
+    assert (by_name(table)["Linear_0"].device_self_ns, table.outside_device_ns) == (7, 0)
+
+
+def test_the_heaviest_come_with_what_they_are_inside() -> None:
+    table = found(NET, op("linear", 1, kernels=kernel(7)), python=[30], top=1)
+    assert [row.name for row in table.rows] == ["Net_0"]
+    table = found(NET, op("linear", 1, kernels=kernel(7)), python=[30], top=2)
+    assert [row.name for row in table.rows] == ["Net_0", "Linear_1"]
+    assert table.module_count == 3
+
+
+def test_modules_that_lightning_annotates() -> None:
+    annotations = {
+        "name": strings(
+            ["[pl][module]Net: net", "[pl][module]Linear: net.l", "[pl][profile]run_step", "step"]
+        ),
+        "track": numbers([0, 0, 0, 1]),
+        "start_ns": numbers([1000, 1002, 990, 0]),
+        "duration_ns": numbers([20, 4, 100, 2000]),
+    }
+    columns = operator_columns(
+        op("a", 1, kernels=kernel(1)), op("b", 3, kernels=kernel(2)), op("c", 1, kernels=kernel(4))
+    )
+    columns["start_ns"] = numbers([1001, 1003, 1030])
+    table = module_table(
+        lightning_module_calls(annotations, columns),
+        operator_tree(columns),
+        columns,
+        on_device=True,
+    )
+    assert table.source == "lightning"
+    assert [(row.name, row.depth, row.instance, row.device_self_ns) for row in table.rows] == [
+        ("Net: net", 0, None, 1),
+        ("Linear: net.l", 1, None, 2),
+    ]
+    assert (table.rows[0].host_self_ns, table.outside_device_ns) == (16, 4)
+
+
+def test_no_modules() -> None:
+    table = found(functions((1, "train", -1, 5)), op("a", 1), python=[1])
+    assert (table.rows, table.module_count) == ([], 0)
+    table = found(functions(), python=[])
+    assert table.rows == []
+
+
+forests = st.lists(st.integers(-1, 30), max_size=30).map(
+    lambda drawn: np.array([min(above, row - 1) for row, above in enumerate(drawn)], dtype=np.int64)
+)
+
+
+@given(forests, st.randoms())
+def test_paths_equal_those_spelled_out(parent: Any, random: Any) -> None:
+    keys = np.array([random.randrange(3) for _ in parent], dtype=np.int64)
+
+    def spell(row: int) -> tuple[int, ...]:
+        return (*spell(int(parent[row])), int(keys[row])) if row >= 0 else ()
+
+    spelled = [spell(row) for row in range(len(parent))]
+    paths = find_paths(parent, keys)
+    assert len(paths) == len(set(spelled))
+    for row, path in enumerate(spelled):
+        place = int(paths.of_call[row])
+        assert spelled[int(paths.first[place])] == path
+        above = int(paths.parent[place])
+        assert (spelled[int(paths.first[above])] if above >= 0 else ()) == path[:-1]
+        assert above < place
+    ones = np.ones(len(paths), dtype=np.int64)
+    below = [sum(other[: len(path)] == path for other in set(spelled)) for path in spelled]
+    assert paths.totals(ones)[paths.of_call].tolist() == below

@@ -1,0 +1,194 @@
+"""Operators by name: what a group sums, merged chains, what is no operator, tensor cores."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawn_operators import Op, kernel_columns, numbers, op, operator_columns, strings
+from stepscope.analysis.call_paths import stack_labels, string_labels
+from stepscope.analysis.operator_table import OperatorRow, is_eligible, operator_table
+
+FAST, SLOW = "volta_fp16_s884gemm_fp16", "vectorized_elementwise_kernel"
+
+
+def table(*roots: Op, **options: Any) -> dict[str, OperatorRow]:
+    columns = operator_columns(*roots)
+    found = operator_table(columns, kernel_columns(*roots), **options)
+    return {row.name: row for row in found.rows}
+
+
+def test_own_time_is_what_operators_and_runtime_calls_inside_leave() -> None:
+    rows = table(
+        op("linear", 10, op("t", 3), op("addmm", 5, runtime=7, kernels=[(SLOW, 40)])),
+        op("addmm", 2, runtime=1, kernels=[(SLOW, 60)]),
+    )
+    addmm, linear = rows["addmm"], rows["linear"]
+    assert (addmm.calls, addmm.host_self_ns, addmm.host_total_ns) == (2, 7, 15)
+    assert (addmm.device_self_ns, addmm.device_total_ns, addmm.device_self_ratio) == (100, 100, 1)
+    assert (linear.host_self_ns, linear.host_total_ns) == (10, 25)
+    assert (linear.device_self_ns, linear.device_total_ns) == (0, 40)
+    assert linear.host_self_ratio == pytest.approx(10 / 20)
+
+
+def test_an_only_child_of_the_same_name_is_the_same_call() -> None:
+    rows = table(
+        op("empty", 1, op("empty", 2, op("empty", 4, kernels=[(SLOW, 5)]), runtime=8)),
+        op("copy", 1, op("copy", 1), op("copy", 1)),
+    )
+    empty = rows["empty"]
+    assert (empty.calls, empty.host_total_ns, empty.host_self_ns) == (1, 15, 7)
+    assert (empty.device_self_ns, empty.device_total_ns) == (5, 5)
+    assert (rows["copy"].calls, rows["copy"].host_total_ns) == (3, 5)
+
+
+def test_ranges_that_are_no_operators_are_left_out_and_what_they_hold_is_not() -> None:
+    rows = table(
+        op("ProfilerStep#5", 1, op("add", 1)),
+        op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, op("stack", 1)),
+        op("Optimizer.step#SGD.step", 1, op("Optimizer.zero_grad#SGD.zero_grad", 1), op("mul", 1)),
+        op("DistributedDataParallel.forward", 1, op("conv", 1)),
+        op("DataParallel.forward", 1),
+    )
+    assert set(rows) == {"add", "stack", "mul", "conv"}
+
+
+def test_tensor_cores() -> None:
+    rows = table(
+        op("aten::linear", 1, op("aten::addmm", 1, kernels=[(FAST, 30), (SLOW, 10)])),
+        op("aten::softmax", 1, kernels=[(SLOW, 20)]),
+        op("block", 1, op("mine", 1, kernels=[(FAST, 1)]), kernels=[(SLOW, 3)]),
+    )
+    assert rows["aten::addmm"].tensor_core_self_ratio == pytest.approx(0.75)
+    assert rows["aten::linear"].tensor_core_self_ratio is None
+    assert rows["aten::linear"].tensor_core_total_ratio == pytest.approx(0.75)
+    assert rows["aten::softmax"].tensor_core_total_ratio == 0
+    assert (rows["block"].tensor_core_self_ratio, rows["block"].tensor_core_total_ratio) == (
+        0,
+        0.25,
+    )
+    eligible = {name for name, row in rows.items() if row.tensor_core_eligible}
+    assert eligible == {"aten::linear", "aten::addmm", "mine", "block"}
+
+
+@pytest.mark.parametrize(
+    "name", ["aten::convolution_backward", "MmBackward", "AddmmBackward0", "aten::bmm"]
+)
+def test_eligible_by_name(name: str) -> None:
+    assert is_eligible(name)
+
+
+def test_without_a_device_what_needs_one_is_not_known() -> None:
+    found = operator_table(operator_columns(op("add", 5), op("mul", 9)), None)
+    assert [row.name for row in found.rows] == ["mul", "add"]
+    for row in found.rows:
+        assert row.device_self_ns is row.device_total_ns is row.device_self_ratio is None
+        assert row.tensor_core_eligible is row.tensor_core_self_ratio is None
+    assert found.device_self_ns is None
+
+
+def test_by_shape() -> None:
+    columns = operator_columns(
+        op("mm", 1, dims="[[2,2]]"),
+        op("mm", 2, dims="[[4,4]]"),
+        op("mm", 3, dims="[[2,2]]"),
+        op("mm", 9),
+    )
+    found = operator_table(columns, None, shapes=string_labels(columns["input_dims"]))
+    assert [(row.input_dims, row.calls, row.host_self_ns) for row in found.rows] == [
+        (None, 1, 9),
+        ("[[2,2]]", 2, 4),
+        ("[[4,4]]", 1, 2),
+    ]
+    assert (found.group_count, found.call_count) == (3, 4)
+
+
+def test_by_stack() -> None:
+    functions = {
+        "id": numbers([90, 91, 92, 93, 94]),
+        "name": strings(["train.py(1): main", "model.py(5): f", "g", "model.py(5): f", "g"]),
+        "parent": numbers([-1, 90, 91, 90, 93]),
+    }
+    columns = operator_columns(op("add", 1), op("add", 2), op("add", 4), op("add", 8))
+    labels = stack_labels(functions, numbers([92, 94, 91, -1]))
+    found = operator_table(columns, None, stacks=labels)
+    assert [(row.stack, row.calls, row.host_self_ns) for row in found.rows] == [
+        (None, 1, 8),
+        ("model.py(5): f;train.py(1): main", 1, 4),
+        ("g;model.py(5): f;train.py(1): main", 2, 3),
+    ]
+
+
+def test_only_the_largest() -> None:
+    columns = operator_columns(op("a", 1), op("b", 3), op("c", 2))
+    found = operator_table(columns, None, top=2)
+    assert [row.name for row in found.rows] == ["b", "c"]
+    assert (found.group_count, found.host_self_ns) == (3, 6)
+
+
+def test_nothing_recorded() -> None:
+    found = operator_table(operator_columns(), kernel_columns())
+    assert (found.rows, found.group_count, found.call_count) == ([], 0, 0)
+
+
+# --- a twin that follows the definition call by call ---------------------------------------------
+
+trees = st.recursive(
+    st.builds(
+        op,
+        st.sampled_from(["a", "b", "aten::mm", "ProfilerStep#1"]),
+        st.integers(0, 9),
+        runtime=st.integers(0, 9),
+        kernels=st.lists(st.tuples(st.sampled_from([FAST, SLOW]), st.integers(0, 9)), max_size=2),
+    ),
+    lambda inner: st.builds(
+        lambda call, inside: Op(call.name, call.own, inside, call.runtime, call.kernels),
+        st.builds(
+            op,
+            st.sampled_from(["a", "b", "aten::mm"]),
+            st.integers(0, 9),
+            runtime=st.integers(0, 9),
+            kernels=st.lists(st.tuples(st.just(FAST), st.integers(0, 9)), max_size=1),
+        ),
+        st.lists(inner, max_size=3),
+    ),
+    max_leaves=12,
+)
+
+
+def by_hand(roots: Sequence[Op]) -> dict[str, list[int]]:
+    sums: dict[str, list[int]] = defaultdict(lambda: [0] * 7)
+    for root in roots:
+        for call, _, _ in root.merged().walk():
+            below = [kernel for c, _, _ in call.walk() for kernel in c.kernels]
+            values = (
+                1,
+                call.own,
+                call.duration,
+                call.device_self,
+                call.device_total,
+                sum(duration for name, duration in call.kernels if name == FAST),
+                sum(duration for name, duration in below if name == FAST),
+            )
+            sums[call.name] = [a + b for a, b in zip(sums[call.name], values, strict=True)]
+    return {name: values for name, values in sums.items() if not name.startswith("Profiler")}
+
+
+@given(st.lists(trees, max_size=4))
+def test_sums_equal_those_made_call_by_call(roots: list[Op]) -> None:
+    expected = by_hand(roots)
+    found = table(*roots)
+    assert set(found) == set(expected)
+    for name, row in found.items():
+        calls, own, total, device, device_total, fast, fast_total = expected[name]
+        assert (row.calls, row.host_self_ns, row.host_total_ns) == (calls, own, total)
+        assert (row.device_self_ns, row.device_total_ns) == (device, device_total)
+        assert row.tensor_core_self_ratio == (pytest.approx(fast / device) if device else None)
+        assert row.tensor_core_total_ratio == (
+            pytest.approx(fast_total / device_total) if device_total else None
+        )

@@ -1,0 +1,171 @@
+"""The models against PyTorch's own counter of operations, on what its profiler records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.analysis.roofline.calls import Call, Work
+from stepscope.analysis.roofline.registry import work_of
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def recorded(run: Callable[[], Any], path: Path) -> dict[str, list[Call]]:
+    """Every call by name, as the profiler writes it."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        run()
+    profiler.export_chrome_trace(str(path / "trace.json"))
+    calls: dict[str, list[Call]] = {}
+    for event in json.loads((path / "trace.json").read_text())["traceEvents"]:
+        about = event.get("args", {})
+        if event.get("cat") == "cpu_op" and "Input Dims" in about:
+            found = Call(
+                name=event["name"],
+                dims=about["Input Dims"],
+                types=about["Input type"],
+                strides=about["Input Strides"],
+                values=about["Concrete Inputs"],
+            )
+            calls.setdefault(event["name"], []).append(found)
+    return calls
+
+
+def counted(run: Callable[[], Any]) -> dict[str, int]:
+    """PyTorch's count by operator."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return {str(op): int(n) for op, n in counter.get_flop_counts()["Global"].items()}
+
+
+def flops(calls: list[Call]) -> int:
+    found = [work_of(call) for call in calls]
+    assert all(isinstance(work, Work) for work in found), found
+    return sum(work.flops or 0 for work in found if isinstance(work, Work))
+
+
+def bias_additions(calls: list[Call]) -> int:
+    """PyTorch's counter leaves the addition of a bias out."""
+    total = 0
+    for call in calls:
+        product = Call(
+            name="aten::mm" if call.name == "aten::addmm" else "aten::bmm",
+            dims=call.dims[1:3],
+            types=call.types[1:3],
+        )
+        total += flops([call]) - flops([product])
+    return total
+
+
+def test_products_of_matrices(tmp_path: Path) -> None:
+    a, b, c = torch.randn(33, 17), torch.randn(17, 9), torch.randn(9)
+    x, y = torch.randn(5, 33, 17), torch.randn(5, 17, 9)
+    layer = torch.nn.Linear(17, 9)
+
+    def run() -> None:
+        torch.mm(a, b)
+        torch.addmm(c, a, b)
+        torch.bmm(x, y)
+        torch.baddbmm(torch.randn(5, 33, 9), x, y)
+        torch.matmul(x, b)
+        layer(a).sum().backward()
+
+    ours, theirs = recorded(run, tmp_path), counted(run)
+    for name in ("mm", "bmm"):
+        assert flops(ours[f"aten::{name}"]) == theirs[f"aten.{name}"]
+    for name in ("addmm", "baddbmm"):
+        calls = ours[f"aten::{name}"]
+        assert flops(calls) - bias_additions(calls) == theirs[f"aten.{name}"]
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "options"),
+    [
+        (1, {"stride": 2, "padding": 1}),
+        (2, {"stride": 2, "padding": 1, "dilation": 2}),
+        (3, {"padding": 1}),
+    ],
+)
+def test_convolutions_and_their_gradients(
+    dimensions: int, options: dict[str, int], tmp_path: Path
+) -> None:
+    kinds = {1: torch.nn.Conv1d, 2: torch.nn.Conv2d, 3: torch.nn.Conv3d}
+    layer = kinds[dimensions](8, 12, 3, bias=False, **options)
+    x = torch.randn(2, 8, *[11] * dimensions, requires_grad=True)
+
+    def run() -> None:
+        layer(x).square().sum().backward()
+
+    ours, theirs = recorded(run, tmp_path), counted(run)
+    assert flops(ours["aten::convolution"]) == theirs["aten.convolution"]
+    assert flops(ours["aten::convolution_backward"]) == theirs["aten.convolution_backward"]
+
+
+def test_groups_divide_the_gradient_of_the_weight_too(tmp_path: Path) -> None:
+    """PyTorch's counter forgets the groups there; the sums are as many as in the forward pass."""
+    layer = torch.nn.Conv2d(8, 12, 3, groups=4, bias=False)
+    x = torch.randn(2, 8, 11, 11, requires_grad=True)
+
+    def run() -> None:
+        layer(x).square().sum().backward()
+
+    ours, theirs = recorded(run, tmp_path), counted(run)
+    assert flops(ours["aten::convolution"]) == theirs["aten.convolution"]
+    assert flops(ours["aten::convolution_backward"]) == 2 * theirs["aten.convolution"]
+
+
+def test_transposed_convolutions(tmp_path: Path) -> None:
+    layer = torch.nn.ConvTranspose2d(8, 12, 3, stride=2, padding=1, output_padding=1, bias=False)
+    x = torch.randn(2, 8, 7, 7, requires_grad=True)
+
+    def run() -> None:
+        layer(x).square().sum().backward()
+
+    ours, theirs = recorded(run, tmp_path), counted(run)
+    assert flops(ours["aten::convolution"]) == theirs["aten.convolution"]
+    out = layer(x)
+    (call,) = ours["aten::convolution"]
+    found = work_of(call)
+    assert isinstance(found, Work)
+    assert found.bytes == 4 * (x.numel() + layer.weight.numel() + out.numel())
+    # PyTorch charges the gradient of the weight by the output; it takes as many products as the
+    # forward pass.
+    assert flops(ours["aten::convolution_backward"]) == 2 * theirs["aten.convolution"]
+
+
+@pytest.mark.parametrize(("queries", "keys", "heads"), [(16, 16, 4), (16, 24, 4)])
+def test_attention_and_its_gradient(queries: int, keys: int, heads: int, tmp_path: Path) -> None:
+    from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+    q = torch.randn(2, heads, queries, 8, requires_grad=True)
+    k = torch.randn(2, heads, keys, 8, requires_grad=True)
+    v = torch.randn(2, heads, keys, 8, requires_grad=True)
+
+    def run() -> None:
+        torch.nn.functional.scaled_dot_product_attention(q, k, v).square().sum().backward()
+
+    ours = recorded(run, tmp_path)
+    name = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    assert flops(ours[name]) == sdpa_flop_count(q.shape, k.shape, v.shape)
+    assert flops(ours[f"{name}_backward"]) == sdpa_backward_flop_count(
+        q.shape, q.shape, k.shape, v.shape
+    )
+
+
+def test_everything_of_a_small_model_has_a_model(tmp_path: Path) -> None:
+    block = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    x = torch.randn(2, 10, 32)
+
+    ours = recorded(lambda: block(x).square().mean().backward(), tmp_path)
+    for name in ("addmm", "native_layer_norm", "native_layer_norm_backward", "mm", "add", "mul"):
+        for call in ours.get(f"aten::{name}", []):
+            assert isinstance(work_of(call), Work), call

@@ -1,0 +1,150 @@
+"""Groups against the roofline, and the share of the peak of each step. A device that does one
+operation and moves one byte a nanosecond."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from roofline_columns import Launch, Op, accounted, mm
+
+from stepscope.analysis.roofline.accounting import Account
+from stepscope.analysis.roofline.groups import HOST_COPY, Group, groups
+from stepscope.analysis.roofline.peaks import Peaks
+from stepscope.analysis.roofline.utilization import Use, use_of_steps
+from stepscope.analysis.trace_steps import TraceSteps
+from stepscope.intervals import Intervals
+
+FLOPS = 2 * 64**3
+BYTES = 4 * 3 * 64**2
+
+
+def peaks(bandwidth: float | None = 1e9, **rates: float) -> Peaks:
+    return Peaks(
+        name="d",
+        source="s",
+        bytes_per_s=bandwidth,
+        flops_per_s=rates or {"fp32": 1e9, "tf32": 8e9},  # type: ignore[arg-type]
+    )
+
+
+def only(found: Account, device: Peaks | None) -> Group:
+    (group,) = groups(found, device)
+    return group
+
+
+def test_achieved_rates_and_shares() -> None:
+    took = 2 * FLOPS
+    group = only(accounted(mm(0, (0, took)), mm(1, (took, 3 * took))), peaks())
+    assert (group.call_count, group.busy_ns) == (2, 4 * took)
+    assert (group.flops, group.bytes) == (FLOPS, BYTES)
+    assert group.flops_per_s == pytest.approx(2 * FLOPS / (4 * took) * 1e9)
+    assert group.mean_of_calls_flops_per_s == pytest.approx((0.5 + 0.5 / 3) / 2 * 1e9)
+    assert group.flops_per_byte == pytest.approx(FLOPS / BYTES)
+    assert (group.bound, group.roofline_ns) == ("compute", 2 * FLOPS)
+    assert group.of_roofline_ratio == pytest.approx(0.25)
+    assert group.of_peak_compute_ratio == pytest.approx(0.25)
+    assert group.of_peak_bandwidth_ratio == pytest.approx(2 * BYTES / (4 * took))
+    assert group.lost_ns == 4 * took - 2 * FLOPS
+    assert not group.is_impossible
+
+
+def test_slow_memory_bounds_it() -> None:
+    group = only(accounted(mm(0, (0, 10 * FLOPS))), peaks(bandwidth=1e7))
+    assert group.bound == "memory"
+    assert group.roofline_ns == pytest.approx(100 * BYTES)
+
+
+def test_faster_than_possible_is_marked_and_kept() -> None:
+    device = peaks()
+    fast = only(accounted(mm(0, (0, FLOPS // 2))), device)
+    assert fast.is_impossible
+    assert fast.of_roofline_ratio == pytest.approx(2)
+    assert fast.lost_ns == 0
+    assert not only(accounted(mm(0, (0, round(FLOPS / 1.09)))), device).is_impossible
+
+
+def test_an_unknown_device_has_rates_but_no_shares() -> None:
+    group = only(accounted(mm(0, (0, 100))), None)
+    assert group.flops_per_s is not None
+    assert group.of_roofline_ratio is None
+    assert group.bound is None
+    without_precision = only(accounted(mm(0, (0, 100), type_="c10::Half")), peaks())
+    assert without_precision.of_roofline_ratio is None
+
+
+def test_fp32_products_by_tf32_kernels() -> None:
+    op = mm(0)
+    op.launches = [Launch("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", 0, FLOPS)]
+    group = only(accounted(op), peaks())
+    assert (group.precision, group.peak_flops_per_s) == ("tf32", 8e9)
+
+
+def test_copies_to_the_host_are_no_matter_of_memory() -> None:
+    def copy(kernel: str) -> Op:
+        launch = Launch(kernel, 0, 100, copied=True)
+        arguments = {"dims": [[8], [8], []], "types": ["float", "float", "Scalar"]}
+        return Op("aten::copy_", values=["", "", "False"], launches=[launch], **arguments)  # type: ignore[arg-type]
+
+    found = groups(
+        accounted(copy("Memcpy DtoD (Device -> Device)"), copy("Memcpy HtoD (Pinned -> Device)")),
+        peaks(),
+    )
+    assert {group.reason for group in found} == {None, HOST_COPY}
+    (to_host,) = [group for group in found if group.reason]
+    assert to_host.bytes is None
+
+
+def test_sorted_by_time_without_collectives() -> None:
+    nccl = Op("record_param_comms", launches=[Launch("ncclDevKernel_AllReduce", 0, 500)])
+    found = groups(accounted(nccl, mm(0, (0, 5)), mm(1, (9, 50), size=32)), peaks())
+    assert [group.busy_ns for group in found] == [50, 5]
+
+
+def steps(*ranges: tuple[int, int, int]) -> TraceSteps:
+    """Host start, host end, end of the device work."""
+    host = Intervals(*(np.array([each[i] for each in ranges], dtype=np.int64) for i in (0, 1)))
+    end = np.array([each[2] for each in ranges], dtype=np.int64)
+    return TraceSteps(
+        names=[str(i) for i in range(len(ranges))],
+        host=host,
+        extent=Intervals(host.start, end),
+        device_work_count=np.ones(len(ranges), dtype=np.int64),
+        cut_off=[],
+    )
+
+
+def use(found: Account, ranges: TraceSteps, device: Peaks | None = None, count: int = 1) -> Use:
+    return use_of_steps(found, ranges, peaks=device or peaks(), device_count=count)
+
+
+def test_each_step_has_the_calls_made_in_it() -> None:
+    found = accounted(mm(10, (0, 5)), mm(20, (9, 5)), mm(110, (200, 5)), mm(250, (300, 5)))
+    shares = use(found, steps((0, 100, 8 * FLOPS), (100, 200, 100 + 2 * FLOPS)))
+    assert [step.flops for step in shares.steps] == [2 * FLOPS, FLOPS]
+    assert [step.of_peak_ratio for step in shares.steps] == pytest.approx([0.25, 0.5])
+    assert shares.precision == "fp32"
+    assert shares.modelled_ratio == 1
+    two = use(found, steps((0, 100, 8 * FLOPS)), count=2)
+    assert two.steps[0].of_peak_ratio == pytest.approx(0.125)
+
+
+def test_the_precision_of_most_operations_decides() -> None:
+    found = accounted(mm(0, (0, 5)), mm(1, (9, 5), size=256, type_="c10::BFloat16"), mm(2, (20, 5)))
+    shares = use(found, steps((0, 100, 100)), peaks(bf16=5e9))
+    assert (shares.precision, shares.peak_flops_per_s) == ("bf16", 5e9)
+    unknown = use(found, steps((0, 100, 100)), peaks(fp32=1e9))
+    assert unknown.steps[0].of_peak_ratio is None
+
+
+def test_matrix_operators_without_figures_are_owned_up_to() -> None:
+    blind = Op("aten::cudnn_convolution", launches=[Launch("conv", 50, 15)])
+    shares = use(accounted(mm(0, (0, 5)), blind), steps((0, 100, 100)))
+    assert shares.modelled_ratio == pytest.approx(0.25)
+
+
+def test_elementwise_work_is_no_product() -> None:
+    add = Op("aten::neg", dims=[[8]], types=["float"], launches=[Launch("neg", 0, 5)])
+    shares = use(accounted(add), steps((0, 100, 100)))
+    assert shares.precision is None
+    assert shares.modelled_ratio is None
+    assert [step.of_peak_ratio for step in shares.steps] == [None]

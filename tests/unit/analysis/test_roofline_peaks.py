@@ -1,0 +1,176 @@
+"""The table of peaks: that it is whole, that its units are right, and who is found in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepscope.analysis.roofline.device_table import FIGURES, IDENTITIES, UNITS
+from stepscope.analysis.roofline.peaks import TABLE, cpu_peaks, parse_peaks, peaks_of
+
+GIB = 2**30
+SPARSE = {
+    # As the documents print them, with 2:4 sparsity.
+    "A100 SXM 80 GB": {"tf32": 312, "bf16": 624, "int8": 1248},
+    "A10": {"tf32": 125, "bf16": 250, "int8": 500},
+    "L4": {"tf32": 120, "bf16": 242, "fp8": 485},
+    "L40S": {"tf32": 366, "bf16": 733, "fp8": 1466, "int8": 1466},
+    "H100 SXM": {"tf32": 989, "bf16": 1979, "fp8": 3958, "int8": 3958},
+    "H100 PCIe": {"tf32": 756, "bf16": 1513, "fp8": 3026, "int8": 3026},
+    "H100 NVL": {"tf32": 835, "bf16": 1671, "fp8": 3341, "int8": 3341},
+    "H200 SXM": {"tf32": 989, "bf16": 1979, "fp8": 3958, "int8": 3958},
+    "B200": {"tf32": 2200, "bf16": 4500, "fp8": 9000, "fp4": 18000},
+    "GB200": {"tf32": 2500, "bf16": 5000, "fp8": 10000, "fp4": 20000},
+    "RTX 4090": {"bf16": 330.3, "fp8": 660.6, "int8": 1321.2},
+    "MI300X": {"tf32": 1307.4, "bf16": 2614.9, "fp8": 5229.8},
+}
+
+
+def test_every_row_has_an_identity_and_a_source() -> None:
+    named = {line.rsplit(maxsplit=len(UNITS) + 1)[0] for line in FIGURES.splitlines()[2:]}
+    assert named == set(TABLE) == {each.name for each in IDENTITIES}
+    for each in IDENTITIES:
+        assert "datasheet" in each.source or "whitepaper" in each.source or "Brief" in each.source
+        assert any(year in each.source for year in map(str, range(2018, 2027)))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_units_are_tera_and_giga(name: str) -> None:
+    peaks = TABLE[name]
+    assert peaks.bytes_per_s is not None
+    assert 3e11 <= peaks.bytes_per_s <= 1e13
+    assert all(1e12 < rate < 2e16 for rate in peaks.flops_per_s.values())
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_narrower_numbers_are_no_slower(name: str) -> None:
+    rates = TABLE[name].flops_per_s
+    for chain in (
+        ("fp64", "fp64_matrix", "fp16"),
+        ("fp64", "fp32", "fp32_matrix", "tf32", "fp16", "fp8", "fp4"),
+        ("fp32", "bf16", "fp8", "fp4"),
+        ("bf16", "int8"),
+    ):
+        known = [rates[unit] for unit in chain if unit in rates]  # type: ignore[index]
+        assert known == sorted(known), chain
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_figures_are_dense(name: str) -> None:
+    for unit, sparse in SPARSE[name].items():
+        dense = TABLE[name].flops_per_s[unit]  # type: ignore[index]
+        assert dense == pytest.approx(sparse * 1e12 / 2, rel=0.015), unit
+
+
+def test_generations_grow() -> None:
+    names = ("V100 SXM", "A100 SXM 80 GB", "H100 SXM", "B200")
+    assert [TABLE[n].flops_per_s["fp16"] for n in names] == sorted(
+        TABLE[n].flops_per_s["fp16"] for n in names
+    )
+    assert [TABLE[n].bytes_per_s or 0 for n in names] == sorted(
+        TABLE[n].bytes_per_s or 0 for n in names
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA H200", "H200 SXM"),
+        ("NVIDIA A100-PG509-200", "A100 SXM 40 GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM 80 GB"),
+        ("A100-SXM4-40GB", "A100 SXM 40 GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80 GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40 GB"),
+        ("Tesla V100-SXM2-32GB", "V100 SXM"),
+        ("Tesla V100-DGXS-32GB", "V100 DGX Station"),
+        ("Tesla V100-PCIE-16GB", "V100 PCIe"),
+        ("Tesla V100S-PCIE-32GB", "V100S PCIe"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA GB200", "GB200"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("AMD Instinct MI355X", "MI355X"),
+    ],
+)
+def test_devices_are_found_by_the_names_they_give(name: str, expected: str) -> None:
+    found = peaks_of(name)
+    assert found is not None
+    assert found.name == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA A10G",
+        "NVIDIA A100X",
+        "NVIDIA H100",
+        "NVIDIA H20",
+        "NVIDIA H800",
+        "NVIDIA L40",
+        "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "GRID A100-10C",
+        "AMD Radeon Graphics",
+        "AMD Instinct MI300A",
+        "",
+    ],
+)
+def test_relatives_are_not_taken_for_them(name: str) -> None:
+    assert peaks_of(name) is None
+
+
+def test_variants_of_one_name_are_told_apart_or_not_named() -> None:
+    assert peaks_of("NVIDIA GH200 480GB") is None
+    small = peaks_of("NVIDIA GH200 480GB", memory_bytes=95 * GIB)
+    large = peaks_of("NVIDIA GH200 144G HBM3e", memory_bytes=141 * GIB)
+    assert small is not None
+    assert large is not None
+    assert (small.name, large.name) == ("GH200 96 GB", "GH200 144 GB")
+    shared = "AMD Instinct MI250X / MI250"
+    assert peaks_of(shared) is None
+    dies = [peaks_of(shared, multiprocessors=count) for count in (104, 110, 96)]
+    assert [die.name if die else None for die in dies] == ["MI250 die", "MI250X die", None]
+
+
+def test_rates_by_unit_and_precision() -> None:
+    h100, mi300 = TABLE["H100 SXM"], TABLE["MI300X"]
+    assert h100.rate("bf16", matrix=True) == 989.4e12
+    assert h100.rate("bf16", matrix=False) == h100.rate("fp32", matrix=True) == 67e12
+    assert h100.rate("fp64", matrix=True) == 67e12
+    assert h100.rate("fp64", matrix=False) == 34e12
+    assert h100.rate("fp4", matrix=True) is None
+    assert mi300.rate("fp32", matrix=True) == 163.4e12
+    assert TABLE["V100 SXM"].rate("bf16", matrix=True) is None
+
+
+def test_peaks_of_the_user() -> None:
+    given = parse_peaks("bf16=989.4, fp32=67,bandwidth=3350")
+    assert given.flops_per_s == {"fp32": 67e12, "bf16": 989.4e12}
+    assert given.bytes_per_s == 3350e9
+    assert given.source == "given by the user"
+    assert parse_peaks("fp32=1").bytes_per_s is None
+    assert parse_peaks("h100 pcie") is TABLE["H100 PCIe"]
+    assert parse_peaks("NVIDIA H100 80GB HBM3") is TABLE["H100 SXM"]
+
+
+@pytest.mark.parametrize("text", ["bf16=fast", "bf16=0", "bf32=3", "H1000", "", "bf16=nan"])
+def test_a_mistake_is_explained(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no peak|no device"):
+        parse_peaks(text)
+
+
+def test_a_cpu_is_an_estimate() -> None:
+    peaks = cpu_peaks(8)
+    assert peaks.estimate
+    assert peaks.rate("fp32", matrix=True) == 8 * 80e9
+    assert peaks.rate("fp64", matrix=False) == 8 * 40e9
+    assert peaks.rate("bf16", matrix=True) is None
+    assert "estimate" in peaks.source

@@ -1,0 +1,93 @@
+"""Samples taken together, and heat maps of them, against looking at each."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stepscope.analysis.sweeps import SWEEP_NS, heatmap, mean_of_devices, sweeps
+from stepscope.analysis.utilization import Metrics
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+S = 10**9
+
+
+def metrics_of(rows: list[tuple[int, str, str, float]]) -> Metrics:
+    """Rows of time, metric, device and value."""
+    rows = sorted(rows, key=lambda row: row[0])
+    names, metric = np.unique([row[1] for row in rows], return_inverse=True)
+    devices, device = np.unique([row[2] for row in rows], return_inverse=True)
+    return Metrics(
+        t_ns=np.array([row[0] for row in rows], dtype=np.int64),
+        metric=metric.astype(np.int32),
+        metrics=names.tolist(),
+        device=device.astype(np.int32),
+        devices=devices.tolist(),
+        value=np.array([row[3] for row in rows], dtype=np.float64),
+    )
+
+
+@PATIENT
+@given(st.lists(st.integers(0, 20 * SWEEP_NS), max_size=40).map(sorted))
+def test_a_pause_parts_sweeps(times: list[int]) -> None:
+    first, sweep = sweeps(np.array(times, dtype=np.int64))
+    number, expected = -1, []
+    for place, time in enumerate(times):
+        number += place == 0 or time - times[place - 1] > SWEEP_NS
+        expected.append(number)
+    assert sweep.tolist() == expected
+    assert first.tolist() == [expected.index(n) for n in range(number + 1)]
+
+
+def test_the_mean_of_those_that_were_sampled() -> None:
+    rows = [(0, "gpu_busy_ratio", "0", 0.2), (1000, "gpu_busy_ratio", "1", 0.6),
+            (S, "gpu_busy_ratio", "0", 0.4), (0, "gpu_busy_ratio", "", 0.9)]  # fmt: skip
+    times, means = mean_of_devices(metrics_of(rows), "gpu_busy_ratio")
+    assert times.tolist() == [0, S]
+    assert np.allclose(means, [0.4, 0.4])
+    assert not len(mean_of_devices(metrics_of(rows), "unheard_of")[0])
+
+
+def test_a_heat_map_by_hand() -> None:
+    rows = [
+        (0, "gpu_busy_ratio", "10", 0.1),
+        (3, "gpu_busy_ratio", "2", 0.2),
+        (5, "cpu_busy_ratio", "0", 0.3),
+        (5, "cpu_busy_ratio", "", 0.3),
+        (7, "network_sent_bytes_per_s", "eth0", 50),
+        (S, "gpu_busy_ratio", "2", 0.4),
+        (S, "cpu_iowait_ratio", "", 0.05),
+        (S, "cpu_iowait_ratio", "0", 0.05),
+        (S, "network_sent_bytes_per_s", "eth0", 200),
+        (S, "outside_cpu_cores", "", 3),
+        (2 * S, "memory_used_ratio", "", 0.5),
+    ]
+    found = heatmap(metrics_of(rows))
+    assert [(row.metric, row.device, row.scale) for row in found.rows] == [
+        ("gpu_busy_ratio", "2", 1),
+        ("gpu_busy_ratio", "10", 1),
+        ("cpu_busy_ratio", "0", 1),
+        ("memory_used_ratio", "", 1),
+        ("cpu_iowait_ratio", "", 1),
+        ("network_sent_bytes_per_s", "eth0", 200),
+    ]
+    assert found.t_ns.tolist() == [0, S, 2 * S]
+    nothing = np.nan
+    expected = [
+        [0.2, 0.4, nothing],
+        [0.1, nothing, nothing],
+        [0.3, nothing, nothing],
+        [nothing, nothing, 0.5],
+        [nothing, 0.05, nothing],
+        [0.25, 1, nothing],
+    ]
+    assert np.array_equal(found.shades, expected, equal_nan=True)
+    last = heatmap(metrics_of(rows), last=2)
+    assert last.t_ns.tolist() == [S, 2 * S]
+    assert np.array_equal(last.values, found.values[:, 1:], equal_nan=True)
+
+
+def test_nothing_sampled_is_an_empty_map() -> None:
+    found = heatmap(metrics_of([]))
+    assert (found.rows, found.values.shape, found.shades.shape) == ([], (0, 0), (0, 0))

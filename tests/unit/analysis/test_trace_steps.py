@@ -1,0 +1,217 @@
+"""Steps of recordings: their boundaries, and whose time each moment is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from device_columns import Event, calls_of, work_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.analysis.trace_steps import (
+    CATEGORIES,
+    HostSteps,
+    break_down,
+    computation_and_communication,
+    device_categories,
+    find_trace_steps,
+    host_steps,
+    is_data_loader,
+    is_step,
+    together,
+    whole_recording,
+)
+from stepscope.intervals import Intervals
+
+
+def ranges(*pairs: tuple[int, int]) -> Intervals:
+    both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return Intervals(both[:, 0], both[:, 1])
+
+
+def marks(*pairs: tuple[int, int]) -> HostSteps:
+    return HostSteps(names=[str(i) for i in range(len(pairs))], extent=ranges(*pairs))
+
+
+def extents(host: HostSteps, events: list[Event], *calls: tuple[int, int, int]) -> list[list[int]]:
+    found = find_trace_steps(host, work_of(*events), calls_of(*calls))
+    return [list(pair) for pair in zip(*(part.tolist() for part in found.extent), strict=True)]
+
+
+def test_a_step_of_every_category() -> None:
+    # 400 us: a loader of 180 behind nothing, 70 of host work of which 35 are hidden, and so on.
+    step = ranges((0, 400))
+    parts = {
+        "kernel": ranges((300, 315)),
+        "memcpy": ranges((290, 302)),  # the last 2 behind the kernel
+        "memset": ranges((315, 320)),
+        "runtime": ranges((200, 220), (310, 330)),  # half of the second behind device work
+        "data_loader": ranges((0, 100), (60, 180)),
+        "cpu_exec": ranges((170, 235), (225, 235)),
+    }
+    found = {name: int(times[0]) for name, times in break_down(step, parts).items()}
+    assert found == {
+        "kernel": 15,
+        "memcpy": 10,
+        "memset": 5,
+        "communication": 0,
+        "runtime": 30,
+        "data_loader": 180,
+        "cpu_exec": 35,
+        "other": 125,
+    }
+
+
+def test_kernels_that_leave_no_gap_leave_nothing_to_others() -> None:
+    everything = ranges((0, 100))
+    found = break_down(everything, {"kernel": everything, "runtime": everything})
+    assert [int(found[name][0]) for name in CATEGORIES] == [100, 0, 0, 0, 0, 0, 0, 0]
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=4),
+    drawn=st.lists(
+        st.tuples(st.sampled_from(CATEGORIES[:-1]), st.integers(0, 80), st.integers(0, 15)),
+        max_size=14,
+    ),
+)
+def test_the_first_active_category_has_each_moment(
+    steps: list[tuple[int, int]], drawn: list[tuple[str, int, int]]
+) -> None:
+    extent = ranges(*((at, at + lasts) for at, lasts in steps))
+    parts = {
+        name: ranges(*((at, at + lasts) for kind, at, lasts in drawn if kind == name))
+        for name in CATEGORIES[:-1]
+    }
+    found = break_down(extent, parts)
+    assert sum(found.values()).tolist() == [lasts for _, lasts in steps]
+    for i, (at, lasts) in enumerate(steps):
+        owners = [
+            next(
+                (n for n in CATEGORIES[:-1] for k, a, d in drawn if k == n and a <= t < a + d),
+                "other",
+            )
+            for t in range(at, at + lasts)
+        ]
+        assert {name: int(found[name][i]) for name in CATEGORIES} == {
+            name: owners.count(name) for name in CATEGORIES
+        }
+
+
+# --- boundaries ----------------------------------------------------------------------------------
+
+
+def test_steps_reach_until_their_device_work_is_done() -> None:
+    host = marks((0, 100), (100, 200))
+    work = [Event("kernel", 50, 130, launch=1), Event("kernel", 150, 260, launch=2)]
+    assert extents(host, work, (1, 10, 15), (2, 110, 115)) == [[0, 130], [130, 260]]
+
+
+def test_a_step_without_device_work_between_two_that_have() -> None:
+    host = marks((0, 100), (100, 110), (110, 200))
+    work = [Event("kernel", 50, 130, launch=1), Event("kernel", 150, 260, launch=2)]
+    assert extents(host, work, (1, 10, 15), (2, 120, 125)) == [[0, 130], [130, 130], [130, 260]]
+
+
+def test_the_first_step_waits_for_what_came_before_it() -> None:
+    host = marks((0, 100))
+    own = Event("kernel", 60, 90, launch=1)
+    before = Event("kernel", -20, 40)
+    assert extents(host, [before, own], (1, 10, 15)) == [[40, 100]]
+    # What ends after its first device work is no reason to begin later.
+    late = Event("kernel", -20, 70, stream=9)
+    assert extents(host, [late, own], (1, 10, 15)) == [[0, 100]]
+
+
+def test_a_call_that_crosses_the_end_of_a_step_is_in_neither() -> None:
+    host = marks((0, 100), (100, 200))
+    work = [Event("kernel", 20, 30, launch=1), Event("kernel", 300, 400, launch=2)]
+    found = find_trace_steps(host, work_of(*work), calls_of((1, 5, 100), (2, 95, 105)))
+    assert found.device_work_count.tolist() == [1]
+    assert found.cut_off == ["1"]
+
+
+def test_no_device_work_leaves_steps_as_they_are() -> None:
+    host = marks((0, 100), (120, 200))
+    assert extents(host, []) == [[0, 100], [120, 200]]
+
+
+@pytest.mark.parametrize(
+    ("counts", "kept"),
+    [
+        ([10, 10, 8], 3),
+        ([10, 10, 7], 2),
+        ([10, 10, 0, 0], 2),
+        ([10, 7, 0], 1),
+        ([10, 7, 4], 2),
+        ([3], 1),
+        ([0, 5], 2),
+    ],
+)
+def test_cut_off_steps_are_left_out(counts: list[int], kept: int) -> None:
+    host = marks(*((1000 * i, 1000 * i + 1000) for i in range(len(counts))))
+    numbers = iter(range(1000))
+    work, calls = [], []
+    for step, count in enumerate(counts):
+        for i in range(count):
+            number = next(numbers)
+            at = 1000 * step + 20 * i
+            work.append(Event("kernel", at + 5, at + 15, launch=number))
+            calls.append((number, at, at + 1))
+    found = find_trace_steps(host, work_of(*work), calls_of(*calls))
+    assert found.names == host.names[:kept]
+    assert found.cut_off == host.names[kept:]
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def test_steps_by_name() -> None:
+    names = ["ProfilerStep#8", "aten::add", "ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#x"]
+    found = host_steps(names, np.array([50, 0, 10, 40, 0]), np.array([60, 1, 20, 49, 1]))
+    assert found is not None
+    assert found.names == ["7", "8"]
+    assert [part.tolist() for part in found.extent] == [[10, 40], [20, 49]]
+    assert host_steps(["aten::add"], np.array([0]), np.array([1])) is None
+    assert whole_recording(3, 9).names == ["0"]
+    assert not is_step("ProfilerStep#")
+
+
+def test_loaders_by_name() -> None:
+    assert is_data_loader("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+    assert is_data_loader("enumerate(DataPipe)#Mapper")
+    assert not is_data_loader("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__init__")
+
+
+# --- communication -------------------------------------------------------------------------------
+
+
+def test_two_ranks_that_communicate() -> None:
+    """One step of 235: the first rank's kernels, collectives by their kernels alone."""
+    work = work_of(
+        Event("comm", 16, 32, stream=20),
+        Event("comm", 162, 1718, stream=20),
+        Event("kernel", 130, 291),
+    )
+    step = ranges((0, 235))
+    found = computation_and_communication(step, work)
+    computing, sending = int(found.computation_ns[0]), int(found.communication_ns[0])
+    both = int(found.overlap_ns[0])
+    assert (computing, sending, both) == (105, 89, 73)
+    bars = (computing - both, both, sending - both, 235 - computing - sending + both)
+    assert bars == (32, 73, 16, 114)
+    parts = break_down(step, device_categories(work))
+    assert (int(parts["kernel"][0]), int(parts["communication"][0])) == (105, 16)
+
+
+def test_sets_are_no_computation() -> None:
+    work = work_of(Event("memset", 0, 10), Event("comm", 5, 20, stream=20))
+    found = computation_and_communication(ranges((0, 30)), work)
+    assert (int(found.computation_ns[0]), int(found.overlap_ns[0])) == (0, 0)
+
+
+def test_communication_of_host_and_devices_is_one_category() -> None:
+    one = device_categories(work_of(Event("comm", 0, 10)))
+    found = together(one, {"communication": ranges((5, 25))})
+    assert [part.tolist() for part in found["communication"]] == [[0], [25]]
+    assert set(found) == set(one)

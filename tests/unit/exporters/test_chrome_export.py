@@ -1,0 +1,345 @@
+"""What a drawn recording looks like in a Chrome file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chrome_files import ChromeFile, comparable_tables, differences, export, import_into
+
+from kineto_files import BASE_NS, kernel, launch, memory, op, python, span, trace, training
+from stepscope.diagnosis.traces import load_traces
+from stepscope.exporters.chrome import export_chrome
+from stepscope.store import DictColumn, RunWriter, open_run
+
+COLLECTIVE = {
+    "Collective name": "allreduce",
+    "dtype": "Float",
+    "In msg nelems": 100,
+    "Out msg nelems": 100,
+    "Group size": 2,
+    "Process Group Name": "0",
+    "Process Group Description": "default_pg",
+    "Process Group Ranks": "[0, ...]",
+    "In split size": "[]",
+    "Out split size": "[]",
+    "Seq": 12,
+    "Rank": 1,
+    "Comms Id": 4711,
+}
+
+
+def many_kinds() -> list[dict[str, Any]]:
+    """Events of every table, with names and values that are easily spoilt."""
+    return [
+        *training(),
+        op('quo"ted \\ \n☃', 10_001, 999, {"Concrete Inputs": ["1", "", "[2]"]}, external=11),
+        op(
+            "shy",
+            11_111,
+            0,
+            {"Input type": ["float", ""], "Record function id": 3, "odd": {"a": []}},
+        ),
+        op("record_param_comms", 12_000, 10, COLLECTIVE, external=12),
+        op("record_param_comms", 13_000, 10, {"dtype": "Float"}, external=13),
+        op("fwd", 14_000, 10, {"Sequence number": 9, "Fwd thread id": 0}, external=14),
+        op("bwd", 15_000, 10, {"Sequence number": 9, "Fwd thread id": 1}, external=15, tid=2),
+        op("old", 15_500, 10, {"Call stack": "a.py(1): f;b.py(2): g", "Module Hierarchy": "N"}),
+        launch(16_000, 10, 21, {"cbid": 211}, category="cuda_driver", name="cuLaunchKernel"),
+        kernel(
+            17_001,
+            1_234,
+            21,
+            {
+                "queued": 5,
+                "context": 1,
+                "registers per thread": 32,
+                "shared memory": 0,
+                "blocks per SM": 0.075758,
+                "warps per SM": 1e-07,
+                "grid": [1, 2, 3],
+                "block": [128, 1, 1],
+                "est. achieved occupancy %": 13,
+                "graph id": 3,
+                "graph node id": 12884901891,
+                "priority": 0,
+                **COLLECTIVE,
+            },
+        ),
+        kernel(19_000, 100, 777, {"bytes": 4096}, category="gpu_memset", name="Memset (Device)"),
+        memory(20_000, -512, Addr=2**64 - 4096),
+        span("gpu_user_annotation", "step", 17_000, 9, pid=0, tid=7, args={"External id": 77}),
+        span("user_annotation", "step", 16_000, 9, args={"External id": 77}),
+        span("user_annotation", "step", 16_500, 9, args={"External id": 78}),
+        span("cuda_sync", "Stream Sync", 21_000, 7, pid=0, tid=7, args={"correlation": 21}),
+        span("Trace", "PyTorch Profiler (0)", 0, 30_000, pid="Spans", tid="PyTorch Profiler"),
+        {"ph": "i", "name": "Record Window End", "pid": "Traces", "tid": "t", "ts": 30, "s": "g"},
+        {"ph": "C", "name": "power", "pid": 0, "tid": 0, "ts": 1.5, "args": {"watt": 70.25}},
+        {"ph": "C", "name": "power", "pid": 0, "tid": 0, "ts": 2.5, "args": {"watt": 80, "x": 1}},
+        *(
+            {"cat": "fwdbwd", "name": "fwdbwd", "id": 5, "pid": 10, **end}
+            for end in (
+                {"ph": "s", "tid": 1, "ts": 14},
+                {"ph": "f", "tid": 2, "ts": 15, "bp": "e"},
+            )
+        ),
+    ]
+
+
+HEADER = {
+    "deviceProperties": [
+        {"id": 0, "name": "GPU", "totalGlobalMem": 2**35, "computeMajor": 9, "sharedMemOptin": 1}
+    ],
+    "distributedInfo": {
+        "backend": "nccl",
+        "rank": 1,
+        "world_size": 2,
+        "pg_count": 1,
+        "pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}],
+        "nccl_version": "2.22.3",
+    },
+    "record_shapes": 1,
+    "displayTimeUnit": "ms",
+    "traceName": "x.json",
+}
+
+
+def recorded(tmp_path: Path, content: bytes, name: str = "trace.json") -> Path:
+    path = tmp_path / name
+    path.write_bytes(content)
+    return import_into(tmp_path / f"run of {name}", path)
+
+
+@pytest.mark.parametrize("base", [BASE_NS, None])
+def test_round_trip_of_every_kind(tmp_path: Path, base: int | None) -> None:
+    run = recorded(tmp_path, trace(*many_kinds(), base=base, **HEADER))
+    written = export(run, tmp_path / "exported" / "trace.json")
+    original, exported = ChromeFile(tmp_path / "trace.json"), ChromeFile(written)
+    assert not list(differences(original, exported))
+    assert exported.launch_arrows() == original.expected_launch_arrows()
+    assert exported.other_arrows() == original.other_arrows()
+    assert exported.track_names() == original.track_names()
+    assert {key: exported.header[key] for key in HEADER} == HEADER
+    again = import_into(tmp_path / "again", written)
+    assert comparable_tables(again) == comparable_tables(run)
+
+
+def test_round_trip_of_impossible_times(tmp_path: Path) -> None:
+    events = [
+        *training(),
+        {**op("no time", 0, 5), "ts": "soon"},
+        {"ph": "X", "cat": "cpu_op", "name": "no duration", "pid": 10, "tid": 1, "ts": 1},
+        op("before everything", -BASE_NS, 5),
+        kernel(7_000, -3, 8),
+        {**memory(0, 512), "ts": -10e15},
+    ]
+    run = recorded(tmp_path, trace(*events))
+    written = export(run, tmp_path / "exported" / "trace.json")
+    again = import_into(tmp_path / "again", written)
+    assert comparable_tables(again)["other_events"] == comparable_tables(run)["other_events"]
+    by_name = {event["name"]: event for event in ChromeFile(written).events}
+    assert "ts" not in by_name["no time"]
+    assert "dur" not in by_name["no duration"]
+    assert ChromeFile(written).time(by_name["before everything"]) == 0
+
+
+def test_round_trip_of_a_bare_array(tmp_path: Path) -> None:
+    events = json.loads(trace(*many_kinds(), base=None))["traceEvents"]
+    run = recorded(tmp_path, json.dumps(events).encode())
+    written = export(run, tmp_path / "exported" / "trace.json")
+    assert not list(differences(ChromeFile(tmp_path / "trace.json"), ChromeFile(written)))
+    again = import_into(tmp_path / "again", written)
+    assert comparable_tables(again) == comparable_tables(run)
+
+
+def test_old_spellings_become_those_of_today(tmp_path: Path) -> None:
+    called, ran = {"correlation": 4, "external id": 3}, {"stream": 7, "correlation": 4}
+    events = [
+        span("Operator", "aten::mm", 0, 900, tid="1", args={"External id": 3}),
+        span("Runtime", "cudaLaunchKernel", 100, 10, tid="1", args=called),
+        span("Kernel", "gemm", 200, 10, pid=0, tid="stream 7", args=ran),
+    ]
+    run = recorded(tmp_path, trace(*events))
+    exported = ChromeFile(export(run, tmp_path / "new.json"))
+    found = {event["cat"]: event for event in exported.events if event["ph"] == "X"}
+    assert set(found) == {"cpu_op", "cuda_runtime", "kernel"}
+    number = found["cpu_op"]["args"]["External id"]
+    assert number > 0
+    assert found["cuda_runtime"]["args"]["External id"] == number
+    assert found["kernel"]["args"]["External id"] == number
+    assert found["kernel"]["args"]["stream"] == 7
+
+
+def test_times_of_a_file_without_base_are_exact_as_doubles(tmp_path: Path) -> None:
+    start = BASE_NS + 123_456_789
+    run = recorded(tmp_path, trace(op("a", start, 1), op("b", start + 1, 1), base=None))
+    content = json.loads(export(run, tmp_path / "new.json").read_text())
+    base = content["baseTimeNanoseconds"]
+    times = [
+        base + round(event["ts"] * 1000) for event in content["traceEvents"] if event["ph"] == "X"
+    ]
+    assert times == [start, start + 1]
+
+
+def test_the_rank_is_found_line_by_line(tmp_path: Path) -> None:
+    run = recorded(tmp_path, trace(*training(), **HEADER))
+    lines = export(run, tmp_path / "new.json").read_text().splitlines()
+    assert sum(bool(re.search(r'"rank":\s+1\b', line)) for line in lines) == 1
+
+
+def test_a_name_in_gz_is_compressed(tmp_path: Path) -> None:
+    run = recorded(tmp_path, trace(*training()))
+    plain = export(run, tmp_path / "new.json").read_bytes()
+    assert gzip.decompress(export(run, tmp_path / "new.json.gz").read_bytes()) == plain
+
+
+def test_slices_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded(tmp_path, trace(*many_kinds(), **HEADER))
+    whole = export(run, tmp_path / "whole.json").read_text()
+    monkeypatch.setattr("stepscope.exporters.chrome.SLICE_EVENTS", 3)
+    assert export(run, tmp_path / "sliced.json").read_text() == whole
+
+
+def test_merged_recordings_are_processes_of_their_own(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        header = {"distributedInfo": {"rank": rank}}
+        content = trace(*training(), base=BASE_NS + rank * 1_000_000, **header)
+        (tmp_path / f"rank{rank}.json").write_bytes(content)
+    run = import_into(tmp_path / "run", *(tmp_path / f"rank{rank}.json" for rank in (0, 1)))
+    merged = ChromeFile(export(run, tmp_path / "merged.json", "--merge"))
+    names = merged.track_names()
+    assert {name for (key, _), name in names.items() if key == "process_name"} >= {
+        "rank 0: python",
+        "rank 1: python",
+    }
+    steps = merged.by_category["X", "user_annotation"]
+    assert [merged.time(step) for step in steps] == [BASE_NS, BASE_NS + 1_000_000]
+    assert len({step["pid"] for step in steps}) == 2
+    starts = [event["id"] for event in merged.events if event["ph"] == "s"]
+    assert len(starts) == len(set(starts)) == 4
+
+
+def spans(run: Path, process: str) -> None:
+    """Records of our own: a phase, one inside it that others overlap, a mark, and one elsewhere
+    in time; times relative to the recording."""
+    rows = [
+        ("forward", "Net", 100, 5_100, 0, None),
+        ("h2d", "h2d", 200, 9_200, 1, '{"shape":"big"}'),
+        ("step", "step", 6_000, 6_000, 0, None),
+        ("optimizer", "Adam", 8_000, None, 0, None),
+        ("backward", "backward", 10**12, 10**12 + 1, 0, None),
+    ]
+    kind, name, start, end, flags, labels = zip(*rows, strict=True)
+    count = len(rows)
+    with RunWriter(run, "node") as writer:
+        writer.append(
+            "spans",
+            {
+                **{
+                    column: DictColumn.encode(values)
+                    for column, values in {
+                        "node": ["node"] * count,
+                        "process": [process] * count,
+                        "log": ["1c"] * count,
+                        "kind": kind,
+                        "name": name,
+                        "labels": labels,
+                    }.items()
+                },
+                "seq": np.arange(count),
+                "start_ns": np.array(start) + BASE_NS,
+                "end_ns": np.ma.MaskedArray(
+                    [BASE_NS + (each or 0) for each in end], mask=[each is None for each in end]
+                ),
+                "depth": np.zeros(count, dtype=np.int64),
+                "flags": np.array(flags),
+                "value": np.zeros(count, dtype=np.int64),
+            },
+        )
+
+
+def test_spans_of_the_same_process_are_drawn_beside_it(tmp_path: Path) -> None:
+    from stepscope.importers.trace_file import Identity, import_trace
+
+    run = recorded(tmp_path, trace(*training()), "other.json")
+    path = tmp_path / "window.json"
+    path.write_bytes(trace(*training()))
+    process = "10-5-1"
+    with RunWriter(run, "node") as writer:
+        import_trace(path, writer, Identity(name="window", process=process), scratch=tmp_path)
+    spans(run, process)
+
+    written = export(run, tmp_path / "with.json", "--trace", "window")
+    found = [e for e in ChromeFile(written).events if "stepscope" in json.dumps(e, default=str)]
+    (named,) = found
+    assert named["args"] == {"name": "stepscope: thread 1"}
+    ours = [
+        e for e in ChromeFile(written).events if e.get("tid") == named["tid"] and e["ph"] != "M"
+    ]
+    assert {e["pid"] for e in ours} == {10}
+    drawn = {(e["ph"], e["name"]): e for e in ours}
+    assert set(drawn) == {
+        ("X", "forward: Net"),
+        ("b", "h2d"),
+        ("e", "h2d"),
+        ("i", "step"),
+        ("X", "optimizer: Adam"),
+    }
+    file = ChromeFile(written)
+    assert file.time(drawn["X", "forward: Net"]) == BASE_NS + 100
+    assert drawn["X", "forward: Net"]["dur"] * 1000 == 5_000
+    assert file.time(drawn["e", "h2d"]) == BASE_NS + 9_200
+    assert drawn["b", "h2d"]["id"] == drawn["e", "h2d"]["id"]
+    assert drawn["b", "h2d"]["args"]["labels"] == {"shape": "big"}
+    (window,) = [each for each in load_traces(open_run(run)) if each.name == "window"]
+    assert drawn["X", "optimizer: Adam"]["dur"] * 1000 == window.end_ns - BASE_NS - 8_000
+
+    without = export(run, tmp_path / "without.json", "--trace", "window", "--no-spans")
+    assert not any("stepscope" in json.dumps(e, default=str) for e in ChromeFile(without).events)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"blocks per SM":0.075758', '"blocks per SM":0.075759'),
+        ('"dur":1.234', '"dur":1.235'),
+        ('"tid":7,"ts":17.001,"dur"', '"tid":7,"ts":17.002,"dur"'),
+        ('"Seq":12,', ""),
+        ('"name":"shy"', '"name":"bold"'),
+        ('"External id":7,"correlation":7', '"External id":6,"correlation":7'),
+        ('"Python parent id":4', '"Python parent id":5'),
+        ('"odd":{"a":[]}', '"odd":{"a":[1]}'),
+    ],
+)
+def test_the_comparison_sees_every_change(tmp_path: Path, old: str, new: str) -> None:
+    run = recorded(tmp_path, trace(*many_kinds()))
+    written = export(run, tmp_path / "new.json")
+    text = written.read_text()
+    assert old in text
+    written.write_text(text.replace(old, new, 1))
+    assert list(differences(ChromeFile(tmp_path / "trace.json"), ChromeFile(written)))
+
+
+def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded(tmp_path, trace(*training()))
+    kept = tmp_path / "out" / "kept.json"
+    export(run, kept)
+    before = kept.read_bytes()
+    monkeypatch.setattr("stepscope.exporters.chrome.events_between", lambda: "SELECT nothing")
+    with pytest.raises(Exception, match="nothing"):
+        export_chrome(load_traces(open_run(run)), kept)
+    assert kept.read_bytes() == before
+    assert [each.name for each in kept.parent.iterdir()] == ["kept.json"]
+
+
+def test_python_callers_are_linked(tmp_path: Path) -> None:
+    run = recorded(tmp_path, trace(python("outer", 0, 900, 7, None), python("inner", 1, 5, 8, 7)))
+    exported = ChromeFile(export(run, tmp_path / "new.json"))
+    outer, inner = exported.by_category["X", "python_function"]
+    assert outer["args"]["Python parent id"] is None
+    assert inner["args"]["Python parent id"] == outer["args"]["Python id"]

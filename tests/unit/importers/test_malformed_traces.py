@@ -1,0 +1,273 @@
+"""What is no JSON is read as far as it can be, and the record says how far that was."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from kineto_files import (
+    Event,
+    Tables,
+    imported,
+    kernel,
+    launch,
+    microseconds,
+    op,
+    pretty,
+    span,
+    trace,
+    training,
+)
+from stepscope.errors import UnreadableTraceError
+
+DIRTY = [
+    op("before", 0, 10),
+    {"ph": "X", "cat": "cpu_op", "name": "@", "pid": 10, "tid": 1, "ts": 20, "dur": 1},
+    op("after", 30, 10),
+]
+
+
+def with_text(text: bytes, events: list[Event] | None = None) -> bytes:
+    """A file in which `"@"`, quotes included, is replaced."""
+    return trace(*(events or DIRTY)).replace(b'"@"', text)
+
+
+def assert_repaired(tables: Tables, *, repaired: int = 1) -> None:
+    assert tables.quality["repaired_event"]["count"] == repaired
+    assert tables.outcome is not None
+    assert tables.outcome.lost is None
+    assert "truncated" not in tables.quality
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        (rb'"a "quoted" name"', 'a "quoted" name'),
+        (rb'"std::function<void("x", 1)>"', 'std::function<void("x", 1)>'),
+        (rb'"C:\dir\file"', r"C:\dir" + "\file"),
+        (rb'"regex \d+\."', r"regex \d+\."),
+        (b'"tab\there, line\nthere"', "tab here, line there"),
+        (b'"nul\0 and bell\7"', "nul  and bell "),
+        (b'"caf\xe9"', "caf�"),
+        (rb'"half \ud83d and whole \ud83d\ude00"', "half � and whole 😀"),
+        (rb'"}, {"ph": "X"}"', '}, {"ph": "X"}'),
+    ],
+)
+def test_names_that_are_no_json(written: bytes, name: str) -> None:
+    tables = imported(with_text(written))
+    assert tables.names("operators") == ["before", name, "after"]
+    assert_repaired(tables)
+
+
+@pytest.mark.parametrize(("written", "name"), [(b"12", "12"), (b"null", "null"), (b"[1]", "[1]")])
+def test_names_that_are_no_strings(written: bytes, name: str) -> None:
+    assert imported(with_text(written)).names("operators") == ["before", name, "after"]
+
+
+@pytest.mark.parametrize("number", ["nan", "NaN", "-nan", "inf", "-Infinity", "N/A", "nan(ind)"])
+def test_what_is_written_for_a_missing_number(number: str) -> None:
+    event = kernel(
+        20, 5, 3, {"est. achieved occupancy %": "@", "grid": [4, 1, 1]}, name="a: nan, b"
+    )
+    tables = imported(with_text(number.encode(), [launch(0, 5, 3), event, launch(30, 5, 4)]))
+    row = tables.one("kernels")
+    assert (row["occupancy_percent"], row["grid_x"], row["name"]) == (None, 4, "a: nan, b")
+    assert row["launch"] == 0
+    assert_repaired(tables)
+
+
+def test_commas_that_nothing_follows() -> None:
+    text = trace(*training()).replace(b"]}}", b"],},}").replace(b"}]", b"},]")
+    tables = imported(text)
+    assert tables.names("kernels") == ["gemm"]
+    assert tables.quality["repaired_event"]["count"] == text.count(b"],},}")
+
+
+@pytest.mark.parametrize("thread", [1.5, None, True, ["a"], {"a": 1}, "stream 7", 2**70])
+def test_threads_of_any_type(thread: object) -> None:
+    tables = imported(trace(op("a", 0, 10), op("b", 20, 10, tid=thread)))
+    assert tables.names("operators") == ["a", "b"]
+    assert len(tables.rows("tracks")) == 2
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [1, 2],
+        "text",
+        None,
+        {"External id": "many", "Input Dims": {"a": 1}},
+        {"External id": 2**80, "Sequence number": -(2**80)},
+        {"External id": None, "correlation": True, "cbid": []},
+        {"Collective name": 5, "In msg nelems": "?"},
+        {"device": 2**40, "stream": -(2**70), "grid": [2**33, 1], "block": []},
+    ],
+)
+@pytest.mark.parametrize("category", ["cpu_op", "kernel", "cuda_runtime", "python_function", "x"])
+def test_arguments_of_any_type(category: str, odd: object) -> None:
+    events = [op("before", 0, 1), span(category, "odd", 1_000, 5, args=odd), op("after", 2_000, 1)]
+    tables = imported(trace(*events))
+    assert tables.one("traces")["event_count"] == 3
+    assert {"before", "after"} <= set(tables.names("operators"))
+
+
+def test_unknown_arguments_are_kept() -> None:
+    held = {"External id": 3, "kernel_hash": "abc", "deep": {"list": [1, {"a": None}]}}
+    row = imported(trace(op("triton", 0, 10, held))).one("operators")
+    assert json.loads(row["args"]) == {"kernel_hash": "abc", "deep": {"list": [1, {"a": None}]}}
+
+
+@pytest.mark.parametrize("left_out", ["name", "cat", "pid", "tid", "ts", "dur", "args"])
+def test_events_that_lack_something(left_out: str) -> None:
+    event = {key: value for key, value in op("b", 2_000, 10, {"x": 1}).items() if key != left_out}
+    tables = imported(trace(op("a", 0, 10), event, op("c", 4_000, 10)))
+    assert tables.one("traces")["event_count"] == 3
+    assert {"a", "c"} <= set(tables.names("operators"))
+    if left_out == "ts":
+        assert tables.quality["impossible_time"]["count"] == 1
+
+
+def test_events_with_their_keys_in_any_order() -> None:
+    events = [dict(reversed(event.items())) for event in training()]
+    assert imported(trace(*events)) == imported(trace(*training()))
+
+
+@pytest.mark.parametrize("indent", [-1, 0, 1, 4])
+def test_any_indentation(indent: int) -> None:
+    content = trace(*training())
+    spaced = pretty(content, indent) if indent >= 0 else content.replace(b",", b" ,\r\n\t")
+    assert imported(spaced) == imported(content)
+
+
+# --- cut off ---------------------------------------------------------------------------------
+
+
+def ends_of_events(content: bytes) -> list[int]:
+    """Where each event of a file ends."""
+    text = content.decode("latin1")
+    at = text.index("[", max(0, text.find('"traceEvents"'))) + 1
+    ends = []
+    while text[at:].lstrip(" \n,")[:1] == "{":
+        at = len(text) - len(text[at:].lstrip(" \n,"))
+        at = json.JSONDecoder().raw_decode(text, at)[1]
+        ends.append(at)
+    return ends
+
+
+SMALL = [
+    {"ph": "M", "name": "process_name", "pid": 10, "tid": 0, "args": {"name": "python"}},
+    op("aten::a", 1_000, 5_000, {"Input Dims": [[1], []]}, external=2),
+    kernel(3_000, 100, 7),
+    span("cpu_op", 'we "}, {" \\ é', 9_000, 10),
+]
+
+
+@pytest.mark.parametrize("layout", ["compact", "indented", "bare"])
+def test_cut_off_anywhere(layout: str) -> None:
+    content = {
+        "compact": trace(*SMALL, deviceProperties=[{"id": 0, "name": "A"}]),
+        "indented": pretty(trace(*SMALL), 1),
+        "bare": msgspec.json.encode(SMALL),
+    }[layout]
+    ends = ends_of_events(content)
+    assert len(ends) == len(SMALL)
+    for cut in range(0, len(content), 3 if layout == "indented" else 1):
+        whole = sum(end <= cut for end in ends)
+        try:
+            tables = imported(content[:cut])
+        except UnreadableTraceError:
+            assert not whole
+            continue
+        assert tables.one("traces")["event_count"] == whole, cut
+        if cut < ends[-1]:
+            assert tables.quality["truncated"]["count"] == 1, cut
+            assert tables.outcome is not None
+            assert tables.outcome.lost, cut
+
+
+def test_a_file_without_its_end_may_have_lost_its_base() -> None:
+    content = trace(*training())
+    cut = imported(content[: content.index(b'"baseTimeNanoseconds"')])
+    assert cut.one("traces")["base_ns"] == 0
+    assert "missing" in cut.quality["clock_base"]["detail"]
+
+
+def test_a_tail_of_zeros() -> None:
+    """What a crash of the machine leaves of a file."""
+    content = trace(*training())
+    assert imported(content + b"\0" * 5_000) == imported(content)
+    half = imported(content[: len(content) // 2] + b"\0" * 5_000)
+    assert half.quality["truncated"]["count"] == 1
+    assert half.one("traces")["event_count"] > 3
+
+
+@pytest.mark.parametrize("written", [b'"{' * 20, b"#" * 40, b"}]" * 20, b"\xff\0" * 20])
+def test_an_unreadable_stretch_costs_what_it_covers(written: bytes) -> None:
+    events = [op(f"op{n}", 1_000 * n, 500) for n in range(100)]
+    content = trace(*events)
+    ends = [content.index(b"[") + 1, *ends_of_events(content)]
+    for start in range(ends[50], ends[52], 9):
+        tables = imported(content[:start] + written + content[start + 40 :])
+        hit = {n for n, (a, b) in enumerate(pairwise(ends)) if a < start + 40 and start < b}
+        names = {f"op{n}" for n in range(100) if n not in hit}
+        assert names <= set(tables.names("operators"))
+        assert len(tables.quality) > 1  # something besides the base of the clock
+        assert "truncated" not in tables.quality
+
+
+# --- gzip ------------------------------------------------------------------------------------
+
+
+def test_gzip_of_several_members() -> None:
+    content = trace(*training())
+    for cut in (1, 100, len(content) // 2, len(content) - 1):
+        joined = gzip.compress(content[:cut]) + gzip.compress(content[cut:])
+        assert imported(joined) == imported(content)
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "trace.pt.trace", "trace"])
+def test_names_say_nothing(name: str) -> None:
+    content = trace(*training())
+    wanted = imported(content, name=name)
+    assert imported(gzip.compress(content), name=name) == wanted
+    assert wanted.names("kernels") == ["gemm"]
+
+
+@pytest.mark.parametrize("rest", [b"\0" * 900, b"trailing garbage", b"\x1f"])
+def test_what_follows_a_gzip_stream(rest: bytes) -> None:
+    content = trace(*training())
+    assert imported(gzip.compress(content) + rest) == imported(content)
+
+
+def test_gzip_cut_off_anywhere() -> None:
+    content = trace(*(op(f"{n * 7919 % 1000}", n * 1_000, 10) for n in range(60)))
+    packed = gzip.compress(content)
+    for cut in range(0, len(packed) - 8, 5):
+        try:
+            tables = imported(packed[:cut])
+        except UnreadableTraceError:
+            continue
+        assert tables.quality["truncated"]["count"] == 1
+        assert "breaks off" in tables.quality["truncated"]["detail"]
+        names = tables.names("operators")
+        assert names == [f"{n * 7919 % 1000}" for n in range(60)][: len(names)]
+
+
+def test_damaged_gzip() -> None:
+    """What comes out before the damage is noticed is kept."""
+    content = trace(*(op(f"{n * 7919}", n * 1_000, 10) for n in range(6_000)))
+    packed = bytearray(gzip.compress(content))
+    packed[len(packed) * 2 // 3] ^= 0xFF
+    tables = imported(bytes(packed))
+    assert tables.quality["truncated"]["count"] == 1
+    assert "damaged" in tables.quality["truncated"]["detail"]
+    names = tables.names("operators")
+    assert names[:3_000] == [f"{n * 7919}" for n in range(3_000)]
+
+
+def test_microseconds_are_written_exactly() -> None:
+    assert bytes(microseconds(-1_001)) == b"-1.001"

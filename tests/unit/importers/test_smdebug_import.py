@@ -1,0 +1,510 @@
+"""SageMaker Debugger's output becomes runs: samples, framework events, what was lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from debugger_files import EPOCH_NS, EPOCH_S, EPOCH_US, DebuggerOutput, event, sample, step
+
+from kineto_files import trace, training
+from stepscope.diagnosis import Signals, diagnose
+from stepscope.importers.smdebug import Form, recognise
+from stepscope.importers.smdebug.events import read_events
+from stepscope.importers.smdebug.system import nanoseconds_of_seconds, read_samples
+from stepscope.importers.times import INVALID
+from stepscope.schema import JobState
+from stepscope.views.overview import overview
+from stepscope.views.steps import steps
+from stepscope.views.system import system
+
+S, MS, US = 10**9, 10**6, 10**3
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> DebuggerOutput:
+    return DebuggerOutput(tmp_path / "profiler-output")
+
+
+def rows(signals: Signals, table: str = "spans", **where: object) -> list[dict[str, object]]:
+    columns = signals.reader.table(table)
+    lists = [np.ma.asarray(values).tolist() for values in columns.values()]
+    found = [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+    return [row for row in found if all(row[key] == value for key, value in where.items())]
+
+
+# --- samples of the machine ------------------------------------------------------------------
+
+
+def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) -> None:
+    given = [
+        sample("CPUUtilization", "cpu0", 50),
+        sample("CPUUtilization", "cpu1", 25.5),
+        sample("I/OWaitPercentage", "cpu0", 12.5),
+        sample("GPUUtilization", "gpu1", 100),
+        sample("GPUMemoryUtilization", "gpu1", 43.76),
+        sample("Memory", "MemoryUsedPercent", 7),
+        sample("Algorithm", "eth0", 123456),
+        sample("Platform", "eth0", 0),
+        sample("Astrology", "moon", 1),
+    ]
+    output.system("algo-1", given)
+    signals = output.imported(tmp_path / "run")
+    found = {(r["metric"], r["device"]): r["value"] for r in rows(signals, "metrics")}
+    assert found == pytest.approx(
+        {
+            ("cpu_busy_ratio", "0"): 0.5,
+            ("cpu_busy_ratio", "1"): 0.255,
+            ("cpu_busy_ratio", ""): 0.3775,
+            ("cpu_iowait_ratio", "0"): 0.125,
+            ("cpu_iowait_ratio", ""): 0.125,
+            ("gpu_busy_ratio", "1"): 1,
+            ("gpu_memory_used_ratio", "1"): 0.4376,
+            ("memory_used_ratio", ""): 0.07,
+            ("network_bytes", "Algorithm:eth0"): 123456,
+            ("network_bytes", "Platform:eth0"): 0,
+        }
+    )
+    (status,) = signals.reader.statuses().values()
+    assert "1 samples of Astrology" in status.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"1591160699.4570894", 1591160699457089400),
+        (b"1591160699", 1591160699 * S),
+        (b"1.5911606994570894e9", 1591160699457089400),
+        (b'"1591160699.25"', 1591160699250000000),
+        (b"null", INVALID),
+        (b"NaN", INVALID),
+        (b"1e300", INVALID),
+    ],
+)
+def test_times_are_exact(text: bytes, expected: int) -> None:
+    assert nanoseconds_of_seconds(text) == expected
+
+
+def test_the_mean_core_of_each_sweep(output: DebuggerOutput, tmp_path: Path) -> None:
+    """Sweeps are told apart by time: samples within 20 ms are one."""
+    given = [
+        sample("CPUUtilization", f"cpu{core}", 10 * core + sweep, second=sweep / 2 + core / 200)
+        for sweep in range(4)
+        for core in range(3)
+    ]
+    output.system("algo-1", given[::-1])
+    signals = output.imported(tmp_path / "run")
+    means = rows(signals, "metrics", metric="cpu_busy_ratio", device="")
+    assert [r["t_ns"] for r in means] == [EPOCH_NS + n * 500 * MS for n in range(4)]
+    assert [r["value"] for r in means] == pytest.approx([(10 + n) / 100 for n in range(4)])
+    node = signals.reader.nodes()["algo-1"]
+    assert (node.cores_total, node.memory_bytes, node.sample_interval_ns) == (3, None, 500 * MS)
+
+
+def test_copies_of_a_file_count_once(output: DebuggerOutput, tmp_path: Path) -> None:
+    given = [sample("GPUUtilization", "gpu0", n, second=n) for n in range(5)]
+    path = output.system("algo-1", given)
+    path.with_suffix(".json.corrupt").write_bytes(path.read_bytes()[:-20])
+    signals = output.imported(tmp_path / "run")
+    assert [r["value"] for r in rows(signals, "metrics")] == [n / 100 for n in range(5)]
+
+
+def test_nodes_keep_apart(output: DebuggerOutput, tmp_path: Path) -> None:
+    for number in (1, 2):
+        given = [sample("GPUUtilization", "gpu0", 10 * number, second=s, node=f"algo-{number}")
+                 for s in range(3)]  # fmt: skip
+        output.system(f"algo-{number}", given)
+    signals = output.imported(tmp_path / "run")
+    assert sorted(signals.reader.nodes()) == ["algo-1", "algo-2"]
+    for number in (1, 2):
+        values = signals.metrics[f"algo-{number}"].series("gpu_busy_ratio", "0")
+        assert values.tolist() == [number / 10] * 3
+
+
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        ('{"Type": "gpu", "Name":"gpu1", "Dim', "its last line is cut short"),
+        ('nonsense\n{"also": 1}\n', "2 of 4 lines could not be read"),
+    ],
+)
+def test_what_is_lost_of_samples_is_said(
+    output: DebuggerOutput,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    end: str,
+    says: str,
+) -> None:
+    given = [sample("GPUUtilization", "gpu0", 50, second=s) for s in range(2)]
+    output.system("algo-1", given, end=end)
+    signals = output.imported(tmp_path / "run")
+    assert len(rows(signals, "metrics")) == 2
+    assert says in capsys.readouterr().err
+    (status,) = signals.reader.statuses().values()
+    assert says in status.notes[0]
+
+
+# --- framework events ------------------------------------------------------------------------
+
+
+def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.events(
+        "77-algo-1",
+        [
+            event("DataLoaderIterInitialize", "_Iter.__init__", 0, 50, num_workers=4,
+                  pin_memory=False, pid=77),
+            event("DataLoaderIter", "_Iter.__next__", 60, 30, pid=77),
+            event("DataLoaderWorker", "fetch", 10, 40, pid=78, worker_id=0, bytes_fetched=99),
+            event("Forward", "Net", 100, 200, step_num="0"),
+            event("Forward-SubModuleInternal", "Net.fc", 110, 50),
+            event("Backward(post-forward)", "Net", 300, 400),
+            event("cpu_functions", "aten::mm", 120, 10),
+            event("gpu_functions-dev:0", "sgemm", 130, 10),
+            step(0, 100, 600),
+        ],
+    )  # fmt: skip
+    signals = output.imported(tmp_path / "run")
+    found = {(r["kind"], r["name"]): r for r in rows(signals)}
+    assert set(found) == {
+        ("loader_start", "_Iter.__init__"),
+        ("data_wait", "_Iter.__next__"),
+        ("annotation", "fetch"),
+        ("forward", "Net"),
+        ("annotation", "Net.fc"),
+        ("backward", "Net"),
+        ("annotation", "aten::mm"),
+        ("annotation", "sgemm"),
+        ("mode", "TRAIN"),
+        ("step", ""),
+    }
+    forward = found["forward", "Net"]
+    assert (forward["start_ns"], forward["end_ns"]) == (EPOCH_NS + 100 * US, EPOCH_NS + 300 * US)
+    assert json.loads(str(forward["labels"])) == {"phase": "Forward", "step_num": 0}
+    training_track = {r["log"] for r in rows(signals, kind="forward") + rows(signals, kind="step")}
+    assert training_track == {"77c"}
+    assert found["data_wait", "_Iter.__next__"]["value"] == -1
+    main, worker = sorted(signals.processes, key=lambda p: p.pid)
+    assert (main.process, worker.process) == ("77-algo-1", "78-algo-1")
+    assert (worker.role, worker.parent_pid) == ("dataloader_worker", 77)
+    assert {"fact": "dataloader_worker", "worker": 0} in worker.facts
+    seen = {"fact": "dataloader_seen", "num_workers": 4, "pin_memory": False}
+    assert seen in main.facts
+    assert "holds the optimizer" in " ".join(main.notes)
+
+
+def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
+    """Step 0 begins with the wait before it; a step ends where Debugger's does; what lies between
+    two of Debugger's steps belongs to the later one."""
+    events = []
+    for number in range(30):
+        at = 1000 * number
+        events += [
+            event("DataLoaderIter", "next", at, 300),
+            event("Forward", "Net", at + 300, 200),
+            event("Backward(post-forward)", "Net", at + 500, 400),
+            step(number, at + 300, 600),
+        ]
+    output.events("77-algo-1", events)
+    signals = output.imported(tmp_path / "run")
+    (rank,) = signals.ranks
+    assert len(rank.steps) == 30
+    assert rank.steps.wall_ns.tolist() == [900 * US] + [1000 * US] * 29
+    for phase, microseconds in {"data_wait": 300, "forward": 200, "backward": 400}.items():
+        assert (rank.steps.phase_ns[phase] == microseconds * US).all()
+    marks = [r["value"] for r in rows(signals, kind="step")]
+    assert marks == list(range(30))
+    assert diagnose(signals).suspect == "data_pipeline"
+    assert steps(signals).ranks[0].step_count == 30
+
+
+def test_steps_alone_have_a_beginning_and_no_verdict(
+    output: DebuggerOutput, tmp_path: Path
+) -> None:
+    output.events("77-algo-1", [step(n, 1000 * n + 50, 900) for n in range(25)])
+    signals = output.imported(tmp_path / "run")
+    (rank,) = signals.ranks
+    assert rank.steps.wall_ns.tolist() == [900 * US] + [1000 * US] * 24
+    verdict = diagnose(signals)
+    assert verdict.suspect == "insufficient_evidence"
+    assert "no phase" in verdict.headline
+
+
+def test_steps_over_several_files(output: DebuggerOutput, tmp_path: Path) -> None:
+    for part in range(3):
+        output.events("77-algo-1", [step(n, 1000 * n, 900) for n in range(8 * part, 8 * part + 8)])
+    signals = output.imported(tmp_path / "run")
+    (rank,) = signals.ranks
+    assert len(rank.steps) == 24
+    marks = [r["value"] for r in rows(signals, kind="step")]
+    assert marks == [-1, *range(24)]  # the first says where the first step begins
+    places = [r["seq"] for r in rows(signals, log="77c")]
+    assert sorted(places) == list(range(len(places)))
+
+
+def test_evaluation_is_cut_out(output: DebuggerOutput, tmp_path: Path) -> None:
+    events = [step(n, 1000 * n, 1000) for n in range(5)]
+    events += [step(n, 5000 + 100 * n, 100, "EVAL") for n in range(10)]
+    events += [step(n, 6000 + 1000 * (n - 5), 1000) for n in range(5, 10)]
+    output.events("77-algo-1", events)
+    (rank,) = output.imported(tmp_path / "run").ranks
+    assert len(rank.steps) == 10
+    assert rank.steps.evaluation.total_ns == 1000 * US
+    assert (rank.steps.wall_ns == 1000 * US).all()
+
+
+def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> None:
+    """An end may be nameless, and may stand in a later file whose numbers mean other tensors."""
+    begin = {"phase": "grad_a", "name": "NEGOTIATE_ALLREDUCE", "ph": "B", "ts": 100}
+    output.events(
+        "9-algo-1",
+        [
+            begin,
+            {**begin, "phase": "grad_b", "ts": 110},
+            {"phase": "grad_b", "name": "", "ph": "E", "ts": 130},
+            {"phase": "grad_b", "name": "CYCLE_START", "ph": "i", "ts": 131},
+        ],
+        suffix="horovod_timeline",
+    )
+    output.events(
+        "9-algo-1",
+        [
+            {"phase": "grad_b", "name": "ALLREDUCE", "ph": "B", "ts": 140},
+            {"phase": "grad_a", "name": "", "ph": "E", "ts": 150},
+            {"phase": "grad_a", "name": "", "ph": "E", "ts": 160},
+        ],
+        suffix="horovod_timeline",
+    )
+    signals = output.imported(tmp_path / "run")
+    found = {(r["name"], json.loads(str(r["labels"]))["tensor"]): r for r in rows(signals)}
+    times = {key: (r["start_ns"], r["end_ns"]) for key, r in found.items()}
+    assert times == {
+        ("NEGOTIATE_ALLREDUCE", "grad_a"): (EPOCH_NS + 100 * US, EPOCH_NS + 150 * US),
+        ("NEGOTIATE_ALLREDUCE", "grad_b"): (EPOCH_NS + 110 * US, EPOCH_NS + 130 * US),
+        ("ALLREDUCE", "grad_b"): (EPOCH_NS + 140 * US, None),
+    }
+    assert {(r["kind"], r["flags"]) for r in found.values()} == {("communication", 1)}
+    (process,) = signals.processes
+    assert "1 ends of ranges have no beginning" in process.notes
+
+
+def test_impossible_durations_are_left_out_and_counted(
+    output: DebuggerOutput, tmp_path: Path
+) -> None:
+    output.events(
+        "9-algo-1",
+        [event("Forward", "sane", 0, 100), event("Forward", "mad", 10, 812355471858),
+         event("Forward", "backwards", 20, -5)],
+    )  # fmt: skip
+    signals = output.imported(tmp_path / "run")
+    assert [r["name"] for r in rows(signals)] == ["sane"]
+    (process,) = signals.processes
+    assert "2 events with impossible durations (up to 812,355 s)" in " ".join(process.notes)
+
+
+def test_samples_say_when_the_job_had_ended(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.system("algo-1", [sample("GPUUtilization", "gpu0", 1, second=s) for s in range(10)])
+    hour_us = 3600 * 10**6
+    output.events(
+        "9-algo-1", [event("x", "sane", 0, hour_us), event("x", "too long", 0, 2 * hour_us)]
+    )
+    assert [r["name"] for r in rows(output.imported(tmp_path / "run"))] == ["sane"]
+
+
+@pytest.mark.parametrize(
+    ("end", "count", "says"),
+    [
+        (",\n", 3, "the file ends before its end"),
+        (',\n{"name": "Forw', 3, "1 events could not be read"),
+        (',\n{"name": bad},\n{"name": "after", "ph": "X", "pid": 1, "ts": 9, "dur": 1}\n]', 4,
+         "1 events could not be read"),
+        (',\n{"name": "x", "ph": "X", "pid": 1, "ts": "soon", "dur": 1}\n]', 3,
+         "1 events could not be read"),
+    ],
+)  # fmt: skip
+def test_what_is_lost_of_events_is_said(
+    output: DebuggerOutput, tmp_path: Path, end: str, count: int, says: str
+) -> None:
+    output.events("9-algo-1", [event("Forward", "Net", 10 * n, 5) for n in range(3)], end=end)
+    signals = output.imported(tmp_path / "run")
+    assert len(rows(signals)) == count
+    (process,) = signals.processes
+    assert says in " ".join(process.notes)
+
+
+def test_without_a_base_the_name_tells(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.events(
+        "9-algo-1", [event("t", "ALLREDUCE", 500, 100)], suffix="horovod_timeline", base_us=None,
+        end_us=EPOCH_US + 10_000,
+    )  # fmt: skip
+    signals = output.imported(tmp_path / "run")
+    (row,) = rows(signals)
+    assert row["end_ns"] == EPOCH_NS + 10_000 * US
+    assert "states no base" in " ".join(signals.processes[0].notes)
+
+
+def test_absolute_times_need_no_base(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.events("9-algo-1", [event("x", "y", EPOCH_US, 100)], base_us=None, end_us=1)
+    (row,) = rows(output.imported(tmp_path / "run"))
+    assert row["start_ns"] == EPOCH_NS
+
+
+@pytest.mark.parametrize(
+    ("recorder", "process", "node"),
+    [
+        ("77-algo-2", "77-algo-2", "algo-2"),
+        ("77-host.example.org", "77-host.example.org", "host.example.org"),
+        ("77_0000", "77-algo-1", "algo-1"),
+        ("0001", "0-algo-1", "algo-1"),
+    ],
+)
+def test_who_wrote_a_file(
+    output: DebuggerOutput, tmp_path: Path, recorder: str, process: str, node: str
+) -> None:
+    """A file that names no machine is of the only one that was sampled."""
+    output.system("algo-1", [sample("GPUUtilization", "gpu0", 1)])
+    output.events(recorder, [event("Forward", "Net", 0, 10)])
+    signals = output.imported(tmp_path / "run")
+    assert {(r["process"], r["node"]) for r in rows(signals)} == {(process, node)}
+    assert [p.process for p in signals.processes] == [process]
+
+
+def test_crossing_ranges_are_asynchronous(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.events(
+        "9-algo-1",
+        [event("DataIterator", n, *t) for n, t in
+         {"outer": (0, 100), "inner": (10, 50), "crossing": (40, 100), "later": (150, 10)}.items()],
+        suffix="model_timeline",
+    )  # fmt: skip
+    found = {r["name"]: (r["depth"], r["flags"]) for r in rows(output.imported(tmp_path / "run"))}
+    assert found == {"outer": (0, 0), "inner": (1, 0), "crossing": (2, 1), "later": (0, 0)}
+
+
+# --- everything together ---------------------------------------------------------------------
+
+
+def test_views_of_an_imported_job(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.system("algo-1", [sample("GPUUtilization", "gpu0", 50, second=s) for s in range(4)])
+    output.events("77-algo-1", [step(n, 1000 * n, 900) for n in range(25)])
+    (output.path / "system" / "training_job_end.ts").write_text("")
+    signals = output.imported(tmp_path / "run")
+    (node,) = overview(signals).nodes
+    assert (node.state, node.gpu_busy_ratio, node.cpu_busy_ratio) == (JobState.COMPLETED, 0.5, None)
+    assert not node.monitor_lost
+    assert (node.started_ns, node.ended_ns) == (EPOCH_NS, EPOCH_NS + 3 * S)
+    (machine,) = system(signals).nodes
+    assert (machine.sample_count, machine.memory_bytes) == (4, None)
+    assert "size of the memory" in machine.metrics_missing
+    assert steps(signals).ranks[0].source == "marked"
+
+
+def test_directories_may_be_mixed(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.system("algo-1", [sample("GPUUtilization", "gpu0", 50)])
+    output.events("77-algo-1", [event("Forward", "Net", 0, 10)])
+    (output.path / "rank0.json").write_bytes(trace(*training()))
+    (output.path / "notes.txt").write_text("hello")
+    (output.path / "python_stats").write_bytes(b"\x00")
+    # In a process of its own: it forks, and this one may have used DuckDB, which does not bear it.
+    command = [sys.executable, "-m", "stepscope", "import", output.path, "-o", "run", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    payload = json.loads(done.stdout)
+    assert [t["name"] for t in payload["traces"]] == ["rank0.json"]
+    assert {(r["sample_count"], r["event_count"]) for r in payload["recorded"]} == {(1, 0), (0, 1)}
+    assert len(payload["refused"]) == 2
+    assert "does not read" in done.stderr
+
+
+@pytest.mark.parametrize("with_metadata", [True, False])
+def test_traces_of_tensorflow(output: DebuggerOutput, tmp_path: Path, with_metadata: bool) -> None:
+    folder = output.path / "framework/tensorflow/detailed_profiling" / "2020091312" / "000000005"
+    path = folder / "plugins" / "profile" / "2020_09_13" / "box.trace.json.gz"
+    path.parent.mkdir(parents=True)
+    events = [{"ph": "X", "name": "MatMul", "pid": 1, "tid": 1, "ts": 2.5, "dur": 10}]
+    path.write_bytes(gzip.compress(msgspec.json.encode({"traceEvents": events})))
+    if with_metadata:
+        (folder / f"77-algo-1_{EPOCH_US}_{EPOCH_US + 99}.metadata").write_text("")
+    signals = output.imported(tmp_path / "run")
+    (recording,) = signals.traces
+    assert recording.name == "box.trace.json.gz"
+    assert recording.start_ns == (EPOCH_NS if with_metadata else 0) + 2500
+    assert recording.doubts["clock_base"].detail is not None
+
+
+def test_a_torn_trace_of_tensorflow(output: DebuggerOutput, tmp_path: Path) -> None:
+    folder = output.path / "detailed_profiling" / "000000005"
+    path = folder / "plugins" / "profile" / "2020_09_13" / "box.trace.json.gz"
+    path.parent.mkdir(parents=True)
+    (folder / f"77-algo-1_{EPOCH_US}_{EPOCH_US + 99}.metadata").write_text("")
+    chance = random.Random(1)
+    events = [
+        {"ph": "X", "name": f"op {chance.random()}", "pid": 1, "tid": 1, "ts": n, "dur": 1}
+        for n in range(1000)
+    ]
+    whole = gzip.compress(msgspec.json.encode({"traceEvents": events}))
+    path.write_bytes(whole[: len(whole) // 2])
+    (recording,) = output.imported(tmp_path / "run").traces
+    assert recording.start_ns == EPOCH_NS
+    assert 100 < recording.event_count < 1000
+    assert "truncated" in recording.doubts
+
+
+def test_whatever_is_cut_off_the_rest_is_read(output: DebuggerOutput, tmp_path: Path) -> None:
+    """Cut at every byte: all that is whole before the cut is there."""
+    given = [event("Forward", "Net {0} [x]", 10 * n, 5, step_num=str(n)) for n in range(4)]
+    path = output.events("9-algo-1", given)
+    text = path.read_bytes()
+    cut = tmp_path / path.name
+    for length in range(len(text)):
+        cut.write_bytes(text[:length])
+        lines = text[:length].split(b"\n")
+        whole = [
+            line for line in lines if b'"ph": "X"' in line and line.count(b"{") == line.count(b"}")
+        ]
+        found = read_events(cut)
+        assert len(found.rows) == len(whole)
+        if length < len(text) - 1:
+            assert found.lost is not None
+    path = output.system("algo-1", [sample("Memory", "MemoryUsedPercent", n) for n in range(3)])
+    text = path.read_bytes()
+    for length in range(len(text)):
+        cut.write_bytes(text[:length])
+        found_lines = read_samples(cut)
+        whole_lines = [line for line in text[:length].split(b"\n") if line.endswith(b"}")]
+        assert len(found_lines.samples) == len(whole_lines)
+        torn = length > 0 and not text[:length].endswith((b"}", b"\n"))
+        assert (found_lines.lost is not None) == torn
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "form"),
+    [
+        ("any.json", b'{"Dimension":"x","NodeId":"n","Timestamp":1,"Value":2}\n', Form.SYSTEM),
+        ("a.json", b'{"Dimension": cut\n{"Dimension":"x","NodeId":"n","Timestamp":1,"Value":2}',
+         Form.SYSTEM),
+        ("a.json", b'[{"args": {"start_time_since_epoch_in_micros": 5}}]', Form.EVENTS),
+        ("1_9-algo-1_horovod_timeline.json", b'[\n{"ph": "B"}]', Form.EVENTS),
+        ("1_9-algo-1_horovod_timeline.json", b"", Form.EVENTS),
+        ("1_9-algo-1_horovod_timeline.json", b"text", None),
+        ("a.json", b'{"traceEvents": [{"Dimension": 1}]}', None),
+        ("a.json", b'[{"ph": "X"}]', None),
+        ("a.json", b"", None),
+        ("training_job_end.ts", b"", Form.MARK),
+    ],
+)  # fmt: skip
+def test_files_are_told_by_their_content(
+    tmp_path: Path, name: str, content: bytes, form: Form | None
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert recognise(tmp_path / name) is form
+
+
+def test_an_empty_file_harms_no_other(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.events("9-algo-1", [event("Forward", "Net", 0, 10)])
+    (output.path / f"{EPOCH_S}_9-algo-1_pythontimeline.json").write_text("")
+    assert len(rows(output.imported(tmp_path / "run"))) == 1

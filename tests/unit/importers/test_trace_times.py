@@ -1,0 +1,123 @@
+"""Times come out to the nanosecond, whatever text they are written in."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kineto_files import BASE_NS, Event, imported, kernel, op, span, trace
+from stepscope.importers.times import INVALID, decimal_text, nanoseconds, parse_times
+
+DECIMALS = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "-"]),
+    st.integers(0, 10**15),
+    st.just("")
+    | st.integers(0, 10**12).map(".{}".format)
+    | st.integers(0, 999).map(".{:03}".format),
+)
+
+
+def exactly(text: str) -> int:
+    """Microseconds as whole nanoseconds, half a nanosecond away from zero."""
+    return int((Decimal(text) * 1000).to_integral_value(ROUND_HALF_UP))
+
+
+@given(DECIMALS)
+def test_any_decimal_is_read_exactly(text: str) -> None:
+    assert nanoseconds(text.encode()) == exactly(text)
+    assert nanoseconds(f'"{text}"'.encode()) == exactly(text)
+
+
+@given(st.lists(DECIMALS, max_size=20))
+def test_many_at_once_are_read_as_each_alone(texts: list[str]) -> None:
+    assert parse_times([t.encode() for t in texts]).tolist() == [exactly(t) for t in texts]
+
+
+@given(st.lists(st.integers(0, 2**60), min_size=1), st.sampled_from(["{0}", "{0}.{1:03}"]))
+def test_the_two_ways_kineto_writes_them(values: list[int], pattern: str) -> None:
+    texts = [pattern.format(*divmod(value, 1000)) for value in values]
+    assert parse_times([t.encode() for t in texts]).tolist() == [exactly(t) for t in texts]
+
+
+@given(st.integers(-(2**62) + 1, 2**62 - 1))
+def test_a_time_as_text_is_that_time(value: int) -> None:
+    assert nanoseconds(decimal_text(value)) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "nan", "-inf", "N/A", "soon", "null", "{}", "1e99", "9" * 30, "18446744073709551615"],
+)
+def test_what_is_no_time(text: str) -> None:
+    good = b"12.345"
+    assert parse_times([good, text.encode(), good]).tolist() == [12_345, INVALID, 12_345]
+    assert parse_times([text.encode()]).tolist() == [INVALID]
+
+
+@pytest.mark.parametrize(
+    "text", ["4611686018427387.904", "9223372036854775.808", "9" * 17 + ".000"]
+)
+def test_a_time_beyond_centuries_is_none_among_many(text: str) -> None:
+    good = b"4329280002211.731"
+    assert parse_times([good, text.encode()]).tolist() == [4_329_280_002_211_731, INVALID]
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("1.7e3", 1_700_000), ("25E-1", 2_500), (".5", 500)])
+def test_other_notations(text: str, wanted: int) -> None:
+    assert nanoseconds(text.encode()) == wanted
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_no_nanosecond_is_lost_since_1970(quoted: bool) -> None:
+    """A double cannot hold these: its steps there are a quarter of a microsecond."""
+    start, length = 1_711_964_646_123_456_789, 1_001
+    texts = f"{start // 1000}.{start % 1000:03}", "1.001"
+    event = op("aten::mm", 0, 0)
+    for key, text in zip(("ts", "dur"), texts, strict=True):
+        event[key] = text if quoted else msgspec.Raw(text.encode())
+    row = imported(trace(event, base=None)).one("operators")
+    assert (row["start_ns"], row["duration_ns"]) == (start, length)
+
+
+def test_the_base_of_a_file_is_part_of_its_times() -> None:
+    event = op("aten::mm", 4_458_676_416_788_066, 731)
+    bases = (1_711_964_646_000_000_000, 1_700_000_000_000_000_000, 0)
+    rows = [imported(trace(event, base=base)).one("operators") for base in bases]
+    assert [row["start_ns"] - base for row, base in zip(rows, bases, strict=True)] == [
+        4_458_676_416_788_066
+    ] * 3
+
+
+@pytest.mark.parametrize("base", ["1711964646000000000", 1.711964646e18])
+def test_a_base_that_is_no_integer(base: object) -> None:
+    row = imported(trace(op("a", 0, 1), base=None, baseTimeNanoseconds=base)).one("traces")
+    assert row["base_ns"] == 1_711_964_646_000_000_000
+
+
+@pytest.mark.parametrize("base", [None, "soon", [1], 10**30, -(10**30), 2**62])
+def test_a_base_that_is_none_is_not_believed(base: object) -> None:
+    tables = imported(trace(op("a", 5, 1), base=None, baseTimeNanoseconds=base))
+    assert tables.one("traces")["base_ns"] == 0
+    assert "no base" in tables.quality["clock_base"]["detail"]
+
+
+def test_the_record_says_how_times_are_based() -> None:
+    assert str(BASE_NS) in imported(trace(op("a", 0, 1))).quality["clock_base"]["detail"]
+
+
+def test_work_of_less_than_a_microsecond_keeps_its_length() -> None:
+    tables = imported(trace(kernel(1_000, 731, None), kernel(2_001, 1, None)))
+    assert [row["duration_ns"] for row in tables.by_id("kernels").values()] == [731, 1]
+    assert tables.one("traces")["end_ns"] == BASE_NS + 2_002
+
+
+def test_a_recording_reaches_from_its_first_start_to_its_last_end() -> None:
+    late_mark: Event = {"ph": "i", "name": "Record Window End", "pid": "", "tid": "", "ts": 900}
+    events = [op("a", 3_000, 2_000), span("user_annotation", "mark", 4_000, 9_000), late_mark]
+    row = imported(trace(*events)).one("traces")
+    assert (row["start_ns"] - BASE_NS, row["end_ns"] - BASE_NS) == (3_000, 13_000)

@@ -1,0 +1,96 @@
+"""Events of a recording as a recorder writes them, in microseconds from a common start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+START_US = 1_700_000_000_000_000
+Event = dict[str, Any]
+
+
+def event(
+    category: str,
+    name: str,
+    at: float,
+    lasts: float,
+    *,
+    thread: Any = 10,
+    pid: Any = 10,
+    **args: Any,
+) -> Event:
+    """A complete event."""
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": pid,
+        "tid": thread,
+        "ts": START_US + at,
+        "dur": lasts,
+        "args": args,
+    }
+
+
+def launch(number: int, at: float, lasts: float = 2) -> Event:
+    """A runtime call that launches a kernel."""
+    return event("cuda_runtime", "cudaLaunchKernel", at, lasts, correlation=number)
+
+
+def kernel(
+    name: str,
+    at: float,
+    lasts: float,
+    number: int,
+    *,
+    stream: int = 7,
+    device: int = 0,
+    **args: Any,
+) -> Event:
+    """A kernel, launched by the call of that number."""
+    where = {"thread": stream, "pid": device, "device": device, "stream": stream}
+    return event("kernel", name, at, lasts, **where, correlation=number, **args)
+
+
+def copy(name: str, at: float, lasts: float, number: int, size: int, *, stream: int = 7) -> Event:
+    """A copy or set of device memory."""
+    category = "gpu_memset" if name.startswith("Memset") else "gpu_memcpy"
+    where = {"thread": stream, "pid": 0, "device": 0, "stream": stream}
+    return event(category, name, at, lasts, **where, correlation=number, bytes=size)
+
+
+def step(number: int, at: float, lasts: float) -> Event:
+    """A step's mark on the host."""
+    return event("user_annotation", f"ProfilerStep#{number}", at, lasts)
+
+
+def distributed(events: list[Event], rank: int, world: int) -> dict[str, Any]:
+    """A whole file that says which rank it is of."""
+    return {
+        "schemaVersion": 1,
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},
+        "traceEvents": events,
+    }
+
+
+def training() -> list[Event]:
+    """Two steps of 100 us: a fetch, an operator with its launches, kernels, an all-reduce."""
+    events = []
+    for i, at in enumerate((0, 100)):
+        first = 10 * i
+        events += [
+            step(i + 1, at, 100),
+            event(
+                "user_annotation",
+                "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+                at + 2,
+                18,
+            ),
+            event("cpu_op", "aten::mm", at + 25, 30),
+            launch(first + 1, at + 30),
+            launch(first + 2, at + 34),
+            launch(first + 3, at + 38),
+            copy("Memcpy HtoD (Pinned -> Device)", at + 33, 5, first + 1, 5_000),
+            kernel("ampere_fp16_s16816gemm_fp16_128x128", at + 40, 20, first + 2, grid=[40, 2, 1]),
+            kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at + 50, 30, first + 3, stream=20),
+        ]
+    return events

@@ -1,0 +1,167 @@
+"""Figures that others published or measured, on recordings of real training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from imported_runs import REAL_TRACES
+
+from stepscope.diagnosis import Signals
+from stepscope.views import ViewOptions
+from stepscope.views.gpu_metrics import gpu_metrics
+from stepscope.views.gpu_time import gpu_time
+from stepscope.views.steps import steps
+from stepscope.views.trace_steps import RecordedStep
+
+Real = Callable[[str], Signals]
+EXPECTED = REAL_TRACES / "expected_gpu_time.json"
+GPU_TIMES: dict[str, dict[str, int]] = (
+    json.loads(EXPECTED.read_text())["traces"] if EXPECTED.is_file() else {}
+)
+
+
+@pytest.mark.parametrize("name", GPU_TIMES or ["expected_gpu_time.json"])
+def test_gpu_time_to_the_nanosecond(real: Real, name: str) -> None:
+    if not GPU_TIMES:
+        pytest.skip("../shared/traces/expected_gpu_time.json is not here")
+    (found,) = gpu_time(real(name)).traces
+    assert {key: getattr(found, key) for key in GPU_TIMES[name]} == GPU_TIMES[name]
+
+
+def test_without_what_was_launched_before_the_window(real: Real) -> None:
+    """TraceLens leaves that out: 34.89 ms instead of 49.65 ms, 509 of 1707 events."""
+    signals = real("qwen_0_5b.h100.json.gz")
+    (found,) = gpu_time(signals, ViewOptions(carry_over="drop")).traces
+    assert found.gpu_event_count == 1707 - 509
+    assert found.total_ns == pytest.approx(34.89e6, abs=0.005e6)
+    (doubt,) = (note for note in found.quality if note.check == "carry_over")
+    assert (doubt.count, doubt.of_count) == (509, 1707)
+
+
+def in_us(one: RecordedStep) -> dict[str, float]:
+    figures: dict[str, Any] = fields_of(one)
+    return {key: value / 1e3 for key, value in figures.items() if key.endswith("_ns")}
+
+
+def fields_of(one: RecordedStep) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__struct_fields__}
+
+
+NO_WORKERS = "resnet50_num_workers_0.v100.json.gz"
+FOUR_WORKERS = "resnet50_num_workers_4.v100.json.gz"
+
+
+@pytest.mark.parametrize(
+    ("name", "step_us", "parts"),
+    [
+        (
+            NO_WORKERS,
+            177592,
+            {
+                "kernel": 98589,
+                "memcpy": 1915,
+                "memset": 89,
+                "runtime": 2908,
+                "data_loader": 59262,
+                "cpu_exec": 13674,
+                "other": 1156,
+            },
+        ),
+        (
+            FOUR_WORKERS,
+            141068,
+            {"kernel": 99145, "runtime": 10564, "data_loader": 1186, "cpu_exec": 22665},
+        ),
+    ],
+)
+def test_the_mean_step(real: Real, name: str, step_us: int, parts: dict[str, int]) -> None:
+    """Of the TensorBoard plugin 0.4.3, which prints whole microseconds."""
+    (found,) = steps(real(name)).traces
+    assert found.step_count == 6
+    assert found.mean_step_ns / 1e3 == pytest.approx(step_us, abs=1)
+    means = {one.category: (one.mean_ns or 0) / 1e3 for one in found.categories}
+    for category, mean in parts.items():
+        assert means[category] == pytest.approx(mean, abs=1)
+    assert sum(means.values()) == pytest.approx(found.mean_step_ns / 1e3)
+
+
+def test_a_single_step(real: Real) -> None:
+    (found,) = steps(real(NO_WORKERS)).traces
+    assert found.steps[0].step == "5"
+    assert in_us(found.steps[0]) == {
+        "wall_ns": 187948,
+        "kernel_ns": 98598,
+        "memcpy_ns": 1941,
+        "memset_ns": 90,
+        "communication_ns": 0,
+        "runtime_ns": 2796,
+        "data_loader_ns": 69317,
+        "cpu_exec_ns": 14091,
+        "other_ns": 1115,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "utilization", "efficiency", "occupancy"),
+    [
+        (NO_WORKERS, 55.51, 54.68, 49.13),
+        (FOUR_WORKERS, 70.27, 69.22, 48.91),
+        ("ddp_2ranks_nccl.a100.json.gz", 23.26, 16.87, 35.31),
+    ],
+)
+def test_gpu_metrics(
+    real: Real, name: str, utilization: float, efficiency: float, occupancy: float
+) -> None:
+    """Of the TensorBoard plugin 0.4.3, which prints two decimals."""
+    (found,) = gpu_metrics(real(name)).traces
+    (device,) = found.devices
+    estimates = (device.est_sm_efficiency_ratio, device.est_achieved_occupancy_ratio)
+    assert 100 * device.utilization_ratio == pytest.approx(utilization, abs=0.006)
+    assert [100 * (one or 0) for one in estimates] == pytest.approx(
+        [efficiency, occupancy], abs=0.006
+    )
+
+
+def test_buckets_of_a_real_recording(real: Real) -> None:
+    """The plugin draws 11 samples at 100 ms, the last a closing zero."""
+    (found,) = gpu_metrics(real(NO_WORKERS)).traces
+    assert found.bucket_ns == 100_000_000
+    assert len(found.devices[0].utilization_curve_ratio) == 10
+
+
+def test_communication_of_each_host_step(real: Real) -> None:
+    (found,) = steps(real("ddp_2ranks_nccl.a100.json.gz")).traces
+    assert [(one.step, one.host_ns) for one in found.host_steps] == [
+        ("4", 222_442_191),
+        ("5", 219_726_905),
+        ("6", 224_936_243),
+    ]
+    figures = [
+        [one.computation_ns / 1e3, one.communication_ns / 1e3, one.overlap_ns / 1e3]
+        for one in found.host_steps
+    ]
+    expected = [[38506.4, 11989.0, 1825.3], [38429.4, 12300.0, 1760.4], [38720.0, 22587.4, 3731.3]]
+    for row, wanted in zip(figures, expected, strict=True):
+        assert row == pytest.approx(wanted, abs=0.051)
+
+
+def test_amd_without_grids(real: Real) -> None:
+    signals = real("minitoy.mi250.json.gz")
+    (found,) = gpu_metrics(signals).traces
+    (device,) = found.devices
+    assert device.kernel_count == 14
+    assert (device.est_sm_efficiency_ratio, device.est_achieved_occupancy_ratio) == (None, None)
+    (recorded,) = steps(signals).traces
+    assert (recorded.step_count, recorded.cut_off) == (1, ["2"])
+
+
+def test_the_steps_of_a_recording_sum_to_their_time(real: Real) -> None:
+    for path in sorted(REAL_TRACES.glob("*.json.gz")) or [REAL_TRACES / "any trace"]:
+        (found,) = steps(real(path.name)).traces
+        for one in found.steps:
+            parts = {k: v for k, v in fields_of(one).items() if k.endswith("_ns")}
+            wall = parts.pop("wall_ns")
+            assert sum(value or 0 for value in parts.values()) == wall

@@ -1,0 +1,350 @@
+"""The report's payload: its sections, their numbers, and what stands where something is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from known_statistics import FIGURES, OPERATORS, TABLE
+from report_runs import JOB_S, RunFiles, known_job, many_gpus
+from stepscope.diagnosis import Signals
+from stepscope.rules.profiler import RULES
+from stepscope.schema import RuleStatus
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+from stepscope.views.report import (
+    Block,
+    Report,
+    Section,
+    make_report,
+    report_facts,
+    report_rules,
+)
+from stepscope.views.report.blocks import (
+    Boxes,
+    Check,
+    Heatmap,
+    Histogram,
+    Listing,
+    Missing,
+    Pie,
+    Table,
+    Text,
+)
+
+
+def made(path: Path, *rules: str, settings: tuple[str, ...] = ()) -> Report:
+    return make_report(Signals(open_run(path)), report_rules(rules, settings=settings))
+
+
+def every(sections: list[Section]) -> Iterator[Section]:
+    for section in sections:
+        yield section
+        yield from every(section.sections)
+
+
+def section(report: Report, name: str) -> Section:
+    return next(each for each in every(report.sections) if each.id == name)
+
+
+def blocks(report: Report) -> list[Block]:
+    return [block for each in every(report.sections) for block in each.blocks]
+
+
+def of(kind: type, where: Section) -> list:
+    return [block for block in where.blocks if isinstance(block, kind)]
+
+
+def text(where: Section) -> str:
+    said = [b.text for b in where.blocks if isinstance(b, Text | Missing)]
+    said += [item for b in of(Listing, where) for item in b.items]
+    return " ".join(said)
+
+
+@pytest.fixture(scope="module")
+def known_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return known_job(tmp_path_factory.mktemp("known") / "run")
+
+
+@pytest.fixture(scope="module")
+def known(known_path: Path) -> Report:
+    return made(known_path)
+
+
+@pytest.fixture(scope="module")
+def gpus(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return made(many_gpus(tmp_path_factory.mktemp("gpus") / "run"))
+
+
+# --- sections -------------------------------------------------------------------------------------
+
+ORDER = ["job", "system", "framework", "rules", "training"]
+LOOP = [
+    "steps",
+    "gpus",
+    "dataloading",
+    "batch-size",
+    "cpu-bottlenecks",
+    "io-bottlenecks",
+    "gpu-memory",
+    "further",
+]
+
+
+def test_sections_are_all_there_and_in_order(known: Report, gpus: Report) -> None:
+    for report in (known, gpus):
+        assert [each.id for each in report.sections] == ORDER
+        assert [each.id for each in section(report, "training").sections] == LOOP
+        framework = [each.id for each in section(report, "framework").sections]
+        assert framework == ["cpu-operators", "gpu-operators", "collectives"]
+        assert [each.id for each in section(report, "gpus").sections] == ["gpu-usage", "balance"]
+
+
+def test_every_rule_but_the_statistics_has_its_paragraph(known: Report) -> None:
+    checks = [block.rule for block in blocks(known) if isinstance(block, Check)]
+    assert sorted(checks) == sorted(
+        rule.__name__ for rule in RULES if not rule.__name__.startswith("Overall")
+    )
+
+
+def test_every_share_names_what_it_is_of(known: Report, gpus: Report) -> None:
+    for block in [*blocks(known), *blocks(gpus)]:
+        if isinstance(block, Pie):
+            assert block.share_of
+            assert sum(part.share_ratio for part in block.slices) == pytest.approx(1, abs=1e-4)
+        if isinstance(block, Table) and any(column.unit == "%" for column in block.columns):
+            assert block.share_of
+
+
+def test_initialization_has_a_section_where_it_took_longer_than_training(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank(0).pause(25 * 60_000).draw("forward 300 | backward 500 | optimizer 100", 120)
+    run.metric("cpu_busy_ratio", 0.5)
+    report = made(run.write())
+    assert [each.id for each in report.sections] == [*ORDER[:4], "initialization", "training"]
+    assert "25.0 minutes passed" in text(section(report, "initialization"))
+    assert "longer than training" in text(section(report, "job"))
+
+
+# --- the numbers of the known report --------------------------------------------------------------
+
+
+def test_the_job(known: Report) -> None:
+    job = section(known, "job")
+    assert "2021-12-26 at 02:26:57 UTC" in text(job)
+    assert "ran for 1,802 seconds" in text(job)
+    rows = dict(of(Table, job)[0].rows)
+    assert rows["Job duration (s)"] == "1,802.00"
+    parts = ("Initialization (%)", "Training loop (%)", "Finalization (%)")
+    assert sum(float(rows[part]) for part in parts) == pytest.approx(100, abs=0.02)
+
+
+def test_the_system_table(known: Report) -> None:
+    [table] = of(Table, section(known, "system"))
+    assert [column.label for column in table.columns] == ["node", "metric", "unit", *FIGURES]
+    expected = ("network_bytes_per_s", "cpu_percent", "memory_percent", "io_wait_percent")
+    assert [row[3:] for row in table.rows] == [list(TABLE[row]) for row in expected]
+    assert [row[1] for row in table.rows] == ["Network", "CPU", "CPU memory", "I/O wait"]
+    assert "68.15 %" in text(section(known, "system"))
+    assert "No GPU was sampled on algo-1" in text(section(known, "system"))
+
+
+def test_the_operators(known: Report) -> None:
+    operators = section(known, "cpu-operators")
+    [table] = of(Table, operators)
+    assert [[row[3], row[2], row[1]] for row in table.rows] == [
+        [name, us, percent] for name, (us, percent) in OPERATORS.items()
+    ]
+    assert "most expensive CPU operator was aten::conv2d with 18 %" in text(operators)
+    assert [part.name for part in of(Pie, operators)[0].slices] == list(OPERATORS)
+
+
+def test_the_rules(known: Report) -> None:
+    [table] = of(Table, section(known, "rules"))
+    named = {row[0]: row for row in table.rows}
+    assert [row[0] for row in table.rows][:2] == ["StepOutlier", "Dataloader"]
+    figures = {name: (row[2], row[3]) for name, row in named.items()}
+    assert figures["StepOutlier"] == (15, 2111)
+    assert figures["Dataloader"] == (1, 118)
+    assert figures["CPUBottleneck"] == figures["IOBottleneck"] == (0, 3608)
+    assert figures["BatchSize"] == (0, 3605)
+    assert figures["MaxInitializationTime"] == (0, 2111)
+    for rule in ("LowGPUUtilization", "LoadBalancing", "GPUMemoryIncrease"):
+        assert figures[rule] == (0, 0)
+    assert not {"OverallSystemUsage", "OverallFrameworkMetrics"} & named.keys()
+    assert "processed 2,111 datapoints and was triggered 15 times" in text(section(known, "rules"))
+
+
+def test_the_steps(known: Report) -> None:
+    steps = section(known, "steps")
+    [table] = of(Table, steps)
+    assert table.title == "Step durations in [s]"
+    assert [round(number, 2) for number in table.rows[0][1:7]] == [
+        0.68,
+        2.53,
+        0.86,
+        0.80,
+        0.67,
+        0.36,
+    ]
+    assert table.rows[0][7:] == [11, 2111]
+    assert "11 steps took longer than 1.07 s" in text(steps)
+    assert "standard deviations of 0.13 s" in text(steps)
+    [check] = of(Check, steps)
+    assert (check.triggered, check.violations, check.datapoints) == (15, 11, 2111)
+    assert check.last_at is not None
+    durations, normal = of(Histogram, steps)
+    assert sum(durations.series[0].counts) + durations.series[0].above_count == 2111
+    assert sum(normal.series[0].counts) == 2100
+
+
+def test_loading(known: Report) -> None:
+    loading = section(known, "dataloading")
+    [histogram] = of(Histogram, loading)
+    marks = {mark.name: mark.value for mark in histogram.marks}
+    assert marks["p25"] == pytest.approx(27.3181, rel=1e-4)
+    assert marks["p50"] == pytest.approx(28.4398, rel=1e-4)
+    assert marks["p95"] == pytest.approx(163.573, rel=1e-4)
+    assert sum(histogram.series[0].counts) == 118
+    assert "8 cores for the job and ran 4 loader processes" in text(loading)
+    assert "pin_memory=True" in text(loading)
+
+
+def test_a_job_without_gpus_says_so(known: Report) -> None:
+    for name in ("gpu-usage", "balance", "batch-size", "cpu-bottlenecks", "gpu-memory"):
+        where = section(known, name)
+        assert of(Missing, where)
+        assert not [b for b in where.blocks if isinstance(b, Pie | Boxes | Histogram)]
+    assert "stepscope capture RUN" in text(section(known, "gpu-operators"))
+
+
+# --- a job with GPUs ------------------------------------------------------------------------------
+
+
+def test_gpus_have_boxes_and_histograms(gpus: Report) -> None:
+    usage = of(Boxes, section(gpus, "gpu-usage"))
+    assert [chart.title for chart in usage] == [
+        "GPU utilisation of node-0",
+        "GPU utilisation of node-1",
+    ]
+    assert [box.name for box in usage[0].boxes] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
+    for box in usage[0].boxes:
+        assert box.min <= box.whisker_low <= box.p25 <= box.p50 <= box.p75 <= box.whisker_high
+    balance = section(gpus, "balance")
+    assert sum(of(Histogram, balance)[0].series[0].counts) == 3000
+    distances = [row[2] for row in of(Table, balance)[0].rows]
+    assert distances == sorted(distances, reverse=True)
+    assert of(Table, balance)[0].more == "and 8 more pairs that are nearer to each other"
+    boxes = of(Boxes, section(gpus, "batch-size"))[0]
+    assert boxes.boxes[0].name == "CPU"
+    assert [mark.name for mark in boxes.marks] == ["p95 of CPU, GPU, memory"]
+
+
+def test_bottlenecks_are_parts_of_all_snapshots(gpus: Report) -> None:
+    where = section(gpus, "cpu-bottlenecks")
+    pies = of(Pie, where)
+    assert pies[0].share_of == "all 6,000 snapshots"
+    assert len(pies) == 4
+    assert {part.name: part.share_ratio for part in pies[1].slices} == pytest.approx(
+        {"TRAIN": 0.5, "others": 0.5}, abs=1e-3
+    )
+
+
+def test_a_heat_map_has_gpus_first(gpus: Report) -> None:
+    heat = of(Heatmap, section(gpus, "system"))
+    assert len(heat) == 2
+    names = [row.name for row in heat[0].rows]
+    assert names[0] == "GPU 0 utilisation"
+    assert names.index("GPU 0 memory") < names.index("core 0") < names.index("memory")
+    assert {len(row.percent) for row in heat[0].rows} == {240}
+    [cpu] = [row for row in heat[0].rows if row.name == "core 0"]
+    assert np.mean([value for value in cpu.percent if value is not None]) == pytest.approx(
+        85, abs=2
+    )
+
+
+# --- bounds, growth, choice -----------------------------------------------------------------------
+
+
+def test_a_day_of_64_gpus_is_small(tmp_path: Path) -> None:
+    """Charts have as many points as those of a short run: only the number of devices counts."""
+    many_gpus(tmp_path / "run", nodes=8, gpus=8, seconds=86_400, every_s=60)
+    report = made(tmp_path / "run")
+    size = len(msgspec.json.encode(report))
+    assert size < 2_000_000
+    assert (
+        max(len(row.percent) for b in blocks(report) if isinstance(b, Heatmap) for row in b.rows)
+        <= 240
+    )
+    [table] = of(Table, section(report, "steps"))
+    assert len(table.rows) == 64
+    over = next(b for b in of(Histogram, section(report, "steps")) if b.title.endswith("by rank"))
+    assert len(over.series) == 16
+    assert over.more == "and 48 more ranks"
+
+
+def test_a_growing_run_says_up_to_when(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run")
+    run.node("n0", cores=2, seconds=100, done=False)
+    run.samples("n0", {("cpu_busy_ratio", ""): np.full(200, 0.5)})
+    report = made(tmp_path / "run")
+    assert report.in_progress
+    assert report.until == "2021-12-26 02:28:36 UTC"
+    assert "has run for 100 seconds" in text(section(report, "job"))
+    assert "stepscope recover" in report.notes[0]  # its monitor has been silent for years
+    checks = {b.rule: b.status for b in blocks(report) if isinstance(b, Check)}
+    assert set(checks.values()) == {RuleStatus.IN_PROGRESS}
+
+
+def test_an_empty_run_has_every_section_and_no_zero(tmp_path: Path) -> None:
+    report = made(RunBuilder(tmp_path / "run").write())
+    assert [each.id for each in report.sections] == ORDER
+    assert not [b for b in blocks(report) if isinstance(b, Pie | Histogram | Boxes | Heatmap)]
+    assert "no training step was seen" in text(section(report, "job"))
+    assert "stepscope run" in text(section(report, "system"))
+
+
+def test_chosen_rules_leave_the_others_out(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank(0).draw("forward 300 | backward 500 | optimizer 100", 120)
+    run.metric("cpu_busy_ratio", 0.5)
+    settings = ("StepOutlier.stddev=2",)
+    report = made(run.write(), "StepOutlier", settings=settings)
+    assert [row[0] for row in of(Table, section(report, "rules"))[0].rows] == ["StepOutlier"]
+    [check] = of(Check, section(report, "steps"))
+    assert {p.name: p.value for p in check.parameters}["stddev"] == "2"
+    assert "not among the rules that were chosen" in text(section(report, "dataloading"))
+    assert of(Table, section(report, "system"))  # the statistics are always there
+
+
+def test_a_rule_that_fails_says_so_in_its_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = report_rules()
+    broken = next(rule for rule in rules if rule.name == "Dataloader")
+    monkeypatch.setattr(type(broken), "decide", lambda self, state: 1 / 0)
+    report = make_report(Signals(open_run(RunBuilder(tmp_path / "run").write())), rules)
+    [check] = of(Check, section(report, "dataloading"))
+    assert check.status is RuleStatus.ERROR
+    assert "Dataloader failed: ZeroDivisionError" in text(section(report, "dataloading"))
+
+
+# --- for machines ---------------------------------------------------------------------------------
+
+
+def test_facts_have_debuggers_names(known_path: Path) -> None:
+    facts = report_facts(Signals(open_run(known_path)), report_rules())
+    payload = msgspec.json.decode(msgspec.json.encode(facts))
+    assert payload["summary"]["duration_ns"] == JOB_S * 10**9
+    outlier = payload["rules"]["StepOutlier"]
+    assert outlier["RuleTriggered"] == 15
+    assert outlier["Violations"] == 11
+    assert outlier["Datapoints"] == 2111
+    assert outlier["RuleParameters"].splitlines()[0] == "stddev:3"
+    assert outlier["Details"]["ranks"]
+    assert payload["verdict"]["headline"]
+    assert list(payload["rules"]) == [rule.__name__ for rule in RULES]

@@ -1,0 +1,99 @@
+"""What views say of windows that stepscope opened itself. Times are milliseconds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drawn_trace import event, step
+from rich.console import Console
+
+from stepscope.cli.writers import write
+from stepscope.diagnosis import Signals
+from stepscope.testing import RunBuilder
+from stepscope.views import VIEWS, ViewOptions
+from stepscope.views.overview import RecordedWindow, overview
+from stepscope.views.steps import steps
+
+ROUND = "forward 2 ( op:mm 2 ) | backward 3 | optimizer 4 | do 5"
+Imported = Callable[..., Signals]
+
+
+def watched(path: Path, **said: Any) -> Signals:
+    """A job with a window of two steps, the fourth and the fifth."""
+    run = RunBuilder(path)
+    rank = run.rank().draw(ROUND, 3).draw(f"window ( {ROUND} | {ROUND} )").draw(ROUND, 5)
+    fact = {
+        "number": 0,
+        "reason": "requested",
+        "recorder": "libkineto",
+        "depth": "full",
+        "options": ["shapes", "flops"],
+        "first_step": 300,
+        "step_count": 2,
+    }
+    rank.fact("window", **(fact | said))
+    return run.signals()
+
+
+def sentences(signals: Signals, view: str, **options: Any) -> str:
+    stream = io.StringIO()
+    write(Console(file=stream, width=1000), VIEWS[view](signals, ViewOptions(**options)))
+    return stream.getvalue()
+
+
+def test_a_window_has_all_its_steps_by_their_numbers(tmp_path: Path) -> None:
+    (found,) = steps(watched(tmp_path / "run")).traces
+    assert [one.step for one in found.steps] == ["300", "301"]
+    assert [one.wall_ns / 1e6 for one in found.steps] == [14, 14]
+
+
+def test_rounds_of_several_optimizers_are_numbered_as_steps_are(tmp_path: Path) -> None:
+    (found,) = steps(watched(tmp_path / "run", step_count=4)).traces
+    assert [one.step for one in found.steps] == ["3", "4"]
+
+
+def test_the_overview_says_what_a_window_is(tmp_path: Path) -> None:
+    signals = watched(tmp_path / "run")
+    (found,) = overview(signals).recordings
+    assert found.window == RecordedWindow(
+        reason="requested",
+        depth="full",
+        options=["shapes", "flops"],
+        first_step=300,
+        step_count=2,
+    )
+    assert "requested  300 to 301  full, shapes, flops" in sentences(signals, "overview")
+
+
+@pytest.mark.parametrize(
+    ("view", "options", "ours", "theirs"),
+    [
+        ("roofline", {}, "capture RUN --shapes", "record_shapes=True"),
+        ("operators", {"by": "shape"}, "capture RUN --shapes", "record_shapes=True"),
+        ("operators", {"by": "stack"}, "capture RUN --stacks", "with_stack=True"),
+        ("memory", {}, "capture RUN --memory", "profile_memory=True"),
+        ("modules", {}, "capture RUN --modules", "with_modules=True"),
+        ("gpu-time", {}, "where the job uses a GPU", "ProfilerActivity.CUDA"),
+    ],
+)
+def test_advice_names_the_tool_that_made_the_recording(
+    tmp_path: Path, imported: Imported, view: str, options: Any, ours: str, theirs: str
+) -> None:
+    of_stepscope = sentences(watched(tmp_path / "watched"), view, **options)
+    of_another = sentences(
+        imported(a=[step(1, 0, 9), event("cpu_op", "mm", 1, 5)]), view, **options
+    )
+    assert ours in of_stepscope
+    assert theirs not in of_stepscope
+    assert theirs in of_another
+    assert "stepscope capture" not in of_another
+
+
+@pytest.mark.parametrize("view", ["steps", "gpu-time", "kernels", "launches", "idle"])
+def test_a_light_window_without_device_work_says_why_it_is_empty(tmp_path: Path, view: str) -> None:
+    signals = watched(tmp_path / "run", depth="light", options=[])
+    assert "open one with `stepscope capture RUN --full`" in sentences(signals, view)
