@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory, not a scratch file
 MONITOR_LOG = "monitor.log"
+KINETO_LINK = "kineto"
+"""Read by `monitor.launch`, which removes both together."""
 EXIT_FILE = "job-exit.json"
 """Read by `monitor.exchange`, whose `JobExit` says what is in it."""
 LONGEST_INTERVAL_MS = 60_000
@@ -81,13 +83,15 @@ class _OwnRun:
 
     def __init__(self, location: str, interval_ms: int) -> None:
         from stepscope.capture.bootstrap import activate, environment
+        from stepscope.capture.bootstrap.daemon import make_directory
 
         self.pid = os.getpid()
         self.location = location
         limit = session.DEFAULT_LIMIT_BYTES
         self.spool = _make_spool(limit)
+        self.kineto = make_directory()
         self.monitor = self._start_monitor(limit, interval_ms)
-        variables = environment(self.spool, limit)
+        variables = environment(self.spool, limit, self.kineto)
         self._before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
         session.attach(self.spool, limit)
@@ -95,6 +99,9 @@ class _OwnRun:
 
     def end(self, *, exit_code: int | None, signal: int | None) -> None:
         """Tell the monitor how it ended, and wait until the run is complete."""
+        window = sys.modules.get("stepscope.capture.frameworks.pytorch.window")
+        if window is not None:
+            window.finish()
         stacks = sys.modules.get("stepscope.capture.stacks")
         if stacks is not None:
             stacks.stop()
@@ -127,6 +134,7 @@ class _OwnRun:
             "job_pid": self.pid,
             "launcher_pid": None,
             "interval_ms": interval_ms,
+            "windows": {"kineto_directory": self.kineto},
         }
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         paths = [os.path.dirname(package), os.environ.get("PYTHONPATH")]
@@ -135,6 +143,8 @@ class _OwnRun:
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "OMP_NUM_THREADS": "1",
         }
+        if self.kineto is not None:
+            os.symlink(self.kineto, os.path.join(self.spool, KINETO_LINK))
         with open(os.path.join(self.spool, MONITOR_LOG), "ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "stepscope.monitor", json.dumps(config)],

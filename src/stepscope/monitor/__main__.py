@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -14,6 +13,8 @@ import msgspec
 from stepscope._version import __version__
 from stepscope.monitor.config import MonitorConfig, NewRun
 from stepscope.monitor.exchange import Exchange
+from stepscope.monitor.kineto_peer import open_peer
+from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.loop import Monitor
 from stepscope.monitor.masking import mask
 from stepscope.schema import SCHEMA_VERSION, RunInfo
@@ -26,17 +27,19 @@ NICENESS = 10
 def main() -> None:
     """Run one monitor."""
     config = msgspec.json.decode(sys.argv[1], type=MonitorConfig)
+    # Before we step back: libkineto waits 50 ms for an answer.
+    peer = open_peer(config.windows.kineto_directory)
     os.nice(NICENESS)
     # The launcher handles its signals one by one and has them blocked, which children inherit.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if config.create is not None:
         create_run(config.run, _run_info(config, config.create))
-    finished = Monitor(config).run()
+    finished = Monitor(config, peer).run()
     launcher_waits = (
         config.launcher_pid is not None and not Exchange(Path(config.spool)).is_detached()
     )
     if finished and not launcher_waits:
-        shutil.rmtree(config.spool, ignore_errors=True)
+        remove_spool(Path(config.spool))
 
 
 def _run_info(config: MonitorConfig, new: NewRun) -> RunInfo:

@@ -30,7 +30,7 @@ from stepscope.spool import (
     Kind,
     LogName,
     SpoolTree,
-    process_start_ticks,
+    process_is_alive,
     read_journal,
 )
 from stepscope.store import DictColumn
@@ -91,11 +91,7 @@ class ProcessLogs:
 
     def alive(self) -> bool:
         """True while the very process that made the directory runs, and is not replaced."""
-        pid, ticks, serial = (int(part) for part in self.name.split("-"))
-        if process_start_ticks(pid) != ticks:
-            return False
-        successor = self.directory.with_name(f"p-{pid}-{ticks}-{serial + 1}")
-        return not successor.exists()
+        return process_is_alive(str(self.directory))
 
 
 @dataclass(slots=True)
@@ -147,9 +143,9 @@ class SpoolDrain:
             _remove_if_finished(part.process, part.segment)
 
     def forget_ended(self) -> None:
-        """Remove what ended processes left in the spool; everything of it is in the store."""
+        """Remove what ended processes left in the spool, once everything of it is in the store."""
         for process in self.processes.values():
-            if process.drained and process.directory.exists():
+            if process.drained and not any(process.directory.glob("window-*")):
                 shutil.rmtree(process.directory, ignore_errors=True)
 
     def _collect_process(

@@ -20,9 +20,17 @@ class JobExit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The launcher passed a signal on to the job."""
+    """The launcher passed a signal on to the job, or sent it one because of a rule."""
 
     signal: int
+    rule: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why the job was stopped, as a sentence."""
+        if self.rule is None:
+            return f"signal {self.signal} was passed on to the job"
+        return f"the rule {self.rule} fired and stopped the job (signal {self.signal})"
 
 
 class Exchange:

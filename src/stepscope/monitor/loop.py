@@ -13,16 +13,17 @@ from types import FrameType
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.exchange import Exchange
 from stepscope.monitor.host import node_info
+from stepscope.monitor.kineto_peer import KinetoPeer
 from stepscope.monitor.own_log import SampleLog
-from stepscope.monitor.processes import JobTree
+from stepscope.monitor.processes import JobTree, children_of
 from stepscope.monitor.recording import NodeRecording, final_status
 from stepscope.monitor.samplers import Sample, Sampler, build_samplers
+from stepscope.monitor.windows import WindowService
 from stepscope.schema import JobState, JobStatus, NodeInfo
-from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks
+from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks, segment_bytes
 from stepscope.store import RunReader, open_run
 
 FIRST_FLUSH_S = 2.0
-FLUSH_S = 5.0
 FULL_SHARE = 0.5
 """A spool filled to this share of its limit is flushed at once."""
 EXIT_GRACE_S = 5.0
@@ -35,18 +36,24 @@ detached. DataLoader workers look for their parent every five seconds."""
 
 
 class Monitor:
-    """One node's monitor of one job."""
+    """One node's monitor of one job.
 
-    def __init__(self, config: MonitorConfig) -> None:
+    Args:
+        config: what it is told.
+        peer: answers libkineto in the job's processes; None where it cannot be had.
+    """
+
+    def __init__(self, config: MonitorConfig, peer: KinetoPeer | None = None) -> None:
         self._config = config
         self._interval_s = config.interval_ms / 1000
+        self._first_flush_s = min(FIRST_FLUSH_S, config.flush_s)
         self._tree = SpoolTree(config.spool, config.spool_limit_bytes)
         self._exchange = Exchange(Path(config.spool))
         self._root_ticks = process_start_ticks(config.job_pid)
         self._asked_to_finish = False
         own = {os.getpid(), *([config.launcher_pid] if config.launcher_pid else [])}
         self._own_processes = own
-        self._job = JobTree(config.job_pid, self._registered_pids, lambda: own)
+        self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids)
         self._samplers, missing = build_samplers(self._job)
         reader = open_run(config.run)
         info = self._node_info(reader, missing)
@@ -59,9 +66,19 @@ class Monitor:
             pid=config.job_pid,
             monitor_pid=os.getpid(),
         )
+        self._windows = WindowService(
+            config.windows,
+            self._tree,
+            run=config.run,
+            node=info.node,
+            peer=peer,
+            job_pid=config.job_pid,
+            started_ns=self._status.started_ns,
+        )
         self._last_sample_ns = self._last_sample_of_predecessor(reader, info)
         self._failures: dict[str, str] = {}
         self._heirs: dict[int, int] = {}
+        self._spool_sizes: dict[str, tuple[int, int]] = {}
 
     def run(self) -> bool:
         """Monitor until the job has ended.
@@ -79,7 +96,7 @@ class Monitor:
 
     def _follow_command(self) -> None:
         begun = next_tick = time.monotonic()
-        next_flush = begun + FIRST_FLUSH_S
+        next_flush = begun + self._first_flush_s
         with _ProcessEnd(self._config.job_pid) as end:
             while self._command_alive() and not self._asked_to_finish:
                 self._sample()
@@ -88,7 +105,8 @@ class Monitor:
                     now = time.monotonic()
                     if now >= next_flush or self._spool_is_filling():
                         self._flush()
-                        next_flush = now + (FIRST_FLUSH_S if now < begun + 20 else FLUSH_S)
+                        early = now < begun + 20
+                        next_flush = now + (self._first_flush_s if early else self._config.flush_s)
                     self._wait_for_tick(end, min(next_tick, next_flush))
                     if time.monotonic() >= next_tick or not self._command_alive():
                         break
@@ -116,13 +134,13 @@ class Monitor:
             self._note_detached()
             self._flush()
             self._exchange.write_detached()
-        next_flush = time.monotonic() + FLUSH_S
+        next_flush = time.monotonic() + self._config.flush_s
         while self._outliving() and not self._asked_to_finish:
             self._sample()
             if time.monotonic() >= next_flush:
                 self._note_detached()
                 self._flush()
-                next_flush = time.monotonic() + FLUSH_S
+                next_flush = time.monotonic() + self._config.flush_s
             time.sleep(self._interval_s)
         self._failures.pop("detached", None)
 
@@ -133,8 +151,11 @@ class Monitor:
         self._sample()
         try:
             self._flush(final=ended)
+            left = self._windows.finish()
         finally:
             self._recording.close()
+        if ended and left:
+            raise OSError(f"{left} detailed windows could not be stored; they are in the spool")
         if ended:
             status = final_status(self._status, self._exchange, notes=self._notes())
             self._recording.put_status(status)
@@ -174,20 +195,26 @@ class Monitor:
             self._failures["store"] = f"the run could not be written for a while: {error}"
 
     def _put_status(self) -> None:
-        stopping = self._exchange.read_stop() is not None
+        stop = self._exchange.read_stop()
         self._status = JobStatus(
-            state=JobState.STOPPING if stopping else JobState.IN_PROGRESS,
+            state=JobState.IN_PROGRESS if stop is None else JobState.STOPPING,
             heartbeat_ns=time.time_ns(),
             started_ns=self._status.started_ns,
             pid=self._status.pid,
             monitor_pid=self._status.monitor_pid,
-            reason=self._status.reason,
+            reason=None if stop is None else stop.reason,
             notes=self._notes(),
         )
         self._recording.put_status(self._status)
 
     def _notes(self) -> list[str]:
-        return [*self._recording.notes, *self._failures.values()]
+        return [*self._windows.notes, *self._failures.values()]
+
+    def _own_pids(self) -> set[int]:
+        """Processes of ours, which are not of the job."""
+        launcher = self._config.launcher_pid
+        beside = set(children_of(launcher)) - {self._config.job_pid} if launcher else set()
+        return self._own_processes | self._windows.processes | beside
 
     def _note_detached(self) -> None:
         listed = ", ".join(str(pid) for pid in sorted(self._outliving()))
@@ -216,7 +243,21 @@ class Monitor:
         return (registered | heirs | set(self._job.processes)) - self._own_processes
 
     def _spool_is_filling(self) -> bool:
-        return self._tree.used_bytes() > FULL_SHARE * self._config.spool_limit_bytes
+        """Whether a flush is due before its time. Asked at every tick, so only directories that
+        have changed are listed."""
+        sizes: dict[str, tuple[int, int]] = {}
+        for path in self._tree.process_directories().values():
+            try:
+                changed_ns = Path(path).stat().st_mtime_ns
+            except FileNotFoundError:
+                continue
+            known = self._spool_sizes.get(path)
+            if known is None or known[0] != changed_ns:
+                known = changed_ns, segment_bytes(path)
+            sizes[path] = known
+        self._spool_sizes = sizes
+        used = sum(size for _, size in sizes.values())
+        return used > FULL_SHARE * self._config.spool_limit_bytes
 
     def _wait_until(self, condition: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s

@@ -199,22 +199,14 @@ class JobTree:
         """Take in children through their parents' lists, which name what main threads forked."""
         parents = list(self._members)
         for parent in parents:  # grows while it is walked
-            for pid in self._children(parent):
+            # Kernels may lack the file: the scan finds them all.
+            for pid in children_of(parent, self._proc):
                 if pid in self._members or pid in own:
                     continue
                 child = self._read(pid)
                 if child is not None:
                     self._members[pid] = child
                     parents.append(pid)
-
-    def _children(self, pid: int) -> list[int]:
-        try:
-            return [
-                int(child)
-                for child in read_bytes(f"{self._proc}/{pid}/task/{pid}/children").split()
-            ]
-        except _GONE:  # also on kernels without the file: the scan finds them all
-            return []
 
     def _scan(self, own: set[int]) -> None:
         """Take in every process with a parent in the job, reading only pids not met before."""
@@ -322,6 +314,14 @@ def _why_no_runqueue(proc: str) -> str | None:
     if running_ns == slices == 0:  # we are running, so zeros mean that nobody counts
         return "scheduler statistics are switched off in this kernel"
     return None
+
+
+def children_of(pid: int, proc: str = "/proc") -> list[int]:
+    """What a process's main thread has forked; nothing where the kernel does not list it."""
+    try:
+        return [int(child) for child in read_bytes(f"{proc}/{pid}/task/{pid}/children").split()]
+    except _GONE:
+        return []
 
 
 def _names(directory: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a node's spool becomes in its run: tables, process manifests, windows, status.
+"""What a node's spool becomes in its run: tables, process manifests, status.
 
 Both the monitor, every few seconds, and `stepscope recover`, once, write through this.
 """
@@ -8,21 +8,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.errors import DamagedRunError
-from stepscope.importers.kineto import read_window
 from stepscope.monitor.drain import ProcessLogs, SpoolDrain
 from stepscope.monitor.exchange import Exchange
 from stepscope.monitor.masking import mask, mask_text
 from stepscope.schema import TABLES, JobState, JobStatus, NodeInfo, ProcessInfo
 from stepscope.spool import SpoolTree
-from stepscope.store import DictColumn, RunReader, RunWriter, open_run
+from stepscope.store import RunReader, RunWriter, open_run
 
 
 class NodeRecording:
@@ -36,11 +33,9 @@ class NodeRecording:
 
     def __init__(self, location: str, info: NodeInfo, tree: SpoolTree) -> None:
         self.info = info
-        self.notes: list[str] = []
         self._writer = RunWriter(location, info.node)
         self._reader = open_run(location)
         self._compactor = _Compactor(location, info.node)
-        self._windows_seen: set[Path] = set()
         self.drain = SpoolDrain(
             tree,
             node=info.node,
@@ -81,7 +76,6 @@ class NodeRecording:
                 moved += self._writer.append(table, self.drain.columns(table, rows))
                 self.drain.commit(rows)
         for process in self.drain.processes.values():
-            moved += self._store_windows(process)
             if process.changed:
                 self._writer.put_process(_process_info(process, self.info.node))
                 process.changed = False
@@ -89,35 +83,6 @@ class NodeRecording:
         if not final:
             self._compactor.start()
         return moved
-
-    def _store_windows(self, process: ProcessLogs) -> int:
-        moved = 0
-        for path in sorted(process.directory.glob("window-*.json")):
-            if path in self._windows_seen:
-                continue
-            number = int(path.stem.partition("-")[2])
-            try:
-                columns = read_window(path)
-            except DamagedRunError as error:
-                self.notes.append(str(error))
-                self._windows_seen.add(path)
-                continue
-            if not self._holds_window(process.name, number):
-                moved += self._writer.append(
-                    "operators", _operator_columns(self.info.node, process.name, number, columns)
-                )
-            self._windows_seen.add(path)
-            path.unlink(missing_ok=True)
-        return moved
-
-    def _holds_window(self, process: str, number: int) -> bool:
-        held = self._reader.table(
-            "operators",
-            columns=["seq"],
-            where='process = ? AND "window" = ? AND seq = 0',
-            parameters=(process, number),
-        )
-        return len(held["seq"]) > 0
 
 
 class _Compactor:
@@ -187,7 +152,7 @@ def final_status(status: JobStatus, exchange: Exchange, *, notes: Iterable[str] 
             **common,
         )
     if stop is not None:
-        state, reason = JobState.STOPPED, f"signal {stop.signal} was passed on to the job"
+        state, reason = JobState.STOPPED, stop.reason
     elif job_exit.exit_code == 0:
         state, reason = JobState.COMPLETED, None
     elif job_exit.signal is not None:
@@ -233,21 +198,3 @@ def _process_info(process: ProcessLogs, node: str) -> ProcessInfo:
 def _masked(fact: dict[str, Any]) -> dict[str, Any]:
     """A line of the user's source may hold a secret."""
     return {**fact, "text": mask_text(fact["text"])} if "text" in fact else fact
-
-
-def _operator_columns(
-    node: str, process: str, number: int, columns: dict[str, NDArray[Any] | list[str]]
-) -> dict[str, Any]:
-    rows = len(columns["seq"])
-    texts = {
-        name: DictColumn.encode(values)
-        for name, values in columns.items()
-        if isinstance(values, list)
-    }
-    return {
-        **columns,
-        **texts,
-        "node": DictColumn.constant(node, rows),
-        "process": DictColumn.constant(process, rows),
-        "window": np.full(rows, number, dtype=np.int32),
-    }

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES
+from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES, WindowSettings
 from stepscope.monitor.exchange import Exchange
 from stepscope.monitor.host import node_info, node_name
 from stepscope.monitor.recording import NodeRecording, final_status
+from stepscope.monitor.windows import WindowService
 from stepscope.schema import JobState, JobStatus
 from stepscope.spool import SpoolTree
 from stepscope.store import open_run
@@ -50,23 +51,39 @@ def recover(location: str) -> Recovery:
     tree = SpoolTree(spool, DEFAULT_SPOOL_LIMIT_BYTES)
     recording = NodeRecording(location, info, tree)
     recording.put_node()
+    windows = WindowService(
+        WindowSettings(enabled=False, keep_raw=bool(reader.info.options.get("keep_raw"))),
+        tree,
+        run=location,
+        node=node,
+        peer=None,
+        job_pid=0,
+        started_ns=status.started_ns,
+    )
     try:
+        left = windows.finish()
         rows = recording.flush()
     finally:
         recording.close()
     running = [p for p in recording.drain.processes.values() if not p.over]
     if not running and not status.state.final:
-        status = final_status(status, Exchange(Path(spool)), notes=recording.notes)
+        status = final_status(status, Exchange(Path(spool)), notes=windows.notes)
         recording.put_status(status)
     return Recovery(
         spool=spool,
         row_count=rows,
         state=status.state,
-        complete=not running,
-        reason=status.reason
-        if not running
-        else f"process {running[0].pid} of the job is still running",
+        complete=not running and not left,
+        reason=_reason(status, running[0].pid if running else None, left),
     )
+
+
+def _reason(status: JobStatus, running: int | None, left: int) -> str | None:
+    if running is not None:
+        return f"process {running} of the job is still running"
+    if left:
+        return f"{left} detailed windows could not be stored; try again"
+    return status.reason
 
 
 def _at_work(status: JobStatus, location: str) -> bool:

@@ -9,6 +9,9 @@ A spool is one local directory per node and run:
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      what the process is, interned names, facts, notes
         <tid><class>-<k>.log               k-th segment of one thread's log
+        pulse                              a page that the process and the monitor share
+        plan-<n>.json                      what the monitor asks for: a detailed window
+        window-<n>_<pid>.json              what the framework's profiler recorded in it
 
 Every record is written in place in a mapped file, so it is there however the process ends.
 """
@@ -36,8 +39,10 @@ from stepscope.spool.tree import (
     LogName,
     SpoolFullError,
     SpoolTree,
+    process_is_alive,
     process_name,
     process_start_ticks,
+    segment_bytes,
 )
 
 __all__ = [
@@ -60,7 +65,9 @@ __all__ = [
     "SpoolFullError",
     "SpoolTree",
     "make_meta",
+    "process_is_alive",
     "process_name",
     "process_start_ticks",
     "read_journal",
+    "segment_bytes",
 ]

@@ -79,7 +79,6 @@ class Flag:
     ASYNC: Final = 1
     NO_GRAD: Final = 2
     NO_RESULT: Final = 4
-    PROFILED: Final = 8
     MARK: Final = 16
     """The record has no extent; a zero end does not mean that it is open."""
 

@@ -40,6 +40,15 @@ def process_name(pid: int, start_ticks: int, serial: int) -> str:
     return f"{pid}-{start_ticks}-{serial}"
 
 
+def process_is_alive(directory: str) -> bool:
+    """True while the very process that made a directory of the spool runs, and is not replaced."""
+    stem, _, serial = directory.rpartition("-")
+    pid, ticks = (int(part) for part in os.path.basename(stem).removeprefix("p-").split("-"))
+    if process_start_ticks(pid) != ticks:
+        return False
+    return not os.path.exists(f"{stem}-{int(serial) + 1}")
+
+
 class LogName(namedtuple("LogName", ("thread", "log_class", "segment"))):
     """Name of one segment file: `<thread><class>-<segment>.log`."""
 
@@ -65,6 +74,15 @@ class LogName(namedtuple("LogName", ("thread", "log_class", "segment"))):
         if not log[:-1].isdecimal() or log[-1] not in {COARSE, FINE}:
             return None
         return cls(int(log[:-1]), log[-1], int(segment))
+
+
+def segment_bytes(directory: str) -> int:
+    """Bytes of the segments of one process; they are equally large, so names are enough."""
+    try:
+        segments = sum(1 for name in os.listdir(directory) if name.endswith(".log"))
+    except FileNotFoundError:
+        return 0
+    return segments * SEGMENT_BYTES
 
 
 class SpoolTree:
@@ -102,14 +120,8 @@ class SpoolTree:
         return {entry[2:]: f"{self.root}/{entry}" for entry in entries if entry.startswith("p-")}
 
     def used_bytes(self) -> int:
-        """Bytes of all segments; they are equally large, so names are enough."""
-        segments = 0
-        for path in self.process_directories().values():
-            try:
-                segments += sum(1 for name in os.listdir(path) if name.endswith(".log"))
-            except FileNotFoundError:
-                continue
-        return segments * SEGMENT_BYTES
+        """Bytes of all segments."""
+        return sum(map(segment_bytes, self.process_directories().values()))
 
     def reserve(self, log_class: str) -> None:
         """Ask for room for one more segment.

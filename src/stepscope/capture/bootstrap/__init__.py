@@ -17,8 +17,17 @@ PACKAGE_VARIABLE = "STEPSCOPE_PACKAGE"
 _activated = False
 
 
-def environment(spool: str, limit_bytes: int) -> dict[str, str]:
-    """Variables that carry the recording into a child process and all of its children."""
+def environment(
+    spool: str, limit_bytes: int, kineto_directory: str | None = None
+) -> dict[str, str]:
+    """Variables that carry the recording into a child process and all of its children.
+
+    Args:
+        spool: the directory of the span logs.
+        limit_bytes: what it may hold.
+        kineto_directory: where libkineto finds the monitor; None where it is not to look.
+    """
+    from stepscope.capture.bootstrap.daemon import variables
     from stepscope.capture.session import LIMIT_VARIABLE
     from stepscope.spool import SPOOL_VARIABLE
 
@@ -32,6 +41,7 @@ def environment(spool: str, limit_bytes: int) -> dict[str, str]:
         # Kineto prints two lines to stderr whenever a profiler starts and stops.
         "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
         "PYTHONPATH": f"{site}{os.pathsep}{path}" if path else site,
+        **(variables(kineto_directory) if kineto_directory is not None else {}),
     }
 
 

@@ -14,7 +14,9 @@ trace in models, optimizers or anything that is pickled, and torch.compile sees 
     checkpoints   torch.save, safetensors
     collectives   torch.distributed calls of the script, and DDP's own account of its overlap
     device_clock  phase times on the device
-    window        the framework's own profiler, for a few steps
+    window        detailed windows, as the monitor plans them
+    libkineto     what records them: libkineto's own threads,
+    profiler      or the framework's profiler
     replacing     how a function is replaced without anybody noticing
 """
 

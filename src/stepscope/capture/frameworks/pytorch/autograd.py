@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from stepscope.capture.frameworks.pytorch import device_clock
+from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
@@ -31,6 +32,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
+        progress.work_goes_on()
         name = "backward" if kwargs.get("accumulate_grad") else "grad"
         span = _probe.begin(Kind.BACKWARD, name)
         device = device_clock.begin("backward")

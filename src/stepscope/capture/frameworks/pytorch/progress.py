@@ -19,13 +19,20 @@ class Progress:
     def __init__(self) -> None:
         self.step_count = 0
         self.data_wait_ns = 0
+        self.work_counts = True
+        """Tell `on_work` of every piece of work: there are no steps yet, or a window is open."""
         self._listeners: list[Callable[[], None]] = []
+        self._work_listeners: list[Callable[[], None]] = []
         self._marked = False
         self._pending = 0
 
     def on_boundary(self, listener: Callable[[], None]) -> None:
         """Call *listener*, which must not raise, between steps on the training thread."""
         self._listeners.append(listener)
+
+    def on_work(self, listener: Callable[[], None]) -> None:
+        """Call *listener*, which must not raise, at each piece of work, while `work_counts`."""
+        self._work_listeners.append(listener)
 
     def optimizer_stepped(self) -> None:
         """An optimizer step ended; steps that the script marks itself need no guessing."""
@@ -36,6 +43,14 @@ class Progress:
         """A fetch or a forward pass is about to begin, perhaps in a thread that only loads."""
         if self._pending and self._pending == threading.get_ident():
             self._boundary()
+        else:
+            self.work_goes_on()
+
+    def work_goes_on(self) -> None:
+        """Work that begins no step."""
+        if self.work_counts:
+            for listener in self._work_listeners:
+                listener()
 
     def marked(self) -> None:
         """The script says that a step ended."""

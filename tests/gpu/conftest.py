@@ -1,0 +1,42 @@
+"""A transformer trained on a real GPU under stepscope; skipped, saying so, where there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepscope.diagnosis import Signals
+from stepscope.store import open_run
+
+torch = pytest.importorskip("torch")
+WORKLOAD = Path(__file__).parents[2] / "benchmarks" / "workloads" / "transformer.py"
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Signals]:
+    """The signals of a run with one window of the depth asked for; each is recorded once."""
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU here")
+    made: dict[str, Path] = {}
+
+    def run(depth: str) -> Signals:
+        if depth not in made:
+            directory = tmp_path_factory.mktemp(depth)
+            made[depth] = directory / "run"
+            window = ["--window", "asked", "--start-step", "40", "--num-steps", "10", f"--{depth}"]
+            subprocess.run(
+                [
+                    *(sys.executable, "-m", "stepscope", "run", "--quiet"),
+                    *("--out", str(made[depth]), *window, "--"),
+                    *(sys.executable, str(WORKLOAD), str(directory / "steps.json")),
+                ],
+                check=True,
+                timeout=600,
+            )
+        return Signals(open_run(made[depth]))
+
+    return run

@@ -1,0 +1,225 @@
+"""Windows that libkineto records in a real job, the monitor's part played by the test."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+from window_jobs import OVER, RECORDING, WRITING, WindowJob, steps
+
+from stepscope.monitor.window_planner import Beginning, Wish
+
+STACKS = ("shapes", "stacks")
+
+
+@pytest.fixture
+def start(spool: Any) -> Iterator[Callable[..., WindowJob]]:
+    """Start a job; it does not outlive the test."""
+    jobs = []
+
+    def start_job(**options: Any) -> WindowJob:
+        job = WindowJob(spool, **options)
+        jobs.append(job)
+        return job
+
+    yield start_job
+    for job in jobs:
+        job.close()
+        if job.sockets is not None:
+            shutil.rmtree(job.sockets)
+
+
+@pytest.fixture
+def job(start: Callable[..., WindowJob]) -> WindowJob:
+    """One that has trained a little."""
+    job = start()
+    job.do("steps 5")
+    return job
+
+
+def begun(job: WindowJob, wish: Wish | None = None) -> None:
+    """Have a window of twenty steps under way."""
+    first = job.trainee.steps + 3
+    job.plan(wish or steps(20), Beginning(first_step=first))
+    job.step_until(RECORDING)
+
+
+def test_it_records_exactly_the_steps_that_were_asked_for(job: WindowJob) -> None:
+    job.plan(steps(4), Beginning(first_step=20))
+    job.do("steps 40")
+    job.step_until(OVER)
+    window = job.window()
+    assert window["steps"] == 4
+    assert window["categories"]["cpu_op"] > 100
+    (fact,) = job.spool.drain(final=False).facts("window")
+    assert (fact["first_step"], fact["step_count"]) == (20, 4)
+    assert fact["recorder"] == "libkineto"
+
+
+def test_the_steps_of_a_window_are_marked(job: WindowJob) -> None:
+    job.plan(steps(4), Beginning(first_step=20))
+    job.do("steps 40")
+    recorded = job.spool.drain(final=False)
+    (span,) = recorded.of("window")
+    inside = [each for each in recorded.of("optimizer") if each.inside(span)]
+    assert len(inside) == 4
+    assert (span.name, span.value) == ("requested", 0)
+
+
+def test_a_second_window_follows_a_first(job: WindowJob) -> None:
+    for number, count in enumerate((2, 3)):
+        job.plan(steps(count), Beginning(first_step=job.trainee.steps + 5))
+        job.do("steps 10")
+        job.step_until(OVER)
+        assert job.window(number)["steps"] == count
+
+
+def test_a_light_window_holds_no_operators(job: WindowJob) -> None:
+    job.plan(steps(4, depth="light"), Beginning(first_step=10))
+    job.do("steps 20")
+    job.step_until(OVER)
+    assert not job.window()["categories"].keys() & {"cpu_op", "user_annotation"}
+    # Afterwards operators are recorded again, by a profiler of the job's own too.
+    assert int(job.do("profile 2")) > 50
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (("shapes",), lambda events: any("Input Dims" in e.get("args", {}) for e in events)),
+        (("stacks",), lambda events: any(e.get("cat") == "python_function" for e in events)),
+        (("flops",), lambda events: any("Input Dims" in e.get("args", {}) for e in events)),
+        (("modules",), lambda events: any("nn.Module" in str(e.get("name")) for e in events)),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_a_full_window_holds_besides(
+    job: WindowJob, options: tuple[str, ...], found: Callable[[list[Any]], bool]
+) -> None:
+    job.plan(steps(3, options=options), Beginning(first_step=10))
+    job.do("steps 20")
+    job.step_until(OVER)
+    assert found(job.window()["events"])
+
+
+def test_memory_comes_from_the_frameworks_profiler(job: WindowJob) -> None:
+    job.plan(steps(3, options=("memory",)), Beginning(first_step=10))
+    job.do("steps 20")
+    job.step_until(OVER)
+    assert job.window()["categories"]["cpu_instant_event"] > 10
+    (fact,) = job.spool.drain(final=False).facts("window")
+    assert fact["recorder"] == "profiler"
+
+
+def test_a_loop_without_optimizer_is_recorded_by_time(start: Callable[..., WindowJob]) -> None:
+    job = start()
+    job.do("work 5")
+    assert job.trainee.steps == 0
+    beginning = job.planner.beginning([job.trainee])
+    assert beginning.first_step is None
+    job.plan(Wish(reason="requested", duration_ns=50_000_000), beginning)
+    job.step_until(OVER, command="work 1")
+    assert job.window()["categories"]["cpu_op"] > 10
+
+
+def test_an_evaluation_inside_a_window_ends_it_in_time(job: WindowJob) -> None:
+    begun(job, steps(20, duration_ns=100_000_000))
+    job.step_until(OVER, command="work 1")
+    assert job.window()["steps"] < 20
+    (fact,) = job.spool.drain(final=False).facts("window")
+    assert fact["step_count"] < 20
+
+
+@pytest.mark.parametrize("wish", [steps(20), steps(20, options=STACKS)], ids=["plain", "stacks"])
+@pytest.mark.parametrize("end", ["exit 0", "exit 3", "raise"])
+def test_a_job_may_end_inside_a_window(job: WindowJob, wish: Wish, end: str) -> None:
+    begun(job, wish)
+    job.do("steps 5")
+    assert job.end(end) == {"exit 0": 0, "exit 3": 3, "raise": 1}[end]
+    assert 5 <= job.window()["steps"] <= 7
+
+
+@pytest.mark.parametrize("wish", [steps(3), steps(3, options=STACKS)], ids=["plain", "stacks"])
+def test_a_job_may_end_while_a_window_is_written(job: WindowJob, wish: Wish) -> None:
+    begun(job, wish)
+    job.do("steps 4")
+    assert job.trainee.window_state in {WRITING, OVER}
+    assert job.end() == 0
+    assert job.window()["steps"] == 3
+
+
+def test_a_job_may_end_before_a_window_begins(job: WindowJob) -> None:
+    job.plan(steps(3), Beginning(first_step=1000))
+    job.do("steps 5")
+    assert job.end() == 0
+    assert not job.finished()
+
+
+@pytest.mark.parametrize("done", [0, 5, 20, 21])
+def test_a_profiler_of_the_jobs_own_finds_the_place_free(job: WindowJob, done: int) -> None:
+    alone = job.do("profile 5")
+    begun(job, steps(20, options=STACKS))
+    job.do(f"steps {done}")
+    assert job.do("profile 5") == alone
+    job.step_until(OVER)
+    assert job.window()["steps"] >= min(done, 20)
+    assert job.do("profile 5") == alone
+    assert job.end() == 0
+
+
+def test_a_schedule_of_the_jobs_own_finds_the_place_free(job: WindowJob) -> None:
+    alone = job.do("plan 3 4")
+    begun(job)
+    assert job.do("plan 3 4") == alone
+    assert job.end() == 0
+
+
+def test_a_window_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
+    alone = job.do("profile 20")
+    job.plan(steps(4), Beginning(first_step=job.trainee.steps + 5))
+    assert job.do("profile 20") == alone
+    job.step_until(OVER)
+    assert job.window()["steps"] == 4
+    (fact,) = job.spool.drain(final=False).facts("window")
+    assert fact["first_step"] >= 45
+
+
+def test_a_forked_child_can_end(job: WindowJob) -> None:
+    assert job.do("fork") == "5"
+
+
+def test_a_child_forked_inside_a_window_can_end(job: WindowJob) -> None:
+    begun(job)
+    assert job.do("fork") == "5"
+    job.do("steps 25")
+    job.step_until(OVER)
+    assert job.window()["steps"] == 20
+
+
+def test_the_job_goes_on_when_the_peer_dies(job: WindowJob) -> None:
+    begun(job)
+    assert job.peer is not None
+    job.peer.close()
+    job.peer = None
+    job.do("steps 40")
+    job.step_until(OVER)
+    assert job.window()["steps"] == 20
+    assert job.end() == 0
+
+
+def test_no_bit_changes(start: Callable[..., WindowJob]) -> None:
+    watched, alone = start(), start(served=False)
+    for each in (watched, alone):
+        each.do("steps 5")
+    begun(watched, steps(10, options=STACKS))
+    behind = watched.trainee.steps - alone.trainee.steps
+    watched.do("steps 40")
+    alone.do(f"steps {behind + 40}")
+    assert watched.do("digest") == alone.do("digest")

@@ -1,0 +1,73 @@
+"""Windows that the framework's profiler records from within, where libkineto hears no monitor."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+from window_jobs import OVER, RECORDING, WindowJob, steps
+
+from stepscope.monitor.window_planner import Beginning
+
+
+@pytest.fixture
+def job(spool: Any) -> Iterator[WindowJob]:
+    """A job that has trained a little, without a daemon."""
+    started = WindowJob(spool, served=False)
+    started.do("steps 5")
+    yield started
+    started.close()
+
+
+def test_it_records_exactly_the_steps_that_were_asked_for(job: WindowJob) -> None:
+    job.plan(steps(4, options=("memory", "shapes")), Beginning(first_step=10))
+    job.do("steps 20")
+    job.step_until(OVER)
+    window = job.window()
+    assert window["steps"] == 4
+    assert window["categories"]["cpu_instant_event"] > 10
+    recorded = job.spool.drain(final=False)
+    (fact,) = recorded.facts("window")
+    assert (fact["recorder"], fact["first_step"], fact["step_count"]) == ("profiler", 10, 4)
+    (span,) = recorded.of("window")
+    assert len([each for each in recorded.of("optimizer") if each.inside(span)]) == 4
+
+
+def test_it_shuts_for_a_profiler_of_the_jobs_own(job: WindowJob) -> None:
+    alone = job.do("profile 5")
+    job.plan(steps(20), Beginning(first_step=job.trainee.steps + 2))
+    job.step_until(RECORDING)
+    job.do("steps 5")
+    assert job.do("profile 5") == alone
+    job.step_until(OVER)
+    assert 5 <= job.window()["steps"] <= 7
+
+
+def test_it_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
+    alone = job.do("profile 20")
+    job.plan(steps(4), Beginning(first_step=job.trainee.steps + 5))
+    assert job.do("profile 20") == alone
+    job.step_until(OVER)
+    assert job.window()["steps"] == 4
+
+
+def test_a_job_may_end_inside_it(job: WindowJob) -> None:
+    job.plan(steps(20), Beginning(first_step=10))
+    job.step_until(RECORDING)
+    job.do("steps 3")
+    assert job.end("exit 4") == 4
+    assert 3 <= job.window()["steps"] <= 5
+
+
+def test_a_forked_child_trains_on_without_it(job: WindowJob) -> None:
+    job.plan(steps(6), Beginning(first_step=10))
+    job.step_until(RECORDING)
+    assert job.do("fork") == "5"
+    job.step_until(OVER)
+    assert job.window()["steps"] == 6

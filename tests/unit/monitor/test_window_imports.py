@@ -1,0 +1,166 @@
+"""Finished windows become tables: one child at a time, again after trouble, never twice."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepscope.monitor import window_imports
+from stepscope.monitor.window_imports import WindowFile, WindowImports
+
+CHILD = """
+import os, sys, time
+arguments = sys.argv[1:]
+with open({log!r}, "a") as log:
+    print(os.getpriority(os.PRIO_PROCESS, 0), *arguments, file=log)
+path = arguments[-1]
+verdict = open(path).read().split()
+state = path + ".tries"
+with open(state, "a") as tries:
+    tries.write("x")
+done = os.path.getsize(state)
+word = verdict[min(done, len(verdict)) - 1]
+if word == "slow":
+    while not os.path.exists({gate!r}): time.sleep(0.005)
+elif word != "0":
+    print("a reason", file=sys.stderr)
+    sys.exit(int(word))
+"""
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """A slow child goes on once this exists."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., WindowImports]:
+    """Imports with a child whose file says what it is to do."""
+    monkeypatch.setattr(window_imports, "FIRST_RETRY_S", 0.01)
+    (tmp_path / "run").mkdir()
+    script = tmp_path / "child.py"
+    script.write_text(CHILD.format(log=str(tmp_path / "log"), gate=str(gate)))
+
+    def make_imports(**options: object) -> WindowImports:
+        command = (sys.executable, "-S", "-E", str(script))
+        return WindowImports(str(tmp_path / "run"), "node", command=command, **options)
+
+    return make_imports
+
+
+def window(tmp_path: Path, verdict: str, number: int = 0, rank: int | None = None) -> WindowFile:
+    path = tmp_path / f"window-{number}_77.json"
+    path.write_text(verdict)
+    return WindowFile(path, "77-1-0", number, rank)
+
+
+def test_a_window_is_stored_and_its_file_removed(
+    make: Callable[..., WindowImports], tmp_path: Path
+) -> None:
+    imports = make()
+    file = window(tmp_path, "0", number=3, rank=1)
+    imports.add(file)
+    assert imports.knows(file.key)
+    assert imports.close() == []
+    assert imports.stored == {("77-1-0", 3)}
+    assert imports.idle
+    assert not file.path.exists()
+    niceness, *said = (tmp_path / "log").read_text().split()
+    assert niceness in {"19", "0"}  # a child that is quick reads it before it is set
+    assert said == [
+        *("--run", str(tmp_path / "run"), "--node", "node", "--process", "77-1-0"),
+        *("--window", "3", "--rank", "1", str(file.path)),
+    ]
+
+
+def test_the_child_stands_back(
+    make: Callable[..., WindowImports], tmp_path: Path, gate: Path
+) -> None:
+    every = os.sched_getaffinity(0)
+    busy = set(sorted(every)[:1])
+    imports = make(job_cores=lambda: busy)
+    imports.add(window(tmp_path, "slow"))
+    imports.poll()
+    child = imports.child_pid
+    assert child is not None
+    assert os.getpriority(os.PRIO_PROCESS, child) == 19
+    assert os.sched_getaffinity(child) == (every - busy or every)
+    gate.touch()
+    imports.close()
+
+
+def test_one_child_at_a_time(
+    make: Callable[..., WindowImports], tmp_path: Path, gate: Path
+) -> None:
+    imports = make()
+    for number in range(3):
+        imports.add(window(tmp_path, "slow", number))
+    imports.poll()
+    first = imports.child_pid
+    imports.poll()
+    assert imports.child_pid == first
+    gate.touch()
+    imports.close()
+    assert len(imports.stored) == 3
+
+
+def test_trouble_is_tried_again(make: Callable[..., WindowImports], tmp_path: Path) -> None:
+    imports = make()
+    file = window(tmp_path, "75 1 0")
+    imports.add(file)
+    assert imports.close() == []
+    assert imports.stored == {file.key}
+    assert imports.trouble is None
+
+
+def test_lasting_trouble_leaves_the_file(
+    make: Callable[..., WindowImports], tmp_path: Path
+) -> None:
+    imports = make()
+    file = window(tmp_path, "75")
+    imports.add(file)
+    assert imports.close() == [file]
+    assert file.path.exists()
+    assert imports.trouble == "a reason"
+
+
+def test_what_cannot_be_read_is_kept_and_said(
+    make: Callable[..., WindowImports], tmp_path: Path
+) -> None:
+    imports = make()
+    file = window(tmp_path, "2")
+    imports.add(file)
+    assert imports.close() == []
+    assert imports.unreadable == {file.key: "a reason"}
+    (kept,) = (tmp_path / "run" / "raw").iterdir()
+    assert kept.read_text() == "2"
+    assert not file.path.exists()
+
+
+def test_keep_raw_moves_the_file_into_the_run(
+    make: Callable[..., WindowImports], tmp_path: Path
+) -> None:
+    imports = make(keep_raw=True)
+    file = window(tmp_path, "0")
+    imports.add(file)
+    imports.close()
+    (kept,) = (tmp_path / "run" / "raw").iterdir()
+    assert kept.name == "77-1-0-window-0_77.json"
+    assert not file.path.exists()
+
+
+def test_a_window_is_taken_once(make: Callable[..., WindowImports], tmp_path: Path) -> None:
+    imports = make()
+    file = window(tmp_path, "0")
+    imports.add(file)
+    imports.add(file)
+    imports.close()
+    imports.add(file)
+    assert imports.idle
