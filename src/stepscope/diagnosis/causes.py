@@ -414,7 +414,7 @@ def _between_phases(signals: Signals, stages: list[Stage]) -> Finding:
     if not works:
         return Finding(cause="python_overhead", stages=stages)
     work = max(works, key=lambda w: w.sample_count)
-    causes = {c: r for c, r in work.causes.items() if c != "data_preparation"}
+    causes = {c: r for c, r in work.causes.items() if c not in {"data_preparation", "checkpoint"}}
     top = max(causes, key=lambda c: causes[c]) if causes else "python"
     cause = "python_overhead" if top == "python" else top
     return Finding(

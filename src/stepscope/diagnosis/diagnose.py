@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.intervals import Intervals, overlap
 from stepscope.diagnosis import causes
 from stepscope.diagnosis.advice import fixes
 from stepscope.diagnosis.causes import Finding, WorkerEstimate
 from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
-from stepscope.diagnosis.signals import Signals
+from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import (
     SUSPECT_NAMES,
     SUSPECTS,
@@ -21,6 +20,7 @@ from stepscope.diagnosis.verdict import (
     Suspect,
     Verdict,
 )
+from stepscope.intervals import Intervals, overlap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,11 @@ def _obstacle(signals: Signals, thresholds: Thresholds) -> str | None:
             f"{dropped} records were dropped because the spool was full ({kept} were kept): raise "
             "--spool-limit"
         )
+    if all(_nothing_inside(rank) for rank in ranks):
+        return (
+            "steps were recorded, but no phase of them and no stack sample says what they were "
+            "spent on"
+        )
     for rank in ranks:
         measured_steps = rank.steps.measured()
         total = rank.steps.wall_ns[measured_steps].sum()
@@ -122,8 +127,21 @@ def _obstacle(signals: Signals, thresholds: Thresholds) -> str | None:
     return None
 
 
+def _nothing_inside(rank: Rank) -> bool:
+    """Whether nothing but the borders of a rank's steps is known."""
+    in_phases = sum(
+        int(times.sum()) for phase, times in rank.steps.phase_ns.items() if phase != "other"
+    )
+    return not in_phases and rank.host_work is None
+
+
 def _why_no_steps(signals: Signals) -> str:
     processes = [process for process in signals.processes if process.role == "main"]
+    if not processes and signals.traces:
+        return (
+            "the run holds recordings and no watched job; stepscope show RUN gpu-time, operators "
+            "or steps says what is in them"
+        )
     if not processes:
         return (
             "no process of the job recorded anything: no optimizer stepped in a Python that "

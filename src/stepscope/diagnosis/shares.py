@@ -6,8 +6,9 @@ the four suspects together own all of it:
     data pipeline    data_wait + h2d, and what the time between phases prepares of batches
     communication    collectives of the script, and the gradient exchange that DDP reports as
                      not hidden behind its backward pass
-    overhead         the rest of the time between phases, checkpoints, and the part of the
-                     compute phases in which no sizeable operator runs
+    overhead         the rest of the time between phases, checkpoints with all that the functions
+                     which write them do, and the part of the compute phases in which no sizeable
+                     operator runs
     model            what is left of the compute phases
 """
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis.host_work import HostCause
 from stepscope.analysis.steps import COMPUTE_PHASES, PHASES
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Suspect
@@ -34,6 +36,8 @@ class Proportions:
     """Share of the backward pass that is gradient exchange which nothing hides."""
     inline_data: float
     """Share of the time between phases that prepares batches."""
+    inline_saving: float
+    """Share of the time between phases that functions spend around writing checkpoints."""
     has_window: bool
 
 
@@ -52,12 +56,16 @@ def proportions(ranks: Sequence[Rank]) -> Proportions:
     """From the ranks that know: a window on any rank speaks for all."""
     profiles = [p for rank in ranks if (p := rank.compute_profile) is not None]
     works = [w for rank in ranks if (w := rank.host_work) is not None]
-    samples = sum(work.sample_count for work in works)
-    inline = sum(work.causes.get("data_preparation", 0.0) * work.sample_count for work in works)
+    samples = max(1, sum(work.sample_count for work in works))
+
+    def between_phases(cause: HostCause) -> float:
+        return sum(work.causes.get(cause, 0.0) * work.sample_count for work in works) / samples
+
     return Proportions(
         compute_overhead=profiles[0].overhead_ratio if profiles else 0.0,
         exposed_exchange=_exposed_exchange(ranks),
-        inline_data=inline / samples if samples else 0.0,
+        inline_data=between_phases("data_preparation"),
+        inline_saving=between_phases("checkpoint"),
         has_window=bool(profiles),
     )
 
@@ -81,9 +89,10 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
     inside = max(0.0, compute * split.compute_overhead - exchange)
     compute -= exchange
     inline = phase["other"] * split.inline_data
-    between = phase["other"] - inline
+    saving = phase["other"] * split.inline_saving
+    between = max(0.0, phase["other"] - inline - saving)
     parts = {
-        "checkpoint": phase["checkpoint"],
+        "checkpoint": phase["checkpoint"] + saving,
         "between_phases": between,
         "inside_compute": inside,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,18 +19,34 @@ from stepscope.analysis.input_pipeline import (
     find_waiting,
     sample_weights,
 )
-from stepscope.analysis.intervals import contains, nesting_order, union
-from stepscope.analysis.operators import ComputeProfile, WindowEvents, profile_compute
+from stepscope.analysis.operators import ComputeProfile, profile_compute
 from stepscope.analysis.spans import Spans
-from stepscope.analysis.steps import COMPUTE_PHASES, PHASE_OF_KIND, Steps, find_steps
+from stepscope.analysis.steps import (
+    COMPUTE_PHASES,
+    PHASE_OF_KIND,
+    Steps,
+    find_steps,
+    steps_of_window,
+)
 from stepscope.analysis.utilization import Contention, Metrics, contention
+from stepscope.diagnosis.traces import Trace, load_traces
+from stepscope.diagnosis.windows import windows_of
+from stepscope.intervals import EMPTY, Intervals, contains, nesting_order, union
 from stepscope.schema import NodeInfo, ProcessInfo
 from stepscope.store import RunReader
 
 STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
 IDLE_GPU_RATIO = 0.05
 """A GPU that is busy for less of the time is not one that the job uses."""
+_PROFILED = ("name", "start_ns", "duration_ns", "host_self_ns", "parent")
 FETCH_KINDS = ("fetch", "samples", "collate", "transform")
+
+
+class WatchedSteps(NamedTuple):
+    """Steps of a window by number and extent; a process counts its steps from 0."""
+
+    numbers: list[int]
+    extent: Intervals
 
 
 @dataclass(frozen=True)
@@ -45,9 +61,7 @@ class Rank:
     @property
     def name(self) -> str:
         """`rank 3`, or `process 4711` outside a distributed job."""
-        if self.process.rank is not None:
-            return f"rank {self.process.rank}"
-        return f"process {self.process.pid}"
+        return self.process.title
 
     @cached_property
     def waiting(self) -> Waiting:
@@ -73,16 +87,35 @@ class Rank:
     @cached_property
     def compute_profile(self) -> ComputeProfile | None:
         """What a profiler window says about the compute phases; None without one."""
-        events = self.signals.window_events(self.process)
-        windows = union(self.spans.of("window").intervals)
-        if events is None or not len(windows.start):
+        trace = self.signals.window_of(self.process)
+        windows = self.window_extent(trace) if trace is not None else EMPTY
+        if trace is None or not len(windows.start):
             return None
         kinds = [kind for kind, phase in PHASE_OF_KIND.items() if phase in COMPUTE_PHASES]
         compute = self.spans.of(*kinds)
         # The profiler starts and stops between steps, so a window holds whole phases.
         chosen = compute.take(contains(windows, compute.start))
         steps = int(contains(windows, self.steps.end - 1).sum())
-        return profile_compute(events, chosen.intervals, step_count=max(1, steps))
+        return profile_compute(
+            trace.columns("operators", _PROFILED),
+            trace.device_intervals(),
+            chosen.intervals,
+            step_count=max(1, steps),
+        )
+
+    def window_extent(self, trace: Trace) -> Intervals:
+        """When a window of this process was open; nothing when that was not recorded."""
+        spans = self.spans.of("window")
+        return union(spans.take(spans.value == trace.window).intervals)
+
+    def steps_in(self, trace: Trace) -> WatchedSteps:
+        """The steps of a window of this process; see `analysis.steps.steps_of_window`."""
+        numbers, extent = steps_of_window(self.spans, self.steps, self.window_extent(trace))
+        said = trace.said
+        # Where several optimizers take turns, the process counts more steps than there are.
+        if said is not None and said.step_count == len(numbers):
+            numbers = said.first_step + np.arange(len(numbers))
+        return WatchedSteps(numbers.tolist(), extent)
 
     def facts(self, fact: str) -> list[Mapping[str, Any]]:
         """What the process said under one heading, in the order in which it was learnt."""
@@ -133,6 +166,16 @@ class Signals:
                 if steps is not None:
                     found.append(Rank(self, process, spans, steps))
         return found
+
+    @cached_property
+    def traces(self) -> list[Trace]:
+        """Recordings of the framework's profiler: windows of the job, or imported files."""
+        return load_traces(self.reader, windows_of(self.processes))
+
+    def steps_in(self, trace: Trace) -> WatchedSteps:
+        """Steps that were watched while a window was open; none for an imported recording."""
+        ranks = [r for r in self.ranks if r.process.process == trace.process]
+        return ranks[0].steps_in(trace) if ranks else WatchedSteps([], EMPTY)
 
     @cached_property
     def metrics(self) -> dict[str, Metrics]:
@@ -219,24 +262,10 @@ class Signals:
             user_line=rows["user_line"],
         )
 
-    def window_events(self, process: ProcessInfo) -> WindowEvents | None:
-        """Events of the process's first profiler window, None when it has none."""
-        rows = self.reader.table(
-            "operators",
-            columns=["category", "name", "thread", "start_ns", "end_ns"],
-            where='process = ? AND "window" = 0',
-            parameters=(process.process,),
-            order_by="start_ns",
-        )
-        if not len(rows["start_ns"]):
-            return None
-        return WindowEvents(
-            category=rows["category"],
-            name=rows["name"],
-            thread=rows["thread"],
-            start=rows["start_ns"],
-            end=rows["end_ns"],
-        )
+    def window_of(self, process: ProcessInfo) -> Trace | None:
+        """The process's first profiler window; None when it has none."""
+        windows = [trace for trace in self.traces if trace.process == process.process]
+        return min(windows, key=lambda trace: trace.start_ns, default=None)
 
     def _spans(self, process: ProcessInfo, kinds: tuple[str, ...]) -> Spans:
         marks = ", ".join("?" for _ in kinds)

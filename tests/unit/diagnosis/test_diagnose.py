@@ -12,6 +12,7 @@ from stepscope.diagnosis.diagnose import Thresholds
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.schema import JobState
 from stepscope.testing import RunBuilder
+from stepscope.testing.drawing import MS
 
 RunMaker = Callable[..., RunBuilder]
 
@@ -197,6 +198,18 @@ def test_operators_are_counted_by_step_not_by_optimizer_span(new_run: RunMaker) 
     step = f"forward 10 | backward 10 | {optimizers}"
     run.rank().draw(step, 30).draw(f"window ( forward ( {TINY} ) | {optimizers} )").draw(step, 30)
     assert any("100 operators a step" in e.text for e in diagnose(run.signals()).evidence)
+
+
+def test_only_the_window_that_is_looked_at_counts(new_run: RunMaker) -> None:
+    """A later window, whose events are another recording, must not dilute the first."""
+    run = new_run()
+    step = "wait 1 | forward 10 | backward 20 | optimizer 2"
+    first = "window ( forward ( op:linear 10 ) | backward 20 | optimizer 2 )"
+    later = f"window=1 ( {step} | {step} | {step} )"
+    run.rank().draw(step, 30).draw(first).draw(step, 5).draw(later).draw(step, 30)
+    profile = run.signals().ranks[0].compute_profile
+    assert profile is not None
+    assert (profile.step_count, profile.compute_ns) == (1, 32 * MS)
 
 
 def test_without_a_window_a_verdict_on_compute_counts_half(new_run: RunMaker) -> None:

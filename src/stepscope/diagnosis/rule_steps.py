@@ -1,0 +1,204 @@
+"""Steps of a growing run: each is found once, and only rows since the last one are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stepscope.analysis.spans import Spans
+from stepscope.analysis.steps import PHASE_OF_KIND, Steps, find_steps
+from stepscope.intervals import nesting_order
+from stepscope.rules import RankSteps
+from stepscope.schema import ProcessInfo
+from stepscope.store import RunReader, available_cores
+from stepscope.store.engine import literal
+
+KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
+LONG_KINDS = ("mode", "window")
+"""They may have begun long before the step and are recorded when they end."""
+LOOK_BACK_NS = 600_000_000_000
+_FIRST = -(1 << 62)
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far a process has been read."""
+
+    boundary_ns: int = _FIRST
+    """Where its last step ended."""
+    count: int = 0
+    marked: bool = False
+    """The script marks its steps: without a mark there is no step."""
+
+
+class StepFinder:
+    """Finds the steps of every training process, piece by piece."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self._places: dict[str, _Place] = {}
+        self._read_until = _FIRST
+
+    def new_steps(
+        self, processes: Iterable[ProcessInfo], end_ns: int, *, final: bool
+    ) -> list[RankSteps]:
+        """Steps that ended before a time and were not found before, by rank.
+
+        Args:
+            processes: training processes.
+            end_ns: the time.
+            final: nothing will follow. Otherwise the last optimizer step says nothing yet: only
+                what follows tells whether a training step ended there.
+        """
+        chosen = {process.process: process for process in processes}
+        since = min(max(self._read_until - LOOK_BACK_NS, _FIRST), end_ns)
+        stepping = self._stepping(since, end_ns)
+        if final:  # what was held back of the others is now a step
+            stepping |= self._places.keys()
+        self._read_until = max(self._read_until, end_ns)
+
+        def find(name: str, read: dict[str, Any]) -> RankSteps | None:
+            place = self._places.setdefault(name, _Place())
+            steps = self._find(place, _spans(read), end_ns, final=final)
+            if steps is None:
+                return None
+            return _rank_steps(chosen[name], steps, place.count - len(steps))
+
+        reads = self._read(sorted(stepping & chosen.keys()), end_ns)
+        with ThreadPoolExecutor(available_cores()) as pool:  # numpy lets go of the interpreter
+            every = pool.map(find, reads.keys(), reads.values())
+            found = [steps for steps in every if steps is not None]
+        return sorted(found, key=lambda each: (each.process.rank or 0, each.process.pid))
+
+    @staticmethod
+    def _find(place: _Place, spans: Spans, end_ns: int, *, final: bool) -> Steps | None:
+        long = spans.is_kind(*LONG_KINDS)
+        mark = spans.is_kind("step")
+        spans = spans.take(
+            (spans.start > place.boundary_ns)
+            | ((spans.start == place.boundary_ns) & ~mark)
+            | (long & (spans.end > place.boundary_ns))
+        )
+        if place.marked and not spans.is_kind("step").any():
+            return None
+        steps = find_steps(spans)
+        if steps is None:
+            return None
+        place.marked = steps.source == "marked"
+        count = int(np.searchsorted(steps.end, end_ns))
+        if not final and not place.marked:
+            count = min(count, len(steps) - 1)
+        if count <= 0:
+            return None
+        steps = _first_ones(steps, count)
+        if place.boundary_ns != _FIRST:
+            _begin_at(steps, place.boundary_ns)
+        place.boundary_ns = int(steps.end[-1])
+        place.count += count
+        return steps
+
+    def _stepping(self, since: int, end_ns: int) -> set[str]:
+        """Processes in which a step may have ended: no others need to be read."""
+        found = self._reader.sql(
+            "SELECT DISTINCT process FROM spans WHERE kind IN ('optimizer', 'step') "
+            "AND start_ns >= ? AND start_ns < ?",
+            (since, end_ns),
+            within=(since, end_ns),
+        )
+        return set(found["process"].tolist())
+
+    def _read(self, processes: list[str], end_ns: int) -> dict[str, dict[str, Any]]:
+        """Spans of processes since their last steps that began before a time; see `_spans`."""
+        if not processes:
+            return {}
+        ends = [self._places[n].boundary_ns if n in self._places else _FIRST for n in processes]
+        since = min(ends)
+        back = max(since - LOOK_BACK_NS, _FIRST)
+        names = ", ".join(map(literal, processes))
+        kinds = ", ".join(map(literal, KINDS))
+        long = ", ".join(map(literal, LONG_KINDS))
+        found = self._reader.sql(
+            # Numbers alone come out of DuckDB row by row; a string per row would cost far more.
+            "SELECT process, log, kind, name, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
+            "list(coalesce(end_ns, start_ns - 1)) AS end_ns, list(flags) AS flags, "
+            "list(value) AS value FROM spans "
+            f"WHERE process IN ({names}) AND kind IN ({kinds}) AND start_ns >= ? "
+            f"AND start_ns < ? AND (start_ns >= ? OR kind IN ({long})) "
+            "GROUP BY process, log, kind, name ORDER BY process, log, kind, name",
+            (back, end_ns, since),
+            within=(back, end_ns),
+        )
+        process = found["process"]
+        return {
+            name: {column: values[process == name] for column, values in found.items()}
+            for name in processes
+            if (process == name).any()
+        }
+
+
+def _spans(read: dict[str, Any]) -> Spans:
+    """The spans of one process, of which each row has those of one log, kind and name."""
+    sizes = [len(values) for values in read["start_ns"]]
+
+    def of_each(values: Any) -> Any:
+        return np.repeat(np.asarray(values), sizes)
+
+    kinds, kind = np.unique(read["kind"].astype(str), return_inverse=True)
+    names, name = np.unique(read["name"].astype(str), return_inverse=True)
+    start, end = np.concatenate(read["start_ns"]), np.concatenate(read["end_ns"])
+    unfinished = end < start
+    end = np.where(unfinished, max(start.max(), end.max()), end)
+    order = nesting_order(start, end)
+    return Spans(
+        kind=of_each(kind).astype(np.int32)[order],
+        kinds=kinds.tolist(),
+        name=of_each(name).astype(np.int32)[order],
+        names=names.tolist(),
+        thread=of_each([int(log[:-1]) for log in read["log"]])[order],
+        start=start[order],
+        end=end[order],
+        flags=np.concatenate(read["flags"])[order].astype(np.int64),
+        value=np.concatenate(read["value"])[order],
+        unfinished=unfinished[order],
+    )
+
+
+def _first_ones(steps: Steps, count: int) -> Steps:
+    return Steps(
+        source=steps.source,
+        clock=steps.clock,
+        thread=steps.thread,
+        start=steps.start[:count].copy(),
+        end=steps.end[:count],
+        wall_ns=steps.wall_ns[:count].copy(),
+        phase_ns={p: ns[:count].copy() for p, ns in steps.phase_ns.items()},
+        fetches=steps.fetches[:count],
+        profiled=steps.profiled[:count],
+        evaluation=steps.evaluation,
+    )
+
+
+def _begin_at(steps: Steps, boundary_ns: int) -> None:
+    """Let the first step begin where the one before it ended: the time between is its own."""
+    missed = int(steps.start[0]) - boundary_ns
+    steps.start[0] = boundary_ns
+    steps.wall_ns[0] += missed
+    steps.phase_ns["other"][0] += missed
+
+
+def _rank_steps(process: ProcessInfo, steps: Steps, first: int) -> RankSteps:
+    return RankSteps(
+        rank=process.title,
+        node=process.node,
+        process=process,
+        first=first,
+        start_ns=steps.start,
+        end_ns=steps.end,
+        wall_ns=steps.wall_ns,
+        phase_ns=steps.phase_ns,
+        profiled=steps.profiled,
+    )

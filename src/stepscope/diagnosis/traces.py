@@ -1,0 +1,179 @@
+"""The recordings of a framework's profiler in a run, loaded when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.diagnosis.windows import Window, WindowKey
+from stepscope.intervals import Intervals
+from stepscope.schema import TABLES
+from stepscope.store import RunReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """One finding about the quality of a recording; `check` is a key of `QUALITY_CHECKS`."""
+
+    check: str
+    count: int
+    of_count: int | None
+    worst_ns: int | None
+    detail: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One completely stored recording: one process, one window. See the table `traces`."""
+
+    reader: RunReader = field(repr=False)
+    trace: int
+    name: str
+    node: str | None
+    process: str | None
+    window: int | None
+    rank: int | None
+    world_size: int | None
+    backend: str | None
+    start_ns: int
+    end_ns: int
+    base_ns: int
+    """0 where the file stated none."""
+    event_count: int
+    has_shapes: bool
+    has_stacks: bool
+    has_memory: bool
+    metadata: Mapping[str, Any] = field(repr=False)
+    said: Window | None
+    """What its process said of the window; None for an imported file."""
+
+    def columns(
+        self,
+        table: str,
+        names: Sequence[str],
+        *,
+        where: str = "",
+        order_by: str | None = None,
+    ) -> dict[str, Any]:
+        """Columns of one trace table, as `analysis.columns.Columns` describes them.
+
+        Args:
+            table: a trace table.
+            names: its columns; of operators also `host_self_ns`, `device_self_ns` and
+                `device_total_ns`.
+            where: a further condition in SQL.
+            order_by: SQL; without it rows come track by track, each by start.
+        """
+        if where and "host_self_ns" in names:
+            raise ValueError("own times need all operators: choose rows afterwards")
+        wanted = dict.fromkeys(each for name in names for each in _DERIVED.get(name, (name,)))
+        declared = TABLES[table]
+        condition = f"trace = {self.trace}" + (f" AND ({where})" if where else "")
+        found = self.reader.table(
+            table,
+            columns=list(wanted),
+            where=condition,
+            order_by=order_by,
+            encoded=[n for n in wanted if declared.column(n).type == "VARCHAR"],
+        )
+        plain = {name: _without_nulls(values) for name, values in found.items()}
+        return {name: _derived(name, plain) if name in _DERIVED else plain[name] for name in names}
+
+    def device_intervals(self) -> Intervals:
+        """Extents of its kernels, copies and sets, in no order."""
+        parts = [self.columns(t, ("start_ns", "duration_ns")) for t in ("kernels", "copies")]
+        start = np.concatenate([part["start_ns"] for part in parts])
+        return Intervals(start, start + np.concatenate([part["duration_ns"] for part in parts]))
+
+    @cached_property
+    def doubts(self) -> dict[str, Doubt]:
+        """What the quality record holds, by check."""
+        rows = self.reader.table("quality", where=f"trace = {self.trace}")
+        return {
+            check: Doubt(
+                check=check,
+                count=int(rows["count"][i]),
+                of_count=_optional(rows["of_count"], i),
+                worst_ns=_optional(rows["worst_ns"], i),
+                detail=rows["detail"][i],
+            )
+            for i, check in enumerate(rows["kind"])
+        }
+
+
+def load_traces(
+    reader: RunReader, windows: Mapping[WindowKey, Window] | None = None
+) -> list[Trace]:
+    """Every recording of a run, by rank, then by time.
+
+    Args:
+        windows: by process and number; see `diagnosis.windows`.
+    """
+    rows = reader.table("traces")
+    found = [
+        Trace(
+            reader=reader,
+            trace=int(rows["trace"][i]),
+            name=rows["name"][i],
+            node=rows["node"][i],
+            process=rows["process"][i],
+            window=_optional(rows["window"], i),
+            rank=_optional(rows["rank"], i),
+            world_size=_optional(rows["world_size"], i),
+            backend=rows["backend"][i],
+            start_ns=int(rows["start_ns"][i]),
+            end_ns=int(rows["end_ns"][i]),
+            base_ns=int(rows["base_ns"][i]),
+            event_count=int(rows["event_count"][i]),
+            has_shapes=bool(rows["has_shapes"][i]),
+            has_stacks=bool(rows["has_stacks"][i]),
+            has_memory=bool(rows["has_memory"][i]),
+            metadata=msgspec.json.decode(rows["metadata"][i], type=dict[str, Any]),
+            said=(windows or {}).get((rows["process"][i], _optional(rows["window"], i))),
+        )
+        for i in range(len(rows["trace"]))
+    ]
+    return sorted(found, key=lambda t: (t.rank if t.rank is not None else -1, t.start_ns, t.name))
+
+
+_DERIVED = {
+    "host_self_ns": ("id", "parent", "duration_ns", "runtime_ns"),
+    "device_self_ns": ("launched_ns",),
+    "device_total_ns": ("launched_ns", "launched_below_ns"),
+}
+"""Columns of operators that follow from stored ones: a duration less what was called, and device
+work launched by an operator itself and by those inside it."""
+
+
+def _derived(name: str, columns: Mapping[str, Any]) -> Any:
+    if name == "host_self_ns":
+        return columns["duration_ns"] - np.maximum(columns["runtime_ns"], 0) - _called(columns)
+    return sum(np.maximum(columns[each], 0) for each in _DERIVED[name])
+
+
+def _called(operators: Mapping[str, Any]) -> Any:
+    """Durations of the operators that each one calls. Doubles hold such sums exactly."""
+    ids, parent = operators["id"], operators["parent"]
+    nested = parent >= 0
+    if not nested.any():
+        return np.zeros(len(ids), dtype=np.int64)
+    sums = np.bincount(
+        parent[nested], weights=operators["duration_ns"][nested], minlength=int(ids.max()) + 1
+    )
+    return sums[ids].astype(np.int64)
+
+
+def _optional(values: Any, row: int) -> int | None:
+    return None if np.ma.getmaskarray(values)[row] else int(values[row])
+
+
+def _without_nulls(values: Any) -> Any:
+    """A missing integer as -1, a missing double as NaN."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    return values.filled(np.nan if values.dtype.kind == "f" else -1)

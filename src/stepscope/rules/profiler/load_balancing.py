@@ -1,0 +1,161 @@
+"""GPUs that are used differently."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.intervals import Int
+from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
+from stepscope.rules.firing import Firing
+from stepscope.rules.inputs import gpu_busy, scan_ends, scans_of
+from stepscope.rules.parameters import Count, Ratio
+from stepscope.rules.signals import Device, Series, Signals
+from stepscope.schema import Finding
+
+BINS = 50
+"""Of width 2 % each; 100 % lies in the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadBalancingParameters:
+    """When two GPUs differ."""
+
+    threshold: Ratio = 0.2
+    """Distance above which two GPUs carry different loads; the largest possible is 0.83255."""
+    patience: Count = 1000
+    """A GPU is compared once it has more samples than this."""
+
+
+@dataclass(slots=True)
+class _State:
+    histograms: dict[Device, Int] = field(default_factory=dict)
+    case_count: int = 0
+    pairs: set[tuple[Device, Device]] = field(default_factory=set)
+    firing: Firing = field(default_factory=Firing)
+
+
+class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
+    """Checks whether GPUs carry different loads.
+
+    ## What it checks
+    The histogram of each GPU's utilisation since the beginning, in bins of 2 %. At the end of
+    each scan all GPUs with more than `patience` samples are compared in pairs, within nodes and
+    across them: the distance of two normalised histograms is the square root of their
+    Jensen-Shannon divergence (natural logarithm), 0 for equal ones and 0.83255 for disjoint ones.
+    A pair above `threshold` in one scan is a violation. Datapoints are the samples of the GPU that
+    has most.
+
+    ## Why it matters
+    Ranks of a data-parallel job wait for the slowest. GPUs that are used differently do not share
+    the work evenly, as when gradients are gathered on one of them (torch.nn.DataParallel).
+
+    ## What to do
+    Choose another strategy of distribution, such as DistributedDataParallel, and give every rank
+    the same amount of work.
+
+    ## Where the numbers differ from SageMaker Debugger's
+    Debugger's last public version compares no two different GPUs and never fires, and drops
+    samples above 98 %. The default threshold is that of its reports, 0.2; its documentation says
+    0.5.
+    """
+
+    parameters_type = LoadBalancingParameters
+    recommendation = "Choose a different distributed training strategy or framework."
+    evidence = ("system",)
+
+    def start(self) -> _State:
+        return _State()
+
+    def update(self, state: _State, signals: Signals) -> _State:
+        series = gpu_busy(signals)
+        if not series:
+            return state
+        scans = np.unique(np.concatenate([scans_of(signals, each) for each in series.values()]))
+        for device in series:
+            state.histograms.setdefault(device, np.zeros(BINS, dtype=np.int64))
+        new = {d: _counts_by_scan(signals, each, scans) for d, each in series.items()}
+        for place, scan in enumerate(scans.tolist()):
+            for device, counts in new.items():
+                state.histograms[device] = state.histograms[device] + counts[place]
+            apart = self._apart(state.histograms)
+            if apart:
+                state.case_count += len(apart)
+                state.pairs.update(apart)
+                state.firing.add(scan_ends(signals, np.array([scan])))
+        return state
+
+    def _apart(self, histograms: dict[Device, Int]) -> list[tuple[Device, Device]]:
+        """Pairs of GPUs whose distance is above the threshold now."""
+        ready = [d for d in sorted(histograms) if histograms[d].sum() > self.parameters.patience]
+        if len(ready) < 2:
+            return []
+        far = distances(np.stack([histograms[d] for d in ready])) > self.parameters.threshold
+        return [(ready[a], ready[b]) for a, b in np.argwhere(np.triu(far, 1)).tolist()]
+
+    def decide(self, state: _State) -> Finding | None:
+        devices = sorted(state.histograms)
+        if len(devices) < 2:
+            raise NotApplicable("fewer than two GPUs were sampled, so there is nothing to balance")
+        seen = max(int(counts.sum()) for counts in state.histograms.values())
+        require_more(seen, self.parameters.patience, "samples of a GPU")
+        between = distances(np.stack([state.histograms[d] for d in devices]))
+        p = self.parameters
+        return self.finding(
+            triggered=state.firing,
+            violations=state.case_count,
+            datapoints=seen,
+            details={
+                "bin_percent": 100 // BINS,
+                "workloads_count": {str(d): state.histograms[d].tolist() for d in devices},
+                "distances": {
+                    str(a): {
+                        str(b): round(float(between[i, j]), 6)
+                        for j, b in enumerate(devices)
+                        if j > i
+                    }
+                    for i, a in enumerate(devices[:-1])
+                },
+            },
+            sentences=[
+                f"Distances between histograms of GPU utilisation were above {p.threshold:g} in "
+                f"{state.case_count} cases; a case is one pair of GPUs in one scan.",
+                *(
+                    f"{a} and {b} are {between[devices.index(a), devices.index(b)]:.5f} apart."
+                    for a, b in sorted(state.pairs)[:20]
+                ),
+            ],
+            devices={device for pair in state.pairs for device in pair},
+        )
+
+
+def _counts_by_scan(signals: Signals, series: Series, scans: Int) -> Int:
+    """Histogram of the samples of each scan, one row per scan."""
+    row = np.searchsorted(scans, scans_of(signals, series))
+    # In hundredths of a per cent, so that 0.58 lies in the bin that begins there.
+    hundredths = np.rint(series.value * 10_000)
+    column = np.clip(hundredths // (10_000 // BINS), 0, BINS - 1).astype(np.int64)
+    flat = np.bincount(row * BINS + column, minlength=len(scans) * BINS)
+    return flat.reshape(len(scans), BINS)
+
+
+def distances(histograms: Int) -> NDArray[np.float64]:
+    """Square root of the Jensen-Shannon divergence of every two rows, natural logarithm.
+
+    With m = (P + Q) / 2 the divergence is (KL(P|m) + KL(Q|m)) / 2 = H(m) - (H(P) + H(Q)) / 2.
+    """
+    shares = histograms / np.maximum(histograms.sum(axis=1, keepdims=True), 1)
+    entropy = _entropy(shares)
+    middle = _entropy((shares[:, None, :] + shares[None, :, :]) / 2)
+    divergence = middle - (entropy[:, None] + entropy[None, :]) / 2
+    # Rounding leaves some 1e-17 between equal histograms, whose root would be no zero.
+    found: NDArray[np.float64] = np.sqrt(np.where(divergence < 1e-15, 0, divergence))
+    return found
+
+
+def _entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    found: NDArray[np.float64] = -(shares * logs).sum(axis=-1)
+    return found

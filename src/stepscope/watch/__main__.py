@@ -1,0 +1,27 @@
+"""`python -m stepscope.watch`, configured on stdin: started beside a job, not by people."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import msgspec
+
+NICENESS = 10
+"""The job goes first: even importing what we need takes a second of a core."""
+
+
+def main() -> None:
+    """Watch one job."""
+    os.nice(NICENESS)
+    # The launcher handles its signals one by one and has them blocked, which children inherit.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    from stepscope.watch.config import WatchConfig
+    from stepscope.watch.process import Watch
+
+    Watch(msgspec.json.decode(sys.stdin.buffer.read(), type=WatchConfig)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Rules on a job that runs: told in time, stopped, failed. Real jobs, processes and receivers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from under_stepscope import HERE, LIMIT_S, STEPSCOPE, run_under
+
+from stepscope.diagnosis.rule_check import recorded_rules
+from stepscope.schema import DeliveryState, JobState, JobStatus, RuleRecord
+from stepscope.spool import process_start_ticks
+from stepscope.store import open_run
+from webhooks import receiving
+
+pytestmark = pytest.mark.e2e
+
+STALLING = str(HERE / "watch" / "stalling.py")
+RULE = "DataloaderBottleneck"
+SCAN_S = 8
+SCAN_NS = SCAN_S * 1_000_000_000
+HEALTHY_STEPS = 150
+ALWAYS = """
+from stepscope.rules import Rule
+
+class Always(Rule):
+    def check(self, signals):
+        return self.finding(triggered=1, sentences=["it always is."])
+"""
+
+
+class Running:
+    """A job under `stepscope run` whose input stalls, and which ends, when it is told."""
+
+    def __init__(self, place: Path, *options: str) -> None:
+        self.run = place / "run"
+        self.stall, self.until, self.out = place / "stall", place / "until", place / "seen"
+        self.errors = place / "errors"
+        command = [*STEPSCOPE, "run", "--quiet", "--out", str(self.run), *options, "--"]
+        script = [STALLING, "--stall", self.stall, "--until", self.until, "--out", self.out]
+        with self.errors.open("wb") as errors:
+            self.launcher = subprocess.Popen(
+                [*command, sys.executable, *map(str, script)],
+                stderr=errors,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    @property
+    def step_count(self) -> int:
+        """Steps in the run."""
+        if not (self.run / "tables" / "spans").is_dir():
+            return 0
+        rows = open_run(self.run).table("spans", ["seq"], where="kind = 'optimizer'")
+        return len(rows["seq"])
+
+    @property
+    def record(self) -> RuleRecord:
+        """What the watch process has recorded."""
+        found = recorded_rules(open_run(self.run))
+        assert found is not None
+        return found
+
+    @property
+    def status(self) -> JobStatus:
+        """The job's status."""
+        (found,) = open_run(self.run).statuses().values()
+        return found
+
+    def begin_to_stall(self) -> int:
+        """Let it train well for a while, then no more; returns when that was."""
+        wait_for(lambda: self.step_count > HEALTHY_STEPS)
+        began = time.time_ns()
+        self.stall.touch()
+        return began
+
+    def wait(self) -> int:
+        """Exit status of `stepscope run`."""
+        return self.launcher.wait(LIMIT_S)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Start such a job; it does not outlive the test."""
+    started: list[Running] = []
+
+    def start_job(*options: str) -> Running:
+        scan = ("--scan-interval", str(SCAN_S), "--window", "off")
+        started.append(Running(tmp_path, *scan, *options))
+        return started[-1]
+
+    yield start_job
+    for job in started:
+        if job.launcher.poll() is None:
+            os.killpg(job.launcher.pid, signal.SIGKILL)
+            job.launcher.wait()
+
+
+def wait_for(condition: Callable[[], object], limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come to hold in time"
+        time.sleep(0.05)
+
+
+def test_a_stall_is_found_within_one_interval_while_the_job_trains(
+    start: Callable[..., Running],
+) -> None:
+    with receiving() as receiver:
+        job = start("--rules", f"{RULE},StepOutlier", "--webhook", receiver.url, "--fail-on", RULE)
+        began_ns = job.begin_to_stall()
+        follower = subprocess.Popen(
+            [*STEPSCOPE, "watch", str(job.run), "--json"], stdout=subprocess.PIPE
+        )
+        wait_for(lambda: RULE in job.record.recorded_ns)
+        before = job.step_count
+        wait_for(lambda: job.step_count > before)  # it trains on
+        job.until.touch()
+        assert job.wait() == 3
+        lines = [json.loads(line) for line in follower.communicate(timeout=30)[0].splitlines()]
+    (finding,) = [each for each in job.record.fired if each.rule == RULE]
+    seen_ns = int(job.out.read_text())
+    recorded_ns = job.record.recorded_ns[RULE]
+    assert finding.first_ns is not None
+    # The first scan that ends after the stall can be seen finds it …
+    assert began_ns < finding.first_ns <= seen_ns + SCAN_NS
+    # … and it is known before another one ends.
+    assert finding.first_ns < recorded_ns < finding.first_ns + SCAN_NS
+    assert job.status.ended_ns is not None
+    assert recorded_ns < job.status.ended_ns
+    assert (job.status.state, job.status.exit_code) == (JobState.COMPLETED, 0)
+    told = [body for body in receiver.bodies if body["rule"] == RULE]
+    assert len(told) == 1
+    assert told[0]["finding"]["first_ns"] == finding.first_ns
+    assert f"the job succeeded, but {RULE} fired" in job.errors.read_text()
+    assert "Rules that fired" in job.errors.read_text()
+    assert [line["progress"] for line in lines][-1] == "ended"
+    assert len({line["end_ns"] for line in lines}) == len(lines) >= 2
+    assert RULE in [each["rule"] for each in lines[-1]["findings"]]
+
+
+def test_a_job_is_stopped_by_a_rule(start: Callable[..., Running]) -> None:
+    with receiving() as receiver:
+        job = start("--rule", RULE, "--stop-on", RULE, "--webhook", receiver.url)
+        job.begin_to_stall()
+        assert job.wait() == -signal.SIGTERM
+        assert [body["rule"] for body in receiver.bodies] == [RULE]
+    status = job.status
+    assert (status.state, status.signal) == (JobState.STOPPED, signal.SIGTERM)
+    assert status.reason == f"the rule {RULE} fired and stopped the job (signal 15)"
+    assert job.record.progress == "ended"
+    states = {each.action: each.state for each in job.record.deliveries}
+    assert states == {"stop": DeliveryState.SENT, "webhook": DeliveryState.SENT}
+    said = job.errors.read_text()
+    assert f"stop the job: {RULE} done" in said
+    checked = subprocess.run(
+        [*STEPSCOPE, "rules", "check", str(job.run)], capture_output=True, text=True
+    )
+    assert checked.returncode == 3
+    assert f"stop the job: {RULE} done" in checked.stdout
+
+
+def test_a_job_that_does_not_want_to_stop_is_killed_with_its_children(tmp_path: Path) -> None:
+    (tmp_path / "always.py").write_text(ALWAYS)
+    pids = tmp_path / "pids"
+    job = run_under(
+        tmp_path / "run",
+        *("sh", "-c", f"trap '' TERM; sleep 300 & echo $! > {pids}; while :; do wait; done"),
+        options=(
+            *("--rules", "always.py:Always", "--stop-on", "Always"),
+            *("--scan-interval", "1", "--stop-grace", "1"),
+        ),
+    )
+    assert job.code == -signal.SIGKILL
+    (status,) = open_run(job.run).statuses().values()
+    assert (status.state, status.signal) == (JobState.STOPPED, signal.SIGKILL)
+    assert "the rule Always fired" in str(status.reason)
+    assert process_start_ticks(pids.read_text().strip()) is None
+
+
+def test_a_job_that_no_rule_objects_to_succeeds(tmp_path: Path) -> None:
+    job = run_under(tmp_path / "run", "true", options=("--fail-on", RULE))
+    assert job.code == 0, job.stderr
+    assert "Rules that fired" not in job.stderr
+
+
+def test_a_job_that_fails_keeps_its_exit_status(tmp_path: Path) -> None:
+    (tmp_path / "always.py").write_text(ALWAYS)
+    options = ("--rule", "always.py:Always", "--fail-on", "Always", "--scan-interval", "1")
+    job = run_under(tmp_path / "run", "sh", "-c", "sleep 1; exit 7", options=options)
+    assert job.code == 7
+    assert "Always  it always is." in job.stderr
+
+
+def test_a_command_is_run_on_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "always.py").write_text(ALWAYS)
+    out = tmp_path / "out.json"
+    job = run_under(
+        tmp_path / "run",
+        *("sleep", "1"),
+        options=("--rule", "always.py:Always", "--on-finding", f"cat >> {out}"),
+    )
+    assert job.code == 0, job.stderr
+    told: dict[str, Any] = json.loads(out.read_text())
+    assert (told["rule"], told["run"]) == ("Always", str(job.run))

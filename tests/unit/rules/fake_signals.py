@@ -1,0 +1,255 @@
+"""Signals made of arrays, which can be cut into ranges as a growing run is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stepscope.analysis.activity import Activity, CopyKind
+from stepscope.analysis.gpu_time import GpuTime
+from stepscope.analysis.idle import StreamIdle
+from stepscope.analysis.steps import PHASES
+from stepscope.rules import Batches, Device, RankSteps, Series
+from stepscope.schema import NodeInfo, ProcessInfo
+
+ORIGIN_NS = 1_700_000_000_000_000_000
+SECOND_NS = 1_000_000_000
+SCAN_NS = 60 * SECOND_NS
+GPU_BYTES = 80 << 30
+
+
+def node_info(name: str, *, cores: float = 8, gpus: int = 8) -> NodeInfo:
+    return NodeInfo(
+        node=name,
+        platform="Linux",
+        cpu_model="drawn",
+        cores_total=int(cores),
+        cores_available=cores,
+        memory_bytes=100,
+        memory_limit_bytes=None,
+        sample_interval_ns=SECOND_NS // 2,
+        spool="/spool",
+        clock_anchor_monotonic_ns=0,
+        clock_anchor_epoch_ns=ORIGIN_NS,
+        gpus=[{"index": n, "memory_bytes": GPU_BYTES} for n in range(gpus)],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeRecording:
+    name: str = "window"
+    rank: str = "rank 0"
+    end_ns: int = ORIGIN_NS + 10 * SECOND_NS
+    step_count: int | None = 10
+    gpu_time: GpuTime | None = None
+    copies: Sequence[CopyKind] = ()
+    activities: Sequence[Activity] = ()
+    streams: Sequence[StreamIdle] = ()
+    kernel_ns: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    operator_ns: Mapping[str, int] = field(default_factory=dict)
+    device_ns: Mapping[str, int] = field(default_factory=dict)
+    compiled_variants: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class FakeSignals:
+    """The whole run, or with `cut` a part of it."""
+
+    nodes: dict[str, NodeInfo] = field(default_factory=dict)
+    every_series: dict[str, dict[Device, Series]] = field(default_factory=dict)
+    """Cores included."""
+    steps: list[RankSteps] = field(default_factory=list)
+    batches: list[Batches] = field(default_factory=list)
+    recordings: list[FakeRecording] = field(default_factory=list)
+    compiling: dict[str, Series] = field(default_factory=dict)
+    origin_ns: int = ORIGIN_NS
+    scan_ns: int = SCAN_NS
+    begin_ns: int = ORIGIN_NS
+    end_ns: int = ORIGIN_NS
+
+    def node(self, name: str = "n0", **facts: float) -> FakeSignals:
+        self.nodes[name] = node_info(name, **facts)  # type: ignore[arg-type]
+        return self
+
+    def sample(
+        self,
+        metric: str,
+        values: ArrayLike,
+        *,
+        device: str = "",
+        node: str = "n0",
+        from_s: float = 0,
+        every_s: float = 0.5,
+    ) -> FakeSignals:
+        """Samples at a steady pace."""
+        value = np.asarray(values, dtype=np.float64)
+        t_ns = ORIGIN_NS + np.rint((from_s + every_s * np.arange(len(value))) * 1e9).astype(int)
+        self.every_series.setdefault(metric, {})[Device(node, device)] = Series(t_ns, value)
+        if node not in self.nodes:
+            self.node(node)
+        self.end_ns = max(self.end_ns, int(t_ns.max(initial=0)) + 1)
+        return self
+
+    def rank(
+        self,
+        rank: int | None = 0,
+        *,
+        node: str = "n0",
+        from_s: float = 0,
+        facts: Sequence[dict[str, object]] = (),
+        profiled: ArrayLike | None = None,
+        **phases_s: ArrayLike,
+    ) -> FakeSignals:
+        """Steps that follow one another; phases in seconds, scalars serve every step."""
+        count = max(np.size(values) for values in phases_s.values())
+        phase_ns = {
+            phase: np.broadcast_to(
+                np.rint(np.asarray(phases_s.get(phase, 0)) * 1e9).astype(np.int64), (count,)
+            ).copy()
+            for phase in PHASES
+        }
+        wall = np.sum(list(phase_ns.values()), axis=0)
+        end = ORIGIN_NS + round(from_s * 1e9) + np.cumsum(wall)
+        process = ProcessInfo(
+            process=f"p{rank}",
+            node=node,
+            pid=100 + (rank or 0),
+            parent_pid=1,
+            role="main",
+            rank=rank,
+            started_ns=ORIGIN_NS,
+            facts=list(facts),
+        )
+        self.steps.append(
+            RankSteps(
+                rank="process 100" if rank is None else f"rank {rank}",
+                node=node,
+                process=process,
+                first=0,
+                start_ns=end - wall,
+                end_ns=end,
+                wall_ns=wall,
+                phase_ns=phase_ns,
+                profiled=np.broadcast_to(
+                    np.asarray(False if profiled is None else profiled), (count,)
+                ).copy(),
+            )
+        )
+        if node not in self.nodes:
+            self.node(node)
+        self.end_ns = max(self.end_ns, int(end[-1]) + 1)
+        return self
+
+    def load(
+        self, start_s: ArrayLike, duration_s: ArrayLike, process: ArrayLike, *, node: str = "n0"
+    ) -> FakeSignals:
+        """Batches made."""
+        start = np.atleast_1d(np.asarray(start_s, dtype=np.float64))
+        start_ns = ORIGIN_NS + np.rint(start * 1e9).astype(np.int64)
+        length = np.rint(np.asarray(duration_s, dtype=np.float64) * 1e9).astype(np.int64)
+        duration_ns = np.broadcast_to(length, start.shape)
+        number = np.broadcast_to(np.asarray(process, dtype=np.int64), start.shape)
+        self.batches.append(
+            Batches(node=node, start_ns=start_ns, duration_ns=duration_ns, process=number)
+        )
+        if node not in self.nodes:
+            self.node(node)
+        self.end_ns = max(self.end_ns, int((start_ns + duration_ns).max()) + 1)
+        return self
+
+    def record(self, **facts: object) -> FakeSignals:
+        """A recording of the profiler."""
+        self.recordings.append(FakeRecording(**facts))  # type: ignore[arg-type]
+        self.end_ns = max(self.end_ns, self.recordings[-1].end_ns)
+        return self
+
+    def compile(self, rank: str, at_s: ArrayLike, each_s: float = 0.05) -> FakeSignals:
+        """Stack samples in a compiler; none at all says that stacks were sampled."""
+        t_ns = ORIGIN_NS + np.rint(np.asarray(at_s, dtype=np.float64) * 1e9).astype(np.int64)
+        self.compiling[rank] = Series(t_ns, np.full(len(t_ns), each_s * 1e9))
+        return self
+
+    # --- the protocol ---------------------------------------------------------------------------
+
+    def series(self, metric: str) -> dict[Device, Series]:
+        found = self.every_series.get(metric, {})
+        cores = metric in {"cpu_busy_ratio", "cpu_iowait_ratio"}
+        return {device: s for device, s in found.items() if not (cores and device.number)}
+
+    def count_above(self, metric: str, threshold: float) -> dict[str, Series]:
+        counts: dict[str, dict[int, int]] = {}
+        for device, series in self.every_series.get(metric, {}).items():
+            if device.number:
+                of_node = counts.setdefault(device.node, {})
+                for t_ns, value in zip(series.t_ns.tolist(), series.value.tolist(), strict=True):
+                    of_node[t_ns] = of_node.get(t_ns, 0) + (
+                        np.isfinite(value) and value > threshold
+                    )
+        return {
+            node: Series(np.array(list(of), dtype=np.int64), np.array(list(of.values()), float))
+            for node, of in counts.items()
+        }
+
+    def so_far(self) -> FakeSignals:
+        return self
+
+    # --- cutting --------------------------------------------------------------------------------
+
+    def cut(self, begin_ns: int, end_ns: int) -> FakeSignals:
+        """What a range of a growing run holds."""
+
+        def inside(t_ns: np.ndarray) -> np.ndarray:
+            return (t_ns >= begin_ns) & (t_ns < end_ns)
+
+        def part(series: Series) -> Series:
+            kept = inside(series.t_ns)
+            return Series(series.t_ns[kept], series.value[kept])
+
+        return replace(
+            self,
+            begin_ns=begin_ns,
+            end_ns=end_ns,
+            every_series={
+                metric: {device: part(s) for device, s in of.items() if inside(s.t_ns).any()}
+                for metric, of in self.every_series.items()
+            },
+            steps=[some for s in self.steps if len(some := _take(s, inside(s.end_ns)))],
+            batches=[
+                Batches(
+                    node=b.node,
+                    start_ns=b.start_ns[kept],
+                    duration_ns=b.duration_ns[kept],
+                    process=b.process[kept],
+                )
+                for b in self.batches
+                if (kept := inside(b.start_ns + b.duration_ns)).any()
+            ],
+            recordings=[r for r in self.recordings if begin_ns < r.end_ns <= end_ns],
+            compiling={rank: part(s) for rank, s in self.compiling.items()},
+        )
+
+    def ranges(self, scans: Sequence[int]) -> Iterator[FakeSignals]:
+        """The run cut at the ends of some scans."""
+        edges = [self.begin_ns]
+        edges += [e for n in sorted(set(scans)) if edges[0] < (e := self._edge(n)) < self.end_ns]
+        for begin, end in zip(edges, [*edges[1:], self.end_ns], strict=True):
+            yield self.cut(begin, end)
+
+    def _edge(self, scan: int) -> int:
+        return self.origin_ns + scan * self.scan_ns
+
+
+def _take(steps: RankSteps, rows: np.ndarray) -> RankSteps:
+    places = np.flatnonzero(rows)
+    return replace(
+        steps,
+        first=steps.first + (int(places[0]) if len(places) else 0),
+        start_ns=steps.start_ns[rows],
+        end_ns=steps.end_ns[rows],
+        wall_ns=steps.wall_ns[rows],
+        phase_ns={phase: ns[rows] for phase, ns in steps.phase_ns.items()},
+        profiled=steps.profiled[rows],
+    )

@@ -1,0 +1,299 @@
+"""Parameters from text, files and Python; names that do not exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_signals import FakeSignals
+
+from stepscope.diagnosis.rule_check import choose_rules, describe_rules
+from stepscope.errors import UsageError
+from stepscope.rules import Evaluation, NotApplicable, Rule, Signals, registry
+from stepscope.rules.parameters import Count, parameters_text
+from stepscope.rules.profiler import RULES
+from stepscope.rules.profiler.cpu_bottleneck import CPUBottleneck
+from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
+from stepscope.rules.profiler.step_outlier import StepOutlier
+from stepscope.rules.registry import Registry, installed_rules, load_rule_file
+from stepscope.rules.settings import read_assignments, read_configuration
+from stepscope.schema import Finding, RuleStatus
+
+DEFAULTS = {
+    "LowGPUUtilization": "threshold_p95:70\nthreshold_p5:10\nwindow:500\npatience:1000",
+    "CPUBottleneck": "threshold:50\ngpu_threshold:10\npatience:1000\ncpu_threshold:90",
+    "IOBottleneck": "threshold:50\ngpu_threshold:10\npatience:1000\nio_threshold:50",
+    "BatchSize": "cpu_threshold_p95:70\ngpu_threshold_p95:70\ngpu_memory_threshold_p95:70\n"
+    "patience:1000\nwindow:500",
+    "GPUMemoryIncrease": "increase:5\npatience:1000\nwindow:10",
+    "LoadBalancing": "threshold:0.2\npatience:1000",
+    "Dataloader": "min_threshold:70\nmax_threshold:200",
+    "StepOutlier": "stddev:3\nmode:None\nn_outliers:10",
+    "MaxInitializationTime": "threshold:20",
+    "OverallSystemUsage": "",
+    "OverallFrameworkMetrics": "",
+}
+"""As Debugger's reports print them."""
+OWN = '''
+"""A rule of one's own."""
+from dataclasses import dataclass
+from stepscope.rules import Rule
+from stepscope.rules.parameters import Count
+
+
+@dataclass(frozen=True)
+class Limits:
+    most: Count = 3
+    """Nodes that are enough."""
+
+
+class ManyNodes(Rule[Limits]):
+    """Checks whether there are many nodes."""
+
+    parameters_type = Limits
+
+    def check(self, signals):
+        if len(signals.nodes) > self.parameters.most:
+            return self.finding(triggered=1, violations=len(signals.nodes))
+'''
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_those_of_debuggers_reports(name: str) -> None:
+    assert parameters_text(Registry(RULES).get(name)().parameters) == DEFAULTS[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "parameter", "value"),
+    [
+        ("LowGPUUtilization.window=250", "LowGPUUtilization", "window", 250),
+        ("LowGPUUtilization_window=250", "LowGPUUtilization", "window", 250),
+        ("lowgpuutilization_Threshold_P95=60.5", "LowGPUUtilization", "threshold_p95", 60.5),
+        ("LowGPUUtilization.threshold=60", "LowGPUUtilization", "threshold_p95", 60),
+        ("low_gpu_utilization_threshold=60", "LowGPUUtilization", "threshold_p95", 60),
+        ("dataloader_bottleneck.threshold = 5", "DataloaderBottleneck", "threshold", 5),
+        ("StepOutlier.mode=train", "StepOutlier", "mode", "TRAIN"),
+        ("StepOutlier.mode=None", "StepOutlier", "mode", None),
+        ("CPUBottleneck.gpu_threshold=0", "CPUBottleneck", "gpu_threshold", 0),
+    ],
+)
+def test_assignments(text: str, rule: str, parameter: str, value: object) -> None:
+    (made,) = choose_rules([rule], assignments=[text])
+    assert made.name == rule
+    assert getattr(made.parameters, parameter) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("LowGPUUtilization.window=0", "whole number"),
+        ("LowGPUUtilization.patience=1.5", "whole number"),
+        ("LowGPUUtilization.threshold_p95=101", "percentage"),
+        ("LowGPUUtilization.threshold_p95=nan", "percentage"),
+        ("LowGPUUtilization.threshold_p5=-1", "percentage"),
+        ("LowGPUUtilization.window=many", "whole number"),
+        ("MaxInitializationTime.threshold=inf", "above 0"),
+        ("StepOutlier.mode=sideways", "TRAIN"),
+        ("LowGPUUtilization.windows=1", "threshold_p95, threshold_p5, window, patience"),
+        ("LowGPU.window=1", "CPUBottleneck, IOBottleneck"),
+        ("OverallSystemUsage.window=1", "it has none"),
+        ("window=1", "Name.parameter=value"),
+        ("LowGPUUtilization.window", "Name.parameter=value"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_with_what_can(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose_rules(assignments=[text])
+    assert words in str(caught.value)
+
+
+def test_a_configuration_file_and_what_wins_over_it(tmp_path: Path) -> None:
+    toml, json = tmp_path / "rules.toml", tmp_path / "rules.json"
+    toml.write_text('[rules.LowGPUUtilization]\nwindow = 250\nthreshold_p95 = "60"\n')
+    json.write_text('{"LowGPUUtilization": {"window": "250", "threshold_p95": 60}}')
+    for config in (toml, json):
+        (rule,) = choose_rules(
+            ["LowGPUUtilization"], config=config, assignments=["LowGPUUtilization.window=100"]
+        )
+        assert (rule.parameters.window, rule.parameters.threshold_p95) == (100, 60)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.toml", "window = "),
+        ("a.json", "{"),
+        ("a.json", "[]"),
+        ("a.json", '{"rules": 3}'),
+        ("a.toml", "LowGPUUtilization = 3"),
+        ("a.toml", "[Nonsense]\nwindow = 3"),
+        ("a.toml", "[LowGPUUtilization]\nwindow = true"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense(name: str, text: str, tmp_path: Path) -> None:
+    config = tmp_path / name
+    config.write_text(text)
+    with pytest.raises(UsageError):
+        choose_rules(config=config)
+    with pytest.raises(UsageError):
+        choose_rules(config=tmp_path / "absent.toml")
+
+
+def test_a_configuration_is_data_and_never_code() -> None:
+    given = {"LowGPUUtilization": {"window": "__import__('os').getpid()"}}
+    read = read_configuration(given, Registry(RULES))
+    with pytest.raises(UsageError):
+        LowGPUUtilization(**read["LowGPUUtilization"])
+    assert read_assignments([], Registry(RULES)) == {}
+
+
+def test_python() -> None:
+    assert CPUBottleneck(cpu_threshold="80").parameters.cpu_threshold == 80
+    assert StepOutlier(mode="data_wait").parameters.mode == "data_wait"
+    with pytest.raises(UsageError, match="cpu_threshold"):
+        CPUBottleneck(cores=3)
+
+
+# --- where rules come from ------------------------------------------------------------------------
+
+
+def test_two_rules_of_one_name_are_a_mistake() -> None:
+    known = Registry(RULES)
+    with pytest.raises(ValueError, match="CPUBottleneck"):
+        known.register(CPUBottleneck)
+
+
+def test_a_rule_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    (rule,) = choose_rules([f"{file}:ManyNodes"], assignments=["ManyNodes.most=1"])
+    evaluation = Evaluation([rule])
+    evaluation.feed(FakeSignals().node("a"))
+    assert evaluation.findings()[0].status is RuleStatus.NO_ISSUES_FOUND
+    evaluation.feed(FakeSignals().node("a").node("b"))
+    (finding,) = evaluation.findings()
+    assert (finding.status, finding.violations) == (RuleStatus.ISSUES_FOUND, 2)
+    assert finding.rule_parameters == "most:1"
+    (described,) = describe_rules([f"{file}:ManyNodes"])
+    assert "Nodes that are enough." in described.page
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (OWN, "mine.py:Other"),
+        (OWN, "mine.py:Limits"),
+        ("1 / 0", "mine.py:ManyNodes"),
+        (OWN, "absent.py:ManyNodes"),
+        (OWN.replace("ManyNodes", "CPUBottleneck"), "mine.py:CPUBottleneck"),
+    ],
+)
+def test_a_file_that_has_no_such_rule(text: str, place: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(UsageError):
+        choose_rules([str(tmp_path / place)])
+
+
+def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = [
+        EntryPoint("Fine", f"{__name__}:Fine", registry.GROUP),
+        EntryPoint("Gone", "no.such.package:Gone", registry.GROUP),
+        EntryPoint("Wrong", f"{__name__}:Limits", registry.GROUP),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: offered)
+    found = installed_rules()
+    assert found.names[-3:] == ["Fine", "Gone", "Wrong"]
+    evaluation = Evaluation([rule() for rule in list(found)[-3:]])
+    evaluation.feed(FakeSignals().node("a"))
+    statuses = [finding.status for finding in evaluation.findings()]
+    assert statuses == [RuleStatus.NO_ISSUES_FOUND, RuleStatus.ERROR, RuleStatus.ERROR]
+    assert "no.such.package" in str(load_errors(evaluation)[0]) or "No module" in str(
+        load_errors(evaluation)[0]
+    )
+
+
+def load_errors(evaluation: Evaluation) -> list[str | None]:
+    return [finding.error for finding in evaluation.findings() if finding.error]
+
+
+@dataclass(frozen=True)
+class Limits:
+    most: Count = 1
+    """How many."""
+
+
+class Fine(Rule[Limits]):
+    """Checks nothing."""
+
+    def check(self, signals: Signals) -> Finding | None:
+        return None
+
+
+# --- one rule does not harm another ---------------------------------------------------------------
+
+
+class Failing(Rule[Any]):
+    """Fails."""
+
+    def check(self, signals: Signals) -> Finding | None:
+        raise RuntimeError("what a pity")
+
+
+class Odd(Rule[Any]):
+    """Returns what is no finding."""
+
+    def check(self, signals: Signals) -> Finding | None:
+        return "yes"  # type: ignore[return-value]
+
+
+class Waiting(Rule[Any]):
+    """Lacks something."""
+
+    def check(self, signals: Signals) -> Finding | None:
+        raise NotApplicable("the moon is not up", 7)
+
+
+class FailsInUpdate(CPUBottleneck):
+    """Fails while it takes data in."""
+
+    def update(self, state: Any, signals: Signals) -> Any:
+        raise ZeroDivisionError("by zero")
+
+
+def test_a_failing_rule_is_reported_and_harms_no_other() -> None:
+    evaluation = Evaluation([Failing(), FailsInUpdate(), Odd(), Waiting(), Fine()])
+    for _ in range(2):
+        evaluation.feed(FakeSignals().node("a"))
+        found = {finding.rule: finding for finding in evaluation.findings()}
+        assert found["Failing"].error == "RuntimeError: what a pity"
+        assert found["FailsInUpdate"].error == "ZeroDivisionError: by zero"
+        assert found["Odd"].status is RuleStatus.ERROR
+        assert found["Waiting"].status is RuleStatus.NOT_APPLICABLE
+        assert (found["Waiting"].missing, found["Waiting"].datapoints) == ("the moon is not up", 7)
+        assert found["Fine"].status is RuleStatus.NO_ISSUES_FOUND
+
+
+def test_statuses_while_the_job_runs_and_when_evaluation_was_stopped() -> None:
+    low = LowGPUUtilization(window=1, patience=1)
+    evaluation = Evaluation([low, Fine(), Waiting()])
+    assert evaluation.end_ns is None
+    assert {f.status for f in evaluation.findings("running")} == {RuleStatus.IN_PROGRESS}
+    signals = FakeSignals().sample("gpu_busy_ratio", [0.1, 0.1], device="0")
+    evaluation.feed(signals)
+    assert evaluation.end_ns == signals.end_ns
+    running = [finding.status for finding in evaluation.findings("running")]
+    assert running == [RuleStatus.ISSUES_FOUND, RuleStatus.IN_PROGRESS, RuleStatus.IN_PROGRESS]
+    stopped = [finding.status for finding in evaluation.findings("stopped")]
+    assert stopped == [RuleStatus.ISSUES_FOUND, RuleStatus.STOPPED, RuleStatus.NOT_APPLICABLE]
+
+
+def test_a_file_is_loaded_under_a_name_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "json.py"
+    file.write_text(OWN)
+    assert load_rule_file(f"{file}:ManyNodes").__name__ == "ManyNodes"
+    import json
+
+    assert json.dumps([]) == "[]"

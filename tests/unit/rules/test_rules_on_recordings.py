@@ -1,0 +1,171 @@
+"""Rules about recordings of the framework's profiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_signals import FakeSignals
+
+from stepscope.analysis.activity import Activity, CopyKind
+from stepscope.analysis.gpu_time import GpuTime
+from stepscope.analysis.idle import StreamIdle
+from stepscope.diagnosis.rule_signals import RunFeed
+from stepscope.rules import Rule
+from stepscope.rules.profiler.communication_bound import CommunicationBound
+from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
+from stepscope.rules.profiler.overall_framework_metrics import OverallFrameworkMetrics
+from stepscope.rules.profiler.pageable_copies import PageableCopies
+from stepscope.rules.profiler.recompile_storm import RecompileStorm
+from stepscope.schema import Finding
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+
+MS = 1_000_000
+
+
+def found(rule: Rule[object], signals: FakeSignals) -> Finding:
+    finding = rule.check(signals)
+    assert finding is not None
+    return finding
+
+
+def time_of(*, total: int, exposed: int = 0) -> GpuTime:
+    return GpuTime(
+        total_ns=total,
+        busy_ns=total,
+        idle_ns=0,
+        compute_ns=total - exposed,
+        memset_ns=0,
+        comm_ns=exposed,
+        exposed_comm_ns=exposed,
+        exposed_memcpy_ns=0,
+        same_stream_overlap_count=0,
+        gpu_event_count=1,
+    )
+
+
+def stream(*, busy: int, host_wait: int, device: int = 0) -> StreamIdle:
+    return StreamIdle(
+        track=7 + device,
+        device=device,
+        work_count=2,
+        span_ns=busy + host_wait,
+        busy_ns=busy,
+        host_wait_ns=host_wait,
+        kernel_wait_ns=0,
+        other_ns=0,
+        host_wait_count=1,
+        kernel_wait_count=0,
+        other_count=0,
+        longest_host_wait_ns=host_wait,
+    )
+
+
+@pytest.mark.parametrize(("exposed", "fires"), [(20, False), (21, True)])
+def test_exposed_communication(exposed: int, fires: bool) -> None:
+    signals = FakeSignals().record(gpu_time=time_of(total=100, exposed=exposed), rank="rank 5")
+    finding = found(CommunicationBound(), signals)
+    assert finding.fired is fires
+    assert finding.ranks == (["rank 5"] if fires else [])
+
+
+@pytest.mark.parametrize(
+    ("host_wait", "kernel_us", "syncs", "fires"),
+    [
+        (26, 5, 0, True),  # small kernels with gaps
+        (26, 500, 30, True),  # large ones, but the host waits three times a step
+        (26, 500, 20, False),  # gaps of another cause, such as waiting for data
+        (25, 5, 30, False),  # hardly any gaps
+    ],
+)
+def test_gaps_between_kernels(host_wait: int, kernel_us: int, syncs: int, fires: bool) -> None:
+    signals = FakeSignals().record(
+        kernel_ns=np.full(10, kernel_us * 1000),
+        streams=[stream(busy=100 - host_wait, host_wait=host_wait), stream(busy=1, host_wait=99)],
+        activities=[Activity(kind="synchronization", count=syncs, total_ns=5)],
+        step_count=10,
+    )
+    assert found(FrameworkOverhead(), signals).fired is fires
+
+
+def test_tiny_kernels_among_large_ones_are_not_what_a_device_does() -> None:
+    kernels = np.array([1_000] * 900 + [500_000] * 100)
+    signals = FakeSignals().record(
+        kernel_ns=kernels, streams=[stream(busy=50, host_wait=50)], step_count=None
+    )
+    finding = found(FrameworkOverhead(), signals)
+    assert not finding.fired
+    assert finding.details["recordings"]["window"]["typical_kernel_us"] == 500
+
+
+@pytest.mark.parametrize(
+    ("direction", "source", "target", "total", "fires"),
+    [
+        ("HtoD", "pageable", "device", 21, True),
+        ("DtoH", "device", "pageable", 21, True),
+        ("HtoD", "pageable", "device", 20, False),
+        ("HtoD", "pinned", "device", 900, False),
+        ("DtoD", "device", "device", 900, False),
+    ],
+)
+def test_copies(direction: str, source: str, target: str, total: int, fires: bool) -> None:
+    kind = CopyKind(
+        direction=direction,
+        source=source,
+        target=target,
+        count=3,
+        total_ns=total,
+        bytes=None,
+        bytes_per_s=None,
+    )
+    signals = FakeSignals().record(gpu_time=time_of(total=1000), copies=[kind])
+    finding = found(PageableCopies(), signals)
+    assert finding.fired is fires
+    figures = finding.details["recordings"]["window"]
+    assert figures["pageable_bytes"] is None
+
+
+@pytest.mark.parametrize(("variants", "fires"), [(8, False), (9, True)])
+def test_variants_of_a_compiled_frame(variants: int, fires: bool) -> None:
+    signals = FakeSignals().record(compiled_variants={"0": 1, "1": variants})
+    assert found(RecompileStorm(), signals).fired is fires
+
+
+def test_a_recorded_window_is_read_from_the_run(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    step = "forward ( op:mm 20 ( op:addmm 15 ) | kernel:gemm 30 ) | optimizer 10"
+    run.rank(3).draw(step, 20).draw(f"window ( {step} | kernel:ncclAllReduce 10 )")
+    rank = run.processes[0]
+    for variant in range(3):
+        rank.draw(f"op:Torch-Compiled_Region:_7/{variant} 1")
+    rank.events[-3:] = [
+        event._replace(name=event.name.replace("_Region:_", " Region: "))
+        for event in rank.events[-3:]
+    ]
+    (signals,) = RunFeed(open_run(run.write())).ranges(final=True)
+    (recording,) = signals.recordings
+    assert recording.rank == "rank 3"
+    assert recording.gpu_time is not None
+    assert recording.gpu_time.compute_ns == 21 * 30 * MS
+    assert recording.gpu_time.comm_ns == 10 * MS
+    assert recording.kernel_ns.tolist() == [30 * MS] * 21
+    assert recording.device_ns == {"gemm": 21 * 30 * MS, "ncclAllReduce": 10 * MS}
+    assert recording.operator_ns["mm"] == 21 * 5 * MS
+    assert recording.compiled_variants == {"7": 3}
+    assert recording.step_count is None
+    assert [stream.work_count for stream in recording.streams] == [22]
+    table = OverallFrameworkMetrics().check(signals)
+    assert table is not None
+    assert [row["name"] for row in table.details["gpu_kernels"]] == ["gemm"]
+    assert [row["name"] for row in table.details["collectives"]] == ["ncclAllReduce"]
+
+
+def test_recordings_are_handed_out_once(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw("forward 900 | optimizer 100", 30).draw("window ( kernel:gemm 30 )")
+    feed = RunFeed(open_run(run.write()), scan_ns=10_000 * MS)
+    seen = [recording.name for part in feed.ranges(final=False) for recording in part.recordings]
+    seen += [recording.name for part in feed.ranges(final=True) for recording in part.recordings]
+    assert seen == ["drawn"]

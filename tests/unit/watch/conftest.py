@@ -1,0 +1,34 @@
+"""Alerts, and a receiver of webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from stepscope.schema import Finding, RuleStatus
+from stepscope.watch.actions import Alert, make_alert
+from webhooks import Receiver, receiving
+
+
+def alert(rule: str = "Slow", sentences: Sequence[str] = ("rank 0 is slow.",)) -> Alert:
+    finding = Finding(
+        rule=rule,
+        status=RuleStatus.ISSUES_FOUND,
+        sentences=list(sentences),
+        recommendation="Make it faster.",
+        first_ns=7,
+    )
+    return make_alert("run-1", "/runs/run-1", finding, 9)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as made:
+        yield made
+
+
+@pytest.fixture
+def make() -> Callable[..., Alert]:
+    """Makes alerts of rules by name."""
+    return alert

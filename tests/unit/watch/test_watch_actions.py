@@ -1,0 +1,138 @@
+"""Each action with a real receiver: it works, or says in a sentence why not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stepscope.errors import UsageError
+from stepscope.watch.actions import (
+    ActionError,
+    Alert,
+    Notify,
+    PostWebhook,
+    RunCommand,
+    StopJob,
+    make_notifier,
+)
+from stepscope.watch.stop_wish import read_wish
+
+Make = Callable[..., Alert]
+
+
+def test_a_webhook_gets_the_finding(receiver: Any, make: Make) -> None:
+    PostWebhook(receiver.url).act(make("Slow"))
+    (body,) = receiver.bodies
+    assert msgspec.convert(body, Alert) == make("Slow")
+    assert body["id"] == "run-1/Slow"
+    assert body["text"] == "Slow fired in run-1: rank 0 is slow."
+
+
+def test_a_webhook_that_answers_500(receiver: Any, make: Make) -> None:
+    receiver.answers = [500]
+    with pytest.raises(ActionError, match="it answered 500"):
+        PostWebhook(receiver.url).act(make())
+
+
+def test_a_webhook_that_refuses(make: Make) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(ActionError, match="Connection refused"):
+        PostWebhook(f"http://127.0.0.1:{port}/").act(make())
+
+
+def test_a_webhook_that_hangs(receiver: Any, make: Make) -> None:
+    receiver.answers = [0]
+    with pytest.raises(ActionError, match="timed out"):
+        PostWebhook(receiver.url, limit_s=0.2).act(make())
+
+
+def test_a_webhook_that_speaks_no_http(make: Make) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(ActionError, match="timed out"),
+    ):
+        PostWebhook(f"http://127.0.0.1:{server.getsockname()[1]}/", limit_s=0.2).act(make())
+
+
+def test_a_command_gets_the_finding(tmp_path: Path, make: Make) -> None:
+    out = tmp_path / "out"
+    says = '" $STEPSCOPE_FINDING_RULE of $STEPSCOPE_FINDING_RUN"'
+    RunCommand(f"cat > {out}; echo {says} >> {out}").act(make("Slow"))
+    document, _, rest = out.read_text().rpartition("}")
+    assert json.loads(document + "}")["finding"]["sentences"] == ["rank 0 is slow."]
+    assert rest == " Slow of /runs/run-1\n"
+
+
+def test_a_command_that_fails(make: Make) -> None:
+    with pytest.raises(ActionError, match="it ended with status 7"):
+        RunCommand("exit 7").act(make())
+
+
+def test_a_command_need_not_read_its_input(make: Make) -> None:
+    RunCommand("exec <&-; true").act(make(sentences=["It is slow."] * 100_000))
+
+
+def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, make: Make) -> None:
+    pid_file = tmp_path / "pid"
+    with pytest.raises(ActionError, match=r"more than 0\.5 s"):
+        RunCommand(f"sleep 60 & echo $! > {pid_file}; wait", limit_s=0.5).act(make())
+    stat = Path(f"/proc/{pid_file.read_text().strip()}/stat")
+    deadline = time.monotonic() + 5
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline, "the command's child lives on"
+        time.sleep(0.01)
+
+
+def test_a_stop_reaches_the_launcher(tmp_path: Path, make: Make) -> None:
+    wish = tmp_path / "wish.json"
+    assert read_wish(wish) is None
+    StopJob(str(wish)).act(make("Slow"))
+    found = read_wish(wish)
+    assert found is not None
+    assert found.rule == "Slow"
+    with pytest.raises(ActionError, match="cannot be told"):
+        StopJob(str(tmp_path / "gone" / "wish.json")).act(make())
+
+
+def test_notifying_without_apprise(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(UsageError, match=r"pip install 'stepscope\[alerts\]'"):
+        make_notifier("mailto://example.org")
+    with pytest.raises(ActionError, match="apprise is not installed"):
+        Notify("mailto://example.org").act(make())
+
+
+# Its plugins import what newer Pythons give up.
+by_apprise = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@by_apprise
+def test_notifying_by_apprise(receiver: Any, make: Make) -> None:
+    pytest.importorskip("apprise")
+    Notify(receiver.url.replace("http:", "json:")).act(make("Slow"))
+    (note,) = receiver.bodies
+    assert note["title"] == "Slow fired in run-1"
+    assert note["message"] == "rank 0 is slow.\nWhat to do: Make it faster."
+
+
+@by_apprise
+def test_a_url_that_apprise_does_not_know() -> None:
+    pytest.importorskip("apprise")
+    with pytest.raises(UsageError, match=r"such a URL \(pigeon:…\)"):
+        make_notifier("pigeon://post")
+
+
+@by_apprise
+def test_a_note_that_is_not_delivered(make: Make) -> None:
+    pytest.importorskip("apprise")
+    with pytest.raises(ActionError, match="could not deliver"):
+        Notify("json://127.0.0.1:9/").act(make())

@@ -1,0 +1,57 @@
+"""A receiver of webhooks on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Receiver:
+    """Keeps what is posted to it.
+
+    `answers` are statuses, one per request, the last one for ever; 0 does not answer.
+    """
+
+    def __init__(self, *answers: int) -> None:
+        self.answers = list(answers) or [204]
+        self.bodies: list[dict[str, Any]] = []
+        self._released = threading.Event()
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.bodies.append(json.loads(body))
+                status = receiver.answers[min(len(receiver.bodies), len(receiver.answers)) - 1]
+                if not status:
+                    receiver._released.wait(60)
+                    status = 503
+                self.send_response(status)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
+        serve = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        serve.start()
+
+    def close(self) -> None:
+        self._released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@contextmanager
+def receiving(*answers: int) -> Iterator[Receiver]:
+    """A receiver while it is wanted."""
+    receiver = Receiver(*answers)
+    try:
+        yield receiver
+    finally:
+        receiver.close()
