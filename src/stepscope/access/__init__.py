@@ -1,0 +1,67 @@
+"""A recorded run from Python: `stepscope.open(run)`.
+
+Belongs here: what people ask of a run in a notebook, as frames and plain numbers. Does not:
+formulas (`analysis`), drawing, anything that writes into a run.
+
+    run            `Run`: what can be asked
+    selection      names and times that callers give
+    frames         columns that become Arrow, Polars, pandas or NumPy when asked for
+    system         samples of the machines
+    framework      spans of the job's processes, with rank, phase and step
+    distributions  histograms of metrics and of step times
+    timelines      steps one after the other
+    tables         statistics of phases and spans, use of devices
+    loading        how batches were made and waited for
+    functions      where Python spent its time
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stepscope.access.distributions import (
+    MetricHistogram,
+    MetricsHistogram,
+    RankHistogram,
+    StepHistogram,
+)
+from stepscope.access.frames import Frame
+from stepscope.access.loading import DataLoaderAnalysis, LoaderWorker
+from stepscope.access.run import Run
+from stepscope.access.timelines import RankTimeline, StepTimeline
+from stepscope.analysis.histograms import Histogram
+from stepscope.analysis.sweeps import Heatmap, HeatmapRow
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.job_times import JobStatistics
+from stepscope.store import open_run
+
+__all__ = [
+    "DataLoaderAnalysis",
+    "Frame",
+    "Heatmap",
+    "HeatmapRow",
+    "Histogram",
+    "JobStatistics",
+    "LoaderWorker",
+    "MetricHistogram",
+    "MetricsHistogram",
+    "RankHistogram",
+    "RankTimeline",
+    "Run",
+    "StepHistogram",
+    "StepTimeline",
+    "open",
+]
+
+
+def open(run: str | Path) -> Run:  # noqa: A001 - it is called `stepscope.open`
+    """Opens a run, finished or still growing.
+
+    What was computed stays as it was: open a run that is still growing again to see more of it.
+
+    Raises:
+        NotARunError: there is no run at that place.
+        NewerSchemaError: a later stepscope wrote it.
+        DamagedRunError: its `run.json` makes no sense.
+    """
+    return Run(Signals(open_run(run)))

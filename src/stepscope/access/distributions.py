@@ -1,0 +1,138 @@
+"""Histograms of metrics and of step times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.analysis.histograms import (
+    DURATION_BINS,
+    RATIO_BIN,
+    Float,
+    Histogram,
+    duration_edges,
+    histogram,
+    ratio_edges,
+    spread_edges,
+)
+from stepscope.analysis.statistics import Distribution, distribution
+from stepscope.analysis.sweeps import mean_of_devices
+from stepscope.analysis.utilization import Metrics
+from stepscope.diagnosis import Rank
+from stepscope.schema import METRIC_TYPES
+
+MEAN = "mean"
+"""The device of the mean over all devices of a metric."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricHistogram:
+    """One metric of one device."""
+
+    node: str
+    metric: str
+    device: str
+    """Empty for a metric of the whole node, `mean` for the mean over its devices."""
+    unit: str
+    histogram: Histogram
+    distribution: Distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsHistogram:
+    """How often each value of some metrics was sampled.
+
+    Where most of a GPU's samples lie at 0.8 to 0.9 the job keeps it busy; histograms of GPUs that
+    differ from each other mean that their work does.
+    """
+
+    series: list[MetricHistogram]
+    """By node, metric and device; those without a sample are left out."""
+
+
+def metrics_histogram(
+    metrics: Mapping[str, Metrics],
+    *,
+    names: list[str],
+    devices: list[str] | None,
+    bin_width: float = RATIO_BIN,
+) -> MetricsHistogram:
+    """Histograms of metrics by node. Ratios have bins from 0 to 1, other metrics fifty bins from
+    their smallest value to their largest; devices of one metric and node share them."""
+    found = []
+    for node, own in sorted(metrics.items()):
+        for name in names:
+            series = {device: own.series(name, device) for device in own.devices_of(name)}
+            if len(series) > 1 and "" not in series:
+                series[MEAN] = mean_of_devices(own, name)[1]
+            edges = _edges(name, series.values(), bin_width)
+            if edges is None:
+                continue
+            for device, values in series.items():
+                summary = distribution(values)
+                if summary is not None and (devices is None or device in devices):
+                    found.append(
+                        MetricHistogram(
+                            node=node,
+                            metric=name,
+                            device=device,
+                            unit=METRIC_TYPES[name].unit,
+                            histogram=histogram(values, edges),
+                            distribution=summary,
+                        )
+                    )
+    return MetricsHistogram(series=found)
+
+
+def _edges(metric: str, series: Iterable[Float], width: float) -> Float | None:
+    values = list(series)
+    if not values:
+        return None
+    if METRIC_TYPES[metric].unit == "ratio":
+        return ratio_edges(width)
+    return spread_edges(np.concatenate(values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankHistogram:
+    """Durations of one rank, in nanoseconds."""
+
+    rank: str
+    histogram: Histogram
+    distribution: Distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepHistogram:
+    """How often steps, or a phase of them, took how long, in nanoseconds.
+
+    The bins reach from the shortest to the median plus two standard deviations; what took longer
+    is in `over_count`.
+    """
+
+    phase: str | None
+    """None for whole steps."""
+    series: list[RankHistogram]
+    """By rank; all have the same bins."""
+
+
+def step_histogram(
+    ranks: Iterable[Rank], *, phase: str | None = None, bins: int = DURATION_BINS
+) -> StepHistogram:
+    """Histograms of all complete steps of some ranks, evaluation left out of their times."""
+    durations = {
+        rank.name: rank.steps.wall_ns if phase is None else rank.steps.phase_ns[phase]
+        for rank in ranks
+    }
+    if not durations:
+        return StepHistogram(phase=phase, series=[])
+    edges = duration_edges(np.concatenate(list(durations.values())), bins)
+    series = []
+    for name, values in durations.items():
+        summary = distribution(values)
+        if summary is not None and edges is not None:
+            counted = histogram(values, edges)
+            series.append(RankHistogram(rank=name, histogram=counted, distribution=summary))
+    return StepHistogram(phase=phase, series=series)

@@ -1,0 +1,145 @@
+"""Columns that become whatever library the caller works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stepscope._optional import require
+from stepscope.store import DictColumn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Columns", "Frame", "frame_of"]
+
+Columns = Mapping[str, Any]
+"""Arrays, masked where values are missing, and `DictColumn` for strings; all of one length."""
+
+
+class Frame:
+    """A table that is read when it is first looked at, and only once.
+
+    Numbers keep their unit in the name of the column; times are integer nanoseconds.
+    """
+
+    def __init__(self, load: Callable[[], Columns]) -> None:
+        self._load = load
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The columns as stepscope holds them."""
+        return self._load()
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns, in order."""
+        return list(self.columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def __repr__(self) -> str:
+        return f"Frame({len(self)} rows: {', '.join(self.column_names)})"
+
+    def numpy(self) -> dict[str, NDArray[Any]]:
+        """Arrays by column. Strings are objects, None where missing; a numeric column with
+        missing values is a masked array."""
+        return {
+            name: column.decode() if isinstance(column, DictColumn) else column
+            for name, column in self.columns.items()
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict per row, None where a value is missing."""
+        lists = [np.ma.asarray(values).tolist() for values in self.numpy().values()]
+        return [dict(zip(self.columns, row, strict=True)) for row in zip(*lists, strict=True)]
+
+    def arrow(self) -> Any:
+        """A `pyarrow.Table`; strings are dictionary-encoded. Needs `stepscope[arrow]`."""
+        arrow = _library("pyarrow", "arrow")
+        return arrow.table({name: _arrow(arrow, column) for name, column in self.columns.items()})
+
+    def polars(self) -> Any:
+        """A `polars.DataFrame`. Needs `stepscope[polars]`."""
+        polars = _library("polars", "polars")
+        return polars.DataFrame(
+            [_polars(polars, name, column) for name, column in self.columns.items()]
+        )
+
+    def pandas(self) -> Any:
+        """A `pandas.DataFrame`; strings are categories, numbers with missing values of pandas'
+        nullable types. Needs `stepscope[pandas]`."""
+        pandas = _library("pandas", "pandas")
+        return pandas.DataFrame(
+            {name: _pandas(pandas, column) for name, column in self.columns.items()}
+        )
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], types: Mapping[str, type]) -> Frame:
+    """A small table from its rows.
+
+    Args:
+        rows: values by column, None where missing.
+        types: of each column: str, int or float.
+    """
+
+    def load() -> Columns:
+        return {name: _column([row[name] for row in rows], kind) for name, kind in types.items()}
+
+    return Frame(load)
+
+
+def _column(values: list[Any], kind: type) -> Any:
+    if kind is str:
+        return DictColumn.encode(values)
+    missing = [value is None for value in values]
+    data = np.array(
+        [0 if value is None else value for value in values],
+        dtype=np.int64 if kind is int else np.float64,
+    )
+    return np.ma.MaskedArray(data, mask=missing) if any(missing) else data
+
+
+def _library(name: str, extra: str) -> Any:
+    return require(name, extra=extra, otherwise="use .numpy()")
+
+
+def _arrow(arrow: Any, column: Any) -> Any:
+    if not isinstance(column, DictColumn):
+        mask = np.ma.getmaskarray(column) if np.ma.isMaskedArray(column) else None
+        return arrow.array(np.ma.getdata(column), mask=mask)
+    codes = arrow.array(column.codes, mask=column.codes < 0)
+    values = arrow.array(list(column.values), type=arrow.string())
+    return arrow.DictionaryArray.from_arrays(codes, values)
+
+
+def _polars(polars: Any, name: str, column: Any) -> Any:
+    if isinstance(column, DictColumn):
+        values = polars.Series(name, [*column.values, None], dtype=polars.String)
+        codes = np.where(column.codes < 0, len(column.values), column.codes)
+        return values.gather(codes)
+    found = polars.Series(name, np.ascontiguousarray(np.ma.getdata(column)))
+    if np.ma.is_masked(column):
+        known = polars.Series(~np.ma.getmaskarray(column))
+        found = found.zip_with(known, polars.Series(name, [None], dtype=found.dtype))
+    return found
+
+
+def _pandas(pandas: Any, column: Any) -> Any:
+    if isinstance(column, DictColumn):
+        distinct = DictColumn.encode(column.decode())  # categories are unique and not null
+        return pandas.Categorical.from_codes(distinct.codes, categories=list(distinct.values))
+    if not np.ma.isMaskedArray(column):
+        return column
+    found = pandas.array(np.ma.getdata(column), dtype=_nullable(column.dtype))
+    found[np.ma.getmaskarray(column)] = pandas.NA
+    return found
+
+
+def _nullable(dtype: np.dtype[Any]) -> str:
+    """pandas' name of a type that has missing values."""
+    return f"{'Float' if dtype.kind == 'f' else 'Int'}{8 * dtype.itemsize}"

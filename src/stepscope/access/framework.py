@@ -1,0 +1,154 @@
+"""Spans of the job's processes as a frame, with what places them: rank, phase and step.
+
+A span's phase is the phase of the step that its kind is one of (`annotation` is none); of a span
+that the device executed it is its name; of an imported one that is neither, what the other tool
+called it. A span's step is the one of its rank in which it began, counted from 0; a worker's is
+that of the process it works for. Outside steps and in evaluation there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stepscope.access.frames import Columns
+from stepscope.analysis.steps import PHASE_OF_KIND, Steps, steps_of
+from stepscope.diagnosis import Signals
+from stepscope.intervals import Int
+from stepscope.schema import ProcessInfo
+from stepscope.store import DictColumn, RunReader
+
+_STORED = (
+    "node", "process", "log", "kind", "name", "labels", "start_ns", "end_ns", "depth", "flags",
+    "value",
+)  # fmt: skip
+_STRINGS = ("node", "process", "log", "kind", "name", "labels", "phase")
+_LABEL = "json_extract_string(labels, '$.phase')"
+_PHASE = (
+    "CASE "
+    + " ".join(f"WHEN kind = '{kind}' THEN '{phase}'" for kind, phase in PHASE_OF_KIND.items())
+    + f" WHEN kind = 'device' THEN name ELSE {_LABEL} END"
+)
+
+
+def known_phases(reader: RunReader) -> list[str]:
+    """Every phase that a span of the run is of."""
+    query = f"SELECT DISTINCT {_PHASE} AS phase FROM spans"  # noqa: S608
+    return sorted(phase for phase in reader.sql(query)["phase"].tolist() if phase is not None)
+
+
+def framework_columns(
+    signals: Signals,
+    *,
+    kinds: list[str] | None,
+    phases: list[str] | None,
+    start_ns: int | None,
+    end_ns: int | None,
+    steps: tuple[int, int] | None,
+    rank: int | None,
+) -> Columns:
+    """Spans that overlap the range from `start_ns` until before `end_ns`, in order of start; None
+    stands for all. Steps are those from the first until before the second."""
+    conditions: list[str] = []
+    parameters: list[object] = []
+    processes = _processes_of(signals, rank)
+    chosen = None if rank is None else list(processes)
+    for column, names in (("kind", kinds), (_PHASE, phases), ("process", chosen)):
+        if names is not None:
+            conditions.append(f"list_contains(?, {column})")
+            parameters.append(names)
+    if start_ns is not None:
+        conditions.append("(end_ns IS NULL OR end_ns > ? OR start_ns >= ?)")
+        parameters += [start_ns, start_ns]
+    if end_ns is not None:
+        conditions.append("start_ns < ?")
+        parameters.append(end_ns)
+    where = " AND ".join(conditions) or "true"
+    query = (
+        f"SELECT {', '.join(_STORED)}, {_PHASE} AS phase FROM spans WHERE {where} "  # noqa: S608
+        "ORDER BY start_ns, depth, process, log, seq"
+    )
+    rows: dict[str, Any] = signals.reader.sql(query, parameters)
+    rows |= {name: DictColumn.encode(rows[name].tolist()) for name in _STRINGS}
+    columns = _placed(rows, processes, _steps_by_process(signals))
+    return columns if steps is None else _of_steps(columns, *steps)
+
+
+def _processes_of(signals: Signals, rank: int | None) -> dict[str, ProcessInfo]:
+    """Processes by name: all of the job, or a rank's own and its workers."""
+    every = {process.process: process for process in signals.processes}
+    if rank is None:
+        return every
+    own = [process for process in every.values() if process.rank == rank]
+    parents = {(process.node, process.pid) for process in own}
+    workers = [p for p in every.values() if p.rank is None and (p.node, p.parent_pid) in parents]
+    return {process.process: process for process in (*own, *workers)}
+
+
+def _steps_by_process(signals: Signals) -> dict[str, tuple[int | None, Steps | None]]:
+    """Rank and steps by process; a worker has those of its parent."""
+    found: dict[str, tuple[int | None, Steps | None]] = {}
+    steps = {rank.process.process: rank.steps for rank in signals.ranks}
+    mains = {(p.node, p.pid): p for p in signals.processes if p.role != "dataloader_worker"}
+    for process in signals.processes:
+        parent = mains.get((process.node, process.parent_pid))
+        worker = process.role == "dataloader_worker" and parent is not None
+        whose = parent if worker and parent is not None else process
+        found[process.process] = (whose.rank, steps.get(whose.process))
+    return found
+
+
+def _placed(
+    rows: Columns,
+    processes: dict[str, ProcessInfo],
+    known: dict[str, tuple[int | None, Steps | None]],
+) -> dict[str, Any]:
+    process, start = rows["process"], rows["start_ns"]
+    rank, step = (_nothing(len(start)) for _ in range(2))
+    for code, name in enumerate(process.values):
+        its_rank, its_steps = known.get(name or "", (None, None))
+        own = np.flatnonzero(process.codes == code)
+        if its_rank is not None:
+            rank[own] = its_rank
+        if its_steps is not None:
+            numbers = steps_of(start[own], its_steps)
+            step[own[numbers >= 0]] = numbers[numbers >= 0]
+    roles = [processes[name].role if name in processes else None for name in process.values]
+    threads = np.array([int((log or "0c")[:-1]) for log in rows["log"].values], dtype=np.int64)
+    return {
+        "rank": rank,
+        "step": step,
+        "phase": rows["phase"],
+        "kind": rows["kind"],
+        "name": rows["name"],
+        "start_ns": start,
+        "end_ns": rows["end_ns"],
+        "duration_ns": rows["end_ns"] - start,
+        "depth": rows["depth"],
+        "flags": rows["flags"],
+        "value": rows["value"],
+        "labels": rows["labels"],
+        "node": rows["node"],
+        "process": process,
+        "role": DictColumn(process.codes, roles),
+        "thread": threads[rows["log"].codes],
+    }
+
+
+def _nothing(length: int) -> Any:
+    """Numbers that are all missing."""
+    return np.ma.MaskedArray(np.zeros(length, dtype=np.int64), mask=np.ones(length, dtype=np.bool_))
+
+
+def _of_steps(columns: dict[str, Any], first: int, end: int) -> dict[str, Any]:
+    step = columns["step"]
+    number = np.ma.filled(step, -1)
+    kept = np.flatnonzero((number >= first) & (number < end))
+    return {name: _take(column, kept) for name, column in columns.items()}
+
+
+def _take(column: Any, kept: Int) -> Any:
+    if isinstance(column, DictColumn):
+        return DictColumn(column.codes[kept], column.values)
+    return column[kept]

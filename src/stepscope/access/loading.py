@@ -1,0 +1,152 @@
+"""How batches were made and waited for, call by call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stepscope.access.frames import Columns, Frame, frame_of
+from stepscope.analysis.statistics import Distribution, distribution
+from stepscope.analysis.utilization import Metrics
+from stepscope.diagnosis import Signals
+from stepscope.store import DictColumn
+
+SLOW_FACTOR = 2.0
+"""A wait of this many medians is a slow one."""
+_WAIT_TYPES: dict[str, type] = {
+    "rank": int,
+    "step": int,
+    "node": str,
+    "start_ns": int,
+    "duration_ns": int,
+    "ready_count": int,
+    "gpu_busy_ratio": float,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderWorker:
+    """One worker process of a DataLoader."""
+
+    process: str
+    worker: int | None
+    """Its number in its DataLoader."""
+    rank: int | None
+    """Of the process it worked for."""
+    started_ns: int
+    ended_ns: int | None
+    fetch_ns: Distribution | None
+    """How long its batches took to make; None when it made none that was recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataLoaderAnalysis:
+    """The input pipeline, call by call. Times are nanoseconds."""
+
+    iterator_start_ns: Distribution | None
+    """Making an iterator, starting its workers included."""
+    wait_ns: Distribution | None
+    """The training thread's waits for a batch."""
+    fetch_ns: Distribution | None
+    """Making a batch, in whichever process."""
+    workers: list[LoaderWorker]
+    waits: Frame
+    """One row per wait: rank, step, node, start, duration, batches that lay ready (missing where
+    unknown), and the mean of the GPUs' busy ratio during the wait and half a second around it."""
+    slow_waits: Frame
+    """Of these, waits of at least twice the median, the longest first."""
+    missing: list[str]
+    """What was not recorded, one sentence each."""
+
+
+def analyse_loading(signals: Signals, spans: Columns) -> DataLoaderAnalysis:
+    """Looks at spans of the kinds that load data; see `framework.framework_columns`."""
+    waits = _waits(signals, spans)
+    durations = [row["duration_ns"] for row in waits]
+    limit = SLOW_FACTOR * float(np.median(durations)) if durations else 0.0
+    slow = [row for row in waits if row["duration_ns"] >= max(limit, 1)]
+    slow.sort(key=lambda row: -row["duration_ns"])
+    fetch = distribution(_durations(spans, "fetch"))
+    return DataLoaderAnalysis(
+        iterator_start_ns=distribution(_durations(spans, "loader_start")),
+        wait_ns=distribution(durations),
+        fetch_ns=fetch,
+        workers=_workers(signals, spans),
+        waits=frame_of(waits, _WAIT_TYPES),
+        slow_waits=frame_of(slow, _WAIT_TYPES),
+        missing=_missing(durations, fetch),
+    )
+
+
+def _missing(waits: list[int], fetch: Distribution | None) -> list[str]:
+    found = []
+    if not waits:
+        found.append("no wait for a batch was recorded: no torch DataLoader fed the job")
+    if fetch is None:
+        found.append("no batch was recorded being made, so nothing is said of what that takes")
+    return found
+
+
+def _mask(spans: Columns, kind: str) -> Any:
+    codes = [code for code, name in enumerate(spans["kind"].values) if name == kind]
+    finished = ~np.ma.getmaskarray(spans["duration_ns"])
+    return np.isin(spans["kind"].codes, codes) & finished
+
+
+def _durations(spans: Columns, kind: str) -> Any:
+    return np.ma.getdata(spans["duration_ns"])[_mask(spans, kind)]
+
+
+def _waits(signals: Signals, spans: Columns) -> list[dict[str, Any]]:
+    chosen = np.flatnonzero(_mask(spans, "data_wait"))
+    columns = {
+        name: np.ma.asarray(
+            spans[name].decode() if isinstance(spans[name], DictColumn) else spans[name]
+        )[chosen].tolist()
+        for name in ("rank", "step", "node", "start_ns", "duration_ns", "value")
+    }
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for row in rows:
+        ready = row.pop("value")
+        row["ready_count"] = ready if ready >= 0 else None
+        begin, end = row["start_ns"], row["start_ns"] + row["duration_ns"]
+        row["gpu_busy_ratio"] = _gpu_busy(signals.metrics.get(row["node"]), begin, end)
+    return rows
+
+
+_AROUND_NS = 500_000_000
+
+
+def _gpu_busy(metrics: Metrics | None, start_ns: int, end_ns: int) -> float | None:
+    if metrics is None or "gpu_busy_ratio" not in metrics.metrics:
+        return None
+    first, last = np.searchsorted(metrics.t_ns, [start_ns - _AROUND_NS, end_ns + _AROUND_NS])
+    code = list(metrics.metrics).index("gpu_busy_ratio")
+    values = metrics.value[first:last][metrics.metric[first:last] == code]
+    return float(values.mean()) if len(values) else None
+
+
+def _workers(signals: Signals, spans: Columns) -> list[LoaderWorker]:
+    process = spans["process"]
+    ranks = {(p.node, p.pid): p.rank for p in signals.processes if p.role == "main"}
+    fetches = _mask(spans, "fetch")
+    found = []
+    for info in signals.processes:
+        if info.role != "dataloader_worker":
+            continue
+        codes = [code for code, name in enumerate(process.values) if name == info.process]
+        own = fetches & np.isin(process.codes, codes)
+        numbers = [f.get("worker") for f in info.facts if f.get("fact") == "dataloader_worker"]
+        found.append(
+            LoaderWorker(
+                process=info.process,
+                worker=numbers[0] if numbers else None,
+                rank=ranks.get((info.node, info.parent_pid)),
+                started_ns=info.started_ns,
+                ended_ns=info.ended_ns,
+                fetch_ns=distribution(np.ma.getdata(spans["duration_ns"])[own]),
+            )
+        )
+    return found

@@ -1,0 +1,50 @@
+"""Steps one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.diagnosis import Rank
+from stepscope.intervals import Int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimeline:
+    """The steps of one rank; arrays have one entry per step, numbered from 0."""
+
+    rank: str
+    node: str
+    step: Int
+    start_ns: Int
+    duration_ns: Int
+    """Evaluation left out."""
+    measured: NDArray[np.bool_]
+    """False in warm-up, which is slow, and under a profiler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeline:
+    """How long steps took, over time."""
+
+    ranks: list[RankTimeline]
+
+
+def step_timeline(ranks: Iterable[Rank]) -> StepTimeline:
+    """The steps of some ranks."""
+    return StepTimeline(
+        ranks=[
+            RankTimeline(
+                rank=rank.name,
+                node=rank.process.node,
+                step=np.arange(len(rank.steps), dtype=np.int64),
+                start_ns=rank.steps.start,
+                duration_ns=rank.steps.wall_ns,
+                measured=rank.steps.measured(),
+            )
+            for rank in ranks
+        ]
+    )

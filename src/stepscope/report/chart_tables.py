@@ -1,0 +1,63 @@
+"""The numbers of a chart as a table, for where it cannot be drawn."""
+
+from __future__ import annotations
+
+from stepscope.views.report.blocks import (
+    Boxes,
+    Cell,
+    Chart,
+    Column,
+    Heatmap,
+    Histogram,
+    Lines,
+    Pie,
+    Table,
+)
+
+_BOX = ("min", "p25", "p50", "p75", "p95", "max")
+_EXTREMES = ("min", "mean", "max")
+
+
+def chart_table(chart: Chart) -> Table:
+    """The chart as a table; a heat map by the extremes and means of its rows."""
+    match chart:
+        case Pie():
+            columns = [Column(label="name"), Column(label="share", unit="%", digits=2)]
+            rows: list[list[Cell]] = [[s.name, 100 * s.share_ratio] for s in chart.slices]
+            return Table(title=chart.title, columns=columns, rows=rows, share_of=chart.share_of)
+        case Histogram():
+            columns, rows = _histogram(chart)
+        case Boxes():
+            columns = [Column(label="name"), Column(label="samples", digits=0)]
+            columns += [Column(label=name, unit="%", digits=2) for name in _BOX]
+            rows = [[b.name, b.count, *(getattr(b, name) for name in _BOX)] for b in chart.boxes]
+        case Heatmap():
+            columns = [Column(label="row"), Column(label="unit")]
+            columns += [Column(label=name, digits=2) for name in _EXTREMES]
+            rows = [[r.name, r.unit, *_extremes(r.percent, r.full)] for r in chart.rows]
+        case Lines():
+            columns = [
+                Column(label="name"),
+                Column(label="time", unit="s", digits=2),
+                Column(label=chart.y_axis, unit=chart.unit, digits=chart.digits),
+            ]
+            rows = [[line.name, *xy] for line in chart.lines for xy in zip(line.x, line.y)]  # noqa: B905 - made together
+    return Table(title=chart.title, columns=columns, rows=rows, more=chart.more)
+
+
+def _histogram(chart: Histogram) -> tuple[list[Column], list[list[Cell]]]:
+    edges = [Column(label=side, unit=chart.unit, digits=chart.digits) for side in ("from", "to")]
+    columns = [*edges, *(Column(label=bars.name, digits=0) for bars in chart.series)]
+    rows: list[list[Cell]] = [
+        [low, high, *(bars.counts[place] for bars in chart.series)]
+        for place, (low, high) in enumerate(zip(chart.edges[:-1], chart.edges[1:], strict=True))
+        if any(bars.counts[place] for bars in chart.series)
+    ]
+    return columns, rows
+
+
+def _extremes(percent: list[float | None], full: float) -> list[Cell]:
+    known = [value for value in percent if value is not None]
+    if not known:
+        return [None, None, None]
+    return [value / 100 * full for value in (min(known), sum(known) / len(known), max(known))]

@@ -1,0 +1,79 @@
+"""A report as a Jupyter notebook: cells that make the sections anew from the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepscope._version import __version__
+
+_SECTIONS = ("head", "verdict", "job", "system", "framework", "rules")
+_TITLE = """# Profiling report
+
+Made by stepscope {version}. Each cell below shows one section of the report; run them again while
+the job runs to see more of it. Charts need Matplotlib (`pip install matplotlib`); without it their
+numbers are tables. What else can be asked of `run`: `help(run)`."""
+_PARAMETERS = """# Parameters
+RUN = {run!r}
+RULES = {rules!r}  # names of rules; none for all of them
+CONFIG = {config!r}  # a TOML or JSON file with their parameters
+SETTINGS = {settings!r}  # "Name.parameter=value\""""
+_OPEN = """import stepscope
+from stepscope.report import show
+
+run = stepscope.open(RUN)
+report = run.report(RULES, config=CONFIG, settings=SETTINGS)"""
+_TRAINING = """for section in report.sections:  # initialization too, where it took long
+    if section.id in {"initialization", "training"}:
+        display(show(report, section.id))"""
+
+
+def report_notebook(
+    run: str, *, rules: Sequence[str] = (), config: Path | None = None, settings: Sequence[str] = ()
+) -> bytes:
+    """The notebook, as nbformat 4.5 has it.
+
+    Args:
+        run: where the run is; a path is made absolute, so that the notebook can be moved.
+        rules, config, settings: as `Run.report` takes them.
+    """
+    where = str(Path(run).resolve()) if "://" not in run else run
+    parameters = _PARAMETERS.format(
+        run=where,
+        rules=list(rules),
+        config=str(config.resolve()) if config else None,
+        settings=list(settings),
+    )
+    cells = [
+        _cell("markdown", _TITLE.format(version=__version__), "title"),
+        _cell("code", parameters, "parameters"),
+        _cell("code", _OPEN, "open"),
+        *(_cell("code", f'show(report, "{section}")', section) for section in _SECTIONS),
+        _cell("code", _TRAINING, "training"),
+    ]
+    return msgspec.json.format(msgspec.json.encode(_notebook(cells)), indent=1)
+
+
+def _notebook(cells: list[dict[str, Any]]) -> Mapping[str, Any]:
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def _cell(kind: str, source: str, name: str) -> dict[str, Any]:
+    cell: dict[str, Any] = {
+        "cell_type": kind,
+        "id": name,
+        "metadata": {"tags": [name]},
+        "source": source.splitlines(keepends=True),
+    }
+    if kind == "code":
+        cell |= {"execution_count": None, "outputs": []}
+    return cell

@@ -1,0 +1,238 @@
+"""Figures of a drawn run against the numbers that it was drawn with, and against counting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn_run import MS, STEPS, draw
+
+import stepscope
+from stepscope.access import Run
+from stepscope.analysis.steps import PHASES
+from stepscope.errors import UsageError
+from stepscope.testing import RunBuilder
+from stepscope.testing.runs import EPOCH_NS
+
+SLOW = 650 * MS
+"""Rank 1's eighth step: its wait of 600 ms and 50 ms of work."""
+
+
+# --- histograms ------------------------------------------------------------------------------
+
+
+def test_metrics_histogram_holds_every_sample(run: Run) -> None:
+    found = run.metrics_histogram("gpu_busy_ratio")
+    series = {each.device: each for each in found.series}
+    assert set(series) == {"0", "1", "mean"}
+    samples = len(run.system(metric="gpu_busy_ratio", device="0"))
+    for each in series.values():
+        assert (each.histogram.count, each.unit) == (samples, "ratio")
+        assert (each.histogram.under_count, each.histogram.over_count) == (0, 0)
+        assert len(each.histogram.counts) == 50
+    # Four samples of 20 % until two seconds have passed, then 100 %: the bins 0.20 and 0.98 to 1.
+    own = np.flatnonzero(series["0"].histogram.counts)
+    assert own.tolist() == [10, 49]
+    assert series["0"].histogram.counts[own].tolist() == [4, samples - 4]
+    assert np.flatnonzero(series["1"].histogram.counts).tolist() == [49]
+    means = np.flatnonzero(series["mean"].histogram.counts)  # 59.5 % and 99.5 %
+    assert means.tolist() == [29, 49]
+    assert series["0"].distribution.maximum == 1
+
+
+def test_metrics_histogram_of_a_range_and_a_device(run: Run) -> None:
+    start = EPOCH_NS + 2 * 10**9
+    found = run.metrics_histogram("gpu_busy_ratio", device="0", start=start, bin_width=0.1)
+    (each,) = found.series
+    assert np.flatnonzero(each.histogram.counts).tolist() == [9]
+    assert not run.metrics_histogram("gpu_busy_ratio", end=EPOCH_NS).series
+
+
+def test_metrics_histogram_in_bytes(run: Run) -> None:
+    (each,) = run.metrics_histogram("memory_used_bytes").series
+    assert (each.unit, each.device, each.histogram.over_count) == ("bytes", "", 0)
+    assert each.histogram.count == each.distribution.count
+
+
+def test_step_histogram(run: Run) -> None:
+    found = run.step_histogram()
+    durations = {"rank 0": [100] * STEPS, "rank 1": [110] * (STEPS - 1) + [650]}
+    # The first step has no pause of 5 ms before it: a step ends with its optimizer.
+    for series in durations.values():
+        series[0] -= 5
+    every = np.concatenate(list(durations.values())) * MS
+    upper = np.median(every) + 2 * every.std()
+    for each in found.series:
+        own = np.array(durations[each.rank]) * MS
+        assert each.histogram.edges[[0, -1]].tolist() == [95 * MS, pytest.approx(upper)]
+        assert each.histogram.count == STEPS
+        assert each.histogram.over_count == (own > upper).sum()
+        bins = np.histogram(own[own <= upper], bins=each.histogram.edges)[0]
+        assert each.histogram.counts.tolist() == bins.tolist()
+        assert each.distribution.maximum == own.max()
+    assert len(run.step_histogram(rank=1).series) == 1
+
+
+def test_step_histogram_of_a_phase(run: Run) -> None:
+    (each,) = run.step_histogram(phase="forward", rank=0, bins=7).series
+    assert each.histogram.counts.tolist() == [STEPS]  # all the same: one bin
+    assert each.distribution.p50 == 12 * MS
+
+
+# --- over time -------------------------------------------------------------------------------
+
+
+def test_step_timeline(run: Run) -> None:
+    first, second = run.step_timeline().ranks
+    assert (first.rank, first.node, len(first.step)) == ("rank 0", "n0", STEPS)
+    assert first.start_ns[:3].tolist() == [EPOCH_NS, EPOCH_NS + 95 * MS, EPOCH_NS + 195 * MS]
+    assert second.duration_ns[7] == SLOW
+    assert second.step[np.argmax(second.duration_ns)] == 7
+    assert first.measured.tolist() == [False] * 4 + [True] * (STEPS - 4)
+
+
+def test_heatmap(run: Run) -> None:
+    found = run.heatmap()
+    assert [(row.metric, row.device) for row in found.rows] == [
+        ("gpu_busy_ratio", "0"),
+        ("gpu_busy_ratio", "1"),
+        ("cpu_busy_ratio", ""),
+        ("memory_used_bytes", ""),
+    ]
+    assert found.shades[:, 0].tolist() == [0.2, 0.99, 0.5, 1]
+    samples = run.system(metric="cpu_busy_ratio").numpy()["t_ns"]
+    assert found.t_ns.tolist() == samples.tolist()
+    assert run.heatmap(last=3).values.shape == (4, 3)
+
+
+def test_a_heat_map_needs_one_node(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there are none"):
+        stepscope.open(draw_nothing(tmp_path)).heatmap()
+
+
+def draw_nothing(tmp_path: Path) -> Path:
+    run = RunBuilder(tmp_path / "run").write()
+    for node in (run / "nodes").iterdir():
+        (node / "node.json").unlink()
+    return run
+
+
+# --- statistics ------------------------------------------------------------------------------
+
+
+def test_job_statistics(run: Run) -> None:
+    job = run.job_statistics()
+    assert job.initialization_ns == 0
+    last = EPOCH_NS + (110 * (STEPS - 1) + 650) * MS - 5 * MS
+    assert job.training_ns == last - EPOCH_NS
+    assert job.finalization_ns is not None
+    assert job.training_ns + job.finalization_ns == job.duration_ns
+
+
+def test_job_statistics_without_steps(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank().draw("wait 5", 3)
+    job = stepscope.open(builder.write()).job_statistics()
+    parts = (job.initialization_ns, job.training_ns, job.finalization_ns)
+    assert parts == (None, None, None)
+
+
+def test_phase_statistics(run: Run) -> None:
+    rows = {(r["rank"], r["phase"]): r for r in run.phase_statistics().rows()}
+    assert {phase for _, phase in rows} == set(PHASES)
+    measured = STEPS - 4
+    wait = rows["rank 0", "data_wait"]
+    assert (wait["count"], wait["total_ns"]) == (measured, measured * 50 * MS)
+    assert wait["share_ratio"] == 0.5
+    assert rows["rank 0", "loss"]["mean_ns"] == 3 * MS
+    slow = rows["rank 1", "data_wait"]
+    assert (slow["max_ns"], slow["p50_ns"]) == (600 * MS, 60 * MS)
+    assert slow["mean_ns"] == pytest.approx((60 * (measured - 1) + 600) * MS / measured)
+    for rank in ("rank 0", "rank 1"):
+        shares = [row["share_ratio"] for key, row in rows.items() if key[0] == rank]
+        assert sum(shares) == pytest.approx(1)
+    assert len(run.phase_statistics(rank=1)) == len(PHASES)
+
+
+def test_span_statistics_against_counting(run: Run) -> None:
+    frame = run.framework().numpy()
+    rows = run.span_statistics(by=("rank", "kind")).rows()
+    assert [row["total_ns"] for row in rows] == sorted((r["total_ns"] for r in rows), reverse=True)
+    for row in rows:
+        own = frame["duration_ns"][(frame["rank"] == row["rank"]) & (frame["kind"] == row["kind"])]
+        assert (row["count"], row["total_ns"]) == (len(own), int(own.sum()))
+        assert (row["min_ns"], row["max_ns"]) == (int(own.min()), int(own.max()))
+        assert row["p95_ns"] == np.percentile(own, 95)
+    assert sum(row["count"] for row in rows) == len(run.framework())
+    (one,) = run.span_statistics(by="phase", kind="forward", rank=0, steps=(0, 10)).rows()
+    assert (one["phase"], one["count"], one["total_ns"]) == ("forward", 10, 120 * MS)
+
+
+def test_usage(run: Run) -> None:
+    rows = {row["device"]: row for row in run.usage().rows()}
+    count = rows["0"]["count"]
+    assert rows["0"]["middle_ratio"] == pytest.approx(4 / count)
+    assert rows["0"]["high_ratio"] == pytest.approx(1 - 4 / count)
+    assert (rows["1"]["low_ratio"], rows["1"]["high_ratio"]) == (0, 1)
+    borders = run.usage("cpu_busy_ratio", low=0.5, high=0.5).rows()[0]
+    assert (borders["low_ratio"], borders["middle_ratio"], borders["high_ratio"]) == (0, 1, 0)
+
+
+# --- loading and functions -------------------------------------------------------------------
+
+
+def test_dataloader(run: Run) -> None:
+    found = run.dataloader()
+    assert found.wait_ns is not None
+    assert found.fetch_ns is not None
+    assert found.iterator_start_ns is None
+    assert (found.wait_ns.count, found.wait_ns.maximum) == (2 * STEPS, 600 * MS)
+    assert (found.fetch_ns.count, found.fetch_ns.mean) == (2 * STEPS, 80 * MS)
+    assert [(w.worker, w.rank) for w in found.workers] == [(0, 0), (0, 1)]
+    assert all(w.fetch_ns is not None and w.fetch_ns.count == STEPS for w in found.workers)
+    (slow,) = found.slow_waits.rows()
+    assert (slow["rank"], slow["step"], slow["duration_ns"]) == (1, 7, 600 * MS)
+    assert slow["ready_count"] == 0
+    start = slow["start_ns"]
+    around = run.system(
+        metric="gpu_busy_ratio", start=start - 500 * MS, end=start + 1100 * MS
+    ).numpy()["value"]
+    assert slow["gpu_busy_ratio"] == pytest.approx(around.mean())
+    assert found.missing == []
+    assert run.dataloader(rank=0).wait_ns != found.wait_ns
+
+
+def test_dataloader_says_what_is_missing(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank().draw("forward 5 | backward 5 | optimizer 1", 30)
+    found = stepscope.open(builder.write()).dataloader()
+    assert len(found.missing) == 2
+    assert (found.wait_ns, found.fetch_ns, found.workers) == (None, None, [])
+    assert len(found.waits) == len(found.slow_waits) == 0
+
+
+def test_python_profile_by_phase_and_step(run: Run) -> None:
+    whole = {r["function"]: r for r in run.python_profile(rank=0).rows()}
+    assert whole["log"]["own_ns"] == STEPS * 5 * MS
+    assert whole["main"]["total_ratio"] == 1
+    (loss, *outer) = run.python_profile(rank=0, phase="loss").rows()
+    assert (loss["function"], loss["own_ns"], loss["own_ratio"]) == ("loss", STEPS * 3 * MS, 1)
+    assert {row["own_ns"] for row in outer} == {0}
+    (log, *_) = run.python_profile(rank=0, phase="other", steps=(10, 20)).rows()
+    assert (log["function"], log["own_count"]) == ("log", 50)
+    assert len(run.python_profile(rank=0, top=1)) == 1
+    assert not len(run.python_profile(phase="checkpoint"))
+
+
+def test_python_profile_of_workers(run: Run) -> None:
+    (decode, *_) = run.python_profile(rank=1, workers=True, top=1).rows()
+    assert (decode["function"], decode["rank"]) == ("decode", "rank 1")
+    assert decode["own_ns"] == STEPS * 70 * MS
+
+
+def test_every_answer_is_the_same_twice(path: Path, tmp_path: Path) -> None:
+    again = draw(tmp_path / "run").write()
+    one, other = stepscope.open(path), stepscope.open(again)
+    assert one.framework().rows() == other.framework().rows()
+    assert one.python_profile().rows() == other.python_profile().rows()

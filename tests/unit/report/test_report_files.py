@@ -1,0 +1,150 @@
+"""The report as a page and as a notebook."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import nbclient
+import nbformat
+import pytest
+
+from report_runs import many_gpus
+from stepscope.diagnosis import Signals
+from stepscope.errors import UsageError
+from stepscope.report import drawing, html, show
+from stepscope.report.notebook import report_notebook
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+from stepscope.views.report import Report, make_report, report_rules
+from stepscope.views.report.blocks import Listing, Missing, Section, Table, Text
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)><!--\u2028&lt;$x$"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return many_gpus(
+        tmp_path_factory.mktemp("gpus") / "run", nodes=1, gpus=2, seconds=1200, every_s=1
+    )
+
+
+@pytest.fixture(scope="module")
+def report(run: Path) -> Report:
+    return make_report(Signals(open_run(run)), report_rules())
+
+
+def with_names(report: Report, name: str) -> Report:
+    """The same report where a name from outside stands everywhere one can."""
+    verdict = msgspec.structs.replace(report.verdict, headline=name, notes=[name])
+    section = Section(
+        id="job", title=name, blocks=[Text(text=name), Listing(items=[name]), Missing(text=name)]
+    )
+    return msgspec.structs.replace(
+        report, run_id=name, command=name, verdict=verdict, notes=[name], sections=[section]
+    )
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def payload_of(page: str) -> dict:
+    found = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.S)
+    assert found
+    return json.loads(found[1])
+
+
+def test_the_page_holds_its_payload_script_and_style(report: Report) -> None:
+    page = html.report_html(report)
+    assert payload_of(page) == json.loads(msgspec.json.encode(report))
+    assert page.count("<script") == page.count("</script>") == 2
+    assert page.count("<style") == page.count("</style>") == 1
+    assert "default-src 'none'" in page
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", page.partition("<style>")[0])
+
+
+def test_no_name_becomes_markup(report: Report) -> None:
+    evil = with_names(report, EVIL)
+    page = html.report_html(evil)
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "<img" not in page.partition("<script>")[0]
+    assert payload_of(page)["command"] == EVIL
+    assert "<img" not in show(evil, "job").html + show(evil, "head").html
+
+
+def test_without_the_bundle_it_says_what_to_do(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unbuilt(name: str) -> str:
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(html, "read_web_asset", unbuilt)
+    with pytest.raises(UsageError, match="make web"):
+        html.report_html(report)
+
+
+# --- in a notebook --------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["pictures", "tables"])
+def drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With Matplotlib, and without."""
+    if request.param == "tables":
+        monkeypatch.setattr(drawing, "find_spec", lambda name: None)
+    return request.param
+
+
+def test_sections_are_shown(report: Report, drawn: str) -> None:
+    for section in report.sections:
+        shown = show(report, section.id)._repr_html_()
+        for block in section.blocks:
+            if isinstance(block, Table):
+                assert block.title.replace("'", "&#x27;") in shown
+        assert section.title in shown
+    shown = show(report, "training").html
+    assert ("<svg" in shown) is (drawn == "pictures")
+    assert "Where the job&#x27;s time went" in show(report, "job").html
+    assert "<h2>" in show(report, "verdict").html
+    with pytest.raises(KeyError):
+        show(report, "no-such-section")
+
+
+@pytest.fixture
+def executed(tmp_path: Path) -> Callable[[bytes], list]:
+    """Runs a notebook in a kernel of its own; what each cell put out."""
+
+    def execute(content: bytes) -> list:
+        notebook = nbformat.reads(content.decode(), as_version=4)
+        nbformat.validate(notebook)
+        client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3")
+        client.execute(cwd=str(tmp_path))
+        return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+
+    return execute
+
+
+@pytest.mark.filterwarnings("ignore")  # of the kernel's libraries
+def test_the_notebook_executes(run: Path, executed: Callable[[bytes], list]) -> None:
+    outputs = executed(report_notebook(str(run), settings=["StepOutlier.stddev=2"]))
+    shown = [o.data["text/html"] for each in outputs for o in each if "data" in o]
+    headings = [re.findall(r"<h[12]>(.*?)</h[12]>", text)[0] for text in shown]
+    assert headings[2:] == [
+        "Training job summary",
+        "System usage statistics",
+        "Framework metrics summary",
+        "Rules summary",
+        "Analyzing the training loop",
+    ]
+    assert "stddev: 2" in shown[-1]
+    assert not [o for each in outputs for o in each if o.output_type in {"error", "stream"}]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_notebook_of_an_empty_run_executes(
+    tmp_path: Path, executed: Callable[[bytes], list]
+) -> None:
+    outputs = executed(report_notebook(str(RunBuilder(tmp_path / "run").write())))
+    assert not [o for each in outputs for o in each if o.output_type in {"error", "stream"}]

@@ -1,0 +1,22 @@
+"""The front end's types are those of the payloads."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+WEB = Path(__file__).parents[2] / "web"
+
+
+def test_generated_types_are_up_to_date() -> None:
+    generator = runpy.run_path(str(WEB / "api_types.py"))
+    for file, payload in generator["PAYLOADS"].items():
+        made = generator["typescript"](payload)
+        written = (WEB / "src" / "api" / file).read_text()
+        assert written == made, "run `python web/api_types.py`"
+
+
+def test_the_lock_file_names_no_host() -> None:
+    lock = (WEB / "package-lock.json").read_text()
+    assert "resolved" not in lock
+    assert "registry" not in lock

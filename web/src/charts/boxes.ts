@@ -1,0 +1,75 @@
+import type { Box, Boxes } from "../api/report";
+import { number } from "../base/format";
+import type { Palette } from "../base/palette";
+import { axis, base, legend, markLine, tip, tooltip } from "./common";
+import type { EChartsOption } from "./echarts";
+
+const P95 = "p95";
+const EXTREMES = "minimum and maximum";
+const BOX = "quartiles and whiskers";
+
+export function boxesLabel(block: Boxes): string {
+  const parts = block.boxes.map(
+    (box) => `${box.name}: median ${number(box.p50, 1)}, p95 ${number(box.p95, 1)}`,
+  );
+  return `Box plots: ${block.title}, ${block.axis}. ${parts.join("; ")}.`;
+}
+
+function lines(box: Box): string[] {
+  const fields = ["max", "whisker_high", "p95", "p75", "p50", "p25", "whisker_low", "min"] as const;
+  const rows = fields.map((field) => `${field.replace("_", " ")}: ${number(box[field], 2)} %`);
+  return [...rows, `samples: ${number(box.count, 0)}`];
+}
+
+export function boxesOption(block: Boxes, colours: Palette): EChartsOption {
+  const { boxes } = block;
+  const many = boxes.length > 6;
+  const [first, second, third] = colours.series;
+  return {
+    ...base(colours, boxesLabel(block)),
+    tooltip: {
+      ...tooltip(colours),
+      trigger: "item",
+      formatter: (item: unknown) => {
+        const box = boxes[(item as { dataIndex: number }).dataIndex % boxes.length];
+        return box === undefined ? "" : tip(box.name, lines(box));
+      },
+    },
+    legend: legend(colours, [BOX, P95, EXTREMES]),
+    grid: { left: 56, right: block.marks.length > 0 ? 116 : 24, top: 20, bottom: many ? 112 : 70 },
+    xAxis: {
+      type: "category",
+      data: boxes.map((box) => box.name),
+      ...axis(colours, ""),
+      axisLabel: { color: colours.muted, interval: 0, rotate: many ? 35 : 0 },
+      splitLine: { show: false },
+    },
+    yAxis: { type: "value", min: 0, max: 100, ...axis(colours, block.axis), nameGap: 36 },
+    series: [
+      {
+        type: "boxplot",
+        name: BOX,
+        itemStyle: { borderColor: first ?? "", color: `${first ?? "#888888"}44`, borderWidth: 1.5 },
+        boxWidth: [8, 46],
+        data: boxes.map((b) => [b.whisker_low, b.p25, b.p50, b.p75, b.whisker_high]),
+        markLine: markLine(block.marks, "yAxis", colours, 0, "%"),
+      },
+      {
+        type: "scatter",
+        name: P95,
+        symbol: "diamond",
+        symbolSize: 10,
+        itemStyle: { color: second ?? "" },
+        data: boxes.map((b, place) => [place, b.p95]),
+      },
+      {
+        type: "scatter",
+        name: EXTREMES,
+        symbol: "emptyCircle",
+        symbolSize: 6,
+        itemStyle: { color: third ?? "" },
+        data: [...boxes.map((b, place) => [place, b.min]), ...boxes.map((b, p) => [p, b.max])],
+      },
+    ],
+  };
+}

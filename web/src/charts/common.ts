@@ -1,0 +1,91 @@
+// What the options of all charts share.
+import type { Mark } from "../api/report";
+import { number } from "../base/format";
+import type { Palette } from "../base/palette";
+import type { EChartsOption, LegendOption, TooltipOption } from "./echarts";
+
+// As in the style sheet: charts measure text before they place it.
+const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+
+/** A tooltip's content. Text nodes only: a name is never read as HTML. */
+export function tip(title: string, lines: string[]): HTMLElement {
+  const box = document.createElement("div");
+  const head = document.createElement("strong");
+  head.textContent = title;
+  box.append(head);
+  for (const line of lines) {
+    const row = document.createElement("div");
+    row.textContent = line;
+    box.append(row);
+  }
+  return box;
+}
+
+export function base(colours: Palette, label: string): EChartsOption {
+  return {
+    color: colours.series,
+    animation: false,
+    textStyle: { color: colours.text, fontFamily: FONT },
+    aria: { enabled: true, label: { description: label } },
+  };
+}
+
+export function tooltip(colours: Palette): TooltipOption {
+  return {
+    confine: true,
+    backgroundColor: colours.surface,
+    borderColor: colours.line,
+    textStyle: { color: colours.text, fontSize: 12 },
+    extraCssText: "white-space: normal; max-width: 26rem; overflow-wrap: anywhere;",
+  };
+}
+
+export function legend(colours: Palette, names: string[]): LegendOption {
+  return {
+    type: "scroll",
+    bottom: 0,
+    data: names,
+    textStyle: { color: colours.text, width: 190, overflow: "truncate" },
+    pageTextStyle: { color: colours.text },
+    pageIconColor: colours.text,
+    pageIconInactiveColor: colours.line,
+    tooltip: { show: true },
+  };
+}
+
+/** An axis with a name beside it. */
+export function axis(colours: Palette, name: string): Record<string, unknown> {
+  return {
+    name,
+    nameLocation: "middle",
+    nameTextStyle: { color: colours.muted },
+    axisLabel: { color: colours.muted, hideOverlap: true },
+    axisLine: { lineStyle: { color: colours.line } },
+    splitLine: { lineStyle: { color: colours.line, opacity: 0.6 } },
+  };
+}
+
+/** Dashed lines with their name and value, across or along the chart. */
+export function markLine(
+  marks: Mark[],
+  at: "xAxis" | "yAxis",
+  colours: Palette,
+  digits: number,
+  unit: string,
+): Record<string, unknown> {
+  return {
+    silent: true,
+    symbol: "none",
+    lineStyle: { color: colours.text, type: "dashed", width: 1 },
+    data: marks.map((mark, place) => ({
+      [at]: mark.value,
+      label: {
+        formatter: `${mark.name} ${number(mark.value, digits)} ${unit}`,
+        color: colours.text,
+        position: "end",
+        distance: at === "xAxis" ? 4 + 13 * (place % 3) : 6,
+        ...(at === "yAxis" ? { width: 100, overflow: "break" } : {}),
+      },
+    })),
+  };
+}

@@ -1,0 +1,38 @@
+// ECharts with only the parts that the charts use.
+import { BoxplotChart, HeatmapChart, LineChart, PieChart, ScatterChart } from "echarts/charts";
+import {
+  AriaComponent,
+  GridComponent,
+  LegendComponent,
+  LegendScrollComponent,
+  MarkLineComponent,
+  TooltipComponent,
+  VisualMapContinuousComponent,
+} from "echarts/components";
+import { init, use } from "echarts/core";
+import { CanvasRenderer, SVGRenderer } from "echarts/renderers";
+
+use([
+  AriaComponent,
+  BoxplotChart,
+  CanvasRenderer,
+  GridComponent,
+  HeatmapChart,
+  LegendComponent,
+  LegendScrollComponent,
+  LineChart,
+  MarkLineComponent,
+  PieChart,
+  SVGRenderer,
+  ScatterChart,
+  TooltipComponent,
+  VisualMapContinuousComponent,
+]);
+
+export { init };
+export type { EChartsType } from "echarts/core";
+export type {
+  EChartsOption,
+  LegendComponentOption as LegendOption,
+  TooltipComponentOption as TooltipOption,
+} from "echarts";

@@ -1,0 +1,80 @@
+import type { Bars, Histogram } from "../api/report";
+import { number } from "../base/format";
+import type { Palette } from "../base/palette";
+import { axis, base, legend, markLine, tip, tooltip } from "./common";
+import type { EChartsOption } from "./echarts";
+
+const STYLES = ["solid", "dashed", "dotted"] as const;
+
+export function histogramLabel(block: Histogram): string {
+  const parts = block.series.map((bars) => `${bars.name}: ${counted(bars, block.counted)}`);
+  const marks = block.marks.map((mark) => `${mark.name} ${number(mark.value, block.digits)}`);
+  const said = [...parts, ...marks].join("; ");
+  return `Histogram: ${block.title}, ${block.axis} in ${block.unit}. ${said}.`;
+}
+
+/** How many values a series has, and how many of them lie outside of the bins. */
+export function counted(bars: Bars, what: string): string {
+  const inside = bars.counts.reduce((sum, count) => sum + count, 0);
+  const all = inside + bars.below_count + bars.above_count;
+  const outside = [
+    bars.below_count > 0 ? `${number(bars.below_count, 0)} below the bins` : "",
+    bars.above_count > 0 ? `${number(bars.above_count, 0)} above the bins` : "",
+  ].filter(Boolean);
+  return [`${number(all, 0)} ${what}`, ...outside].join(", ");
+}
+
+/** Outline of the bins: each count from its left edge on, the last one up to the right edge. */
+function outline(edges: number[], counts: number[]): [number, number][] {
+  const points = counts.map((count, bin): [number, number] => [edges[bin] ?? 0, count]);
+  return [...points, [edges[counts.length] ?? 0, counts[counts.length - 1] ?? 0]];
+}
+
+export function histogramOption(block: Histogram, colours: Palette): EChartsOption {
+  const many = block.series.length > 1;
+  return {
+    ...base(colours, histogramLabel(block)),
+    tooltip: {
+      ...tooltip(colours),
+      trigger: "axis",
+      axisPointer: { type: "line" },
+      formatter: (items: unknown) => {
+        const found = items as { seriesName: string; dataIndex: number }[];
+        const bin = Math.min(found[0]?.dataIndex ?? 0, block.edges.length - 2);
+        const [low, high] = [block.edges[bin] ?? 0, block.edges[bin + 1] ?? 0];
+        const range = `${number(low, block.digits)} to ${number(high, block.digits)} ${block.unit}`;
+        const counts = new Map(block.series.map((bars) => [bars.name, bars.counts[bin] ?? 0]));
+        return tip(
+          range,
+          found.map(({ seriesName }) =>
+            `${seriesName}: ${number(counts.get(seriesName) ?? 0, 0)} ${block.counted}`,
+          ),
+        );
+      },
+    },
+    ...(many ? { legend: legend(colours, block.series.map((bars) => bars.name)) } : {}),
+    grid: { left: 64, right: 24, top: block.marks.length > 0 ? 56 : 20, bottom: many ? 78 : 48 },
+    xAxis: {
+      type: "value",
+      min: block.edges[0] ?? 0,
+      max: block.edges[block.edges.length - 1] ?? 1,
+      ...axis(colours, `${block.axis} (${block.unit})`),
+      nameGap: 28,
+      axisLabel: { color: colours.muted, hideOverlap: true, showMinLabel: false, showMaxLabel: false },
+      splitLine: { show: false },
+    },
+    yAxis: { type: "value", ...axis(colours, block.counted), nameGap: 46, minInterval: 1 },
+    series: block.series.map((bars, place) => ({
+      type: "line" as const,
+      name: bars.name,
+      step: "end" as const,
+      symbol: "none",
+      lineStyle: { width: 1.5, type: STYLES[place % STYLES.length] ?? "solid" },
+      areaStyle: { opacity: 0.55 / block.series.length },
+      data: outline(block.edges, bars.counts),
+      ...(place === 0
+        ? { markLine: markLine(block.marks, "xAxis", colours, block.digits, block.unit) }
+        : {}),
+    })),
+  };
+}

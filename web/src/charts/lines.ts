@@ -1,0 +1,49 @@
+import type { Lines } from "../api/report";
+import { clock, number } from "../base/format";
+import type { Palette } from "../base/palette";
+import { axis, base, legend, tip, tooltip } from "./common";
+import type { EChartsOption } from "./echarts";
+
+const STYLES = ["solid", "dashed", "dotted"] as const;
+
+export function linesLabel(block: Lines): string {
+  const parts = block.lines.map(
+    (line) => `${line.name} from ${number(least(line.y), block.digits)} to ${number(-least(line.y.map((y) => -y)), block.digits)}`,
+  );
+  return `Line chart: ${block.title}, ${block.y_axis} in ${block.unit}. ${parts.join("; ")}.`;
+}
+
+function least(values: number[]): number {
+  return values.reduce((low, value) => Math.min(low, value), Infinity);
+}
+
+export function linesOption(block: Lines, colours: Palette): EChartsOption {
+  const many = block.lines.length > 1;
+  return {
+    ...base(colours, linesLabel(block)),
+    tooltip: {
+      ...tooltip(colours),
+      trigger: "item",
+      formatter: (item: unknown) => {
+        const { seriesName, value } = item as { seriesName: string; value: [number, number] };
+        return tip(seriesName, [
+          `${number(value[1], block.digits)} ${block.unit}`,
+          `${clock(value[0])} after the first step began`,
+        ]);
+      },
+    },
+    ...(many ? { legend: legend(colours, block.lines.map((line) => line.name)) } : {}),
+    grid: { left: 64, right: 24, top: 20, bottom: many ? 78 : 48 },
+    xAxis: { type: "value", ...axis(colours, block.x_axis), nameGap: 28, splitLine: { show: false } },
+    yAxis: { type: "value", min: 0, ...axis(colours, `${block.y_axis} (${block.unit})`), nameGap: 46 },
+    series: block.lines.map((line, place) => ({
+      type: "line" as const,
+      name: line.name,
+      showSymbol: true,
+      symbol: "circle",
+      symbolSize: 3,
+      lineStyle: { width: 1, type: STYLES[place % STYLES.length] ?? "solid" },
+      data: line.x.map((x, point) => [x, line.y[point] ?? 0]),
+    })),
+  };
+}

@@ -1,0 +1,52 @@
+import type { Pie } from "../api/report";
+import { percent } from "../base/format";
+import type { Palette } from "../base/palette";
+import { base, legend, tip, tooltip } from "./common";
+import type { EChartsOption } from "./echarts";
+
+/** With more slices than this their names and shares stand in a list beside them. */
+const MOST_AROUND = 4;
+
+export function pieLabel(block: Pie): string {
+  const parts = block.slices.map((slice) => `${slice.name} ${percent(slice.share_ratio, 1)}`);
+  return `Pie chart: ${block.title}. Shares of ${block.share_of}: ${parts.join(", ")}.`;
+}
+
+export function pieOption(block: Pie, colours: Palette): EChartsOption {
+  const many = block.slices.length > MOST_AROUND;
+  const shares = new Map(block.slices.map((slice) => [slice.name, slice.share_ratio]));
+  return {
+    ...base(colours, pieLabel(block)),
+    aria: { enabled: true, label: { description: pieLabel(block) }, decal: { show: true } },
+    tooltip: {
+      ...tooltip(colours),
+      trigger: "item",
+      formatter: (item: unknown) => {
+        const { name } = item as { name: string };
+        return tip(name, [`${percent(shares.get(name) ?? null, 2)} of ${block.share_of}`]);
+      },
+    },
+    legend: {
+      ...legend(colours, [...shares.keys()]),
+      type: many ? "scroll" : "plain",
+      formatter: (name: string) => `${percent(shares.get(name) ?? null, 1)}  ${name}`,
+      ...(many ? { orient: "vertical", right: 0, top: "middle", bottom: "auto" } : {}),
+    },
+    series: [
+      {
+        type: "pie",
+        radius: many ? ["34%", "58%"] : ["38%", "64%"],
+        center: many ? ["25%", "50%"] : ["50%", "45%"],
+        minShowLabelAngle: 15,
+        itemStyle: { borderColor: colours.surface, borderWidth: 2 },
+        label: {
+          show: !many,
+          color: colours.text,
+          formatter: (item) => percent(shares.get(item.name) ?? null, 1),
+        },
+        labelLine: { show: !many, lineStyle: { color: colours.muted } },
+        data: block.slices.map((slice) => ({ name: slice.name, value: slice.share_ratio })),
+      },
+    ],
+  };
+}

@@ -1,0 +1,35 @@
+import type { Section } from "../api/report";
+import { Prose } from "../widgets/prose";
+import { Table } from "../widgets/table";
+import { CheckView } from "./check";
+import { FigureView } from "./figure";
+
+type Block = Section["blocks"][number];
+
+export function BlockView({ block }: { block: Block }) {
+  switch (block.kind) {
+    case "text":
+      return <p class={`text ${block.tone}`}><Prose text={block.text} /></p>;
+    case "listing":
+      return (
+        <ul class="text">
+          {block.items.map((item) => <li key={item}><Prose text={item} /></li>)}
+        </ul>
+      );
+    case "missing":
+      return <p class="text missing"><b>Not available.</b> <Prose text={block.text} /></p>;
+    case "check":
+      return <CheckView check={block} />;
+    case "table":
+      return (
+        <div class={block.columns.length === 2 ? "table narrow" : "table"}>
+          <p class="caption">{block.title}</p>
+          <Table caption={block.title} columns={block.columns} rows={block.rows} />
+          {block.share_of === null ? null : <p class="muted">Shares of {block.share_of}.</p>}
+          {block.more === null ? null : <p class="muted">… {block.more}.</p>}
+        </div>
+      );
+    default:
+      return <FigureView block={block} />;
+  }
+}

@@ -1,0 +1,31 @@
+import type { Check } from "../api/report";
+import { number } from "../base/format";
+import { Status } from "../widgets/status";
+
+export function CheckView({ check }: { check: Check }) {
+  const facts: [string, string][] = [
+    ["datapoints", number(check.datapoints, 0)],
+    ["violations", number(check.violations, 0)],
+    ["triggered", `${number(check.triggered, 0)} ${check.triggered === 1 ? "time" : "times"}`],
+    ...(check.last_at === null ? [] : [["last triggered", check.last_at] as [string, string]]),
+    ...check.parameters.map(({ name, value }): [string, string] => [name, value]),
+  ];
+  return (
+    <div class="check">
+      <p>
+        <Status status={check.status} /> <b>{check.rule}</b> {lower(check.summary)}{" "}
+        {check.skipped ?? ""}
+      </p>
+      <dl>
+        {facts.map(([name, value]) => (
+          <div key={name}><dt>{name}</dt><dd>{value}</dd></div>
+        ))}
+      </dl>
+      {check.recommendation === null ? null : <p class="advice">{check.recommendation}</p>}
+    </div>
+  );
+}
+
+function lower(sentence: string): string {
+  return sentence.charAt(0).toLowerCase() + sentence.slice(1);
+}

@@ -1,0 +1,15 @@
+// The report: reads its payload from the page and draws it.
+import { render } from "preact";
+
+import type { Report } from "../api/report";
+import { followTheme } from "../base/theme";
+import { Page } from "./page";
+import "./report.css";
+
+const data = document.getElementById("payload");
+const root = document.getElementById("report");
+if (data !== null && root !== null) {
+  followTheme();
+  root.textContent = "";
+  render(<Page report={JSON.parse(data.textContent) as Report} />, root);
+}

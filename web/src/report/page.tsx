@@ -1,0 +1,54 @@
+import type { Report } from "../api/report";
+import { dark, toggleTheme } from "../base/theme";
+import { Contents } from "./contents";
+import { SectionView } from "./section";
+import { VerdictView } from "./verdict";
+
+export function Page({ report }: { report: Report }) {
+  return (
+    <>
+      <a class="skip" href="#verdict">Skip to the verdict</a>
+      <header class="top">
+        <div>
+          <h1>Profiling report</h1>
+          <p class="run">{report.run_id}</p>
+        </div>
+        <div class="tools">
+          <button type="button" onClick={() => { window.print(); }}>Print</button>
+          <button type="button" onClick={toggleTheme} aria-pressed={dark.value}>
+            {dark.value ? "Light" : "Dark"} theme
+          </button>
+        </div>
+      </header>
+      <div class="columns">
+        <Contents sections={report.sections} />
+        <main>
+          <Head report={report} />
+          <VerdictView verdict={report.verdict} />
+          {report.sections.map((section) => (
+            <SectionView key={section.id} section={section} level={2} />
+          ))}
+          <footer>
+            Made by stepscope {report.version} on {report.made_at}.
+          </footer>
+        </main>
+      </div>
+    </>
+  );
+}
+
+function Head({ report }: { report: Report }) {
+  return (
+    <div class="head">
+      {report.command === "" ? null : <p><code>{report.command}</code></p>}
+      <p class={report.in_progress ? "state live" : "state"}>
+        {report.in_progress
+          ? `The job is in progress: this report covers it until ${report.until}.`
+          : `This report covers the run until ${report.until}.`}
+      </p>
+      <p>{report.about}</p>
+      <p class="muted">{report.notice}</p>
+      {report.notes.map((note) => <p key={note} class="text warning">{note}</p>)}
+    </div>
+  );
+}

@@ -1,0 +1,19 @@
+import type { Section } from "../api/report";
+import { BlockView } from "./block";
+
+const DEEPEST = 4;
+
+export function SectionView({ section, level }: { section: Section; level: number }) {
+  const Heading = `h${Math.min(level, DEEPEST)}` as "h2" | "h3" | "h4";
+  return (
+    <section id={section.id} class={`level${level}`} aria-labelledby={`${section.id}-title`}>
+      <Heading id={`${section.id}-title`}>{section.title}</Heading>
+      <div class="blocks">
+        {section.blocks.map((block, place) => <BlockView key={place} block={block} />)}
+      </div>
+      {section.sections.map((inner) => (
+        <SectionView key={inner.id} section={inner} level={level + 1} />
+      ))}
+    </section>
+  );
+}
