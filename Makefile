@@ -2,17 +2,21 @@
 #   make demo    watch a slow training job, read the verdict, watch the fixed one
 #   make test    everything that is checked, on a clean checkout
 # And for daily work:
-#   make check   format, lint, types, import contracts, tests (what `make test` runs after set-up)
+#   make check   format, lint, types, import contracts, front end, tests (what `make test` runs
+#                after set-up)
+#   make web     the front end: what the report's page is drawn by
 #   make fix     let the formatter and linter repair what they can
 #   make bench   the always-on cost, measured against doing nothing and against peers
+#   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
 SHELL := /bin/sh
 VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
-RUFF_PATHS := src tests examples benchmarks
+RUFF_PATHS := src tests examples benchmarks web/build.py web/api_types.py hatch_build.py
 
-.PHONY: demo test check format-check lint types contracts unit fix bench clean
+.PHONY: demo test check format-check lint types contracts web web-check unit fix bench gpu-check \
+	clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -21,7 +25,7 @@ test: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory check
 
 # Whole training jobs run one at a time: what they are waiting for must not be each other.
-check: format-check lint types contracts unit
+check: format-check lint types contracts web-check unit
 
 format-check:
 	$(VENV)/bin/ruff format --check $(RUFF_PATHS)
@@ -31,8 +35,12 @@ types:
 	$(VENV)/bin/mypy
 contracts:
 	$(VENV)/bin/lint-imports
-unit:
-	$(PY) -m pytest -n 2 tests/unit tests/properties tests/contract
+web:
+	$(PY) web/build.py
+web-check:
+	$(PY) web/build.py check
+unit: web
+	$(PY) -m pytest -n 2 tests/unit tests/properties tests/contract tests/golden tests/gpu
 	$(PY) -m pytest tests/faults tests/e2e
 
 fix: $(VENV)/test.ready
@@ -41,6 +49,13 @@ fix: $(VENV)/test.ready
 
 bench: $(VENV)/test.ready
 	$(PY) benchmarks/always_on_cost.py
+
+# PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
+gpu-check:
+	$(PY) -c 'import torch; assert torch.cuda.is_available(), "torch finds no GPU here"'
+	$(PY) -m pytest tests/gpu
+	$(PY) benchmarks/gpu_overhead.py --fixtures
+	$(PY) -m pytest tests/golden
 
 # --- set-up ----------------------------------------------------------------------------------
 # A fresh Debian machine has python3 but often neither venv nor a C compiler (the tests compile
@@ -67,10 +82,12 @@ $(VENV)/demo.ready: $(VENV)/base.ready requirements/demo.txt
 	@touch $@
 
 $(VENV)/test.ready: $(VENV)/base.ready requirements/test.txt requirements/demo.txt
+	@command -v chromium >/dev/null 2>&1 \
+	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y chromium >/dev/null; }
 	@command -v cc >/dev/null 2>&1 \
 	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y gcc libc6-dev >/dev/null; }
 	@$(PIP) -r requirements/test.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) web/node_modules src/stepscope/assets/web build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -10,6 +10,10 @@ one. These verbs say more where a script wants to:
     scalar(name, value)               a number, such as a loss
     start_profiling, stop_profiling   record from here to there, without `stepscope run`
 
+What was recorded is read by
+
+    open(run)                         a `Run`: metrics, spans and what follows from them
+
 Importing it loads nothing but the standard library.
 """
 
@@ -27,6 +31,13 @@ from stepscope.capture import (
     stop_profiling,
 )
 
+TYPE_CHECKING = False  # the real one comes with a module that is not light
+if TYPE_CHECKING:
+    from typing import Any
+
+    from stepscope.access import open as open  # noqa: A004
+
+# Not `open`: `from stepscope import *` shall leave the built-in one alone, and load nothing more.
 __all__ = [
     "Span",
     "__version__",
@@ -40,3 +51,12 @@ __all__ = [
     "steps",
     "stop_profiling",
 ]
+
+
+def __getattr__(name: str) -> "Any":
+    """`open` needs what no training process shall import."""
+    if name == "open":
+        from stepscope import access
+
+        return access.open
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,17 +61,24 @@ class Job:
         return self.launcher.wait(60)
 
     def children(self) -> dict[str, int]:
-        """Pids of the launcher's children by role: `job`, `monitor`."""
+        """Pids of the launcher's children by role: `job`, `monitor`, `watch`."""
         found = {}
         for pid in map(int, _children(self.launcher.pid)):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            found["monitor" if b"stepscope.monitor" in words else "job"] = pid
+            words = _command_line(pid)
+            if not words:  # it has ended
+                continue
+            roles = {b"stepscope.monitor": "monitor", b"stepscope.watch": "watch"}
+            found[next((roles[word] for word in words if word in roles), "job")] = pid
         return found
+
+    def wait_child(self, role: str) -> int:
+        """Pid of a child, once it is there."""
+        wait_for(lambda: role in self.children(), what=f"a {role}")
+        return self.children()[role]
 
     def wait_monitor(self) -> int:
         """Pid of the monitor, once it is there."""
-        wait_for(lambda: "monitor" in self.children(), what="a monitor")
-        return self.children()["monitor"]
+        return self.wait_child("monitor")
 
     def end(self) -> None:
         """Kill what is left of it."""
@@ -81,6 +88,13 @@ class Job:
             except ProcessLookupError:
                 pass
         self.launcher.wait(10)
+
+
+def _command_line(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return []
 
 
 def _children(pid: int) -> list[str]:

@@ -96,15 +96,15 @@ def test_kill_9_of_a_child_of_the_job(start: Start) -> None:
 
 
 def test_kill_9_of_the_monitor(start: Start) -> None:
-    job = start(*steps_command("--count", "1500"))
+    job = start(*steps_command("--count", "3000"))
     job.wait_done(100)
     first = job.wait_monitor()
     wait_for(lambda: recorded_or_none(job.run), what="a first flush")
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: job.children().get("monitor", first) != first, what="a new monitor")
     assert job.wait() == 0
-    assert_whole(job.run, 1500)
-    assert len(recorded_steps(job.run)) == 1500
+    assert_whole(job.run, 3000)
+    assert len(recorded_steps(job.run)) == 3000
     assert status(job.run).state is JobState.COMPLETED
     metrics = open_run(job.run).table("metrics", ["process"])
     assert len(set(metrics["process"].tolist())) == 2  # both monitors' samples are there

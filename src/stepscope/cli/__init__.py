@@ -17,8 +17,14 @@ from stepscope.errors import StepscopeError
 
 COMMANDS = {
     "run": "run",
+    "import": "import_traces",
+    "export": "export",
     "show": "show",
     "diagnose": "diagnose",
+    "rules": "rules",
+    "report": "report",
+    "watch": "watch",
+    "capture": "capture",
     "recover": "recover",
     "doctor": "doctor",
 }
@@ -62,6 +68,8 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
-        click.echo(f"stepscope: {error.filename or 'a file'}: {error.strerror}", err=True)
+        reason = error.strerror or str(error)
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"stepscope: {place}{reason}", err=True)
         sys.exit(StepscopeError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)

@@ -10,11 +10,14 @@ from importlib import metadata
 import click
 import msgspec
 
+from stepscope.capture.bootstrap.daemon import make_directory
 from stepscope.cli.options import json_option
+from stepscope.cli.output import print_json
 from stepscope.cli.places import SHARED_MEMORY, temporary_directories
 from stepscope.cli.text import console, size
 from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES
 from stepscope.monitor.host import node_info
+from stepscope.monitor.kineto_peer import open_peer
 from stepscope.monitor.processes import JobTree
 from stepscope.monitor.samplers import build_samplers
 
@@ -39,7 +42,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 def command(as_json: bool) -> None:
     examination = examine()
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(examination)).decode())
+        print_json(examination)
         return
     out = console()
     for check in examination.checks:
@@ -55,6 +58,7 @@ def examine() -> Examination:
     groups = sorted({sampler.group for sampler in samplers})
     checks = [
         _framework(),
+        _windows(),
         Check(
             name="cores",
             available=True,
@@ -84,7 +88,34 @@ def _framework() -> Check:
     return Check(name="PyTorch adapters", available=True, detail=f"torch {version}")
 
 
-def _memory(total: int, limit: int | None) -> Check:
+def _windows() -> Check:
+    """Whether libkineto can be had to ask us, tried with a real socket."""
+    name = "detailed windows"
+    if "KINETO_USE_DAEMON" in os.environ:
+        return Check(
+            name=name,
+            available=True,
+            detail="by the framework's profiler: KINETO_USE_DAEMON is set, libkineto has a daemon",
+        )
+    directory = make_directory()
+    peer = open_peer(directory)
+    try:
+        served = peer is not None
+    finally:
+        if peer is not None:
+            peer.close()
+        if directory is not None:
+            shutil.rmtree(directory)
+    if served:
+        return Check(name=name, available=True, detail="by libkineto, in threads of its own")
+    return Check(
+        name=name,
+        available=True,
+        detail="by the framework's profiler: no place with a short name for libkineto's sockets",
+    )
+
+
+def _memory(total: int | None, limit: int | None) -> Check:
     detail = size(total) + (f", the cgroup allows {size(limit)}" if limit is not None else "")
     return Check(name="memory", available=True, detail=detail)
 

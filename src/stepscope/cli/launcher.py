@@ -1,7 +1,9 @@
 """Runs the job's command and stands aside: signals pass through, the exit status is the job's.
 
 The job stays in our process group, so a terminal's Ctrl-C reaches it without us, and is sent
-only those signals that another process sent to us. The monitor is started again if it dies.
+only those signals that another process sent to us. A rule that fires may have it stopped: with
+SIGTERM, as if somebody had sent us that, and after a grace period by killing all of it. The
+processes beside it are started again if they die.
 """
 
 from __future__ import annotations
@@ -13,20 +15,57 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
+
+import psutil
 
 from stepscope.errors import UsageError
 from stepscope.monitor.exchange import Exchange, JobExit, StopRequest
+from stepscope.watch.stop_wish import read_wish
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PASSED_SIGNALS = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2)
 WATCHED_SIGNALS = (*PASSED_SIGNALS, signal.SIGCHLD)
 TICK_S = 1.0
-MONITOR_STARTS = 5
-"""A monitor that dies this often is left alone; `stepscope recover` has the rest."""
+COMPANION_STARTS = 5
+"""One that dies this often is left alone."""
+STOP_GRACE_S = 30.0
+"""How long a job that a rule stops may take to end by itself."""
 
-StartMonitor = Callable[[int], subprocess.Popen[bytes] | None]
-"""Given the job's pid, start a monitor; None when there is nothing to monitor into."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """How a rule stops a job."""
+
+    wish: Path
+    """The file in which it says so."""
+    grace_s: float = STOP_GRACE_S
+
+
+class Companion:
+    """A process of ours beside the job.
+
+    Args:
+        start: given the job's pid, starts it; None, or an exception, when that is not possible.
+    """
+
+    def __init__(self, start: Callable[[int], subprocess.Popen[bytes] | None]) -> None:
+        self._start = start
+        self._starts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def keep(self, job_pid: int) -> None:
+        """Start it unless it runs, or has died too often."""
+        if self.process is not None and self.process.poll() is None:
+            return
+        if self._starts < COMPANION_STARTS:
+            self._starts += 1
+            try:
+                self.process = self._start(job_pid)
+            except Exception:  # noqa: BLE001 - the job runs; what it records waits in the spool
+                self.process = None
 
 
 class Launcher:
@@ -34,24 +73,27 @@ class Launcher:
 
     Args:
         exchange: where the monitor learns how the command ended; None without a spool.
-        start_monitor: called once the job runs, and again when its monitor has died.
+        companions: what runs beside the job.
+        stopping: how a rule stops the job; None when no rule may.
         on_tick: called about once a second while the job runs.
     """
 
     def __init__(
         self,
         *,
-        exchange: Exchange | None,
-        start_monitor: StartMonitor,
-        on_tick: Callable[[], None],
+        exchange: Exchange | None = None,
+        companions: Sequence[Companion] = (),
+        stopping: Stopping | None = None,
+        on_tick: Callable[[], None] | None = None,
     ) -> None:
         self._exchange = exchange
-        self._start_monitor = start_monitor
+        self._companions = companions
+        self._stopping = stopping
+        self._kill_at: float | None = None
         self._on_tick = on_tick
-        self._monitor_starts = 0
         self._ignored: set[signal.Signals] = set()
-        self.monitor: subprocess.Popen[bytes] | None = None
-        self.stopped_by: int | None = None
+        self.stop: StopRequest | None = None
+        """What the job was asked to stop for, first."""
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> JobExit:
         """Start the command and return how it ended.
@@ -67,7 +109,7 @@ class Launcher:
         except UsageError:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             raise
-        self._watch_monitor(pid)
+        self._keep_companions(pid)
         code = os.waitstatus_to_exitcode(self._wait(pid))
         job_exit = JobExit(
             exit_code=code if code >= 0 else None,
@@ -86,33 +128,45 @@ class Launcher:
             arrived = signal.sigtimedwait(WATCHED_SIGNALS, TICK_S)
             if arrived is not None and arrived.si_signo in set(PASSED_SIGNALS) - self._ignored:
                 self._pass_on(pid, arrived)
-            self._watch_monitor(pid)
+            self._heed_wish(pid)
+            self._keep_companions(pid)
             self._tick()
 
     def _tick(self) -> None:
-        try:
-            self._on_tick()
-        except Exception:  # noqa: BLE001 - a status line is not worth a running job
-            self._on_tick = _nothing
+        if self._on_tick is not None:
+            try:
+                self._on_tick()
+            except Exception:  # noqa: BLE001 - a status line is not worth a running job
+                self._on_tick = None
 
     def _pass_on(self, pid: int, arrived: signal.struct_siginfo) -> None:
         if arrived.si_signo in STOP_SIGNALS:
-            self.stopped_by = arrived.si_signo
-            request = StopRequest(signal=arrived.si_signo)
-            self._tell(lambda exchange: exchange.write_stop(request))
+            self._note_stop(StopRequest(signal=arrived.si_signo))
         sent_by_a_process = arrived.si_code <= 0
         if sent_by_a_process:
             os.kill(pid, arrived.si_signo)
 
-    def _watch_monitor(self, pid: int) -> None:
-        if self.monitor is not None and self.monitor.poll() is None:
+    def _heed_wish(self, pid: int) -> None:
+        """Stop the job when a rule wants that: gracefully, then hard."""
+        if self._stopping is None:
             return
-        if self._monitor_starts < MONITOR_STARTS:
-            self._monitor_starts += 1
-            try:
-                self.monitor = self._start_monitor(pid)
-            except Exception:  # noqa: BLE001 - the job runs; what it records waits in the spool
-                self.monitor = None
+        if self._kill_at is None:
+            wish = read_wish(self._stopping.wish)
+            if wish is not None:
+                self._note_stop(StopRequest(signal=signal.SIGTERM, rule=wish.rule))
+                self._kill_at = time.monotonic() + self._stopping.grace_s
+                os.kill(pid, signal.SIGTERM)
+        elif time.monotonic() > self._kill_at:
+            _kill_tree(pid)
+
+    def _note_stop(self, request: StopRequest) -> None:
+        if self.stop is None:
+            self.stop = request
+            self._tell(lambda exchange: exchange.write_stop(request))
+
+    def _keep_companions(self, pid: int) -> None:
+        for companion in self._companions:
+            companion.keep(pid)
 
     def _tell(self, say: Callable[[Exchange], None]) -> None:
         if self._exchange is not None:
@@ -135,8 +189,18 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int
         raise UsageError(f"cannot start {command[0]!r}: {error.strerror}") from None
 
 
-def _nothing() -> None:
-    pass
+def _kill_tree(pid: int) -> None:
+    """Kill a process and all that came of it; ranks must not go on without their launcher."""
+    try:
+        root = psutil.Process(pid)
+        members = [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return
+    for member in members:
+        try:
+            member.kill()
+        except psutil.Error:
+            pass
 
 
 def stop_is_pending() -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import click
 
 Decorated = Callable[..., Any]
+DEFAULT_SCAN_S = 60.0
 
 
 def json_option(command: Decorated) -> Decorated:
@@ -18,6 +20,69 @@ def json_option(command: Decorated) -> Decorated:
 def run_argument(command: Decorated) -> Decorated:
     """RUN: a run directory."""
     return click.argument("run", metavar="RUN")(command)
+
+
+def split_names(
+    context: click.Context, parameter: click.Parameter, values: Iterable[str]
+) -> tuple[str, ...]:
+    """Names from an option that may be repeated and may hold several.
+
+    >>> split_names(None, None, ["StepOutlier, BatchSize", "mine.py:Mine"])
+    ('StepOutlier', 'BatchSize', 'mine.py:Mine')
+    """
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+
+
+def rule_option(command: Decorated) -> Decorated:
+    """`--rule`: which rules."""
+    return click.option(
+        "--rule",
+        "--rules",
+        "names",
+        multiple=True,
+        callback=split_names,
+        metavar="RULE,…",
+        help="Only these rules, or path.py:MyRule for one of your own; may be repeated.",
+    )(command)
+
+
+def config_option(flag: str = "--config", name: str = "config") -> Decorated:
+    """A file with parameters of rules.
+
+    Args:
+        flag: what users write.
+        name: what the command gets.
+    """
+    return click.option(
+        flag,
+        name,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Parameters of rules as TOML or JSON: a table per rule.",
+    )
+
+
+def set_option(config: str) -> Decorated:
+    """`--set`: parameters of rules one by one; `config` is the option that names a file of them."""
+    return click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="NAME.PARAM=VALUE",
+        help=f"One parameter of a rule; wins over {config}; may be repeated.",
+    )
+
+
+def scan_option(text: str) -> Decorated:
+    """`--scan-interval`, explained by the text."""
+    return click.option(
+        "--scan-interval",
+        type=click.FloatRange(min=1),
+        default=DEFAULT_SCAN_S,
+        show_default=True,
+        metavar="SECONDS",
+        help=text,
+    )
 
 
 def parse_bytes(context: click.Context, parameter: click.Parameter, text: str) -> int:

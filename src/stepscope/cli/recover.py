@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import click
 import msgspec
 
 from stepscope.cli.options import json_option, run_argument
+from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.recover import Recovery, recover
 
 
@@ -34,7 +34,7 @@ def _remove(spool: Path) -> None:
     """Remove a spool that is surely one of ours; the run only says that it is."""
     ours = spool.name.startswith("stepscope-") and spool.stat().st_uid == os.getuid()
     if ours:
-        shutil.rmtree(spool, ignore_errors=True)
+        remove_spool(spool)
 
 
 def _sentence(recovery: Recovery) -> str:

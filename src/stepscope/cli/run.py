@@ -11,19 +11,37 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
-from stepscope.cli.launcher import Launcher, exit_like, stop_is_pending
+from stepscope.capture.bootstrap.daemon import make_directory
+from stepscope.cli.launcher import Companion, Launcher, exit_like, stop_is_pending
 from stepscope.cli.options import json_option, parse_bytes
+from stepscope.cli.output import say
 from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locations
+from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
 from stepscope.cli.verdict_text import print_verdict
+from stepscope.cli.watching import Watching
+from stepscope.cli.window_options import contents, depth_options, schedule, schedule_options
 from stepscope.errors import RunExistsError, StepscopeError, UsageError
-from stepscope.monitor.config import DEFAULT_INTERVAL_MS, INTERVALS_MS, MonitorConfig
+from stepscope.monitor.config import (
+    DEFAULT_FLUSH_S,
+    DEFAULT_INTERVAL_MS,
+    INTERVALS_MS,
+    MonitorConfig,
+    WindowSettings,
+)
 from stepscope.monitor.exchange import Exchange, JobExit
 from stepscope.monitor.host import node_name
-from stepscope.monitor.launch import LOG_NAME, start_monitor
+from stepscope.monitor.launch import (
+    KINETO_LINK,
+    LOG_NAME,
+    last_line,
+    remove_spool,
+    start_monitor,
+)
 from stepscope.monitor.masking import mask
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run
@@ -37,7 +55,7 @@ MONITOR_PATIENCE_S = 60.0
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     help="Launch CMD under the profiler and say at the end what it was waiting for.\n\n"
     "CMD is the command as you would type it (python train.py, torchrun …); no line of the "
-    "script changes. The exit status is CMD's own.",
+    "script changes. The exit status is CMD's own, but for --fail-on.",
 )
 @click.option("--out", metavar="RUN", help="Run directory to make. Default: stepscope-runs/<name>.")
 @click.option(
@@ -58,11 +76,21 @@ MONITOR_PATIENCE_S = 60.0
 )
 @click.option(
     "--window",
-    type=click.Choice(["auto", "off"]),
+    type=click.Choice(["auto", "asked", "off"]),
     default="auto",
     show_default=True,
-    help="Let the framework's own profiler record a few steps where coarse times need it.",
+    help="Detailed windows: a few steps where coarse times need them, only those asked for, "
+    "or none.",
 )
+@click.option(
+    "--on-change/--no-on-change",
+    default=True,
+    help="Record a few steps of all ranks when the job has become slower (with --window auto).",
+)
+@schedule_options
+@depth_options
+@rule_options
+@click.option("--keep-raw", is_flag=True, help="Keep the profiler's own files in the run's raw/.")
 @click.option("--quiet", is_flag=True, help="No status line; the verdict only.")
 @json_option
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD…", type=click.UNPROCESSED)
@@ -72,10 +100,37 @@ def command(  # noqa: PLR0917 - click passes options by name
     spool: str | None,
     spool_limit: int,
     window: str,
+    on_change: bool,
+    start_step: int | None,
+    num_steps: int | None,
+    start_time: float | None,
+    duration: float | None,
+    every: float | None,
+    full: bool,
+    shapes: bool,
+    stacks: bool,
+    memory: bool,
+    flops: bool,
+    modules: bool,
+    rules: RulePlan | None,
+    keep_raw: bool,
     quiet: bool,
     as_json: bool,
     command: tuple[str, ...],
 ) -> None:
+    what = contents(
+        full=full, shapes=shapes, stacks=stacks, memory=memory, flops=flops, modules=modules
+    )
+    planned = schedule(start_step, num_steps, start_time, duration, every, what)
+    if planned is not None and window == "off":
+        raise UsageError("a window is planned but --window is off; leave one of them out")
+    windows = WindowSettings(
+        enabled=window != "off",
+        automatic=window == "auto",
+        on_change=window == "auto" and on_change,
+        schedule=planned,
+        keep_raw=keep_raw,
+    )
     _check_command(command)
     run_id = new_run_id(command)
     spool_path, problems = make_spool(spool, run_id, spool_limit)
@@ -92,6 +147,9 @@ def command(  # noqa: PLR0917 - click passes options by name
             "spool": str(spool_path) if spool_path else None,
             "spool_limit_bytes": spool_limit,
             "window": window,
+            "windows": msgspec.to_builtins(planned),
+            "keep_raw": keep_raw,
+            "rules": None if rules is None else rules.recorded,
         },
     )
     try:
@@ -101,48 +159,70 @@ def command(  # noqa: PLR0917 - click passes options by name
             spool_path.rmdir()
         raise
     if spool_path is None or location is None:
-        _say("nothing is recorded: " + "; ".join(problems))
+        say("nothing is recorded: " + "; ".join(problems))
         exit_like(_run_alone(command))
     for problem in problems:
-        _say(problem)
-    session = _Session(location, spool_path, spool_limit, int(interval_ms), window)
+        say(problem)
+    session = _Session(location, spool_path, spool_limit, int(interval_ms), windows, rules)
     exit_like(session.run(command, quiet=quiet, as_json=as_json))
 
 
 class _Session:
-    """One job, its monitor, and what is said about them."""
+    """One job, the processes beside it, and what is said about them."""
 
-    def __init__(
-        self, location: Path, spool: Path, spool_limit: int, interval_ms: int, window: str
+    def __init__(  # noqa: PLR0917
+        self,
+        location: Path,
+        spool: Path,
+        spool_limit: int,
+        interval_ms: int,
+        windows: WindowSettings,
+        rules: RulePlan | None,
     ) -> None:
         self._location = location
         self._spool = spool
         self._limit = spool_limit
         self._interval_ms = interval_ms
-        self._window = window
+        self._kineto = make_directory() if windows.enabled else None
+        if self._kineto is not None:
+            (spool / KINETO_LINK).symlink_to(self._kineto)
+        self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
+        self._rules = rules
 
     def run(self, command: Sequence[str], *, quiet: bool, as_json: bool) -> JobExit:
-        """Run the job to its end and print the verdict."""
+        """Run the job to its end, print the verdict, and name the rules that fired."""
         status = StatusLine(self._location, sys.stderr if not quiet else None)
+        monitor = Companion(self._start_monitor)
+        watching = (
+            None if self._rules is None else Watching(self._location, self._spool, self._rules)
+        )
         launcher = Launcher(
-            exchange=Exchange(self._spool), start_monitor=self._start_monitor, on_tick=status.tick
+            exchange=Exchange(self._spool),
+            companions=[monitor] if watching is None else [monitor, watching.companion],
+            stopping=None if watching is None else watching.stopping,
+            on_tick=status.tick,
         )
         job_environment = {
             **os.environ,
-            **environment(str(self._spool), self._limit),
-            "STEPSCOPE_WINDOW": self._window,
+            **environment(str(self._spool), self._limit, self._kineto),
+            "STEPSCOPE_WINDOW": "on" if self._windows.enabled else "off",
         }
         try:
             job_exit = launcher.run(command, job_environment)
         except UsageError:  # nothing ran: leave no trace, and nothing of anybody's but ours
             (self._location / "run.json").unlink(missing_ok=True)
             _remove_if_empty(self._location)
-            shutil.rmtree(self._spool, ignore_errors=True)
+            remove_spool(self._spool)
             raise
         finally:
             status.clear()
-        if self._await_monitor(launcher.monitor):
+        complete = self._await_monitor(monitor.process)
+        if complete is not None:
             self._conclude(as_json=as_json)
+        if watching is not None:
+            job_exit = watching.conclude(job_exit, stop=launcher.stop, complete=complete)
+        if complete:
+            remove_spool(self._spool)
         return job_exit
 
     def _start_monitor(self, job_pid: int) -> subprocess.Popen[bytes] | None:
@@ -153,34 +233,36 @@ class _Session:
             job_pid=job_pid,
             launcher_pid=os.getpid(),
             interval_ms=self._interval_ms,
+            flush_s=DEFAULT_FLUSH_S if self._rules is None else self._rules.flush_s,
+            windows=self._windows,
         )
         try:
             return start_monitor(config)
         except OSError as error:
-            _say(f"the monitor cannot be started: {error}")
+            say(f"the monitor cannot be started: {error}")
             return None
 
-    def _await_monitor(self, monitor: subprocess.Popen[bytes] | None) -> bool:
-        """True when everything recorded is in the run."""
+    def _await_monitor(self, monitor: subprocess.Popen[bytes] | None) -> bool | None:
+        """True when everything recorded is in the run, False when it is still coming in, None when
+        it will not come by itself."""
         recover = f"stepscope recover {self._location}"
         if monitor is None:
-            _say(f"the recording is still in {self._spool}; bring it in with: {recover}")
-            return False
+            say(f"the recording is still in {self._spool}; bring it in with: {recover}")
+            return None
         code = self._wait_for_monitor(monitor)
         if code is None:
-            _say(
+            say(
                 "the recording goes on in the background; what is known so far follows, and later: "
                 f"stepscope diagnose {self._location}"
             )
-            return True
+            return False
         if code == 0:
-            shutil.rmtree(self._spool, ignore_errors=True)
             return True
-        _say(
-            f"the monitor failed ({_last_line(self._spool / LOG_NAME)}); what was recorded is safe "
+        say(
+            f"the monitor failed ({last_line(self._spool / LOG_NAME)}); what was recorded is safe "
             f"in {self._spool}: once the cause is gone, bring it in with: {recover}"
         )
-        return False
+        return None
 
     def _wait_for_monitor(self, monitor: subprocess.Popen[bytes]) -> int | None:
         """The monitor's exit status, None when it stays with processes of the job."""
@@ -200,7 +282,7 @@ class _Session:
             verdict = print_verdict(self._location, as_json=as_json, to_stderr=not as_json)
             RunWriter(self._location, node_name()).put_document("findings", "verdict", verdict)
         except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-            _say(f"the verdict cannot be given: {error}; try: stepscope diagnose {self._location}")
+            say(f"the verdict cannot be given: {error}; try: stepscope diagnose {self._location}")
 
 
 def _check_command(command: Sequence[str]) -> None:
@@ -267,17 +349,4 @@ def _remove_if_empty(directory: Path) -> None:
 
 def _run_alone(command: Sequence[str]) -> JobExit:
     """Run the job without a recording: it must not suffer for ours."""
-    launcher = Launcher(exchange=None, start_monitor=lambda pid: None, on_tick=lambda: None)
-    return launcher.run(command, os.environ)
-
-
-def _last_line(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1] if lines else "it left no message"
-
-
-def _say(text: str) -> None:
-    click.echo(f"stepscope: {text}", err=True)
+    return Launcher().run(command, os.environ)

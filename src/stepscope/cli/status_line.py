@@ -6,21 +6,16 @@ the growing run would cost the job for nothing.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TextIO
 
 import duckdb
-import numpy as np
 
 from stepscope.cli.text import percent
 from stepscope.diagnosis import Signals
 from stepscope.errors import StepscopeError
 from stepscope.store import open_run
-
-REFRESH_S = 3.0
-MAX_READING_SHARE = 0.02
-"""Reading may take this share of the time; a large run is read less often."""
+from stepscope.watch.live import Budget, Pace, pace
 
 
 class StatusLine:
@@ -33,17 +28,15 @@ class StatusLine:
     def __init__(self, location: Path, stream: TextIO | None) -> None:
         self._location = location
         self._stream = stream if stream is not None and stream.isatty() else None
-        self._next = time.monotonic() + REFRESH_S
+        self._budget = Budget()
         self._shown = False
 
     def tick(self) -> None:
         """Refresh the line when it is time."""
-        if self._stream is None or time.monotonic() < self._next:
+        if self._stream is None or not self._budget.allows:
             return
-        began = time.thread_time()
-        text = self._text()
-        cost = time.thread_time() - began
-        self._next = time.monotonic() + max(REFRESH_S, cost / MAX_READING_SHARE)
+        with self._budget.spending():
+            text = self._text()
         if text:
             self._stream.write(f"\r\x1b[2K{text}")
             self._stream.flush()
@@ -57,36 +50,23 @@ class StatusLine:
 
     def _text(self) -> str:
         try:
-            signals = Signals(open_run(self._location))
-            parts = _step_parts(signals) + _busy_parts(signals)
+            found = pace(Signals(open_run(self._location)))
         except (StepscopeError, OSError, duckdb.Error):
             return ""
-        return "stepscope  " + " · ".join(parts) if parts else ""
+        return f"stepscope  {pace_text(found)}"
 
 
-def _step_parts(signals: Signals) -> list[str]:
-    if not signals.ranks:
-        return ["no training step yet"]
-    steps = signals.ranks[0].steps
-    recent = slice(max(0, len(steps) - 50), None)
-    wall = steps.wall_ns[recent].sum()
-    waited = steps.phase_ns["data_wait"][recent].sum()
-    rate = len(steps.wall_ns[recent]) / (wall / 1e9) if wall else 0.0
-    return [
-        f"step {len(steps)}",
-        f"{rate:.3g} steps/s",
-        f"data wait {percent(float(waited / wall) if wall else None)} of the step",
-    ]
-
-
-def _busy_parts(signals: Signals) -> list[str]:
-    for metrics in signals.metrics.values():
-        gpus = [
-            metrics.series("gpu_busy_ratio", g)[-10:] for g in metrics.devices_of("gpu_busy_ratio")
+def pace_text(found: Pace) -> str:
+    """Step, speed, waiting and busy, as far as they are known."""
+    parts = ["no training step yet"]
+    if found.steps_per_s is not None:
+        parts = [
+            f"step {found.step_count}",
+            f"{found.steps_per_s:.3g} steps/s",
+            f"data wait {percent(found.data_wait_ratio)} of the step",
         ]
-        if gpus:
-            return [f"GPU {percent(float(np.concatenate(gpus).mean()))}"]
-        cpu = metrics.series("cpu_busy_ratio")[-10:]
-        if len(cpu):
-            return [f"CPU {percent(float(cpu.mean()))}"]
-    return []
+    if found.gpu_busy_ratio is not None:
+        parts.append(f"GPU {percent(found.gpu_busy_ratio)}")
+    elif found.cpu_busy_ratio is not None:
+        parts.append(f"CPU {percent(found.cpu_busy_ratio)}")
+    return " · ".join(parts)

@@ -3,18 +3,59 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
 BAR_CELLS = 24
+_PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
+_PICTURES |= dict.fromkeys(
+    (*range(0x80, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD
+)
+"""Control characters of ASCII have pictures of their own; others, and those that turn the
+direction of writing, become the replacement character."""
+
+
+def printable(text: str) -> str:
+    """Text with a picture in the place of every character that moves the cursor or does worse.
+
+    >>> printable("red" + chr(27) + "[31m")
+    'red␛[31m'
+    """
+    return text.translate(_PICTURES)
+
+
+class _Printer(Console):
+    """A console that no name in a recording can command: only line ends pass."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                lines = segment.text.split("\n")
+                yield segment._replace(text="\n".join(map(printable, lines)))
+
+
+class _Rows(Table):
+    """A table in which a line end in a cell does not end the row."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        shown = [printable(cell) if isinstance(cell, str) else cell for cell in cells]
+        super().add_row(*shown, **options)
 
 
 def console(*, stderr: bool = False) -> Console:
     """The terminal, or plain text of a steady width where there is none."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 100
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+    return _Printer(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
 def duration(ns: float | None) -> str:
@@ -31,6 +72,11 @@ def duration(ns: float | None) -> str:
                 f"{ns / size:.3g} {unit}" if abs(ns) < 1000 * size else f"{ns / size:,.0f} {unit}"
             )
     return f"{ns:.0f} ns"
+
+
+def clock_time(epoch_ns: int) -> str:
+    """A moment of the day, as clocks here show it."""
+    return time.strftime("%H:%M:%S", time.localtime(epoch_ns / 1e9))
 
 
 def percent(ratio: float | None) -> str:
@@ -79,7 +125,7 @@ def bar(ratio: float) -> str:
 
 def table(*columns: str) -> Table:
     """A table with left-aligned first and right-aligned other columns."""
-    made = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    made = _Rows(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for position, column in enumerate(columns):
         made.add_column(column, justify="left" if position == 0 else "right", no_wrap=True)
     return made

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-import msgspec
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from stepscope.cli.output import print_json
 from stepscope.cli.text import bar, console, duration, percent
 from stepscope.diagnosis import Signals, Verdict, diagnose
 from stepscope.diagnosis.verdict import SUSPECT_NAMES
@@ -24,7 +23,7 @@ def print_verdict(location: str | Path, *, as_json: bool, to_stderr: bool = Fals
     """
     verdict = diagnose(Signals(open_run(location)))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(verdict)).decode())
+        print_json(verdict)
     else:
         write_verdict(console(stderr=to_stderr), verdict)
         if to_stderr:

@@ -73,7 +73,7 @@ class Span(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What becomes a row of `operators`."""
+    """What a profiler window records."""
 
     category: str
     name: str

@@ -12,14 +12,18 @@ verdict = diagnose(run.signals())
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.diagnosis import Signals
+from stepscope.importers.describe import Identity
+from stepscope.importers.trace_file import import_trace
 from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.testing.drawing import MS, Drawing, stack_text
@@ -177,7 +181,7 @@ class RunBuilder:
                 writer.put_process(process.info)
                 for thread, drawing in process.threads:
                     writer.append("spans", _span_columns(process.info, thread, drawing))
-                    writer.append("operators", _operator_columns(process.info, thread, drawing))
+                    _import_events(writer, process.info, thread, drawing)
                     writer.append("stacks", self._stack_columns(process.info, thread, drawing))
         for number, (where, metric, device, value) in enumerate(self._metrics):
             if where == node:
@@ -275,18 +279,26 @@ def _span_columns(info: ProcessInfo, thread: int, drawing: Drawing) -> dict[str,
     }
 
 
-def _operator_columns(info: ProcessInfo, thread: int, drawing: Drawing) -> dict[str, Any]:
-    events = sorted(drawing.events, key=lambda event: event.start)
-    device = [0 if event.category != "cpu_op" else -1 for event in events]
-    columns = _provenance(info.node, info.process, "", len(events))
-    del columns["log"]
-    return columns | {
-        "window": _ints(0 for _ in events),
-        "category": DictColumn.encode(event.category for event in events),
-        "name": DictColumn.encode(event.name for event in events),
-        "start_ns": _ints(event.start for event in events),
-        "end_ns": _ints(event.end for event in events),
-        "thread": DictColumn.constant(str(thread), len(events)),
-        "device": _ints(device),
-        "correlation": _ints(0 for _ in events),
-    }
+def _import_events(writer: RunWriter, info: ProcessInfo, thread: int, drawing: Drawing) -> None:
+    """What was drawn as a profiler's rows goes the way of a real window: as Kineto's JSON."""
+    events = [
+        {
+            "ph": "X",
+            "cat": event.category,
+            "name": event.name,
+            "pid": 0 if event.category != "cpu_op" else info.pid,
+            "tid": 7 if event.category != "cpu_op" else thread,
+            "ts": msgspec.Raw(f"{event.start // 1000}.{event.start % 1000:03}".encode()),
+            "dur": (event.end - event.start) / 1000,
+        }
+        for event in drawing.events
+    ]
+    if not events:
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "window.json")
+        path.write_bytes(msgspec.json.encode({"traceEvents": events}))
+        identity = Identity(
+            name="drawn", node=info.node, process=info.process, window=0, rank=info.rank
+        )
+        import_trace(path, writer, identity, scratch=Path(directory))

@@ -58,13 +58,15 @@ def writer(spool: Any) -> Writer:
 
 def test_every_word_comes_back_as_it_was_written(spool: Any, writer: Writer) -> None:
     log = writer.log()
-    log.write(make_meta(2, Kind.FORWARD, Flag.NO_GRAD | Flag.PROFILED) | 7, 1_000, 5_000, 2**63 + 9)
+    log.write(
+        make_meta(2, Kind.FORWARD, Flag.NO_GRAD | Flag.NO_RESULT) | 7, 1_000, 5_000, 2**63 + 9
+    )
     log.write(make_meta(0xFFFF_FFFF, Kind.STEP, Flag.MARK), 2_000, 0, 3)
     log.write(make_meta(1, Kind.BACKWARD), 3_000, 0)
     first, marked, still_open = sorted(spool.drain().records, key=lambda r: r.seq)
     assert (first.kind, first.name, first.labels, first.depth) == ("forward", "two", '{"k": 1}', 7)
     assert (first.start, first.end) == (1_000, 5_000)
-    assert first.flags == Flag.NO_GRAD | Flag.PROFILED
+    assert first.flags == Flag.NO_GRAD | Flag.NO_RESULT
     assert first.value == 2**63 + 9 - 2**64  # the table's column is signed
     assert (marked.name, marked.end, marked.flags) == ("", 2_000, 0)
     assert (still_open.kind, still_open.end) == ("backward", None)

@@ -1,0 +1,224 @@
+"""`stepscope capture RUN`: open a detailed window in a running job."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+
+import click
+import msgspec
+
+from stepscope.cli.options import json_option, run_argument
+from stepscope.cli.output import print_json, say
+from stepscope.cli.window_options import contents, depth_options
+from stepscope.errors import StepscopeError, UsageError
+from stepscope.monitor.window_requests import (
+    AnswerState,
+    RequestBoard,
+    WindowAnswer,
+    WindowRequest,
+)
+from stepscope.schema import JobStatus
+from stepscope.store import RunReader, open_run
+
+SILENT_S = 30.0
+"""A monitor that has given no sign of life for so long is not heard."""
+ANSWER_S = 20.0
+"""How long a monitor may take to take a request up."""
+POLL_S = 0.2
+MOST_STEPS = 10_000
+MOST_SECONDS = 3600
+
+
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload."""
+
+    run: str
+    request: str
+    nodes: dict[str, WindowAnswer]
+
+    @property
+    def stored_count(self) -> int:
+        """Windows that are in the run."""
+        windows = [window for answer in self.nodes.values() for window in answer.windows]
+        return sum(window.state is AnswerState.STORED for window in windows)
+
+
+@click.command(
+    "capture",
+    help="Open a detailed window in a running job, on the same steps of every rank, and wait "
+    "until it is stored in RUN. Ctrl-C ends the waiting, not the window.",
+)
+@run_argument
+@click.option("--steps", type=click.IntRange(1, MOST_STEPS), metavar="N", help="Its length.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, MOST_SECONDS, min_open=True),
+    metavar="S",
+    help="Its length in seconds; in a job with steps, rounded up to whole ones.",
+)
+@depth_options
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    metavar="S",
+    help="Give up waiting after S seconds.",
+)
+@json_option
+def command(  # noqa: PLR0917 - click passes options by name
+    run: str,
+    steps: int | None,
+    seconds: float | None,
+    full: bool,
+    shapes: bool,
+    stacks: bool,
+    memory: bool,
+    flops: bool,
+    modules: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    if (steps is None) == (seconds is None):
+        raise UsageError("say how long the window is: --steps N, or --seconds S")
+    what = contents(
+        full=full, shapes=shapes, stacks=stacks, memory=memory, flops=flops, modules=modules
+    )
+    reader = open_run(run)
+    nodes = _listening_nodes(run, reader)
+    request = WindowRequest(
+        name=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}",
+        asked_ns=time.time_ns(),
+        step_count=steps,
+        duration_ns=None if seconds is None else round(1e9 * seconds),
+        depth=what.depth,
+        options=what.options,
+    )
+    board = RequestBoard(run)
+    board.ask(request)
+    tell: Callable[[str], None] = _silent if as_json else say
+    try:
+        answers = _wait(board, request.name, nodes, reader, timeout, tell)
+    except KeyboardInterrupt:
+        say(f"no longer waiting; the window goes on, and will be in {run}")
+        raise click.exceptions.Abort from None
+    captured = Captured(run=run, request=request.name, nodes=answers)
+    if as_json:
+        print_json(captured)
+    failures = [a.message for a in answers.values() if a.state is AnswerState.FAILED]
+    if not captured.stored_count:
+        raise StepscopeError(f"no window was recorded: {failures[0]}")
+    if not as_json:
+        for line in _lines(captured):
+            click.echo(line)
+
+
+def _listening_nodes(run: str, reader: RunReader) -> list[str]:
+    """Nodes whose monitors can hear.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if reader.info.options.get("window") == "off":
+        raise UsageError(f"the job of {run} was started with --window off")
+    statuses = reader.statuses()
+    if not statuses:
+        raise UsageError(f"no monitor has written to {run} yet; is its job running?")
+    running = {node: status for node, status in statuses.items() if not status.state.final}
+    if not running:
+        raise UsageError(f"the job of {run} is over; a window needs a running job")
+    heard = [node for node, status in running.items() if _age_s(status) <= SILENT_S]
+    if not heard:
+        age = min(_age_s(status) for status in running.values())
+        raise UsageError(
+            f"the monitor of {run} has not been heard for {age:.0f} s; if the job is gone, "
+            f"bring the rest in with: stepscope recover {run}"
+        )
+    return heard
+
+
+def _wait(  # noqa: PLR0917
+    board: RequestBoard,
+    name: str,
+    nodes: list[str],
+    reader: RunReader,
+    timeout: float,
+    tell: Callable[[str], None],
+) -> dict[str, WindowAnswer]:
+    """The last answers of all nodes.
+
+    Raises:
+        StepscopeError: the monitors do not answer, or the window takes too long.
+    """
+    began = time.monotonic()
+    told = ""
+    while True:
+        answers = dict(_answers(board, name, nodes))
+        if len(answers) == len(nodes) and all(a.state.final for a in answers.values()):
+            return answers
+        waited = time.monotonic() - began
+        over = all(status.state.final for status in reader.statuses().values())
+        if over and waited > POLL_S:
+            answers = dict(_answers(board, name, nodes))  # the last word may have come meanwhile
+            if len(answers) == len(nodes) and all(a.state.final for a in answers.values()):
+                return answers
+            raise StepscopeError("the job has ended before the window was recorded")
+        if not answers and waited > min(ANSWER_S, timeout):
+            raise StepscopeError(f"the monitor does not answer within {waited:.0f} s")
+        if waited > timeout:
+            raise StepscopeError(
+                f"the window is not stored after {waited:.0f} s ({_state(answers)}); it goes on"
+            )
+        state = _state(answers)
+        if state != told:
+            told = state
+            tell(state)
+        time.sleep(POLL_S)
+
+
+def _answers(
+    board: RequestBoard, name: str, nodes: list[str]
+) -> Iterator[tuple[str, WindowAnswer]]:
+    for node in nodes:
+        answer = board.answer(name, node)
+        if answer is not None:
+            yield node, answer
+
+
+def _state(answers: dict[str, WindowAnswer]) -> str:
+    if not answers:
+        return "asked; waiting for the monitor"
+    slowest = min(answers.values(), key=lambda answer: list(AnswerState).index(answer.state))
+    where = "" if slowest.first_step is None else f" after step {slowest.first_step}"
+    match slowest.state:
+        case AnswerState.WAITING:
+            return f"waiting: {slowest.message}"
+        case AnswerState.PLANNED:
+            return f"planned{where}"
+        case AnswerState.RECORDING:
+            return "recording"
+        case AnswerState.IMPORTING:
+            return "being stored"
+        case _:
+            return str(slowest.state)
+
+
+def _lines(captured: Captured) -> Iterator[str]:
+    for node, answer in captured.nodes.items():
+        for window in answer.windows:
+            rank = f"rank {window.rank}" if window.rank is not None else window.process
+            if window.state is AnswerState.STORED:
+                yield f"window {window.number} of {rank} on {node} is in {captured.run}"
+            else:
+                yield f"no window of {rank} on {node}: {window.reason}"
+    yield f"see it with: stepscope show {captured.run} operators"
+
+
+def _age_s(status: JobStatus) -> float:
+    return (time.time_ns() - status.heartbeat_ns) / 1e9
+
+
+def _silent(text: str) -> None:
+    """For those who read JSON."""

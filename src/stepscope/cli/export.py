@@ -1,0 +1,149 @@
+"""`stepscope export RUN --to FORMAT -o FILE`: runs and their recordings as files of other tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from stepscope.cli.options import json_option, run_argument
+from stepscope.cli.output import print_json
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.traces import Trace
+from stepscope.errors import UsageError
+from stepscope.exporters.chrome import Exported, export_chrome
+from stepscope.exporters.timeline import export_timeline
+from stepscope.store import open_run
+from stepscope.views.options import ViewOptions
+from stepscope.views.recordings import chosen_traces, missing_recordings
+
+_FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
+
+
+@click.command(
+    "export",
+    help="Write recordings of RUN in the format of other tools. Several recordings become one "
+    "file each in the directory OUTPUT, or one file together with --merge.",
+)
+@run_argument
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(["chrome", "timeline"]),
+    required=True,
+    help="chrome: recordings as the JSON of PyTorch's profiler, for chrome://tracing, Perfetto "
+    "and tools that read it. timeline: the whole run in one such file, with metrics as counters, "
+    "the spans of all processes, and the recordings.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    metavar="OUTPUT",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A file, compressed when its name ends in .gz; a directory for several recordings.",
+)
+@click.option("--trace", "trace", metavar="NAME", help="Only the recording of this name.")
+@click.option(
+    "--rank",
+    "rank",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only recordings of this rank.",
+)
+@click.option("--merge", is_flag=True, help="All recordings into one file, side by side.")
+@click.option(
+    "--spans/--no-spans",
+    default=True,
+    help="Whether to add what stepscope itself recorded of the same process. Default: --spans.",
+)
+@json_option
+def command(
+    run: str,
+    *,
+    form: str,
+    output: Path,
+    trace: str | None,
+    rank: int | None,
+    merge: bool,
+    spans: bool,
+    as_json: bool,
+) -> None:
+    if form == "timeline":
+        if trace is not None or rank is not None or merge:
+            raise UsageError(
+                "--to timeline takes the whole run: leave out --trace, --rank, --merge."
+            )
+        _write_timeline(run, output, as_json=as_json)
+        return
+    options = ViewOptions(rank=rank, trace=trace)
+    recordings = chosen_traces(Signals(open_run(run)), options)
+    missing = missing_recordings(recordings)
+    if missing is not None:
+        raise UsageError(f"Nothing can be exported: {missing}.")
+    files = _files(recordings, output, merge=merge)
+    written = [export_chrome(chosen, path, spans=spans) for path, chosen in files.items()]
+    _report(written, run, form, as_json=as_json)
+
+
+def _write_timeline(run: str, output: Path, *, as_json: bool) -> None:
+    if output.is_dir():
+        raise UsageError(f"{output} is a directory. Name a file for the timeline.")
+    written = export_timeline(Signals(open_run(run)), output)
+    if as_json:
+        payload = {"run": run, "format": "timeline", "files": [written]}
+        print_json(payload)
+        return
+    click.echo(
+        f"{written.path}: {written.counter_count:,} samples, {written.span_count:,} spans, "
+        f"{len(written.recordings)} recordings"
+    )
+
+
+def _files(
+    recordings: Sequence[Trace], output: Path, *, merge: bool
+) -> dict[Path, Sequence[Trace]]:
+    """What goes into which file."""
+    if merge or (len(recordings) == 1 and not output.is_dir()):
+        if output.is_dir():
+            raise UsageError(f"{output} is a directory. Name a file for the merged recordings.")
+        return {output: recordings}
+    if output.is_file() or (_FILE.search(output.name) and not output.is_dir()):
+        raise UsageError(
+            f"{len(recordings)} recordings do not go into the one file {output}: name a "
+            "directory, choose one with --trace or --rank, or give --merge."
+        )
+    files: dict[Path, Sequence[Trace]] = {}
+    for recording in recordings:
+        files[_free(output / _file_name(recording.name), files)] = [recording]
+    return files
+
+
+def _file_name(recording: str) -> str:
+    """A recording's name as the name of a file: those of directories before it joined to it."""
+    name = re.sub(r"[^\w.=+-]+", "-", recording).strip("-.") or "trace"
+    return name if _FILE.search(name) else f"{name}.json"
+
+
+def _free(path: Path, taken: dict[Path, Sequence[Trace]]) -> Path:
+    """The path, with a number before its endings when another recording has it."""
+    stem, dot, endings = path.name.partition(".json")
+    number, found = 2, path
+    while found in taken:
+        found = path.with_name(f"{stem}-{number}{dot}{endings}")
+        number += 1
+    return found
+
+
+def _report(written: Sequence[Exported], run: str, form: str, *, as_json: bool) -> None:
+    if as_json:
+        payload = {"run": run, "format": form, "files": written}
+        print_json(payload)
+        return
+    for file in written:
+        count = len(file.recordings)
+        which = file.recordings[0] if count == 1 else f"{count} recordings"
+        click.echo(f"{file.path}: {which}, {file.event_count:,} events")

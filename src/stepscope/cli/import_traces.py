@@ -1,0 +1,189 @@
+"""`stepscope import SOURCE… -o RUN`: other tools' traces into a run."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import signal
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from stepscope._version import __version__
+from stepscope.cli.options import json_option
+from stepscope.cli.output import print_json, say
+from stepscope.errors import UnreadableTraceError, UsageError
+from stepscope.importers.importing import (
+    Imported,
+    Recorded,
+    Refused,
+    Told,
+    find_files,
+    import_files,
+)
+from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.store import create_run
+
+Result = Imported | Recorded | Refused
+NODE = "imported"
+"""Imported files were recorded on machines that nobody described."""
+_SILENCE_S = 60
+"""A server that says nothing for so long is given up."""
+
+
+@click.command("import", help="Read traces (files, directories, URLs) into the new run RUN.")
+@click.argument("sources", metavar="SOURCE…", nargs=-1, required=True)
+@click.option("-o", "--output", "run", metavar="RUN", required=True, help="Directory of the run.")
+@json_option
+def command(sources: Sequence[str], run: str, as_json: bool) -> None:
+    with ExitStack() as stack:
+        files = find_files(_local(stack, source) for source in sources)
+        if not files:
+            raise UsageError(f"{', '.join(sources)} holds no file. Name a trace or a directory.")
+        info = RunInfo(
+            schema_version=SCHEMA_VERSION,
+            run_id=Path(run).name,
+            created_ns=time.time_ns(),
+            command=["stepscope", "import", *sources],
+            working_directory=str(Path.cwd()),
+            stepscope_version=__version__,
+        )
+        with _ended_by_sigterm(), _new_run(run, info), _progress(len(files)) as told:
+            results = import_files(files, Path(run), NODE, told)
+            _check_any(results, run)
+    _report(results, run, as_json=as_json)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Being terminated by a scheduler cleans up as Ctrl-C does."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _new_run(run: str, info: RunInfo) -> Iterator[None]:
+    """A run that stays only if all goes well. Nothing that was there before is touched."""
+    place = Path(run)
+    existed = place.is_dir()
+    if existed and any(place.iterdir()) and not (place / "run.json").exists():
+        raise UsageError(f"the directory {run} is not empty; name a new one with -o")
+    create_run(run, info)
+    try:
+        yield
+    except BaseException:
+        for ours in place.iterdir():
+            if ours.is_dir():
+                shutil.rmtree(ours, ignore_errors=True)
+            else:
+                ours.unlink()
+        if not existed:
+            place.rmdir()
+        raise
+
+
+def _check_any(results: Sequence[Result], run: str) -> None:
+    refused = [each for each in results if isinstance(each, Refused)]
+    if len(refused) == len(results) == 1:
+        raise UnreadableTraceError(refused[0].reason)
+    for each in refused:
+        say(each.reason)
+    if len(refused) == len(results):
+        raise UnreadableTraceError(f"Nothing could be imported; {run} was not made.")
+
+
+def _local(stack: ExitStack, source: str) -> Path:
+    """The source as a local path; what can be read only once is copied to a temporary directory."""
+    if source.startswith(("http://", "https://")):
+        target = _temporary(stack, source.rstrip("/").rpartition("/")[2].partition("?")[0])
+        _fetch(source, target)
+        return target
+    path = Path(source)
+    if not path.exists():
+        raise UsageError(f"{source} does not exist. Name a trace, a directory or a URL.")
+    if path.is_file() or path.is_dir():
+        return path
+    target = _temporary(stack, path.name)  # a pipe
+    with path.open("rb") as pipe, target.open("wb") as file:
+        shutil.copyfileobj(pipe, file)
+    return target
+
+
+def _temporary(stack: ExitStack, name: str) -> Path:
+    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="stepscope-import-"))
+    return Path(directory, name or "trace.json")
+
+
+def _fetch(url: str, target: Path) -> None:
+    try:
+        with (
+            urllib.request.urlopen(url, timeout=_SILENCE_S) as answer,  # noqa: S310
+            target.open("wb") as file,
+        ):
+            shutil.copyfileobj(answer, file)
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the answer, too
+        reason = getattr(error, "reason", error) or type(error).__name__
+        raise UsageError(f"{url} cannot be fetched: {reason}.") from error
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[Told]:
+    """A bar on stderr where that is a terminal. It has no thread: workers are forked."""
+    console = Console(stderr=True)
+    hidden = not console.is_terminal
+    with Progress(console=console, transient=True, auto_refresh=False, disable=hidden) as progress:
+        task = progress.add_task("reading", total=float(count))
+        shares = [0.0] * count
+
+        def told(number: int, share: float) -> None:
+            shares[number] = share
+            progress.update(task, completed=sum(shares), refresh=True)
+
+        yield told
+
+
+def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
+    read = [each for each in results if isinstance(each, Imported)]
+    recorded = [each for each in results if isinstance(each, Recorded)]
+    refused = [each for each in results if isinstance(each, Refused)]
+    for each in results:
+        if not isinstance(each, Refused) and each.lost:
+            say(f"{each.name} was read in part: {each.lost}.")
+    if as_json:
+        payload = {
+            "run": run,
+            "traces": read,
+            "recorded": recorded,
+            "refused": [{"path": str(r.path), "reason": r.reason} for r in refused],
+        }
+        print_json(payload)
+        return
+    if recorded:
+        samples = sum(each.sample_count for each in recorded)
+        events = sum(each.event_count for each in recorded)
+        click.echo(
+            f"{len(recorded)} files of SageMaker Debugger, {samples:,} samples and {events:,} "
+            f"framework events in {run}"
+        )
+    if read:
+        events = sum(each.event_count for each in read)
+        word = "trace" if len(read) == 1 else "traces"
+        click.echo(f"{len(read)} {word}, {events:,} events in {run}")
+    click.echo(f"next: stepscope show {run} {'gpu-time' if read else 'overview'}")

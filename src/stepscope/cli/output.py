@@ -1,0 +1,21 @@
+"""What commands print without a console: JSON, and remarks beside their output."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+
+def json_text(payload: object) -> str:
+    """A payload as JSON for people and machines."""
+    return msgspec.json.format(msgspec.json.encode(payload)).decode()
+
+
+def print_json(payload: object) -> None:
+    """A payload as JSON on stdout."""
+    click.echo(json_text(payload))
+
+
+def say(text: str) -> None:
+    """A remark on stderr, where it disturbs no output."""
+    click.echo(f"stepscope: {text}", err=True)

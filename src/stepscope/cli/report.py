@@ -1,0 +1,86 @@
+"""`stepscope report RUN -o FILE`: everything about a run in one file."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import click
+
+from stepscope.cli.options import (
+    config_option,
+    json_option,
+    rule_option,
+    run_argument,
+    set_option,
+)
+from stepscope.cli.output import json_text
+from stepscope.diagnosis import Signals
+from stepscope.errors import UsageError
+from stepscope.output_files import replacing
+from stepscope.report.html import report_html
+from stepscope.report.notebook import report_notebook
+from stepscope.store import open_run
+from stepscope.views.report import make_report, report_facts, report_rules
+
+FORMS = (".html", ".ipynb", ".json")
+
+
+@click.command(
+    "report",
+    help="Write a report on RUN: the verdict, the job, its machines, its framework, and what every "
+    "rule found. It can be made at any time while the job runs.",
+)
+@run_argument
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="report.html: one page that needs no network. report.ipynb: the same as a notebook. "
+    "report.json: what the rules found, for machines.",
+)
+@rule_option
+@config_option()
+@set_option("--config")
+@json_option
+def command(
+    run: str,
+    output: Path | None,
+    names: tuple[str, ...],
+    config: Path | None,
+    assignments: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    if output is None and not as_json:
+        raise UsageError("Name a file for the report: -o report.html, .ipynb or .json.")
+    form = ".json" if output is None else _form(output)
+    signals = Signals(open_run(run))
+    rules = report_rules(names, config=config, settings=assignments)
+
+    @cache
+    def facts() -> str:
+        return json_text(report_facts(signals, rules))
+
+    if output is not None:
+        with replacing(output) as file:
+            if form == ".html":
+                file.write(report_html(make_report(signals, rules)).encode())
+            elif form == ".ipynb":
+                file.write(report_notebook(run, rules=names, config=config, settings=assignments))
+            else:
+                file.write(facts().encode())
+    click.echo(facts() if as_json else f"{output}: the report on {run}")
+
+
+def _form(output: Path) -> str:
+    form = output.suffix.lower()
+    if output.is_dir():
+        raise UsageError(f"{output} is a directory. Name a file in it, such as report.html.")
+    if form not in FORMS:
+        raise UsageError(f"{output} says no form: its name has to end in {', '.join(FORMS)}.")
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is no directory; make it, or name another place.")
+    return form

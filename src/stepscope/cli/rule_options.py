@@ -1,0 +1,204 @@
+"""Options of `stepscope run` about rules: which, how often, and what to do when one fires."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from stepscope.cli.launcher import STOP_GRACE_S
+from stepscope.cli.options import (
+    DEFAULT_SCAN_S,
+    Decorated,
+    config_option,
+    rule_option,
+    scan_option,
+    set_option,
+    split_names,
+)
+from stepscope.errors import UsageError
+from stepscope.monitor.config import DEFAULT_FLUSH_S
+from stepscope.monitor.masking import mask_text
+from stepscope.watch.config import ActionConfig
+
+
+class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done about rules while a job runs."""
+
+    scan_s: float = DEFAULT_SCAN_S
+    rules: list[str] = []
+    """As the user names them; none for all."""
+    parameters: str | None = None
+    assignments: list[str] = []
+    stop_on: list[str] = []
+    """Names of rules, from here on as they are called."""
+    stop_grace_s: float = STOP_GRACE_S
+    fail_on: list[str] = []
+    also: list[str] = []
+    """Rules that must be evaluated whatever was chosen, as the user names them."""
+    actions: list[ActionConfig] = []
+    """All but stopping the job."""
+
+    @property
+    def flush_s(self) -> float:
+        """How often the monitor brings in what is recorded: often enough that the data of a scan
+        arrive before the next one ends."""
+        return min(DEFAULT_FLUSH_S, max(1.0, self.scan_s / 4))
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What the run says of it: enough to evaluate the same rules again."""
+        return {
+            "scan_interval_s": self.scan_s,
+            "names": [*self.rules, *self.also] if self.rules else [],
+            "config": self.parameters,
+            "set": self.assignments,
+            "stop_on": self.stop_on,
+            "fail_on": self.fail_on,
+        }
+
+
+def rule_options(command: Decorated) -> Decorated:
+    """The options; the command gets them as `rules`, a `RulePlan`, or None with `--no-rules`."""
+
+    @functools.wraps(command)
+    def with_plan(*args: Any, **given: Any) -> Any:
+        names = inspect.signature(plan_rules).parameters
+        plan = plan_rules(**{name: given.pop(name) for name in names})
+        return command(*args, rules=plan, **given)
+
+    collected: Decorated = with_plan
+    for option in reversed(_OPTIONS):
+        collected = option(collected)
+    return collected
+
+
+def plan_rules(
+    *,
+    names: tuple[str, ...],
+    parameters: Path | None,
+    assignments: tuple[str, ...],
+    scan_interval: float,
+    stop_on: tuple[str, ...],
+    stop_grace: float,
+    fail_on: tuple[str, ...],
+    on_finding: tuple[str, ...],
+    webhook: tuple[str, ...],
+    notify: tuple[str, ...],
+    no_rules: bool,
+) -> RulePlan | None:
+    """What the options ask for.
+
+    Raises:
+        UsageError: a rule, parameter, URL or library that does not exist, or a contradiction.
+    """
+    asked = [*names, *assignments, *stop_on, *fail_on, *on_finding, *webhook, *notify]
+    if no_rules:
+        if asked or parameters is not None:
+            raise UsageError("with --no-rules no rule is evaluated; leave out the other options")
+        return None
+    plan = RulePlan(
+        scan_s=scan_interval,
+        rules=list(names),
+        parameters=None if parameters is None else str(parameters.absolute()),
+        assignments=list(assignments),
+        also=[*stop_on, *fail_on],
+        stop_grace_s=stop_grace,
+        actions=[
+            *(_command(each) for each in on_finding),
+            *(_webhook(each) for each in webhook),
+            *(_notification(each) for each in notify),
+        ],
+    )
+    if not asked and parameters is None:
+        return plan  # nothing that could be wrong, and the job need not wait for the rules' import
+    return _with_checked_rules(plan, stop_on, fail_on)
+
+
+def _with_checked_rules(
+    plan: RulePlan, stop_on: tuple[str, ...], fail_on: tuple[str, ...]
+) -> RulePlan:
+    from stepscope.diagnosis.rule_check import choose_rules, rule_names
+
+    parameters = None if plan.parameters is None else Path(plan.parameters)
+    choose_rules(
+        plan.rules, also=plan.also, config=parameters, assignments=plan.assignments
+    )  # finds mistakes before the job starts
+    return msgspec.structs.replace(
+        plan,
+        stop_on=rule_names(stop_on, among=plan.rules),
+        fail_on=rule_names(fail_on, among=plan.rules),
+    )
+
+
+def _command(command: str) -> ActionConfig:
+    return ActionConfig(kind="command", address=command, target=mask_text(command))
+
+
+def _webhook(url: str) -> ActionConfig:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise UsageError(f"--webhook takes a URL that begins with http:// or https://, not {url!r}")
+    # The rest of such a URL is often the secret.
+    return ActionConfig(kind="webhook", address=url, target=f"{parts.scheme}://{parts.hostname}")
+
+
+def _notification(url: str) -> ActionConfig:
+    from stepscope.watch.actions import make_notifier
+
+    make_notifier(url)
+    return ActionConfig(kind="notify", address=url, target=url.partition(":")[0])
+
+
+_OPTIONS = (
+    rule_option,
+    config_option("--rules-config", "parameters"),
+    set_option("--rules-config"),
+    scan_option("How often rules are evaluated while the job runs."),
+    click.option(
+        "--stop-on",
+        multiple=True,
+        callback=split_names,
+        metavar="RULE,…",
+        help="Stop the job when one of these rules fires: SIGTERM, later SIGKILL.",
+    ),
+    click.option(
+        "--stop-grace",
+        type=click.FloatRange(min=0),
+        default=STOP_GRACE_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a job that a rule stops may take to end by itself.",
+    ),
+    click.option(
+        "--fail-on",
+        multiple=True,
+        callback=split_names,
+        metavar="RULE,…",
+        help="Exit with 3 when one of these rules fired and CMD itself exited with 0.",
+    ),
+    click.option(
+        "--on-finding",
+        multiple=True,
+        metavar="CMD",
+        help="Run this shell command when a rule fires, the finding as JSON on its stdin.",
+    ),
+    click.option(
+        "--webhook",
+        multiple=True,
+        metavar="URL",
+        help="POST the finding as JSON when a rule fires.",
+    ),
+    click.option(
+        "--notify",
+        multiple=True,
+        metavar="URL",
+        help="Send mail or a chat message when a rule fires; a URL of apprise (extra 'alerts').",
+    ),
+    click.option("--no-rules", is_flag=True, help="Evaluate no rule while the job runs."),
+)

@@ -1,0 +1,79 @@
+"""`stepscope rules`: which rules there are, what they mean, and what they find in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stepscope.cli.options import (
+    config_option,
+    json_option,
+    rule_option,
+    run_argument,
+    set_option,
+)
+from stepscope.cli.output import print_json
+from stepscope.cli.text import console
+
+FIRED = 3
+"""Exit code of `check` when a rule fires, and of `run --fail-on`."""
+
+
+@click.group("rules", help="Check a run against rules, or read about them.")
+def command() -> None:
+    pass
+
+
+@command.command("list", help="Name every rule and say what it checks.")
+@json_option
+def list_rules(as_json: bool) -> None:
+    from stepscope.diagnosis.rule_check import describe_rules
+
+    rules = describe_rules()
+    if as_json:
+        print_json(rules)
+        return
+    width = max(len(rule.rule) for rule in rules)
+    for rule in rules:
+        click.echo(f"{rule.rule:{width}}  {rule.summary}")
+
+
+@command.command("explain", help="Show the page of RULE: what it checks, why, and what to do.")
+@click.argument("rule", metavar="RULE")
+@json_option
+def explain(rule: str, as_json: bool) -> None:
+    from stepscope.diagnosis.rule_check import describe_rules
+
+    found = describe_rules([rule])[0]
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(found.page, nl=False)
+
+
+@command.command("check", help="Evaluate rules on RUN; the exit status is 3 when one fires.")
+@run_argument
+@rule_option
+@config_option()
+@set_option("--config")
+@json_option
+def check(
+    run: str,
+    names: tuple[str, ...],
+    config: Path | None,
+    assignments: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    from stepscope.diagnosis.rule_check import check_rules, choose_rules
+    from stepscope.store import open_run
+
+    rules = choose_rules(names, config=config, assignments=assignments)
+    report = check_rules(open_run(run), rules)
+    if as_json:
+        print_json(report)
+    else:
+        from stepscope.cli.writers.findings import write_report
+
+        write_report(console(), report)
+    return FIRED if report.fired else 0

@@ -1,0 +1,87 @@
+"""`stepscope watch RUN`: a running job, live in the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import click
+import msgspec
+from rich.live import Live
+
+from stepscope.cli.options import json_option, run_argument, scan_option
+from stepscope.cli.text import console
+from stepscope.cli.writers.live import live_text
+from stepscope.diagnosis.rule_check import choose_rules
+from stepscope.schema import Progress, RuleRecord
+from stepscope.store import RunReader, open_run
+from stepscope.watch.follower import Pause, follow_records
+from stepscope.watch.live import Observer
+
+
+@click.command(
+    "watch",
+    help="Show the job of RUN while it runs: how it stands, its pace, the suspect, what rules "
+    "found. Ends with the job, or with Ctrl-C, which does not touch the job; a finished run is "
+    "shown once.",
+)
+@run_argument
+@scan_option(
+    "How often rules are evaluated, where `stepscope run` does not do that (and records it)."
+)
+@json_option
+def command(run: str, scan_interval: float, as_json: bool) -> None:
+    reader = open_run(run)
+    try:
+        if as_json:
+            _print_lines(reader, scan_interval)
+        else:
+            _show(reader, scan_interval)
+    except KeyboardInterrupt:
+        pass
+
+
+def _print_lines(reader: RunReader, scan_s: float) -> None:
+    """One JSON document per scan, a line each."""
+    observer = Observer(reader)
+    for record in _scans(reader, scan_s):
+        click.echo(msgspec.json.encode(observer.look(record)).decode())
+
+
+def _show(reader: RunReader, scan_s: float) -> None:
+    """A picture that is kept up to date; where there is no terminal, one after each scan."""
+    out, observer = console(), Observer(reader)
+    if not out.is_terminal:
+        for record in _scans(reader, scan_s):
+            out.print(live_text(observer.look(record)), soft_wrap=True)
+            out.print()
+        return
+    latest: RuleRecord | None = None
+    with Live(console=out, auto_refresh=False) as live:
+
+        def refresh(seconds: float) -> bool:
+            if latest is not None:
+                live.update(live_text(observer.look(latest)), refresh=True)
+            return _sleep(seconds)
+
+        for record in _records(reader, scan_s, refresh):
+            latest = record
+            live.update(live_text(observer.look(latest)), refresh=True)
+
+
+def _scans(reader: RunReader, scan_s: float) -> Iterator[RuleRecord]:
+    """The first record of each scan; later ones only say who was told."""
+    before: tuple[int | None, Progress] = None, "running"
+    for record in _records(reader, scan_s, _sleep):
+        if (record.end_ns, record.progress) != before:
+            before = record.end_ns, record.progress
+            yield record
+
+
+def _records(reader: RunReader, scan_s: float, pause: Pause) -> Iterator[RuleRecord]:
+    return follow_records(reader, choose_rules, scan_ns=round(1e9 * scan_s), pause=pause)
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return True

@@ -1,0 +1,139 @@
+"""The watch process as `stepscope run` sees it: started, waited for, and what it found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+
+from stepscope.cli.launcher import Companion, Stopping, stop_is_pending
+from stepscope.cli.output import say
+from stepscope.cli.rule_options import RulePlan
+from stepscope.cli.rules import FIRED
+from stepscope.cli.text import console
+from stepscope.cli.writers.findings import write_summary
+from stepscope.diagnosis.rule_check import recorded_rules
+from stepscope.monitor.exchange import JobExit, StopRequest
+from stepscope.monitor.launch import last_line, start_beside
+from stepscope.schema import RuleRecord
+from stepscope.store import open_run
+from stepscope.watch.config import ActionConfig, WatchConfig
+from stepscope.watch.stop_wish import FILE_NAME
+
+LOG_NAME = "watch.log"
+PATIENCE_S = 60.0
+"""How long the last evaluation and the last deliveries may take before we leave them running."""
+SOON_S = 3.0
+"""When it takes longer than this, say what we wait for."""
+
+
+class Watching:
+    """The rules of one job.
+
+    Args:
+        location: the run.
+        spool: where the process's messages and its wish to stop the job go.
+        plan: what the user wants.
+    """
+
+    def __init__(self, location: Path, spool: Path, plan: RulePlan) -> None:
+        self._location = location
+        self._plan = plan
+        self._log = spool / LOG_NAME
+        self.stopping = Stopping(wish=spool / FILE_NAME, grace_s=plan.stop_grace_s)
+        self.companion = Companion(lambda _job_pid: self._start())
+
+    def conclude(
+        self, job_exit: JobExit, *, stop: StopRequest | None, complete: bool | None
+    ) -> JobExit:
+        """Wait for the last word, say which rules fired, and return how we are to end.
+
+        Args:
+            job_exit: how the job ended.
+            stop: what it was asked to stop for.
+            complete: all of the job is in the run; False when processes of it go on, None when
+                the rest will not come. Then what is known so far is said.
+        """
+        try:
+            if complete is None and self.companion.process is not None:
+                self.companion.process.terminate()  # it waits for what will not come
+            if complete is False:
+                record = self._current()
+            else:
+                record = self._last_word(complete=complete is True)
+        except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+            say(f"what the rules found cannot be read: {error}")
+            record = None
+        if record is not None:
+            write_summary(console(stderr=True), record)
+        if stop is not None and stop.rule is not None:
+            say(stop.reason)
+        unfinished = record is not None and record.progress == "running" and complete is not False
+        return self._judge(job_exit, None if unfinished else record)
+
+    def _judge(self, job_exit: JobExit, record: RuleRecord | None) -> JobExit:
+        """`--fail-on`: what could not be evaluated to the end counts as a failure."""
+        if not self._plan.fail_on or job_exit.exit_code != 0:
+            return job_exit
+        if record is None:
+            say("the rules of --fail-on could not be evaluated; that counts as a failure")
+            return msgspec.structs.replace(job_exit, exit_code=FIRED)
+        fired = [each.rule for each in record.fired if each.rule in self._plan.fail_on]
+        if not fired:
+            return job_exit
+        say(f"the job succeeded, but {', '.join(fired)} fired (--fail-on)")
+        return msgspec.structs.replace(job_exit, exit_code=FIRED)
+
+    def _last_word(self, *, complete: bool) -> RuleRecord | None:
+        """The record once all is evaluated and delivered; None when there is none."""
+        code = self._wait()
+        if code and complete:
+            # It was killed, or could not begin. Nothing more will come now, so once more.
+            self.companion.process = self._start()
+            code = self._wait()
+        record = self._current()
+        if code is None:
+            say(f"rules are still being evaluated; later: stepscope rules check {self._location}")
+        elif code or record is None or record.progress == "running":
+            say(f"what the rules found is not all in the run ({last_line(self._log)})")
+        return record
+
+    def _current(self) -> RuleRecord | None:
+        return recorded_rules(open_run(self._location))
+
+    def _wait(self) -> int | None:
+        """Exit status of the process, None while it goes on."""
+        process = self.companion.process
+        if process is None:
+            return 1
+        began, said = time.monotonic(), False
+        while (waited := time.monotonic() - began) < PATIENCE_S and not stop_is_pending():
+            try:
+                return process.wait(0.1)
+            except subprocess.TimeoutExpired:
+                if waited > SOON_S and not said:
+                    say(
+                        "waiting for the last evaluation of rules, and for its news to be delivered"
+                    )
+                    said = True
+        return None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        plan = self._plan
+        stop = ActionConfig(
+            kind="stop", address=str(self.stopping.wish), target="the job", rules=plan.stop_on
+        )
+        config = WatchConfig(
+            run=str(self._location),
+            launcher_pid=os.getpid(),
+            scan_ns=round(1e9 * plan.scan_s),
+            rules=plan.rules,
+            also=plan.also,
+            parameters=plan.parameters,
+            assignments=plan.assignments,
+            actions=[stop, *plan.actions],
+        )
+        return start_beside("stepscope.watch", log=self._log, message=msgspec.json.encode(config))

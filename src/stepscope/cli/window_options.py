@@ -1,0 +1,115 @@
+"""Options that say what a detailed window holds and when it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from stepscope.errors import UsageError
+from stepscope.monitor.config import WindowSchedule
+from stepscope.spool.plan import OPTIONS, Depth
+
+Decorated = Callable[..., Any]
+
+_OPTION_HELP = {
+    "shapes": "Shapes, types and strides of operator inputs.",
+    "stacks": "Python calls and modules.",
+    "memory": "Allocations. The framework's profiler has to record them from within: the job "
+    "stops for a moment when the window ends.",
+    "flops": "What FLOPs are computed from (includes --shapes).",
+    "modules": "Module hierarchy (includes --stacks).",
+}
+
+
+def depth_options(command: Decorated) -> Decorated:
+    """`--light/--full` and what a full window holds besides."""
+    for name in reversed(OPTIONS):
+        command = click.option(f"--{name}", is_flag=True, help=_OPTION_HELP[name])(command)
+    return click.option(
+        "--full/--light",
+        "full",
+        default=True,
+        help="Operators as well, or only kernels, copies and runtime calls.  [default: full]",
+    )(command)
+
+
+def schedule_options(command: Decorated) -> Decorated:
+    """When windows are opened that are planned with the job."""
+    options = (
+        click.option("--start-step", type=click.IntRange(min=0), metavar="N",
+                     help="Open a window after N steps."),
+        click.option("--num-steps", type=click.IntRange(min=1), metavar="M",
+                     help="Its length in steps."),
+        click.option("--start-time", type=click.FloatRange(min=0), metavar="S",
+                     help="Open a window S seconds after the start of the job."),
+        click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="D",
+                     help="Its length in seconds, rounded up to whole steps."),
+        click.option("--every", type=click.FloatRange(min=0, min_open=True), metavar="K",
+                     help="Repeat it every K steps, or seconds with --start-time."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class WindowContents(msgspec.Struct, frozen=True, kw_only=True):
+    """What a window holds."""
+
+    depth: str
+    options: list[str]
+
+
+def contents(*, full: bool, **chosen: bool) -> WindowContents:
+    """What the flags ask for.
+
+    Raises:
+        UsageError: a light window holds nothing of what is asked.
+    """
+    options = [name for name in OPTIONS if chosen[name]]
+    if options and not full:
+        raise UsageError(f"a light window has no operators; leave out --light or --{options[0]}")
+    return WindowContents(depth=Depth.FULL if full else Depth.LIGHT, options=options)
+
+
+def schedule(  # noqa: PLR0917 - in the order of the options
+    start_step: int | None,
+    num_steps: int | None,
+    start_time: float | None,
+    duration: float | None,
+    every: float | None,
+    what: WindowContents,
+) -> WindowSchedule | None:
+    """The windows planned with the job, None when there are none.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
+    by_steps, by_time = start_step is not None, start_time is not None
+    if by_steps and by_time:
+        raise UsageError("give --start-step or --start-time, not both")
+    if not by_steps and not by_time:
+        light = what.depth == Depth.LIGHT
+        if (num_steps, duration, every) != (None, None, None) or what.options or light:
+            raise UsageError("say when the window begins, with --start-step or --start-time")
+        return None
+    if by_steps and (num_steps is None or duration is not None):
+        raise UsageError("--start-step goes with --num-steps")
+    if by_time and (duration is None or num_steps is not None):
+        raise UsageError("--start-time goes with --duration")
+    length = num_steps if by_steps else duration
+    if every is not None and length is not None and every <= length:
+        raise UsageError(
+            f"windows of {length:g} would overlap when one begins every {every:g}; raise --every"
+        )
+    return WindowSchedule(
+        first_step=start_step,
+        step_count=num_steps,
+        start_s=start_time,
+        duration_s=duration,
+        every=every,
+        depth=what.depth,
+        options=what.options,
+    )

@@ -1,0 +1,106 @@
+"""What rules found, as text."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from stepscope.cli.text import clock_time, table
+from stepscope.diagnosis.rule_check import RuleReport
+from stepscope.schema import Delivery, DeliveryState, Finding, RuleRecord, RuleStatus
+
+LONGEST_TARGET = 40
+
+
+def write_report(out: Console, report: RuleReport) -> None:
+    """Rules that fired with what they found, then all of them in a table."""
+    for finding in report.findings:
+        if finding.fired:
+            _write_finding(out, finding)
+    overview = table("rule", "status", "triggered", "violations", "datapoints")
+    for finding in report.findings:
+        overview.add_row(
+            finding.rule,
+            str(finding.status),
+            str(finding.rule_triggered),
+            str(finding.violations),
+            str(finding.datapoints),
+        )
+    out.print(overview)
+    for finding in report.findings:
+        if finding.status is RuleStatus.ERROR:
+            out.print(Text(f"{finding.rule} failed: {finding.error}"))
+    missing = [f for f in report.findings if f.missing]
+    if missing:
+        out.print()
+    for finding in missing:
+        out.print(Text(f"{finding.rule}: {finding.missing}", style="dim"))
+    write_deliveries(out, report.deliveries)
+    for damage in report.damage:
+        out.print(Text(damage, style="dim"))
+
+
+def write_summary(out: Console, record: RuleRecord) -> None:
+    """The rules that fired while a job ran, one line each, and who was told."""
+    if record.fired:
+        out.print()
+        out.print("[bold]Rules that fired[/bold]")
+    for finding in record.fired:
+        out.print(finding_line(finding), soft_wrap=True)
+    for finding in record.findings:
+        if finding.status is RuleStatus.ERROR:
+            out.print(Text(f"the rule {finding.rule} failed: {finding.error}"))
+    write_deliveries(out, record.deliveries)
+
+
+def write_deliveries(out: Console, deliveries: list[Delivery]) -> None:
+    """Who was told of what."""
+    if deliveries:
+        out.print()
+    for line in delivery_lines(deliveries):
+        out.print(Text(line, style="dim"), soft_wrap=True)
+
+
+def delivery_lines(deliveries: list[Delivery]) -> list[str]:
+    """Who was told of what: a line for each receiver and outcome."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for each in deliveries:
+        told.setdefault((_receiver(each), _outcome(each)), []).append(each.rule)
+    return [
+        f"{receiver}: {', '.join(rules)} {outcome}" for (receiver, outcome), rules in told.items()
+    ]
+
+
+def _receiver(delivery: Delivery) -> str:
+    target = delivery.target
+    short = target if len(target) <= LONGEST_TARGET else f"{target[: LONGEST_TARGET - 1]}…"
+    return f"{delivery.action} {short}"
+
+
+def _outcome(delivery: Delivery) -> str:
+    match delivery.state:
+        case DeliveryState.SENT:
+            return "done" if delivery.action in {"stop", "command"} else "sent"
+        case DeliveryState.FAILED:
+            tries = f" after {delivery.try_count} tries" if delivery.try_count > 1 else ""
+            return f"failed{tries} ({delivery.error})"
+        case DeliveryState.PENDING:
+            return "not done yet"
+
+
+def finding_line(finding: Finding) -> Text:
+    """A finding in one line."""
+    said = finding.sentences[0] if finding.sentences else ""
+    since = "" if finding.first_ns is None else f"  since {clock_time(finding.first_ns)}"
+    return Text.assemble("  ", (finding.rule, "bold"), f"  {said}", (since, "dim"))
+
+
+def _write_finding(out: Console, finding: Finding) -> None:
+    out.print(Text(finding.rule, style="bold"))
+    for sentence in finding.sentences:
+        out.print(Padding(Text(sentence), (0, 0, 0, 2)))
+    out.print(Padding(Text(f"-> {finding.recommendation}"), (0, 0, 0, 2)))
+    for view in finding.evidence:
+        out.print(Padding(Text(f"stepscope show RUN {view}", style="dim"), (0, 0, 0, 4)))
+    out.print()

@@ -1,0 +1,66 @@
+"""The text of `input-pipeline`."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+
+from stepscope.cli.text import bar, duration, percent, table
+from stepscope.views.input_pipeline import InputPipelineView, MakingView, RankPipeline
+
+
+def write_input_pipeline(out: Console, payload: InputPipelineView) -> None:
+    """Write how batches are made and what the training thread waits for."""
+    if payload.missing:
+        out.print(payload.missing)
+    for rank in payload.ranks:
+        _write_rank_pipeline(out, rank, payload.share_of)
+
+
+def _write_rank_pipeline(out: Console, rank: RankPipeline, share_of: str) -> None:
+    waiting = rank.waiting
+    out.print(
+        f"[bold]{rank.rank}[/bold]  waits for batches {percent(waiting.share_ratio)} of the "
+        f"{share_of}"
+    )
+    rows = table("waiting for", "share of step", "")
+    for name, ratio in (
+        ("batches being made", waiting.making_ratio),
+        ("batches being handed over", waiting.handing_over_ratio),
+        ("loaders starting", waiting.starting_ratio),
+    ):
+        rows.add_row(name, bar(ratio), percent(ratio))
+    out.print(rows)
+    if waiting.starved_ratio is not None:
+        out.print(f"{percent(waiting.starved_ratio)} of the requests found no batch ready")
+    if rank.loader is not None:
+        settings = {k: v for k, v in rank.loader.items() if k not in {"fact", "name"}}
+        out.print("[dim]" + escape(", ".join(f"{k}={v}" for k, v in settings.items())) + "[/dim]")
+    if rank.making is None:
+        out.print(rank.missing or "")
+    else:
+        _write_making(out, rank.making)
+    out.print()
+
+
+def _write_making(out: Console, making: MakingView) -> None:
+    out.print(
+        f"{making.batch_count} batches, {duration(making.mean_ns)} each to make, "
+        f"{percent(making.cpu_ratio)} of it on the CPU"
+        + (
+            f"; workers busy {percent(making.worker_busy_ratio)} of the time"
+            if making.worker_busy_ratio is not None
+            else ""
+        )
+    )
+    if making.stages:
+        rows = table("stage", "of making", "of step", "")
+        for stage in making.stages:
+            labels = ", ".join(f"{k} {percent(v)}" for k, v in list(stage.labels.items())[:4])
+            shares = (percent(stage.of_making_ratio), percent(stage.of_step_ratio))
+            rows.add_row(stage.name, *shares, escape(labels))
+        out.print(rows)
+        out.print(f"[dim]from {making.stack_sample_count} stack samples; collating measured[/dim]")
+    if making.transforms:
+        parts = ", ".join(f"{name} {percent(v)}" for name, v in making.transforms.items())
+        out.print(escape(f"transforms, measured, of making: {parts}"))

@@ -1,0 +1,79 @@
+"""A running job, as text."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Group
+from rich.text import Text
+
+from stepscope.cli.status_line import pace_text
+from stepscope.cli.text import clock_time
+from stepscope.cli.writers.findings import delivery_lines, finding_line
+from stepscope.schema import JobState
+from stepscope.watch.live import LiveView
+
+MOST_FINDINGS = 10
+_STYLES = {
+    JobState.IN_PROGRESS: "green",
+    JobState.STOPPING: "yellow",
+    JobState.FAILED: "red",
+    JobState.STOPPED: "yellow",
+}
+
+
+def live_text(view: LiveView) -> Group:
+    """A job in a few lines."""
+    lines = [
+        _head(view),
+        _labelled("pace", pace_text(view.pace)),
+        _labelled("suspect", view.headline or "not known yet"),
+        _labelled("rules", _rules(view)),
+    ]
+    if view.findings:
+        lines += [Text(), Text("Findings", style="bold")]
+    for finding in view.findings[:MOST_FINDINGS]:
+        lines.append(finding_line(finding))
+        if finding.recommendation:
+            lines.append(Text(f"    -> {finding.recommendation}", style="dim"))
+    more = len(view.findings) - MOST_FINDINGS
+    if more > 0:
+        lines.append(Text(f"  and {more} more: stepscope rules check RUN", style="dim"))
+    further = [*delivery_lines(view.deliveries), *view.notes]
+    lines += [Text(line, style="dim") for line in further]
+    return Group(*lines)
+
+
+def _head(view: LiveView) -> Text:
+    if view.state is None:
+        return Text.assemble((view.run_id, "bold"), "  no monitor has written to it yet")
+    said = [str(view.state)] if view.reason is None else [f"{view.state}: {view.reason}"]
+    if view.started_ns and view.heard_ns:
+        said.append(f"for {_rough(view.heard_ns - view.started_ns)}")
+    if view.heard_ns and not view.state.final:
+        said.append(f"heard {_rough(time.time_ns() - view.heard_ns)} ago")
+    state = " · ".join(said)
+    return Text.assemble((view.run_id, "bold"), "  ", (state, _STYLES.get(view.state, "")))
+
+
+def _rules(view: LiveView) -> str:
+    counts = " · ".join(f"{count} {status}" for status, count in view.rule_statuses.items())
+    if view.end_ns is None:
+        return f"{counts} · the first scan has not ended"
+    return f"{counts} · up to {clock_time(view.end_ns)}"
+
+
+def _labelled(label: str, text: str) -> Text:
+    return Text.assemble((f"{label:<9}", "dim"), text)
+
+
+def _rough(ns: int) -> str:
+    """A duration for people who look at a clock.
+
+    >>> _rough(3_725_000_000_000), _rough(75_000_000_000), _rough(2_400_000_000)
+    ('1 h 2 min', '1 min 15 s', '2 s')
+    """
+    seconds = max(0, round(ns / 1e9))
+    if seconds >= 3600:
+        return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+    return f"{seconds // 60} min {seconds % 60} s" if seconds >= 60 else f"{seconds} s"

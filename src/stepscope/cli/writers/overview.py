@@ -1,0 +1,59 @@
+"""The text of `overview`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from stepscope.cli.text import duration, percent, table
+from stepscope.cli.verdict_text import write_verdict
+from stepscope.cli.writers.generic import write_quality
+from stepscope.views.overview import Overview, RecordedWindow, Recording
+
+
+def write_overview(out: Console, payload: Overview) -> None:
+    """Write the job, its status, and the verdict."""
+    out.print(f"[bold]{payload.run_id}[/bold]  {escape(' '.join(payload.command))}")
+    versions = ", ".join(f"{name} {version}" for name, version in payload.versions.items())
+    out.print(f"[dim]{versions}; git {payload.git_revision or 'none'}[/dim]")
+    for node in payload.nodes:
+        ended = node.ended_ns or node.heartbeat_ns
+        parts = [node.node, str(node.state), duration(ended - node.started_ns)]
+        if node.gpu_busy_ratio is not None:
+            parts.append(f"GPU busy {percent(node.gpu_busy_ratio)}")
+        if node.cpu_busy_ratio is not None:
+            parts.append(f"CPU busy {percent(node.cpu_busy_ratio)}")
+        if node.monitor_lost:
+            parts.append("not heard of since: bring in the rest with stepscope recover")
+        out.print("  ".join(parts) + (f"  [dim]{escape(node.reason)}[/dim]" if node.reason else ""))
+    if payload.recordings:
+        _write_recordings(out, payload.recordings)
+    write_quality(out, payload.quality)
+    write_verdict(out, payload.verdict)
+
+
+def _write_recordings(out: Console, recordings: Sequence[Recording]) -> None:
+    windows = any(recording.window is not None for recording in recordings)
+    about_windows = ("opened", "steps", "holds") if windows else ()
+    rows = table("recording", "rank", "duration", "events", "clock base", *about_windows)
+    if windows:
+        rows.columns[-1].no_wrap, rows.columns[-1].justify = False, "left"
+    for recording in recordings:
+        rows.add_row(
+            escape(recording.name),
+            "" if recording.rank is None else str(recording.rank),
+            duration(recording.duration_ns),
+            f"{recording.event_count:,}",
+            "assumed" if recording.clock_base_ns is None else "stated",
+            *(_about(recording.window) if recording.window is not None else ()),
+        )
+    out.print(rows)
+
+
+def _about(window: RecordedWindow) -> tuple[str, str, str]:
+    """Why a window was opened, for which steps, and what it holds."""
+    last = window.first_step + window.step_count - 1
+    steps = f"{window.first_step} to {last}" if window.step_count else "none"
+    return window.reason, steps, ", ".join([window.depth, *window.options])

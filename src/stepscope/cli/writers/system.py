@@ -1,0 +1,45 @@
+"""The text of `system`."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+
+from stepscope.cli.text import duration, in_unit, size, table
+from stepscope.views.system import NodeView, SystemView
+
+SHOWN_DEVICES = 8
+"""Devices of one metric listed singly; `--json` has all."""
+
+
+def write_system(out: Console, payload: SystemView) -> None:
+    """Write what every node was doing."""
+    if payload.missing:
+        out.print(payload.missing)
+    for node in payload.nodes:
+        _write_node(out, node)
+
+
+def _write_node(out: Console, node: NodeView) -> None:
+    gpus = f", {len(node.gpus)} GPUs ({node.gpus[0]})" if node.gpus else ", no GPU seen"
+    out.print(
+        f"[bold]{node.node}[/bold]  {node.cpu_model}, {node.cores_available:g} of "
+        f"{node.cores_total} cores, {size(node.memory_bytes)} memory{gpus}"
+    )
+    out.print(
+        f"{node.sample_count} samples, one per {duration(node.sample_interval_ns)}; "
+        f"{node.missed_sample_count} missed"
+    )
+    rows = table("metric", "of", "mean", "p50", "p95", "max", "min")
+    shown: dict[str, int] = {}
+    for view in node.metrics:
+        shown[view.metric] = shown.get(view.metric, 0) + 1
+        found = view.statistics
+        if found is None or shown[view.metric] > SHOWN_DEVICES:
+            continue
+        values = (found.mean, found.p50, found.p95, found.max, found.min)
+        rows.add_row(view.metric, view.device, *(in_unit(v, view.unit) for v in values))
+    out.print(rows)
+    for group, reason in node.metrics_missing.items():
+        out.print(f"[dim]{group}: {escape(reason)}[/dim]")
+    out.print()

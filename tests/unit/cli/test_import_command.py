@@ -1,0 +1,281 @@
+"""`stepscope import`: what it takes, what it refuses in one sentence, and what it never touches."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import http.server
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kineto_files import op, trace, training
+from stepscope.cli import main
+from stepscope.diagnosis.traces import load_traces
+from stepscope.importers import importing
+from stepscope.store import open_run
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 30
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def sentences(self) -> list[str]:
+        return self.err.splitlines()
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def run_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """The command, run in the test's directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["stepscope", "import", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Answer(code, captured.out, captured.err)
+
+    return run
+
+
+FOREIGN = {
+    "picture.png": PNG,
+    "notes.txt": b"not a trace\n" * 100,
+    "other.json": json.dumps({"a": [1, 2, {"b": None}]}).encode(),
+    "numbers.json": b"[1, 2, 3]",
+    "empty_list.json": b"[]",
+    "empty_object.json": b"{}",
+    "no_events.json": b'{"traceEvents": []}',
+    "odd_events.json": b'{"traceEvents": 5}',
+    "zero.json": b"",
+    "blank.json": b" \n" * 10,
+    "half.json": b'{"traceEvents": [{"ph": "X", "na',
+    "picture.json.gz": gzip.compress(PNG),
+    "zero.json.gz": gzip.compress(b""),
+    "cut.json.gz": gzip.compress(trace(*training()))[:9],
+    "magic.gz": b"\x1f\x8b",
+    "zeros.json": b"\0" * 5_000,
+    "utf16.json": trace(*training()).decode().encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_files(tmp_path: Path, run_import: Command, name: str) -> None:
+    (tmp_path / name).write_bytes(FOREIGN[name])
+    answer = run_import(name, "-o", "run")
+    assert answer.code == 2
+    assert not answer.out
+    assert len(answer.sentences) == 1
+    assert name in answer.err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_foreign_file_of_any_size_is_refused_at_once(tmp_path: Path, run_import: Command) -> None:
+    """Only its beginning is read."""
+    with (tmp_path / "huge.json").open("wb") as file:
+        file.write(b'{"a": [')
+        file.truncate(4 << 30)
+    answer = run_import("huge.json", "-o", "run")
+    assert (answer.code, len(answer.sentences)) == (2, 1)
+
+
+def test_a_directory_without_traces(tmp_path: Path, run_import: Command) -> None:
+    (tmp_path / "in").mkdir()
+    for name, content in FOREIGN.items():
+        (tmp_path / "in" / name).write_bytes(content)
+    answer = run_import("in", "-o", "run")
+    assert answer.code == 2
+    assert len(answer.sentences) == len(FOREIGN) + 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("source", ["nowhere.json", "empty"])
+def test_nothing_to_read(tmp_path: Path, run_import: Command, source: str) -> None:
+    (tmp_path / "empty").mkdir()
+    answer = run_import(source, "-o", "run")
+    assert (answer.code, len(answer.sentences)) == (2, 1)
+    assert source in answer.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_directory_with_other_things(tmp_path: Path, run_import: Command) -> None:
+    ranks = tmp_path / "in" / "deep"
+    ranks.mkdir(parents=True)
+    (ranks / "rank0.json").write_bytes(trace(*training()))
+    (ranks / "rank1.json.gz").write_bytes(gzip.compress(trace(op("a", 0, 10))))
+    (ranks / ".hidden.json").write_bytes(trace(op("hidden", 0, 10)))
+    (tmp_path / "in" / "picture.png").write_bytes(PNG)
+    answer = run_import("in", "-o", "run", "--json")
+    assert answer.code == 0
+    told = json.loads(answer.out)
+    assert [each["name"] for each in told["traces"]] == ["rank0.json", "rank1.json.gz"]
+    assert [each["rank"] for each in told["traces"]] == [0, 1]
+    assert [Path(each["path"]).name for each in told["refused"]] == ["picture.png"]
+    assert "picture.png" in answer.err
+    assert [each.rank for each in load_traces(open_run(tmp_path / "run"))] == [0, 1]
+
+
+def test_what_was_lost_is_said(tmp_path: Path, run_import: Command) -> None:
+    content = trace(*training())
+    (tmp_path / "half.json").write_bytes(content[: len(content) // 2])
+    answer = run_import("half.json", "-o", "run")
+    assert answer.code == 0
+    assert "half.json was read in part: the file ends" in answer.err
+    assert "stepscope show run" in answer.out
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_several_files_are_as_one_at_a_time(
+    tmp_path: Path, run_import: Command, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr(importing, "available_cores", lambda: cores)
+    for place in ("a", "b", "c"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "trace.json").write_bytes(trace(*training(), op(place, 7_500, 10)))
+        assert run_import(f"{place}/trace.json", "-o", f"run-{place}").code == 0
+    assert run_import("a", "b", "c", "-o", "run").code == 0
+    together = load_traces(open_run(tmp_path / "run"))
+    assert [each.name for each in together] == [f"{place}/trace.json" for place in "abc"]
+    for place, found in zip("abc", together, strict=True):
+        (alone,) = load_traces(open_run(tmp_path / f"run-{place}"))
+        assert found.event_count == alone.event_count
+        columns = ("id", "start_ns", "duration_ns", "parent")
+        mine, other = (each.columns("operators", columns) for each in (found, alone))
+        assert {n: v.tolist() for n, v in mine.items()} == {n: v.tolist() for n, v in other.items()}
+
+
+# --- where it goes ---------------------------------------------------------------------------
+
+
+def test_a_run_is_not_written_twice(tmp_path: Path, run_import: Command) -> None:
+    (tmp_path / "trace.json").write_bytes(trace(*training()))
+    assert run_import("trace.json", "-o", "run").code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    answer = run_import("trace.json", "-o", "run")
+    assert (answer.code, len(answer.sentences)) == (2, 1)
+    assert "already holds a run" in answer.err
+    after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert after == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "trace.json"])
+def test_other_peoples_files_are_never_touched(
+    tmp_path: Path, run_import: Command, name: str
+) -> None:
+    (tmp_path / "trace.json").write_bytes(trace(*training()))
+    (tmp_path / "notes.txt").write_text("mine")
+    precious = tmp_path / "results"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("ten years")
+    for place in ("results", "."):
+        answer = run_import(name, "-o", place)
+        assert (answer.code, len(answer.sentences)) == (2, 1)
+        assert "not empty" in answer.err
+    assert [path.name for path in precious.iterdir()] == ["thesis.tex"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "notes.txt",
+        "results",
+        "trace.json",
+    ]
+
+
+def test_an_empty_directory_may_take_the_run(tmp_path: Path, run_import: Command) -> None:
+    (tmp_path / "trace.json").write_bytes(trace(*training()))
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "run").mkdir()
+    assert run_import("notes.txt", "-o", "run").code == 2
+    assert list((tmp_path / "run").iterdir()) == []
+    assert run_import("trace.json", "-o", "run").code == 0
+
+
+@pytest.mark.parametrize("place", ["trace.json", "trace.json/run", "/proc/run"])
+def test_places_that_hold_no_run(tmp_path: Path, run_import: Command, place: str) -> None:
+    (tmp_path / "trace.json").write_bytes(trace(*training()))
+    answer = run_import("trace.json", "-o", place)
+    assert (answer.code, len(answer.sentences)) == (2, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+
+
+# --- URLs ------------------------------------------------------------------------------------
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The URL of a directory with a trace."""
+    directory = tmp_path / "served"
+    directory.mkdir()
+    (directory / "rank3.json").write_bytes(trace(*training()))
+    handler = functools.partial(Quiet, directory=str(directory))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_url(tmp_path: Path, served: str, run_import: Command) -> None:
+    answer = run_import(f"{served}/rank3.json?version=2", "-o", "run")
+    assert answer.code == 0, answer.err
+    (found,) = load_traces(open_run(tmp_path / "run"))
+    assert (found.name, found.rank) == ("rank3.json", 3)
+
+
+def test_a_directory_per_rank(tmp_path: Path, run_import: Command) -> None:
+    for rank in (0, 3):
+        path = tmp_path / "traces" / f"rank{rank}" / f"host{rank}.pt.trace.json"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(trace(*training()))
+    hidden = tmp_path / "traces" / ".ipynb_checkpoints" / "old.json"
+    hidden.parent.mkdir()
+    hidden.write_bytes(trace(*training()))
+    assert run_import("traces", "-o", "run").code == 0
+    assert {found.rank for found in load_traces(open_run(tmp_path / "run"))} == {0, 3}
+
+
+def test_a_pipe_can_be_read_only_once(tmp_path: Path, run_import: Command) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(trace(*training()),))
+    writer.start()
+    answer = run_import("pipe", "-o", "run")
+    writer.join()
+    assert answer.code == 0, answer.err
+    (found,) = load_traces(open_run(tmp_path / "run"))
+    assert found.name == "pipe"
+
+
+def test_urls_that_cannot_be_fetched(tmp_path: Path, served: str, run_import: Command) -> None:
+    port = served.rpartition(":")[2]
+    for url in (
+        f"{served}/nothing",
+        "http://127.0.0.1:1/x",
+        f"http://127.0.0.1:{port}/a b",
+        "http://",
+    ):
+        answer = run_import(url, "-o", "run")
+        assert (answer.code, len(answer.sentences)) == (2, 1)
+        assert "cannot be fetched" in answer.err
+        assert not (tmp_path / "run").exists()

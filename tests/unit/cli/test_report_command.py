@@ -1,0 +1,72 @@
+"""`stepscope report` from outside: its files, and what it says to bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepscope.testing import RunBuilder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    drawn = RunBuilder(tmp_path_factory.mktemp("runs") / "run", sampling_ms=1000)
+    drawn.rank(0).draw("wait 600 | forward 120 | backward 200 | optimizer 80", 120)
+    drawn.metric("cpu_busy_ratio", 0.5)
+    return drawn.write()
+
+
+def report(cwd: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "stepscope", "report", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+def test_every_form(run: Path, tmp_path: Path) -> None:
+    for form, begins in ((".html", "<!doctype html>"), (".ipynb", "{"), (".json", "{")):
+        done = report(tmp_path, run, "-o", f"report{form}")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == f"report{form}: the report on {run}\n"
+        assert (tmp_path / f"report{form}").read_text().startswith(begins)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["report.html", "report.ipynb", "report.json"]
+
+
+def test_json_has_debuggers_names(run: Path, tmp_path: Path) -> None:
+    report(tmp_path, run, "-o", "report.json", "--rule", "StepOutlier")
+    written = json.loads((tmp_path / "report.json").read_text())
+    printed = json.loads(report(tmp_path, run, "--json", "--rule", "StepOutlier").stdout)
+    assert written | {"made_ns": 0} == printed | {"made_ns": 0}
+    assert set(written["rules"]) == {"StepOutlier", "OverallSystemUsage", "OverallFrameworkMetrics"}
+    names = {"RuleTriggered", "Violations", "Datapoints", "RuleParameters", "Details"}
+    assert names <= written["rules"]["StepOutlier"].keys()
+    assert {"verdict", "summary"} <= written.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["{run}"], "Name a file for the report"),
+        (["{run}", "-o", "report.pdf"], "report.pdf says no form"),
+        (["{run}", "-o", "report"], "has to end in .html, .ipynb, .json"),
+        (["{run}", "-o", "."], ". is a directory"),
+        (["{run}", "-o", "nowhere/report.html"], "nowhere is no directory"),
+        (["{run}", "-o", "file.txt/report.html"], "file.txt is no directory"),
+        (["{run}", "-o", "/proc/report.html"], "/proc/"),
+        (["nowhere", "-o", "report.html"], "nowhere does not exist"),
+        (["{run}", "-o", "report.html", "--rule", "Nothing"], "Nothing"),
+        (["{run}", "-o", "report.ipynb", "--set", "StepOutlier.x=1"], "no parameter 'x'"),
+        (["{run}", "-o", "report.html", "--config", "none.toml"], "none.toml cannot be read"),
+    ],
+)
+def test_one_sentence(run: Path, tmp_path: Path, arguments: list[str], says: str) -> None:
+    (tmp_path / "file.txt").write_text("")
+    done = report(tmp_path, *(argument.format(run=run) for argument in arguments))
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]

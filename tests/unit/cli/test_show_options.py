@@ -1,0 +1,68 @@
+"""Options of `show`: each view says which it looks at, and no other is swallowed."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from stepscope.cli.show import command, parse_duration
+from stepscope.errors import UsageError
+from stepscope.views import OPTION_FLAGS, VIEWS, View, ViewOptions
+
+
+def test_every_option_has_a_flag_and_a_default() -> None:
+    assert set(OPTION_FLAGS) == set(ViewOptions.__struct_fields__)
+    flags = {flag for parameter in command.params for flag in parameter.opts}
+    assert set(OPTION_FLAGS.values()) <= flags
+
+
+def test_every_view_names_options_that_there_are() -> None:
+    for view in VIEWS.values():
+        assert set(view.uses) <= set(OPTION_FLAGS)
+
+
+def test_the_help_says_which_view_looks_at_what() -> None:
+    help_of = {parameter.name: getattr(parameter, "help", None) for parameter in command.params}
+    for name, view in VIEWS.items():
+        for field in set(view.uses) - {"rank", "trace"}:
+            assert name in (help_of[field] or "")
+
+
+@pytest.mark.parametrize(
+    ("view", "given", "sentence"),
+    [
+        ("system", {"rank": 1}, "The view system does not look at --rank; it takes no options."),
+        (
+            "gpu-time",
+            {"top": 20},
+            "does not look at --top; it takes --carry-over, --rank, --trace.",
+        ),
+        ("overview", {"top": 3, "bucket_ns": 5}, "does not look at --top and --bucket"),
+    ],
+)
+def test_an_option_that_means_nothing(view: str, given: dict[str, int], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        VIEWS[view].options(view, given)
+    assert sentence in str(caught.value)
+
+
+def test_a_grouping_that_there_is_not() -> None:
+    view = View(lambda _signals, options: options, ("by",), ("name", "shape"))
+    assert view.options("v", {"by": "shape"}).by == "shape"
+    with pytest.raises(UsageError, match="cannot group by colour; give --by name or shape"):
+        view.options("v", {"by": "colour"})
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"), [("10ms", 10_000_000), ("250us", 250_000), ("1.5 s", 1_500_000_000), ("7NS", 7)]
+)
+def test_durations(text: str, ns: int) -> None:
+    assert parse_duration(None, None, text) == ns
+
+
+@pytest.mark.parametrize(
+    "text", ["10", "ms", "0ms", "-5ms", "10 minutes", "1e400s", "1e20s", "nan s"]
+)
+def test_no_durations(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no duration"):
+        parse_duration(None, None, text)

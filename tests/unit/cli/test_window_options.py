@@ -1,0 +1,68 @@
+"""Options that plan windows: what they mean, and one sentence for what they cannot mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from stepscope.cli.capture import command as capture
+from stepscope.cli.window_options import WindowContents, contents, schedule
+from stepscope.errors import StepscopeError, UsageError
+from stepscope.spool.plan import OPTIONS
+
+WHAT = WindowContents(depth="full", options=[])
+NOTHING: dict[str, Any] = dict.fromkeys(
+    ("start_step", "num_steps", "start_time", "duration", "every")
+)
+
+
+def flags(*chosen: str) -> dict[str, bool]:
+    return {name: name in chosen for name in OPTIONS}
+
+
+def test_a_window_by_steps_and_one_by_time() -> None:
+    by_steps = schedule(**{**NOTHING, "start_step": 0, "num_steps": 5, "every": 9}, what=WHAT)
+    assert by_steps is not None
+    assert (by_steps.first_step, by_steps.step_count, by_steps.every) == (0, 5, 9)
+    by_time = schedule(**{**NOTHING, "start_time": 3.0, "duration": 0.5}, what=WHAT)
+    assert by_time is not None
+    assert (by_time.first_step, by_time.start_s, by_time.duration_s) == (None, 3.0, 0.5)
+    assert schedule(**NOTHING, what=WHAT) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"start_step": 1, "start_time": 1.0}, "not both"),
+        ({"start_step": 1}, "--start-step goes with --num-steps"),
+        ({"start_step": 1, "num_steps": 1, "duration": 1.0}, "--start-step goes with"),
+        ({"start_time": 1.0}, "--start-time goes with --duration"),
+        ({"num_steps": 4}, "say when the window begins"),
+        ({"every": 4}, "say when the window begins"),
+        ({"start_step": 1, "num_steps": 5, "every": 5}, "would overlap"),
+    ],
+)
+def test_what_cannot_be(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        schedule(**{**NOTHING, **given}, what=WHAT)
+
+
+def test_contents() -> None:
+    assert contents(full=True, **flags("stacks", "shapes")).options == ["shapes", "stacks"]
+    assert contents(full=False, **flags()).depth == "light"
+    with pytest.raises(UsageError, match="no operators"):
+        contents(full=False, **flags("shapes"))
+
+
+def test_a_light_window_that_nothing_opens() -> None:
+    with pytest.raises(UsageError, match="say when the window begins"):
+        schedule(**NOTHING, what=contents(full=False, **flags()))
+
+
+@pytest.mark.parametrize("length", [(), ("--steps", "3", "--seconds", "1")])
+def test_capture_wants_one_length(length: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(capture, ["somewhere", *length])
+    assert isinstance(result.exception, StepscopeError)
+    assert "how long" in str(result.exception)
