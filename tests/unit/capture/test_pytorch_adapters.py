@@ -259,6 +259,11 @@ class TestLoadingInWorkers:
         assert len(section.of("samples")) == 4
         assert len({r.process for r in section.of("fetch")}) == 2
 
+    def test_what_lies_ready_is_the_next_batch_or_nothing(self, job: Job) -> None:
+        first, second, end = job["a_later_batch_is_ready"].of("data_wait")
+        assert first.end - first.start > 20_000_000
+        assert (first.value, second.value, end.value) == (0, 1, 0)
+
     def test_persistent_workers_serve_both_epochs(self, job: Job) -> None:
         section = job["persistent_workers"]
         assert len(section.of("fetch")) >= 6

@@ -47,7 +47,8 @@ SPAN_KINDS: dict[str, str] = {
     "step": "A mark: the user said that a step ends here. value: the user's step number, or -1.",
     "mode": "A region the user named TRAIN, EVAL, PREDICT or another mode; the name says which.",
     "data_wait": "The training thread asks a DataLoader iterator for a batch. "
-    "value: batches that lay ready when it asked, -1 if unknown.",
+    "value: batches that lay ready when it asked, 0 unless the next one was among them, -1 if "
+    "unknown.",
     "loader_start": "A DataLoader iterator is made; worker processes start here.",
     "forward": "Outermost module call. value: identity of the module. Flag 2: gradients disabled.",
     "backward": "A backward pass.",

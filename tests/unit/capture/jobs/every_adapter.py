@@ -7,7 +7,9 @@ import io
 import pickle
 import sys
 import threading
+import time
 import warnings
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -397,6 +399,27 @@ def stream_in_workers():
     assert len(take(DataLoader(Stream(), batch_size=2, num_workers=2))) == 4
 
 
+class NextInTheMaking(Samples):
+    """The first sample is made once `made` is there; the others at once."""
+
+    made = Path(PLACE) / "made"
+
+    def __getitem__(self, index):
+        while index == 0 and not self.made.exists():
+            time.sleep(0.001)
+        return super().__getitem__(index)
+
+
+def a_later_batch_is_ready():
+    """Of two workers the second is first; batches come in order all the same."""
+    dataset = NextInTheMaking(length=2)
+    iterator = iter(DataLoader(dataset, batch_size=1, num_workers=2))
+    while iterator._data_queue.qsize() < 1:
+        time.sleep(0.001)
+    threading.Timer(0.05, dataset.made.touch).start()
+    assert len(list(iterator)) == 2
+
+
 def persistent_workers():
     loader = DataLoader(Samples(), batch_size=2, num_workers=1, persistent_workers=True)
     assert take(loader) == take(loader)
@@ -464,6 +487,7 @@ SECTIONS = [
     a_dataset_that_raises,
     map_style_in_workers,
     stream_in_workers,
+    a_later_batch_is_ready,
     persistent_workers,
     spawned_workers,
     pinned,

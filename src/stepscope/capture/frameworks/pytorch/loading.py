@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import _utils, dataloader, get_worker_info
@@ -51,29 +51,55 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
             stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
         began = _now()
         name = self.__dict__.get("_stepscope_name", "DataLoader")
-        span = _wait_probe.begin(Kind.DATA_WAIT, name, _ready_count(self))
+        ready = _Ready.of(self)
+        span = _wait_probe.begin(Kind.DATA_WAIT, name, ready.count)
         try:
             batch = original(self)
         except BaseException:
             _wait_probe.end(span, flags=Flag.NO_RESULT)
             raise
-        _wait_probe.end(span)
+        _wait_probe.end(span, value=ready.count if ready.had_the_next(self) else 0)
         progress.data_wait_ns += _now() - began
         return batch
 
     return __next__
 
 
-def _ready_count(iterator: Any) -> int:
-    """Batches that workers have finished and the training thread has not asked for yet."""
-    queue = getattr(iterator, "_data_queue", None)
-    if queue is None:
-        return -1
-    try:
-        kept = sum(len(info) == 2 for info in iterator._task_info.values())
-        return int(queue.qsize()) + kept
-    except (NotImplementedError, AttributeError, RuntimeError, OSError):
-        return -1
+class _Ready(NamedTuple):
+    """Batches that workers had finished when the training thread asked for the next one.
+
+    A worker may have finished a later batch while the next one, another worker's, is still in
+    the making: loaders hand out batches in order. Then none lay ready, and whether it was so
+    shows only afterwards, in how many results had to be received to get the next one.
+    """
+
+    count: int
+    """-1 if unknown, or if there are no workers."""
+    received: int
+    """Results received once those that lay in the queue are."""
+
+    @classmethod
+    def of(cls, iterator: Any) -> _Ready:
+        queue = getattr(iterator, "_data_queue", None)
+        if queue is None:
+            return _UNKNOWN
+        try:
+            kept = sum(len(info) == 2 for info in iterator._task_info.values())
+            queued = int(queue.qsize())
+            return cls(queued + kept, _received(iterator) + queued)
+        except (NotImplementedError, AttributeError, RuntimeError, OSError):
+            return _UNKNOWN
+
+    def had_the_next(self, iterator: Any) -> bool:
+        return self.count <= 0 or _received(iterator) <= self.received
+
+
+_UNKNOWN = _Ready(-1, 0)
+
+
+def _received(iterator: Any) -> int:
+    """Results that the iterator has taken from its queue so far."""
+    return int(iterator._send_idx - iterator._tasks_outstanding)
 
 
 _loader_numbers: dict[str, int] = {}
