@@ -8,8 +8,8 @@ from stepscope.views.report.blocks import Block, Cell, Column, Missing, Section,
 from stepscope.views.report.evaluated import STATISTICS, Evaluated
 
 SCANS = (
-    f"A rule triggers once in each scan of {DEFAULT_SCAN_NS // 10**9} seconds in which its condition "
-    "holds."
+    f"A rule triggers once in each scan of {DEFAULT_SCAN_NS // 10**9} seconds in which its "
+    "condition holds."
 )
 
 

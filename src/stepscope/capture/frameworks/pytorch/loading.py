@@ -52,13 +52,13 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
         began = _now()
         name = self.__dict__.get("_stepscope_name", "DataLoader")
         ready = _Ready.of(self)
-        span = _wait_probe.begin(Kind.DATA_WAIT, name, ready.count)
+        span = _wait_probe.begin(Kind.DATA_WAIT, name, ready.batches)
         try:
             batch = original(self)
         except BaseException:
             _wait_probe.end(span, flags=Flag.NO_RESULT)
             raise
-        _wait_probe.end(span, value=ready.count if ready.had_the_next(self) else 0)
+        _wait_probe.end(span, value=ready.batches if ready.had_the_next(self) else 0)
         progress.data_wait_ns += _now() - began
         return batch
 
@@ -73,7 +73,7 @@ class _Ready(NamedTuple):
     shows only afterwards, in how many results had to be received to get the next one.
     """
 
-    count: int
+    batches: int
     """-1 if unknown, or if there are no workers."""
     received: int
     """Results received once those that lay in the queue are."""
@@ -91,7 +91,7 @@ class _Ready(NamedTuple):
             return _UNKNOWN
 
     def had_the_next(self, iterator: Any) -> bool:
-        return self.count <= 0 or _received(iterator) <= self.received
+        return self.batches <= 0 or _received(iterator) <= self.received
 
 
 _UNKNOWN = _Ready(-1, 0)
