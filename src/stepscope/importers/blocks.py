@@ -74,15 +74,19 @@ class Frame:
 class Block:
     """Events with commas between them, and no brackets around: text, or where to read it."""
 
-    text: bytes = b""
+    text: bytes | bytearray = b""
     gap: bytes = b""
     """Text between the block before it and this one."""
     path: str = ""
     offset: int = 0
     length: int = 0
+    shared: memoryview | None = None
+    """Memory in which the text lies in brackets already."""
 
-    def in_brackets(self) -> bytes | bytearray:
+    def in_brackets(self) -> bytes | bytearray | memoryview:
         """The text as a JSON array."""
+        if self.shared is not None:
+            return self.shared
         if not self.path:
             return b"[" + self.text + b"]"
         array = bytearray(self.length + 2)
@@ -228,15 +232,17 @@ def _inflate_blocks(file: BinaryIO, frame: Frame) -> Iterator[Block]:
                 end, following, next_gap = len(buffer), len(buffer), b""
             else:
                 break
-            yield Block(text=bytes(memoryview(buffer)[:end]), gap=gap)
-            gap = next_gap
-            del buffer[:following]
+            rest = buffer[following:]  # short, where the block is long: it is not copied
+            del buffer[end:]
+            yield Block(text=buffer, gap=gap)
+            buffer, gap = rest, next_gap
     if frame.found_events:
         last = _last_border(buffer)
         if last is not None:
-            yield Block(text=bytes(memoryview(buffer)[: last.start() + 1]), gap=gap)
-            gap = last[1]
-            del buffer[: last.end()]
+            rest, next_gap = buffer[last.end() :], last[1]
+            del buffer[last.start() + 1 :]
+            yield Block(text=buffer, gap=gap)
+            buffer, gap = rest, next_gap
         frame.gap, frame.tail = gap, bytes(buffer)
 
 

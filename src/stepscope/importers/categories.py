@@ -96,6 +96,24 @@ _STRUCTS: dict[Kind, type[msgspec.Struct]] = {
     Kind.LAUNCH_FLOW: _LaunchFlow,
 }
 """What events of a kind have besides their arguments."""
+_WRITTEN_BY_KINETO = {
+    ("cpu_op", Kind.OPERATOR),
+    ("user_annotation", Kind.ANNOTATION),
+    ("gpu_user_annotation", Kind.DEVICE_ANNOTATION),
+    ("cuda_runtime", Kind.RUNTIME),
+    ("cuda_driver", Kind.DRIVER),
+    ("kernel", Kind.KERNEL),
+    ("gpu_memcpy", Kind.MEMCPY),
+    ("gpu_memset", Kind.MEMSET),
+    ("python_function", Kind.PYTHON),
+    ("cpu_instant_event", Kind.MEMORY),
+    ("ac2g", Kind.LAUNCH_FLOW),
+    ("fwdbwd", Kind.FLOW),
+    ("Trace", Kind.OTHER),
+    ("", Kind.METADATA),
+    ("", Kind.OTHER),
+}
+"""Nearly every file has these: learning them would take each process its first blocks."""
 
 
 class Categories:
@@ -104,10 +122,11 @@ class Categories:
     def __init__(self) -> None:
         self._met: set[tuple[str, Kind]] = set()
         self._uneven: set[Kind] = set()
-        self._decode: Callable[[bytes | bytearray], Sequence[Any]] | None = None
+        self._decode: Callable[[bytes | bytearray | memoryview], Sequence[Any]] | None = None
         self._refusals = 0
+        self.learn(_WRITTEN_BY_KINETO, set())
 
-    def decode(self, array: bytes | bytearray) -> Sequence[Any] | None:
+    def decode(self, array: bytes | bytearray | memoryview) -> Sequence[Any] | None:
         """The events of a block; None when one of them is not as its category promises."""
         if self._decode is None:
             return None

@@ -126,7 +126,7 @@ class _Pool:
                     done = True
                     break
                 sent = number + 1
-                if len(block.text) > _SLOT_BYTES:  # seldom; a sleeping worker is no loss
+                if len(block.text) + 2 > _SLOT_BYTES:  # seldom; a sleeping worker is no loss
                     waiting[number] = decode_block(block)
                     break
                 pipe = min(queued, key=lambda each: queued[each])
@@ -150,8 +150,10 @@ class _Pool:
         slot = -1
         if not block.path:
             slot = self._taken[number] = self._free.pop()
-            at, length = slot * _SLOT_BYTES, len(block.text)
-            self._memory[at : at + length] = block.text
+            at, length = slot * _SLOT_BYTES, len(block.text) + 2
+            self._memory[at] = ord("[")
+            self._memory[at + 1 : at + length - 1] = block.text
+            self._memory[at + length - 1] = ord("]")
             block = replace(block, text=b"", offset=at, length=length)
         try:
             pipe.send((number, block, slot))
@@ -183,8 +185,9 @@ def _work(pipe: Connection, memory: mmap.mmap) -> None:
         while True:
             number, block, slot = pipe.recv()
             if slot >= 0:
-                text = memory[block.offset : block.offset + block.length]
-                block = replace(block, text=text)
+                # Nothing of it outlives decoding, so that it need not be copied.
+                shared = memoryview(memory)[block.offset : block.offset + block.length]
+                block = replace(block, shared=shared)
             try:
                 answer: Chunk | OSError = decode_block(block)
             except OSError as error:

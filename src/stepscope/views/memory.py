@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -26,6 +27,7 @@ from stepscope.analysis.memory_peak import (
 from stepscope.analysis.operator_tree import TREE_COLUMNS, OperatorTree, operator_tree
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.traces import Trace
+from stepscope.store import available_cores
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
@@ -168,7 +170,8 @@ def _trace(trace: Trace, options: ViewOptions) -> TraceMemory:
     views = []
     if devices:
         maker = _Maker.of(trace, events, options)
-        views = [maker.device(device) for device in devices]
+        with ThreadPoolExecutor(available_cores()) as pool:  # numpy lets go of the interpreter
+            views = list(pool.map(maker.device, devices))
     return TraceMemory(
         rank=trace.rank,
         trace=trace.name,

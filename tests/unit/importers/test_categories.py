@@ -45,13 +45,31 @@ def categories(monkeypatch: pytest.MonkeyPatch) -> Categories:
     return fresh
 
 
-def test_a_known_block_is_decoded_in_one_pass(categories: Categories) -> None:
+@pytest.fixture
+def ignorant(monkeypatch: pytest.MonkeyPatch) -> Categories:
+    """Categories that were told of none."""
+    monkeypatch.setattr("stepscope.importers.categories._WRITTEN_BY_KINETO", set())
+    fresh = Categories()
+    monkeypatch.setattr(decode, "_categories", fresh)
+    return fresh
+
+
+def test_a_known_block_is_decoded_in_one_pass(ignorant: Categories) -> None:
     text = msgspec.json.encode(USUAL)
-    assert categories.decode(text) is None
+    assert ignorant.decode(text) is None
     first = decoded(USUAL)
-    assert categories.decode(text) is not None
+    assert ignorant.decode(text) is not None
     assert_same(decoded(USUAL), first)
     assert first.flow_counts == (2, 3)
+
+
+def test_what_kineto_writes_is_known_from_the_start(
+    categories: Categories, request: pytest.FixtureRequest
+) -> None:
+    assert categories.decode(msgspec.json.encode(USUAL)) is not None
+    told = decoded(USUAL)
+    request.getfixturevalue("ignorant")
+    assert_same(told, decoded(USUAL))
 
 
 @pytest.mark.parametrize(
