@@ -160,7 +160,7 @@ class Node:
         busy = np.clip(np.rint((load + noise) * whole), 0, whole - iowait)
         shares = np.stack([busy / whole, iowait / whole], axis=2)
         yield shares.reshape(count, 2 * CORES)
-        yield shares.mean(axis=1)
+        yield np.stack([shares.mean(axis=1), shares.max(axis=1)], axis=2).reshape(count, 4)
         cores = shares[:, :, 0].sum(axis=1)
         yield np.stack([cores * 0.9, cores * 0.08, np.full(count, 0.02)], axis=1)
         used = np.rint((0.3 + 0.1 * at + chance.normal(0, 0.002, count)) * MEMORY_BYTES)
@@ -259,7 +259,8 @@ def _series(ranks):
     """Metric and device of every sample of a tick, in the order of the monitor's samplers."""
     for_core = ("cpu_busy_ratio", "cpu_iowait_ratio")
     found = [(metric, str(core)) for core in range(CORES) for metric in for_core]
-    found += [(metric, "") for metric in for_core]
+    across = ("cpu_busy_ratio", "cpu_busy_max_ratio", "cpu_iowait_ratio", "cpu_iowait_max_ratio")
+    found += [(metric, "") for metric in across]
     found += [(f"{whose}_cpu_cores", "") for whose in ("job", "own", "outside")]
     memory = ("memory_used_bytes", "memory_available_bytes", "swap_used_bytes")
     found += [(metric, "") for metric in memory]

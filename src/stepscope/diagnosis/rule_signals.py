@@ -36,6 +36,8 @@ LONGEST_BATCH_NS = 600_000_000_000
 PER_CORE = ("cpu_busy_ratio", "cpu_iowait_ratio")
 READ_TOGETHER = (
     *PER_CORE,
+    "cpu_busy_max_ratio",
+    "cpu_iowait_max_ratio",
     "gpu_busy_ratio",
     "gpu_memory_used_bytes",
     "gpu_memory_used_ratio",
@@ -177,7 +179,6 @@ class RangeSignals:
         self._finder = finder
         self._final = final
         self._series: dict[str, dict[Device, Series]] = {}
-        self._counts: dict[tuple[str, float], dict[str, Series]] = {}
 
     @cached_property
     def nodes(self) -> dict[str, NodeInfo]:
@@ -248,23 +249,6 @@ class RangeSignals:
             wanted = READ_TOGETHER if metric in READ_TOGETHER else (metric,)
             self._series |= self._read_series(wanted)
         return self._series[metric]
-
-    def count_above(self, metric: str, threshold: float) -> Mapping[str, Series]:
-        """At each sampling time of a node, how many numbered devices are above a threshold."""
-        key = (metric, threshold)
-        if key not in self._counts:
-            found = self._reader.sql(
-                "SELECT node, list(t_ns) AS t_ns, list(n) AS n FROM (SELECT node, t_ns, count(*) "
-                "FILTER (value > ? AND isfinite(value)) AS n FROM metrics WHERE metric = ? "
-                "AND device <> '' AND t_ns >= ? AND t_ns < ? GROUP BY node, t_ns) GROUP BY node",
-                (threshold, metric, self.begin_ns, self.end_ns),
-                within=(self.begin_ns, self.end_ns),
-            )
-            self._counts[key] = {
-                node: Series(_array(found["t_ns"], row, np.int64), _array(found["n"], row, float))
-                for row, node in enumerate(found["node"].tolist())
-            }
-        return self._counts[key]
 
     def so_far(self) -> RangeSignals:
         """Signals of the run up to the end of this range."""

@@ -83,8 +83,8 @@ class CpuSampler:
         mine = [shares[core] for core in self._job_cores() if core in shares]
         mine = mine or list(shares.values())
         if mine:
-            yield Sample("cpu_busy_ratio", "", sum(share.busy for share in mine) / len(mine))
-            yield Sample("cpu_iowait_ratio", "", sum(share.iowait for share in mine) / len(mine))
+            yield from _across("cpu_busy", [share.busy for share in mine])
+            yield from _across("cpu_iowait", [share.iowait for share in mine])
 
     def _job_cores(self) -> frozenset[str]:
         """The cores the job may run on; asked at every tick because `taskset` comes late."""
@@ -93,6 +93,13 @@ class CpuSampler:
         except OSError:
             pass  # it ended: the last answer stands for the processes it left behind
         return self._available
+
+
+def _across(metric: str, shares: list[float]) -> Iterator[Sample]:
+    """Mean and maximum over cores. The maximum is stored because machines have hundreds of cores:
+    whether any of them was busy is then known without reading them all."""
+    yield Sample(f"{metric}_ratio", "", sum(shares) / len(shares))
+    yield Sample(f"{metric}_max_ratio", "", max(shares))
 
 
 def _shares(before: Mapping[str, _Core], now: Mapping[str, _Core]) -> dict[str, _Share]:

@@ -180,12 +180,6 @@ class Signals(Protocol):
         Of what is sampled per core only the node's own: a node has hundreds of cores.
         """
 
-    def count_above(self, metric: str, threshold: float) -> Mapping[str, Series]:
-        """By node, at each sampling time the number of numbered devices above a threshold.
-
-        For metrics with many devices, cores above all: they need not be loaded.
-        """
-
     def so_far(self) -> Signals:
         """Signals of the run from its beginning to `end_ns`."""
 

@@ -43,7 +43,7 @@ def drawn(path: Path, steps: int = 300, **options: object) -> RunReader:
     return open_run(path)
 
 
-def test_series_and_counts_are_those_of_the_samples(tmp_path: Path) -> None:
+def test_series_are_those_of_the_samples(tmp_path: Path) -> None:
     reader = drawn(tmp_path / "run", 60)
     (signals,) = RunFeed(reader).ranges(final=True)
     metrics = Signals(reader).metrics
@@ -55,10 +55,6 @@ def test_series_and_counts_are_those_of_the_samples(tmp_path: Path) -> None:
         assert series.value[order].tolist() == twin.tolist()
     assert set(signals.series("cpu_busy_ratio")) == {Device("n0", ""), Device("n1", "")}
     assert signals.series("gpu_power_watt") == {}
-    counts = signals.count_above("cpu_busy_ratio", 0.6)
-    assert set(counts) == {"n0", "n1"}
-    assert set(counts["n0"].value.tolist()) == {1.0}  # the third core; 0.6 is not above 0.6
-    assert len(counts["n0"].t_ns) == len(busy[Device("n0", "0")].t_ns)
     assert signals.origin_ns == EPOCH_NS
 
 

@@ -63,6 +63,8 @@ def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) ->
             ("cpu_busy_ratio", "0"): 0.5,
             ("cpu_busy_ratio", "1"): 0.255,
             ("cpu_busy_ratio", ""): 0.3775,
+            ("cpu_busy_max_ratio", ""): 0.5,
+            ("cpu_iowait_max_ratio", ""): 0.125,
             ("cpu_iowait_ratio", "0"): 0.125,
             ("cpu_iowait_ratio", ""): 0.125,
             ("gpu_busy_ratio", "1"): 1,

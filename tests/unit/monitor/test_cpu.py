@@ -45,16 +45,33 @@ def test_busy_and_iowait_of_each_core_and_of_the_jobs_mean(tmp_path: Path, start
     assert values(sampler, 0) == {}
     #       user nice sys idle iowait irq softirq steal guest guest_nice
     mine = (20, 10, 5, 30, 20, 5, 5, 5, 20, 10)  # guest is within user
-    other = (0, 0, 0, 100, 0, 0, 0, 0, 0, 0)
+    other = (80, 0, 0, 20, 0, 0, 0, 0, 0, 0)
     (tmp_path / "stat").write_text(stat(*[zero] * core, mine, other))
     seen = values(sampler, S)
     assert seen["cpu_busy_ratio", str(core)] == pytest.approx(0.5)
     assert seen["cpu_iowait_ratio", str(core)] == pytest.approx(0.2)
-    assert seen["cpu_busy_ratio", str(core + 1)] == 0.0
-    # The job may use one of the two cores: the mean is that one's.
+    assert seen["cpu_busy_ratio", str(core + 1)] == 0.8
+    # The job may use one of the two cores: mean and maximum are that one's.
     assert seen["cpu_busy_ratio", ""] == pytest.approx(0.5)
     assert seen["cpu_iowait_ratio", ""] == pytest.approx(0.2)
-    assert seen["outside_cpu_cores", ""] == pytest.approx(0.5, abs=0.05)
+    assert seen["cpu_busy_max_ratio", ""] == seen["cpu_busy_ratio", str(core)]
+    assert seen["cpu_iowait_max_ratio", ""] == seen["cpu_iowait_ratio", str(core)]
+    assert seen["outside_cpu_cores", ""] == pytest.approx(1.3, abs=0.05)
+
+
+def test_mean_and_maximum_are_of_the_jobs_cores(tmp_path: Path) -> None:
+    mine = sorted(os.sched_getaffinity(0))
+    count = mine[-1] + 1
+    (tmp_path / "stat").write_text(stat(*[(0,) * 10] * count))
+    sampler = CpuSampler(idle_tree(), proc=str(tmp_path))
+    values(sampler, 0)
+    ticks = [(5 + core, 0, 0, 80, 7 * core, 0, 0, 0, 0, 0) for core in range(count)]
+    (tmp_path / "stat").write_text(stat(*ticks))
+    seen = values(sampler, S)
+    for metric in ("cpu_busy", "cpu_iowait"):
+        each = [seen[f"{metric}_ratio", str(core)] for core in mine]
+        assert seen[f"{metric}_ratio", ""] == pytest.approx(sum(each) / len(each))
+        assert seen[f"{metric}_max_ratio", ""] == max(each)
 
 
 def test_cores_that_come_and_go_and_iowait_taken_back(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ def cpu(run: RunBuilder, busy: float = 0.5, iowait: float = 0.01, node: str = "n
     for device in ("", "0", "1"):
         run.metric("cpu_busy_ratio", busy, device=device, node=node)
         run.metric("cpu_iowait_ratio", iowait, device=device, node=node)
+    run.metric("cpu_busy_max_ratio", busy, node=node)
+    run.metric("cpu_iowait_max_ratio", iowait, node=node)
     run.metric("memory_used_bytes", 16 << 30, node=node)
     run.metric("network_received_bytes_per_s", 1e6, device="eth0", node=node)
 

@@ -19,6 +19,11 @@ ORIGIN_NS = 1_700_000_000_000_000_000
 SECOND_NS = 1_000_000_000
 SCAN_NS = 60 * SECOND_NS
 GPU_BYTES = 80 << 30
+HIGHEST_OF = {
+    "cpu_busy_max_ratio": "cpu_busy_ratio",
+    "cpu_iowait_max_ratio": "cpu_iowait_ratio",
+}
+"""Made of the samples of the cores, as the monitor does."""
 
 
 def node_info(name: str, *, cores: float = 8, gpus: int = 8) -> NodeInfo:
@@ -175,22 +180,25 @@ class FakeSignals:
     # --- the protocol ---------------------------------------------------------------------------
 
     def series(self, metric: str) -> dict[Device, Series]:
+        if metric in HIGHEST_OF:
+            return self._highest(HIGHEST_OF[metric])
         found = self.every_series.get(metric, {})
-        cores = metric in {"cpu_busy_ratio", "cpu_iowait_ratio"}
+        cores = metric in HIGHEST_OF.values()
         return {device: s for device, s in found.items() if not (cores and device.number)}
 
-    def count_above(self, metric: str, threshold: float) -> dict[str, Series]:
-        counts: dict[str, dict[int, int]] = {}
+    def _highest(self, metric: str) -> dict[Device, Series]:
+        highest: dict[str, dict[int, float]] = {}
         for device, series in self.every_series.get(metric, {}).items():
             if device.number:
-                of_node = counts.setdefault(device.node, {})
+                of_node = highest.setdefault(device.node, {})
                 for t_ns, value in zip(series.t_ns.tolist(), series.value.tolist(), strict=True):
-                    of_node[t_ns] = of_node.get(t_ns, 0) + (
-                        np.isfinite(value) and value > threshold
-                    )
+                    known = of_node.get(t_ns, 0.0)
+                    of_node[t_ns] = max(known, value) if np.isfinite(value) else known
         return {
-            node: Series(np.array(list(of), dtype=np.int64), np.array(list(of.values()), float))
-            for node, of in counts.items()
+            Device(node, ""): Series(
+                np.array(list(of), dtype=np.int64), np.array(list(of.values()))
+            )
+            for node, of in highest.items()
         }
 
     def so_far(self) -> FakeSignals:

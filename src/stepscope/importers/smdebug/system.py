@@ -29,7 +29,11 @@ _BY_DIMENSION = {
     "GPUUtilization": "gpu_busy_ratio",
     "GPUMemoryUtilization": "gpu_memory_used_ratio",
 }
-_PER_CORE = ("cpu_busy_ratio", "cpu_iowait_ratio")
+_PER_CORE = {
+    "cpu_busy_ratio": "cpu_busy_max_ratio",
+    "cpu_iowait_ratio": "cpu_iowait_max_ratio",
+}
+"""What is sampled per core, and what the highest of each sweep is called."""
 _NUMBER = re.compile(r"\D*(\d+)")
 _LATEST_NS = 2**62
 
@@ -98,10 +102,10 @@ class Series:
 
     def columns(self) -> tuple[Int, Mapping[str, Any]]:
         """Times, and the columns of `metrics` besides provenance: in order of time, what stands
-        in two copies of a file once, and with the mean of the cores in each sweep."""
+        in two copies of a file once, and with mean and maximum of the cores in each sweep."""
         rows = sorted(set(zip(self.t_ns, self.metric, self.device, self.value, strict=True)))
-        for metric in _PER_CORE:
-            rows += _means(rows, metric)
+        for metric, highest in _PER_CORE.items():
+            rows += _across_cores(rows, metric, highest)
         rows.sort()
         times = np.array([row[0] for row in rows], dtype=np.int64)
         return times, {
@@ -184,8 +188,9 @@ def _named(sample: _Sample) -> tuple[str, str] | None:
 _Row = tuple[int, str, str, float]
 
 
-def _means(rows: Sequence[_Row], metric: str) -> list[_Row]:
-    """The mean core of each sweep, at the time of its first sample; `rows` are in order of time."""
+def _across_cores(rows: Sequence[_Row], metric: str, highest: str) -> list[_Row]:
+    """Mean and maximum of each sweep over the cores, at the time of its first sample; `rows` are
+    in order of time."""
     own = [row for row in rows if row[1] == metric and row[2]]
     if not own:
         return []
@@ -193,9 +198,12 @@ def _means(rows: Sequence[_Row], metric: str) -> list[_Row]:
     values = np.array([row[3] for row in own])
     first = first_of_sweeps(times)
     counts = np.diff(np.append(first, len(times)))
-    means = np.add.reduceat(values, first) / counts
+    figures = {metric: np.add.reduceat(values, first) / counts}
+    figures[highest] = np.maximum.reduceat(values, first)
     return [
-        (t, metric, "", mean) for t, mean in zip(times[first].tolist(), means.tolist(), strict=True)
+        (t, name, "", value)
+        for name, of_sweep in figures.items()
+        for t, value in zip(times[first].tolist(), of_sweep.tolist(), strict=True)
     ]
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.intervals import Int
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
 from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import NO_GPU, gpu_busy, ordered, scan_ends, snapshots
+from stepscope.rules.inputs import NO_GPU, gpu_busy, node_samples, scan_ends, snapshots
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.phases_at import PhasesAt, shares
 from stepscope.rules.signals import Series, Signals, scan_numbers
@@ -20,6 +21,7 @@ from stepscope.schema import Finding
 LATEST = 1000
 """Bottleneck snapshots per node that the details list."""
 ALL_NODES = "all nodes"
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,38 +41,53 @@ P = TypeVar("P", bound=BottleneckParameters)
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Sampling times of one node within a range: how many GPUs were low, how many busy."""
+    """Sampling times of one node within a range."""
 
     t_ns: Int
     scan: Int
     low: Int
-    busy: Int
+    """How many GPUs were low."""
+    busiest: Floats
+    """How busy the busiest core was, as a ratio; 0 where no core was read."""
+    bottleneck: NDArray[np.bool_]
 
     @classmethod
     def of(
-        cls, signals: Signals, gpus: list[Series], busy: Series, gpu_threshold: float
+        cls,
+        signals: Signals,
+        gpus: list[Series],
+        cores: Series,
+        *,
+        gpu_threshold: float,
+        threshold: float,
     ) -> Snapshots:
-        """Readings within 20 ms are one snapshot."""
-        t_ns = np.concatenate([busy.t_ns, *(gpu.t_ns for gpu in gpus)])
+        """Readings within 20 ms are one snapshot.
+
+        Args:
+            signals: of the range.
+            gpus: how busy each GPU was, as ratios.
+            cores: how busy the busiest core was.
+            gpu_threshold: a GPU is low below this ratio.
+            threshold: a core is busy above this ratio.
+        """
+        t_ns = np.concatenate([cores.t_ns, *(gpu.t_ns for gpu in gpus)])
         low = [gpu.value < gpu_threshold for gpu in gpus]
-        low_of = np.concatenate([np.zeros(len(busy.t_ns)), *low])
-        busy_of = np.concatenate([busy.value, *(np.zeros(len(gpu.t_ns)) for gpu in gpus)])
+        low_of = np.concatenate([np.zeros(len(cores.t_ns)), *low])
+        busy_of = np.concatenate([cores.value, *(np.zeros(len(gpu.t_ns)) for gpu in gpus)])
         order = np.argsort(t_ns, kind="stable")
         t_ns = t_ns[order]
         scans = scan_numbers(signals, t_ns)
         number = snapshots(t_ns, scans)
         first = np.flatnonzero(np.diff(number, prepend=-1))
+        low_count = np.bincount(number, weights=low_of[order]).astype(np.int64)
+        busiest = np.maximum.reduceat(busy_of[order], first) if len(first) else np.empty(0)
         return cls(
             t_ns=t_ns[first],
             scan=scans[first],
-            low=np.bincount(number, weights=low_of[order]).astype(np.int64),
-            busy=np.bincount(number, weights=busy_of[order]).astype(np.int64),
+            low=low_count,
+            busiest=busiest,
+            bottleneck=(low_count > 0) & (busiest > threshold),
         )
-
-    @property
-    def bottleneck_ns(self) -> Int:
-        """When bottlenecks were."""
-        return self.t_ns[(self.low > 0) & (self.busy > 0)]
 
 
 @dataclass(slots=True)
@@ -107,7 +124,7 @@ class Counts:
 class _Node:
     counts: Counts = field(default_factory=Counts)
     phases: PhasesAt = field(default_factory=PhasesAt)
-    latest: list[dict[str, int]] = field(default_factory=list)
+    latest: list[dict[str, float]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -125,6 +142,7 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
     """Counts snapshots in which a GPU is low and at least one core above a threshold."""
 
     metric: ClassVar[str]
+    """Of the busiest core."""
     subject: ClassVar[str]
     """What is busy, such as "CPU utilisation"."""
 
@@ -142,16 +160,20 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
         for device, series in gpu_busy(signals).items():
             gpus.setdefault(device.node, []).append(series)
         state.gpus_seen |= bool(gpus)
-        counts = signals.count_above(self.metric, self.busy_threshold / 100)
         found = {}
-        for node, series in counts.items():
+        for node, cores in node_samples(signals, self.metric).items():
             found[node] = Snapshots.of(
-                signals, gpus.get(node, []), ordered(series), p.gpu_threshold / 100
+                signals,
+                gpus.get(node, []),
+                cores,
+                gpu_threshold=p.gpu_threshold / 100,
+                threshold=self.busy_threshold / 100,
             )
             _keep_latest(state.nodes.setdefault(node, _Node()), found[node])
         nothing = np.empty(0, dtype=np.int64)
         for name, known in state.nodes.items():
-            moments = found[name].bottleneck_ns if name in found else nothing
+            seen = found.get(name)
+            moments = nothing if seen is None else seen.t_ns[seen.bottleneck]
             known.phases.add(moments, [s for s in signals.steps if s.node == name])
         self._decide_scans(state, signals, found)
         return state
@@ -232,12 +254,11 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
 
 
 def _keep_latest(node: _Node, seen: Snapshots) -> None:
-    which = np.flatnonzero((seen.low > 0) & (seen.busy > 0))[-LATEST:]
-    rows = zip(
-        seen.t_ns[which].tolist(), seen.low[which].tolist(), seen.busy[which].tolist(), strict=True
-    )
+    which = np.flatnonzero(seen.bottleneck)[-LATEST:]
+    columns = (seen.t_ns, seen.low, np.round(100 * seen.busiest, 6))
     node.latest += [
-        {"t_ns": t_ns, "low_gpu_count": low, "busy_core_count": busy} for t_ns, low, busy in rows
+        {"t_ns": t_ns, "low_gpu_count": low, "busiest_core_percent": busiest}
+        for t_ns, low, busiest in zip(*(each[which].tolist() for each in columns), strict=True)
     ]
     del node.latest[:-LATEST]
 
@@ -248,7 +269,7 @@ def _by_scan(seen: Snapshots) -> dict[int, Counts]:
     columns = (
         np.bincount(number, minlength=len(scans)),
         np.bincount(number, weights=low, minlength=len(scans)),
-        np.bincount(number, weights=low & (seen.busy > 0), minlength=len(scans)),
+        np.bincount(number, weights=seen.bottleneck, minlength=len(scans)),
     )
     rows = np.stack(columns, axis=1).astype(np.int64).tolist()
     return {scan: Counts(*row) for scan, row in zip(scans.tolist(), rows, strict=True)}

@@ -21,9 +21,9 @@ class CPUBottleneck(Bottleneck[CPUBottleneckParameters]):
 
     ## What it checks
     Every sampling time of a node is a snapshot, and a datapoint. It is a bottleneck, and a
-    violation, when at least one GPU of the node is below `gpu_threshold` and at least one core
-    above `cpu_threshold`. The rule fires when more than `threshold` per cent of the snapshots are
-    bottlenecks, on a node or on all of them together.
+    violation, when at least one GPU of the node is below `gpu_threshold` and at least one of the
+    cores available to the job is above `cpu_threshold`. The rule fires when more than `threshold`
+    per cent of the snapshots are bottlenecks, on a node or on all of them together.
 
     ## Why it matters
     GPUs that wait while cores are at their limit are waiting for batches: preprocessing is too
@@ -37,11 +37,12 @@ class CPUBottleneck(Bottleneck[CPUBottleneckParameters]):
     Snapshots are those of a node; Debugger mixes nodes, so that with clocks that differ each node
     adds snapshots of its own and with clocks that agree one node's busy core meets another's idle
     GPU. Debugger's report calls the share of all snapshots a share of those with a low GPU; here
-    both shares are given, each by its name.
+    both shares are given, each by its name. Debugger looks at all cores of the machine, also at
+    those that only others may use.
     """
 
     parameters_type = CPUBottleneckParameters
-    metric = "cpu_busy_ratio"
+    metric = "cpu_busy_max_ratio"
     subject = "CPU utilisation of a core"
     recommendation = (
         "Give the DataLoader more workers, let it prefetch, or make preprocessing cheaper."

@@ -21,10 +21,10 @@ class IOBottleneck(Bottleneck[IOBottleneckParameters]):
 
     ## What it checks
     Every sampling time of a node is a snapshot, and a datapoint. It is a bottleneck, and a
-    violation, when at least one GPU of the node is below `gpu_threshold` and at least one core
-    spent more than `io_threshold` per cent waiting for disk requests. The rule fires when more
-    than `threshold` per cent of the snapshots are bottlenecks, on a node or on all of them
-    together.
+    violation, when at least one GPU of the node is below `gpu_threshold` and at least one of the
+    cores available to the job spent more than `io_threshold` per cent waiting for disk requests.
+    The rule fires when more than `threshold` per cent of the snapshots are bottlenecks, on a node
+    or on all of them together.
 
     ## Why it matters
     GPUs that wait while cores wait for storage are waiting for data to arrive from it.
@@ -38,7 +38,7 @@ class IOBottleneck(Bottleneck[IOBottleneckParameters]):
     """
 
     parameters_type = IOBottleneckParameters
-    metric = "cpu_iowait_ratio"
+    metric = "cpu_iowait_max_ratio"
     subject = "I/O wait of a core"
     recommendation = "Prefetch data, use a binary file format, or use faster storage."
     evidence = ("system", "input-pipeline")

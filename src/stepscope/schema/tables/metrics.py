@@ -50,6 +50,16 @@ _METRICS = (
         "idle with disk requests outstanding.",
     ),
     MetricType(
+        name="cpu_busy_max_ratio",
+        unit="ratio",
+        doc="`cpu_busy_ratio` of the busiest of the cores available to the job.",
+    ),
+    MetricType(
+        name="cpu_iowait_max_ratio",
+        unit="ratio",
+        doc="`cpu_iowait_ratio` of the core, of those available to the job, that waited longest.",
+    ),
+    MetricType(
         name="job_cpu_cores",
         unit="count",
         doc="Cores kept busy by the job's process tree since the last sample.",
