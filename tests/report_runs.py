@@ -173,8 +173,8 @@ def known_job(path: Path) -> Path:
     def values(row: str, count: int) -> np.ndarray:
         return shuffled(with_quantiles(count, list(zip(places, TABLE[row], strict=True))))
 
-    per_core = {("cpu_busy_ratio", str(core)): np.full(3608, 0.6) for core in range(8)}
-    per_core |= {("cpu_iowait_ratio", str(core)): np.zeros(3608) for core in range(8)}
+    per_core = {("core_busy_ratio", str(core)): np.full(3608, 0.6) for core in range(8)}
+    per_core |= {("core_iowait_ratio", str(core)): np.zeros(3608) for core in range(8)}
     per_core |= {("cpu_busy_max_ratio", ""): np.full(3608, 0.6)}
     per_core |= {("cpu_iowait_max_ratio", ""): np.zeros(3608)}
     run.samples(
@@ -238,11 +238,11 @@ def many_gpus(
         }
         series[("memory_used_bytes", "")] = 100 * noisy(0.5, 0.02)
         for core in range(16):
-            series[("cpu_busy_ratio", str(core))] = noisy(0.85, 0.1)
-            series[("cpu_iowait_ratio", str(core))] = noisy(0.0, 0.05)
-        for metric in ("cpu_busy", "cpu_iowait"):
-            cores = [series[(f"{metric}_ratio", str(core))] for core in range(16)]
-            series[(f"{metric}_max_ratio", "")] = np.max(cores, axis=0)
+            series[("core_busy_ratio", str(core))] = noisy(0.85, 0.1)
+            series[("core_iowait_ratio", str(core))] = noisy(0.0, 0.05)
+        for what in ("busy", "iowait"):
+            cores = [series[(f"core_{what}_ratio", str(core))] for core in range(16)]
+            series[(f"cpu_{what}_max_ratio", "")] = np.max(cores, axis=0)
         for gpu in range(gpus):
             series[("gpu_busy_ratio", str(gpu))] = noisy(0.3 if gpu == gpus - 1 else 0.45, 0.25)
             series[("gpu_memory_used_bytes", str(gpu))] = 100 * noisy(0.4, 0.02)

@@ -257,7 +257,7 @@ class Node:
 
 def _series(ranks):
     """Metric and device of every sample of a tick, in the order of the monitor's samplers."""
-    for_core = ("cpu_busy_ratio", "cpu_iowait_ratio")
+    for_core = ("core_busy_ratio", "core_iowait_ratio")
     found = [(metric, str(core)) for core in range(CORES) for metric in for_core]
     across = ("cpu_busy_ratio", "cpu_busy_max_ratio", "cpu_iowait_ratio", "cpu_iowait_max_ratio")
     found += [(metric, "") for metric in across]

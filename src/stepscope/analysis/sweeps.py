@@ -13,20 +13,20 @@ from stepscope.intervals import Int
 SWEEP_NS = 20_000_000
 """Samples of one round lie no further apart than this."""
 HEATMAP_SWEEPS = 1000
-_ROWS = (
-    ("gpu_busy_ratio", "each"),
-    ("gpu_memory_used_ratio", "each"),
-    ("gpu_memory_used_bytes", "each"),
-    ("cpu_busy_ratio", "each"),
-    ("memory_used_ratio", "each"),
-    ("memory_used_bytes", "each"),
-    ("cpu_iowait_ratio", "whole"),
-    ("network_received_bytes_per_s", "each"),
-    ("network_sent_bytes_per_s", "each"),
-    ("network_bytes", "each"),
+HEATMAP_METRICS = (
+    "gpu_busy_ratio",
+    "gpu_memory_used_ratio",
+    "gpu_memory_used_bytes",
+    "cpu_busy_ratio",
+    "core_busy_ratio",
+    "memory_used_ratio",
+    "memory_used_bytes",
+    "cpu_iowait_ratio",
+    "network_received_bytes_per_s",
+    "network_sent_bytes_per_s",
+    "network_bytes",
 )
-"""Metrics of a heat map from top to bottom: of every device, or of the whole node."""
-HEATMAP_METRICS = tuple(metric for metric, _ in _ROWS)
+"""Metrics of a heat map from top to bottom."""
 
 
 def sweeps(times: Int) -> tuple[Int, Int]:
@@ -81,7 +81,7 @@ def heatmap(metrics: Metrics, last: int = HEATMAP_SWEEPS) -> Heatmap:
     """The heat map of one node over its last sweeps. A row that was sampled twice in a sweep has
     its later value."""
     names, devices = list(metrics.metrics), list(metrics.devices)
-    wanted = [(metric, device) for metric, of in _ROWS for device in _devices(metrics, metric, of)]
+    wanted = [(metric, each) for metric in HEATMAP_METRICS for each in metrics.devices_of(metric)]
     kept = np.isin(metrics.metric, [names.index(m) for m, _ in wanted])
     times, metric, device = metrics.t_ns[kept], metrics.metric[kept], metrics.device[kept]
     first, sweep = sweeps(times)
@@ -98,13 +98,6 @@ def heatmap(metrics: Metrics, last: int = HEATMAP_SWEEPS) -> Heatmap:
         ],
         values=values,
     )
-
-
-def _devices(metrics: Metrics, metric: str, of: str) -> list[str]:
-    found = metrics.devices_of(metric)
-    if of == "whole":
-        return [device for device in found if not device]
-    return [device for device in found if device] or found
 
 
 def _scale(metric: str, values: NDArray[np.float64]) -> float:

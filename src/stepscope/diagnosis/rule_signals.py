@@ -33,11 +33,11 @@ LAG_NS = 2_000_000_000
 ALIVE_NS = 60_000_000_000
 """A node whose monitor has been silent for longer is not waited for."""
 LONGEST_BATCH_NS = 600_000_000_000
-PER_CORE = ("cpu_busy_ratio", "cpu_iowait_ratio")
 READ_TOGETHER = (
-    *PER_CORE,
     "cpu_busy_max_ratio",
+    "cpu_busy_ratio",
     "cpu_iowait_max_ratio",
+    "cpu_iowait_ratio",
     "gpu_busy_ratio",
     "gpu_memory_used_bytes",
     "gpu_memory_used_ratio",
@@ -244,7 +244,7 @@ class RangeSignals:
         return series
 
     def series(self, metric: str) -> Mapping[Device, Series]:
-        """Samples of a metric; of those sampled per core, the node's own."""
+        """Samples of a metric by device."""
         if metric not in self._series:
             wanted = READ_TOGETHER if metric in READ_TOGETHER else (metric,)
             self._series |= self._read_series(wanted)
@@ -256,12 +256,10 @@ class RangeSignals:
 
     def _read_series(self, metrics: tuple[str, ...]) -> dict[str, dict[Device, Series]]:
         marks = ", ".join("?" for _ in metrics)
-        cores = ", ".join("?" for _ in PER_CORE)
         found = self._reader.sql(
             "SELECT metric, node, device, list(t_ns) AS t_ns, list(value) AS value FROM metrics "  # noqa: S608 - only question marks are put in
-            f"WHERE metric IN ({marks}) AND (device = '' OR metric NOT IN ({cores})) "
-            "AND t_ns >= ? AND t_ns < ? GROUP BY metric, node, device",
-            (*metrics, *PER_CORE, self.begin_ns, self.end_ns),
+            f"WHERE metric IN ({marks}) AND t_ns >= ? AND t_ns < ? GROUP BY metric, node, device",
+            (*metrics, self.begin_ns, self.end_ns),
             within=(self.begin_ns, self.end_ns),
         )
         series: dict[str, dict[Device, Series]] = {metric: {} for metric in metrics}

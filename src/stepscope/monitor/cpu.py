@@ -77,8 +77,8 @@ class CpuSampler:
 
     def _core_samples(self, shares: Mapping[str, _Share]) -> Iterator[Sample]:
         for core, share in shares.items():
-            yield Sample("cpu_busy_ratio", core, share.busy)
-            yield Sample("cpu_iowait_ratio", core, share.iowait)
+            yield Sample("core_busy_ratio", core, share.busy)
+            yield Sample("core_iowait_ratio", core, share.iowait)
         # Where /proc/stat is virtualised (lxcfs) its numbers are not those of the affinity mask.
         mine = [shares[core] for core in self._job_cores() if core in shares]
         mine = mine or list(shares.values())

@@ -175,10 +175,7 @@ class Signals(Protocol):
         """
 
     def series(self, metric: str) -> Mapping[Device, Series]:
-        """Samples of a metric of `schema.METRIC_TYPES` by device; empty when never sampled.
-
-        Of what is sampled per core only the node's own: a node has hundreds of cores.
-        """
+        """Samples of a metric of `schema.METRIC_TYPES` by device; empty when never sampled."""
 
     def so_far(self) -> Signals:
         """Signals of the run from its beginning to `end_ns`."""

@@ -53,12 +53,12 @@ def test_a_heat_map_by_hand() -> None:
     rows = [
         (0, "gpu_busy_ratio", "10", 0.1),
         (3, "gpu_busy_ratio", "2", 0.2),
-        (5, "cpu_busy_ratio", "0", 0.3),
+        (5, "core_busy_ratio", "0", 0.3),
         (5, "cpu_busy_ratio", "", 0.3),
         (7, "network_sent_bytes_per_s", "eth0", 50),
         (S, "gpu_busy_ratio", "2", 0.4),
         (S, "cpu_iowait_ratio", "", 0.05),
-        (S, "cpu_iowait_ratio", "0", 0.05),
+        (S, "core_iowait_ratio", "0", 0.05),
         (S, "network_sent_bytes_per_s", "eth0", 200),
         (S, "outside_cpu_cores", "", 3),
         (2 * S, "memory_used_ratio", "", 0.5),
@@ -67,7 +67,8 @@ def test_a_heat_map_by_hand() -> None:
     assert [(row.metric, row.device, row.scale) for row in found.rows] == [
         ("gpu_busy_ratio", "2", 1),
         ("gpu_busy_ratio", "10", 1),
-        ("cpu_busy_ratio", "0", 1),
+        ("cpu_busy_ratio", "", 1),
+        ("core_busy_ratio", "0", 1),
         ("memory_used_ratio", "", 1),
         ("cpu_iowait_ratio", "", 1),
         ("network_sent_bytes_per_s", "eth0", 200),
@@ -77,6 +78,7 @@ def test_a_heat_map_by_hand() -> None:
     expected = [
         [0.2, 0.4, nothing],
         [0.1, nothing, nothing],
+        [0.3, nothing, nothing],
         [0.3, nothing, nothing],
         [nothing, nothing, 0.5],
         [nothing, 0.05, nothing],

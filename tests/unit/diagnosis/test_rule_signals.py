@@ -32,13 +32,9 @@ def drawn(path: Path, steps: int = 300, **options: object) -> RunReader:
         rank.workers[0].draw("fetch 700 | do 300", steps)
         for gpu in ("0", "1"):
             run.metric("gpu_busy_ratio", lambda s: s % 1, device=gpu, node=f"n{number}")
-        for core in ("", "0", "1", "2"):
-            run.metric(
-                "cpu_busy_ratio",
-                lambda s, c=core: 0.5 + 0.1 * len(c) + (int(c or 0) == 2) * 0.35,
-                device=core,
-                node=f"n{number}",
-            )
+        for core in ("0", "1", "2"):
+            run.metric("core_busy_ratio", int(core) / 2, device=core, node=f"n{number}")
+        run.metric("cpu_busy_ratio", 0.5, node=f"n{number}")
     run.write()
     return open_run(path)
 

@@ -60,12 +60,12 @@ def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) ->
     found = {(r["metric"], r["device"]): r["value"] for r in rows(signals, "metrics")}
     assert found == pytest.approx(
         {
-            ("cpu_busy_ratio", "0"): 0.5,
-            ("cpu_busy_ratio", "1"): 0.255,
+            ("core_busy_ratio", "0"): 0.5,
+            ("core_busy_ratio", "1"): 0.255,
             ("cpu_busy_ratio", ""): 0.3775,
             ("cpu_busy_max_ratio", ""): 0.5,
             ("cpu_iowait_max_ratio", ""): 0.125,
-            ("cpu_iowait_ratio", "0"): 0.125,
+            ("core_iowait_ratio", "0"): 0.125,
             ("cpu_iowait_ratio", ""): 0.125,
             ("gpu_busy_ratio", "1"): 1,
             ("gpu_memory_used_ratio", "1"): 0.4376,

@@ -62,7 +62,7 @@ def test_each_alone(tmp_path: Path, path: Path, capsys: pytest.CaptureFixture[st
 def test_samples_are_those_of_the_files(signals: Signals) -> None:
     lines: set[tuple[int, str, str, float]] = set()
     names = {
-        "CPUUtilization": "cpu_busy_ratio",
+        "CPUUtilization": "core_busy_ratio",
         "GPUUtilization": "gpu_busy_ratio",
         "GPUMemoryUtilization": "gpu_memory_used_ratio",
     }

@@ -48,14 +48,14 @@ def test_busy_and_iowait_of_each_core_and_of_the_jobs_mean(tmp_path: Path, start
     other = (80, 0, 0, 20, 0, 0, 0, 0, 0, 0)
     (tmp_path / "stat").write_text(stat(*[zero] * core, mine, other))
     seen = values(sampler, S)
-    assert seen["cpu_busy_ratio", str(core)] == pytest.approx(0.5)
-    assert seen["cpu_iowait_ratio", str(core)] == pytest.approx(0.2)
-    assert seen["cpu_busy_ratio", str(core + 1)] == 0.8
+    assert seen["core_busy_ratio", str(core)] == pytest.approx(0.5)
+    assert seen["core_iowait_ratio", str(core)] == pytest.approx(0.2)
+    assert seen["core_busy_ratio", str(core + 1)] == 0.8
     # The job may use one of the two cores: mean and maximum are that one's.
     assert seen["cpu_busy_ratio", ""] == pytest.approx(0.5)
     assert seen["cpu_iowait_ratio", ""] == pytest.approx(0.2)
-    assert seen["cpu_busy_max_ratio", ""] == seen["cpu_busy_ratio", str(core)]
-    assert seen["cpu_iowait_max_ratio", ""] == seen["cpu_iowait_ratio", str(core)]
+    assert seen["cpu_busy_max_ratio", ""] == seen["core_busy_ratio", str(core)]
+    assert seen["cpu_iowait_max_ratio", ""] == seen["core_iowait_ratio", str(core)]
     assert seen["outside_cpu_cores", ""] == pytest.approx(1.3, abs=0.05)
 
 
@@ -68,10 +68,10 @@ def test_mean_and_maximum_are_of_the_jobs_cores(tmp_path: Path) -> None:
     ticks = [(5 + core, 0, 0, 80, 7 * core, 0, 0, 0, 0, 0) for core in range(count)]
     (tmp_path / "stat").write_text(stat(*ticks))
     seen = values(sampler, S)
-    for metric in ("cpu_busy", "cpu_iowait"):
-        each = [seen[f"{metric}_ratio", str(core)] for core in mine]
-        assert seen[f"{metric}_ratio", ""] == pytest.approx(sum(each) / len(each))
-        assert seen[f"{metric}_max_ratio", ""] == max(each)
+    for what in ("busy", "iowait"):
+        each = [seen[f"core_{what}_ratio", str(core)] for core in mine]
+        assert seen[f"cpu_{what}_ratio", ""] == pytest.approx(sum(each) / len(each))
+        assert seen[f"cpu_{what}_max_ratio", ""] == max(each)
 
 
 def test_cores_that_come_and_go_and_iowait_taken_back(tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ def test_cores_that_come_and_go_and_iowait_taken_back(tmp_path: Path) -> None:
     values(sampler, 0)
     path.write_text(stat((25, 0, 0, 75, 40, 0, 0, 0)))
     seen = values(sampler, S)
-    assert seen["cpu_busy_ratio", "0"] == 0.25
-    assert seen["cpu_iowait_ratio", "0"] == 0.0
-    assert ("cpu_busy_ratio", "1") not in seen
+    assert seen["core_busy_ratio", "0"] == 0.25
+    assert seen["core_iowait_ratio", "0"] == 0.0
+    assert ("core_busy_ratio", "1") not in seen
     path.write_text(stat((50, 0, 0, 150, 40, 0, 0, 0), (9, 0, 0, 1, 0, 0, 0, 0)))
-    assert ("cpu_busy_ratio", "1") not in values(sampler, 2 * S)
+    assert ("core_busy_ratio", "1") not in values(sampler, 2 * S)
 
 
 def test_a_clock_of_cores_that_stands_still_tells_no_share(tmp_path: Path) -> None:

@@ -47,11 +47,11 @@ def gpus(run: RunBuilder, busy: float = 0.95, memory: float = 0.8, node: str = "
 
 def cpu(run: RunBuilder, busy: float = 0.5, iowait: float = 0.01, node: str = "n0") -> None:
     """A node of two cores, alike."""
-    for device in ("", "0", "1"):
-        run.metric("cpu_busy_ratio", busy, device=device, node=node)
-        run.metric("cpu_iowait_ratio", iowait, device=device, node=node)
-    run.metric("cpu_busy_max_ratio", busy, node=node)
-    run.metric("cpu_iowait_max_ratio", iowait, node=node)
+    for what, share in (("busy", busy), ("iowait", iowait)):
+        for core in ("0", "1"):
+            run.metric(f"core_{what}_ratio", share, device=core, node=node)
+        run.metric(f"cpu_{what}_ratio", share, node=node)
+        run.metric(f"cpu_{what}_max_ratio", share, node=node)
     run.metric("memory_used_bytes", 16 << 30, node=node)
     run.metric("network_received_bytes_per_s", 1e6, device="eth0", node=node)
 

@@ -20,8 +20,8 @@ SECOND_NS = 1_000_000_000
 SCAN_NS = 60 * SECOND_NS
 GPU_BYTES = 80 << 30
 HIGHEST_OF = {
-    "cpu_busy_max_ratio": "cpu_busy_ratio",
-    "cpu_iowait_max_ratio": "cpu_iowait_ratio",
+    "cpu_busy_max_ratio": "core_busy_ratio",
+    "cpu_iowait_max_ratio": "core_iowait_ratio",
 }
 """Made of the samples of the cores, as the monitor does."""
 
@@ -182,9 +182,7 @@ class FakeSignals:
     def series(self, metric: str) -> dict[Device, Series]:
         if metric in HIGHEST_OF:
             return self._highest(HIGHEST_OF[metric])
-        found = self.every_series.get(metric, {})
-        cores = metric in HIGHEST_OF.values()
-        return {device: s for device, s in found.items() if not (cores and device.number)}
+        return self.every_series.get(metric, {})
 
     def _highest(self, metric: str) -> dict[Device, Series]:
         highest: dict[str, dict[int, float]] = {}

@@ -106,8 +106,8 @@ def poor_run() -> FakeSignals:
             signals.sample("gpu_memory_used_bytes", memory, device=gpu, node=node, from_s=from_s)
             reasons = np.where(np.isnan(busy), np.nan, 0x40)
             signals.sample("gpu_throttle_reasons", reasons, device=gpu, node=node, from_s=from_s)
-        for core in ("", "0"):
-            for metric in ("cpu_busy_ratio", "cpu_iowait_ratio"):
+        for what in ("busy", "iowait"):
+            for metric, core in ((f"cpu_{what}_ratio", ""), (f"core_{what}_ratio", "0")):
                 values = chance.uniform(0, 1, 1500)
                 values[3] = np.nan
                 signals.sample(metric, values, device=core, node=node, from_s=from_s)

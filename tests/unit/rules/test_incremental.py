@@ -34,10 +34,11 @@ def run(seed: int) -> FakeSignals:
             signals.sample("gpu_busy_ratio", busy, device=gpu, node=node)
             signals.sample("gpu_memory_used_bytes", leak * GPU_BYTES, device=gpu, node=node)
             signals.sample("gpu_throttle_reasons", hot, device=gpu, node=node)
-        for core in ("", "0", "1"):
-            load = np.where(bad, 0.95, 0.4)
-            signals.sample("cpu_busy_ratio", load, device=core, node=node)
-            signals.sample("cpu_iowait_ratio", load / 1.5, device=core, node=node)
+        load = np.where(bad, 0.95, 0.4)
+        for what, share in (("busy", load), ("iowait", load / 1.5)):
+            signals.sample(f"cpu_{what}_ratio", share, node=node)
+            for core in ("0", "1"):
+                signals.sample(f"core_{what}_ratio", share, device=core, node=node)
         signals.sample("memory_used_bytes", chance.uniform(10, 90, samples), node=node)
         signals.sample("network_sent_bytes_per_s", chance.uniform(0, 1e6, samples), device="e")
     for rank in (0, 1):

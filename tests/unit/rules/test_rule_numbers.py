@@ -140,7 +140,7 @@ def test_rules_about_gpus_see_the_cores_of_a_job_without_any(
     rule: type[CPUBottleneck], points: int
 ) -> None:
     signals = FakeSignals()
-    for metric in ("cpu_busy_ratio", "cpu_iowait_ratio"):
+    for metric in ("core_busy_ratio", "core_iowait_ratio"):
         signals.sample(metric, np.full(points, 0.99), device="0")
     with pytest.raises(NotApplicable) as caught:
         rule().check(signals)
@@ -161,7 +161,7 @@ def three_nodes() -> FakeSignals:
         place = np.arange(count)
         busy = np.where(place >= count - bottlenecks, 0.95, 0.5)
         usage = np.where(place < high, 0.5, 0.05)
-        signals.sample("cpu_busy_ratio", busy, device="0", node=node)
+        signals.sample("core_busy_ratio", busy, device="0", node=node)
         for gpu in "0123":
             signals.sample("gpu_busy_ratio", usage, device=gpu, node=node)
     return signals
@@ -183,7 +183,7 @@ def test_both_shares_of_cpu_bottlenecks() -> None:
 def test_a_busy_core_of_one_node_is_not_paired_with_an_idle_gpu_of_another() -> None:
     signals = FakeSignals()
     for node, core, gpu in (("a", 0.99, 0.9), ("b", 0.2, 0.0)):
-        signals.sample("cpu_busy_ratio", np.full(1200, core), device="0", node=node)
+        signals.sample("core_busy_ratio", np.full(1200, core), device="0", node=node)
         signals.sample("gpu_busy_ratio", np.full(1200, gpu), device="0", node=node)
     finding = found(CPUBottleneck(), signals)
     assert finding.violations == 0
@@ -285,7 +285,7 @@ def test_memory_that_leaps_from_a_tenth(after: float, fires: bool) -> None:
 @pytest.mark.parametrize(("bottlenecks", "fires"), [(600, False), (601, True)])
 def test_half_of_the_time_is_not_more_than_half(bottlenecks: int, fires: bool) -> None:
     busy = np.where(np.arange(1200) < bottlenecks, 0.95, 0.5)[::-1]
-    signals = FakeSignals().sample("cpu_busy_ratio", busy, device="0")
+    signals = FakeSignals().sample("core_busy_ratio", busy, device="0")
     signals.sample("gpu_busy_ratio", np.zeros(1200), device="0")
     assert found(CPUBottleneck(), signals).fired is fires
 
@@ -294,7 +294,7 @@ def test_half_of_the_time_is_not_more_than_half(bottlenecks: int, fires: bool) -
     ("core", "gpu", "bottleneck"), [(0.91, 0.09, 1), (0.90, 0.09, 0), (0.91, 0.10, 0)]
 )
 def test_what_a_bottleneck_snapshot_is(core: float, gpu: float, bottleneck: int) -> None:
-    signals = FakeSignals().sample("cpu_busy_ratio", [core, 0.5], device="0")
+    signals = FakeSignals().sample("core_busy_ratio", [core, 0.5], device="0")
     signals.sample("gpu_busy_ratio", [gpu, 0.5], device="0")
     assert found(CPUBottleneck(patience=1), signals).violations == bottleneck
 

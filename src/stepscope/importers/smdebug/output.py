@@ -150,7 +150,7 @@ class _Node:
     @property
     def info(self) -> NodeInfo:
         """The manifest."""
-        cores = len(self.devices["cpu_busy_ratio"] - {""})
+        cores = len(self.devices["core_busy_ratio"])
         gpus = sorted(self.devices["gpu_busy_ratio"], key=lambda gpu: (len(gpu), gpu))
         gaps = np.diff(np.concatenate(self.sweeps))
         missing = dict(_MISSING)

@@ -24,16 +24,16 @@ from stepscope.store import DictColumn
 SWEEP_NS = 20_000_000
 """Samples of one round of sampling lie no further apart than this."""
 _BY_DIMENSION = {
-    "CPUUtilization": "cpu_busy_ratio",
-    "I/OWaitPercentage": "cpu_iowait_ratio",
+    "CPUUtilization": "core_busy_ratio",
+    "I/OWaitPercentage": "core_iowait_ratio",
     "GPUUtilization": "gpu_busy_ratio",
     "GPUMemoryUtilization": "gpu_memory_used_ratio",
 }
-_PER_CORE = {
-    "cpu_busy_ratio": "cpu_busy_max_ratio",
-    "cpu_iowait_ratio": "cpu_iowait_max_ratio",
+_ACROSS_CORES = {
+    "core_busy_ratio": ("cpu_busy_ratio", "cpu_busy_max_ratio"),
+    "core_iowait_ratio": ("cpu_iowait_ratio", "cpu_iowait_max_ratio"),
 }
-"""What is sampled per core, and what the highest of each sweep is called."""
+"""What is sampled per core, and what mean and maximum over the cores are called."""
 _NUMBER = re.compile(r"\D*(\d+)")
 _LATEST_NS = 2**62
 
@@ -104,8 +104,8 @@ class Series:
         """Times, and the columns of `metrics` besides provenance: in order of time, what stands
         in two copies of a file once, and with mean and maximum of the cores in each sweep."""
         rows = sorted(set(zip(self.t_ns, self.metric, self.device, self.value, strict=True)))
-        for metric, highest in _PER_CORE.items():
-            rows += _across_cores(rows, metric, highest)
+        for metric, names in _ACROSS_CORES.items():
+            rows += _across_cores(rows, metric, *names)
         rows.sort()
         times = np.array([row[0] for row in rows], dtype=np.int64)
         return times, {
@@ -188,18 +188,20 @@ def _named(sample: _Sample) -> tuple[str, str] | None:
 _Row = tuple[int, str, str, float]
 
 
-def _across_cores(rows: Sequence[_Row], metric: str, highest: str) -> list[_Row]:
+def _across_cores(rows: Sequence[_Row], metric: str, mean: str, highest: str) -> list[_Row]:
     """Mean and maximum of each sweep over the cores, at the time of its first sample; `rows` are
     in order of time."""
-    own = [row for row in rows if row[1] == metric and row[2]]
+    own = [row for row in rows if row[1] == metric]
     if not own:
         return []
     times = np.array([row[0] for row in own], dtype=np.int64)
     values = np.array([row[3] for row in own])
     first = first_of_sweeps(times)
     counts = np.diff(np.append(first, len(times)))
-    figures = {metric: np.add.reduceat(values, first) / counts}
-    figures[highest] = np.maximum.reduceat(values, first)
+    figures = {
+        mean: np.add.reduceat(values, first) / counts,
+        highest: np.maximum.reduceat(values, first),
+    }
     return [
         (t, name, "", value)
         for name, of_sweep in figures.items()

@@ -40,24 +40,35 @@ _METRICS = (
     MetricType(
         name="cpu_busy_ratio",
         unit="ratio",
-        doc="Share of the time since the last sample in which a core (device: core number), or "
-        "the mean of the cores available to the job (device: empty), ran anything.",
+        doc="Share of the time since the last sample in which the cores available to the job ran "
+        "anything, on average.",
     ),
     MetricType(
         name="cpu_iowait_ratio",
         unit="ratio",
-        doc="Share of the time since the last sample in which a core, or the mean core, was "
-        "idle with disk requests outstanding.",
+        doc="Share of the time since the last sample in which the cores available to the job were "
+        "idle with disk requests outstanding, on average.",
     ),
     MetricType(
         name="cpu_busy_max_ratio",
         unit="ratio",
-        doc="`cpu_busy_ratio` of the busiest of the cores available to the job.",
+        doc="`core_busy_ratio` of the busiest of the cores available to the job.",
     ),
     MetricType(
         name="cpu_iowait_max_ratio",
         unit="ratio",
-        doc="`cpu_iowait_ratio` of the core, of those available to the job, that waited longest.",
+        doc="`core_iowait_ratio` of the core, of those available to the job, that waited longest.",
+    ),
+    MetricType(
+        name="core_busy_ratio",
+        unit="ratio",
+        doc="Share of the time since the last sample in which a core ran anything.",
+    ),
+    MetricType(
+        name="core_iowait_ratio",
+        unit="ratio",
+        doc="Share of the time since the last sample in which a core was idle with disk requests "
+        "outstanding.",
     ),
     MetricType(
         name="job_cpu_cores",

@@ -22,7 +22,8 @@ _NAMES = {
     "gpu_busy_ratio": "GPU {} utilisation",
     "gpu_memory_used_ratio": "GPU {} memory",
     "gpu_memory_used_bytes": "GPU {} memory",
-    "cpu_busy_ratio": "core {}",
+    "cpu_busy_ratio": "CPU",
+    "core_busy_ratio": "core {}",
     "memory_used_ratio": "memory",
     "memory_used_bytes": "memory",
     "cpu_iowait_ratio": "I/O wait",
@@ -88,7 +89,7 @@ def _block(node: str, found: Heatmap, start_ns: int, width_ns: int) -> blocks.He
 
 
 def _is_further_core(row: HeatmapRow) -> bool:
-    core = row.metric == "cpu_busy_ratio" and row.device.isdecimal()
+    core = row.metric == "core_busy_ratio" and row.device.isdecimal()
     return core and int(row.device) >= MOST_CORES
 
 
@@ -97,7 +98,7 @@ def _row(found: Heatmap, place: int, percent: Any) -> blocks.HeatmapRow:
     unit, scale = _UNITS[METRIC_TYPES[row.metric].unit]
     name = _NAMES[row.metric].format(row.device).strip()
     return blocks.HeatmapRow(
-        name=shortened("CPU" if name == "core" else name),
+        name=shortened(name),
         unit=unit,
         full=figure(row.scale * scale),
         percent=[None if np.isnan(value) else round(float(value), 1) for value in percent],
