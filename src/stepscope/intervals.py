@@ -59,8 +59,10 @@ def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
     Each interval first takes its predecessor for its parent and, while that does not contain
     it, asks that one's own; the paths halve, so it takes O(depth + log n) passes.
     """
-    parent = np.arange(-1, len(start) - 1, dtype=np.int64)
     excess = np.zeros(len(start), dtype=np.int64)
+    if (end[:-1] <= start[1:]).all() and (end[:-1] < end[1:]).all():  # one after the other
+        return Nesting(np.full(len(start), -1, dtype=np.int64), excess)
+    parent = np.arange(-1, len(start) - 1, dtype=np.int64)
     asking = np.arange(1, len(start), dtype=np.int64)
     while len(asking):
         asked = parent[asking]

@@ -19,8 +19,8 @@ from stepscope.analysis.histograms import (
 )
 from stepscope.analysis.statistics import Distribution, distribution
 from stepscope.analysis.sweeps import mean_of_devices
-from stepscope.analysis.utilization import Metrics
 from stepscope.diagnosis import Rank
+from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.schema import METRIC_TYPES
 
 MEAN = "mean"
@@ -53,7 +53,7 @@ class MetricsHistogram:
 
 
 def metrics_histogram(
-    metrics: Mapping[str, Metrics],
+    metrics: Mapping[str, NodeMetrics],
     *,
     names: list[str],
     devices: list[str] | None,
@@ -64,9 +64,10 @@ def metrics_histogram(
     found = []
     for node, own in sorted(metrics.items()):
         for name in names:
-            series = {device: own.series(name, device) for device in own.devices_of(name)}
+            loaded = own.load(name)
+            series = {device: loaded.series(name, device) for device in loaded.devices_of(name)}
             if len(series) > 1 and "" not in series:
-                series[MEAN] = mean_of_devices(own, name)[1]
+                series[MEAN] = mean_of_devices(loaded, name)[1]
             edges = _edges(name, series.values(), bin_width)
             if edges is None:
                 continue

@@ -108,23 +108,23 @@ def _waits(signals: Signals, spans: Columns) -> list[dict[str, Any]]:
         for name in ("rank", "step", "node", "start_ns", "duration_ns", "value")
     }
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    busy = {node: metrics.load("gpu_busy_ratio") for node, metrics in signals.metrics.items()}
     for row in rows:
         ready = row.pop("value")
         row["ready_count"] = ready if ready >= 0 else None
         begin, end = row["start_ns"], row["start_ns"] + row["duration_ns"]
-        row["gpu_busy_ratio"] = _gpu_busy(signals.metrics.get(row["node"]), begin, end)
+        row["gpu_busy_ratio"] = _gpu_busy(busy.get(row["node"]), begin, end)
     return rows
 
 
 _AROUND_NS = 500_000_000
 
 
-def _gpu_busy(metrics: Metrics | None, start_ns: int, end_ns: int) -> float | None:
-    if metrics is None or "gpu_busy_ratio" not in metrics.metrics:
+def _gpu_busy(samples: Metrics | None, start_ns: int, end_ns: int) -> float | None:
+    if samples is None:
         return None
-    first, last = np.searchsorted(metrics.t_ns, [start_ns - _AROUND_NS, end_ns + _AROUND_NS])
-    code = list(metrics.metrics).index("gpu_busy_ratio")
-    values = metrics.value[first:last][metrics.metric[first:last] == code]
+    first, last = np.searchsorted(samples.t_ns, [start_ns - _AROUND_NS, end_ns + _AROUND_NS])
+    values = samples.value[first:last]
     return float(values.mean()) if len(values) else None
 
 

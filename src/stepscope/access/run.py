@@ -14,10 +14,10 @@ from stepscope.access.selection import Moment, Names, chosen_names, moment_ns
 from stepscope.access.system import system_columns
 from stepscope.analysis.histograms import DURATION_BINS, RATIO_BIN
 from stepscope.analysis.steps import PHASES
-from stepscope.analysis.sweeps import HEATMAP_SWEEPS, Heatmap, heatmap
-from stepscope.analysis.utilization import Metrics
+from stepscope.analysis.sweeps import HEATMAP_METRICS, HEATMAP_SWEEPS, Heatmap, heatmap
 from stepscope.diagnosis import Rank, Signals, Verdict, diagnose
 from stepscope.diagnosis.job_times import JobStatistics, job_borders, job_statistics
+from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.errors import UsageError
 from stepscope.exporters.timeline import ExportedTimeline, export_timeline
 from stepscope.schema import METRIC_TYPES, TABLES, RunInfo
@@ -220,7 +220,8 @@ class Run:
         if node is None and len(self.nodes) != 1:
             raise UsageError(f"Name one of the nodes: {', '.join(self.nodes) or 'there are none'}.")
         chosen_names("node", node, self.nodes)
-        return heatmap(self._signals.metrics[node or self.nodes[0]], last)
+        metrics = self._signals.metrics[node or self.nodes[0]]
+        return heatmap(metrics.load(*HEATMAP_METRICS), last)
 
     def step_timeline(self, *, rank: int | None = None) -> timelines.StepTimeline:
         """How long steps took, one after the other."""
@@ -339,14 +340,11 @@ class Run:
 
     def _metrics(
         self, node: Names | None, start: Moment | None, end: Moment | None
-    ) -> dict[str, Metrics]:
+    ) -> dict[str, NodeMetrics]:
         names = chosen_names("node", node, self.nodes)
         first, last = self._moment(start), self._moment(end)
         chosen = {n: m for n, m in self._signals.metrics.items() if names is None or n in names}
-        if first is None and last is None:
-            return chosen
-        begin, stop = first or 0, 2**63 - 1 if last is None else last
-        return {name: metrics.between(begin, stop) for name, metrics in chosen.items()}
+        return {name: metrics.between(first, last) for name, metrics in chosen.items()}
 
 
 def _holds_text(values: Any) -> bool:

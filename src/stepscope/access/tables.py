@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from stepscope.access.frames import Columns, Frame, frame_of
 from stepscope.analysis.steps import PHASES
-from stepscope.analysis.utilization import Metrics
 from stepscope.diagnosis import Rank
+from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.store import DictColumn
 
 _DURATIONS: dict[str, type] = {
@@ -96,13 +96,14 @@ def _objects(column: Any) -> Any:
     return found
 
 
-def usage(metrics: Mapping[str, Metrics], metric: str, *, low: float, high: float) -> Frame:
+def usage(metrics: Mapping[str, NodeMetrics], metric: str, *, low: float, high: float) -> Frame:
     """One row per node and device: the share of its samples below `low`, from `low` to `high`, and
     above."""
     rows = []
     for node, own in sorted(metrics.items()):
-        for device in own.devices_of(metric):
-            values = own.series(metric, device)
+        loaded = own.load(metric)
+        for device in loaded.devices_of(metric):
+            values = loaded.series(metric, device)
             below, above = float((values < low).mean()), float((values > high).mean())
             rows.append(
                 {

@@ -38,21 +38,25 @@ class Spans:
 
     def is_kind(self, *wanted: str) -> NDArray[np.bool_]:
         """Which spans are of one of these kinds."""
-        return np.array([kind in wanted for kind in self.kinds], dtype=np.bool_)[self.kind]
+        return np.array([kind in wanted for kind in self.kinds], dtype=np.bool_).take(self.kind)
 
     def take(self, which: NDArray[np.bool_] | Int) -> Spans:
         """The spans that a mask or an index array selects."""
+        if which.dtype == np.bool_:
+            if which.all():
+                return self
+            which = np.flatnonzero(which)  # found once for all columns
         return Spans(
-            kind=self.kind[which],
+            kind=self.kind.take(which),
             kinds=self.kinds,
-            name=self.name[which],
+            name=self.name.take(which),
             names=self.names,
-            thread=self.thread[which],
-            start=self.start[which],
-            end=self.end[which],
-            flags=self.flags[which],
-            value=self.value[which],
-            unfinished=self.unfinished[which],
+            thread=self.thread.take(which),
+            start=self.start.take(which),
+            end=self.end.take(which),
+            flags=self.flags.take(which),
+            value=self.value.take(which),
+            unfinished=self.unfinished.take(which),
         )
 
     def of(self, *wanted: str) -> Spans:

@@ -42,7 +42,6 @@ from stepscope.intervals import (
     Intervals,
     contains,
     innermost_at,
-    nesting_order,
     overlap,
     parents,
     segments,
@@ -192,7 +191,6 @@ class _Phases:
     @classmethod
     def of(cls, spans: Spans) -> _Phases:
         kept = spans.take(spans.is_kind(*PHASE_OF_KIND) & (spans.end > spans.start))
-        kept = kept.take(nesting_order(kept.start, kept.end))
         return cls(spans=kept, parent=parents(kept.start, kept.end))
 
     def outermost(self, *kinds: str) -> Spans:
@@ -227,15 +225,17 @@ class _Phases:
     def _host_parts(self) -> dict[str, Intervals]:
         """When the host was in each phase; the innermost counts."""
         pieces = segments(self.spans.start, self.spans.end, self.parent)
-        kinds = np.append(self.spans.kind, -1)[pieces.owner]
+        phases = [PHASE_OF_KIND.get(kind) for kind in self.spans.kinds]
+        place_of = np.array([PHASES.index(each) if each else -1 for each in phases], dtype=np.int8)
+        owned = np.append(place_of.take(self.spans.kind), -1).take(pieces.owner)  # -1: no owner
         parts = {}
-        for phase in PHASES[:-1]:
+        for place, phase in enumerate(PHASES[:-1]):
             if phase == "loss":
                 mine = (pieces.owner < 0) & contains(self.loss(), pieces.start)
             else:
-                wanted = {kind for kind, its in PHASE_OF_KIND.items() if its == phase}
-                mine = np.isin(kinds, _codes(self.spans.kinds, wanted))
-            parts[phase] = Intervals(pieces.start[mine], pieces.end[mine])
+                mine = owned == place
+            which = np.flatnonzero(mine)
+            parts[phase] = Intervals(pieces.start.take(which), pieces.end.take(which))
         return parts
 
     def loss(self) -> Intervals:

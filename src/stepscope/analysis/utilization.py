@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +24,6 @@ class Metrics:
     devices: Sequence[str]
     value: NDArray[np.float64]
 
-    def between(self, start_ns: int, end_ns: int) -> Metrics:
-        """Samples of a time range."""
-        kept = (self.t_ns >= start_ns) & (self.t_ns < end_ns)
-        return Metrics(
-            t_ns=self.t_ns[kept],
-            metric=self.metric[kept],
-            metrics=self.metrics,
-            device=self.device[kept],
-            devices=self.devices,
-            value=self.value[kept],
-        )
-
     def series(self, metric: str, device: str = "") -> NDArray[np.float64]:
         """Values of one metric of one device, in time order; empty when never sampled."""
         if metric not in self.metrics or device not in self.devices:
@@ -50,15 +39,11 @@ class Metrics:
         if metric not in self.metrics:
             return []
         codes = np.unique(self.device[self.metric == list(self.metrics).index(metric)])
-        return sorted((self.devices[code] for code in codes), key=_numerically)
-
-    def mean(self, metric: str, device: str = "") -> float | None:
-        """Mean value, None when it was never sampled: missing is not zero."""
-        values = self.series(metric, device)
-        return float(values.mean()) if len(values) else None
+        return sorted((self.devices[code] for code in codes), key=numerically)
 
 
-def _numerically(device: str) -> tuple[int, str]:
+def numerically(device: str) -> tuple[int, str]:
+    """A key that sorts devices: names first, then numbers by value."""
     return (int(device), "") if device.isdecimal() else (-1, device)
 
 
@@ -87,11 +72,16 @@ class Contention:
     """Share of the time in which the job's cgroup had used up its quota."""
 
 
-def contention(metrics: Metrics, training_pids: Sequence[int]) -> Contention | None:
-    """Means over the given samples; None when the CPU was not sampled.
+class Means(Protocol):
+    """Means of sampled metrics."""
 
-    The waiting ratio is the mean over the training processes.
-    """
+    def mean(self, metric: str, device: str = "") -> float | None:
+        """Mean value, None when it was never sampled: missing is not zero."""
+
+
+def contention(metrics: Means, training_pids: Sequence[int]) -> Contention | None:
+    """None when the CPU was not sampled. The waiting ratio is the mean over the training
+    processes."""
     outside = metrics.mean("outside_cpu_cores")
     if outside is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,8 @@ from stepscope.analysis.steps import (
     find_steps,
     steps_of_window,
 )
-from stepscope.analysis.utilization import Contention, Metrics, contention
+from stepscope.analysis.utilization import Contention, contention
+from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.diagnosis.traces import Trace, load_traces
 from stepscope.diagnosis.windows import windows_of
 from stepscope.intervals import EMPTY, Intervals, contains, nesting_order, union
@@ -39,6 +41,8 @@ STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
 IDLE_GPU_RATIO = 0.05
 """A GPU that is busy for less of the time is not one that the job uses."""
 _PROFILED = ("name", "start_ns", "duration_ns", "host_self_ns", "parent")
+MOST_SPANS = 4_000_000
+"""Spans that are held at once; one takes some sixty bytes."""
 FETCH_KINDS = ("fetch", "samples", "collate", "transform")
 
 
@@ -55,8 +59,12 @@ class Rank:
 
     signals: Signals
     process: ProcessInfo
-    spans: Spans
     steps: Steps
+
+    @property
+    def spans(self) -> Spans:
+        """Phases, steps and what else the training thread is measured by."""
+        return self.signals.step_spans(self.process)
 
     @property
     def name(self) -> str:
@@ -143,6 +151,7 @@ class Signals:
 
     def __init__(self, reader: RunReader) -> None:
         self.reader = reader
+        self._held: OrderedDict[str, Spans] = OrderedDict()
 
     @cached_property
     def processes(self) -> list[ProcessInfo]:
@@ -161,10 +170,9 @@ class Signals:
         found = []
         for process in self.processes:
             if process.role == "main":
-                spans = self._spans(process, STEP_KINDS)
-                steps = find_steps(spans)
+                steps = find_steps(self.step_spans(process))
                 if steps is not None:
-                    found.append(Rank(self, process, spans, steps))
+                    found.append(Rank(self, process, steps))
         return found
 
     @cached_property
@@ -178,9 +186,9 @@ class Signals:
         return ranks[0].steps_in(trace) if ranks else WatchedSteps([], EMPTY)
 
     @cached_property
-    def metrics(self) -> dict[str, Metrics]:
+    def metrics(self) -> dict[str, NodeMetrics]:
         """Samples by node."""
-        return {node: self._metrics(node) for node in self.nodes}
+        return {node: NodeMetrics(self.reader, node) for node in self.nodes}
 
     @cached_property
     def contention(self) -> Contention | None:
@@ -226,6 +234,17 @@ class Signals:
         """Cores that the job may use on the first rank's node."""
         node = self.nodes.get(self.ranks[0].process.node) if self.ranks else None
         return node.cores_available if node else None
+
+    def step_spans(self, process: ProcessInfo) -> Spans:
+        """What steps are found by. A long job of many ranks has more of it than memory can hold:
+        what was asked for longest ago is read again when somebody asks once more."""
+        spans = self._held.pop(process.process, None)
+        if spans is None:
+            spans = self._spans(process, STEP_KINDS)
+        self._held[process.process] = spans
+        while len(self._held) > 1 and sum(map(len, self._held.values())) > MOST_SPANS:
+            self._held.popitem(last=False)
+        return spans
 
     def fetchers_of(self, process: ProcessInfo) -> list[Fetcher]:
         """The processes that make batches for one training process, itself included."""
@@ -296,22 +315,4 @@ class Signals:
             flags=rows["flags"].astype(np.int64)[order],
             value=rows["value"][order],
             unfinished=unfinished[order],
-        )
-
-    def _metrics(self, node: str) -> Metrics:
-        rows = self.reader.table(
-            "metrics",
-            columns=["t_ns", "metric", "device", "value"],
-            where="node = ?",
-            parameters=(node,),
-            order_by="t_ns",
-            encoded=("metric", "device"),
-        )
-        return Metrics(
-            t_ns=rows["t_ns"],
-            metric=rows["metric"].codes,
-            metrics=[value or "" for value in rows["metric"].values],
-            device=rows["device"].codes,
-            devices=[value or "" for value in rows["device"].values],
-            value=rows["value"],
         )

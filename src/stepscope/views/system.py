@@ -54,7 +54,11 @@ def system(signals: Signals, _options: ViewOptions = DEFAULTS) -> SystemView:
 def _node(signals: Signals, name: str) -> NodeView:
     info = signals.nodes[name]
     metrics = signals.metrics[name]
-    summaries = metric_distributions(metrics)
+    summaries = {
+        key: summary
+        for metric in metrics.names
+        for key, summary in metric_distributions(metrics.load(metric)).items()
+    }
     found = [
         MetricView(
             metric=metric,

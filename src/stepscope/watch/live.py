@@ -60,7 +60,8 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budget:
-    """Allows something dear as often as a share of the time permits."""
+    """Allows something dear as often as a share of the time permits. All that the process does
+    meanwhile counts: queries run in threads of their own."""
 
     def __init__(self) -> None:
         self._next = time.monotonic()
@@ -73,17 +74,17 @@ class Budget:
     @contextmanager
     def spending(self) -> Iterator[None]:
         """Do it."""
-        began = time.thread_time()
+        began = time.process_time()
         try:
             yield
         finally:
-            cost = time.thread_time() - began
+            cost = time.process_time() - began
             self._next = time.monotonic() + max(REFRESH_S, cost / READING_SHARE)
 
 
 class Observer:
-    """Looks at a growing run. Speed and verdict are read again after each scan, and in between as
-    often as their cost allows."""
+    """Looks at a growing run. Speed and verdict are read again as often as their cost allows, and
+    when the job has ended."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -95,7 +96,8 @@ class Observer:
 
     def look(self, record: RuleRecord) -> LiveView:
         """The job now, with what its rules found last."""
-        if record is not self._seen or self._budget.allows:
+        ended = record.progress != "running" and record is not self._seen
+        if ended or self._budget.allows:
             self._seen = record
             with self._budget.spending():
                 self._read_run()
@@ -148,14 +150,12 @@ def pace(signals: Signals) -> Pace:
 
 def _busy(signals: Signals) -> tuple[float | None, float | None]:
     """Mean utilisation of the GPUs and of the cores of the first node."""
-    for metrics in signals.metrics.values():
-        gpus = [
-            metrics.series("gpu_busy_ratio", gpu)[-RECENT_SAMPLES:]
-            for gpu in metrics.devices_of("gpu_busy_ratio")
-        ]
-        cpu = metrics.series("cpu_busy_ratio")[-RECENT_SAMPLES:]
-        return (
-            float(np.concatenate(gpus).mean()) if gpus else None,
-            float(cpu.mean()) if len(cpu) else None,
-        )
+    for node, times in signals.reader.times("metrics").items():
+        if node in signals.nodes:
+            end = times["t_ns"][1] + 1
+            begin = end - RECENT_SAMPLES * signals.nodes[node].sample_interval_ns
+            metrics = signals.metrics[node].between(begin, end)
+            gpus = [metrics.mean("gpu_busy_ratio", g) for g in metrics.devices_of("gpu_busy_ratio")]
+            known = [ratio for ratio in gpus if ratio is not None]
+            return float(np.mean(known)) if known else None, metrics.mean("cpu_busy_ratio")
     return None, None
