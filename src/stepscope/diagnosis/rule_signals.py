@@ -11,6 +11,7 @@ not complete: a scan of a growing run costs what its new data cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.diagnosis.rule_recordings import TraceRecording
-from stepscope.diagnosis.rule_steps import StepFinder
+from stepscope.diagnosis.rule_steps import StepFinder, StepRows
 from stepscope.diagnosis.traces import load_traces
 from stepscope.intervals import Int
 from stepscope.rules import Batches, Device, RankSteps, Recording, Series
@@ -26,7 +27,7 @@ from stepscope.schema import NodeInfo, ProcessInfo
 from stepscope.store import RunReader
 
 DEFAULT_SCAN_NS = 60_000_000_000
-SCANS_AT_ONCE = 120
+SCANS_AT_ONCE = 60
 """Of a long run so many scans are read at a time."""
 LAG_NS = 2_000_000_000
 """What a node sampled so shortly before its latest sample may not have been written yet."""
@@ -79,13 +80,36 @@ class RunFeed:
         if begin is None:
             return
         end = self._last_ns(begin) + 1 if final else self._complete_until(begin)
-        while begin < end:
-            until = min(end, begin + SCANS_AT_ONCE * self.scan_ns)
-            last = final and until == end
-            yield RangeSignals(self, begin, until, self._steps, final=last)
-            self._cursor_ns = begin = until
-            if begin < end:
-                begin = self._grid(self._next_data(begin, end))
+        if begin >= end:
+            return
+        with ThreadPoolExecutor(1) as beside:
+            seen: RangeSignals | None = None
+            signals = self._range(begin, end, final=final)
+            while signals.end_ns < end:
+                # While rules look at one range, what they asked for of the one before is read of
+                # the next. Not of a run that still grows: steps are handed out only once, and
+                # whoever stops here must find them when he goes on.
+                like = seen if final else None
+                if like is not None and like.asked_for_steps:
+                    _ = signals.steps  # the next ones are read from where these end
+                following = beside.submit(self._following, signals.end_ns, end, like, final=final)
+                yield signals
+                self._cursor_ns = signals.end_ns
+                seen, signals = signals, following.result()
+            yield signals
+            self._cursor_ns = signals.end_ns
+
+    def _range(self, begin: int, end: int, *, final: bool) -> RangeSignals:
+        until = min(end, begin + SCANS_AT_ONCE * self.scan_ns)
+        return RangeSignals(self, begin, until, self._steps, final=final and until == end)
+
+    def _following(
+        self, begin: int, end: int, like: RangeSignals | None, *, final: bool
+    ) -> RangeSignals:
+        signals = self._range(self._grid(self._next_data(begin, end)), end, final=final)
+        if like is not None:
+            signals.read_as(like)
+        return signals
 
     def whole(self, until_ns: int) -> RangeSignals:
         """The run from its beginning, read anew."""
@@ -126,16 +150,18 @@ class RunFeed:
 
     def _next_data(self, begin: int, end: int) -> int:
         """When the next sample or span is: a jump of a clock leaves years without any."""
-        for until in (begin + self.scan_ns, end):  # mostly it is near
-            found = self.reader.sql(
-                "SELECT least((SELECT min(t_ns) FROM metrics WHERE t_ns >= ? AND t_ns < ?), "
-                "(SELECT min(start_ns) FROM spans WHERE start_ns >= ? AND start_ns < ?)) AS t",
-                (begin, until, begin, until),
-                within=(begin, until),
-            )["t"]
-            if not np.ma.getmaskarray(found)[0]:
-                return int(found[0])
-        return end - 1
+        near = (begin, begin + self.scan_ns)  # where it mostly is
+        for table, column in (("metrics", "t_ns"), ("spans", "start_ns")):
+            query = f"SELECT 1 AS one FROM {table} WHERE {column} >= ? AND {column} < ? LIMIT 1"  # noqa: S608 - names from the line above
+            if len(self.reader.sql(query, near, within=near)["one"]):
+                return begin
+        found = self.reader.sql(
+            "SELECT least((SELECT min(t_ns) FROM metrics WHERE t_ns >= ? AND t_ns < ?), "
+            "(SELECT min(start_ns) FROM spans WHERE start_ns >= ? AND start_ns < ?)) AS t",
+            (begin, end, begin, end),
+            within=(begin, end),
+        )["t"]
+        return end - 1 if np.ma.getmaskarray(found)[0] else int(found[0])
 
     def _last_ns(self, begin: int) -> int:
         """The latest time that anything in the run bears."""
@@ -178,6 +204,7 @@ class RangeSignals:
         self.end_ns = end_ns
         self._finder = finder
         self._final = final
+        self._step_rows: StepRows | None = None
         self._series: dict[str, dict[Device, Series]] = {}
 
     @cached_property
@@ -188,7 +215,16 @@ class RangeSignals:
     @cached_property
     def steps(self) -> list[RankSteps]:
         """Steps that ended before the end of the range and were not handed out before."""
-        return self._finder.new_steps(self._trainees, self.end_ns, final=self._final)
+        rows, self._step_rows = self._step_rows or self._read_steps(), None
+        return self._finder.find(rows)
+
+    def _read_steps(self) -> StepRows:
+        return self._finder.read(self._trainees, self.end_ns, final=self._final)
+
+    @property
+    def asked_for_steps(self) -> bool:
+        """Whether anybody asked for steps."""
+        return "steps" in self.__dict__
 
     @cached_property
     def recordings(self) -> list[Recording]:
@@ -249,6 +285,16 @@ class RangeSignals:
             wanted = READ_TOGETHER if metric in READ_TOGETHER else (metric,)
             self._series |= self._read_series(wanted)
         return self._series[metric]
+
+    def read_as(self, other: RangeSignals) -> None:
+        """Read what was asked for of another range."""
+        if other.asked_for_steps:
+            self._step_rows = self._read_steps()
+        for name in ("batches", "compiling"):
+            if name in other.__dict__:
+                getattr(self, name)
+        for metric in other._series:
+            self.series(metric)
 
     def so_far(self) -> RangeSignals:
         """Signals of the run up to the end of this range."""

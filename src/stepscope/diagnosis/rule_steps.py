@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from stepscope.analysis.steps import PHASE_OF_KIND, Steps, find_steps
 from stepscope.intervals import nesting_order
 from stepscope.rules import RankSteps
 from stepscope.schema import ProcessInfo
-from stepscope.store import RunReader, available_cores
+from stepscope.store import RunReader
 from stepscope.store.engine import literal
 
 KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
@@ -35,8 +34,20 @@ class _Place:
     """The script marks its steps: without a mark there is no step."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """What was read of a piece of a run."""
+
+    spans: dict[str, dict[str, Any]]
+    """By process; see `_spans`."""
+    processes: dict[str, ProcessInfo]
+    end_ns: int
+    final: bool
+
+
 class StepFinder:
-    """Finds the steps of every training process, piece by piece."""
+    """Finds the steps of every training process, piece by piece: each piece is read and searched
+    after the one before it."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -46,11 +57,15 @@ class StepFinder:
     def new_steps(
         self, processes: Iterable[ProcessInfo], end_ns: int, *, final: bool
     ) -> list[RankSteps]:
-        """Steps that ended before a time and were not found before, by rank.
+        """Steps that ended before a time and were not found before, by rank; see `read`."""
+        return self.find(self.read(processes, end_ns, final=final))
+
+    def read(self, processes: Iterable[ProcessInfo], end_ns: int, *, final: bool) -> StepRows:
+        """The next piece.
 
         Args:
             processes: training processes.
-            end_ns: the time.
+            end_ns: its end.
             final: nothing will follow. Otherwise the last optimizer step says nothing yet: only
                 what follows tells whether a training step ended there.
         """
@@ -60,18 +75,18 @@ class StepFinder:
         if final:  # what was held back of the others is now a step
             stepping |= self._places.keys()
         self._read_until = max(self._read_until, end_ns)
+        spans = self._read(sorted(stepping & chosen.keys()), end_ns)
+        return StepRows(spans, chosen, end_ns, final)
 
-        def find(name: str, read: dict[str, Any]) -> RankSteps | None:
+    def find(self, rows: StepRows) -> list[RankSteps]:
+        """Steps that ended in a piece and were not found before, by rank."""
+        found = []
+        for name, read in rows.spans.items():
             place = self._places.setdefault(name, _Place())
-            steps = self._find(place, _spans(read), end_ns, final=final)
-            if steps is None:
-                return None
-            return _rank_steps(chosen[name], steps, place.count - len(steps))
-
-        reads = self._read(sorted(stepping & chosen.keys()), end_ns)
-        with ThreadPoolExecutor(available_cores()) as pool:  # numpy lets go of the interpreter
-            every = pool.map(find, reads.keys(), reads.values())
-            found = [steps for steps in every if steps is not None]
+            steps = self._find(place, _spans(read), rows.end_ns, final=rows.final)
+            if steps is not None:
+                first = place.count - len(steps)
+                found.append(_rank_steps(rows.processes[name], steps, first))
         return sorted(found, key=lambda each: (each.process.rank or 0, each.process.pid))
 
     @staticmethod

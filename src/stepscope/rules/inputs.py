@@ -26,9 +26,12 @@ NO_STEPS = (
 def ordered(series: Series) -> Series:
     """By time, without NaN and infinities."""
     kept = np.isfinite(series.value)
-    t_ns, value = series.t_ns[kept], series.value[kept]
-    order = np.argsort(t_ns, kind="stable")
-    return Series(t_ns[order], value[order])
+    if not kept.all():
+        series = Series(series.t_ns[kept], series.value[kept])
+    if (series.t_ns[:-1] <= series.t_ns[1:]).all():
+        return series
+    order = np.argsort(series.t_ns, kind="stable")
+    return Series(series.t_ns[order], series.value[order])
 
 
 def samples(signals: Signals, metric: str) -> dict[Device, Series]:
