@@ -89,7 +89,7 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
             cores=signals.cores_available,
         ),
         notes=_notes(signals, suspect, split),
-        step_count=len(matrix),
+        step_count=_measured_count(signals),
         mean_step_ns=_mean_step_ns(signals),
         phases=shares.phases,
     )
@@ -262,17 +262,26 @@ def _confidence(
     count = len(matrix)
     block = max(1, round(count ** (1 / 3)))
     generator = np.random.default_rng(0)
-    blocks = -(-count // block)
+    length = np.full(-(-count // block), block)
+    length[-1] -= length.sum() - count
+    # The sum of a block is that up to its end less that up to its beginning.
+    until = np.zeros((count + block + 1, matrix.shape[1]), dtype=np.int64)
+    np.cumsum(np.concatenate([matrix, matrix[:block]]), axis=0, out=until[1:])
     same = 0
     for _ in range(thresholds.resamples):
-        begin = generator.integers(0, count, size=blocks)
-        rows = (begin[:, None] + np.arange(block)[None, :]).ravel()[:count] % count
-        resampled = _accuse(signals, shares_of(matrix[rows], split), split, thresholds)
+        begin = generator.integers(0, count, size=len(length))
+        sums = until[begin + length] - until[begin]
+        resampled = _accuse(signals, shares_of(sums, split), split, thresholds)
         same += resampled == suspect
-    certainty = same / thresholds.resamples * count / (count + 5)
+    steps = _measured_count(signals)
+    certainty = same / thresholds.resamples * steps / (steps + 5)
     if suspect in _NEED_A_WINDOW and not split.has_window:
         certainty *= 0.5
     return round(certainty, 3)
+
+
+def _measured_count(signals: Signals) -> int:
+    return sum(int(rank.steps.measured().sum()) for rank in signals.ranks)
 
 
 def _headline(suspect: Suspect, finding: Finding, share: float) -> str:

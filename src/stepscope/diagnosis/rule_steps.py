@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from stepscope.analysis.spans import Spans
 from stepscope.analysis.steps import PHASE_OF_KIND, Steps, find_steps
-from stepscope.intervals import nesting_order
+from stepscope.diagnosis.span_rows import SpanRows, read_spans, spans_of
 from stepscope.rules import RankSteps
 from stepscope.schema import ProcessInfo
 from stepscope.store import RunReader
@@ -38,8 +37,8 @@ class _Place:
 class StepRows:
     """What was read of a piece of a run."""
 
-    spans: dict[str, dict[str, Any]]
-    """By process; see `_spans`."""
+    spans: dict[str, SpanRows]
+    """By process."""
     processes: dict[str, ProcessInfo]
     end_ns: int
     final: bool
@@ -83,7 +82,7 @@ class StepFinder:
         found = []
         for name, read in rows.spans.items():
             place = self._places.setdefault(name, _Place())
-            steps = self._find(place, _spans(read), rows.end_ns, final=rows.final)
+            steps = self._find(place, spans_of(read), rows.end_ns, final=rows.final)
             if steps is not None:
                 first = place.count - len(steps)
                 found.append(_rank_steps(rows.processes[name], steps, first))
@@ -126,60 +125,20 @@ class StepFinder:
         )
         return set(found["process"].tolist())
 
-    def _read(self, processes: list[str], end_ns: int) -> dict[str, dict[str, Any]]:
-        """Spans of processes since their last steps that began before a time; see `_spans`."""
-        if not processes:
-            return {}
+    def _read(self, processes: list[str], end_ns: int) -> dict[str, SpanRows]:
+        """Spans of processes since their last steps that began before a time."""
         ends = [self._places[n].boundary_ns if n in self._places else _FIRST for n in processes]
-        since = min(ends)
+        since = min(ends, default=end_ns)
         back = max(since - LOOK_BACK_NS, _FIRST)
-        names = ", ".join(map(literal, processes))
-        kinds = ", ".join(map(literal, KINDS))
         long = ", ".join(map(literal, LONG_KINDS))
-        found = self._reader.sql(
-            # Numbers alone come out of DuckDB row by row; a string per row would cost far more.
-            "SELECT process, log, kind, name, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
-            "list(coalesce(end_ns, start_ns - 1)) AS end_ns, list(flags) AS flags, "
-            "list(value) AS value FROM spans "
-            f"WHERE process IN ({names}) AND kind IN ({kinds}) AND start_ns >= ? "
-            f"AND start_ns < ? AND (start_ns >= ? OR kind IN ({long})) "
-            "GROUP BY process, log, kind, name ORDER BY process, log, kind, name",
-            (back, end_ns, since),
+        return read_spans(
+            self._reader,
+            processes,
+            KINDS,
+            condition=f"start_ns >= ? AND start_ns < ? AND (start_ns >= ? OR kind IN ({long}))",
+            parameters=(back, end_ns, since),
             within=(back, end_ns),
         )
-        process = found["process"]
-        return {
-            name: {column: values[process == name] for column, values in found.items()}
-            for name in processes
-            if (process == name).any()
-        }
-
-
-def _spans(read: dict[str, Any]) -> Spans:
-    """The spans of one process, of which each row has those of one log, kind and name."""
-    sizes = [len(values) for values in read["start_ns"]]
-
-    def of_each(values: Any) -> Any:
-        return np.repeat(np.asarray(values), sizes)
-
-    kinds, kind = np.unique(read["kind"].astype(str), return_inverse=True)
-    names, name = np.unique(read["name"].astype(str), return_inverse=True)
-    start, end = np.concatenate(read["start_ns"]), np.concatenate(read["end_ns"])
-    unfinished = end < start
-    end = np.where(unfinished, max(start.max(), end.max()), end)
-    order = nesting_order(start, end)
-    return Spans(
-        kind=of_each(kind).astype(np.int32)[order],
-        kinds=kinds.tolist(),
-        name=of_each(name).astype(np.int32)[order],
-        names=names.tolist(),
-        thread=of_each([int(log[:-1]) for log in read["log"]])[order],
-        start=start[order],
-        end=end[order],
-        flags=np.concatenate(read["flags"])[order].astype(np.int64),
-        value=np.concatenate(read["value"])[order],
-        unfinished=unfinished[order],
-    )
 
 
 def _first_ones(steps: Steps, count: int) -> Steps:

@@ -25,6 +25,9 @@ from stepscope.analysis.steps import COMPUTE_PHASES, PHASES
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Suspect
 
+MOST_ROWS = 100_000
+"""Of a matrix of steps and phases; more say nothing more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proportions:
@@ -71,11 +74,19 @@ def proportions(ranks: Sequence[Rank]) -> Proportions:
 
 
 def phase_matrix(ranks: Sequence[Rank]) -> NDArray[np.int64]:
-    """Nanoseconds by step and phase, measured steps of all ranks one after another."""
-    rows = [
-        np.stack([rank.steps.phase_ns[phase] for phase in PHASES], axis=1)[rank.steps.measured()]
-        for rank in ranks
-    ]
+    """Nanoseconds by step and phase, measured steps of all ranks one after another.
+
+    Where there are more than `MOST_ROWS`, each row is the sum of as many consecutive steps as
+    it takes.
+    """
+    measured = [np.flatnonzero(rank.steps.measured()) for rank in ranks]
+    together = -(-sum(map(len, measured)) // MOST_ROWS)
+    rows = [np.empty((0, len(PHASES)), dtype=np.int64)]
+    for rank, steps in zip(ranks, measured, strict=True):
+        if len(steps):
+            first = np.arange(0, len(steps), together)
+            columns = [rank.steps.phase_ns[phase][steps] for phase in PHASES]
+            rows.append(np.stack([np.add.reduceat(each, first) for each in columns], axis=1))
     return np.concatenate(rows)
 
 

@@ -31,9 +31,10 @@ from stepscope.analysis.steps import (
 )
 from stepscope.analysis.utilization import Contention, contention
 from stepscope.diagnosis.node_metrics import NodeMetrics
+from stepscope.diagnosis.span_rows import read_spans, spans_of
 from stepscope.diagnosis.traces import Trace, load_traces
 from stepscope.diagnosis.windows import windows_of
-from stepscope.intervals import EMPTY, Intervals, contains, nesting_order, union
+from stepscope.intervals import EMPTY, Intervals, contains, union
 from stepscope.schema import NodeInfo, ProcessInfo
 from stepscope.store import RunReader
 
@@ -85,6 +86,8 @@ class Rank:
     def host_work(self) -> HostWork | None:
         """What the training thread does between phases."""
         samples = self.signals.stack_samples(self.process)
+        if not len(samples.t_ns):
+            return None
         sources = {
             (fact["file"], fact["line"]): fact["text"]
             for fact in self.process.facts
@@ -172,7 +175,9 @@ class Signals:
             if process.role == "main":
                 steps = find_steps(self.step_spans(process))
                 if steps is not None:
-                    found.append(Rank(self, process, steps))
+                    rank = Rank(self, process, steps)
+                    _ = rank.waiting  # every verdict asks for it, and now the spans are at hand
+                    found.append(rank)
         return found
 
     @cached_property
@@ -287,32 +292,11 @@ class Signals:
         return min(windows, key=lambda trace: trace.start_ns, default=None)
 
     def _spans(self, process: ProcessInfo, kinds: tuple[str, ...]) -> Spans:
-        marks = ", ".join("?" for _ in kinds)
-        rows = self.reader.table(
-            "spans",
-            columns=["kind", "name", "log", "start_ns", "end_ns", "flags", "value"],
-            where=f"process = ? AND kind IN ({marks})",
-            parameters=(process.process, *kinds),
-            encoded=("kind", "name", "log"),
+        rows = read_spans(
+            self.reader,
+            [process.process],
+            kinds,
+            condition="node = ?",  # the files of other nodes need not be looked into
+            parameters=(process.node,),
         )
-        start = rows["start_ns"]
-        unfinished = np.ma.getmaskarray(rows["end_ns"])
-        finished = np.ma.getdata(rows["end_ns"])[~unfinished]
-        last = max(
-            int(start.max()) if len(start) else 0, int(finished.max()) if len(finished) else 0
-        )
-        end = np.ma.filled(rows["end_ns"], last)
-        order = nesting_order(start, end)
-        threads = np.array([int((log or "0c")[:-1]) for log in rows["log"].values], dtype=np.int64)
-        return Spans(
-            kind=rows["kind"].codes[order],
-            kinds=[value or "" for value in rows["kind"].values],
-            name=rows["name"].codes[order],
-            names=[value or "" for value in rows["name"].values],
-            thread=threads[rows["log"].codes][order],
-            start=start[order],
-            end=end[order],
-            flags=rows["flags"].astype(np.int64)[order],
-            value=rows["value"][order],
-            unfinished=unfinished[order],
-        )
+        return spans_of(rows.get(process.process))

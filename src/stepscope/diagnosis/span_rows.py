@@ -1,0 +1,102 @@
+"""Spans of processes, from the store to typed arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stepscope.analysis.spans import Spans
+from stepscope.intervals import nesting_order
+from stepscope.store import RunReader
+from stepscope.store.engine import literal
+
+SpanRows = dict[str, Any]
+"""The spans of one process: each row has those of one log, kind and name, as lists."""
+
+
+def read_spans(
+    reader: RunReader,
+    processes: Sequence[str],
+    kinds: Sequence[str],
+    *,
+    condition: str = "true",
+    parameters: Sequence[object] = (),
+    within: tuple[int, int] | None = None,
+) -> dict[str, SpanRows]:
+    """Spans of some kinds by process; processes without any are left out.
+
+    Args:
+        reader: the run.
+        processes: names.
+        kinds: of `schema.tables.spans.SPAN_KINDS`.
+        condition, parameters: SQL, and what fills its question marks.
+        within: see `RunReader.sql`.
+    """
+    if not processes:
+        return {}
+    names, wanted = (", ".join(map(literal, each)) for each in (processes, kinds))
+    found = reader.sql(
+        # Numbers alone come out of DuckDB row by row; a string per row would cost far more.
+        "SELECT process, log, kind, name, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
+        "list(coalesce(end_ns, start_ns - 1)) AS end_ns, list(flags) AS flags, "
+        "list(value) AS value FROM spans "
+        f"WHERE process IN ({names}) AND kind IN ({wanted}) AND {condition} "
+        "GROUP BY process, log, kind, name ORDER BY process, log, kind, name",
+        parameters,
+        within=within,
+    )
+    process = found["process"]
+    return {
+        name: {column: values[process == name] for column, values in found.items()}
+        for name in processes
+        if (process == name).any()
+    }
+
+
+def spans_of(rows: SpanRows | None) -> Spans:
+    """The spans of one process; none for None. What never ended ends with the last of the rest."""
+    if rows is None:
+        return _NONE
+    sizes = [len(values) for values in rows["start_ns"]]
+
+    def of_each(values: Any) -> Any:
+        return np.repeat(np.asarray(values), sizes)
+
+    kinds, kind = np.unique(rows["kind"].astype(str), return_inverse=True)
+    names, name = np.unique(rows["name"].astype(str), return_inverse=True)
+    start, end = np.concatenate(rows["start_ns"]), np.concatenate(rows["end_ns"])
+    unfinished = end < start
+    end = np.where(unfinished, max(start.max(), end.max()), end)
+    order = nesting_order(start, end)
+    return Spans(
+        kind=of_each(kind).astype(np.int32)[order],
+        kinds=kinds.tolist(),
+        name=of_each(name).astype(np.int32)[order],
+        names=names.tolist(),
+        thread=of_each([int(log[:-1]) for log in rows["log"]])[order],
+        start=start[order],
+        end=end[order],
+        flags=np.concatenate(rows["flags"])[order].astype(np.int64),
+        value=np.concatenate(rows["value"])[order],
+        unfinished=unfinished[order],
+    )
+
+
+def _empty(dtype: type) -> Any:
+    return np.empty(0, dtype=dtype)
+
+
+_NONE = Spans(
+    kind=_empty(np.int32),
+    kinds=[],
+    name=_empty(np.int32),
+    names=[],
+    thread=_empty(np.int64),
+    start=_empty(np.int64),
+    end=_empty(np.int64),
+    flags=_empty(np.int64),
+    value=_empty(np.int64),
+    unfinished=_empty(np.bool_),
+)
