@@ -32,6 +32,7 @@ from stepscope.access.timelines import RankTimeline, StepTimeline
 from stepscope.analysis.histograms import Histogram
 from stepscope.analysis.sweeps import Heatmap, HeatmapRow
 from stepscope.diagnosis import Signals
+from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import JobStatistics
 from stepscope.store import open_run
 
@@ -41,6 +42,7 @@ __all__ = [
     "Heatmap",
     "HeatmapRow",
     "Histogram",
+    "JobCost",
     "JobStatistics",
     "LoaderWorker",
     "MetricHistogram",

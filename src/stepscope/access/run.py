@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from stepscope.analysis.histograms import DURATION_BINS, RATIO_BIN
 from stepscope.analysis.steps import PHASES
 from stepscope.analysis.sweeps import HEATMAP_METRICS, HEATMAP_SWEEPS, Heatmap, heatmap
 from stepscope.diagnosis import Rank, Signals, Verdict, diagnose
+from stepscope.diagnosis.cost import JobCost, price
 from stepscope.diagnosis.job_times import JobStatistics, job_borders, job_statistics
 from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.errors import UsageError
@@ -232,6 +234,23 @@ class Run:
     def job_statistics(self) -> JobStatistics:
         """When the job began and ended, and how long it initialized, trained and finalized."""
         return job_statistics(self._signals.ranks, self.start_ns, self.end_ns)
+
+    def cost(self, usd_per_hour: float | str | Decimal, *, instances: int | None = None) -> JobCost:
+        """What the job cost: `.usd`, and `.saving_ratio(other)` against another job.
+
+        Args:
+            usd_per_hour: what one machine costs; UsageError for what is no price.
+            instances: how many were paid for; by default those that were watched.
+        """
+        try:
+            paid = price(usd_per_hour)
+        except (ValueError, ArithmeticError) as error:
+            raise UsageError(f"{usd_per_hour!r} is no price: give dollars per hour.") from error
+        return JobCost(
+            instance_count=len(self.nodes) if instances is None else instances,
+            usd_per_hour=paid,
+            duration_ns=self.job_statistics().duration_ns,
+        )
 
     def phase_statistics(self, *, rank: int | None = None) -> Frame:
         """One row per rank and phase of the step: share, count, sum, mean, extremes, quantiles."""

@@ -130,6 +130,16 @@ def test_job_statistics(run: Run) -> None:
     assert job.training_ns + job.finalization_ns == job.duration_ns
 
 
+def test_what_a_job_cost(run: Run) -> None:
+    job = run.job_statistics()
+    cost = run.cost("36", instances=3)
+    assert float(cost.exact_usd) == pytest.approx(3 * 36 * job.duration_ns / 3.6e12)
+    assert run.cost(36).instance_count == len(run.nodes)
+    for wrong in ("dear", -1, float("nan")):
+        with pytest.raises(UsageError, match="is no price: give dollars per hour"):
+            run.cost(wrong)
+
+
 def test_job_statistics_without_steps(tmp_path: Path) -> None:
     builder = RunBuilder(tmp_path / "run")
     builder.rank().draw("wait 5", 3)
