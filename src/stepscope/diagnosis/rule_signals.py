@@ -67,6 +67,7 @@ class RunFeed:
         self._origin_ns: int | None = None
         self._cursor_ns: int | None = None
         self._steps = StepFinder(reader)
+        self._asked: frozenset[str] = frozenset()
         self._traces_seen: set[int] = set()
 
     def ranges(self, *, final: bool) -> Iterator[RangeSignals]:
@@ -83,32 +84,35 @@ class RunFeed:
         if begin >= end:
             return
         with ThreadPoolExecutor(1) as beside:
-            seen: RangeSignals | None = None
-            signals = self._range(begin, end, final=final)
-            while signals.end_ns < end:
-                # While rules look at one range, what they asked for of the one before is read of
-                # the next. Not of a run that still grows: steps are handed out only once, and
-                # whoever stops here must find them when he goes on.
-                like = seen if final else None
-                if like is not None and like.asked_for_steps:
-                    _ = signals.steps  # the next ones are read from where these end
-                following = beside.submit(self._following, signals.end_ns, end, like, final=final)
+            signals = self._read(begin, end, final=final)
+            while True:
+                done = signals.end_ns >= end
+                # The next range is read while rules look at this one. Not of a run that grows:
+                # what is handed out next may then be more than there is now.
+                ahead = final and not done
+                if ahead:
+                    if "steps" in self._asked:
+                        _ = signals.steps  # the next ones are read from where these end
+                    following = beside.submit(self._following, signals.end_ns, end, final=final)
                 yield signals
-                self._cursor_ns = signals.end_ns
-                seen, signals = signals, following.result()
-            yield signals
-            self._cursor_ns = signals.end_ns
+                self._cursor_ns, self._asked = signals.end_ns, signals.asked
+                if done:
+                    return
+                signals = (
+                    following.result()
+                    if ahead
+                    else self._following(signals.end_ns, end, final=final)
+                )
 
-    def _range(self, begin: int, end: int, *, final: bool) -> RangeSignals:
+    def _following(self, begin: int, end: int, *, final: bool) -> RangeSignals:
+        return self._read(self._grid(self._next_data(begin, end)), end, final=final)
+
+    def _read(self, begin: int, end: int, *, final: bool) -> RangeSignals:
+        """A range, with what was asked for of the one before: should it not be readable, no rule
+        has seen a part of it yet."""
         until = min(end, begin + SCANS_AT_ONCE * self.scan_ns)
-        return RangeSignals(self, begin, until, self._steps, final=final and until == end)
-
-    def _following(
-        self, begin: int, end: int, like: RangeSignals | None, *, final: bool
-    ) -> RangeSignals:
-        signals = self._range(self._grid(self._next_data(begin, end)), end, final=final)
-        if like is not None:
-            signals.read_as(like)
+        signals = RangeSignals(self, begin, until, self._steps, final=final and until == end)
+        signals.read(self._asked)
         return signals
 
     def whole(self, until_ns: int) -> RangeSignals:
@@ -221,11 +225,6 @@ class RangeSignals:
     def _read_steps(self) -> StepRows:
         return self._finder.read(self._trainees, self.end_ns, final=self._final)
 
-    @property
-    def asked_for_steps(self) -> bool:
-        """Whether anybody asked for steps."""
-        return "steps" in self.__dict__
-
     @cached_property
     def recordings(self) -> list[Recording]:
         """Recordings that were not handed out before."""
@@ -286,15 +285,21 @@ class RangeSignals:
             self._series |= self._read_series(wanted)
         return self._series[metric]
 
-    def read_as(self, other: RangeSignals) -> None:
-        """Read what was asked for of another range."""
-        if other.asked_for_steps:
-            self._step_rows = self._read_steps()
-        for name in ("batches", "compiling"):
-            if name in other.__dict__:
+    @property
+    def asked(self) -> frozenset[str]:
+        """What was asked for: `steps`, `batches`, `compiling` and metrics."""
+        made = {name for name in ("steps", "batches", "compiling") if name in self.__dict__}
+        return frozenset({*made, *self._series})
+
+    def read(self, wanted: frozenset[str]) -> None:
+        """Read what somebody will ask for."""
+        for name in sorted(wanted):
+            if name == "steps":
+                self._step_rows = self._read_steps()
+            elif name in {"batches", "compiling"}:
                 getattr(self, name)
-        for metric in other._series:
-            self.series(metric)
+            else:
+                self.series(name)
 
     def so_far(self) -> RangeSignals:
         """Signals of the run up to the end of this range."""

@@ -73,12 +73,12 @@ class StepFinder:
         stepping = self._stepping(since, end_ns)
         if final:  # what was held back of the others is now a step
             stepping |= self._places.keys()
-        self._read_until = max(self._read_until, end_ns)
         spans = self._read(sorted(stepping & chosen.keys()), end_ns)
         return StepRows(spans, chosen, end_ns, final)
 
     def find(self, rows: StepRows) -> list[RankSteps]:
         """Steps that ended in a piece and were not found before, by rank."""
+        self._read_until = max(self._read_until, rows.end_ns)
         found = []
         for name, read in rows.spans.items():
             place = self._places.setdefault(name, _Place())
