@@ -50,6 +50,7 @@ READ_TOGETHER = (
     "network_sent_bytes_per_s",
 )
 """Metrics that built-in rules ask for: one query reads them all."""
+_USUALLY_ASKED = frozenset({"steps", "batches", "compiling", READ_TOGETHER[0]})
 COMPILER_FRAMES = ("%torch/_dynamo/convert_frame%", "%torch/_inductor/compile_fx%")
 
 
@@ -84,7 +85,7 @@ class RunFeed:
         if begin >= end:
             return
         with ThreadPoolExecutor(1) as beside:
-            signals = self._read(begin, end, final=final)
+            signals = self._read(begin, end, data_ns=begin, final=final)
             while True:
                 done = signals.end_ns >= end
                 # The next range is read while rules look at this one. Not of a run that grows:
@@ -105,14 +106,22 @@ class RunFeed:
                 )
 
     def _following(self, begin: int, end: int, *, final: bool) -> RangeSignals:
-        return self._read(self._grid(self._next_data(begin, end)), end, final=final)
+        data_ns = self._grid(self._next_data(begin, end))
+        return self._read(begin, end, data_ns=data_ns, final=final)
 
-    def _read(self, begin: int, end: int, *, final: bool) -> RangeSignals:
+    def _read(self, begin: int, end: int, *, data_ns: int, final: bool) -> RangeSignals:
         """A range, with what was asked for of the one before: should it not be readable, no rule
-        has seen a part of it yet."""
-        until = min(end, begin + SCANS_AT_ONCE * self.scan_ns)
+        has seen a part of it yet.
+
+        Args:
+            begin: where the one before ended: what began before a pause may end in it.
+            end: where the last range ends.
+            data_ns: beginning of the first scan with samples.
+            final: as `ranges` has it.
+        """
+        until = min(end, data_ns + SCANS_AT_ONCE * self.scan_ns)
         signals = RangeSignals(self, begin, until, self._steps, final=final and until == end)
-        signals.read(self._asked)
+        signals.read(self._asked or (frozenset() if final else _USUALLY_ASKED))
         return signals
 
     def whole(self, until_ns: int) -> RangeSignals:
@@ -269,13 +278,17 @@ class RangeSignals:
             within=(self.begin_ns, self.end_ns),
         )
         trainees = {process.process: process for process in self._trainees}
-        series = {}
+        series: dict[str, Series] = {}
         for row, process in enumerate(found["process"].tolist()):
             if process in trainees:
                 t_ns = _array(found["t_ns"], row, np.int64)
                 period = _sampling_period_ns(trainees[process])
                 weight = np.full(len(t_ns), float(period))
-                series[trainees[process].title] = Series(t_ns, weight)
+                # One rank may have been two processes, when it was started again.
+                before = series.get(trainees[process].title, Series(t_ns[:0], weight[:0]))
+                series[trainees[process].title] = Series(
+                    np.concatenate([before.t_ns, t_ns]), np.concatenate([before.value, weight])
+                )
         return series
 
     def series(self, metric: str) -> Mapping[Device, Series]:

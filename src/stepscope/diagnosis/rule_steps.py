@@ -127,16 +127,20 @@ class StepFinder:
 
     def _read(self, processes: list[str], end_ns: int) -> dict[str, SpanRows]:
         """Spans of processes since their last steps that began before a time."""
-        ends = [self._places[n].boundary_ns if n in self._places else _FIRST for n in processes]
-        since = min(ends, default=end_ns)
-        back = max(since - LOOK_BACK_NS, _FIRST)
+        if not processes:
+            return {}
+        ends = {n: self._places[n].boundary_ns if n in self._places else _FIRST for n in processes}
+        back = max(min(ends.values()) - LOOK_BACK_NS, _FIRST)
+        # One that began late or ended early lies far behind: no reason to read more of the others.
+        cases = " ".join(f"WHEN {literal(name)} THEN {since}" for name, since in ends.items())
         long = ", ".join(map(literal, LONG_KINDS))
+        recent = f"(start_ns >= CASE process {cases} END OR kind IN ({long}))"
         return read_spans(
             self._reader,
             processes,
             KINDS,
-            condition=f"start_ns >= ? AND start_ns < ? AND (start_ns >= ? OR kind IN ({long}))",
-            parameters=(back, end_ns, since),
+            condition=f"start_ns >= ? AND start_ns < ? AND {recent}",
+            parameters=(back, end_ns),
             within=(back, end_ns),
         )
 

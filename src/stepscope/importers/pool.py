@@ -23,6 +23,8 @@ from stepscope.importers.decode import Chunk, decode_block
 
 QUEUED_PER_WORKER = 2
 """Blocks sent ahead, so that no worker waits while the parent is busy."""
+_HELD_PER_WORKER = 8
+"""Blocks sent or decoded beyond the one that is wanted next: a damaged one takes long."""
 _SLOT_BYTES = 2 * BLOCK_BYTES
 Worker = tuple[Connection, Any]
 """The pipe to a process, and the process."""
@@ -114,12 +116,14 @@ class _Pool:
     def map(self, blocks: Iterable[Block]) -> Iterator[Chunk]:
         waiting: dict[int, Chunk] = {}
         queued = dict.fromkeys(self._pipes, 0)
+        gaps: dict[int, bytes] = {}
         source = enumerate(_ahead(blocks))
         following = 0
         sent = 0
         done = False
         while True:
-            while not done and min(queued.values()) < QUEUED_PER_WORKER:
+            most = following + _HELD_PER_WORKER * len(self._pipes)
+            while not done and sent < most and min(queued.values()) < QUEUED_PER_WORKER:
                 try:
                     number, block = next(source)
                 except StopIteration:
@@ -130,13 +134,15 @@ class _Pool:
                     waiting[number] = decode_block(block)
                     break
                 pipe = min(queued, key=lambda each: queued[each])
-                self._send(pipe, number, block)
+                gaps[number] = block.gap  # however long it is, and nobody there needs it
+                self._send(pipe, number, replace(block, gap=b""))
                 queued[pipe] += 1
             if done and following == sent:
                 return
             if following not in waiting:
                 for ready in wait([pipe for pipe, count in queued.items() if count]):
                     number, waiting_chunk = self._receive(ready)  # type: ignore[arg-type]
+                    waiting_chunk.gap = gaps.pop(number)
                     queued[ready] -= 1  # type: ignore[index]
                     if number in self._taken:
                         self._free.append(self._taken.pop(number))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -260,3 +261,54 @@ def test_stacks_in_a_compiler_are_found(tmp_path: Path) -> None:
     (signals,) = RunFeed(open_run(run.write())).ranges(final=True)
     found: Series = signals.compiling["rank 0"]
     assert found.value.sum() == pytest.approx(5 * 400 * 1e6)
+
+
+@pytest.mark.parametrize("who", ["late", "early"])
+def test_one_that_begins_late_or_ends_early_makes_nobody_be_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    monkeypatch.setattr(rule_steps, "LOOK_BACK_NS", 10 * SECOND_NS)
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw(STEP, 600)
+    if who == "late":
+        run.rank(1).pause(500_000).draw(STEP, 50)
+    else:
+        run.rank(1).draw(STEP, 50)
+    reader = open_run(run.write())
+    read: list[int] = []
+    ask = rule_steps.read_spans
+
+    def spy(*given: object, **how: object) -> object:
+        rows = ask(*given, **how)  # type: ignore[arg-type]
+        read.append(sum(len(each) for found in rows.values() for each in found["start_ns"]))
+        return rows
+
+    monkeypatch.setattr(rule_steps, "read_spans", spy)
+    for signals in one_scan_at_a_time(RunFeed(reader)):
+        assert signals.steps is not None
+    assert sum(read) < 1.2 * reader.row_count("spans")
+
+
+def test_a_batch_that_ends_in_a_pause_is_handed_out(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    rank = run.rank(0, workers=1).draw(STEP, 50).pause(300_000).draw(STEP, 50)
+    rank.workers[0].draw("fetch 500 | do 400", 60).draw("fetch 120000").pause(200_000)
+    rank.workers[0].draw("fetch 500 | do 400", 20)
+    reader = open_run(run.write())
+    found = [b for s in one_scan_at_a_time(RunFeed(reader)) for b in s.batches]
+    assert sum(len(batches.start_ns) for batches in found) == 81
+    assert max(batches.duration_ns.max() for batches in found) == 120 * SECOND_NS
+
+
+def test_stacks_of_a_rank_that_was_started_again(tmp_path: Path) -> None:
+    code = {"compile": "main > train > compile@torch/_dynamo/convert_frame.py"}
+    run = RunBuilder(tmp_path / "run", code=code)
+    for number in range(2):
+        run.rank(number).draw(f"{STEP} | do:compile 500", 20)
+    reader = open_run(run.write())
+    (signals,) = RunFeed(reader).ranges(final=True)
+    counts = {name: len(series.t_ns) for name, series in signals.compiling.items()}
+    processes = [msgspec.structs.replace(each, rank=0) for each in reader.processes()]
+    again = next(iter(RunFeed(reader).ranges(final=True)))
+    again.__dict__["_processes"] = processes
+    assert {n: len(s.t_ns) for n, s in again.compiling.items()} == {"rank 0": sum(counts.values())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import time
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -12,7 +13,8 @@ import pytest
 from kineto_files import BASE_NS, Event, imported, microseconds, op, pretty, trace, training
 from stepscope.importers import blocks, pool, reading
 from stepscope.importers.blocks import Block
-from stepscope.importers.decode import Chunk
+from stepscope.importers.decode import Chunk, decode_block
+from stepscope.importers.pool import decode_all
 
 HEADER = {
     "deviceProperties": [{"id": 0, "name": "A"}, {"id": 1, "name": "B"}],
@@ -184,3 +186,40 @@ def test_what_counts_is_how_much_text_there_will_be(
     monkeypatch.setattr(reading, "SERIAL_BYTES", 2 * len(given))
     imported(given, workers=3)
     assert used == [3 if packed else 0]
+
+
+# --- the pool ------------------------------------------------------------------------------------
+
+
+def numbered(count: int, gap: bytes = b",") -> Iterator[Block]:
+    for number in range(count):
+        event = {"ph": "X", "cat": "cpu_op", "name": f"op {number}", "ts": number, "dur": 1}
+        yield Block(text=msgspec.json.encode(event), gap=gap)
+
+
+@pytest.mark.parametrize("gap", [b",", b"," + b" " * 2_000_000])
+def test_chunks_come_in_order_whatever_lies_between(gap: bytes) -> None:
+    chunks = list(decode_all(numbered(20, gap), 2))
+    assert [chunk.strings for chunk in chunks] == [[f"op {number}"] for number in range(20)]
+    assert all(chunk.gap == gap for chunk in chunks)
+
+
+def test_a_block_that_takes_long_lets_few_others_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 0
+
+    def counted() -> Iterator[Block]:
+        nonlocal taken
+        for block in numbered(100):
+            taken += 1
+            yield block
+
+    def slow(block: Block) -> Chunk:
+        if b'"op 0"' in bytes(block.in_brackets()):
+            time.sleep(1)
+        return decode_block(block)
+
+    monkeypatch.setattr(pool, "decode_block", slow)  # before the workers are forked
+    chunks = decode_all(counted(), 2)
+    next(chunks)
+    assert taken <= 2 * pool._HELD_PER_WORKER + 2  # one is made ahead
+    assert len(list(chunks)) == 99
