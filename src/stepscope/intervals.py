@@ -103,15 +103,6 @@ def subtree_sums(own: Int, parent: Int, depth: Int) -> Int:
     return total
 
 
-def self_times(start: Int, end: Int, parent: Int) -> Int:
-    """Duration of each interval minus the durations of its direct children."""
-    own = end - start
-    nested = parent >= 0
-    children = np.zeros(len(start), dtype=np.int64)
-    np.add.at(children, parent[nested], own[nested])
-    return own - children
-
-
 def innermost_at(times: Int, start: Int, end: Int, parent: Int) -> Int:
     """Index of the innermost interval that covers each time, -1 for none."""
     if not len(start):

@@ -14,7 +14,6 @@ from stepscope.intervals import (
     overlap,
     parents,
     segments,
-    self_times,
     union,
 )
 
@@ -28,7 +27,6 @@ NONE = array()
 
 def test_nothing_has_no_time() -> None:
     assert parents(NONE, NONE).tolist() == []
-    assert self_times(NONE, NONE, NONE).tolist() == []
     assert innermost_at(array(3, 4), NONE, NONE, NONE).tolist() == [-1, -1]
     assert [len(part) for part in segments(NONE, NONE, NONE)] == [0, 0, 0]
     assert union(EMPTY).total_ns == 0
@@ -47,7 +45,6 @@ def test_a_tree_and_what_its_nodes_keep_for_themselves() -> None:
     start, end = array(0, 10, 20, 30, 100), array(100, 60, 30, 60, 120)
     parent = parents(start, end)
     assert parent.tolist() == [-1, 0, 1, 1, -1]
-    assert self_times(start, end, parent).tolist() == [50, 10, 10, 30, 20]
     pieces = segments(start, end, parent)
     assert list(zip(*(part.tolist() for part in pieces), strict=True)) == [
         (0, 10, 0),

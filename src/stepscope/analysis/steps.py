@@ -403,13 +403,6 @@ def in_no_phase(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool_]:
     return (steps_of(times, steps) >= 0) & ~inside & ~contains(phases.loss(), times)
 
 
-def overlap_ns(steps: Steps, intervals: Intervals) -> Int:
-    """Time of any intervals inside each step, evaluation left out."""
-    extent = Intervals(steps.start, steps.end)
-    either = _joined(steps.evaluation, intervals)
-    return overlap(extent, either) - overlap(extent, steps.evaluation)
-
-
 def steps_of(times: Int, steps: Steps) -> Int:
     """Number of the step in which each time lies, -1 for none or for evaluation."""
     index = np.searchsorted(steps.end, times, side="right")
@@ -423,7 +416,6 @@ __all__ = [
     "Steps",
     "find_steps",
     "in_no_phase",
-    "overlap_ns",
     "steps_of",
     "training_thread",
 ]

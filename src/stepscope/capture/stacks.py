@@ -69,7 +69,6 @@ def library_of(path: str) -> str:
 class _Sampler:
     def __init__(self, target: int, period_s: float) -> None:
         self.period_s = period_s
-        self.generation = session.generation
         self._target = target
         self._stop = threading.Event()
         self._frames: dict[CodeType, tuple[str, bool]] = {}

@@ -53,12 +53,6 @@ class StepFinder:
         self._places: dict[str, _Place] = {}
         self._read_until = _FIRST
 
-    def new_steps(
-        self, processes: Iterable[ProcessInfo], end_ns: int, *, final: bool
-    ) -> list[RankSteps]:
-        """Steps that ended before a time and were not found before, by rank; see `read`."""
-        return self.find(self.read(processes, end_ns, final=final))
-
     def read(self, processes: Iterable[ProcessInfo], end_ns: int, *, final: bool) -> StepRows:
         """The next piece.
 

@@ -71,7 +71,7 @@ def test_steps_found_piece_by_piece_are_those_of_the_whole_run(tmp_path: Path, p
         final = place + 1 == pieces
         end_ns = last if final else int(end)
         mains = [p for p in reader.processes() if p.role == "main"]
-        for steps in finder.new_steps(mains, end_ns, final=final):
+        for steps in finder.find(finder.read(mains, end_ns, final=final)):
             found.setdefault(steps.rank, []).append(steps)
     for rank in Signals(reader).ranks:
         parts = found[rank.name]
@@ -115,18 +115,18 @@ def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(RunReader, "sql", spy)
     feed = RunFeed(reader)
     evaluation = Evaluation(rule() for rule in RULES)
+    scans = queries = 0
     for signals in one_scan_at_a_time(feed):
         evaluation.feed(signals)
+        # Those of this scan, and as many of the next as have been asked meanwhile.
+        asked = opened.copy()
+        del opened[: len(asked)]
         if signals.begin_ns > EPOCH_NS:
             since = signals.begin_ns - 15 * SECOND_NS
-            assert all(within is not None and within[0] >= since for within in opened)
-            # Of this scan, or already of the next.
-            assert len(opened) > 3 or signals.end_ns >= reader_end(reader)
-        opened.clear()
-
-
-def reader_end(reader: RunReader) -> int:
-    return max(last for times in reader.times("metrics").values() for _, last in times.values())
+            assert all(within is not None and within[0] >= since for within in asked)
+        scans, queries = scans + 1, queries + len(asked)
+    assert scans > 3
+    assert queries > 3 * scans
 
 
 def test_every_sample_is_handed_out_once(tmp_path: Path) -> None:
