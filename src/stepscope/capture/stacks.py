@@ -32,6 +32,7 @@ DEFAULT_SWITCH_INTERVAL_S = 0.005
 SWITCH_INTERVAL_S = 0.000_25
 MAX_FRAMES = 40
 MAX_SOURCE_LINES = 1000
+GONE_TIMEOUT_S = 0.1
 JOIN_TIMEOUT_S = 0.2
 
 _probe = Probe("the stack sampler")
@@ -81,6 +82,12 @@ class _Sampler:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(JOIN_TIMEOUT_S)
+        # The interpreter has done with a thread a moment before the kernel has, whom Python asks
+        # how many there are when it forks.
+        task = f"/proc/self/task/{self._thread.native_id}"
+        latest = time.monotonic() + GONE_TIMEOUT_S
+        while os.path.exists(task) and time.monotonic() < latest:
+            time.sleep(0.0001)
 
     def _run(self) -> None:
         _probe.fact("stack_sampler", period_ns=int(self.period_s * 1e9))
