@@ -88,6 +88,12 @@ class NodeMetrics:
         found = self._means_of(metric).get(device)
         return None if found is None or np.isnan(found) else found
 
+    def mean_over_devices(self, metric: str) -> float | None:
+        """Mean of the means of the devices that were read; None without any."""
+        means = [self.mean(metric, device) for device in self.devices_of(metric)]
+        known = [mean for mean in means if mean is not None]
+        return sum(known) / len(known) if known else None
+
     def _means_of(self, metric: str) -> dict[str, float]:
         """By device; NaN where every reading failed."""
         if metric not in self._means:

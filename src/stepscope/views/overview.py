@@ -130,9 +130,6 @@ def _recording(trace: Trace) -> Recording:
 
 def _node(signals: Signals, node: str, status: JobStatus) -> NodeStatus:
     metrics = signals.metrics.get(node)
-    gpus = metrics.devices_of("gpu_busy_ratio") if metrics else []
-    busy = [metrics.mean("gpu_busy_ratio", gpu) for gpu in gpus] if metrics else []
-    known = [ratio for ratio in busy if ratio is not None]
     silent = time.time_ns() - status.heartbeat_ns > SILENT_NS
     return NodeStatus(
         node=node,
@@ -144,6 +141,6 @@ def _node(signals: Signals, node: str, status: JobStatus) -> NodeStatus:
         ended_ns=status.ended_ns,
         heartbeat_ns=status.heartbeat_ns,
         monitor_lost=silent and not status.state.final,
-        gpu_busy_ratio=sum(known) / len(known) if known else None,
+        gpu_busy_ratio=metrics.mean_over_devices("gpu_busy_ratio") if metrics else None,
         cpu_busy_ratio=metrics.mean("cpu_busy_ratio") if metrics else None,
     )

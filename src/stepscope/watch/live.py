@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import duckdb
 import msgspec
-import numpy as np
 
 from stepscope.diagnosis import Signals, diagnose
 from stepscope.errors import StepscopeError
@@ -155,7 +154,5 @@ def _busy(signals: Signals) -> tuple[float | None, float | None]:
             end = times["t_ns"][1] + 1
             begin = end - RECENT_SAMPLES * signals.nodes[node].sample_interval_ns
             metrics = signals.metrics[node].between(begin, end)
-            gpus = [metrics.mean("gpu_busy_ratio", g) for g in metrics.devices_of("gpu_busy_ratio")]
-            known = [ratio for ratio in gpus if ratio is not None]
-            return float(np.mean(known)) if known else None, metrics.mean("cpu_busy_ratio")
+            return metrics.mean_over_devices("gpu_busy_ratio"), metrics.mean("cpu_busy_ratio")
     return None, None
