@@ -11,7 +11,7 @@ not complete: a scan of a growing run costs what its new data cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -84,32 +84,43 @@ class RunFeed:
         end = self._last_ns(begin) + 1 if final else self._complete_until(begin)
         if begin >= end:
             return
+        usual = frozenset() if final else _USUALLY_ASKED
         with ThreadPoolExecutor(1) as beside:
-            signals = self._read(begin, end, data_ns=begin, final=final)
+            wanted = self._asked or usual
+            signals = self._read(begin, end, data_ns=begin, final=final, wanted=wanted)
             while True:
                 done = signals.end_ns >= end
-                # The next range is read while rules look at this one. Not of a run that grows:
-                # what is handed out next may then be more than there is now.
+                # The next range is read while steps are found in this one and rules look at it. Not
+                # of a run that grows: what is handed out next may then be more than there is now.
                 ahead = final and not done
                 if ahead:
+                    wanted = self._asked - {"steps"}
+                    begin = signals.end_ns
+                    following = beside.submit(
+                        self._following, begin, end, final=final, wanted=wanted
+                    )
                     if "steps" in self._asked:
                         _ = signals.steps  # the next ones are read from where these end
-                    following = beside.submit(self._following, signals.end_ns, end, final=final)
+                        following = beside.submit(_with_steps, following)
                 yield signals
                 self._cursor_ns, self._asked = signals.end_ns, signals.asked
                 if done:
                     return
-                signals = (
-                    following.result()
-                    if ahead
-                    else self._following(signals.end_ns, end, final=final)
-                )
+                if ahead:
+                    signals = following.result()
+                else:
+                    wanted = self._asked or usual
+                    signals = self._following(signals.end_ns, end, final=final, wanted=wanted)
 
-    def _following(self, begin: int, end: int, *, final: bool) -> RangeSignals:
+    def _following(
+        self, begin: int, end: int, *, final: bool, wanted: frozenset[str]
+    ) -> RangeSignals:
         data_ns = self._grid(self._next_data(begin, end))
-        return self._read(begin, end, data_ns=data_ns, final=final)
+        return self._read(begin, end, data_ns=data_ns, final=final, wanted=wanted)
 
-    def _read(self, begin: int, end: int, *, data_ns: int, final: bool) -> RangeSignals:
+    def _read(
+        self, begin: int, end: int, *, data_ns: int, final: bool, wanted: frozenset[str]
+    ) -> RangeSignals:
         """A range, with what was asked for of the one before: should it not be readable, no rule
         has seen a part of it yet.
 
@@ -118,10 +129,11 @@ class RunFeed:
             end: where the last range ends.
             data_ns: beginning of the first scan with samples.
             final: as `ranges` has it.
+            wanted: as `RangeSignals.read` has it.
         """
         until = min(end, data_ns + SCANS_AT_ONCE * self.scan_ns)
         signals = RangeSignals(self, begin, until, self._steps, final=final and until == end)
-        signals.read(self._asked or (frozenset() if final else _USUALLY_ASKED))
+        signals.read(wanted)
         return signals
 
     def whole(self, until_ns: int) -> RangeSignals:
@@ -305,7 +317,7 @@ class RangeSignals:
         return frozenset({*made, *self._series})
 
     def read(self, wanted: frozenset[str]) -> None:
-        """Read what somebody will ask for."""
+        """Read what somebody will ask for, of what `asked` names."""
         for name in sorted(wanted):
             if name == "steps":
                 self._step_rows = self._read_steps()
@@ -327,8 +339,10 @@ class RangeSignals:
             within=(self.begin_ns, self.end_ns),
         )
         series: dict[str, dict[Device, Series]] = {metric: {} for metric in metrics}
-        names = (found[column].tolist() for column in ("metric", "node", "device"))
-        for row, (metric, node, device) in enumerate(zip(*names, strict=True)):
+        names = [found[column] for column in ("metric", "node", "device")]
+        # Sorted: sums over devices, and what rules list of them, shall not depend on threads.
+        for row in np.lexsort(names[::-1]).tolist():
+            metric, node, device = (each[row] for each in names)
             series[metric][Device(node, device)] = Series(
                 _array(found["t_ns"], row, np.int64), _array(found["value"], row, float)
             )
@@ -341,6 +355,13 @@ class RangeSignals:
     @property
     def _trainees(self) -> list[ProcessInfo]:
         return [process for process in self._processes if process.role == "main"]
+
+
+def _with_steps(reading: Future[RangeSignals]) -> RangeSignals:
+    """A range with the rows of its steps, once the rest of it has been read."""
+    signals = reading.result()
+    signals.read(frozenset({"steps"}))
+    return signals
 
 
 def _array(column: NDArray[Any], row: int, kind: type) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.analysis.spans import Spans
-from stepscope.analysis.steps import PHASE_OF_KIND, Steps, find_steps
+from stepscope.analysis.steps import PHASE_OF_KIND, VALUED_KINDS, Steps, find_steps
 from stepscope.diagnosis.span_rows import SpanRows, read_spans, spans_of
 from stepscope.rules import RankSteps
 from stepscope.schema import ProcessInfo
@@ -126,14 +126,17 @@ class StepFinder:
         ends = {n: self._places[n].boundary_ns if n in self._places else _FIRST for n in processes}
         back = max(min(ends.values()) - LOOK_BACK_NS, _FIRST)
         # One that began late or ended early lies far behind: no reason to read more of the others.
-        cases = " ".join(f"WHEN {literal(name)} THEN {since}" for name, since in ends.items())
+        places = ", ".join(f"({literal(name)}, {since})" for name, since in ends.items())
         long = ", ".join(map(literal, LONG_KINDS))
-        recent = f"(start_ns >= CASE process {cases} END OR kind IN ({long}))"
         return read_spans(
             self._reader,
             processes,
             KINDS,
-            condition=f"start_ns >= ? AND start_ns < ? AND {recent}",
+            valued=VALUED_KINDS,
+            # A join looks each process up once; a CASE compares every row with every process.
+            source=f"spans JOIN (VALUES {places}) AS place(process, since_ns) USING (process)",
+            condition="start_ns >= ? AND start_ns < ? "
+            f"AND (start_ns >= since_ns OR kind IN ({long}))",
             parameters=(back, end_ns),
             within=(back, end_ns),
         )

@@ -13,7 +13,7 @@ from stepscope.store import RunReader
 from stepscope.store.engine import literal
 
 SpanRows = dict[str, Any]
-"""The spans of one process: each row has those of one log, kind and name, as lists."""
+"""The spans of one process: each row has those of one log, kind, name and flags, as lists."""
 
 
 def read_spans(
@@ -21,6 +21,8 @@ def read_spans(
     processes: Sequence[str],
     kinds: Sequence[str],
     *,
+    valued: Sequence[str] | None = None,
+    source: str = "spans",
     condition: str = "true",
     parameters: Sequence[object] = (),
     within: tuple[int, int] | None = None,
@@ -31,25 +33,33 @@ def read_spans(
         reader: the run.
         processes: names.
         kinds: of `schema.tables.spans.SPAN_KINDS`.
+        valued: those of the kinds whose values are asked for, None for all; other values are 0.
+        source: SQL: the table, or what it is joined with to tell which of its rows to read.
         condition, parameters: SQL, and what fills its question marks.
         within: see `RunReader.sql`.
     """
     if not processes:
         return {}
-    names, wanted = (", ".join(map(literal, each)) for each in (processes, kinds))
+    names, wanted, valued = (
+        ", ".join(map(literal, each))
+        for each in (processes, kinds, kinds if valued is None else valued)
+    )
     found = reader.sql(
         # Numbers alone come out of DuckDB row by row; a string per row would cost far more.
-        "SELECT process, log, kind, name, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
-        "list(coalesce(end_ns, start_ns - 1)) AS end_ns, list(flags) AS flags, "
-        "list(value) AS value FROM spans "
+        "SELECT process, log, kind, name, flags, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
+        "list(coalesce(end_ns, start_ns - 1)) AS end_ns, "
+        f"list(value) FILTER (kind IN ({valued})) AS value FROM {source} "
         f"WHERE process IN ({names}) AND kind IN ({wanted}) AND {condition} "
-        "GROUP BY process, log, kind, name ORDER BY process, log, kind, name",
+        "GROUP BY process, log, kind, name, flags",
         parameters,
         within=within,
     )
-    process = found["process"]
+    # DuckDB would carry the lists along while it sorts.
+    order = np.lexsort([found[each] for each in ("flags", "name", "kind", "log", "process")])
+    rows = {column: values[order] for column, values in found.items()}
+    process = rows["process"]
     return {
-        name: {column: values[process == name] for column, values in found.items()}
+        name: {column: values[process == name] for column, values in rows.items()}
         for name in processes
         if (process == name).any()
     }
@@ -70,6 +80,8 @@ def spans_of(rows: SpanRows | None) -> Spans:
     unfinished = end < start
     end = np.where(unfinished, max(start.max(), end.max()), end)
     order = nesting_order(start, end)
+    pairs = zip(rows["value"], sizes, strict=True)
+    value = np.concatenate([np.zeros(n, np.int64) if each is None else each for each, n in pairs])
     return Spans(
         kind=of_each(kind).astype(np.int32)[order],
         kinds=kinds.tolist(),
@@ -78,8 +90,8 @@ def spans_of(rows: SpanRows | None) -> Spans:
         thread=of_each([int(log[:-1]) for log in rows["log"]])[order],
         start=start[order],
         end=end[order],
-        flags=np.concatenate(rows["flags"])[order].astype(np.int64),
-        value=np.concatenate(rows["value"])[order],
+        flags=of_each(rows["flags"]).astype(np.int64)[order],
+        value=value[order],
         unfinished=unfinished[order],
     )
 

@@ -52,6 +52,8 @@ class Rule(Generic[P]):
     """One sentence: what to do when it fires."""
     evidence: ClassVar[tuple[str, ...]] = ()
     """Views that show what it rests on."""
+    plots: ClassVar[tuple[str, ...]] = ()
+    """What to draw over the time at which it fired: metrics, `step`, or phases of steps."""
 
     def __init__(self, parameters: P | None = None, **values: object) -> None:
         """With the parameters given, or made of values by name; the others have their defaults."""

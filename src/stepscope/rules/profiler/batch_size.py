@@ -95,6 +95,7 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
     parameters_type = BatchSizeParameters
     recommendation = "Increase the batch size, or run on a smaller machine."
     evidence = ("system",)
+    plots = ("gpu_busy_ratio", "cpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
 
     def start(self) -> _State:
         return _State()

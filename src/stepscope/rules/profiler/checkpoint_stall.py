@@ -43,6 +43,7 @@ class CheckpointStall(StepShare[CheckpointStallParameters]):
     parameters_type = CheckpointStallParameters
     recommendation = "Save less often, or asynchronously, or in shards from every rank."
     evidence = ("steps",)
+    plots = ("step", "checkpoint")
     part_name = "checkpoint"
     part_text = "saving checkpoints"
 

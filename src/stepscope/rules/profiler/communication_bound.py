@@ -54,6 +54,7 @@ class CommunicationBound(RecordedShare[CommunicationBoundParameters]):
         "Overlap communication with computation, send less, or keep chatty groups within a node."
     )
     evidence = ("gpu-time", "steps")
+    plots = ("step", "communication")
     part_name = "exposed_communication"
     part_text = "exposed communication"
 

@@ -48,6 +48,7 @@ class CPUBottleneck(Bottleneck[CPUBottleneckParameters]):
         "Give the DataLoader more workers, let it prefetch, or make preprocessing cheaper."
     )
     evidence = ("system", "input-pipeline")
+    plots = ("cpu_busy_max_ratio", "cpu_busy_ratio", "gpu_busy_ratio")
 
     @property
     def busy_threshold(self) -> float:

@@ -83,6 +83,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
     parameters_type = DataloaderParameters
     recommendation = "Change the number of data loader processes."
     evidence = ("input-pipeline", "system")
+    plots = ("step", "data_wait", "cpu_busy_ratio")
 
     def start(self) -> _State:
         return _State()

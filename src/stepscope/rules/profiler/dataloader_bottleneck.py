@@ -48,6 +48,7 @@ class DataloaderBottleneck(StepShare[DataloaderBottleneckParameters]):
         "memory; `stepscope diagnose RUN` names the stage."
     )
     evidence = ("input-pipeline", "steps")
+    plots = ("step", "data_wait")
     part_name = "data_wait"
     part_text = "waiting for batches"
 

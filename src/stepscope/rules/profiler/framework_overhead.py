@@ -64,6 +64,7 @@ class FrameworkOverhead(RecordedShare[FrameworkOverheadParameters]):
         "device in every step."
     )
     evidence = ("launches", "idle", "steps")
+    plots = ("step", "other")
     part_name = "outside_phases"
     part_text = "work outside all phases"
 

@@ -74,6 +74,7 @@ class GPUMemoryIncrease(IncrementalRule[GPUMemoryIncreaseParameters, _State]):
         "its maximum."
     )
     evidence = ("system", "memory")
+    plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
 
     def start(self) -> _State:
         return _State()

@@ -80,6 +80,7 @@ class GPUMemoryLeak(IncrementalRule[GPUMemoryLeakParameters, _State]):
         "step."
     )
     evidence = ("system", "memory")
+    plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
 
     def start(self) -> _State:
         return _State()

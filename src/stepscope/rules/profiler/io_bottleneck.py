@@ -42,6 +42,7 @@ class IOBottleneck(Bottleneck[IOBottleneckParameters]):
     subject = "I/O wait of a core"
     recommendation = "Prefetch data, use a binary file format, or use faster storage."
     evidence = ("system", "input-pipeline")
+    plots = ("cpu_iowait_max_ratio", "cpu_iowait_ratio", "gpu_busy_ratio")
 
     @property
     def busy_threshold(self) -> float:

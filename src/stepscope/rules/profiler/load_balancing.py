@@ -65,6 +65,7 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
     parameters_type = LoadBalancingParameters
     recommendation = "Choose a different distributed training strategy or framework."
     evidence = ("system",)
+    plots = ("gpu_busy_ratio",)
 
     def start(self) -> _State:
         return _State()
@@ -148,14 +149,15 @@ def distances(histograms: Int) -> NDArray[np.float64]:
     """
     shares = histograms / np.maximum(histograms.sum(axis=1, keepdims=True), 1)
     entropy = _entropy(shares)
-    middle = _entropy((shares[:, None, :] + shares[None, :, :]) / 2)
-    divergence = middle - (entropy[:, None] + entropy[None, :]) / 2
+    one, other = np.triu_indices(len(shares), 1)
+    divergence = _entropy((shares[one] + shares[other]) / 2) - (entropy[one] + entropy[other]) / 2
+    found = np.zeros((len(shares), len(shares)))
     # Rounding leaves some 1e-17 between equal histograms, whose root would be no zero.
-    found: NDArray[np.float64] = np.sqrt(np.where(divergence < 1e-15, 0, divergence))
-    return found
+    found[one, other] = np.sqrt(np.where(divergence < 1e-15, 0, divergence))
+    return found + found.T
 
 
 def _entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    logs = np.log(np.where(shares > 0, shares, 1))  # of nothing, the share of the log is nothing
     found: NDArray[np.float64] = -(shares * logs).sum(axis=-1)
     return found

@@ -80,6 +80,7 @@ class LowGPUUtilization(IncrementalRule[LowGPUUtilizationParameters, _State]):
         "strategy, or increase the batch size."
     )
     evidence = ("system",)
+    plots = ("gpu_busy_ratio",)
 
     def start(self) -> _State:
         return _State()

@@ -58,6 +58,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
     parameters_type = MaxInitializationTimeParameters
     recommendation = "Stream the training data instead of downloading all of it before training."
     evidence = ("overview",)
+    plots = ("cpu_busy_ratio", "gpu_busy_ratio")
 
     def start(self) -> _State:
         return _State()

@@ -53,6 +53,7 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
     parameters_type = PageableCopiesParameters
     recommendation = "Use DataLoader(pin_memory=True) and .to(device, non_blocking=True)."
     evidence = ("activity",)
+    plots = ("step", "h2d")
 
     def start(self) -> _State:
         return _State()

@@ -81,6 +81,7 @@ class RankStraggler(IncrementalRule[RankStragglerParameters, _State]):
         "data than the others."
     )
     evidence = ("steps", "system")
+    plots = ("step",)
 
     def start(self) -> _State:
         return _State()

@@ -86,6 +86,7 @@ class RecompileStorm(IncrementalRule[RecompileStormParameters, _State]):
         "with dynamic=True."
     )
     evidence = ("steps", "operators")
+    plots = ("step",)
 
     def start(self) -> _State:
         return _State()

@@ -117,6 +117,7 @@ class StepOutlier(IncrementalRule[StepOutlierParameters, _State]):
     parameters_type = StepOutlierParameters
     recommendation = "Check for CPU and I/O bottlenecks at the times of the outliers."
     evidence = ("steps", "system")
+    plots = ("step",)
 
     def start(self) -> _State:
         return _State()
@@ -156,7 +157,11 @@ class StepOutlier(IncrementalRule[StepOutlierParameters, _State]):
         rank: _Rank, steps: RankSteps, rows: Int, tallied: NDArray[np.float64]
     ) -> None:
         numbers = steps.number
-        for place in np.argsort(-tallied, kind="stable")[:LONGEST].tolist():
+        least = 0.0
+        if len(rank.longest) == LONGEST:
+            least = min(duration for duration, _ in rank.longest.values())
+        long = np.flatnonzero(tallied >= least)
+        for place in long[np.argsort(-tallied[long], kind="stable")[:LONGEST]].tolist():
             row = int(rows[place])
             phases = {phase: int(ns[row]) for phase, ns in steps.phase_ns.items()}
             rank.longest[int(numbers[row])] = (float(tallied[place]), phases)

@@ -93,6 +93,7 @@ class StepTimeRegression(IncrementalRule[StepTimeRegressionParameters, _State]):
     parameters_type = StepTimeRegressionParameters
     recommendation = "See what changed at that moment on the node and in the phases of the step."
     evidence = ("steps", "system")
+    plots = ("step",)
 
     def start(self) -> _State:
         return _State()
@@ -125,7 +126,7 @@ class StepTimeRegression(IncrementalRule[StepTimeRegressionParameters, _State]):
         if len(rank.before) < FEWEST_BEFORE:
             return None
         usual = _middle(rank.before_sorted)
-        fastest = min(each[0] for each in rank.recent)
+        fastest, *_ = min(rank.recent)
         if not fastest > usual * (1 + p.threshold / 100):
             return None
         spread = float(np.median(np.abs(np.array(rank.before) - usual)))

@@ -67,6 +67,7 @@ class ThermalThrottling(IncrementalRule[ThermalThrottlingParameters, _State]):
     parameters_type = ThermalThrottlingParameters
     recommendation = "Have the node's cooling checked, or move the job to another node."
     evidence = ("system",)
+    plots = ("gpu_temperature_celsius", "gpu_sm_clock_megahertz")
 
     def start(self) -> _State:
         return _State()

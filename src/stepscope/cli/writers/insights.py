@@ -1,0 +1,43 @@
+"""The text of `insights`."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+
+from stepscope.cli.text import duration, table
+from stepscope.views.insights_payload import InsightsView, RuleInsight
+
+
+def write_insights(out: Console, payload: InsightsView) -> None:
+    """Write what each rule found."""
+    until = "" if payload.until_after_ns is None else f" up to {duration(payload.until_after_ns)}"
+    out.print(f"[dim]rules {payload.source}{until}[/dim]")
+    if payload.missing is not None:
+        out.print(escape(payload.missing))
+    rows = table("rule", "status", "triggered", "violations", "datapoints")
+    for rule in payload.rules:
+        rows.add_row(
+            escape(rule.rule),
+            str(rule.status),
+            f"{rule.triggered_count:,}",
+            f"{rule.violation_count:,}",
+            f"{rule.datapoint_count:,}",
+        )
+    out.print(rows)
+    for rule in payload.rules:
+        if rule.rule in payload.fired:
+            _write_fired(out, rule)
+    for note in payload.notes:
+        out.print(escape(note))
+
+
+def _write_fired(out: Console, rule: RuleInsight) -> None:
+    out.print()
+    when = ""
+    if rule.first_after_ns is not None and rule.last_after_ns is not None:
+        when = f"  from {duration(rule.first_after_ns)} to {duration(rule.last_after_ns)}"
+    out.print(f"[bold]{escape(rule.rule)}[/bold][dim]{when}[/dim]")
+    for sentence in rule.sentences:
+        out.print(escape(sentence))
+    out.print(escape(rule.recommendation))

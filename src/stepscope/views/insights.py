@@ -1,0 +1,120 @@
+"""`insights`: every rule, what it found, and what was measured at that time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.origin import origin_of
+from stepscope.diagnosis.rule_check import (
+    check_rules,
+    choose_rules,
+    progress_of,
+    recorded_rules,
+)
+from stepscope.diagnosis.rule_signals import DEFAULT_SCAN_NS
+from stepscope.rules import Rule, page, summary
+from stepscope.rules.parameters import describe
+from stepscope.schema import Finding, RuleRecord
+from stepscope.views.evidence import charts
+from stepscope.views.insights_payload import InsightsView, RuleInsight, RuleParameter
+from stepscope.views.options import DEFAULTS, ViewOptions
+
+NO_PAGE = "This rule is not installed here: its page cannot be shown."
+
+
+def insights(signals: Signals, _options: ViewOptions = DEFAULTS) -> InsightsView:
+    """Every rule, what it found, and what was measured at that time."""
+    recorded = recorded_rules(signals.reader)
+    record = recorded or _evaluate(signals)
+    installed = {rule.name: rule for rule in choose_rules()}
+    origin = origin_of(signals.reader)
+    found = [
+        _insight(signals, finding, installed, scan_ns=record.scan_ns, origin_ns=origin)
+        for finding in record.findings
+    ]
+    fired = [finding.rule for finding in record.fired]
+    return InsightsView(
+        source="recorded" if recorded is not None else "evaluated now",
+        progress=record.progress,
+        until_after_ns=None if record.end_ns is None else record.end_ns - origin,
+        scan_ns=record.scan_ns,
+        fired=fired,
+        rules=sorted(found, key=lambda rule: (rule.rule not in fired, -rule.triggered_count)),
+        deliveries=record.deliveries,
+        notes=record.notes,
+        missing=None if found else "no rule was evaluated",
+    )
+
+
+def _evaluate(signals: Signals) -> RuleRecord:
+    """What the watch process would have recorded."""
+    checked = check_rules(signals.reader, choose_rules())
+    return RuleRecord(
+        progress=progress_of(signals.reader),
+        end_ns=checked.end_ns,
+        scan_ns=DEFAULT_SCAN_NS,
+        written_ns=checked.end_ns or 0,
+        findings=checked.findings,
+        deliveries=checked.deliveries,
+        notes=checked.damage,
+    )
+
+
+def _insight(
+    signals: Signals,
+    finding: Finding,
+    installed: Mapping[str, Rule[Any]],
+    *,
+    scan_ns: int,
+    origin_ns: int,
+) -> RuleInsight:
+    rule = installed.get(finding.rule)
+    return RuleInsight(
+        rule=finding.rule,
+        summary=summary(type(rule)) if rule is not None else "",
+        status=finding.status,
+        triggered_count=finding.rule_triggered,
+        violation_count=finding.violations,
+        datapoint_count=finding.datapoints,
+        first_after_ns=_after(finding.first_ns, origin_ns),
+        last_after_ns=_after(finding.last_ns, origin_ns),
+        sentences=finding.sentences,
+        recommendation=finding.recommendation,
+        nodes=finding.nodes,
+        ranks=finding.ranks,
+        devices=finding.devices,
+        evidence=finding.evidence,
+        charts=charts(signals, finding, rule.plots, scan_ns=scan_ns, origin_ns=origin_ns)
+        if rule is not None and finding.fired
+        else [],
+        parameters=_parameters(finding, rule),
+        page=page(type(rule)) if rule is not None else NO_PAGE,
+        details=finding.details,
+        missing=finding.missing,
+        error=finding.error,
+    )
+
+
+def _after(t_ns: int | None, origin_ns: int) -> int | None:
+    return None if t_ns is None else t_ns - origin_ns
+
+
+def _parameters(finding: Finding, rule: Rule[Any] | None) -> list[RuleParameter]:
+    """With the values that the rule was evaluated with."""
+    declared = {p.name: p for p in describe(rule.parameters_type)} if rule is not None else {}
+    found = []
+    for line in finding.rule_parameters.splitlines():
+        name, _, value = line.partition(":")
+        known = declared.get(name)
+        found.append(
+            RuleParameter(
+                name=name,
+                value=value,
+                default=str(known.default) if known is not None else None,
+                takes=known.takes if known is not None else "",
+                doc=known.doc if known is not None else "",
+            )
+        )
+    return found
