@@ -5,12 +5,19 @@ Intervals are pairs of equally long int64 arrays, half-open, in nanoseconds.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Int = NDArray[np.int64]
+
+OVERHANG_NS = 1_000
+"""A range may end so much after the range around it: clocks are read at different moments."""
+MOST_ROWS = 64
+"""So far down a free row is looked for; below that nobody would see it."""
 
 
 class Intervals(NamedTuple):
@@ -134,15 +141,13 @@ def segments(start: Int, end: Int, parent: Int) -> Segments:
     count = len(start)
     if not count:
         return Segments(*(np.empty(0, dtype=np.int64) for _ in range(3)))
-    index = np.arange(count, dtype=np.int64)
-    times = np.concatenate([end, start])
-    begins = np.repeat(np.array([0, 1]), count)
     # At one time, ends come first, the inner before the outer; then starts, the outer first.
-    order = np.lexsort((np.concatenate([-index, index]), begins, times))
-    owner = np.concatenate([parent, index])[order]
-    cuts = times[order]
-    kept = cuts[1:] > cuts[:-1]
-    return Segments(cuts[:-1][kept], cuts[1:][kept], owner[:-1][kept])
+    times = np.concatenate([end[::-1], start])
+    order = np.argsort(times, kind="stable")
+    owner = np.concatenate([parent[::-1], np.arange(count, dtype=np.int64)]).take(order)
+    cuts = times.take(order)
+    kept = np.flatnonzero(cuts[1:] > cuts[:-1])
+    return Segments(cuts.take(kept), cuts.take(kept + 1), owner.take(kept))
 
 
 def union(intervals: Intervals) -> Intervals:
@@ -182,3 +187,75 @@ def contains(merged: Intervals, times: Int) -> NDArray[np.bool_]:
     if not len(merged.start):
         return np.zeros(len(times), dtype=np.bool_)
     return (position >= 0) & (merged.end[np.maximum(position, 0)] > times)
+
+
+# --- rows of a picture: what is nested lies below what is around it, and nothing lies on anything
+
+
+def nesting_rows(line: Int, start: Int, end: Int) -> Int:
+    """Ranges around each one on its line, itself left out.
+
+    Args:
+        line: of each range; lines know nothing of each other.
+        start, end: where two are the same, the one that comes first is around the other.
+    """
+    if not len(line):
+        return np.zeros(0, dtype=np.int64)
+    first = int(start.min())
+    stretch = int(end.max()) - first + 2 * OVERHANG_NS
+    at = start - first + line * stretch
+    order = np.lexsort((start - end, at))
+    found = np.empty(len(line), dtype=np.int64)
+    sorted_at = at[order]
+    found[order] = depths(parents(sorted_at, sorted_at + (end - start)[order], OVERHANG_NS))
+    return found
+
+
+def without_overlaps(line: Int, row: Int, start: Int, end: Int) -> Int:
+    """Rows on which ranges of a line do not overlap.
+
+    Of those that do, as kernels of one stream may, the later one goes to the first row below where
+    it is free.
+    """
+    order = np.lexsort((start - end, start, row, line))
+    opens = np.ones(len(order), dtype=np.bool_)
+    opens[1:] = np.diff(line[order]).astype(np.bool_) | np.diff(row[order]).astype(np.bool_)
+    if not (~opens[1:] & (start[order][1:] < end[order][:-1])).any():
+        return row
+    suspects = order[_within_reach(start[order], end[order], opens)]
+    suspects = suspects[np.argsort(start[suspects], kind="stable")]
+    stays = np.isin(line, line[suspects])
+    stays[suspects] = False
+    taken: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    staying = np.flatnonzero(stays)
+    for index in staying[np.argsort(start[staying], kind="stable")].tolist():
+        taken[int(line[index]), int(row[index])].append((int(start[index]), int(end[index])))
+    found = row.copy()
+    for index in suspects.tolist():
+        on, at, extent = int(line[index]), int(row[index]), (int(start[index]), int(end[index]))
+        lowest = at + MOST_ROWS
+        while at < lowest and not _is_free(taken[on, at], extent):
+            at += 1
+        insort(taken[on, at], extent)
+        found[index] = at
+    return found
+
+
+def _within_reach(start: Int, end: Int, opens: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which sorted ranges begin before the end of an earlier one of their group."""
+    stretch = int(end.max()) - int(start.min()) + 1
+    offset = (np.cumsum(opens) - 1) * stretch - int(start.min())
+    reach = np.maximum.accumulate(end + offset)
+    return np.concatenate([[False], start[1:] + offset[1:] < reach[:-1]])
+
+
+def _is_free(taken: list[tuple[int, int]], extent: tuple[int, int]) -> bool:
+    start, end = extent
+    place = bisect_left(taken, extent)
+    if place and taken[place - 1][1] > start:
+        return False
+    while place < len(taken) and taken[place][0] < end:
+        if taken[place][1] > start:
+            return False
+        place += 1
+    return True

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stepscope.intervals import (
     EMPTY,
+    OVERHANG_NS,
     Intervals,
     contains,
     covered_until,
     innermost_at,
     nesting_order,
+    nesting_rows,
     overlap,
     parents,
     segments,
     union,
+    without_overlaps,
 )
 
 
@@ -69,3 +76,54 @@ def test_intervals_that_touch_become_one() -> None:
     assert merged.start.tolist() == [0, 20]
     assert merged.end.tolist() == [9, 21]
     assert contains(merged, array(4, 5, 8, 9)).tolist() == [True, True, True, False]
+
+
+def test_rows_are_depths_where_ranges_lie_in_each_other() -> None:
+    line = array(0, 0, 0, 1, 0)
+    start = array(0, 10, 12, 12, 60)
+    end = array(50, 40, 20, 20, 70)
+    row = nesting_rows(line, start, end)
+    assert row.tolist() == [0, 1, 2, 0, 0]
+    assert without_overlaps(line, row, start, end).tolist() == row.tolist()
+    assert nesting_rows(NONE, NONE, NONE).tolist() == []
+
+
+def test_what_ends_a_little_late_still_lies_in_the_range_around_it() -> None:
+    start, end = array(0, 10), array(50, 50 + OVERHANG_NS)
+    assert nesting_rows(array(0, 0), start, end).tolist() == [0, 1]
+    assert nesting_rows(array(0, 0), start, end + 1).tolist() == [0, 1]
+    assert nesting_rows(array(0, 0), start, array(50, 51 + OVERHANG_NS)).tolist() == [0, 0]
+
+
+def test_the_later_of_two_that_overlap_gives_way() -> None:
+    start, end = array(0, 5, 6, 10), array(10, 15, 7, 20)
+    zero = np.zeros(4, dtype=np.int64)
+    assert without_overlaps(zero, zero, start, end).tolist() == [0, 1, 2, 0]
+
+
+@given(
+    ranges=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(0, 40)), max_size=40
+    ),
+    nested=st.booleans(),
+)
+def test_no_row_holds_two_ranges_at_once(ranges: list[tuple[int, int, int]], nested: bool) -> None:
+    line = array(*(each[0] for each in ranges))
+    start = array(*(each[1] for each in ranges))
+    end = start + array(*(each[2] for each in ranges))
+    before = nesting_rows(line, start, end) if nested else np.zeros(len(line), dtype=np.int64)
+    row = without_overlaps(line, before, start, end)
+    assert (row >= before).all()
+    for one, other in itertools.combinations(range(len(line)), 2):
+        if line[one] == line[other] and row[one] == row[other]:
+            assert min(end[one], end[other]) <= max(start[one], start[other])
+    moved = np.flatnonzero(row != before)
+    for index in moved.tolist():  # only what another one is in the way of
+        assert any(
+            line[other] == line[index]
+            and row[other] == before[index]
+            and start[other] <= end[index]
+            and end[other] >= start[index]
+            for other in range(len(line))
+            if other != index
+        )

@@ -29,12 +29,16 @@ from stepscope.importers.joins import (
     taken,
 )
 from stepscope.importers.kinds import Kind
-from stepscope.intervals import depths, innermost_at, nest, nesting_order, subtree_sums
+from stepscope.intervals import (
+    OVERHANG_NS,
+    depths,
+    innermost_at,
+    nest,
+    nesting_order,
+    subtree_sums,
+)
 
 Int = NDArray[np.int64]
-
-OVERHANG_NS = 1_000
-"""A range may end so much after the range around it: clocks are read at different moments."""
 
 
 @dataclass(slots=True)
@@ -388,7 +392,7 @@ def _ids(columns: Columns, rows: Int) -> Int:
 def _joined(parts: list[Columns]) -> Columns:
     """Extents of ranges, one part after the other."""
     none = np.empty(0, dtype=np.int64)
-    names = ("at", "end", "start", "duration")
+    names = ("track", "at", "end", "start", "duration")
     return {name: np.concatenate([part.get(name, none) for part in parts]) for name in names}
 
 

@@ -30,7 +30,7 @@ MIN_SLICE_ROWS = 150_000
 SLICES = 4
 """A trace of middling size is parted so often: one slice is stored while the next is linked."""
 TIMELINE_EVENTS = 50_000
-"""A smaller trace is drawn from its events; it needs no levels of detail."""
+"""A smaller trace is drawn from its events; it needs no level of detail but the coarsest."""
 _READING_SHARE = 0.6
 """Of the whole work."""
 
@@ -98,7 +98,9 @@ def _store(
     trace = secrets.randbits(48)
     maker = TableMaker(trace, reading.header.base_ns, gathered)
     linker = Linker(gathered, counts)
-    summariser = Summariser(bounds.first, bounds.last)
+    summariser = Summariser(
+        bounds, reading.header.base_ns, whole=gathered.event_count >= TIMELINE_EVENTS
+    )
     cuts = gathered.cuts(min(most_rows, _slice_rows(gathered.event_count)))
     end = bounds.first
     with ThreadPoolExecutor(1) as beside:
@@ -108,10 +110,9 @@ def _store(
             end = max(end, linked.last_end())
             _wait_for(storing)
             storing = [beside.submit(_append, writer, list(maker.tables(linked)))]
-            if gathered.event_count >= TIMELINE_EVENTS:
-                summary = summariser.summarise(linked)
-                made = [("timeline", maker.complete("timeline", summary))] if summary else []
-                storing.append(beside.submit(_append, writer, made))
+            summary = summariser.summarise(linked)
+            made = [("timeline", maker.complete("timeline", summary))] if summary else []
+            storing.append(beside.submit(_append, writer, made))
             progress(done / (len(cuts) - 1))
         _wait_for(storing)
     description = Description(

@@ -59,6 +59,15 @@ class DictColumn:
         codes = [-1 if s is None else places.setdefault(s, len(places)) for s in strings]
         return cls(np.array(codes, dtype=np.int32), list(places))
 
+    def in_use(self) -> DictColumn:
+        """The same without values that no row has."""
+        used = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:] > 0
+        if used.all():
+            return self
+        places = np.append(np.cumsum(used) - 1, -1).astype(np.int32)
+        kept = [value for value, kept in zip(self.values, used.tolist(), strict=True) if kept]
+        return DictColumn(places[self.codes], kept)
+
     def decode(self) -> NDArray[np.object_]:
         """One object per row: a string or None."""
         values = np.empty(len(self.values) + 1, dtype=object)

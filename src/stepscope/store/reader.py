@@ -50,6 +50,8 @@ T = TypeVar("T")
 Times = dict[str, tuple[int, int]]
 """First and last value of each column of times."""
 
+_RECORDING = "trace"
+"""The column that says which recording a row is of."""
 _LISTINGS = 3
 """How often a listing with a hole in it is repeated before the hole is believed."""
 _ATTEMPTS = 8
@@ -162,6 +164,7 @@ class RunReader:
         where: str | None = ...,
         parameters: Sequence[object] = ...,
         order_by: str | None = ...,
+        traces: Sequence[int] = ...,
     ) -> dict[str, Array]: ...
     @overload
     def table(
@@ -172,6 +175,7 @@ class RunReader:
         where: str | None = ...,
         parameters: Sequence[object] = ...,
         order_by: str | None = ...,
+        traces: Sequence[int] = ...,
         encoded: Sequence[str],
     ) -> dict[str, Any]: ...
     def table(
@@ -182,11 +186,13 @@ class RunReader:
         where: str | None = None,
         parameters: Sequence[object] = (),
         order_by: str | None = None,
+        traces: Sequence[int] = (),
         encoded: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Columns of a table (all by default), in the order in which rows were appended.
 
-        `where` and `order_by` are SQL, `parameters` fill the '?' of `where`. String columns in
+        `where` and `order_by` are SQL, `parameters` fill the '?' of `where`; `traces` as in `sql`.
+        String columns in
         `encoded` come as DictColumn, several times faster than as objects. A column that is
         declared nullable always comes as a masked array, or as objects and None for strings;
         all others never do.
@@ -197,11 +203,13 @@ class RunReader:
         tail += f" ORDER BY {order_by}" if order_by else ""
 
         def fetch(engine: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-            dictionaries = {each: _make_dictionary(engine, table.name, each) for each in encoded}
+            few = self._few([name], traces=traces)
+            source = f"({few[name]}) AS {name}" if few else name
+            dictionaries = {each: _make_dictionary(engine, source, each) for each in encoded}
             selected = ", ".join(
                 _code_of(each) if each in dictionaries else identifier(each) for each in chosen
             )
-            query = select(selected, table.name, tail)
+            query = select(selected, source, tail)
             found = engine.execute(query, list(parameters)).fetchnumpy()
             return {
                 each: _string_codes(found[each], dictionaries[each])
@@ -216,11 +224,12 @@ class RunReader:
         """By node, first and last value of each column of times; footers know them."""
         found: dict[str, Times] = {}
         read = self._run([table], lambda _: self._times_of(table, self._views[table]))
-        for segment, times in read.items():
+        for segment, extents in read.items():
             of_node = found.setdefault(segment.node, {})
-            for column, (first, last) in times.items():
-                known = of_node.get(column, (first, last))
-                of_node[column] = min(first, known[0]), max(last, known[1])
+            for column, (first, last) in extents.items():
+                if column != _RECORDING:
+                    known = of_node.get(column, (first, last))
+                    of_node[column] = min(first, known[0]), max(last, known[1])
         return found
 
     def sql(
@@ -229,20 +238,24 @@ class RunReader:
         parameters: Sequence[object] = (),
         *,
         within: tuple[int, int] | None = None,
+        traces: Sequence[int] = (),
     ) -> dict[str, Array]:
         """The columns of a DuckDB query over the tables, each a view of its own name.
 
         Where the query asks for no rows but those `within` two times, the second exclusive, by
-        the first column of times of their table, only segments that may have such rows are opened.
+        the first column of times of their table, only segments that may have such rows are opened;
+        likewise where it asks for no rows but those of some recordings.
 
         A numeric column is a masked array only if the result has a null in it. DuckDB's sums of
         integers arrive as float64: write `CAST(sum(x) AS BIGINT)` where nanoseconds count.
         """
-        found = self._run(
-            [table for table in TABLES if table in query.lower()],
-            lambda engine: engine.execute(query, list(parameters)).fetchnumpy(),
-            within,
-        )
+        tables = [table for table in TABLES if table in query.lower()]
+
+        def fetch(engine: duckdb.DuckDBPyConnection) -> dict[str, Array]:
+            few = self._few(tables, within, traces)
+            return engine.execute(_over(few, query), list(parameters)).fetchnumpy()
+
+        found = self._run(tables, fetch)
         return {name: _without_masked_objects(values) for name, values in found.items()}
 
     # --- manifests ---------------------------------------------------------------------------
@@ -280,25 +293,53 @@ class RunReader:
                 break
         return [segment for segment in found if segment.key not in self._broken]
 
-    def _within(
-        self, table: str, segments: list[Segment], within: tuple[int, int] | None
+    def _few(
+        self,
+        tables: Sequence[str],
+        within: tuple[int, int] | None = None,
+        traces: Sequence[int] = (),
+    ) -> dict[str, str]:
+        """Rows of fewer segments, as queries, of the tables that need not be looked at whole."""
+        return {
+            table: self._view(TABLES[table], chosen)
+            for table in tables
+            if (chosen := self._may_hold(table, within, traces)) != self._views[table]
+        }
+
+    def _may_hold(
+        self, table: str, within: tuple[int, int] | None, traces: Sequence[int]
     ) -> list[Segment]:
-        """The segments that may have rows within two times."""
-        column = TABLES[table].time_column
-        if within is None or column is None:
+        """The segments that may have rows within two times, and of some recordings."""
+        segments = self._views[table]
+        names = TABLES[table].column_names
+        wanted = [
+            (column, min(values), max(values))
+            for column, values in (
+                (TABLES[table].time_column, within and (within[0], within[1] - 1)),
+                (_RECORDING, traces),
+            )
+            if values and column in names
+        ]
+        if not wanted:
             return segments
-        times = self._times_of(table, segments)
-        begin, end = within
+        extents = self._times_of(table, segments)
         return [
             segment
             for segment in segments
-            if column not in times[segment]
-            or (times[segment][column][0] < end and times[segment][column][1] >= begin)
+            if all(
+                column not in extents[segment]
+                or (extents[segment][column][0] <= last and extents[segment][column][1] >= first)
+                for column, first, last in wanted
+            )
         ]
 
     def _times_of(self, table: str, segments: list[Segment]) -> dict[Segment, Times]:
-        """The times in each segment; only footers of new ones are read."""
-        columns = [column.name for column in TABLES[table].columns if column.unit == "epoch_ns"]
+        """The times in each segment, and its recordings; only footers of new ones are read."""
+        columns = [
+            column.name
+            for column in TABLES[table].columns
+            if column.unit == "epoch_ns" or column.name == _RECORDING
+        ]
         known = self._times.get(table, {})
         new = {str(self._path(each)): each for each in segments if each not in known}
         found: dict[Segment, Times] = {segment: {} for segment in new.values()}
@@ -349,12 +390,7 @@ class RunReader:
             self._connection = connect(threads=self._threads)
         return self._connection
 
-    def _run(
-        self,
-        tables: Sequence[str],
-        query: Callable[[duckdb.DuckDBPyConnection], T],
-        within: tuple[int, int] | None = None,
-    ) -> T:
+    def _run(self, tables: Sequence[str], query: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Runs a query over the segments of this moment; again when one of them turns out to be
         damaged, or was merged away meanwhile."""
         if self._process != os.getpid():
@@ -363,7 +399,7 @@ class RunReader:
             for attempt in range(_ATTEMPTS):
                 segments = {table: self._readable(table) for table in tables}
                 try:
-                    self._show({t: self._within(t, those, within) for t, those in segments.items()})
+                    self._show(segments)
                     return query(self._engine())
                 except duckdb.Error as error:
                     self._forget_connection()  # after some errors a connection serves no more
@@ -403,6 +439,16 @@ class RunReader:
                     reason = str(error).strip().splitlines()[0]
                     self._broken[segment.key] = f"{segment.key} cannot be read: {reason}."
         return len(self._broken) > before
+
+
+def _over(tables: dict[str, str], query: str) -> str:
+    """A query that sees other rows in some tables than their views have. Making views anew would
+    take longer than most queries."""
+    if not tables:
+        return query
+    made = ", ".join(f"{table} AS NOT MATERIALIZED ({rows})" for table, rows in tables.items())
+    begin, rest = query.lstrip()[:5], query.lstrip()[5:]
+    return f"WITH {made}, {rest}" if begin.upper() == "WITH " else f"WITH {made} {query}"
 
 
 def _as_declared(column: Column) -> str:
@@ -478,13 +524,13 @@ def _chosen(table: Table, columns: Sequence[str] | None, encoded: Sequence[str])
     return chosen
 
 
-def _make_dictionary(engine: duckdb.DuckDBPyConnection, table: str, column: str) -> list[str]:
+def _make_dictionary(engine: duckdb.DuckDBPyConnection, source: str, column: str) -> list[str]:
     """Makes an ENUM type of a column's distinct strings, sorted, and returns them.
 
     A join would do as well, but DuckDB may turn it around and with it the order of the rows.
     """
     name, kind = identifier(column), identifier(f"strings of {column}")
-    distinct = select(f"DISTINCT {name}", table, f" WHERE {name} IS NOT NULL ORDER BY 1")
+    distinct = select(f"DISTINCT {name}", source, f" WHERE {name} IS NOT NULL ORDER BY 1")
     engine.execute(f"CREATE OR REPLACE TEMP TYPE {kind} AS ENUM ({distinct})")
     strings = engine.execute(f"SELECT unnest(enum_range(CAST(NULL AS {kind}))) AS s").fetchnumpy()
     return [str(each) for each in strings["s"]]
@@ -497,12 +543,7 @@ def _code_of(column: str) -> str:
 
 def _string_codes(found: Array, strings: list[str]) -> DictColumn:
     """Codes with the strings that rows have: a condition may have left some out."""
-    codes = np.asarray(found, dtype=np.int32)
-    used = np.bincount(codes + 1, minlength=len(strings) + 1)[1:] > 0
-    if used.all():
-        return DictColumn(codes, strings)
-    places = np.append(np.cumsum(used) - 1, -1).astype(np.int32)  # the last one serves code -1
-    return DictColumn(places[codes], [s for s, kept in zip(strings, used, strict=True) if kept])
+    return DictColumn(np.asarray(found, dtype=np.int32), strings).in_use()
 
 
 def _declared_array(table: Table, name: str, found: Array) -> Array:

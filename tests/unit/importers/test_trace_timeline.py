@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kineto_files import Event, Tables, imported, kernel, launch, op, python, trace
+from kineto_files import (
+    BASE_NS,
+    Event,
+    Row,
+    Tables,
+    imported,
+    kernel,
+    launch,
+    op,
+    python,
+    trace,
+)
 from stepscope.importers import trace_file
 
 
@@ -25,12 +36,20 @@ def steps(count: int) -> list[Event]:
 
 
 def totals(tables: Tables) -> dict[int, tuple[int, int]]:
-    """Events and their time, by level."""
-    sums: dict[int, tuple[int, int]] = {}
-    for row in tables.rows("timeline"):
-        count, busy = sums.get(row["level"], (0, 0))
-        sums[row["level"]] = (count + row["count"], busy + row["busy_ns"])
-    return sums
+    """Events and their time, by level: its summaries, and the events that it does not sum up."""
+    rows = tables.rows("timeline")
+    levels = {row["level"] for row in rows}
+    return {
+        level: tuple(
+            sum(row[name] for row in rows if is_of(row, level)) for name in ("count", "busy_ns")
+        )
+        for level in levels
+    }  # type: ignore[return-value]
+
+
+def is_of(row: Row, level: int) -> bool:
+    alone = row["id"] is not None and row["id"] >= 0
+    return row["level"] >= level if alone else row["level"] == level
 
 
 @pytest.mark.parametrize("slice_rows", [600_000, 3_000, 700])
@@ -50,5 +69,42 @@ def test_every_level_holds_all_ranges(slice_rows: int, monkeypatch: pytest.Monke
     assert depths == {0, 1, 2, 3, 4}
 
 
-def test_a_small_trace_is_drawn_from_its_events() -> None:
-    assert not imported(trace(*steps(20))).rows("timeline")
+@pytest.mark.parametrize("slice_rows", [600_000, 700])
+def test_long_events_are_summed_up_at_no_level(
+    slice_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_file, "TIMELINE_EVENTS", 1)
+    monkeypatch.setattr(trace_file, "SLICE_ROWS", slice_rows)
+    monkeypatch.setattr(trace_file, "MIN_SLICE_ROWS", slice_rows)
+    long = [op("long", 1_000, 60_000_000), op("longer", 70_000_000, 20_000_000)]
+    tables = imported(trace(op("first", 0, 10), *steps(2_000), *long))
+    alone = {row["longest_name"]: row for row in tables.rows("timeline") if row["id"] is not None}
+    ids = {row["name"]: row["id"] for row in tables.rows("operators")}
+    for event, (start, duration) in {
+        "long": (1_000, 60_000_000),
+        "longer": (70_000_000, 20_000_000),
+    }.items():
+        row = alone[event]
+        assert (row["start_ns"] - BASE_NS, row["duration_ns"]) == (start, duration)
+        assert (row["id"], row["count"]) == (ids[event], 1)
+        assert 4 ** row["level"] * 1_000 <= duration
+    finest = min(row["level"] for row in tables.rows("timeline"))
+    for row in tables.rows("timeline"):
+        if row["id"] is None:
+            assert row["longest_ns"] < 4 ** row["level"] * 1_000
+            assert row["duration_ns"] < 2 * 4 ** row["level"] * 1_000
+            assert row["busy_ns"] <= row["duration_ns"]
+        else:
+            assert row["duration_ns"] >= 4**finest * 1_000 or row["depth"] > 0
+
+
+def test_what_overlaps_has_a_row_of_its_own() -> None:
+    tables = imported(trace(op("f", 0, 10), kernel(100, 100, None), kernel(150, 100, None)))
+    (moved,) = (row for row in tables.rows("timeline") if row["id"] is not None)
+    assert (moved["id"], moved["depth"], moved["start_ns"]) == (2, 1, BASE_NS + 150)
+
+
+def test_a_small_trace_has_one_level() -> None:
+    rows = imported(trace(*steps(200))).rows("timeline")
+    assert len({row["level"] for row in rows}) == 1
+    assert len(rows) <= 256 * 5

@@ -1,0 +1,220 @@
+"""A recording as the timeline draws it: any window of it at any detail, kept in memory in part.
+
+From afar a window is made of the levels that the importer stored; from near by, of the events
+themselves, read in blocks of time of which those used last are kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from typing import Any
+
+from stepscope.analysis.timeline_slices import Slices
+from stepscope.diagnosis.origin import RunClock, clock_of
+from stepscope.diagnosis.timeline_blocks import EVERYTHING, Block, read_block
+from stepscope.diagnosis.timeline_content import Content, contents_of
+from stepscope.diagnosis.timeline_counters import (
+    Curve,
+    DeviceLoad,
+    RecordedCounter,
+    counters_of,
+    device_loads,
+    estimates_of,
+    largest_sampled,
+    series_of,
+)
+from stepscope.diagnosis.timeline_levels import Levels, Names, load_levels
+from stepscope.diagnosis.timeline_spans import SpanTimeline
+from stepscope.diagnosis.traces import Trace
+from stepscope.store import RunReader
+
+BLOCK_EVENTS = 64_000
+"""Events in a block, about: the store decodes as many to find a few."""
+FEW_BLOCKS = 8
+"""A range of more is read without being kept."""
+KEPT_BYTES = 80 << 20
+"""Of blocks of one recording."""
+MOST_NAMES = 200_000
+"""A recording with more names than this has been read; it is forgotten then."""
+KEPT_OF_ALL_BYTES = 120 << 20
+"""Of what is held of all recordings; the one in use may take more."""
+
+
+class TraceTimeline:
+    """One recording. Lines are twice the number of a track; one more for the shadows on it."""
+
+    def __init__(self, trace: Trace, tables: Collection[str]) -> None:
+        self._trace = trace
+        self._tables = tables
+        self._names = Names()
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._curves: dict[tuple[Any, ...], Curve] = {}
+
+    @cached_property
+    def levels(self) -> Levels | None:
+        """Levels of detail, where the recording is large enough to have them."""
+        return load_levels(self._trace, self._names)
+
+    @cached_property
+    def loads(self) -> dict[int, DeviceLoad]:
+        """How busy each device was, by its kernels."""
+        return device_loads(self._trace)
+
+    def curve(self, make: Callable[..., Curve], *words: Any) -> Curve:
+        """A counter of the recording."""
+        key = (make, *words)
+        if key not in self._curves:
+            self._curves[key] = make(self._trace, *words)
+        return self._curves[key]
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that is held."""
+        levels: Levels | None = self.__dict__.get("levels")
+        loads: dict[int, DeviceLoad] = self.__dict__.get("loads", {})
+        size = sum(each.size_bytes for each in self._curves.values())
+        size += sum(each.size_bytes for each in loads.values())
+        return size + (levels.size_bytes if levels else 0) + self._blocks_bytes()
+
+    @property
+    def name_count(self) -> int:
+        """Different names of events that are held."""
+        return len(self._names.strings)
+
+    def window(self, begin: int, end: int, width: int) -> list[Slices]:
+        """All slices that lie in a range, at least in part.
+
+        What is shorter than `width` may be summed up, in buckets that are no wider; a summary may
+        hold events just outside the range.
+        """
+        levels = self.levels
+        if levels is None:
+            return [self._block(0, EVERYTHING).overlapping(begin, end)] if self._tables else []
+        level = levels.coarsest_below(width)
+        if level is not None:
+            return levels.at(level, begin, end)
+        alone = levels.alone.overlapping(begin, end)
+        return [alone, *(block.overlapping(begin, end) for block in self._between(begin, end))]
+
+    def events(self, begin: int, end: int) -> list[Slices]:
+        """All events that lie in a range, at least in part, each by itself."""
+        levels = self.levels
+        if levels is None or end - begin <= FEW_BLOCKS * self._block_ns:
+            return self.window(begin, end, 1)
+        # So much would push everything else out of the memory.
+        extent = begin - levels.finest_ns, end
+        block = read_block(self._trace, extent, levels, self._names, self._tables)
+        return [levels.alone.overlapping(begin, end), block.overlapping(begin, end)]
+
+    def row_of(self, event: int, start_ns: int) -> int:
+        """The row that an event is drawn on; 0 where there is no such event."""
+        for part in self.window(start_ns, start_ns + 1, 1):
+            rows = part.row[part.event == event]
+            if len(rows):
+                return int(rows[0])
+        return 0
+
+    @cached_property
+    def _block_ns(self) -> int:
+        """A power of two, so that blocks have plain numbers."""
+        trace, levels = self._trace, self.levels
+        span = max(1, trace.end_ns - trace.start_ns)
+        wanted = span * BLOCK_EVENTS // max(1, trace.event_count)
+        least = 4 * levels.finest_ns if levels else 1
+        return int(1 << (max(wanted, least).bit_length() - 1))
+
+    def _between(self, begin: int, end: int) -> list[Block]:
+        """The blocks with events that lie in a range."""
+        levels, trace = self.levels, self._trace
+        reach = begin - (levels.finest_ns if levels else 0)
+        first = max(reach, trace.start_ns) // self._block_ns
+        last = min(end - 1, trace.end_ns) // self._block_ns
+        return [self._block(each, self._extent(each)) for each in range(first, last + 1)]
+
+    def _extent(self, number: int) -> tuple[int, int]:
+        return number * self._block_ns, (number + 1) * self._block_ns
+
+    def _block(self, number: int, extent: tuple[int, int]) -> Block:
+        block = self._blocks.pop(number, None)
+        if block is None:
+            block = read_block(self._trace, extent, self.levels, self._names, self._tables)
+        self._blocks[number] = block
+        while self._blocks_bytes() > KEPT_BYTES and len(self._blocks) > 1:
+            self._blocks.popitem(last=False)
+        return block
+
+    def _blocks_bytes(self) -> int:
+        return sum(block.size_bytes for block in self._blocks.values())
+
+
+class Timelines:
+    """The recordings of a run, those used last in memory."""
+
+    def __init__(self, reader: RunReader, traces: Sequence[Trace]) -> None:
+        self._reader = reader
+        self._traces = {trace.trace: trace for trace in traces}
+        self._largest: dict[str, dict[str, dict[str, float]]] = {}
+        self._held: OrderedDict[int, TraceTimeline] = OrderedDict()
+
+    @cached_property
+    def clock(self) -> RunClock:
+        """The run's clock."""
+        return clock_of(self._reader)
+
+    @cached_property
+    def spans(self) -> SpanTimeline:
+        """What the job itself recorded."""
+        return SpanTimeline(self._reader, self.clock)
+
+    @cached_property
+    def contents(self) -> dict[int, dict[int, Content]]:
+        """By recording and track, what is on it; empty tracks are left out."""
+        return contents_of(list(self._traces.values()))
+
+    @cached_property
+    def estimates(self) -> dict[int, list[tuple[int, str]]]:
+        """By recording, devices that kernels ran on, each with what can be said of them."""
+        found: dict[int, list[tuple[int, str]]] = {}
+        for trace, device, which in estimates_of(self._reader):
+            found.setdefault(trace, []).append((device, which))
+        return found
+
+    @cached_property
+    def counters(self) -> dict[int, list[RecordedCounter]]:
+        """What each recording counts."""
+        return counters_of(self._reader)
+
+    @cached_property
+    def sampled(self) -> dict[str, list[tuple[str, str]]]:
+        """By node, every metric with every device that it was sampled of."""
+        return series_of(self._reader)
+
+    def largest(self, node: str, metrics: Sequence[str]) -> dict[tuple[str, str], float]:
+        """The largest values that were sampled, by metric and device."""
+        known = self._largest.setdefault(node, {})
+        new = sorted(set(metrics) - set(known))
+        if new:
+            found = largest_sampled(self._reader, node, new)
+            known.update((metric, {}) for metric in new)
+            for (metric, device), most in found.items():
+                known[metric][device] = most
+        return {(m, device): most for m in metrics for device, most in known[m].items()}
+
+    def __getitem__(self, trace: int) -> TraceTimeline:
+        """KeyError where there is no such recording."""
+        found = self._held.pop(trace, None)
+        if found is None or found.name_count > MOST_NAMES:
+            tables = {table for each in self.contents[trace].values() for table in each.tables}
+            found = TraceTimeline(self._traces[trace], tables)
+        self._held[trace] = found
+        while len(self._held) > 1 and self._held_bytes() > KEPT_OF_ALL_BYTES:
+            self._held.popitem(last=False)
+        return found
+
+    def __contains__(self, trace: int) -> bool:
+        return trace in self._traces
+
+    def _held_bytes(self) -> int:
+        return sum(each.size_bytes for each in self._held.values())

@@ -1,0 +1,135 @@
+"""`timeline-counters`: counters within a window."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stepscope.analysis.timeline_slices import width_for
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.origin import RunClock
+from stepscope.diagnosis.timeline_counters import (
+    ESTIMATES,
+    MEMORY_COLUMNS,
+    Floats,
+    Pieces,
+    memory_curve,
+    recorded_curve,
+    sampled,
+)
+from stepscope.diagnosis.timeline_tracks import TrackId
+from stepscope.schema import METRIC_TYPES
+from stepscope.views.options import ViewOptions
+from stepscope.views.timeline.asked import range_of, tracks_of
+from stepscope.views.timeline.payload import CounterSeries, CountersView
+
+MOST_TRACKS = 500
+MOST_VALUES = 100_000
+"""Pieces of all counters; with more of them, each has fewer."""
+_GAP = 4
+"""So many sampling periods without a sample are a gap."""
+
+
+def timeline_counters(signals: Signals, options: ViewOptions) -> CountersView:
+    """Counters within a window."""
+    clock = signals.timelines.clock
+    extent = range_of(clock, options)
+    tracks = tracks_of(signals, options, sliced=False)[:MOST_TRACKS]
+    pixels = min(options.pixels, MOST_VALUES // max(1, len(tracks)))
+    width = width_for(extent[1] - extent[0], pixels)
+    found = dict(_recorded(signals, clock, tracks, extent, width))
+    found |= _sampled(signals, clock, tracks, extent, width)
+    return CountersView(
+        from_after_ns=extent[0],
+        to_after_ns=extent[1],
+        piece_ns=width,
+        series=[found[track] for track in tracks if track in found],
+    )
+
+
+def _sampled(
+    signals: Signals,
+    clock: RunClock,
+    tracks: Sequence[TrackId],
+    extent: tuple[int, int],
+    width: int,
+) -> dict[TrackId, CounterSeries]:
+    by_node: dict[str, dict[tuple[str, str], TrackId]] = defaultdict(dict)
+    for track in tracks:
+        if track.kind == "metric":
+            by_node[track.words[0]][track.words[1], track.words[2]] = track
+    found = {}
+    own = extent[0] + clock.origin_ns, extent[1] + clock.origin_ns
+    for node, series in by_node.items():
+        known = signals.nodes.get(node)
+        period = known.sample_interval_ns if known else 10**9
+        # What is seen just outside is drawn up to the edges of the picture.
+        pieces = sampled(signals.reader, node, list(series), own, width=width, margin=_GAP * period)
+        most = signals.timelines.largest(node, [metric for metric, _ in series])
+        for key, its in pieces.items():
+            largest = most.get(key, 0.0)
+            unit = METRIC_TYPES[key[0]].unit if key[0] in METRIC_TYPES else ""
+            gap = max(1, -(-_GAP * period // width))
+            payload = _series(series[key], its, unit=unit, largest=largest, width=width, gap=gap)
+            found[series[key]] = payload
+    return found
+
+
+def _recorded(
+    signals: Signals,
+    clock: RunClock,
+    tracks: Sequence[TrackId],
+    extent: tuple[int, int],
+    width: int,
+) -> Iterator[tuple[TrackId, CounterSeries]]:
+    timelines = signals.timelines
+    for track in tracks:
+        if track.kind == "metric" or track.trace not in timelines:
+            continue
+        base = clock.origin_ns - clock.shift_ns(track.trace)
+        own = extent[0] + base, extent[1] + base
+        timeline = timelines[track.trace]
+        largest, unit = 1.0, "ratio"
+        if track.kind == "estimate":
+            load = timeline.loads.get(track.track)
+            if load is None or track.words[2] not in ESTIMATES:
+                continue
+            pieces = load.pieces(track.words[2], own, width)
+        else:
+            counters = timelines.counters.get(track.trace, [])
+            known = [each for each in counters if each.words == track.words[1:]]
+            if not known or (track.kind == "memory" and track.words[3] not in MEMORY_COLUMNS):
+                continue
+            largest = known[0].largest
+            if track.kind == "memory":
+                words = (int(track.words[1]), int(track.words[2]), track.words[3])
+                curve, unit = timeline.curve(memory_curve, *words), "bytes"
+            else:
+                curve = timeline.curve(recorded_curve, track.track, *track.words[2:])
+                unit = ""
+            pieces = curve.pieces(own, width)
+        yield track, _series(track, pieces, unit=unit, largest=largest, width=width, gap=1)
+
+
+def _series(
+    track: TrackId, pieces: Pieces, *, unit: str, largest: float, width: int, gap: int
+) -> CounterSeries:
+    """The pieces as a payload; where `gap` or more of them are without a value, one says so."""
+    missing = np.flatnonzero(np.diff(pieces.piece) > gap)
+    at = np.insert(pieces.piece, missing + 1, pieces.piece[missing] + 1)
+
+    def listed(values: Floats) -> list[float | None]:
+        filled = np.insert(values, missing + 1, np.nan)
+        return [value if np.isfinite(value) else None for value in filled.tolist()]
+
+    return CounterSeries(
+        track=str(track),
+        unit=unit,
+        full=1.0 if unit == "ratio" else largest,
+        after_ns=(at * width).tolist(),
+        mean=listed(pieces.mean),
+        least=listed(pieces.least),
+        largest=listed(pieces.largest),
+    )

@@ -1,0 +1,195 @@
+"""The tree: nodes, processes, recordings, devices, and the tracks of each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.timeline_content import Content
+from stepscope.diagnosis.timeline_tracks import TrackId, track_id
+from stepscope.diagnosis.traces import Trace
+from stepscope.schema import ProcessInfo
+from stepscope.views.timeline.counter_tracks import metric_tracks, recorded_counters
+from stepscope.views.timeline.names import shown
+from stepscope.views.timeline.payload import Track, TrackGroup
+from stepscope.views.timeline.span_tracks import span_tracks
+
+MOST_TRACKS = 5_000
+"""Tracks that are listed; a tree of more would not be looked through."""
+
+
+def process_group(process: ProcessInfo) -> str:
+    """Id of the group of a process."""
+    return str(TrackId("process", (process.process,)))
+
+
+def recording_group(trace: Trace) -> str:
+    """Id of the group of a recording."""
+    return str(track_id("recording", trace.trace))
+
+
+def groups_of(signals: Signals) -> tuple[list[TrackGroup], list[str]]:
+    """The tree, and sentences on what is not in it."""
+    recordings: dict[str | None, list[TrackGroup]] = defaultdict(list)
+    known = {process.process for process in signals.processes}
+    for trace in signals.traces:
+        group = _recording(signals, trace, signals.timelines.contents[trace.trace])
+        if group.tracks or group.groups:
+            owner = trace.process if trace.process in known else None
+            recordings[owner].append(group)
+    spans = span_tracks(signals)
+    workers: dict[int, list[ProcessInfo]] = defaultdict(list)
+    mains = []
+    pids = {(p.node, p.pid) for p in signals.processes if p.role != "dataloader_worker"}
+    for process in signals.processes:
+        if process.role == "dataloader_worker" and (process.node, process.parent_pid) in pids:
+            workers[process.parent_pid].append(process)
+        else:
+            mains.append(process)
+    by_node: dict[str, list[TrackGroup]] = defaultdict(list)
+    for process in mains:
+        group = _process(process, spans, workers[process.pid], recordings[process.process])
+        if group.tracks or group.groups:
+            by_node[process.node].append(group)
+    nodes = []
+    for node in sorted({*by_node, *signals.nodes}):
+        counters = metric_tracks(signals, node)
+        groups = ([counters] if counters else []) + by_node[node]
+        if groups:
+            name = f"node {node}"
+            id_ = str(track_id("node", node))
+            nodes.append(TrackGroup(id=id_, name=name, kind="node", groups=groups))
+    return _bounded([*nodes, *recordings[None]])
+
+
+def _process(
+    process: ProcessInfo,
+    spans: dict[str, list[Track]],
+    workers: Sequence[ProcessInfo],
+    recordings: list[TrackGroup],
+) -> TrackGroup:
+    below = [_process(worker, spans, (), []) for worker in workers]
+    return TrackGroup(
+        id=process_group(process),
+        name=_process_name(process),
+        kind="process",
+        rank=process.rank,
+        tracks=spans.get(process.process, []),
+        groups=[*(group for group in below if group.tracks), *recordings],
+    )
+
+
+def _process_name(process: ProcessInfo) -> str:
+    if process.role != "dataloader_worker":
+        return process.title
+    numbers = [f.get("worker") for f in process.facts if f.get("fact") == "dataloader_worker"]
+    number = f" {numbers[0]}" if numbers else ""
+    return f"DataLoader worker{number} (process {process.pid})"
+
+
+def _recording(signals: Signals, trace: Trace, content: Mapping[int, Content]) -> TrackGroup:
+    rows = trace.reader.table("tracks", where=f"trace = {trace.trace}", order_by="track")
+    host: list[Track] = []
+    streams: dict[int, list[Track]] = defaultdict(list)
+    devices, numbers = (np.ma.filled(rows[name], -1) for name in ("device", "stream"))
+    for i, number in enumerate(rows["track"].tolist()):
+        its = content.get(number)
+        if its is None:
+            continue
+        if rows["kind"][i] == "device":
+            streams[int(devices[i])] += _stream(trace, number, int(numbers[i]), its)
+        else:
+            host.append(_thread(trace, number, rows["thread_name"][i], rows["tid"][i], its))
+    window = "" if trace.window is None else f"window {trace.window}: "
+    rank = "" if trace.rank is None or trace.process is not None else f"rank {trace.rank}: "
+    return TrackGroup(
+        id=recording_group(trace),
+        name=shown(f"{window}{rank}{trace.name}"),
+        kind="recording",
+        rank=trace.rank,
+        tracks=sorted(host, key=lambda track: -(track.event_count or 0)),
+        groups=[
+            TrackGroup(
+                id=str(track_id("device", trace.trace, device)),
+                name=f"device {device}" if device >= 0 else "device",
+                kind="device",
+                tracks=tracks,
+            )
+            for device, tracks in sorted(streams.items())
+        ]
+        + recorded_counters(signals, trace),
+    )
+
+
+def _thread(trace: Trace, track: int, name: str | None, tid: str, content: Content) -> Track:
+    mostly_backward = 2 * content.backward > content.counts["operators"]
+    does = "steps" if content.steps else "backward" if mostly_backward else ""
+    title = (name or (f"thread {tid}" if tid else "")).strip() or "without a thread"
+    return Track(
+        id=str(track_id("trace", trace.trace, track)),
+        name=shown(title) + (f": {does}" if does else ""),
+        kind="host",
+        row_count=content.rows,
+        event_count=content.own,
+    )
+
+
+def _stream(trace: Trace, track: int, stream: int, content: Content) -> list[Track]:
+    name = f"stream {stream}" if stream >= 0 else "stream"
+    found = []
+    if content.shadows:
+        found.append(
+            Track(
+                id=str(track_id("ranges", trace.trace, track)),
+                name=f"{name} (annotations)",
+                kind="device",
+                row_count=content.shadow_rows,
+                event_count=content.shadows,
+            )
+        )
+    if content.own:
+        found.append(
+            Track(
+                id=str(track_id("trace", trace.trace, track)),
+                name=f"{name} ({_work(content)})",
+                kind="device",
+                row_count=content.rows,
+                event_count=content.own,
+            )
+        )
+    return found
+
+
+def _work(content: Content) -> str:
+    kernels = content.counts["kernels"]
+    if not kernels:
+        return "copies" if content.counts["copies"] else "synchronisation"
+    return "communication" if 2 * content.communication > kernels else "computation"
+
+
+def _bounded(groups: list[TrackGroup]) -> tuple[list[TrackGroup], list[str]]:
+    """At most so many tracks, the first ones of the tree."""
+    left = MOST_TRACKS
+    out = 0
+
+    def cut(group: TrackGroup) -> TrackGroup:
+        nonlocal left, out
+        kept = group.tracks[:left]
+        left -= len(kept)
+        out += len(group.tracks) - len(kept)
+        below = [cut(each) for each in group.groups]
+        return TrackGroup(
+            id=group.id,
+            name=group.name,
+            kind=group.kind,
+            rank=group.rank,
+            tracks=kept,
+            groups=[each for each in below if each.tracks or each.groups],
+        )
+
+    cut_groups = [cut(group) for group in groups]
+    notes = [f"{out:,} tracks are not listed: the first {MOST_TRACKS:,} are"] if out else []
+    return [each for each in cut_groups if each.tracks or each.groups], notes

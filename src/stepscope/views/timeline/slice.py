@@ -1,0 +1,58 @@
+"""`timeline-slice`: everything that is known of one event."""
+
+from __future__ import annotations
+
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.origin import RunClock
+from stepscope.diagnosis.timeline_event import KnownEvent, LinkedEvent, find_event, find_span
+from stepscope.diagnosis.timeline_tracks import TrackId, parse_track
+from stepscope.errors import UsageError
+from stepscope.views.options import ViewOptions
+from stepscope.views.timeline.names import shown
+from stepscope.views.timeline.payload import Linked, SliceView
+from stepscope.views.timeline.steps import step_at
+
+
+def timeline_slice(signals: Signals, options: ViewOptions) -> SliceView:
+    """One event; UsageError where there is none of that number on that track."""
+    if options.track is None or options.event is None:
+        raise UsageError("Say which event with --track and --event.")
+    track = parse_track(options.track)
+    clock = signals.timelines.clock
+    found = None
+    if track.kind == "spans":
+        found = find_span(signals, clock, track, options.event)
+    elif track.sliced and track.trace in signals.timelines:
+        found = find_event(signals, clock, track, options.event)
+    if found is None:
+        raise UsageError(f"There is no event {options.event} on the track {options.track}.")
+    return _payload(signals, clock, track, found)
+
+
+def _payload(signals: Signals, clock: RunClock, track: TrackId, event: KnownEvent) -> SliceView:
+    return SliceView(
+        track=str(track),
+        event=event.event,
+        name=event.name,
+        kind=event.kind,
+        after_ns=event.after_ns,
+        duration_ns=event.duration_ns,
+        row=event.row,
+        self_ns=event.self_ns,
+        step=step_at(signals, clock, track, event.after_ns),
+        args=event.args,
+        stack=event.stack,
+        links=[_link(link) for link in event.links],
+    )
+
+
+def _link(link: LinkedEvent) -> Linked:
+    return Linked(
+        relation=link.relation,
+        track=str(link.track),
+        event=link.event,
+        name=shown(link.name),
+        after_ns=link.after_ns,
+        duration_ns=link.duration_ns,
+        row=link.row,
+    )

@@ -1,0 +1,59 @@
+"""`timeline-slices`: a window of some tracks at the detail that so many pixels can show."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.timeline_slices import Slices, at_most, width_for
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.timeline_tracks import TrackId
+from stepscope.diagnosis.timeline_window import read_window
+from stepscope.views.options import ViewOptions
+from stepscope.views.timeline.asked import range_of, tracks_of
+from stepscope.views.timeline.names import shown
+from stepscope.views.timeline.payload import SlicesView, TrackSlices
+
+MOST_SLICES = 20_000
+"""Of one answer; a picture of more would be drawn too slowly."""
+MOST_TRACKS = 2_000
+
+
+def timeline_slices(signals: Signals, options: ViewOptions) -> SlicesView:
+    """A window of some tracks."""
+    clock = signals.timelines.clock
+    extent = range_of(clock, options)
+    asked = tracks_of(signals, options, sliced=True)
+    tracks = asked[:MOST_TRACKS]
+    width = width_for(extent[1] - extent[0], options.pixels)
+    found = at_most(read_window(signals, clock, tracks, extent, width=width), MOST_SLICES, width)
+    codes, name = np.unique(found.name, return_inverse=True)
+    borders = np.searchsorted(found.line, np.arange(len(tracks) + 1)).tolist()
+    return SlicesView(
+        from_after_ns=extent[0],
+        to_after_ns=extent[1],
+        tracks=[
+            _track(track, found.take(slice(begin, end)), name[begin:end], extent[0])
+            for track, (begin, end) in zip(tracks, itertools.pairwise(borders), strict=True)
+        ],
+        names=[shown(found.names[code]) for code in codes.tolist()],
+        omitted_tracks=[str(track) for track in asked[MOST_TRACKS:]],
+    )
+
+
+def _track(track: TrackId, slices: Slices, name: NDArray[np.int64], begin: int) -> TrackSlices:
+    busy = slices.busy / np.maximum(slices.duration, 1)
+    busy_ratio = np.where(slices.event >= 0, 1.0, np.minimum(busy, 1.0))
+    return TrackSlices(
+        track=str(track),
+        row_count=int(slices.row.max(initial=-1)) + 1,
+        row=slices.row.tolist(),
+        after_ns=(slices.start - begin).tolist(),
+        duration_ns=slices.duration.tolist(),
+        name=name.tolist(),
+        count=slices.count.tolist(),
+        busy_ratio=np.round(busy_ratio, 4).tolist(),
+        event=slices.event.tolist(),
+    )

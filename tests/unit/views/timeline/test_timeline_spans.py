@@ -1,0 +1,107 @@
+"""Spans of the job against what was drawn, at every zoom."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from drawn_timelines import INFO
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.origin import clock_of
+from stepscope.diagnosis.timeline_tracks import track_id
+from stepscope.diagnosis.timeline_window import read_window
+from stepscope.store import DictColumn, RunWriter, create_run, open_run
+
+Span = tuple[str, int, int | None, int]
+"""Name, start, end, spans around it."""
+SPAN_NS = 100_000
+ORIGIN_NS = 1_700_000_000_000_000_000
+
+
+def spans_of(seed: int, count: int) -> list[Span]:
+    """Spans of one thread, nested; the last ones were open when the process ended."""
+    chance = random.Random(seed)
+    found: list[Span] = [("first", 0, 1, 0)]
+
+    def fill(begin: int, end: int, depth: int) -> None:
+        at = begin
+        while depth < 3 and at < end and len(found) < count:
+            start = chance.randrange(at, end)
+            until = start + chance.randrange(0, end - start + 1)
+            found.append((chance.choice("abc"), start, until, depth))
+            fill(start, until, depth + 1)
+            at = until + 1
+
+    fill(1, SPAN_NS, 0)
+    if chance.random() < 0.5:
+        found.append(("open", SPAN_NS + 10, None, 0))
+        found.append(("inside", SPAN_NS + 20, None, 1))
+    return found
+
+
+def run_of(path: Path, threads: dict[str, list[Span]]) -> Signals:
+    create_run(path, INFO)
+    rows = [(log, seq, *span) for log, spans in threads.items() for seq, span in enumerate(spans)]
+    log, seq, name, start, end, depth = (list(column) for column in zip(*rows, strict=True))
+    missing = np.array([each is None for each in end])
+    columns = {
+        "node": DictColumn.constant("n0", len(rows)),
+        "process": DictColumn.constant("7-1-0", len(rows)),
+        "log": DictColumn.encode(log),
+        "seq": np.array(seq),
+        "kind": DictColumn.constant("annotation", len(rows)),
+        "name": DictColumn.encode(name),
+        "labels": DictColumn.constant(None, len(rows)),
+        "start_ns": np.array(start) + ORIGIN_NS,
+        "end_ns": np.ma.MaskedArray([ORIGIN_NS + (e or 0) for e in end], mask=missing),
+        "depth": np.array(depth),
+        "flags": np.zeros(len(rows), dtype=np.int64),
+        "value": np.zeros(len(rows), dtype=np.int64),
+    }
+    with RunWriter(path, "n0") as writer:
+        writer.append("spans", columns)
+    return Signals(open_run(path))
+
+
+@settings(deadline=None, max_examples=30, phases=[Phase.generate])
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 60),
+    window=st.tuples(st.integers(0, SPAN_NS), st.integers(1, SPAN_NS)),
+    width=st.integers(0, 17),
+)
+def test_slices_are_the_spans(seed: int, count: int, window: tuple[int, int], width: int) -> None:
+    threads = {"1c": spans_of(seed, count), "2c": spans_of(seed + 1, count)}
+    with tempfile.TemporaryDirectory() as place:
+        signals = run_of(Path(place) / "run", threads)
+        clock = clock_of(signals.reader)
+        end_ns = clock.end_ns - clock.origin_ns
+        tracks = [track_id("spans", "7-1-0", log) for log in ("2c", "1c")]
+        begin, end = window[0], window[0] + window[1]
+        found = read_window(signals, clock, tracks, (begin, end))
+        far = read_window(signals, clock, tracks, (begin, end), width=1 << width)
+        whole = read_window(signals, clock, tracks, (0, end_ns + 1), width=1 << width)
+    truth = Counter()
+    every = 0
+    for line, log in enumerate(("2c", "1c")):
+        for name, start, stop, depth in threads[log]:
+            until = end_ns if stop is None else stop
+            every += 1
+            if start < end and (until > begin or start >= begin):
+                truth[line, depth, name, start, until - start] += 1
+    names = [found.names[code] for code in found.name.tolist()]
+    columns = (found.line, found.row, names, found.start, found.duration)
+    assert truth == Counter(
+        (int(line), int(row), name, int(start), int(length))
+        for line, row, name, start, length in zip(*columns, strict=True)
+    )
+    assert far.count.sum() == truth.total()
+    assert whole.count.sum() == every
+    alone = {int(start) for start in far.start[far.event >= 0]}
+    assert {key[3] for key in truth if key[4] >= 1 << width} <= alone

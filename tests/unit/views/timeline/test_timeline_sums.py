@@ -1,0 +1,162 @@
+"""Summaries and flame graphs against sums over every nanosecond."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from drawn_timelines import Drawn, cut_small, drawn, recorded, track_ids, view
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from kineto_files import Event, kernel, op, python
+from stepscope.views.timeline.payload import FlameNode
+
+SPAN_NS = 600
+NAMES = ("a", "b", "c")
+
+
+def nested_file(seed: int, count: int) -> list[Event]:
+    """Calls that lie in each other, and kernels one after the other or at once."""
+    chance = random.Random(seed)
+    events: list[Event] = [op("first", 0, 10)]
+
+    def fill(begin: int, end: int, depth: int) -> None:
+        at = begin
+        while depth < 4 and at < end and len(events) < count:
+            start = chance.randrange(at, end)
+            length = chance.randrange(1, end - start + 1)
+            make = python if depth < 2 else op
+            events.append(make(chance.choice(NAMES), start, length))
+            fill(start, start + length, depth + 1)
+            at = start + length
+
+    fill(10, SPAN_NS, 0)
+    for _ in range(chance.randrange(6)):
+        start = chance.randrange(SPAN_NS)
+        events.append(kernel(start, chance.randrange(1, 80), None, name=chance.choice(NAMES)))
+    return events
+
+
+def cut(event: Drawn, begin: int, end: int) -> int:
+    return min(event.end, end) - max(event.start, begin)
+
+
+def owners(events: list[Drawn], begin: int, end: int) -> Iterator[list[Drawn]]:
+    """What is open at each nanosecond, the outermost first."""
+    for at in range(begin, end):
+        yield sorted((e for e in events if e.start <= at < e.end), key=lambda e: (e.start, -e.end))
+
+
+RUNS = st.tuples(st.integers(0, 10**6), st.integers(1, 40))
+WINDOWS = st.tuples(st.integers(0, SPAN_NS), st.integers(1, SPAN_NS + 100))
+
+
+@settings(deadline=None, max_examples=15, phases=[Phase.generate])
+@given(run=RUNS, window=WINDOWS, levels=st.booleans())
+def test_sums_are_those_of_every_nanosecond(
+    run: tuple[int, int], window: tuple[int, int], levels: bool
+) -> None:
+    begin, end = window[0], window[0] + window[1]
+    truth = [drawn(event) for event in nested_file(*run)]
+    with tempfile.TemporaryDirectory() as place, cut_small(levels=levels, slice_rows=10**6):
+        signals = recorded(Path(place) / "run", nested_file(*run))
+        ids = track_ids(signals)
+        found = view(signals, "timeline-summary", from_ns=begin, to_ns=end, top=0)
+        summaries = {track.track: track for track in found.tracks}
+        for kind, id_ in ids.items():
+            inside = [e for e in truth if e.track == kind and e.overlaps(begin, end)]
+            if not inside:
+                assert id_ not in summaries
+                continue
+            track = summaries[id_]
+            busy = [bool(open_) for open_ in owners(inside, begin, end)]
+            assert track.busy_ns == sum(busy)
+            assert track.busy_ratio == sum(busy) / (end - begin)
+            assert track.event_count == len(inside)
+            gaps = gaps_of(busy)
+            assert (track.gap_count, track.longest_gap_ns) == (len(gaps), max(gaps, default=0))
+            assert {n.name: n.count for n in track.names} == Counter(e.name for e in inside)
+            for name in track.names:
+                own = [e for e in inside if e.name == name.name]
+                assert name.total_ns == sum(cut(e, begin, end) for e in own)
+                assert name.max_ns <= max(cut(e, begin, end) for e in own)
+                assert name.mean_ns == name.total_ns / len(own)
+            if kind == "host":
+                selves = Counter(o[-1].name for o in owners(inside, begin, end) if o)
+                assert {n.name: n.self_ns for n in track.names if n.self_ns} == dict(selves)
+
+
+@settings(deadline=None, max_examples=15, phases=[Phase.generate])
+@given(run=RUNS, window=WINDOWS, levels=st.booleans())
+def test_flame_graphs_are_paths_of_every_nanosecond(
+    run: tuple[int, int], window: tuple[int, int], levels: bool
+) -> None:
+    begin, end = window[0], window[0] + window[1]
+    truth = [drawn(event) for event in nested_file(*run)]
+    with tempfile.TemporaryDirectory() as place, cut_small(levels=levels, slice_rows=10**6):
+        signals = recorded(Path(place) / "run", nested_file(*run))
+        host = track_ids(signals)["host"]
+        found = view(signals, "timeline-flame", from_ns=begin, to_ns=end, tracks=host)
+    totals: dict[tuple[str, ...], int] = defaultdict(int)
+    selves: dict[tuple[str, ...], int] = defaultdict(int)
+    for open_ in owners([e for e in truth if e.track == "host"], begin, end):
+        path = tuple(e.name for e in open_)
+        for depth in range(1, len(path) + 1):
+            totals[path[:depth]] += 1
+        if path:
+            selves[path] += 1
+    nodes = dict(walk(found.roots, ()))
+    assert {path: node.total_ns for path, node in nodes.items() if node.total_ns} == dict(totals)
+    assert {path: node.self_ns for path, node in nodes.items() if node.self_ns} == dict(selves)
+    assert found.total_ns == sum(node.total_ns for node in found.roots)
+    assert found.left_out_ns == 0
+    assert [node.total_ns for node in found.roots] == sorted(
+        (node.total_ns for node in found.roots), reverse=True
+    )
+
+
+def test_small_paths_are_left_out_of_a_flame_graph_and_summed(tmp_path: Path) -> None:
+    events = [op("large", 0, 10_000_000), *(op(f"f{n}", 10 * n, 5) for n in range(50))]
+    signals = recorded(tmp_path / "run", events)
+    found = view(signals, "timeline-flame")
+    assert [node.name for node in found.roots] == ["large"]
+    assert (found.roots[0].children, found.left_out_ns) == ([], 250)
+    assert found.roots[0].self_ns == 10_000_000 - 250
+
+
+def test_kernels_at_once_are_each_a_root(tmp_path: Path) -> None:
+    events = [op("f", 0, 10), kernel(100, 100, None, name="long"), kernel(120, 20, None, name="k")]
+    signals = recorded(tmp_path / "run", events)
+    device = track_ids(signals)["device"]
+    (track,) = view(signals, "timeline-summary", tracks=device).tracks
+    assert {name.name: name.self_ns for name in track.names} == {"long": 100, "k": 20}
+    assert track.busy_ns == 100
+    flame = view(signals, "timeline-flame", tracks=device)
+    assert {node.name: node.total_ns for node in flame.roots} == {"long": 100, "k": 20}
+
+
+def test_the_top_names_are_listed(tmp_path: Path) -> None:
+    signals = recorded(tmp_path / "run", [op(f"f{n}", 1000 * n, 10 + n) for n in range(9)])
+    (track,) = view(signals, "timeline-summary", top=2).tracks
+    assert [name.name for name in track.names] == ["f8", "f7"]
+    assert track.name_count == 9
+
+
+def gaps_of(busy: list[bool]) -> list[int]:
+    """Lengths of the stretches between the first and the last busy moment that are not."""
+    if not any(busy):
+        return []
+    text = "".join("x" if each else "." for each in busy).strip(".")
+    return [len(gap) for gap in text.split("x") if gap]
+
+
+def walk(
+    nodes: list[FlameNode], above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], FlameNode]]:
+    for node in nodes:
+        yield (*above, node.name), node
+        yield from walk(node.children, (*above, node.name))

@@ -1,0 +1,171 @@
+"""The tree of tracks, steps and marks."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import msgspec
+from drawn_timelines import recorded, tracks_in, view
+from rich.console import Console
+
+from kineto_files import kernel, launch, memory, op, span, trace, training
+from stepscope.cli.writers import write
+from stepscope.diagnosis import Signals
+from stepscope.schema import Finding, RuleRecord, RuleStatus
+from stepscope.store import RunWriter, open_run
+from stepscope.testing.runs import EPOCH_NS, RunBuilder
+
+
+def test_a_recording_is_a_group_with_its_threads_and_streams(tmp_path: Path) -> None:
+    named = {"ph": "M", "name": "thread_name", "pid": 10, "tid": 5, "args": {"name": "empty"}}
+    nccl = [launch(9_500, 50, 9), kernel(9_600, 100, 9, name="ncclKernel_AllReduce", stream=20)]
+    file = trace(*training(), *nccl, named, distributedInfo={"rank": 3, "world_size": 4})
+    payload = view(recorded(tmp_path / "run", file), "timeline")
+    (group,) = payload.groups
+    assert (group.name, group.kind, group.rank) == ("rank 3: file 0", "recording", 3)
+    assert [(t.name, t.row_count, t.event_count) for t in group.tracks] == [
+        ("thread 1: steps", 6, 7 + 1)
+    ]
+    device, counters = group.groups
+    assert (device.name, device.kind) == ("device 0", "device")
+    assert [t.name for t in device.tracks] == [
+        "stream 7 (annotations)",
+        "stream 7 (computation)",
+        "stream 20 (communication)",
+    ]
+    assert [t.name for t in counters.tracks] == [
+        "memory allocated on device 0",
+        "GPU utilisation of device 0",
+    ]
+    (steps,) = payload.steps
+    assert (steps.group, steps.numbers, steps.after_ns, steps.duration_ns) == (
+        group.id,
+        [3],
+        [0],
+        [9_000],
+    )
+    assert payload.end_after_ns == 9_700
+    assert payload.missing is None
+
+
+def test_a_job_is_nodes_ranks_and_workers(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    for number, node in enumerate(("n0", "n1")):
+        rank = run.rank(number, workers=2, node=node)
+        rank.draw("wait 5 | forward 12 | backward 20 | optimizer 8", 30)
+        for worker in rank.workers:
+            worker.draw("fetch ( samples 8 | collate 2 )", 30)
+        run.metric("gpu_busy_ratio", 0.5, device="1", node=node)
+        run.metric("gpu_busy_ratio", 0.5, device="0", node=node)
+        run.metric("core_busy_ratio", 0.5, device="10", node=node)
+        run.metric("core_busy_ratio", 0.5, device="9", node=node)
+        run.metric("cpu_busy_ratio", 0.5, node=node)
+    payload = view(run.signals(), "timeline")
+    assert [(g.name, g.kind) for g in payload.groups] == [("node n0", "node"), ("node n1", "node")]
+    counters, rank = payload.groups[0].groups
+    assert [t.name for t in counters.tracks] == ["cpu busy"]
+    assert [(g.name, [t.name for t in g.tracks]) for g in counters.groups] == [
+        ("GPU 0", ["busy"]),
+        ("GPU 1", ["busy"]),
+        ("cores", ["core busy 9", "core busy 10"]),
+    ]
+    assert (rank.name, rank.kind, rank.rank) == ("rank 0", "process", 0)
+    assert [g.name.split(" (")[0] for g in rank.groups] == [
+        "DataLoader worker 0",
+        "DataLoader worker 1",
+    ]
+    assert [t.name.split(" (")[1] for t in rank.tracks] == ["training)"]
+    assert [steps.title for steps in payload.steps] == ["rank 0", "rank 1"]
+    assert payload.steps[0].group == rank.id
+    assert payload.steps[0].numbers == list(range(len(payload.steps[0].after_ns)))
+    assert payload.origin_ns == str(EPOCH_NS)
+
+
+def test_outliers_and_findings_are_marked(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    rank = run.rank(0)
+    rank.draw("forward 12 | backward 20 | optimizer 8", 40)
+    rank.draw("forward 500 | backward 20 | optimizer 8", 1)
+    rank.draw("forward 12 | backward 20 | optimizer 8", 10)
+    path = run.write()
+    fired = Finding(
+        rule="Slow", status=RuleStatus.ISSUES_FOUND, sentences=["It is slow."],
+        first_ns=EPOCH_NS + 5, last_ns=EPOCH_NS + 9,
+    )  # fmt: skip
+    record = RuleRecord(progress="ended", end_ns=1, scan_ns=1, written_ns=1, findings=[fired])
+    with RunWriter(path, "n0") as writer:
+        writer.put_document("findings", "rules", record)
+    payload = view(Signals(open_run(path)), "timeline")
+    assert payload.steps[0].outliers == [40]
+    (mark,) = payload.findings
+    assert (mark.rule, mark.sentence, mark.first_after_ns, mark.last_after_ns) == (
+        "Slow",
+        "It is slow.",
+        5,
+        9,
+    )
+
+
+def test_a_recording_without_a_clock_begins_at_the_origin(tmp_path: Path) -> None:
+    adrift = trace(op("late", 5_000, 10), op("later", 9_000, 10), base=None)
+    signals = recorded(tmp_path / "run", [op("f", 1_000, 10_000_000)], adrift)
+    payload = view(signals, "timeline")
+    assert payload.end_after_ns == 10_000_000
+    assert "file 1" in payload.notes[0]
+    found = view(signals, "timeline-search", name="late").matches
+    assert [match.after_ns for match in found] == [0, 4_000]
+    slices = view(signals, "timeline-slices", tracks=found[0].track, to_ns=10_000).tracks[0]
+    assert slices.after_ns == [0, 4_000]
+    one = view(signals, "timeline-slice", track=found[1].track, event=found[1].event)
+    assert one.after_ns == 4_000
+
+
+def test_an_empty_run_says_what_would_bring_something(tmp_path: Path) -> None:
+    payload = view(recorded(tmp_path / "run"), "timeline")
+    assert payload.groups == []
+    assert "stepscope run" in (payload.missing or "")
+
+
+def test_many_tracks_are_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
+    events = [op("f", 10 * n, 5, tid=n) for n in range(6_000)]
+    signals = recorded(tmp_path / "run", events)
+    payload = view(signals, "timeline")
+    assert len(tracks_in(payload.groups)) == 5_000
+    assert payload.notes == ["1,000 tracks are not listed: the first 5,000 are"]
+    slices = view(signals, "timeline-slices")
+    assert len(slices.tracks) == 2_000
+    assert len(slices.omitted_tracks) == 3_000
+
+
+def test_payloads_can_be_printed(tmp_path: Path) -> None:
+    signals = recorded(tmp_path / "run", [*training(), memory(50, 100, **{"Total Allocated": 7})])
+    track = view(signals, "timeline-search", name="gemm").matches[0]
+    for name, options in {
+        "timeline": {},
+        "timeline-slices": {},
+        "timeline-counters": {},
+        "timeline-slice": {"track": track.track, "event": track.event},
+        "timeline-search": {"name": "a"},
+        "timeline-summary": {},
+        "timeline-flame": {},
+    }.items():
+        out = io.StringIO()
+        payload = view(signals, name, **options)
+        write(Console(file=out, width=100), payload)
+        assert out.getvalue().strip()
+        assert msgspec.json.decode(msgspec.json.encode(payload), type=type(payload)) == payload
+
+
+def test_shadows_have_a_track_of_their_own(tmp_path: Path) -> None:
+    more = {"args": {"device": 0, "stream": 7}, "pid": 0, "tid": 7}
+    shadows = [
+        span("gpu_user_annotation", "outer", 100, 900, **more),
+        span("gpu_user_annotation", "inner", 200, 300, **more),
+    ]
+    signals = recorded(tmp_path / "run", [op("f", 0, 10), kernel(250, 10, None), *shadows])
+    device = view(signals, "timeline").groups[0].groups[0]
+    assert [(t.name, t.row_count) for t in device.tracks] == [
+        ("stream 7 (annotations)", 2),
+        ("stream 7 (computation)", 1),
+    ]
