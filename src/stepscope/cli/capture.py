@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,23 +10,21 @@ import msgspec
 
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
-from stepscope.cli.window_options import contents, depth_options
+from stepscope.cli.window_options import depth_options
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.monitor.window_requests import (
-    AnswerState,
-    RequestBoard,
-    WindowAnswer,
-    WindowRequest,
+from stepscope.monitor.window_asking import (
+    MOST_STEPS,
+    answers_of,
+    contents,
+    listening_nodes,
+    new_request,
 )
-from stepscope.schema import JobStatus
+from stepscope.monitor.window_requests import AnswerState, RequestBoard, WindowAnswer
 from stepscope.store import RunReader, open_run
 
-SILENT_S = 30.0
-"""A monitor that has given no sign of life for so long is not heard."""
 ANSWER_S = 20.0
 """How long a monitor may take to take a request up."""
 POLL_S = 0.2
-MOST_STEPS = 10_000
 MOST_SECONDS = 3600
 
 
@@ -87,15 +84,8 @@ def command(  # noqa: PLR0917 - click passes options by name
         full=full, shapes=shapes, stacks=stacks, memory=memory, flops=flops, modules=modules
     )
     reader = open_run(run)
-    nodes = _listening_nodes(run, reader)
-    request = WindowRequest(
-        name=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}",
-        asked_ns=time.time_ns(),
-        step_count=steps,
-        duration_ns=None if seconds is None else round(1e9 * seconds),
-        depth=what.depth,
-        options=what.options,
-    )
+    nodes = listening_nodes(run, reader)
+    request = new_request(what, steps=steps, seconds=seconds)
     board = RequestBoard(run)
     board.ask(request)
     tell: Callable[[str], None] = _silent if as_json else say
@@ -115,30 +105,6 @@ def command(  # noqa: PLR0917 - click passes options by name
             click.echo(line)
 
 
-def _listening_nodes(run: str, reader: RunReader) -> list[str]:
-    """Nodes whose monitors can hear.
-
-    Raises:
-        UsageError: there are none.
-    """
-    if reader.info.options.get("window") == "off":
-        raise UsageError(f"the job of {run} was started with --window off")
-    statuses = reader.statuses()
-    if not statuses:
-        raise UsageError(f"no monitor has written to {run} yet; is its job running?")
-    running = {node: status for node, status in statuses.items() if not status.state.final}
-    if not running:
-        raise UsageError(f"the job of {run} is over; a window needs a running job")
-    heard = [node for node, status in running.items() if _age_s(status) <= SILENT_S]
-    if not heard:
-        age = min(_age_s(status) for status in running.values())
-        raise UsageError(
-            f"the monitor of {run} has not been heard for {age:.0f} s; if the job is gone, "
-            f"bring the rest in with: stepscope recover {run}"
-        )
-    return heard
-
-
 def _wait(  # noqa: PLR0917
     board: RequestBoard,
     name: str,
@@ -155,13 +121,13 @@ def _wait(  # noqa: PLR0917
     began = time.monotonic()
     told = ""
     while True:
-        answers = dict(_answers(board, name, nodes))
+        answers = answers_of(board, name, nodes)
         if len(answers) == len(nodes) and all(a.state.final for a in answers.values()):
             return answers
         waited = time.monotonic() - began
         over = all(status.state.final for status in reader.statuses().values())
         if over and waited > POLL_S:
-            answers = dict(_answers(board, name, nodes))  # the last word may have come meanwhile
+            answers = answers_of(board, name, nodes)  # the last word may have come meanwhile
             if len(answers) == len(nodes) and all(a.state.final for a in answers.values()):
                 return answers
             raise StepscopeError("the job has ended before the window was recorded")
@@ -176,15 +142,6 @@ def _wait(  # noqa: PLR0917
             told = state
             tell(state)
         time.sleep(POLL_S)
-
-
-def _answers(
-    board: RequestBoard, name: str, nodes: list[str]
-) -> Iterator[tuple[str, WindowAnswer]]:
-    for node in nodes:
-        answer = board.answer(name, node)
-        if answer is not None:
-            yield node, answer
 
 
 def _state(answers: dict[str, WindowAnswer]) -> str:
@@ -214,10 +171,6 @@ def _lines(captured: Captured) -> Iterator[str]:
             else:
                 yield f"no window of {rank} on {node}: {window.reason}"
     yield f"see it with: stepscope show {captured.run} operators"
-
-
-def _age_s(status: JobStatus) -> float:
-    return (time.time_ns() - status.heartbeat_ns) / 1e9
 
 
 def _silent(text: str) -> None:

@@ -1,9 +1,9 @@
 """Runs the job's command and stands aside: signals pass through, the exit status is the job's.
 
 The job stays in our process group, so a terminal's Ctrl-C reaches it without us, and is sent
-only those signals that another process sent to us. A rule that fires may have it stopped: with
-SIGTERM, as if somebody had sent us that, and after a grace period by killing all of it. The
-processes beside it are started again if they die.
+only those signals that another process sent to us. A rule that fires, or somebody in the web UI,
+may have it stopped: with SIGTERM, as if somebody had sent us that, and after a grace period by
+killing all of it. The processes beside it are started again if they die.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ TICK_S = 1.0
 COMPANION_STARTS = 5
 """One that dies this often is left alone."""
 STOP_GRACE_S = 30.0
-"""How long a job that a rule stops may take to end by itself."""
+"""How long a job that is to be stopped may take to end by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """How a rule stops a job."""
+    """How a job is stopped by whoever is neither the user at the terminal nor the system."""
 
     wish: Path
-    """The file in which it says so."""
+    """The file in which they say so."""
     grace_s: float = STOP_GRACE_S
+    by_people: bool = False
+    """Whether anybody but rules is heard."""
 
 
 class Companion:
@@ -74,7 +76,7 @@ class Launcher:
     Args:
         exchange: where the monitor learns how the command ended; None without a spool.
         companions: what runs beside the job.
-        stopping: how a rule stops the job; None when no rule may.
+        stopping: how the job may be stopped; None when nobody may.
         on_tick: called about once a second while the job runs.
     """
 
@@ -147,13 +149,13 @@ class Launcher:
             os.kill(pid, arrived.si_signo)
 
     def _heed_wish(self, pid: int) -> None:
-        """Stop the job when a rule wants that: gracefully, then hard."""
+        """Stop the job when somebody wants that who may: gracefully, then hard."""
         if self._stopping is None:
             return
         if self._kill_at is None:
             wish = read_wish(self._stopping.wish)
-            if wish is not None:
-                self._note_stop(StopRequest(signal=signal.SIGTERM, rule=wish.rule))
+            if wish is not None and (wish.rule is not None or self._stopping.by_people):
+                self._note_stop(StopRequest(signal=signal.SIGTERM, rule=wish.rule, by=wish.by))
                 self._kill_at = time.monotonic() + self._stopping.grace_s
                 os.kill(pid, signal.SIGTERM)
         elif time.monotonic() > self._kill_at:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from decimal import InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,21 @@ def parse_bytes(context: click.Context, parameter: click.Parameter, text: str) -
     if unit not in units or not number.replace(".", "", 1).isdigit():
         raise click.BadParameter(f"{text!r} is no size; give one such as 256MB or 1GiB.")
     return int(float(number) * units[unit])
+
+
+def parse_price(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """A price in decimal digits, as it was written: a cent is a cent.
+
+    >>> parse_price(None, None, "31.212")
+    '31.212'
+    """
+    if text is None:
+        return None
+    from stepscope.diagnosis.cost import price  # a job shall not wait for what it rarely needs
+
+    try:
+        return str(price(text))
+    except (ValueError, InvalidOperation):
+        raise click.BadParameter(
+            f"{text!r} is no price; give dollars per hour such as 3.06."
+        ) from None

@@ -16,15 +16,22 @@ import msgspec
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
 from stepscope.capture.bootstrap.daemon import make_directory
-from stepscope.cli.launcher import Companion, Launcher, exit_like, stop_is_pending
-from stepscope.cli.options import json_option, parse_bytes
+from stepscope.cli.launcher import (
+    STOP_GRACE_S,
+    Companion,
+    Launcher,
+    Stopping,
+    exit_like,
+    stop_is_pending,
+)
+from stepscope.cli.options import json_option, parse_bytes, parse_price
 from stepscope.cli.output import say
 from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locations
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
 from stepscope.cli.verdict_text import print_verdict
 from stepscope.cli.watching import Watching
-from stepscope.cli.window_options import contents, depth_options, schedule, schedule_options
+from stepscope.cli.window_options import depth_options, schedule, schedule_options
 from stepscope.errors import RunExistsError, StepscopeError, UsageError
 from stepscope.monitor.config import (
     DEFAULT_FLUSH_S,
@@ -43,8 +50,10 @@ from stepscope.monitor.launch import (
     start_monitor,
 )
 from stepscope.monitor.masking import mask
+from stepscope.monitor.window_asking import contents
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run
+from stepscope.watch.stop_wish import FILE_NAME
 
 MONITOR_PATIENCE_S = 60.0
 """How long the last of the recording may take to reach the run before we leave it running."""
@@ -90,6 +99,17 @@ MONITOR_PATIENCE_S = 60.0
 @schedule_options
 @depth_options
 @rule_options
+@click.option(
+    "--allow-stop",
+    is_flag=True,
+    help="Let the web UI stop the job when it runs on this machine under your name.",
+)
+@click.option(
+    "--usd-per-hour",
+    callback=parse_price,
+    metavar="PRICE",
+    help="What one machine costs, for the cost of the job and what a fix would save.",
+)
 @click.option("--keep-raw", is_flag=True, help="Keep the profiler's own files in the run's raw/.")
 @click.option("--quiet", is_flag=True, help="No status line; the verdict only.")
 @json_option
@@ -113,6 +133,8 @@ def command(  # noqa: PLR0917 - click passes options by name
     flops: bool,
     modules: bool,
     rules: RulePlan | None,
+    allow_stop: bool,
+    usd_per_hour: str | None,
     keep_raw: bool,
     quiet: bool,
     as_json: bool,
@@ -149,6 +171,8 @@ def command(  # noqa: PLR0917 - click passes options by name
             "window": window,
             "windows": msgspec.to_builtins(planned),
             "keep_raw": keep_raw,
+            "allow_stop": allow_stop,
+            "usd_per_hour": usd_per_hour,
             "rules": None if rules is None else rules.recorded,
         },
     )
@@ -163,7 +187,14 @@ def command(  # noqa: PLR0917 - click passes options by name
         exit_like(_run_alone(command))
     for problem in problems:
         say(problem)
-    session = _Session(location, spool_path, spool_limit, int(interval_ms), windows, rules)
+    stopping = Stopping(
+        wish=spool_path / FILE_NAME,
+        grace_s=STOP_GRACE_S if rules is None else rules.stop_grace_s,
+        by_people=allow_stop,
+    )
+    session = _Session(
+        location, spool_path, spool_limit, int(interval_ms), windows, rules, stopping
+    )
     exit_like(session.run(command, quiet=quiet, as_json=as_json))
 
 
@@ -178,6 +209,7 @@ class _Session:
         interval_ms: int,
         windows: WindowSettings,
         rules: RulePlan | None,
+        stopping: Stopping,
     ) -> None:
         self._location = location
         self._spool = spool
@@ -188,18 +220,21 @@ class _Session:
             (spool / KINETO_LINK).symlink_to(self._kineto)
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
         self._rules = rules
+        self._stopping = stopping
 
     def run(self, command: Sequence[str], *, quiet: bool, as_json: bool) -> JobExit:
         """Run the job to its end, print the verdict, and name the rules that fired."""
         status = StatusLine(self._location, sys.stderr if not quiet else None)
         monitor = Companion(self._start_monitor)
         watching = (
-            None if self._rules is None else Watching(self._location, self._spool, self._rules)
+            None
+            if self._rules is None
+            else Watching(self._location, self._spool, self._rules, self._stopping.wish)
         )
         launcher = Launcher(
             exchange=Exchange(self._spool),
             companions=[monitor] if watching is None else [monitor, watching.companion],
-            stopping=None if watching is None else watching.stopping,
+            stopping=self._stopping,
             on_tick=status.tick,
         )
         job_environment = {
@@ -220,7 +255,9 @@ class _Session:
         if complete is not None:
             self._conclude(as_json=as_json)
         if watching is not None:
-            job_exit = watching.conclude(job_exit, stop=launcher.stop, complete=complete)
+            job_exit = watching.conclude(job_exit, complete=complete)
+        if launcher.stop is not None and launcher.stop.was_wished:
+            say(launcher.stop.reason)
         if complete:
             remove_spool(self._spool)
         return job_exit

@@ -9,19 +9,18 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.cli.launcher import Companion, Stopping, stop_is_pending
+from stepscope.cli.launcher import Companion, stop_is_pending
 from stepscope.cli.output import say
 from stepscope.cli.rule_options import RulePlan
 from stepscope.cli.rules import FIRED
 from stepscope.cli.text import console
 from stepscope.cli.writers.findings import write_summary
 from stepscope.diagnosis.rule_check import recorded_rules
-from stepscope.monitor.exchange import JobExit, StopRequest
+from stepscope.monitor.exchange import JobExit
 from stepscope.monitor.launch import last_line, start_beside
 from stepscope.schema import RuleRecord
 from stepscope.store import open_run
 from stepscope.watch.config import ActionConfig, WatchConfig
-from stepscope.watch.stop_wish import FILE_NAME
 
 LOG_NAME = "watch.log"
 PATIENCE_S = 60.0
@@ -35,25 +34,23 @@ class Watching:
 
     Args:
         location: the run.
-        spool: where the process's messages and its wish to stop the job go.
+        spool: where the process's messages go.
         plan: what the user wants.
+        wish: the file in which the process says that the job is to be stopped.
     """
 
-    def __init__(self, location: Path, spool: Path, plan: RulePlan) -> None:
+    def __init__(self, location: Path, spool: Path, plan: RulePlan, wish: Path) -> None:
         self._location = location
         self._plan = plan
         self._log = spool / LOG_NAME
-        self.stopping = Stopping(wish=spool / FILE_NAME, grace_s=plan.stop_grace_s)
+        self._wish = wish
         self.companion = Companion(lambda _job_pid: self._start())
 
-    def conclude(
-        self, job_exit: JobExit, *, stop: StopRequest | None, complete: bool | None
-    ) -> JobExit:
+    def conclude(self, job_exit: JobExit, *, complete: bool | None) -> JobExit:
         """Wait for the last word, say which rules fired, and return how we are to end.
 
         Args:
             job_exit: how the job ended.
-            stop: what it was asked to stop for.
             complete: all of the job is in the run; False when processes of it go on, None when
                 the rest will not come. Then what is known so far is said.
         """
@@ -69,8 +66,6 @@ class Watching:
             record = None
         if record is not None:
             write_summary(console(stderr=True), record)
-        if stop is not None and stop.rule is not None:
-            say(stop.reason)
         unfinished = record is not None and record.progress == "running" and complete is not False
         return self._judge(job_exit, None if unfinished else record)
 
@@ -124,7 +119,7 @@ class Watching:
     def _start(self) -> subprocess.Popen[bytes]:
         plan = self._plan
         stop = ActionConfig(
-            kind="stop", address=str(self.stopping.wish), target="the job", rules=plan.stop_on
+            kind="stop", address=str(self._wish), target="the job", rules=plan.stop_on
         )
         config = WatchConfig(
             run=str(self._location),

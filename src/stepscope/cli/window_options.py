@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-import msgspec
 
 from stepscope.errors import UsageError
 from stepscope.monitor.config import WindowSchedule
+from stepscope.monitor.window_asking import WindowContents
 from stepscope.spool.plan import OPTIONS, Depth
 
 Decorated = Callable[..., Any]
@@ -53,25 +53,6 @@ def schedule_options(command: Decorated) -> Decorated:
     for option in reversed(options):
         command = option(command)
     return command
-
-
-class WindowContents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a window holds."""
-
-    depth: str
-    options: list[str]
-
-
-def contents(*, full: bool, **chosen: bool) -> WindowContents:
-    """What the flags ask for.
-
-    Raises:
-        UsageError: a light window holds nothing of what is asked.
-    """
-    options = [name for name in OPTIONS if chosen[name]]
-    if options and not full:
-        raise UsageError(f"a light window has no operators; leave out --light or --{options[0]}")
-    return WindowContents(depth=Depth.FULL if full else Depth.LIGHT, options=options)
 
 
 def schedule(  # noqa: PLR0917 - in the order of the options

@@ -20,17 +20,26 @@ class JobExit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The launcher passed a signal on to the job, or sent it one because of a rule."""
+    """The launcher passed a signal on to the job, or sent it one because of a rule or a wish."""
 
     signal: int
     rule: str | None = None
+    by: str | None = None
+    """Who wished it."""
+
+    @property
+    def was_wished(self) -> bool:
+        """Whether it came neither from the terminal nor from the system."""
+        return self.rule is not None or self.by is not None
 
     @property
     def reason(self) -> str:
         """Why the job was stopped, as a sentence."""
-        if self.rule is None:
-            return f"signal {self.signal} was passed on to the job"
-        return f"the rule {self.rule} fired and stopped the job (signal {self.signal})"
+        if self.rule is not None:
+            return f"the rule {self.rule} fired and stopped the job (signal {self.signal})"
+        if self.by is not None:
+            return f"{self.by} stopped the job (signal {self.signal})"
+        return f"signal {self.signal} was passed on to the job"
 
 
 class Exchange:

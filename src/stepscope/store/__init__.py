@@ -11,6 +11,7 @@ from stepscope.store.columns import DictColumn
 from stepscope.store.engine import available_cores
 from stepscope.store.objectstore import LocalStore, ObjectStore, open_store
 from stepscope.store.reader import RunReader, open_run
+from stepscope.store.revision import revision_of, size_of
 from stepscope.store.writer import RunWriter, create_run
 
 __all__ = [
@@ -23,4 +24,6 @@ __all__ = [
     "create_run",
     "open_run",
     "open_store",
+    "revision_of",
+    "size_of",
 ]

@@ -14,9 +14,11 @@ FILE_NAME = "stop-wish.json"
 
 
 class StopWish(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule wants the job to be stopped."""
+    """A rule or somebody wants the job to be stopped."""
 
-    rule: str
+    rule: str | None = None
+    by: str | None = None
+    """Who, where it is no rule."""
 
 
 def write_wish(path: Path, wish: StopWish) -> None:

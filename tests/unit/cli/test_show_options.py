@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import click
 import pytest
 
-from stepscope.cli.show import command, parse_duration
+from stepscope.cli.show import command
 from stepscope.errors import UsageError
-from stepscope.views import OPTION_FLAGS, VIEWS, View, ViewOptions
+from stepscope.views import OPTION_FLAGS, VIEWS, View, ViewOptions, option_value
 
 
 def test_every_option_has_a_flag_and_a_default() -> None:
@@ -31,11 +30,11 @@ def test_the_help_says_which_view_looks_at_what() -> None:
 @pytest.mark.parametrize(
     ("view", "given", "sentence"),
     [
-        ("system", {"rank": 1}, "The view system does not look at --rank; it takes no options."),
+        ("system", {"rank": 1}, "The view system does not look at --rank; it takes --from, --to."),
         (
             "gpu-time",
             {"top": 20},
-            "does not look at --top; it takes --carry-over, --rank, --trace.",
+            "does not look at --top; it takes --carry-over, --rank, --trace, --from, --to.",
         ),
         ("overview", {"top": 3, "bucket_ns": 5}, "does not look at --top and --bucket"),
     ],
@@ -57,12 +56,34 @@ def test_a_grouping_that_there_is_not() -> None:
     ("text", "ns"), [("10ms", 10_000_000), ("250us", 250_000), ("1.5 s", 1_500_000_000), ("7NS", 7)]
 )
 def test_durations(text: str, ns: int) -> None:
-    assert parse_duration(None, None, text) == ns
+    assert option_value("bucket_ns", text) == ns
 
 
 @pytest.mark.parametrize(
     "text", ["10", "ms", "0ms", "-5ms", "10 minutes", "1e400s", "1e20s", "nan s"]
 )
 def test_no_durations(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no duration"):
-        parse_duration(None, None, text)
+    with pytest.raises(UsageError, match="is no duration"):
+        option_value("bucket_ns", text)
+
+
+def test_a_time_may_be_the_origin_and_a_width_may_not_be_nothing() -> None:
+    assert option_value("from_ns", "0s") == 0
+    with pytest.raises(UsageError, match="--bucket"):
+        option_value("bucket_ns", "0s")
+
+
+@pytest.mark.parametrize(
+    ("field", "text"), [("top", "-1"), ("rank", "one"), ("carry_over", "maybe"), ("pixels", "0")]
+)
+def test_values_that_an_option_cannot_have(field: str, text: str) -> None:
+    with pytest.raises(UsageError, match=f"{OPTION_FLAGS[field]}: '{text}' cannot be its value"):
+        option_value(field, text)
+
+
+def test_options_from_an_address() -> None:
+    given = {"bucket_ns": "250", "rank": "1"}
+    options = VIEWS["launches"].options_from_text("launches", given)
+    assert options == ViewOptions(bucket_ns=250, rank=1)
+    with pytest.raises(UsageError, match="There is no option colour"):
+        VIEWS["launches"].options_from_text("launches", {"colour": "red"})

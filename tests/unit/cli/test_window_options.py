@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.cli.capture import command as capture
-from stepscope.cli.window_options import WindowContents, contents, schedule
+from stepscope.cli.window_options import schedule
 from stepscope.errors import StepscopeError, UsageError
+from stepscope.monitor.window_asking import WindowContents, contents
 from stepscope.spool.plan import OPTIONS
 
 WHAT = WindowContents(depth="full", options=[])

@@ -1,0 +1,113 @@
+"""`stepscope ui [DIR|URL]`: the web UI."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import webbrowser
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from stepscope.cli.output import say
+from stepscope.cli.places import RUNS_DIRECTORY
+from stepscope.errors import UsageError
+from stepscope.server import forking
+from stepscope.server.settings import FIRST_PORT, SHORTEST_TOKEN, Settings
+
+TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
+
+
+@click.command(
+    "ui",
+    help="Show the runs at or below DIR in a browser, and those that are being recorded as they "
+    f"grow. DIR is {RUNS_DIRECTORY} or else the current directory where nothing is said. Ctrl-C "
+    "ends it; jobs go on.",
+)
+@click.argument("location", metavar="[DIR|URL]", required=False)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on. Any but a loopback address demands a token of everybody.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help=f"Port to listen on. Default: the first free one from {FIRST_PORT}.",
+)
+@click.option("--no-browser", is_flag=True, help="Open no browser; print the address only.")
+@click.option(
+    "--token",
+    envvar=TOKEN_VARIABLE,
+    metavar="SECRET",
+    help=f"The token to demand. Default: ${TOKEN_VARIABLE}, or a new one where one is needed.",
+)
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers may call this machine, such as that of a proxy; may be "
+    "repeated.",
+)
+@click.option(
+    "--source-root",
+    "source_roots",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Show source files below DIR; may be repeated. On a loopback address those below the "
+    "directory in which a job was started are shown without.",
+)
+def command(  # noqa: PLR0917 - click passes options by name
+    location: str | None,
+    host: str,
+    port: int,
+    no_browser: bool,
+    token: str | None,
+    allowed_hosts: tuple[str, ...],
+    source_roots: tuple[Path, ...],
+) -> None:
+    forking.begin()
+    # While that goes on in a process of its own, this one imports the rest.
+    from stepscope.server.catalog import served_directory
+    from stepscope.server.process import serve, url_of
+
+    settings = Settings(
+        root=served_directory(_default_location() if location is None else location),
+        host=host,
+        port=port,
+        token=token or None,
+        allowed_hosts=allowed_hosts,
+        source_roots=source_roots,
+    )
+    if settings.token is not None and len(settings.token) < SHORTEST_TOKEN:
+        raise UsageError(f"A token of fewer than {SHORTEST_TOKEN} characters is soon guessed.")
+    if settings.token is None and not settings.on_loopback:
+        settings = replace(settings, token=secrets.token_urlsafe(32))
+
+    def started(listening: Settings) -> None:
+        click.echo(url_of(listening))
+        sys.stdout.flush()
+        if not no_browser and _has_display():
+            webbrowser.open(url_of(listening))
+        say(f"runs of {listening.root}; Ctrl-C ends this, and no job")
+
+    serve(settings, started)
+
+
+def _default_location() -> str:
+    return RUNS_DIRECTORY if Path(RUNS_DIRECTORY).is_dir() else "."
+
+
+def _has_display() -> bool:
+    """Whether a browser that is started here would be seen."""
+    return sys.platform == "darwin" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )

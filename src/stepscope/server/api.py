@@ -1,0 +1,257 @@
+"""The answers below /api: which question goes to which worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from stepscope._version import __version__
+from stepscope.errors import NotARunError
+from stepscope.server.catalog import Catalog, FoundRun, RunGoneError, revisions, shown
+from stepscope.server.endpoints import ENDPOINTS, EVENTS
+from stepscope.server.live import Feed, Feeds
+from stepscope.server.payloads import CaptureWanted, StopWanted
+from stepscope.server.requests import asked, json_body, named, while_wanted
+from stepscope.server.settings import Settings, is_loopback
+from stepscope.server.summaries import Summaries, cache_directory
+from stepscope.server.workers import Queue, Workers
+from stepscope.store import revision_of
+
+LOOKED_AT_S = 0.25
+"""A revision is believed for so long: a page asks for several views at once."""
+QUICK = "timeline"
+"""Views whose names begin so are what a hand on the mouse waits for."""
+_JOBS = "jobs"
+_LARGEST = (1 << 52) - 1
+"""Of a revision: JavaScript's numbers hold it."""
+
+
+class Api:
+    """The answers of one server."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._catalog = Catalog(settings.root)
+        self._workers = Workers(settings.tasks, settings.limits)
+        self._feeds = Feeds()
+        self._summaries = Summaries(
+            self._workers, lambda: self._feeds.hint(_JOBS), cache_directory()
+        )
+        self._revisions: dict[str, tuple[float, int]] = {}
+
+    @property
+    def routes(self) -> list[Route]:
+        """All of them."""
+        described = [
+            Route(each.path, getattr(self, each.handler), methods=[each.method])
+            for each in ENDPOINTS
+        ]
+        return [*described, Route("/api/openapi.json", self.openapi, methods=["GET"])]
+
+    async def start(self) -> None:
+        """Begin; whoever asks first need not wait for a worker."""
+        self._starting = asyncio.create_task(self._workers.start())
+
+    def hang_up(self) -> None:
+        """End all streams, which would never end by themselves."""
+        self._feeds.close()
+
+    async def close(self) -> None:
+        """End everything."""
+        self._starting.cancel()
+        await self._summaries.close()
+        await self._workers.close()
+
+    # --- what screens show -------------------------------------------------------------------
+
+    async def jobs(self, request: Request) -> Response:
+        """All runs below the served directory."""
+        listing = await asyncio.to_thread(self._catalog.listing)
+        known = await asyncio.to_thread(revisions, listing.runs)
+        found = [(run, known[run.id]) for run in listing.runs if run.id in known]
+        self._summaries.want(found)
+        return await self._payload(
+            request,
+            "quick",
+            "jobs",
+            root=str(self._settings.root),
+            found=found,
+            summaries=self._summaries.known(),
+            notes=listing.notes,
+        )
+
+    async def view(self, request: Request) -> Response:
+        """One view of a run; nothing but 304 where the browser holds it already."""
+        name, given = request.path_params["view"], asked(request)
+        run_id = named(given, "run")
+        location, revision = await self._run(run_id)
+        tag = f'"{__version__}-{revision:x}"'
+        headers = {"etag": tag, "cache-control": "private, no-cache"}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        began = time.monotonic()
+        answer = await self._payload(
+            request,
+            "quick" if name.startswith(QUICK) else "views",
+            "view",
+            location=location,
+            revision=revision,
+            name=name,
+            given=given,
+        )
+        self._feeds.note_cost(_feed_of(run_id), time.monotonic() - began)
+        answer.headers.update(headers)
+        return answer
+
+    async def compare(self, request: Request) -> Response:
+        """Two runs beside each other."""
+        given = asked(request)
+        base_location, base_revision = await self._run(named(given, "base"))
+        location, revision = await self._run(named(given, "run"))
+        return await self._payload(
+            request,
+            "views",
+            "compare",
+            base_location=base_location,
+            base_revision=base_revision,
+            location=location,
+            revision=revision,
+        )
+
+    async def openapi(self, request: Request) -> Response:
+        """What this API is, for machines."""
+        return await self._payload(request, "views", "openapi")
+
+    async def source(self, request: Request) -> Response:
+        """Some lines of a source file."""
+        given = asked(request)
+        location, revision = await self._run(named(given, "run"))
+        return await self._payload(
+            request,
+            "quick",
+            "source",
+            location=location,
+            revision=revision,
+            file=named(given, "file"),
+            line=named(given, "line"),
+            roots=[str(root) for root in self._settings.source_roots],
+            local=self._is_local(request),
+        )
+
+    # --- changes -----------------------------------------------------------------------------
+
+    async def events(self, request: Request) -> Response:
+        """Changes of one run."""
+        run_id = named(asked(request), "run")
+        await self._run(run_id)
+
+        async def look() -> int:
+            _, revision = await self._run(run_id)
+            return revision
+
+        return _stream(request, self._feeds.feed(_feed_of(run_id), look))
+
+    async def jobs_events(self, request: Request) -> Response:
+        """Changes of the list of jobs."""
+        return _stream(request, self._feeds.feed(_JOBS, self._jobs_revision))
+
+    async def _jobs_revision(self) -> int:
+        def look() -> tuple[list[FoundRun], dict[str, int]]:
+            runs = self._catalog.listing().runs
+            return runs, revisions(runs)
+
+        runs, known = await asyncio.to_thread(look)
+        self._summaries.want((run, known[run.id]) for run in runs if run.id in known)
+        return hash((frozenset(known.items()), self._summaries.count)) & _LARGEST
+
+    # --- what may be done --------------------------------------------------------------------
+
+    async def session(self, request: Request) -> Response:
+        """What may be done with a run from here."""
+        location, revision = await self._run(named(asked(request), "run"))
+        return await self._payload(
+            request,
+            "quick",
+            "session",
+            location=location,
+            revision=revision,
+            local=self._is_local(request),
+        )
+
+    async def capture(self, request: Request) -> Response:
+        """Ask for a detailed window."""
+        wanted = await json_body(request, CaptureWanted, self._settings.limits)
+        location, revision = await self._run(wanted.run)
+        return await self._payload(
+            request, "quick", "capture", location=location, revision=revision, wanted=wanted
+        )
+
+    async def capture_progress(self, request: Request) -> Response:
+        """How far a window is that was asked for."""
+        given = asked(request)
+        location, revision = await self._run(named(given, "run"))
+        return await self._payload(
+            request,
+            "quick",
+            "capture_progress",
+            location=location,
+            revision=revision,
+            name=named(given, "request"),
+        )
+
+    async def stop(self, request: Request) -> Response:
+        """Have the launcher stop the job."""
+        wanted = await json_body(request, StopWanted, self._settings.limits)
+        location, revision = await self._run(wanted.run)
+        client = request.client.host if request.client is not None else "unknown"
+        return await self._payload(
+            request, "quick", "stop", location=location, revision=revision, client=client
+        )
+
+    # --- shared ------------------------------------------------------------------------------
+
+    async def _payload(
+        self, request: Request, queue: Queue, task: str, **arguments: Any
+    ) -> Response:
+        """What a worker makes of a question."""
+        answer = await while_wanted(request, self._workers.ask(queue, task, **arguments))
+        return Response(
+            answer.body, media_type="application/json", headers={"cache-control": "no-store"}
+        )
+
+    async def _run(self, run_id: str) -> tuple[str, int]:
+        """Where a run lies, and its revision, which is at most a moment old."""
+        location = self._catalog.locate(run_id)
+        now = time.monotonic()
+        looked_s, revision = self._revisions.get(location, (-LOOKED_AT_S, 0))
+        if now - looked_s >= LOOKED_AT_S:
+            try:
+                revision = await asyncio.to_thread(revision_of, location)
+            except NotARunError:  # since a moment ago
+                raise RunGoneError(f"The run {shown(run_id)} has disappeared.") from None
+            self._revisions[location] = now, revision
+        return location, revision
+
+    def _is_local(self, request: Request) -> bool:
+        """Whether the browser runs on this machine."""
+        client = request.client
+        return self._settings.on_loopback and client is not None and is_loopback(client.host)
+
+
+def _feed_of(run_id: str) -> str:
+    return f"run {run_id}"
+
+
+def _stream(request: Request, feed: Feed) -> Response:
+    last = request.headers.get("last-event-id", "")
+    seen = int(last) if last.isascii() and last.isdecimal() else None
+    return StreamingResponse(
+        feed.listen(seen),
+        media_type=EVENTS,
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )

@@ -1,0 +1,121 @@
+"""What can be asked of a worker: each a function of the open runs that returns a payload.
+
+Where runs lie comes from the catalog, which names none outside the served directory; what is asked
+comes from a browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from stepscope._version import __version__
+from stepscope.errors import StepscopeError
+from stepscope.server.capture import capture, capture_progress, why_no_capture
+from stepscope.server.catalog import FoundRun
+from stepscope.server.open_runs import OpenRuns
+from stepscope.server.openapi import openapi
+from stepscope.server.payloads import Session
+from stepscope.server.source import source
+from stepscope.server.stopping import stop, why_no_stop
+from stepscope.server.worker import Task
+from stepscope.store import open_run, size_of
+from stepscope.views import VIEWS
+from stepscope.views.compare import comparison
+from stepscope.views.jobs import (
+    JobRow,
+    Jobs,
+    JobSummary,
+    job_row,
+    jobs_of,
+    summarize,
+    unopened_row,
+)
+
+
+def view(
+    runs: OpenRuns, *, location: str, revision: int, name: str, given: Mapping[str, str]
+) -> msgspec.Struct:
+    """One view of a run, as `stepscope show` makes it."""
+    chosen = VIEWS.get(name)
+    if chosen is None:
+        raise FileNotFoundError(f"There is no view {name!r}; there are {', '.join(VIEWS)}.")
+    return chosen(runs.signals(location, revision), chosen.options_from_text(name, given))
+
+
+def jobs(
+    runs: OpenRuns,
+    *,
+    root: str,
+    found: list[tuple[FoundRun, int]],
+    summaries: Mapping[str, bytes | str],
+    notes: list[str],
+) -> Jobs:
+    """The list of jobs.
+
+    Args:
+        found: the runs, each with its revision.
+        summaries: by run what `summary` has made of it, or why it could not.
+    """
+    return jobs_of(root, [_row(runs, *each, summaries.get(each[0].id)) for each in found], notes)
+
+
+def _row(runs: OpenRuns, run: FoundRun, revision: int, said: bytes | str | None) -> JobRow:
+    """The row of a run: the one that was made before, where nothing in it can have changed."""
+    known, row = runs.rows.get(run.id, (None, None))
+    if row is None or known != (revision, said) or row.status in {"InProgress", "Stopping"}:
+        row = _new_row(run, said)
+        runs.rows[run.id] = (revision, said), row
+    return row
+
+
+def _new_row(run: FoundRun, said: bytes | str | None) -> JobRow:
+    try:
+        found = msgspec.json.decode(said, type=JobSummary) if isinstance(said, bytes) else None
+        row = job_row(open_run(run.location), run.id, found)
+    except (StepscopeError, OSError) as error:
+        return unopened_row(run.id, str(error))
+    return msgspec.structs.replace(row, problem=said) if isinstance(said, str) else row
+
+
+def summary(runs: OpenRuns, *, location: str, revision: int) -> JobSummary:
+    """The verdict and what else takes a look into the tables."""
+    return summarize(runs.signals(location, revision), size_of(location))
+
+
+def compare(
+    runs: OpenRuns, *, base_location: str, base_revision: int, location: str, revision: int
+) -> msgspec.Struct:
+    """Two runs beside each other, as `stepscope compare` has them."""
+    base = runs.signals(base_location, base_revision)
+    return comparison(base, runs.signals(location, revision))
+
+
+def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Session:
+    """What may be done with a run from here."""
+    reader = runs.signals(location, revision).reader
+    no_capture, no_stop = why_no_capture(reader), why_no_stop(reader)
+    return Session(
+        version=__version__,
+        local=local,
+        can_capture=no_capture is None,
+        why_not_capture=no_capture,
+        can_stop=no_stop is None,
+        why_not_stop=no_stop,
+    )
+
+
+TASKS: dict[str, Task] = {
+    "view": view,
+    "jobs": jobs,
+    "summary": summary,
+    "compare": compare,
+    "session": session,
+    "source": source,
+    "capture": capture,
+    "capture_progress": capture_progress,
+    "stop": stop,
+    "openapi": openapi,
+}
+"""Every task by name."""
