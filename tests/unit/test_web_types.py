@@ -10,8 +10,8 @@ WEB = Path(__file__).parents[2] / "web"
 
 def test_generated_types_are_up_to_date() -> None:
     generator = runpy.run_path(str(WEB / "api_types.py"))
-    for file, payload in generator["PAYLOADS"].items():
-        made = generator["typescript"](payload)
+    for file, payloads in generator["payloads"]().items():
+        made = generator["typescript"](payloads)
         written = (WEB / "src" / "api" / file).read_text()
         assert written == made, "run `python web/api_types.py`"
 

@@ -122,6 +122,15 @@ def copy_kinds(copies: Columns) -> list[CopyKind]:
     return sorted((kind for kind in found if kind.count), key=lambda kind: -kind.total_ns)
 
 
+def route_name(name: str) -> str:
+    """Between which sorts of memory a copy is, by its name.
+
+    >>> route_name("Memcpy HtoD (Pageable -> Device)"), route_name("Memset (Device)")
+    ('HtoD', 'memset')
+    """
+    return _route(name)[0]
+
+
 def _route(name: str) -> tuple[str, str | None, str | None]:
     """Direction and memories of a copy by its name, such as Memcpy HtoD (Pageable -> Device)."""
     memories = _MEMORIES.search(name)

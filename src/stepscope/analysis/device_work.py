@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,16 @@ class DeviceWork:
     def take(self, rows: NDArray[np.bool_] | Int) -> DeviceWork:
         """A part of it."""
         return DeviceWork(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
+
+    def begun(self, within: tuple[int, int]) -> DeviceWork:
+        """What begins between two times, the second exclusive."""
+        return self.take((self.start >= within[0]) & (self.start < within[1]))
+
+    def cut(self, within: tuple[int, int]) -> DeviceWork:
+        """What reaches between two times, cut there."""
+        begin, end = within
+        found = self.take((self.start < end) & ((self.end > begin) | (self.start >= begin)))
+        return replace(found, start=np.maximum(found.start, begin), end=np.minimum(found.end, end))
 
 
 def device_work(kernels: Columns, copies: Columns) -> DeviceWork:

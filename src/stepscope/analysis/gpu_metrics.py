@@ -115,7 +115,7 @@ def gpu_metrics(kernels: Kernels, start_ns: int, end_ns: int, cut: Buckets | Non
     whole = end_ns - start_ns
     start = np.clip(kernels.start, start_ns, end_ns)
     inside_ns = np.clip(kernels.end, start_ns, end_ns) - start
-    load = _Load.of(kernels)
+    load = Load.of(kernels)
     known = kernels.occupancy_ratio >= 0  # False for NaN
     weight = inside_ns[known].sum()
     duration = kernels.end - kernels.start
@@ -139,7 +139,7 @@ def gpu_metrics(kernels: Kernels, start_ns: int, end_ns: int, cut: Buckets | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Load:
+class Load:
     """How full the multiprocessors are: `level[i]` millionths from `time[i]` to `time[i + 1]`."""
 
     time: Int
@@ -148,7 +148,7 @@ class _Load:
     """Of the level from the first time up to each."""
 
     @classmethod
-    def of(cls, kernels: Kernels) -> _Load | None:
+    def of(cls, kernels: Kernels) -> Load | None:
         """None when the blocks per multiprocessor of no kernel are known."""
         known = (kernels.blocks > 0) & (kernels.end > kernels.start)
         if not known.any():

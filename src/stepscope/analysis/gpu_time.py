@@ -3,7 +3,7 @@
 Over the kernels, copies and sets of one rank, or of one device of it, with U(x) for the time
 that any of x covers, in integer nanoseconds:
 
-    total          last end - first start
+    total          last end - first start; within a range of time, as far as that lies in it
     busy           |U(all)|
     idle           total - busy
     compute        |U(kernels that do not communicate, sets)|
@@ -50,16 +50,26 @@ class GpuTime:
             raise ArithmeticError(f"GPU time is not conserved: {self}")
 
 
-def gpu_time(work: DeviceWork) -> GpuTime | None:
-    """Divides the time of all devices together; None when they did nothing."""
+def gpu_time(work: DeviceWork, within: tuple[int, int] | None = None) -> GpuTime | None:
+    """Divides the time of all devices together; None when they did nothing.
+
+    Args:
+        work: all that they did.
+        within: look at no more than what lies between two times.
+    """
     if not len(work):
         return None
+    first, last = int(work.start.min()), int(work.end.max())
+    if within is not None:
+        first, last, work = max(first, within[0]), min(last, within[1]), work.cut(within)
+        if first > last:
+            return None
     memcpy = work.kind == MEMCPY
     compute = work.compute | (work.kind == MEMSET)
     compute_ns = _covered(work, compute)
     with_comm_ns = _covered(work, ~memcpy)
     busy_ns = _covered(work, np.ones(len(work), dtype=np.bool_))
-    total_ns = int(work.end.max() - work.start.min())
+    total_ns = last - first
     return GpuTime(
         total_ns=total_ns,
         busy_ns=busy_ns,
@@ -74,11 +84,13 @@ def gpu_time(work: DeviceWork) -> GpuTime | None:
     )
 
 
-def gpu_time_by_device(work: DeviceWork) -> dict[int, GpuTime]:
+def gpu_time_by_device(
+    work: DeviceWork, within: tuple[int, int] | None = None
+) -> dict[int, GpuTime]:
     """Divides the time of each device, from its own first start to its own last end."""
     found = {}
     for device in np.unique(work.device).tolist():
-        own = gpu_time(work.take(work.device == device))
+        own = gpu_time(work.take(work.device == device), within)
         if own is not None:
             found[device] = own
     return found

@@ -30,7 +30,7 @@ moment belongs to the innermost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ from stepscope.intervals import (
     Int,
     Intervals,
     contains,
+    covered_until,
     innermost_at,
     overlap,
     parents,
@@ -74,6 +75,8 @@ COMPUTE_PHASES = ("forward", "loss", "backward", "optimizer")
 DEVICE_PHASES = ("forward", "backward", "optimizer")
 """Phases that are timed on a device."""
 FETCH_KINDS = ("data_wait", "loader_start")
+VALUED_KINDS = ("optimizer",)
+"""Of the other spans, values say nothing about steps."""
 BEGINNINGS = (*FETCH_KINDS, "forward", "step")
 """What tells a process, while it runs, that a step begins."""
 EVALUATION_MODES = ("EVAL", "PREDICT")
@@ -100,6 +103,10 @@ class Steps:
     """The framework's own profiler was recording."""
     evaluation: Intervals
     """When the job evaluated, anywhere in the run."""
+    first: int = 0
+    """Number of the first of these steps; the rank's own first one is 0."""
+    rank_count: int | None = None
+    """Steps of the rank, where these are only some of them."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -107,18 +114,35 @@ class Steps:
     def measured(self) -> NDArray[np.bool_]:
         """Steps that statistics are made of: past warm-up and not under a profiler.
 
-        Warm-up is the first tenth of the steps, at least one and at most ten.
+        Warm-up is the first tenth of the rank's steps, at least one and at most ten.
         """
-        warm = min(10, max(1, len(self) // 10))
+        count = len(self) if self.rank_count is None else self.rank_count
+        warm = min(10, max(1, count // 10))
         kept = ~self.profiled
-        kept[:warm] = False
+        kept[: max(0, warm - self.first)] = False
         return kept
+
+    def begun(self, start_ns: int, end_ns: int) -> Steps:
+        """Those that begin in a range of time, the end exclusive; perhaps none."""
+        begin, stop = np.searchsorted(self.start, [start_ns, end_ns]).tolist()
+        rows = slice(begin, stop)
+        return replace(
+            self,
+            start=self.start[rows],
+            end=self.end[rows],
+            wall_ns=self.wall_ns[rows],
+            phase_ns={phase: times[rows] for phase, times in self.phase_ns.items()},
+            fetches=self.fetches[rows],
+            profiled=self.profiled[rows],
+            first=self.first + begin,
+            rank_count=len(self) if self.rank_count is None else self.rank_count,
+        )
 
 
 def training_thread(spans: Spans) -> int | None:
     """The thread that trains: of those with marks or optimizer steps, the one with most."""
     for kinds in (("step",), ("optimizer",)):
-        threads, counts = np.unique(spans.of(*kinds).thread, return_counts=True)
+        threads, counts = np.unique(spans.thread[spans.is_kind(*kinds)], return_counts=True)
         if len(threads):
             return int(threads[np.argmax(counts)])
     return None
@@ -139,12 +163,9 @@ def find_steps(spans: Spans) -> Steps | None:
     boundaries = boundaries[boundaries > begin]
     if not len(boundaries):
         return None
-    start = np.concatenate([[begin], boundaries[:-1]]).astype(np.int64)
-    extent = Intervals(start, boundaries.astype(np.int64))
-    wall = extent.end - extent.start - overlap(extent, evaluation)
+    borders = np.concatenate([[begin], boundaries]).astype(np.int64)
+    extent = Intervals(borders[:-1], borders[1:])
     device = own.of("device")
-    phase_ns = phases.time_in(extent, evaluation, device)
-    phase_ns["other"] = wall - sum(phase_ns.values(), np.zeros(len(wall), dtype=np.int64))
     windows = union(own.of("window").intervals)
     return Steps(
         source="marked" if len(marks) else "optimizer",
@@ -152,8 +173,8 @@ def find_steps(spans: Spans) -> Steps | None:
         thread=thread,
         start=extent.start,
         end=extent.end,
-        wall_ns=wall,
-        phase_ns={phase: phase_ns[phase] for phase in PHASES},
+        wall_ns=extent.end - extent.start - overlap(extent, evaluation),
+        phase_ns=phases.time_in(borders, evaluation, device),
         fetches=_fetches(own, extent, evaluation),
         profiled=overlap(extent, windows) > 0,
         evaluation=evaluation,
@@ -204,39 +225,58 @@ class _Phases:
             above = np.where(above >= 0, self.parent[real], -1)
         return self.spans.take(wanted & ~hidden)
 
-    def time_in(self, extent: Intervals, evaluation: Intervals, device: Spans) -> dict[str, Int]:
-        """Nanoseconds of every phase but `other` in each extent, evaluation left out.
+    def time_in(self, borders: Int, evaluation: Intervals, device: Spans) -> dict[str, Int]:
+        """Nanoseconds of every phase from each border to the next, evaluation left out.
 
         What the device is busy with comes first; the host's phases have the rest.
         """
-        times = dict.fromkeys(PHASES[:-1], np.zeros(len(extent.start), dtype=np.int64))
-        taken, taken_ns = evaluation, overlap(extent, evaluation)
+        taken, taken_ns = evaluation, np.diff(covered_until(borders, evaluation))
+        on_device = {}
         for name in DEVICE_PHASES:
-            part = device.take(np.isin(device.name, _codes(device.names, {name}))).intervals
-            if len(part.start):
+            mine = np.isin(device.name, _codes(device.names, {name}))
+            if mine.any():
+                part = Intervals(device.start[mine], device.end[mine])
                 before_ns, taken = taken_ns, _joined(taken, part)
-                taken_ns = overlap(extent, taken)
-                times[name] = taken_ns - before_ns
-        for name, part in self._host_parts().items():
-            if len(part.start):
-                times[name] = times[name] + overlap(extent, _joined(taken, part)) - taken_ns
-        return times
+                taken_ns = np.diff(covered_until(borders, taken))
+                on_device[name] = taken_ns - before_ns
+        times = self._host_time(borders, taken)
+        return times | {name: times[name] + time_ns for name, time_ns in on_device.items()}
 
-    def _host_parts(self) -> dict[str, Intervals]:
-        """When the host was in each phase; the innermost counts."""
+    def _host_time(self, borders: Int, taken: Intervals) -> dict[str, Int]:
+        """Nanoseconds of every phase of the host from each border to the next, but for the time
+        that is taken."""
+        edges, places = self._host_places()
+        cuts = np.concatenate([borders, edges])
+        order = np.argsort(cuts, kind="stable")
+        cuts, is_border = cuts[order], order < len(borders)
+        free_ns = np.diff(cuts - covered_until(cuts, taken))
+        row = np.cumsum(is_border)[:-1]
+        column = places.take(np.cumsum(~is_border)[:-1])
+        shape = (
+            len(borders) + 1,
+            len(PHASES),
+        )  # what comes before all borders, and after them, too
+        # Doubles hold sums of nanoseconds exactly up to a hundred days.
+        sums = np.bincount(row * shape[1] + column, weights=free_ns, minlength=shape[0] * shape[1])
+        table = sums.reshape(shape)[1:-1].astype(np.int64)
+        return {phase: table[:, place].copy() for place, phase in enumerate(PHASES)}
+
+    def _host_places(self) -> tuple[Int, NDArray[np.int8]]:
+        """When the host goes from one phase to another; the innermost counts.
+
+        Returns:
+            The moments; and the place in `PHASES` of what is before each of them, and of what is
+            after the last.
+        """
         pieces = segments(self.spans.start, self.spans.end, self.parent)
-        phases = [PHASE_OF_KIND.get(kind) for kind in self.spans.kinds]
-        place_of = np.array([PHASES.index(each) if each else -1 for each in phases], dtype=np.int8)
-        owned = np.append(place_of.take(self.spans.kind), -1).take(pieces.owner)  # -1: no owner
-        parts = {}
-        for place, phase in enumerate(PHASES[:-1]):
-            if phase == "loss":
-                mine = (pieces.owner < 0) & contains(self.loss(), pieces.start)
-            else:
-                mine = owned == place
-            which = np.flatnonzero(mine)
-            parts[phase] = Intervals(pieces.start.take(which), pieces.end.take(which))
-        return parts
+        phases = [PHASE_OF_KIND.get(kind, "other") for kind in self.spans.kinds]
+        place_of = np.array([PHASES.index(phase) for phase in phases], dtype=np.int8)
+        other = np.array([PHASES.index("other")], dtype=np.int8)
+        place = np.append(place_of.take(self.spans.kind), other).take(pieces.owner)  # -1: no owner
+        unowned = np.flatnonzero(pieces.owner < 0)
+        place[unowned[contains(self.loss(), pieces.start[unowned])]] = PHASES.index("loss")
+        edges = np.append(pieces.start, pieces.end[-1:])
+        return edges, np.concatenate([other, place, other])
 
     def loss(self) -> Intervals:
         """From a forward pass with gradients to the backward pass that follows it.
@@ -301,9 +341,8 @@ def _first_work(phases: _Phases, evaluation: Intervals, boundaries: Int) -> int:
 
 
 def _fetches(own: Spans, extent: Intervals, evaluation: Intervals) -> Int:
-    waits = own.of("data_wait")
-    real = ~waits.has_flag(FLAG_NO_RESULT) & ~contains(evaluation, waits.start)
-    starts = waits.start[real]
+    starts = own.start[own.is_kind("data_wait") & ~own.has_flag(FLAG_NO_RESULT)]
+    starts = starts[~contains(evaluation, starts)]
     return (
         np.searchsorted(starts, extent.end, side="left")
         - np.searchsorted(starts, extent.start, side="left")
@@ -370,12 +409,10 @@ def _spread(
     (starting an iterator) to what comes after.
     """
     spread = value.copy()
-    for i in range(len(spread) - 2, -1, -1):
-        if not known[i] and not ends[i]:
-            spread[i] = spread[i + 1]
-    for i in range(1, len(spread)):
-        if not known[i] and ends[i]:
-            spread[i] = spread[i - 1]
+    for i in np.flatnonzero(~known[:-1] & ~ends[:-1])[::-1]:
+        spread[i] = spread[i + 1]
+    for i in 1 + np.flatnonzero(~known[1:] & ends[1:]):
+        spread[i] = spread[i - 1]
     return spread
 
 

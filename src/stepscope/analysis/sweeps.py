@@ -93,14 +93,15 @@ def heatmap(metrics: Metrics, last: int = HEATMAP_SWEEPS) -> Heatmap:
     return Heatmap(
         t_ns=times[first][skipped:],
         rows=[
-            HeatmapRow(metric=name, device=whose, scale=_scale(name, values[place]))
+            HeatmapRow(metric=name, device=whose, scale=full_colour(name, values[place]))
             for place, (name, whose) in enumerate(wanted)
         ],
         values=values,
     )
 
 
-def _scale(metric: str, values: NDArray[np.float64]) -> float:
+def full_colour(metric: str, values: NDArray[np.float64]) -> float:
+    """The value of a metric that has the full colour of its row."""
     if metric.endswith("_ratio"):
         return 1.0
     known = values[~np.isnan(values)]

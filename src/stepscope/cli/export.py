@@ -80,8 +80,9 @@ def command(
         _write_timeline(run, output, as_json=as_json)
         return
     options = ViewOptions(rank=rank, trace=trace)
-    recordings = chosen_traces(Signals(open_run(run)), options)
-    missing = missing_recordings(recordings)
+    signals = Signals(open_run(run))
+    recordings = chosen_traces(signals, options)
+    missing = missing_recordings(signals, recordings)
     if missing is not None:
         raise UsageError(f"Nothing can be exported: {missing}.")
     files = _files(recordings, output, merge=merge)

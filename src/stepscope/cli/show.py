@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,32 +11,17 @@ from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json
 from stepscope.diagnosis import Signals
 from stepscope.store import open_run
-from stepscope.views import OPTION_FLAGS, VIEWS
-
-_TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-_LONGEST_NS = 1 << 62
-"""As much as can be added to a time of today."""
+from stepscope.views import OPTION_FLAGS, VIEWS, option_value
 
 
-def parse_duration(
-    _context: click.Context | None, _parameter: click.Parameter | None, text: str | None
-) -> int | None:
-    """A duration such as 10ms, 250us or 1s as nanoseconds.
+def _parse(_context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """The value that a view's option has; None where it was not given."""
+    return None if text is None else option_value(str(parameter.name), text)
 
-    >>> parse_duration(None, None, "10ms")
-    10000000
-    """
-    if text is None:
-        return None
-    number = text.rstrip("numsNUMS ")
-    scale = _TIME_UNITS.get(text[len(number) :].strip().lower())
-    try:
-        found = round(float(number) * (scale or 0))
-    except (ValueError, OverflowError):
-        found = 0
-    if not 0 < found < _LONGEST_NS:
-        raise click.BadParameter(f"{text!r} is no duration; give one such as 10ms or 250us.")
-    return found
+
+def _option(field: str, metavar: str, text: str) -> Callable[[Any], Any]:
+    """A field of `ViewOptions` as an option of the command."""
+    return click.option(OPTION_FLAGS[field], field, callback=_parse, metavar=metavar, help=text)
 
 
 def _uses(field: str) -> str:
@@ -45,49 +31,41 @@ def _uses(field: str) -> str:
 @click.command("show", help="Show one VIEW of RUN: " + ", ".join(VIEWS) + ".")
 @run_argument
 @click.argument("view", type=click.Choice(list(VIEWS)))
-@click.option(
-    OPTION_FLAGS["carry_over"],
+@_option(
     "carry_over",
-    type=click.Choice(["keep", "drop"]),
-    help="Whether device work launched before the window counts. Default: keep. "
-    + _uses("carry_over"),
+    "keep|drop",
+    "Whether device work launched before the window counts. Default: keep. " + _uses("carry_over"),
 )
-@click.option(
-    OPTION_FLAGS["rank"],
-    "rank",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Only recordings of this rank.",
+@_option("rank", "N", "Only recordings of this rank.")
+@_option("trace", "NAME", "Only the recording of this name.")
+@_option("top", "N", "Rows of a sorted list, 0 for all. Default: 20. " + _uses("top"))
+@_option("by", "WHAT", "What to group rows by. " + _uses("by"))
+@_option("name", "NAME", "Only what has this name. " + _uses("name"))
+@_option(
+    "bucket_ns", "DURATION", "Width of the buckets of a curve, such as 10ms. " + _uses("bucket_ns")
 )
-@click.option(
-    OPTION_FLAGS["trace"], "trace", metavar="NAME", help="Only the recording of this name."
-)
-@click.option(
-    OPTION_FLAGS["top"],
-    "top",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Rows of a sorted list, 0 for all. Default: 20. " + _uses("top"),
-)
-@click.option(
-    OPTION_FLAGS["by"], "by", metavar="WHAT", help="What to group rows by. " + _uses("by")
-)
-@click.option(
-    OPTION_FLAGS["name"], "name", metavar="NAME", help="Only what has this name. " + _uses("name")
-)
-@click.option(
-    OPTION_FLAGS["bucket_ns"],
-    "bucket_ns",
-    callback=parse_duration,
-    metavar="DURATION",
-    help="Width of the buckets of a curve, such as 10ms. " + _uses("bucket_ns"),
-)
-@click.option(
-    OPTION_FLAGS["peaks"],
+@_option(
     "peaks",
-    metavar="PEAKS",
-    help="The device's peaks: its model, or such as bf16=989,fp32=67,bandwidth=3350 (TFLOP/s, "
+    "PEAKS",
+    "The device's peaks: its model, or such as bf16=989,fp32=67,bandwidth=3350 (TFLOP/s, "
     "GB/s). " + _uses("peaks"),
+)
+@_option(
+    "from_ns",
+    "TIME",
+    "Only from this time after the start of the run, such as 12.5s. " + _uses("from_ns"),
+)
+@_option("to_ns", "TIME", "Only up to this time after the start of the run. " + _uses("to_ns"))
+@_option(
+    "tracks", "IDS", "Tracks by id, joined by commas; `timeline` lists them. " + _uses("tracks")
+)
+@_option("pixels", "N", "Width of the picture. Default: 1500. " + _uses("pixels"))
+@_option("track", "ID", "Track that holds the event. " + _uses("track"))
+@_option("event", "N", "Number of the event on its track. " + _uses("event"))
+@_option(
+    "around_ns",
+    "TIME",
+    "List what is next to this time after the start of the run. " + _uses("around_ns"),
 )
 @json_option
 def command(run: str, view: str, as_json: bool, **options: Any) -> None:

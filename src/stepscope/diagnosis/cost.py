@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
+from stepscope.schema import RunInfo
+
+NO_PRICE = "the price of a machine is not known: start the job with stepscope run --usd-per-hour"
 _CENT = Decimal("0.01")
 _HOUR_NS = Decimal(3600 * 10**9)
 
@@ -46,3 +49,13 @@ def price(usd_per_hour: float | str | Decimal) -> Decimal:
     if not found.is_finite() or found < 0:
         raise ValueError(f"{usd_per_hour!r} is no price")
     return found
+
+
+def recorded_price(info: RunInfo) -> Decimal | None:
+    """US dollars per hour of one machine, as `stepscope run --usd-per-hour` was told; None when
+    nobody said."""
+    said = info.options.get("usd_per_hour")
+    try:
+        return None if said is None else price(said)
+    except (ValueError, InvalidOperation):  # a run may come from anywhere
+        return None

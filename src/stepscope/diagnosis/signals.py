@@ -32,6 +32,7 @@ from stepscope.analysis.steps import (
 from stepscope.analysis.utilization import Contention, contention
 from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.diagnosis.span_rows import read_spans, spans_of
+from stepscope.diagnosis.timeline_trace import Timelines
 from stepscope.diagnosis.traces import Trace, load_traces
 from stepscope.diagnosis.windows import windows_of
 from stepscope.intervals import EMPTY, Intervals, contains, union
@@ -184,6 +185,11 @@ class Signals:
     def traces(self) -> list[Trace]:
         """Recordings of the framework's profiler: windows of the job, or imported files."""
         return load_traces(self.reader, windows_of(self.processes))
+
+    @cached_property
+    def timelines(self) -> Timelines:
+        """The recordings as the timeline draws them."""
+        return Timelines(self.reader, self.traces)
 
     def steps_in(self, trace: Trace) -> WatchedSteps:
         """Steps that were watched while a window was open; none for an imported recording."""

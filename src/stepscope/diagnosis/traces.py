@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from stepscope.diagnosis.windows import Window, WindowKey
 from stepscope.intervals import Intervals
-from stepscope.schema import TABLES
-from stepscope.store import RunReader
+from stepscope.schema import TABLES, Table
+from stepscope.store import DictColumn, RunReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,21 @@ class Trace:
     metadata: Mapping[str, Any] = field(repr=False)
     said: Window | None
     """What its process said of the window; None for an imported file."""
+    within: tuple[int, int] | None = None
+    """Times on its own clock, the end exclusive: only events that begin in between are looked
+    at. None for all of them."""
+
+    @property
+    def whole(self) -> Trace:
+        """The recording without a range."""
+        return replace(self, within=None)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First start and last end of what is looked at."""
+        if self.within is None:
+            return self.start_ns, self.end_ns
+        return max(self.start_ns, self.within[0]), min(self.end_ns, self.within[1])
 
     def columns(
         self,
@@ -69,20 +84,8 @@ class Trace:
             where: a further condition in SQL.
             order_by: SQL; without it rows come track by track, each by start.
         """
-        if where and "host_self_ns" in names:
-            raise ValueError("own times need all operators: choose rows afterwards")
-        wanted = dict.fromkeys(each for name in names for each in _DERIVED.get(name, (name,)))
-        declared = TABLES[table]
-        condition = f"trace = {self.trace}" + (f" AND ({where})" if where else "")
-        found = self.reader.table(
-            table,
-            columns=list(wanted),
-            where=condition,
-            order_by=order_by,
-            encoded=[n for n in wanted if declared.column(n).type == "VARCHAR"],
-        )
-        plain = {name: _without_nulls(values) for name, values in found.items()}
-        return {name: _derived(name, plain) if name in _DERIVED else plain[name] for name in names}
+        (found,) = columns_of([self], table, names, where=where, order_by=order_by)
+        return found
 
     def device_intervals(self) -> Intervals:
         """Extents of its kernels, copies and sets, in no order."""
@@ -93,7 +96,7 @@ class Trace:
     @cached_property
     def doubts(self) -> dict[str, Doubt]:
         """What the quality record holds, by check."""
-        rows = self.reader.table("quality", where=f"trace = {self.trace}")
+        rows = self.reader.table("quality", where=f"trace = {self.trace}", traces=[self.trace])
         return {
             check: Doubt(
                 check=check,
@@ -104,6 +107,56 @@ class Trace:
             )
             for i, check in enumerate(rows["kind"])
         }
+
+
+def columns_of(
+    traces: Sequence[Trace],
+    table: str,
+    names: Sequence[str],
+    *,
+    where: str = "",
+    order_by: str | None = None,
+) -> list[dict[str, Any]]:
+    """The columns of several recordings of a run, read at once; see `Trace.columns`.
+
+    Args:
+        traces: of one run.
+        table, names, where, order_by: as there.
+    """
+    if where and "host_self_ns" in names:
+        raise ValueError("own times need all operators: choose rows afterwards")
+    if not traces:
+        return []
+    declared = TABLES[table]
+    stored = dict.fromkeys(each for name in names for each in _DERIVED.get(name, (name,)))
+    ranged = any(trace.within for trace in traces) and declared.time_column is not None
+    # Own times follow from operators that begin later too: rows are chosen afterwards.
+    late = ranged and "host_self_ns" in names
+    wanted = dict.fromkeys(("trace", *stored, *(("start_ns",) if late else ())))
+    conditions = [_of_trace(each, declared, whole=late) for each in traces]
+    found = traces[0].reader.table(
+        table,
+        columns=list(wanted),
+        where=f"({_any_of(conditions)})" + (f" AND ({where})" if where else ""),
+        order_by=order_by,
+        traces=[trace.trace for trace in traces],
+        encoded=[n for n in wanted if declared.column(n).type == "VARCHAR"],
+    )
+    plain = {name: _without_nulls(values) for name, values in found.items()}
+    chosen = []
+    for trace, rows in zip(traces, _rows_of(plain["trace"], traces), strict=True):
+        own = _taken(plain, rows)
+        own |= {name: _derived(name, own) for name in names if name in _DERIVED}
+        if trace.within is not None and late:
+            begun = own["start_ns"]
+            own = _taken(own, (begun >= trace.within[0]) & (begun < trace.within[1]))
+        chosen.append({name: own[name] for name in names})
+    return chosen
+
+
+def rows_in(traces: Sequence[Trace], table: str) -> str:
+    """The condition in SQL that rows of these recordings meet, within the range looked at."""
+    return _any_of([_of_trace(each, TABLES[table]) for each in traces])
 
 
 def load_traces(
@@ -139,6 +192,42 @@ def load_traces(
         for i in range(len(rows["trace"]))
     ]
     return sorted(found, key=lambda t: (t.rank if t.rank is not None else -1, t.start_ns, t.name))
+
+
+def _of_trace(trace: Trace, table: Table, *, whole: bool = False) -> str:
+    """The condition in SQL that rows of one recording meet, those of its range or all."""
+    own = f"trace = {trace.trace}"
+    if trace.within is None or table.time_column is None or whole:
+        return own
+    begin, end = trace.within
+    return f"({own} AND {table.time_column} >= {begin} AND {table.time_column} < {end})"
+
+
+def _any_of(conditions: Sequence[str]) -> str:
+    """Conditions joined; where they are alike but for the recording, DuckDB skips files by it."""
+    if all(condition.startswith("trace = ") for condition in conditions) and len(conditions) > 1:
+        return f"trace IN ({', '.join(each.removeprefix('trace = ') for each in conditions)})"
+    return " OR ".join(conditions)
+
+
+def _rows_of(owner: Any, traces: Sequence[Trace]) -> list[Any]:
+    """Which rows belong to each recording."""
+    if len(traces) == 1:
+        return [slice(None)]
+    order = np.argsort(owner, kind="stable")
+    numbers = [trace.trace for trace in traces]
+    begin = np.searchsorted(owner, numbers, side="left", sorter=order)
+    end = np.searchsorted(owner, numbers, side="right", sorter=order)
+    return [order[b:e] for b, e in zip(begin.tolist(), end.tolist(), strict=True)]
+
+
+def _taken(columns: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+    return {
+        name: DictColumn(values.codes[rows], values.values).in_use()
+        if isinstance(values, DictColumn)
+        else values[rows]
+        for name, values in columns.items()
+    }
 
 
 _DERIVED = {

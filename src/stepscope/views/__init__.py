@@ -10,58 +10,83 @@ float nanoseconds where they are means; ratios are 0 to 1; every share names its
 A new view is one file with a function `(signals, options) -> payload` and one line below. Where
 its fields end in a unit (`_ns`, `_ratio`, `_bytes`, `_count`) the command line can print it as
 it is; `missing` and `notes` hold sentences, `quality` the notes of `views.quality`. Where a row has
-more fields than fit in a line, `text_fields` names those that text shows.
+more fields than fit in a line, `text_fields` names those that text shows. The function says what it
+returns: the front end's types and the API's are made from that. A payload that is `Ranged` can be
+restricted to a range of time, and its function need not know.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 
-import msgspec
-
-from stepscope.diagnosis import Signals
 from stepscope.views.options import (
     CHOICE,
     DEFAULTS,
     KERNEL_GROUPS,
     OPERATOR_GROUPS,
     OPTION_FLAGS,
+    RANGE,
     Make,
     View,
     ViewOptions,
+    option_value,
 )
 
 
-def _make(module: str, function: str | None = None) -> Make:
-    """A function of a module of this package, imported when the view is made."""
+def _make(module: str, function: str | None = None) -> Callable[[], Make]:
+    """A function of a module of this package, imported when somebody asks for it."""
 
-    def make(signals: Signals, options: ViewOptions) -> msgspec.Struct:
-        found = importlib.import_module(f"stepscope.views.{module}")
-        payload: msgspec.Struct = getattr(found, function or module)(signals, options)
-        return payload
+    def load() -> Make:
+        found: Make = getattr(
+            importlib.import_module(f"stepscope.views.{module}"), function or module
+        )
+        return found
 
-    return make
+    return load
 
 
 VIEWS: dict[str, View] = {
-    "overview": View(_make("overview")),
-    "steps": View(_make("steps"), ("carry_over", *CHOICE)),
-    "system": View(_make("system")),
-    "input-pipeline": View(_make("input_pipeline")),
-    "gpu-time": View(_make("gpu_time"), ("carry_over", *CHOICE)),
-    "idle": View(_make("idle"), ("carry_over", *CHOICE)),
-    "launches": View(_make("launches"), ("bucket_ns", *CHOICE)),
-    "gpu-metrics": View(_make("gpu_metrics"), ("bucket_ns", *CHOICE)),
-    "activity": View(_make("activity"), ("carry_over", *CHOICE)),
-    "operators": View(_make("operators"), ("by", "top", *CHOICE), OPERATOR_GROUPS),
-    "kernels": View(_make("kernels"), ("by", "top", "carry_over", *CHOICE), KERNEL_GROUPS),
-    "memory": View(_make("memory"), ("name", "top", "bucket_ns", *CHOICE)),
-    "modules": View(_make("modules"), ("top", *CHOICE)),
-    "roofline": View(_make("roofline"), ("top", "peaks", *CHOICE)),
+    "overview": View(_make("overview"), RANGE),
+    "recordings": View(_make("recording_list", "recordings")),
+    "steps": View(_make("steps"), ("carry_over", *CHOICE, *RANGE)),
+    "system": View(_make("system"), RANGE),
+    "system-heat": View(_make("system_heat"), ("name", *RANGE)),
+    "system-series": View(_make("system_series"), ("name", *RANGE)),
+    "input-pipeline": View(_make("input_pipeline"), RANGE),
+    "gpu-time": View(_make("gpu_time"), ("carry_over", *CHOICE, *RANGE)),
+    "idle": View(_make("idle"), ("carry_over", *CHOICE, *RANGE)),
+    "launches": View(_make("launches"), ("bucket_ns", *CHOICE, *RANGE)),
+    "gpu-metrics": View(_make("gpu_metrics"), ("bucket_ns", *CHOICE, *RANGE)),
+    "activity": View(_make("activity"), ("carry_over", *CHOICE, *RANGE)),
+    "operators": View(_make("operators"), ("by", "top", *CHOICE, *RANGE), OPERATOR_GROUPS),
+    "kernels": View(_make("kernels"), ("by", "top", "carry_over", *CHOICE, *RANGE), KERNEL_GROUPS),
+    "memory": View(_make("memory"), ("name", "top", "bucket_ns", *CHOICE, *RANGE)),
+    "modules": View(_make("modules"), ("top", *CHOICE, *RANGE)),
+    "roofline": View(_make("roofline"), ("top", "peaks", *CHOICE, *RANGE)),
     "annotations": View(
-        _make("annotations", "annotation_ranges"), ("name", "top", "bucket_ns", *CHOICE)
+        _make("annotations", "annotation_ranges"), ("name", "top", "bucket_ns", *CHOICE, *RANGE)
     ),
+    "distributed": View(_make("distributed"), ("carry_over", *RANGE)),
+    "dashboard": View(_make("dashboard"), RANGE),
+    "insights": View(_make("insights")),
+    "tensors": View(_make("tensors"), ("name", *RANGE)),
+    "timeline": View(_make("timeline.tree", "timeline")),
+    "timeline-slices": View(
+        _make("timeline.slices", "timeline_slices"), ("tracks", "pixels", *RANGE)
+    ),
+    "timeline-counters": View(
+        _make("timeline.counters", "timeline_counters"), ("tracks", "pixels", *RANGE)
+    ),
+    "timeline-slice": View(_make("timeline.slice", "timeline_slice"), ("track", "event")),
+    "timeline-search": View(
+        _make("timeline.search", "timeline_search"), ("name", "tracks", "top", "around_ns", *RANGE)
+    ),
+    "timeline-summary": View(
+        _make("timeline.summary", "timeline_summary"), ("tracks", "top", *RANGE)
+    ),
+    "timeline-flame": View(_make("timeline.flame", "timeline_flame"), ("tracks", *RANGE)),
 }
 """Every view by name."""
 
-__all__ = ["CHOICE", "DEFAULTS", "OPTION_FLAGS", "VIEWS", "View", "ViewOptions"]
+__all__ = ["CHOICE", "DEFAULTS", "OPTION_FLAGS", "VIEWS", "View", "ViewOptions", "option_value"]

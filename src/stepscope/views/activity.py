@@ -10,6 +10,7 @@ from stepscope.diagnosis.traces import Trace
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, CarryOver, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import chosen_traces, missing_recordings
 
 
@@ -52,7 +53,7 @@ class TraceActivity(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class ActivitiesView(msgspec.Struct, frozen=True, kw_only=True):
+class ActivitiesView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     share_of: str
@@ -69,7 +70,7 @@ def activity(signals: Signals, options: ViewOptions = DEFAULTS) -> ActivitiesVie
         share_of="durations of all activities, summed",
         carry_over=options.carry_over,
         traces=[_trace(trace, options.carry_over) for trace in traces],
-        missing=missing_recordings(traces),
+        missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 

@@ -17,8 +17,10 @@ from stepscope.analysis.columns import Columns
 from stepscope.analysis.operator_tree import EXCLUDED, EXCLUDED_PREFIXES
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.traces import Trace
+from stepscope.diagnosis.within import SignalsWithin
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import chosen_traces, missing_recordings
 from stepscope.views.shapes import Statistics, statistics
 
@@ -77,7 +79,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class AnnotationsView(msgspec.Struct, frozen=True, kw_only=True):
+class AnnotationsView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     name: str | None
@@ -94,7 +96,7 @@ def annotation_ranges(signals: Signals, options: ViewOptions = DEFAULTS) -> Anno
     return AnnotationsView(
         name=options.name,
         sources=sources,
-        missing=None if sources else missing_recordings(traces),
+        missing=None if sources else missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 
@@ -116,10 +118,13 @@ def _trace(trace: Trace, options: ViewOptions) -> Annotations:
 
 def _processes(signals: Signals, options: ViewOptions) -> list[Annotations]:
     """Ranges that the script marked itself, for each process that has any."""
+    begun = ""
+    if isinstance(signals, SignalsWithin):
+        begun = f" AND start_ns >= {signals.start_ns} AND start_ns < {signals.end_ns}"
     rows = signals.reader.table(
         "spans",
         columns=["name", "process", "start_ns", "end_ns"],
-        where="kind = 'annotation' AND end_ns IS NOT NULL",
+        where=f"kind = 'annotation' AND end_ns IS NOT NULL{begun}",
         encoded=("name", "process"),
     )
     duration = np.ma.getdata(rows["end_ns"]) - rows["start_ns"]

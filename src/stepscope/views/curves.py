@@ -26,13 +26,14 @@ def buckets_of(trace: Trace, options: ViewOptions) -> Buckets | None:
 
 
 def recorded_range(trace: Trace) -> tuple[int, int]:
-    """When the recorder was recording."""
+    """When the recorder was recording, as far as that is looked at."""
     found = trace.columns(
         "other_events",
         ("start_ns", "duration_ns"),
         where="category = 'Trace' AND name LIKE 'PyTorch Profiler%' AND duration_ns > 0",
     )
     if not len(found["start_ns"]):
-        return trace.start_ns, trace.end_ns
-    start = int(found["start_ns"].min())
-    return start, int((found["start_ns"] + found["duration_ns"]).max())
+        return trace.extent
+    start, end = found["start_ns"], found["start_ns"] + found["duration_ns"]
+    last = int(end.max()) if trace.within is None else min(int(end.max()), trace.within[1])
+    return int(start.min()), last

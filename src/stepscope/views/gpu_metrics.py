@@ -15,6 +15,7 @@ from stepscope.views.curves import buckets_of
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.ranges import Ranged
 from stepscope.views.recorded_steps import marked_steps
 from stepscope.views.recordings import (
     calls_of,
@@ -68,7 +69,7 @@ class TraceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class GpuMetricsView(msgspec.Struct, frozen=True, kw_only=True):
+class GpuMetricsView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     share_of: str
@@ -83,7 +84,7 @@ def gpu_metrics(signals: Signals, options: ViewOptions = DEFAULTS) -> GpuMetrics
     return GpuMetricsView(
         share_of="range: from the first start of a step to the last end",
         traces=[_trace(signals, trace, options) for trace in traces],
-        missing=missing_recordings(traces),
+        missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 

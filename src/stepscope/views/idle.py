@@ -10,6 +10,7 @@ from stepscope.diagnosis.traces import Trace
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, CarryOver, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import (
     calls_of,
     chosen_traces,
@@ -54,7 +55,7 @@ class TraceIdle(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class IdleView(msgspec.Struct, frozen=True, kw_only=True):
+class IdleView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     share_of: str
@@ -73,7 +74,7 @@ def idle(signals: Signals, options: ViewOptions = DEFAULTS) -> IdleView:
         kernel_wait_below_ns=KERNEL_WAIT_BELOW_NS,
         carry_over=options.carry_over,
         traces=[_trace(trace, options.carry_over) for trace in traces],
-        missing=missing_recordings(traces),
+        missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 

@@ -9,6 +9,7 @@ import msgspec
 from stepscope.analysis.input_pipeline import Making, Waiting
 from stepscope.diagnosis import Rank, Signals
 from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.ranges import Ranged
 
 
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +61,7 @@ class RankPipeline(msgspec.Struct, frozen=True, kw_only=True):
     missing: str | None
 
 
-class InputPipelineView(msgspec.Struct, frozen=True, kw_only=True):
+class InputPipelineView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     share_of: str

@@ -23,6 +23,7 @@ from stepscope.diagnosis.traces import Trace
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, KERNEL_GROUPS, CarryOver, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import chosen_traces, missing_recordings
 
 
@@ -92,7 +93,7 @@ class TraceKernels(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class KernelsView(msgspec.Struct, frozen=True, kw_only=True):
+class KernelsView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     share_of: str
@@ -114,7 +115,7 @@ def kernels(signals: Signals, options: ViewOptions = DEFAULTS) -> KernelsView:
         by=options.by or KERNEL_GROUPS[0],
         carry_over=options.carry_over,
         traces=[_trace(trace, options) for trace in traces],
-        missing=missing_recordings(traces),
+        missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 

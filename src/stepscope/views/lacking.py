@@ -34,6 +34,7 @@ _BY_STEPSCOPE: dict[Lacking, str] = {
     "modules": _ASKED.format("modules"),
 }
 """For those whose job stepscope watches."""
+_WIDER = "none begins in this range of time; choose a wider one, or look at the whole run"
 _NO_DEVICE_WORK = "no kernel, copy or set of a device is in this recording"
 _NO_DEVICE_WORK_IN_LIGHT = (
     "a light window holds nothing but kernels, copies and runtime calls of devices, and here are "
@@ -43,11 +44,13 @@ _NO_DEVICE_WORK_IN_LIGHT = (
 
 def how_to_get(lacking: Lacking, trace: Trace) -> str:
     """How to make a recording that has what this one lacks, in the words of what made it."""
+    if trace.within is not None:
+        return _WIDER
     return (_BY_PROFILER if trace.process is None else _BY_STEPSCOPE)[lacking]
 
 
 def no_device_work(trace: Trace) -> str:
     """Why there is no kernel, copy or set of a device."""
-    if trace.said is not None and trace.said.depth == "light":
+    if trace.within is None and trace.said is not None and trace.said.depth == "light":
         return _NO_DEVICE_WORK_IN_LIGHT
     return f"{_NO_DEVICE_WORK}: {how_to_get('devices', trace)}"

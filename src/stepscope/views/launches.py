@@ -13,6 +13,7 @@ from stepscope.views.curves import buckets_of
 from stepscope.views.lacking import how_to_get, no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import (
     chosen_traces,
     device_work_of,
@@ -73,7 +74,7 @@ class TraceLaunches(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class LaunchesView(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchesView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     long_call_ns: int
@@ -93,7 +94,7 @@ def launches(signals: Signals, options: ViewOptions = DEFAULTS) -> LaunchesView:
         long_delay_ns=thresholds.long_delay_ns,
         blocked_depth=thresholds.blocked_count,
         traces=[_trace(trace, options) for trace in traces],
-        missing=missing_recordings(traces),
+        missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 

@@ -31,6 +31,7 @@ from stepscope.store import available_cores
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import chosen_traces, missing_recordings
 
 CURVE_POINTS = 2000
@@ -66,7 +67,7 @@ class PurposeView(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the peak."""
 
 
-class PeakView(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryPeakView(msgspec.Struct, frozen=True, kw_only=True):
     """Who holds the memory at the peak."""
 
     share_of: str
@@ -124,7 +125,7 @@ class DeviceMemoryView(msgspec.Struct, frozen=True, kw_only=True):
     allocated_curve_bytes: list[int]
     reserved_curve_bytes: list[int] | None
     """What the allocator holds of the device; null on the host."""
-    peak: PeakView | None
+    peak: MemoryPeakView | None
     operator_count: int
     outside_count: int
     """Events outside every operator."""
@@ -146,7 +147,7 @@ class TraceMemory(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class MemoryView(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     traces: list[TraceMemory]
@@ -159,7 +160,7 @@ def memory(signals: Signals, options: ViewOptions = DEFAULTS) -> MemoryView:
     traces = chosen_traces(signals, options)
     return MemoryView(
         traces=[_trace(trace, options) for trace in traces],
-        missing=missing_recordings(traces),
+        missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 
@@ -243,7 +244,7 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
             notes=[sentence for present, sentence in told if not present],
         )
 
-    def _explained(self, device: DeviceMemory) -> tuple[PeakView, list[BlockView], int]:
+    def _explained(self, device: DeviceMemory) -> tuple[MemoryPeakView, list[BlockView], int]:
         blocks = pair_blocks(device, self.events["address"])
         operator = self.events["operator"]
         peak = explain_peak(
@@ -279,9 +280,9 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
         return None if t_ns is None else t_ns - self.start_ns
 
 
-def _peak(peak: Peak, start_ns: int) -> PeakView:
+def _peak(peak: Peak, start_ns: int) -> MemoryPeakView:
     whole = peak.allocated_bytes if peak.before_bytes is not None else 0
-    return PeakView(
+    return MemoryPeakView(
         share_of="the memory allocated at the peak",
         after_ns=peak.t_ns - start_ns,
         allocated_bytes=peak.allocated_bytes,

@@ -21,6 +21,7 @@ from stepscope.diagnosis.traces import Trace
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import chosen_traces, missing_recordings
 
 _NO_MODULES = "no module of the model is in this recording"
@@ -72,7 +73,7 @@ class TraceModules(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class ModulesView(msgspec.Struct, frozen=True, kw_only=True):
+class ModulesView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     share_of: str
@@ -87,7 +88,7 @@ def modules(signals: Signals, options: ViewOptions = DEFAULTS) -> ModulesView:
     return ModulesView(
         share_of="the device time of all operators of the recording",
         traces=[_trace(trace, options.top) for trace in traces],
-        missing=missing_recordings(traces),
+        missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 

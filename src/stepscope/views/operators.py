@@ -23,6 +23,7 @@ from stepscope.diagnosis.traces import Trace
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, OPERATOR_GROUPS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import chosen_traces, missing_recordings
 
 _NO_OPERATORS = "no operator of the framework is in this recording"
@@ -89,7 +90,7 @@ class TraceOperators(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class OperatorsView(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorsView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     share_of: str
@@ -110,7 +111,7 @@ def operators(signals: Signals, options: ViewOptions = DEFAULTS) -> OperatorsVie
         ),
         by=by,
         traces=[_trace(trace, by, options.top) for trace in traces],
-        missing=missing_recordings(traces),
+        missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
 
 import msgspec
+import numpy as np
 
+from stepscope.analysis.statistics import distribution
 from stepscope.diagnosis import Signals, Verdict, diagnose
+from stepscope.diagnosis.cost import NO_PRICE, JobCost, recorded_price
+from stepscope.diagnosis.job_times import job_borders
+from stepscope.diagnosis.origin import origin_of
+from stepscope.diagnosis.rule_check import recorded_rules
 from stepscope.diagnosis.traces import Trace
-from stepscope.schema import JobState, JobStatus
+from stepscope.schema import JobState, JobStatus, RuleRecord
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across
+from stepscope.views.ranges import Ranged
+from stepscope.views.shapes import Statistics, statistics
 
 SILENT_NS = 30_000_000_000
 """A job in progress whose monitor has not been heard for this long is given up for lost."""
+NOT_EVALUATED = (
+    "no rule was evaluated while the job ran: `stepscope rules check RUN` does so now, as does the "
+    "view insights"
+)
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +80,41 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """Null for an imported file."""
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
+class StepPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of the mean step; they sum to it."""
+
+    phase: str
+    mean_ns: float
+    share_ratio: float
+
+
+class Money(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job costs: machines x price x time, in US dollars."""
+
+    usd_per_hour: float
+    """Of one machine, as `stepscope run --usd-per-hour` was told."""
+    instance_count: int
+    job_usd: float
+    """So far, rounded to the cent."""
+    step_usd: float | None
+    """Of the mean step; null without steps."""
+    suspect_step_usd: float | None
+    """Of this, the share that the suspect owns."""
+
+
+class ShortFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that fired; `insights` has all of it."""
+
+    rule: str
+    triggered_count: int
+    sentence: str
+    recommendation: str
+    first_after_ns: int | None
+    """After the run's origin."""
+    last_after_ns: int | None
+
+
+class Overview(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     run_id: str
@@ -81,6 +130,21 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
     """What is doubtful about the recordings together."""
     verdict: Verdict
+    duration_ns: int
+    """From the start of the job, or the first recording, until it ended or was last heard of."""
+    step_ns: Statistics | None
+    """Measured steps of all ranks."""
+    step_parts: list[StepPart]
+    suspect_step_ns: float | None
+    """Of the mean step, the share that the suspect owns."""
+    gpu_busy_ratio: float | None
+    """Mean over nodes, GPUs and samples."""
+    cpu_busy_ratio: float | None
+    money: Money | None
+    money_missing: str | None
+    findings: list[ShortFinding]
+    """What rules found while the job ran, those that fired most often first."""
+    findings_missing: str | None
 
 
 def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
@@ -89,6 +153,17 @@ def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
     versions: dict[str, str] = {"stepscope": info.stepscope_version}
     for rank in signals.ranks:
         versions |= rank.process.versions
+    verdict = diagnose(signals)
+    steps = [rank.steps.wall_ns[rank.steps.measured()] for rank in signals.ranks]
+    begin_ns, end_ns = job_borders(signals)
+    nodes = [
+        _node(signals, node, status) for node, status in sorted(signals.reader.statuses().items())
+    ]
+    price = recorded_price(info)
+    cost = JobCost(
+        instance_count=len(nodes), usd_per_hour=price or Decimal(), duration_ns=end_ns - begin_ns
+    )
+    recorded = recorded_rules(signals.reader)
     return Overview(
         run_id=info.run_id,
         command=info.command,
@@ -97,14 +172,68 @@ def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
         git_revision=info.git_revision,
         versions=versions,
         rank_count=len(signals.ranks),
-        nodes=[
-            _node(signals, node, status)
-            for node, status in sorted(signals.reader.statuses().items())
-        ],
+        nodes=nodes,
         recordings=[_recording(trace) for trace in signals.traces],
         quality=notes_across(signals, signals.traces),
-        verdict=diagnose(signals),
+        verdict=verdict,
+        duration_ns=end_ns - begin_ns,
+        step_ns=statistics(distribution(np.concatenate(steps))) if steps else None,
+        step_parts=_parts(verdict),
+        suspect_step_ns=_of_suspect(verdict, verdict.mean_step_ns),
+        gpu_busy_ratio=_mean([node.gpu_busy_ratio for node in nodes]),
+        cpu_busy_ratio=_mean([node.cpu_busy_ratio for node in nodes]),
+        money=_money(cost, verdict) if price is not None else None,
+        money_missing=NO_PRICE if price is None else None,
+        findings=_findings(signals, recorded),
+        findings_missing=NOT_EVALUATED if recorded is None else None,
     )
+
+
+def _parts(verdict: Verdict) -> list[StepPart]:
+    mean_ns = verdict.mean_step_ns or 0.0
+    return [
+        StepPart(phase=phase, mean_ns=mean_ns * share, share_ratio=share)
+        for phase, share in verdict.phases.items()
+    ]
+
+
+def _of_suspect(verdict: Verdict, whole: float | None) -> float | None:
+    return None if whole is None else verdict.share_ratio * whole
+
+
+def _money(cost: JobCost, verdict: Verdict) -> Money:
+    step = None
+    if verdict.mean_step_ns is not None:
+        step = float(replace(cost, duration_ns=round(verdict.mean_step_ns)).exact_usd)
+    return Money(
+        usd_per_hour=float(cost.usd_per_hour),
+        instance_count=cost.instance_count,
+        job_usd=float(cost.usd),
+        step_usd=step,
+        suspect_step_usd=_of_suspect(verdict, step),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _findings(signals: Signals, recorded: RuleRecord | None) -> list[ShortFinding]:
+    if recorded is None or not recorded.fired:
+        return []
+    origin = origin_of(signals.reader)
+    return [
+        ShortFinding(
+            rule=finding.rule,
+            triggered_count=finding.rule_triggered,
+            sentence=finding.sentences[0] if finding.sentences else "",
+            recommendation=finding.recommendation,
+            first_after_ns=None if finding.first_ns is None else finding.first_ns - origin,
+            last_after_ns=None if finding.last_ns is None else finding.last_ns - origin,
+        )
+        for finding in sorted(recorded.fired, key=lambda each: -each.rule_triggered)
+    ]
 
 
 def _recording(trace: Trace) -> Recording:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from stepscope.analysis.columns import Columns
+from stepscope.analysis.device_work import Calls, DeviceWork
 from stepscope.analysis.kernel_classes import is_host_communication, rows_where
 from stepscope.analysis.trace_steps import (
     HostSteps,
+    TraceSteps,
+    find_trace_steps,
     host_steps,
     is_data_loader,
     is_step,
     whole_recording,
 )
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.diagnosis.traces import Trace, columns_of
 from stepscope.intervals import Intervals
+from stepscope.views.options import CarryOver
+from stepscope.views.recordings import device_work_of_all, host_work_of_all
 
 _TIMES = ("start_ns", "duration_ns")
 _STEPS = "name LIKE 'ProfilerStep#%'"
@@ -40,10 +46,21 @@ class MarkedSteps(NamedTuple):
 def marked_steps(signals: Signals, trace: Trace) -> MarkedSteps:
     """The steps of one recording: those it names, or those that were watched while it was made;
     without any, one from the first host event to the last."""
-    found = [
-        trace.columns("annotations", ("name", *_TIMES), where=f"on_device = 0 AND {_STEPS}"),
-        trace.columns("operators", ("name", *_TIMES), where=_STEPS),
-    ]
+    (found,) = marked_steps_of_all(signals, [trace])
+    return found
+
+
+def marked_steps_of_all(signals: Signals, traces: Sequence[Trace]) -> list[MarkedSteps]:
+    """The same of several recordings, read at once."""
+    marks = zip(
+        columns_of(traces, "annotations", ("name", *_TIMES), where=f"on_device = 0 AND {_STEPS}"),
+        columns_of(traces, "operators", ("name", *_TIMES), where=_STEPS),
+        strict=True,
+    )
+    return [_marked(signals, trace, found) for trace, found in zip(traces, marks, strict=True)]
+
+
+def _marked(signals: Signals, trace: Trace, found: Sequence[Columns]) -> MarkedSteps:
     names = [one["name"].values[code] for one in found for code in one["name"].codes.tolist()]
     steps = host_steps(names, *_together([_extent(one) for one in found]))
     if steps is not None:
@@ -55,7 +72,7 @@ def marked_steps(signals: Signals, trace: Trace) -> MarkedSteps:
     tables = ("operators", "python_functions")
     host = _together([_extent(trace.columns(table, _TIMES)) for table in tables])
     if not len(host.start):
-        return MarkedSteps(whole_recording(trace.start_ns, trace.end_ns), False)
+        return MarkedSteps(whole_recording(*trace.extent), False)
     return MarkedSteps(whole_recording(int(host.start.min()), int(host.end.max())), False)
 
 
@@ -95,3 +112,43 @@ def _together(parts: list[Intervals]) -> Intervals:
     return Intervals(
         np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedWork:
+    """What one recording says of work and steps."""
+
+    trace: Trace
+    work: DeviceWork
+    """All of it, also what lies outside the range of time that is looked at."""
+    on_host: bool
+    """Without any device: operators stand for kernels."""
+    steps: TraceSteps
+    marked: bool
+    """False where the recording has no steps: then there is one, over all of it."""
+
+    @property
+    def label(self) -> str:
+        """The rank; the recording's name where that is not known."""
+        return self.trace.name if self.trace.rank is None else f"rank {self.trace.rank}"
+
+
+def recorded_work(signals: Signals, carry_over: CarryOver) -> list[RecordedWork]:
+    """Work and steps of every recording, read at once."""
+    traces = signals.traces
+    whole = [trace.whole for trace in traces]
+    device = device_work_of_all(whole, carry_over)
+    idle = [trace for trace, work in zip(whole, device, strict=True) if not len(work)]
+    host = dict(zip([trace.trace for trace in idle], host_work_of_all(idle), strict=True))
+    called = columns_of(whole, "runtime_calls", ("id", *_TIMES))
+    marked = marked_steps_of_all(signals, traces)
+    return [
+        RecordedWork(
+            trace=trace,
+            work=host.get(trace.trace, work),
+            on_host=trace.trace in host,
+            steps=find_trace_steps(steps.steps, work, Calls.of(calls)),
+            marked=steps.marked,
+        )
+        for trace, work, calls, steps in zip(traces, device, called, marked, strict=True)
+    ]

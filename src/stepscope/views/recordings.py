@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepscope.analysis.columns import Columns
 from stepscope.analysis.device_work import (
     COPY_COLUMNS,
     KERNEL_COLUMNS,
@@ -9,8 +14,10 @@ from stepscope.analysis.device_work import (
     DeviceWork,
     device_work,
 )
+from stepscope.analysis.kernel_classes import is_host_communication, rows_where
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.diagnosis.traces import Trace, columns_of
+from stepscope.diagnosis.within import SignalsWithin
 from stepscope.errors import UsageError
 from stepscope.views.options import CarryOver, ViewOptions
 
@@ -18,6 +25,7 @@ NO_RECORDING = (
     "the run holds no recording of a framework's profiler: bring one in with "
     "`stepscope import FILE -o RUN`, or record a window with `stepscope run --window`"
 )
+NOT_IN_RANGE = "no recording reaches into this range of time"
 
 
 def chosen_traces(signals: Signals, options: ViewOptions) -> list[Trace]:
@@ -37,9 +45,12 @@ def chosen_traces(signals: Signals, options: ViewOptions) -> list[Trace]:
     return found
 
 
-def missing_recordings(traces: list[Trace]) -> str | None:
+def missing_recordings(signals: Signals, traces: list[Trace]) -> str | None:
     """The sentence that stands in for a view without any recording."""
-    return None if traces else NO_RECORDING
+    if traces:
+        return None
+    ranged = isinstance(signals, SignalsWithin) and signals.left_out
+    return NOT_IN_RANGE if ranged else NO_RECORDING
 
 
 def _some(names: list[str]) -> str:
@@ -48,10 +59,48 @@ def _some(names: list[str]) -> str:
 
 def device_work_of(trace: Trace, carry_over: CarryOver) -> DeviceWork:
     """What the devices did in one recording, with or without what was launched before it."""
+    (found,) = device_work_of_all([trace], carry_over)
+    return found
+
+
+def device_work_of_all(traces: Sequence[Trace], carry_over: CarryOver) -> list[DeviceWork]:
+    """The same of several recordings, read at once."""
     where = "carry_over = 0" if carry_over == "drop" else ""
-    return device_work(
-        trace.columns("kernels", KERNEL_COLUMNS, where=where),
-        trace.columns("copies", COPY_COLUMNS, where=where),
+    kernels = columns_of(traces, "kernels", KERNEL_COLUMNS, where=where)
+    copies = columns_of(traces, "copies", COPY_COLUMNS, where=where)
+    return [device_work(*each) for each in zip(kernels, copies, strict=True)]
+
+
+def host_work_of_all(traces: Sequence[Trace]) -> list[DeviceWork]:
+    """What hosts computed and exchanged, as work of one device: for recordings without any.
+
+    The outermost operators stand for kernels, and calls of collectives that hosts carry out
+    (gloo, MPI, UCC) for kernels of collectives.
+    """
+    times = ("name", "start_ns", "duration_ns")
+    operators = columns_of(traces, "operators", times, where="depth = 0")
+    marks = columns_of(traces, "annotations", times, where="on_device = 0")
+    return [_host_work(*each) for each in zip(operators, marks, strict=True)]
+
+
+def _host_work(operators: Columns, marks: Columns) -> DeviceWork:
+    calls = rows_where(marks["name"], is_host_communication)
+    start = np.concatenate([operators["start_ns"], marks["start_ns"][calls]])
+    lasts = np.concatenate([operators["duration_ns"], marks["duration_ns"][calls]])
+    communication = np.ones(len(start), dtype=np.bool_)
+    communication[: len(operators["start_ns"])] = rows_where(
+        operators["name"], is_host_communication
+    )
+    nowhere = np.zeros(len(start), dtype=np.int64)
+    return DeviceWork(
+        track=nowhere,
+        device=nowhere,
+        start=start,
+        end=start + lasts,
+        kind=nowhere.astype(np.int8),
+        communication=communication,
+        carry_over=np.zeros(len(start), dtype=np.bool_),
+        launch=nowhere - 1,
     )
 
 

@@ -28,7 +28,7 @@ from stepscope.views.roofline_payload import (
     DeviceView,
     FamilyView,
     Gap,
-    PeakView,
+    PeakRateView,
     RooflineGroup,
     RooflineView,
     StepUtilization,
@@ -53,7 +53,7 @@ def roofline(signals: Signals, options: ViewOptions = DEFAULTS) -> RooflineView:
     given = _given_peaks(options)
     return RooflineView(
         traces=[_trace(signals, trace, options, given) for trace in traces],
-        missing=missing_recordings(traces),
+        missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
 
@@ -158,7 +158,7 @@ def _device(
         source=peaks.source if peaks is not None else None,
         estimate=peaks.estimate if peaks is not None else False,
         memory_bytes_per_s=peaks.bytes_per_s if peaks is not None else None,
-        peaks=[PeakView(unit=unit, peak_flop_per_s=rate) for unit, rate in rates.items()],
+        peaks=[PeakRateView(unit=unit, peak_flop_per_s=rate) for unit, rate in rates.items()],
     )
     return view, peaks
 

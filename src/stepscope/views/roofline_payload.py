@@ -9,9 +9,10 @@ import msgspec
 from stepscope.analysis.roofline.calls import Family, Precision
 from stepscope.analysis.roofline.device_table import Unit
 from stepscope.views.quality import QualityNote
+from stepscope.views.ranges import Ranged
 
 
-class PeakView(msgspec.Struct, frozen=True, kw_only=True):
+class PeakRateView(msgspec.Struct, frozen=True, kw_only=True):
     """A peak, by the unit and the precision it is of."""
 
     unit: Unit
@@ -29,7 +30,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     estimate: bool
     """Not a vendor's figure for this device."""
     memory_bytes_per_s: float | None
-    peaks: list[PeakView]
+    peaks: list[PeakRateView]
 
 
 class RooflineGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +161,7 @@ class TraceRoofline(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-class RooflineView(msgspec.Struct, frozen=True, kw_only=True):
+class RooflineView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     traces: list[TraceRoofline]

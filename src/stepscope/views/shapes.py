@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.analysis.statistics import Distribution
 
@@ -39,3 +43,8 @@ def statistics(summary: Distribution | None) -> Statistics | None:
         outlier_count=summary.outlier_count,
         outlier_threshold=summary.outlier_threshold,
     )
+
+
+def numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """Numbers of a payload, null for NaN."""
+    return [None if math.isnan(value) else value for value in values.tolist()]

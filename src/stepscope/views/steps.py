@@ -10,6 +10,7 @@ from stepscope.analysis.steps import PHASES
 from stepscope.diagnosis import Rank, Signals
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across
+from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import chosen_traces
 from stepscope.views.shapes import Statistics, statistics
 from stepscope.views.trace_steps import TraceStepsView, trace_steps
@@ -27,7 +28,7 @@ class PhaseShare(msgspec.Struct, frozen=True, kw_only=True):
     p95_ns: float
 
 
-class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
+class RankStepsView(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of one training process."""
 
     rank: str
@@ -51,12 +52,12 @@ class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of the slowest outliers, counted from 0, slowest first, at most twenty."""
 
 
-class StepsView(msgspec.Struct, frozen=True, kw_only=True):
+class StepsView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     share_of: str
     """What the shares of the phases of `ranks` are of."""
-    ranks: list[RankSteps]
+    ranks: list[RankStepsView]
     """Steps of the whole run, by its spans."""
     traces: list[TraceStepsView]
     """Steps inside recordings of a framework's profiler."""
@@ -81,12 +82,12 @@ def steps(signals: Signals, options: ViewOptions = DEFAULTS) -> StepsView:
     )
 
 
-def _rank(rank: Rank) -> RankSteps:
+def _rank(rank: Rank) -> RankStepsView:
     found = rank.steps
     measured = found.measured()
     wall = found.wall_ns[measured]
     summary = distribution(wall)
-    return RankSteps(
+    return RankStepsView(
         rank=rank.name,
         process=rank.process.process,
         source=found.source,
@@ -118,4 +119,4 @@ def _phase(rank: Rank, name: str) -> PhaseShare:
 def _outliers(rank: Rank, threshold: float) -> list[int]:
     wall = np.where(rank.steps.measured(), rank.steps.wall_ns, 0)
     slowest = np.argsort(-wall, kind="stable")[:MAX_LISTED_OUTLIERS]
-    return [int(step) for step in slowest if wall[step] > threshold]
+    return [rank.steps.first + int(step) for step in slowest if wall[step] > threshold]

@@ -8,6 +8,7 @@ from stepscope.analysis.utilization import metric_distributions
 from stepscope.diagnosis import Signals
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.ranges import Ranged
 from stepscope.views.shapes import Statistics, statistics
 
 
@@ -38,7 +39,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     metrics_missing: dict[str, str]
 
 
-class SystemView(msgspec.Struct, frozen=True, kw_only=True):
+class SystemView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     nodes: list[NodeView]

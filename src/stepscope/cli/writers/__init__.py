@@ -11,21 +11,45 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from stepscope.cli.writers.generic import write_generic
+from stepscope.cli.writers.compare import write_comparison
+from stepscope.cli.writers.distributed import write_distributed
+from stepscope.cli.writers.generic import write_generic, write_range
 from stepscope.cli.writers.input_pipeline import write_input_pipeline
+from stepscope.cli.writers.insights import write_insights
 from stepscope.cli.writers.overview import write_overview
+from stepscope.cli.writers.series import (
+    write_dashboard,
+    write_heat,
+    write_series,
+    write_tensors,
+)
 from stepscope.cli.writers.steps import write_steps
 from stepscope.cli.writers.system import write_system
+from stepscope.views.compare import Comparison
+from stepscope.views.dashboard import Dashboard
+from stepscope.views.distributed_payload import DistributedView
 from stepscope.views.input_pipeline import InputPipelineView
+from stepscope.views.insights_payload import InsightsView
 from stepscope.views.overview import Overview
+from stepscope.views.ranges import Ranged
 from stepscope.views.steps import StepsView
 from stepscope.views.system import SystemView
+from stepscope.views.system_heat import SystemHeatView
+from stepscope.views.system_series import SystemSeriesView
+from stepscope.views.tensors import TensorsView
 
 _OWN: dict[type, Callable[[Console, Any], None]] = {
     Overview: write_overview,
     StepsView: write_steps,
     SystemView: write_system,
     InputPipelineView: write_input_pipeline,
+    DistributedView: write_distributed,
+    InsightsView: write_insights,
+    Comparison: write_comparison,
+    Dashboard: write_dashboard,
+    SystemHeatView: write_heat,
+    SystemSeriesView: write_series,
+    TensorsView: write_tensors,
 }
 
 __all__ = ["write", "write_generic"]
@@ -33,4 +57,6 @@ __all__ = ["write", "write_generic"]
 
 def write(out: Console, payload: msgspec.Struct) -> None:
     """Write the payload of any view."""
+    if isinstance(payload, Ranged) and payload.range is not None:
+        write_range(out, payload.range)
     _OWN.get(type(payload), write_generic)(out, payload)

@@ -18,13 +18,14 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import table
+from stepscope.cli.text import duration, table
 from stepscope.cli.writers.units import label, text_of, unit_of
 from stepscope.views.quality import QualityNote
+from stepscope.views.ranges import TimeRange
 
 IDENTITY = ("rank", "trace", "process", "node", "device", "device_name", "stream")
 """Fields that name what a part of a payload is about."""
-SENTENCES = ("missing", "notes", "share_of", "quality")
+SENTENCES = ("missing", "notes", "share_of", "quality", "range")
 CURVE = "curve"
 """What the name of a list of numbers has in it when it is to be drawn."""
 MOST_LISTED = 8
@@ -39,6 +40,13 @@ GAP = 2
 def write_generic(out: Console, payload: msgspec.Struct) -> None:
     """Write any payload."""
     _write_struct(out, payload, None)
+
+
+def write_range(out: Console, found: TimeRange) -> None:
+    """Write which part of the run a payload is about."""
+    begin, end = duration(found.from_after_ns), duration(found.to_after_ns)
+    out.print(f"[dim]from {begin} to {end}: {escape(found.range_of)}[/dim]")
+    _write_sentences(out, found.notes)
 
 
 def write_quality(out: Console, notes: Iterable[QualityNote]) -> None:
@@ -99,7 +107,7 @@ def _write_part(out: Console, name: str, value: Any) -> None:
     elif CURVE in name:
         end = f"  up to {text_of(name, max(value, default=0))}"
         room = out.width - len(label(name)) - GAP - len(end)
-        out.print(f"[dim]{label(name)}[/dim]  {_curve(value, min(room, MOST_CURVE_CELLS))}{end}")
+        out.print(f"[dim]{label(name)}[/dim]  {curve(value, min(room, MOST_CURVE_CELLS))}{end}")
     else:
         shown = ", ".join(text_of(name, each) for each in value)
         out.print(f"[dim]{label(name)}[/dim]  {escape(shown)}")
@@ -195,7 +203,7 @@ def cut(text: str, width: int) -> str:
 # --- values --------------------------------------------------------------------------------------
 
 
-def _curve(values: Sequence[float], room: int) -> str:
+def curve(values: Sequence[float], room: int) -> str:
     """Numbers as a line of bars between 0 and the largest of them."""
     cells = max(1, min(len(values), room))
     edges = [i * len(values) // cells for i in range(cells + 1)]

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from stepscope.cli.text import bar, duration, percent, table
 from stepscope.cli.writers.generic import write_generic, write_quality
-from stepscope.views.steps import RankSteps, StepsView
+from stepscope.views.steps import RankStepsView, StepsView
 
 
 def write_steps(out: Console, payload: StepsView) -> None:
@@ -20,7 +20,7 @@ def write_steps(out: Console, payload: StepsView) -> None:
     write_quality(out, payload.quality)
 
 
-def _write_rank_steps(out: Console, rank: RankSteps) -> None:
+def _write_rank_steps(out: Console, rank: RankStepsView) -> None:
     out.print(
         f"[bold]{rank.rank}[/bold]  {rank.step_count} steps ({rank.source}), "
         f"{rank.measured_count} measured, {rank.fetches_per_step:.3g} batches each"

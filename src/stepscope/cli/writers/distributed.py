@@ -1,0 +1,101 @@
+"""The text of `distributed`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from stepscope.cli.text import duration, percent, size, table
+from stepscope.cli.writers.generic import write_quality
+from stepscope.cli.writers.units import MISSING
+from stepscope.views.distributed_payload import (
+    Collective,
+    DistributedView,
+    RankTime,
+    RankWindow,
+    StepMatrix,
+)
+
+MOST_RANKS = 64
+
+
+def write_distributed(out: Console, payload: DistributedView) -> None:
+    """Write what ranks compute and exchange, and who is slow."""
+    if payload.missing is not None:
+        out.print(escape(payload.missing))
+    for window in payload.windows:
+        _write_window(out, window)
+    if payload.windows:
+        for said in (payload.share_of, payload.transfer_of, payload.bandwidth_of):
+            out.print(f"[dim]{escape(said)}[/dim]")
+    if payload.matrix is not None:
+        _write_matrix(out, payload.matrix)
+    write_quality(out, payload.quality)
+
+
+def _write_window(out: Console, window: RankWindow) -> None:
+    out.print(f"[bold]{escape(window.name)}[/bold]")
+    rows = table(
+        "rank", "total", "compute", "overlap", "exposed", "other", "transfer", "waiting", "last in"
+    )
+    for rank in window.ranks[:MOST_RANKS]:
+        rows.add_row(*_rank(rank))
+    out.print(rows)
+    if len(window.ranks) > MOST_RANKS:
+        out.print(f"and {len(window.ranks) - MOST_RANKS} more ranks: see --json")
+    _write_collectives(out, window.collectives)
+    for note in (*window.notes, *(f"{_name(r)}: {r.missing}" for r in window.ranks if r.missing)):
+        out.print(escape(note))
+
+
+def _name(rank: RankTime) -> str:
+    return rank.trace if rank.rank is None else f"rank {rank.rank}"
+
+
+def _rank(rank: RankTime) -> list[str]:
+    parts = (
+        rank.computation_ratio,
+        rank.overlap_ratio,
+        rank.communication_ratio,
+        rank.other_ratio,
+    )
+    return [
+        escape(_name(rank)),
+        duration(rank.total_ns),
+        *(MISSING if part is None else percent(part) for part in parts),
+        duration(rank.transfer_ns),
+        duration(rank.waiting_ns),
+        str(rank.last_count),
+    ]
+
+
+def _write_collectives(out: Console, collectives: Sequence[Collective]) -> None:
+    if not collectives:
+        return
+    rows = table("collective", "group", "calls", "total", "mean", "waiting", "bytes", "bus")
+    for each in collectives:
+        speed = each.bus_bytes_per_s
+        rows.add_row(
+            escape(each.name),
+            escape(each.group or MISSING),
+            f"{each.call_count:,}",
+            duration(each.total_ns),
+            duration(each.mean_ns),
+            duration(each.waiting_ns),
+            size(each.moved_bytes),
+            MISSING if speed is None else f"{size(speed)}/s",
+        )
+    out.print(rows)
+
+
+def _write_matrix(out: Console, matrix: StepMatrix) -> None:
+    out.print()
+    rows = table("rank", "slowest in", "slower than the median by")
+    each = zip(matrix.ranks, matrix.slowest_count, matrix.excess_ns, strict=True)
+    for rank, count, excess in sorted(each, key=lambda row: -row[1])[:MOST_RANKS]:
+        rows.add_row(escape(rank), f"{count:,} of {matrix.step_count:,} steps", duration(excess))
+    out.print(rows)
+    for note in matrix.notes:
+        out.print(escape(note))

@@ -1,0 +1,133 @@
+"""The text of views that are pictures over time: a line of bars for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from stepscope.cli.text import duration, percent, table
+from stepscope.cli.writers.generic import (
+    MOST_CURVE_CELLS,
+    READABLE,
+    curve,
+    cut,
+    write_quality,
+)
+from stepscope.cli.writers.units import text_of
+from stepscope.views.dashboard import ActiveShare, Dashboard, KernelTime, Pie
+from stepscope.views.system_heat import SystemHeatView
+from stepscope.views.system_series import SystemSeriesView
+from stepscope.views.tensors import TensorsView
+
+NAME_CELLS = 36
+
+
+def write_heat(out: Console, payload: SystemHeatView) -> None:
+    """Write heat maps as bars."""
+    if payload.missing is not None:
+        out.print(escape(payload.missing))
+    for node in payload.nodes:
+        _write_node(out, node.node, payload.column_ns)
+        for row in node.rows:
+            _write_line(out, row.name, row.shade_ratio, f"of {text_of(row.unit, row.full)}")
+        if node.left_out_count:
+            out.print(f"and {node.left_out_count} more cores: see --name {escape(node.node)}")
+    if payload.left_out_nodes:
+        out.print(f"and {len(payload.left_out_nodes)} more nodes: name one with --name")
+
+
+def write_series(out: Console, payload: SystemSeriesView) -> None:
+    """Write series as bars."""
+    if payload.missing is not None:
+        out.print(escape(payload.missing))
+    for node in payload.nodes:
+        _write_node(out, node.node, payload.piece_ns)
+        for series in node.series:
+            known = [value for value in series.largest if value is not None]
+            most = text_of(series.unit, max(known, default=0.0))
+            _write_line(out, f"{series.metric} {series.device}", series.mean, f"up to {most}")
+    if payload.left_out_count:
+        out.print(f"{payload.left_out_count} series are left out")
+    for note in payload.notes:
+        out.print(escape(note))
+
+
+def write_tensors(out: Console, payload: TensorsView) -> None:
+    """Write what was logged."""
+    if payload.missing is not None:
+        out.print(escape(payload.missing))
+    for series in payload.scalars:
+        name = series.name if series.rank is None else f"{series.name} rank {series.rank}"
+        last = next((v for v in reversed(series.value) if v is not None), None)
+        said = "no finite value" if last is None else f"last {last:.4g}"
+        _write_line(out, name, series.value, said)
+    if payload.left_out_count:
+        out.print(f"{payload.left_out_count} series are left out")
+    out.print(f"[dim]{escape(payload.tensors_missing)}[/dim]")
+
+
+def write_dashboard(out: Console, payload: Dashboard) -> None:
+    """Write what machines and devices did."""
+    for name, share in (("GPUs", payload.gpu_active), ("CPUs", payload.cpu_active)):
+        if share is not None:
+            out.print(_active(name, share))
+    if payload.utilisation is not None:
+        for node in payload.utilisation.nodes:
+            _write_line(out, f"{node.node} GPU", node.gpu_busy_ratio, "")
+            _write_line(out, f"{node.node} CPU", node.cpu_busy_ratio, "")
+    steps = payload.step_durations
+    if steps is not None:
+        ends = f"{duration(steps.edges_ns[0])} to {duration(steps.edges_ns[-1])}"
+        said = f"{ends}, {steps.above_count} above"
+        _write_line(out, f"{steps.count:,} steps", steps.counts, said)
+    for title, kernels in (
+        ("kernels by time", payload.kernels_by_time),
+        ("kernels by launches", payload.kernels_by_launches),
+    ):
+        _write_kernels(out, title, kernels)
+    for title, pie in (
+        ("precision", payload.precision),
+        ("activity", payload.activity),
+        ("memory operations", payload.memory_operations),
+    ):
+        if pie is not None:
+            _write_pie(out, title, pie)
+    for name, why in payload.missing_parts.items():
+        out.print(f"[dim]{name.replace('_', ' ')}:[/dim] {escape(why)}")
+    write_quality(out, payload.quality)
+
+
+def _active(name: str, share: ActiveShare) -> str:
+    return f"{name} active {percent(share.active_ratio)} [dim]of {escape(share.share_of)}[/dim]"
+
+
+def _write_kernels(out: Console, title: str, kernels: list[KernelTime]) -> None:
+    if not kernels:
+        return
+    rows = table(title, "launches", "total", "share", "precision")
+    for kernel in kernels:
+        rows.add_row(
+            escape(cut(kernel.name, 2 * READABLE)),
+            f"{kernel.launch_count:,}",
+            duration(kernel.total_ns),
+            percent(kernel.share_ratio),
+            kernel.precision or "",
+        )
+    out.print(rows)
+
+
+def _write_pie(out: Console, title: str, pie: Pie) -> None:
+    parts = ", ".join(f"{part.name} {percent(part.share_ratio)}" for part in pie.parts)
+    out.print(f"{title}: {escape(parts)} [dim]of {escape(pie.share_of)}[/dim]")
+
+
+def _write_node(out: Console, name: str, cell_ns: int) -> None:
+    out.print(f"[bold]{escape(name)}[/bold]  [dim]{duration(cell_ns)} each[/dim]")
+
+
+def _write_line(out: Console, name: str, values: Sequence[float | None], said: str) -> None:
+    cells = max(1, min(out.width - NAME_CELLS - len(said) - 2, MOST_CURVE_CELLS))
+    bars = curve([0.0 if value is None else value for value in values], cells)
+    out.print(f"{escape(name[:NAME_CELLS]):<{NAME_CELLS}}{bars}  [dim]{escape(said)}[/dim]")

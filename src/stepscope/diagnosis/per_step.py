@@ -1,0 +1,55 @@
+"""What recordings hold per step: time by kernel or operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepscope.analysis.columns import Columns
+from stepscope.analysis.comparing import PerStep
+from stepscope.analysis.grouping import group_rows
+from stepscope.analysis.trace_steps import STEP_PREFIX, is_step
+from stepscope.diagnosis.traces import Trace
+from stepscope.intervals import Int, Intervals, contains, union
+
+
+def time_by_name(
+    traces: Sequence[Trace],
+    extents: Sequence[Intervals],
+    *,
+    table: str,
+    time: str,
+) -> PerStep:
+    """Time and calls in the mean step, by name, of what begins in steps.
+
+    Args:
+        traces: recordings.
+        extents: of the steps of each.
+        table: of events with a name.
+        time: column that says how long each took.
+    """
+    step_count = sum(len(extent.start) for extent in extents)
+    totals: dict[str, tuple[int, int]] = {}
+    for trace, extent in zip(traces, extents, strict=True):
+        columns = trace.columns(table, ("name", "start_ns", time))
+        rows = contains(union(extent), columns["start_ns"])
+        _add(totals, columns, rows.nonzero()[0].astype(np.int64), time)
+    return {
+        name: (total / step_count, count / step_count) for name, (total, count) in totals.items()
+    }
+
+
+def _add(totals: dict[str, tuple[int, int]], columns: Columns, rows: Int, time: str) -> None:
+    if not len(rows):
+        return
+    names = columns["name"]
+    groups = group_rows(names.codes[rows])
+    sums, counts = groups.sums(columns[time][rows]).tolist(), groups.counts().tolist()
+    codes = names.codes[rows][groups.first].tolist()
+    for code, total, count in zip(codes, sums, counts, strict=True):
+        name = names.values[code] or ""
+        if is_step(name):  # older recorders have an operator for each step
+            name = f"{STEP_PREFIX}*"
+        before = totals.get(name, (0, 0))
+        totals[name] = before[0] + total, before[1] + count

@@ -1,0 +1,380 @@
+"""Two runs side by side: what changed, and by how much more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from stepscope.analysis.comparing import (
+    Difference,
+    PerStep,
+    StepDifference,
+    compare_names,
+    compare_steps,
+)
+from stepscope.analysis.statistics import distribution
+from stepscope.analysis.steps import PHASES
+from stepscope.analysis.trace_steps import break_down, device_categories, together
+from stepscope.diagnosis import Signals, Suspect, diagnose
+from stepscope.diagnosis.configuration import differences
+from stepscope.diagnosis.cost import JobCost, recorded_price
+from stepscope.diagnosis.job_times import job_borders, job_statistics
+from stepscope.diagnosis.per_step import time_by_name
+from stepscope.intervals import Int
+from stepscope.views.recorded_steps import RecordedWork, host_categories, recorded_work
+from stepscope.views.shapes import Statistics, statistics
+
+TOP = 20
+FEWEST_STEPS = 5
+"""With fewer measured steps, noise cannot be told from change."""
+Source = Literal["watched", "recorded"]
+SHARE_OF = {
+    "watched": "the mean measured step of all ranks, evaluation left out",
+    "recorded": "the mean step of all recordings, until its device work is done",
+}
+NOISE = (
+    "beyond noise: 0 is outside the middle 95 % of the differences of runs whose steps are "
+    "resampled in blocks"
+)
+NOT_ALIKE = (
+    "one run has steps that stepscope watched and the other only recordings of a profiler: their "
+    "steps cannot be compared"
+)
+NO_STEPS = "no steps: {} holds neither steps of a watched job nor recordings with steps"
+NO_RECORDINGS = "kernels and operators need recordings with steps in both runs; {} has none"
+
+
+class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two."""
+
+    run_id: str
+    command: str
+    suspect: Suspect
+    cause: str
+    share_ratio: float
+    share_of: str
+    confidence_ratio: float
+    headline: str
+    step_count: int
+    """Steps that are compared."""
+    step_ns: Statistics | None
+
+
+class StepChange(msgspec.Struct, frozen=True, kw_only=True):
+    """How one figure of the steps changed."""
+
+    name: str
+    """`mean`, `p50`, `p95`, or a part of the mean step."""
+    base_ns: float
+    other_ns: float
+    change_ns: float
+    change_ratio: float | None
+    """Share of `base_ns`."""
+    low_ns: float
+    """The interval that 95 % of the resampled changes lie in."""
+    high_ns: float
+    beyond_noise: bool
+
+
+class StepChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """How the steps changed."""
+
+    source: Source
+    share_of: str
+    figures: list[StepChange]
+    """Mean, median and 95th percentile."""
+    parts: list[StepChange]
+    """Of the mean step; their changes sum to that of the mean."""
+    noise: str
+    """What `beyond_noise` means."""
+
+
+class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure of the whole job; null where a run does not have it."""
+
+    name: str
+    unit: str
+    base: float | None
+    other: float | None
+    change_ratio: float | None
+    """Of the base; negative where there is less of it."""
+
+
+class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What is set up differently; null where a run does not say."""
+
+    group: str
+    name: str
+    base: str | None
+    other: str | None
+
+
+class NameChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel or an operator, in the mean step."""
+
+    name: str
+    status: Literal["added", "removed", "slower", "faster", "unchanged"]
+    base_ns: float
+    other_ns: float
+    change_ns: float
+    base_calls: float
+    other_calls: float
+
+
+class NameChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """By name; the changes of the rows and `rest_ns` sum to `change_ns`."""
+
+    time_of: str
+    base_ns: float
+    other_ns: float
+    change_ns: float
+    rows: list[NameChange]
+    """The twenty largest changes."""
+    rest_ns: float
+    rest_count: int
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload."""
+
+    headline: str
+    base: ComparedRun
+    other: ComparedRun
+    steps: StepChanges | None
+    steps_missing: str | None
+    figures: list[FigureChange]
+    settings: list[SettingChange]
+    same_setting_count: int
+    kernels: NameChanges | None
+    operators: NameChanges | None
+    names_missing: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What is compared of one run."""
+
+    signals: Signals
+    recorded: list[RecordedWork]
+    """Recordings with steps."""
+
+    @property
+    def watched(self) -> dict[str, Int] | None:
+        """Parts of the measured steps of all ranks."""
+        ranks = self.signals.ranks
+        parts = {
+            phase: np.concatenate([r.steps.phase_ns[phase][r.steps.measured()] for r in ranks])
+            for phase in PHASES
+            if ranks
+        }
+        return parts if parts and len(parts["other"]) else None
+
+    def parts(self, source: Source | None) -> dict[str, Int] | None:
+        """Parts of the steps that are compared."""
+        if source == "watched":
+            return self.watched
+        if source is None or not self.recorded:
+            return None
+        every = [
+            break_down(one.steps.extent, together(device, host_categories(one.trace)))
+            for one in self.recorded
+            for device in [{} if one.on_host else device_categories(one.work)]
+        ]
+        return {name: np.concatenate([times[name] for times in every]) for name in every[0]}
+
+
+def comparison(base: Signals, other: Signals) -> Comparison:
+    """What changed from one run to another."""
+    runs = [_Run(signals=each, recorded=_with_steps(each)) for each in (base, other)]
+    source = _source(runs)
+    before, after = (run.parts(source) for run in runs)
+    found = compare_steps(before, after) if before is not None and after is not None else None
+    settings, same = differences(base, other)
+    lacking = [run.signals.reader.info.run_id for run in runs if not run.recorded]
+    kernels, operators = (None, None) if lacking else _names(runs)
+    one, two = _compared(base, before), _compared(other, after)
+    return Comparison(
+        headline=_headline(found, source),
+        base=one,
+        other=two,
+        steps=_steps(found, source) if found is not None and source is not None else None,
+        steps_missing=None if found is not None else _why_no_steps(runs),
+        figures=_figures(base, other),
+        settings=[SettingChange(**asdict(each)) for each in settings],
+        same_setting_count=same,
+        kernels=kernels,
+        operators=operators,
+        names_missing=NO_RECORDINGS.format(" and ".join(lacking)) if lacking else None,
+    )
+
+
+def _with_steps(signals: Signals) -> list[RecordedWork]:
+    return [one for one in recorded_work(signals, "keep") if one.marked and one.steps.names]
+
+
+def _source(runs: Sequence[_Run]) -> Source | None:
+    if all(run.watched is not None for run in runs):
+        return "watched"
+    return "recorded" if all(run.recorded for run in runs) else None
+
+
+def _why_no_steps(runs: Sequence[_Run]) -> str:
+    for run in runs:
+        if run.watched is None and not run.recorded:
+            return NO_STEPS.format(run.signals.reader.info.run_id)
+    return NOT_ALIKE
+
+
+def _compared(signals: Signals, parts: Mapping[str, Int] | None) -> ComparedRun:
+    verdict, info = diagnose(signals), signals.reader.info
+    walls = sum(parts.values()) if parts is not None else np.empty(0)
+    return ComparedRun(
+        run_id=info.run_id,
+        command=" ".join(info.command),
+        suspect=verdict.suspect,
+        cause=verdict.cause,
+        share_ratio=verdict.share_ratio,
+        share_of=verdict.share_of,
+        confidence_ratio=verdict.confidence_ratio,
+        headline=verdict.headline,
+        step_count=int(np.size(walls)),
+        step_ns=statistics(distribution(walls)),
+    )
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def _steps(found: StepDifference, source: Source) -> StepChanges:
+    return StepChanges(
+        source=source,
+        share_of=SHARE_OF[source],
+        figures=[_change(name, getattr(found, name)) for name in ("mean", "p50", "p95")],
+        parts=[
+            _change(name, part)
+            for name, part in found.parts.items()
+            if part.base_ns or part.other_ns
+        ],
+        noise=NOISE,
+    )
+
+
+def _change(name: str, found: Difference) -> StepChange:
+    return StepChange(
+        name=name,
+        base_ns=found.base_ns,
+        other_ns=found.other_ns,
+        change_ns=found.change_ns,
+        change_ratio=found.change_ns / found.base_ns if found.base_ns else None,
+        low_ns=found.low_ns,
+        high_ns=found.high_ns,
+        beyond_noise=found.beyond_noise,
+    )
+
+
+def _headline(found: StepDifference | None, source: Source | None) -> str:
+    if found is None or source is None:
+        return "The steps of the two runs cannot be compared."
+    mean = found.mean
+    size = abs(mean.change_ns) / mean.base_ns if mean.base_ns else 0.0
+    if not mean.beyond_noise:
+        return f"The mean step did not change by more than noise ({mean.change_ns / 1e6:+.3g} ms)."
+    direction = "shorter" if mean.change_ns < 0 else "longer"
+    name, part = max(found.parts.items(), key=lambda item: abs(item[1].change_ns))
+    return (
+        f"The mean step is {abs(mean.change_ns) / 1e6:.3g} ms ({size:.0%}) {direction}; most of "
+        f"it: {name.replace('_', ' ')}, {part.change_ns / 1e6:+.3g} ms."
+    )
+
+
+# --- the whole job -------------------------------------------------------------------------------
+
+
+def _figures(base: Signals, other: Signals) -> list[FigureChange]:
+    before, after = _of_job(base), _of_job(other)
+    return [
+        FigureChange(
+            name=name,
+            unit=unit,
+            base=one,
+            other=two,
+            change_ratio=(two - one) / one if one and two is not None else None,
+        )
+        for (name, unit), one in before.items()
+        if (two := after[name, unit]) is not None or one is not None
+    ]
+
+
+def _of_job(signals: Signals) -> dict[tuple[str, str], float | None]:
+    """Figures of one run by name and unit."""
+    begin_ns, end_ns = job_borders(signals)
+    job = job_statistics(signals.ranks, begin_ns, end_ns)
+    count = len(signals.reader.statuses())
+    price = recorded_price(signals.reader.info)
+    cost = None
+    if price is not None and count:
+        cost = JobCost(instance_count=count, usd_per_hour=price, duration_ns=job.duration_ns)
+    steps = max((len(rank.steps) for rank in signals.ranks), default=0)
+    return {
+        ("wall time", "ns"): float(job.duration_ns),
+        ("training", "ns"): None if job.training_ns is None else float(job.training_ns),
+        ("steps", "count"): float(steps) if steps else None,
+        ("steps per second", "per_s"): steps / job.training_ns * 1e9
+        if steps and job.training_ns
+        else None,
+        ("GPU busy", "ratio"): _mean(signals, "gpu_busy_ratio"),
+        ("GPU memory", "bytes"): _mean(signals, "gpu_memory_used_bytes"),
+        ("CPU busy", "ratio"): _mean(signals, "cpu_busy_ratio"),
+        ("I/O wait", "ratio"): _mean(signals, "cpu_iowait_ratio"),
+        ("memory", "bytes"): _mean(signals, "memory_used_bytes"),
+        ("machines", "count"): float(count) if count else None,
+        ("machine hours", "hours"): count * job.duration_ns / 3.6e12 if count else None,
+        ("cost", "usd"): None if cost is None else float(cost.usd),
+    }
+
+
+def _mean(signals: Signals, metric: str) -> float | None:
+    """Over nodes, devices and samples."""
+    means = [node.mean_over_devices(metric) for node in signals.metrics.values()]
+    known = [mean for mean in means if mean is not None]
+    return sum(known) / len(known) if known else None
+
+
+# --- kernels and operators -----------------------------------------------------------------------
+
+
+def _names(runs: Sequence[_Run]) -> tuple[NameChanges | None, NameChanges | None]:
+    kernels = [_by_name(run, on_device=True) for run in runs]
+    operators = [_by_name(run, on_device=False) for run in runs]
+    return (
+        _name_changes("kernels on devices, summed, per step", *kernels),
+        _name_changes("operators' own time on the host, per step", *operators),
+    )
+
+
+def _by_name(run: _Run, *, on_device: bool) -> PerStep:
+    traces = [one.trace for one in run.recorded]
+    if on_device:
+        extents = [one.steps.extent for one in run.recorded]
+        return time_by_name(traces, extents, table="kernels", time="duration_ns")
+    extents = [one.steps.host for one in run.recorded]
+    return time_by_name(traces, extents, table="operators", time="host_self_ns")
+
+
+def _name_changes(time_of: str, base: PerStep, other: PerStep) -> NameChanges | None:
+    if not base and not other:
+        return None
+    found = compare_names(base, other, top=TOP)
+    return NameChanges(
+        time_of=time_of,
+        base_ns=found.base_ns,
+        other_ns=found.other_ns,
+        change_ns=found.change_ns,
+        rows=[NameChange(**asdict(row)) for row in found.rows],
+        rest_ns=found.rest_ns,
+        rest_count=found.rest_count,
+    )

@@ -1,0 +1,48 @@
+"""`recordings`: which recordings a run has, for a reader to choose from."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stepscope.diagnosis import Signals
+from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.recordings import missing_recordings
+
+
+class RecordingName(msgspec.Struct, frozen=True, kw_only=True):
+    """One recording of the framework's profiler."""
+
+    trace: str
+    """What `--trace` takes."""
+    rank: int | None
+    event_count: int
+    duration_ns: int
+    """From the start of its first event to the end of its last."""
+    first_step: int | None
+    """Of the window that it was made in; null for an imported file."""
+
+
+class RecordingsView(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload."""
+
+    recordings: list[RecordingName]
+    """By rank."""
+    missing: str | None
+
+
+def recordings(signals: Signals, _options: ViewOptions = DEFAULTS) -> RecordingsView:
+    """Which recordings a run has."""
+    traces = signals.traces
+    return RecordingsView(
+        recordings=[
+            RecordingName(
+                trace=trace.name,
+                rank=trace.rank,
+                event_count=trace.event_count,
+                duration_ns=trace.end_ns - trace.start_ns,
+                first_step=None if trace.said is None else trace.said.first_step,
+            )
+            for trace in traces
+        ],
+        missing=missing_recordings(signals, traces),
+    )

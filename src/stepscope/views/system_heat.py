@@ -1,0 +1,104 @@
+"""`system-heat`: everything that machines did, as one picture per machine."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.metric_pieces import sampled_pieces
+from stepscope.diagnosis.origin import origin_of
+from stepscope.errors import UsageError
+from stepscope.schema import METRIC_TYPES
+from stepscope.views.heat_rows import MOST_CORES, NodeHeat, node_heat, row_name
+from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.ranges import Ranged
+from stepscope.views.shapes import numbers
+
+COLUMNS = 400
+MOST_NODES = 8
+NOT_MONITORED = "no node has been monitored: run the job with `stepscope run`"
+
+
+class HeatRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one device."""
+
+    name: str
+    metric: str
+    device: str
+    """Core or GPU number, disk or interface; empty for the whole node."""
+    unit: str
+    full: float
+    """What is full colour: 1 for ratios, else the row's own largest mean."""
+    shade_ratio: list[float | None]
+    """Mean of each column, as a share of `full`; null where nothing was sampled."""
+
+
+class NodeHeatMap(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine: GPUs first, then cores, memory, waiting for disks, network."""
+
+    node: str
+    rows: list[HeatRow]
+    left_out_count: int
+    """Cores after the first 32, which are shown when the node is asked for by name."""
+
+
+class SystemHeatView(Ranged, frozen=True, kw_only=True):
+    """The payload."""
+
+    start_after_ns: int
+    """Start of the first column, after the run's origin."""
+    column_ns: int
+    nodes: list[NodeHeatMap]
+    left_out_nodes: list[str]
+    """Which are shown when they are asked for by name."""
+    missing: str | None
+
+
+def system_heat(signals: Signals, options: ViewOptions = DEFAULTS) -> SystemHeatView:
+    """Everything that machines did, as one picture per machine."""
+    names = chosen_nodes(signals, options)
+    pieces = sampled_pieces(signals, COLUMNS)
+    if pieces is None:
+        return SystemHeatView(
+            start_after_ns=0, column_ns=0, nodes=[], left_out_nodes=[], missing=NOT_MONITORED
+        )
+    most = MOST_CORES if options.name is None else None
+    heats = [
+        node_heat(signals.reader, pieces, node, most_cores=most) for node in names[:MOST_NODES]
+    ]
+    found = [_node(heat) for heat in heats if heat is not None]
+    return SystemHeatView(
+        start_after_ns=pieces.start_ns - origin_of(signals.reader),
+        column_ns=pieces.width_ns,
+        nodes=found,
+        left_out_nodes=names[MOST_NODES:],
+        missing=None if found else NOT_MONITORED,
+    )
+
+
+def chosen_nodes(signals: Signals, options: ViewOptions) -> list[str]:
+    """All machines, or the one that is asked for; UsageError when there is none of its name."""
+    names = sorted(signals.nodes)
+    if options.name is None:
+        return names
+    if options.name not in names:
+        raise UsageError(f"No node is called {options.name}; there are {', '.join(names[:8])}.")
+    return [options.name]
+
+
+def _node(heat: NodeHeat) -> NodeHeatMap:
+    return NodeHeatMap(
+        node=heat.node,
+        rows=[
+            HeatRow(
+                name=row_name(row),
+                metric=row.metric,
+                device=row.device,
+                unit=METRIC_TYPES[row.metric].unit,
+                full=row.scale,
+                shade_ratio=numbers(heat.shades[place].round(4)),
+            )
+            for place, row in enumerate(heat.rows)
+        ],
+        left_out_count=heat.left_out_count,
+    )

@@ -1,0 +1,142 @@
+"""Collectives of several ranks: matched by number or by order, against a plain Python twin."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.analysis.collectives import (
+    Calls,
+    Matched,
+    bandwidth,
+    bus_factor,
+    collective_kind,
+    element_bytes,
+    match,
+)
+
+KINDS = ["all_reduce", "broadcast", "send_recv"]
+Row = tuple[int, int, int, int, int, int]
+"""Rank, start, duration, kind, group, number within the group."""
+
+
+def calls(rows: list[Row], *, pair: int = -1, size: int = -1) -> Calls:
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    rank, start, duration, kind, group, sequence = columns
+    return Calls(
+        rank=rank,
+        start=start,
+        end=start + duration,
+        kind=kind,
+        kinds=KINDS,
+        group=group,
+        sequence=sequence,
+        pair=np.full(len(rank), pair),
+        size_bytes=np.full(len(rank), size),
+    )
+
+
+def twin(rows: list[Row]) -> list[int | None]:
+    """The transfer of each call, None where it is not matched."""
+    kinds: dict[tuple[int, ...], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for place in sorted(range(len(rows)), key=lambda i: (rows[i][1], i)):
+        rank, _, _, *key = rows[place]
+        kinds[tuple(key)][rank].append(place)
+    found: list[int | None] = [None] * len(rows)
+    for (kind, _, sequence), ranks in kinds.items():
+        lengths = {len(places) for places in ranks.values()}
+        if sequence < 0 and (len(lengths) > 1 or KINDS[kind] == "send_recv"):
+            continue
+        for ordinal in range(max(lengths)):
+            same = [places[ordinal] for places in ranks.values() if ordinal < len(places)]
+            if len(same) > 1:
+                shortest = min(rows[place][2] for place in same)
+                for place in same:
+                    found[place] = shortest
+    return found
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.integers(0, 50),
+            st.integers(0, 9),
+            st.integers(0, 2),
+            st.integers(-1, 1),
+            st.integers(-1, 2),
+        ),
+        max_size=24,
+    )
+)
+def test_match_is_the_plain_definition(rows: list[Row]) -> None:
+    found, expected = match(calls(rows)), twin(rows)
+    assert found.matched.tolist() == [each is not None for each in expected]
+    assert found.transfer_ns.tolist() == [each or 0 for each in expected]
+    duration = np.array([row[2] for row in rows])
+    assert found.last.tolist() == [
+        each is not None and each == own for each, own in zip(expected, duration, strict=True)
+    ]
+
+
+def test_uneven_ranks_are_named() -> None:
+    rows = [(0, 0, 5, 0, 0, -1), (0, 9, 5, 0, 0, -1), (1, 0, 5, 0, 0, -1), (2, 1, 5, 0, 0, -1)]
+    found = match(calls(rows))
+    assert not found.matched.any()
+    assert found.uneven_kinds == {"all_reduce": [1, 2]}
+
+
+def test_numbers_match_what_order_cannot() -> None:
+    rows = [(0, 0, 5, 0, 0, 7), (0, 9, 5, 0, 0, 8), (1, 3, 2, 0, 0, 8)]
+    found = match(calls(rows))
+    assert found.matched.tolist() == [False, True, True]
+    assert found.transfer_ns.tolist() == [0, 2, 2]
+    assert found.uneven_kinds == {}
+
+
+def test_bandwidth() -> None:
+    rows = [(0, 0, 50, 0, 0, 1), (1, 30, 20, 0, 0, 1)]
+    given_calls = calls(rows, size=1000)
+    found = bandwidth(given_calls, match(given_calls), 4)
+    # Two calls of 1000 bytes, each transferred in 20 ns.
+    assert (found.moved_bytes, found.mean_bytes) == (2000, 1000)
+    assert found.algorithm_bytes_per_s == pytest.approx(2000 / 40e-9)
+    assert found.bus_bytes_per_s == pytest.approx(2000 / 40e-9 * 2 * 3 / 4)
+    nothing = bandwidth(calls(rows), match(calls(rows)), 4)
+    assert (nothing.moved_bytes, nothing.algorithm_bytes_per_s) == (None, None)
+
+
+def test_without_other_ranks_the_whole_call_counts() -> None:
+    alone = calls([(0, 0, 50, 1, 0, 1)], size=100)
+    found: Matched = match(alone)
+    assert bandwidth(alone, found, 2).algorithm_bytes_per_s == pytest.approx(100 / 50e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", "all_reduce"),
+        ("ncclKernel_ReduceScatter_RING_LL_Sum_half", "reduce_scatter"),
+        ("_allgather_base", "all_gather"),
+        ("allgather_into_tensor_coalesced", "all_gather"),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", "send_recv"),
+        ("send", "send_recv"),
+        ("recv", "send_recv"),
+        ("all_to_allv", "all_to_all"),
+        ("gloo:broadcast", "broadcast"),
+        ("reduce", "reduce"),
+        ("cross_device_reduce_1stage", "reduce"),
+    ],
+)
+def test_kinds(name: str, kind: str) -> None:
+    assert collective_kind(name) == kind
+
+
+def test_sizes_and_factors() -> None:
+    assert [element_bytes(name) for name in ("Double", "c10", "Bool")] == [8, None, 1]
+    assert bus_factor("all_reduce", None) is None
+    assert bus_factor("send_recv", None) == 1

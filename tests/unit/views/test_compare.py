@@ -1,0 +1,120 @@
+"""Two runs side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from drawn_trace import event, kernel, launch, step
+
+from stepscope.cli import root
+from stepscope.diagnosis import Signals
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+from stepscope.views.compare import NOT_ALIKE, comparison
+
+Imported = Callable[..., Signals]
+MS = 1_000_000
+US = 1_000
+
+
+def job(path: Path, *, wait: float, workers: int = 1, seed: int = 0) -> RunBuilder:
+    run = RunBuilder(path)
+    rank = run.rank(workers=workers, versions={"torch": "2.9"})
+    rank.draw(f"wait=0 {wait} | forward 12 | backward 20 | optimizer 8", 90 + seed, jitter=0.1)
+    run.metric("cpu_busy_ratio", 0.5)
+    return run
+
+
+def test_what_became_faster(tmp_path: Path) -> None:
+    base = job(tmp_path / "base", wait=60).signals()
+    other = job(tmp_path / "other", wait=10, workers=4, seed=7).signals()
+    found = comparison(base, other)
+    assert found.steps is not None
+    mean = found.steps.figures[0]
+    assert mean.beyond_noise
+    assert mean.base_ns == pytest.approx(base.ranks[0].steps.wall_ns[9:].mean())
+    parts = {part.name: part for part in found.steps.parts}
+    assert sum(part.change_ns for part in parts.values()) == pytest.approx(mean.change_ns)
+    assert parts["data_wait"].change_ns == pytest.approx(-50 * MS, rel=0.1)
+    assert not parts["forward"].beyond_noise
+    assert "shorter; most of it: data wait" in found.headline
+    settings = {(each.group, each.name): (each.base, each.other) for each in found.settings}
+    assert settings["data loader", "num_workers"] == ("1", "4")
+    assert ("versions", "torch") not in settings
+    figures = {each.name: each for each in found.figures}
+    assert figures["steps"].other == 97
+    assert figures["CPU busy"].change_ratio == pytest.approx(0)
+    assert found.base.suspect == "data_pipeline"
+    assert found.names_missing is not None
+
+
+def test_the_same_run_is_noise(tmp_path: Path) -> None:
+    signals = job(tmp_path / "run", wait=60).signals()
+    found = comparison(signals, signals)
+    assert found.steps is not None
+    assert not any(each.beyond_noise for each in (*found.steps.figures, *found.steps.parts))
+    assert found.settings == []
+    assert "not change by more than noise" in found.headline
+
+
+def recorded(gemm: int, *extra: str) -> list[dict[str, object]]:
+    """Ten steps of 100 us; each launches a gemm and perhaps more."""
+    events = [event("cpu_op", "aten::add", -10, 5)]
+    for number in range(10):
+        at = 100 * number
+        events += [step(number, at, 100), event("cpu_op", "aten::mm", at + 5, 30)]
+        events += [launch(10 * number + 1, at + 10), kernel("gemm", at + 20, gemm, 10 * number + 1)]
+        for place, name in enumerate(extra, 2):
+            events += [
+                launch(10 * number + place, at + 10 + place),
+                kernel(name, at + 60 + place, 4, 10 * number + place),
+            ]
+    return events
+
+
+def test_recordings(imported: Imported, tmp_path: Path) -> None:
+    imported(a=recorded(20, "relu"))
+    (tmp_path / "run").rename(tmp_path / "base")
+    other = imported(a=recorded(30))
+    found = comparison(Signals(open_run(tmp_path / "base")), other)
+    assert found.steps is not None
+    assert found.steps.source == "recorded"
+    parts = {part.name: part for part in found.steps.parts}
+    assert parts["kernel"].change_ns == pytest.approx((30 - 24) * US)
+    assert sum(part.change_ns for part in parts.values()) == pytest.approx(
+        found.steps.figures[0].change_ns, abs=1e-3
+    )
+    assert found.kernels is not None
+    assert [(row.name, row.status, row.change_ns) for row in found.kernels.rows] == [
+        ("gemm", "slower", pytest.approx(10 * US)),
+        ("relu", "removed", pytest.approx(-4 * US)),
+    ]
+    assert found.kernels.change_ns == pytest.approx(6 * US)
+    assert found.kernels.rows[0].base_calls == 1
+    assert found.operators is not None
+    # What is called before the first step counts for none.
+    assert [row.name for row in found.operators.rows] == ["aten::mm"]
+
+
+def test_a_job_and_a_recording_cannot_be_compared(imported: Imported, tmp_path: Path) -> None:
+    found = comparison(job(tmp_path / "job", wait=60).signals(), imported(a=recorded(20)))
+    assert found.steps is None
+    assert found.steps_missing == NOT_ALIKE
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    found = comparison(RunBuilder(tmp_path / "a").signals(), RunBuilder(tmp_path / "b").signals())
+    assert found.steps_missing is not None
+    assert "neither" in found.steps_missing
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = job(tmp_path / "base", wait=60).write()
+    other = job(tmp_path / "other", wait=10).write()
+    root.main(["compare", str(base), str(other), "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["steps"]["source"] == "watched"
+    root.main(["compare", str(base), str(other)], standalone_mode=False)
+    assert "data wait" in capsys.readouterr().out
