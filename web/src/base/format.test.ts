@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { MISSING, clock, duration, number, percent } from "./format";
+import { MISSING, clock, counted, duration, lasting, money, number, percent, sentence, when } from "./format";
 
 describe("numbers", () => {
   test("have a fixed count of decimals and separators of thousands", () => {
@@ -28,5 +28,37 @@ describe("numbers", () => {
     expect(clock(7.50833)).toBe("7.51 s");
     expect(clock(90)).toBe("1:30 min");
     expect(clock(3725)).toBe("1:02:05 h");
+  });
+});
+
+describe("words", () => {
+  test("of counts are of one or of many", () => {
+    expect(counted(1, "row")).toBe("1 row");
+    expect(counted(1200, "row")).toBe("1,200 rows");
+    expect(counted(2, "series", "series")).toBe("2 series");
+  });
+
+  test("become sentences", () => {
+    expect(sentence("no step")).toBe("No step.");
+    expect(sentence("Is it?")).toBe("Is it?");
+  });
+
+  test("of money have cents, and three digits of less than a dollar", () => {
+    expect(money(12.3456)).toBe("$12.35");
+    expect(money(0.000212345)).toBe("$0.000212");
+    expect(money(0.5)).toBe("$0.50");
+    expect(money(0)).toBe("$0.00");
+    expect(money(null)).toBe(MISSING);
+  });
+
+  test("of long times count hours", () => {
+    expect(lasting(3_725e9)).toBe("1:02:05 h");
+    expect(lasting(39_200_000)).toBe("39.2 ms");
+    expect(lasting(null)).toBe(MISSING);
+  });
+
+  test("of moments are the reader's", () => {
+    expect(when(new Date(2026, 10, 22, 5, 3).getTime())).toBe("2026-11-22 05:03");
+    expect(when(Number.NaN)).toBe(MISSING);
   });
 });

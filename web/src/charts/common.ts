@@ -44,6 +44,8 @@ export function legend(colours: Palette, names: string[]): LegendOption {
   return {
     type: "scroll",
     bottom: 0,
+    itemWidth: 16,
+    itemHeight: 10,
     data: names,
     textStyle: { color: colours.text, width: 190, overflow: "truncate" },
     pageTextStyle: { color: colours.text },

@@ -1,5 +1,5 @@
 // ECharts with only the parts that the charts use.
-import { BoxplotChart, HeatmapChart, LineChart, PieChart, ScatterChart } from "echarts/charts";
+import { BarChart, BoxplotChart, HeatmapChart, LineChart, PieChart, ScatterChart } from "echarts/charts";
 import {
   AriaComponent,
   GridComponent,
@@ -14,6 +14,7 @@ import { CanvasRenderer, SVGRenderer } from "echarts/renderers";
 
 use([
   AriaComponent,
+  BarChart,
   BoxplotChart,
   CanvasRenderer,
   GridComponent,

@@ -35,16 +35,10 @@ export function pieOption(block: Pie, colours: Palette): EChartsOption {
     series: [
       {
         type: "pie",
-        radius: many ? ["34%", "58%"] : ["38%", "64%"],
+        radius: many ? ["40%", "68%"] : ["46%", "76%"],
         center: many ? ["25%", "50%"] : ["50%", "45%"],
-        minShowLabelAngle: 15,
         itemStyle: { borderColor: colours.surface, borderWidth: 2 },
-        label: {
-          show: !many,
-          color: colours.text,
-          formatter: (item) => percent(shares.get(item.name) ?? null, 1),
-        },
-        labelLine: { show: !many, lineStyle: { color: colours.muted } },
+        label: { show: false },
         data: block.slices.map((slice) => ({ name: slice.name, value: slice.share_ratio })),
       },
     ],

@@ -2,7 +2,7 @@ import type { Section } from "../api/report";
 import { Prose } from "../widgets/prose";
 import { Table } from "../widgets/table";
 import { CheckView } from "./check";
-import { FigureView } from "./figure";
+import { FigureView } from "../charts/figure";
 
 type Block = Section["blocks"][number];
 

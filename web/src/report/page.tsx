@@ -2,7 +2,7 @@ import type { Report } from "../api/report";
 import { dark, toggleTheme } from "../base/theme";
 import { Contents } from "./contents";
 import { SectionView } from "./section";
-import { VerdictView } from "./verdict";
+import { VerdictView } from "../widgets/verdict";
 
 export function Page({ report }: { report: Report }) {
   return (

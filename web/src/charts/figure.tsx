@@ -4,17 +4,19 @@ import { useMemo, useState } from "preact/hooks";
 import type { Boxes, Heatmap, Histogram, Lines, Pie } from "../api/report";
 import { clock } from "../base/format";
 import type { Palette } from "../base/palette";
-import { boxesLabel, boxesOption } from "../charts/boxes";
-import { Chart } from "../charts/chart";
-import type { EChartsOption } from "../charts/echarts";
-import { heatmapHeight, heatmapLabel, heatmapOption } from "../charts/heatmap";
-import { counted, histogramLabel, histogramOption } from "../charts/histogram";
-import { linesLabel, linesOption } from "../charts/lines";
-import { pieLabel, pieOption } from "../charts/pie";
 import { Table } from "../widgets/table";
+import { boxesLabel, boxesOption } from "./boxes";
+import { Chart } from "./chart";
+import type { EChartsOption } from "./echarts";
 import { figureTable } from "./figure_table";
+import { gridHeight, gridLabel, gridOption, heatmapLabel, heatmapOption, type Grid } from "./grid";
+import { counted, histogramLabel, histogramOption } from "./histogram";
+import { linesLabel, linesOption } from "./lines";
+import { pieLabel, pieOption } from "./pie";
+import { plotLabel, plotOption, type Plot } from "./plot";
+import { stacksHeight, stacksLabel, stacksOption, type Stacks } from "./stacks";
 
-export type Figure = Boxes | Heatmap | Histogram | Lines | Pie;
+export type Figure = Boxes | Heatmap | Histogram | Lines | Pie | Plot | Stacks | Grid;
 
 interface Drawing {
   label: string;
@@ -23,7 +25,8 @@ interface Drawing {
   option: (colours: Palette) => EChartsOption;
 }
 
-function drawing(block: Figure): Drawing {
+/** How a figure is drawn. */
+export function drawing(block: Figure): Drawing {
   switch (block.kind) {
     case "pie":
       return {
@@ -51,7 +54,7 @@ function drawing(block: Figure): Drawing {
     case "heatmap":
       return {
         label: heatmapLabel(block),
-        height: heatmapHeight(block),
+        height: gridHeight(block.rows.length),
         notes: [
           `From ${block.start} on; each column is the mean of ${clock(block.column_s)}. Ratios are ` +
             "shares of 100 %, all else of the row's largest value. Blank: not sampled.",
@@ -62,30 +65,70 @@ function drawing(block: Figure): Drawing {
       return {
         label: linesLabel(block),
         height: 300,
-        notes: block.note === null ? [] : [block.note],
+        notes: noted(block.note),
         option: (colours) => linesOption(block, colours),
+      };
+    case "plot":
+      return {
+        label: plotLabel(block),
+        height: 320,
+        notes: noted(block.note),
+        option: (colours) => plotOption(block, colours),
+      };
+    case "stacks":
+      return {
+        label: stacksLabel(block),
+        height: stacksHeight(block),
+        notes: noted(block.note),
+        option: (colours) => stacksOption(block, colours),
+      };
+    case "grid":
+      return {
+        label: gridLabel(block),
+        height: gridHeight(block.rows.length),
+        notes: noted(block.note),
+        option: (colours) => gridOption(block, colours),
       };
   }
 }
 
+function noted(note: string | null | undefined): string[] {
+  return note === null || note === undefined ? [] : [note];
+}
+
+/** A figure with its title as the caption. */
 export function FigureView({ block }: { block: Figure }) {
-  const { label, height, notes, option } = useMemo(() => drawing(block), [block]);
-  const more = block.kind === "pie" ? null : block.more;
   return (
     <figure class={block.kind}>
       <figcaption>{block.title}</figcaption>
-      <Chart
-        option={option}
-        label={label}
-        height={height}
-        renderer={block.kind === "heatmap" ? "canvas" : "svg"}
-      />
+      <Drawn block={block} />
+    </figure>
+  );
+}
+
+interface DrawnProps {
+  block: Figure;
+  lazy?: boolean;
+  onRange?: ((from: number, to: number) => void) | undefined;
+}
+
+/** A figure without its title. */
+export function Drawn({ block, lazy = false, onRange }: DrawnProps) {
+  const { label, height, notes, option } = useMemo(() => drawing(block), [block]);
+  const more = "more" in block ? block.more : null;
+  return (
+    <>
+      <Chart option={option} label={label} height={height} renderer={renderer(block)} lazy={lazy} onRange={onRange} />
       {[...notes, ...(more === null ? [] : [`… ${more}.`])].map((note) => (
         <p key={note} class="muted">{note}</p>
       ))}
       <Numbers block={block} />
-    </figure>
+    </>
   );
+}
+
+function renderer(block: Figure): "canvas" | "svg" {
+  return block.kind === "heatmap" || block.kind === "grid" ? "canvas" : "svg";
 }
 
 /** The table is made when somebody opens it: heat maps have thousands of cells. */

@@ -1,33 +1,38 @@
-import type { Verdict } from "../api/report";
-import { duration, percent } from "../base/format";
-import { Prose } from "../widgets/prose";
+import type { ComponentChildren } from "preact";
 
-export function VerdictView({ verdict }: { verdict: Verdict }) {
+import type { Verdict } from "../api/report";
+import { duration, percent, words } from "../base/format";
+import { Prose } from "./prose";
+
+interface Props {
+  verdict: Verdict;
+  /** What stands between the headline and what it rests on. */
+  children?: ComponentChildren;
+}
+
+export function VerdictView({ verdict, children }: Props) {
   const known = verdict.suspect !== "insufficient_evidence";
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
       <p class="eyebrow">Verdict</p>
-      <h2 id="verdict-title">{verdict.headline}</h2>
+      <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
       {known ? <Measured verdict={verdict} /> : null}
-      {known ? <Phases verdict={verdict} /> : null}
+      {children}
       <div class="pair">
+        {known ? <Phases verdict={verdict} /> : null}
         <Stages verdict={verdict} />
-        <Points title="Evidence" lines={verdict.evidence.slice(1).map((each) => each.text)} />
       </div>
-      <Fixes verdict={verdict} />
       <div class="pair">
+        <Points title="Evidence" lines={verdict.evidence.slice(1).map((each) => each.text)} />
         <Points
           title={verdict.suspect === "healthy" ? "Checked" : "Not the cause"}
           lines={verdict.ruled_out.map((each) => `${words(each.suspect)}: ${each.why}`)}
         />
-        <Points title="Notes" lines={verdict.notes} />
       </div>
+      <Fixes verdict={verdict} />
+      <Points title="Notes" lines={verdict.notes} />
     </section>
   );
-}
-
-function words(name: string): string {
-  return name.replaceAll("_", " ");
 }
 
 function Measured({ verdict }: { verdict: Verdict }) {
@@ -42,16 +47,20 @@ function Measured({ verdict }: { verdict: Verdict }) {
 
 function Phases({ verdict }: { verdict: Verdict }) {
   const phases = Object.entries(verdict.phases).filter(([, share]) => share >= 0.005);
+  if (phases.length === 0) return null;
   return (
-    <ul class="phases" aria-label="A step by phase">
-      {phases.map(([name, share]) => (
-        <li key={name}>
-          <span>{words(name)}</span>
-          <span class="bar" aria-hidden="true"><i style={{ width: `${100 * share}%` }} /></span>
-          <b>{percent(share)}</b>
-        </li>
-      ))}
-    </ul>
+    <div>
+      <h3>A step by phase</h3>
+      <ul class="phases">
+        {phases.map(([name, share]) => (
+          <li key={name}>
+            <span>{words(name)}</span>
+            <span class="bar" aria-hidden="true"><i style={{ width: `${100 * share}%` }} /></span>
+            <b>{percent(share)}</b>
+          </li>
+        ))}
+      </ul>
+    </div>
   );
 }
 
@@ -77,7 +86,7 @@ function Fixes({ verdict }: { verdict: Verdict }) {
   return (
     <div>
       <h3>What to do</h3>
-      <ol>
+      <ol class="fixes">
         {verdict.fixes.map((fix) => (
           <li key={fix.title}>
             <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">because {fix.why}</span>

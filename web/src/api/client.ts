@@ -1,0 +1,70 @@
+// What the server is asked, and what it says when it cannot answer.
+
+/** An answer that is no payload: one sentence for the reader. */
+export class Failure extends Error {
+  constructor(
+    message: string,
+    /** HTTP status; 0 where no answer came. */
+    readonly status: number,
+  ) {
+    super(message);
+  }
+}
+
+export type Options = Record<string, string | number | boolean | null | undefined>;
+
+/** A query of the options that are given. */
+export function query(options: Options): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(options)) {
+    if (value !== null && value !== undefined && value !== "") search.set(name, String(value));
+  }
+  return search.toString();
+}
+
+async function answer<T>(request: Promise<Response>): Promise<T> {
+  let response: Response;
+  try {
+    response = await request;
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Failure("The server does not answer. Is `stepscope ui` still running?", 0);
+  }
+  if (response.ok) return (await response.json()) as T;
+  if (response.status === 401) window.location.reload(); // to the page that asks for the token
+  throw new Failure(await reason(response), response.status);
+}
+
+async function reason(response: Response): Promise<string> {
+  try {
+    const said = (await response.json()) as { error?: unknown };
+    if (typeof said.error === "string") return said.error;
+  } catch {
+    // Not of our server, or cut off: the status is all there is to say.
+  }
+  return `The server answered with status ${response.status}.`;
+}
+
+export function get<T>(path: string, options: Options = {}, signal?: AbortSignal): Promise<T> {
+  const search = query(options);
+  const address = search === "" ? path : `${path}?${search}`;
+  return answer<T>(fetch(address, signal === undefined ? {} : { signal }));
+}
+
+export function post<T>(path: string, body: unknown): Promise<T> {
+  return answer<T>(
+    fetch(path, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    }),
+  );
+}
+
+/** A payload on its way to the screen. */
+export interface Loaded<T> {
+  data: T | null;
+  error: Failure | null;
+  /** An answer is on its way; `data` is what was there before. */
+  loading: boolean;
+}

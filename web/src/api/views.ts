@@ -1,0 +1,1690 @@
+// Made by web/api_types.py from the payloads of stepscope: do not edit.
+
+/** How much of the time something ran; the rest of it was idle. */
+export interface ActiveShare {
+  active_ratio: number;
+  share_of: string;
+}
+
+/** The payload. */
+export interface ActivitiesView {
+  range: TimeRange | null;
+  share_of: string;
+  carry_over: "drop" | "keep";
+  traces: TraceActivity[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** One kind of activity. */
+export interface ActivityView {
+  kind: string;
+  count: number;
+  total_ns: number;
+  share_ratio: number;
+  mean_ns: number | null;
+}
+
+/** Ranges of one name, on the host or as their shadow on devices. */
+export interface AnnotationGroup {
+  name: string;
+  on_device: boolean;
+  count: number;
+  total_ns: number;
+  mean_ns: number;
+  p50_ns: number;
+  p95_ns: number;
+  max_ns: number;
+}
+
+/** Durations of the ranges that were asked for. */
+export interface AnnotationHistogram {
+  on_device: boolean;
+  total_ns: number;
+  duration_ns: Statistics | null;
+  bucket_ns: number;
+  buckets: Bucket[];
+}
+
+/** Annotations of one recording, or of one process of the job. */
+export interface Annotations {
+  rank: number | null;
+  trace: string | null;
+  process: string | null;
+  row_count: number;
+  annotations: AnnotationGroup[];
+  histograms: AnnotationHistogram[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** The payload. */
+export interface AnnotationsView {
+  range: TimeRange | null;
+  name: string | null;
+  sources: Annotations[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** An allocation with its release; null for what happened outside the recording. */
+export interface BlockView {
+  operator: string | null;
+  size_bytes: number;
+  allocated_after_ns: number | null;
+  released_after_ns: number | null;
+  lifetime_ns: number | null;
+}
+
+/** Ranges that took at least `from_ns` and less than the next bucket's. */
+export interface Bucket {
+  from_ns: number;
+  count: number;
+}
+
+/** Launches by one runtime function, or by all of them. */
+export interface CallLaunches {
+  call: string;
+  launch_count: number;
+  work_count: number;
+  call_mean_ns: number;
+  call_p95_ns: number;
+  device_mean_ns: number;
+  delay_p50_ns: number;
+  delay_p95_ns: number;
+  delay_max_ns: number;
+  short_count: number;
+  long_call_count: number;
+  long_delay_count: number;
+}
+
+/** One category, over all steps; null where the recording cannot have it. */
+export interface CategoryShare {
+  category: string;
+  mean_ns: number | null;
+  share_ratio: number | null;
+}
+
+/** Collectives of one name within one group of ranks. */
+export interface Collective {
+  name: string;
+  rank: number | null;
+  group: string | null;
+  group_description: string | null;
+  group_size: number | null;
+  dtype: string | null;
+  call_count: number;
+  total_ns: number;
+  mean_ns: number;
+  share_ratio: number | null;
+  matched_count: number;
+  transfer_ns: number | null;
+  waiting_ns: number | null;
+  moved_bytes: number | null;
+  mean_bytes: number | null;
+  algorithm_bytes_per_s: number | null;
+  bus_bytes_per_s: number | null;
+}
+
+/** One of the two. */
+export interface ComparedRun {
+  run_id: string;
+  command: string;
+  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
+  cause: string;
+  share_ratio: number;
+  share_of: string;
+  confidence_ratio: number;
+  headline: string;
+  step_count: number;
+  step_ns: Statistics | null;
+}
+
+/** The payload. */
+export interface Comparison {
+  headline: string;
+  base: ComparedRun;
+  other: ComparedRun;
+  steps: StepChanges | null;
+  steps_missing: string | null;
+  figures: FigureChange[];
+  settings: SettingChange[];
+  same_setting_count: number;
+  kernels: NameChanges | null;
+  operators: NameChanges | null;
+  names_missing: string | null;
+}
+
+/** Copies between the same two sorts of memory, or sets. */
+export interface CopyKindView {
+  direction: string;
+  source: string | null;
+  target: string | null;
+  count: number;
+  total_ns: number;
+  moved_bytes: number | null;
+  achieved_bytes_per_s: number | null;
+}
+
+/** A counter within a window: mean, least and largest value of each piece of time. */
+export interface CounterSeries {
+  track: string;
+  unit: string;
+  full: number;
+  after_ns: number[];
+  mean: (number | null)[];
+  least: (number | null)[];
+  largest: (number | null)[];
+}
+
+/** `timeline-counters`. */
+export interface CountersView {
+  from_after_ns: number;
+  to_after_ns: number;
+  piece_ns: number;
+  series: CounterSeries[];
+}
+
+/** The payload. */
+export interface Dashboard {
+  range: TimeRange | null;
+  gpu_active: ActiveShare | null;
+  cpu_active: ActiveShare | null;
+  utilisation: UtilisationOverTime | null;
+  step_durations: StepDurations | null;
+  kernel_count: number;
+  launch_count: number;
+  kernels_by_time: KernelTime[];
+  kernels_by_launches: KernelTime[];
+  precision: Pie | null;
+  activity: Pie | null;
+  memory_operations: Pie | null;
+  missing_parts: Record<string, string>;
+  quality: QualityNote[];
+}
+
+/** What became of the news of a finding; there is one per action and rule. */
+export interface Delivery {
+  action: string;
+  number: number;
+  target: string;
+  rule: string;
+  state: DeliveryState;
+  try_count: number;
+  last_ns: number | null;
+  error: string | null;
+}
+
+/** How far the news of a finding is on its way to one receiver. */
+export type DeliveryState = "failed" | "pending" | "sent";
+
+/** One device, from its own first work to its own last; fields as in `TraceGpuTime`. */
+export interface DeviceGpuTime {
+  device: number;
+  total_ns: number;
+  busy_ns: number;
+  idle_ns: number;
+  compute_ns: number;
+  memset_ns: number;
+  comm_ns: number;
+  exposed_comm_ns: number;
+  exposed_memcpy_ns: number;
+  same_stream_overlap_count: number;
+  gpu_event_count: number;
+  shares: GpuShares | null;
+}
+
+/** Memory of one device. */
+export interface DeviceMemoryView {
+  device: string;
+  event_count: number;
+  absolute: boolean;
+  start_bytes: number;
+  peak_bytes: number;
+  peak_after_ns: number;
+  end_bytes: number;
+  peak_reserved_bytes: number | null;
+  curve_after_ns: number[];
+  allocated_curve_bytes: number[];
+  reserved_curve_bytes: number[] | null;
+  peak: MemoryPeakView | null;
+  operator_count: number;
+  outside_count: number;
+  outside_size_increase_bytes: number;
+  operators: OperatorMemory[];
+  block_count: number;
+  blocks: BlockView[];
+  notes: string[];
+}
+
+/** One device; null is what the recorder gave no data for. */
+export interface DeviceMetrics {
+  device: number;
+  device_name: string | null;
+  memory_bytes: number | null;
+  compute_capability: string | null;
+  multiprocessor_count: number | null;
+  kernel_count: number;
+  utilization_ratio: number | null;
+  est_sm_efficiency_ratio: number | null;
+  est_achieved_occupancy_ratio: number | null;
+  tensor_core_ratio: number | null;
+  utilization_curve_ratio: number[];
+  est_sm_efficiency_curve_ratio: number[] | null;
+}
+
+/** The device, and what it can do at best: dense figures. */
+export interface DeviceView {
+  device_name: string;
+  peaks_of: string | null;
+  source: string | null;
+  estimate: boolean;
+  memory_bytes_per_s: number | null;
+  peaks: PeakRateView[];
+}
+
+/** The payload. */
+export interface DistributedView {
+  range: TimeRange | null;
+  share_of: string;
+  transfer_of: string;
+  bandwidth_of: string;
+  carry_over: "drop" | "keep";
+  windows: RankWindow[];
+  matrix: StepMatrix | null;
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** The same for each step, column by column; steps reach until their device work is done. */
+export interface DividedSteps {
+  step: string[];
+  total_ns: number[];
+  computation_ns: number[];
+  overlap_ns: number[];
+  communication_ns: number[];
+  other_ns: number[];
+  transfer_ns: number[] | null;
+  waiting_ns: number[] | null;
+}
+
+/** One fact that the verdict rests on. */
+export interface Evidence {
+  text: string;
+  value: number | null;
+  unit: string;
+  source: string;
+}
+
+/** One picture of a finding. */
+export interface EvidenceChart {
+  title: string;
+  unit: string;
+  from_after_ns: number;
+  to_after_ns: number;
+  series: EvidenceSeries[];
+  left_out_count: number;
+}
+
+/** What was measured around the time of a finding, thinned out to means of pieces of time. */
+export interface EvidenceSeries {
+  name: string;
+  node: string;
+  device: string;
+  after_ns: number[];
+  value: (number | null)[];
+}
+
+/** Groups of one family. */
+export interface FamilyView {
+  family: string;
+  device_ns: number;
+  time_ratio: number;
+  total_flop: number | null;
+  total_bytes: number | null;
+  roofline_ratio: number | null;
+}
+
+/** A figure of the whole job; null where a run does not have it. */
+export interface FigureChange {
+  name: string;
+  unit: string;
+  base: number | null;
+  other: number | null;
+  change_ratio: number | null;
+}
+
+/** When a rule first and last fired. */
+export interface FindingMark {
+  rule: string;
+  sentence: string;
+  first_after_ns: number;
+  last_after_ns: number;
+}
+
+/** Something to do. */
+export interface Fix {
+  title: string;
+  how: string;
+  why: string;
+}
+
+/** Calls with one path of names. */
+export interface FlameNode {
+  name: string;
+  count: number;
+  total_ns: number;
+  self_ns: number;
+  children: FlameNode[];
+}
+
+/** `timeline-flame`: a range of some tracks by path of names, largest first. */
+export interface FlameView {
+  from_after_ns: number;
+  to_after_ns: number;
+  total_ns: number;
+  roots: FlameNode[];
+  left_out_ns: number;
+}
+
+/** What calls on their roofline would save. */
+export interface Gap {
+  name: string;
+  input_dims: string | null;
+  bound: "compute" | "memory" | null;
+  saved_ns: number;
+  saved_ratio: number;
+  roofline_ratio: number;
+}
+
+/** The payload. */
+export interface GpuMetricsView {
+  range: TimeRange | null;
+  share_of: string;
+  traces: TraceMetrics[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** Shares of `total_ns`; the first four sum to one. */
+export interface GpuShares {
+  compute_ratio: number;
+  exposed_comm_ratio: number;
+  exposed_memcpy_ratio: number;
+  idle_ratio: number;
+  busy_ratio: number;
+}
+
+/** The payload. */
+export interface GpuTimeView {
+  range: TimeRange | null;
+  share_of: string;
+  carry_over: "drop" | "keep";
+  traces: TraceGpuTime[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** A captured graph; its kernels are also in the lists above. */
+export interface GraphReplays {
+  graph: number;
+  replays: number;
+  kernel_count: number;
+  distinct_kernel_count: number;
+  total_ns: number;
+  share_ratio: number;
+}
+
+/** One metric of one device. */
+export interface HeatRow {
+  name: string;
+  metric: string;
+  device: string;
+  unit: string;
+  full: number;
+  shade_ratio: (number | null)[];
+}
+
+/** What one operator allocated of what is held at the peak. */
+export interface HolderView {
+  operator: string | null;
+  block_count: number;
+  held_bytes: number;
+  held_ratio: number | null;
+}
+
+/** One step as the host marked it, and what devices did in that time. */
+export interface HostStep {
+  step: string;
+  host_ns: number;
+  computation_ns: number;
+  communication_ns: number;
+  overlap_ns: number;
+  neither_ns: number;
+}
+
+/** The payload. */
+export interface IdleView {
+  range: TimeRange | null;
+  share_of: string;
+  kernel_wait_below_ns: number;
+  carry_over: "drop" | "keep";
+  traces: TraceIdle[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** The payload. */
+export interface InputPipelineView {
+  range: TimeRange | null;
+  share_of: string;
+  ranks: RankPipeline[];
+  missing: string | null;
+}
+
+/** The payload. */
+export interface InsightsView {
+  source: "evaluated now" | "recorded";
+  progress: "ended" | "running" | "stopped";
+  until_after_ns: number | null;
+  scan_ns: number;
+  fired: string[];
+  rules: RuleInsight[];
+  deliveries: Delivery[];
+  notes: string[];
+  missing: string | null;
+}
+
+/** One run. */
+export interface JobRow {
+  id: string;
+  name: string;
+  status: "Completed" | "Failed" | "Imported" | "InProgress" | "Stopped" | "Stopping";
+  monitor_lost: boolean;
+  reason: string | null;
+  created_ms: number;
+  duration_ns: number | null;
+  rank_count: number | null;
+  gpu_count: number | null;
+  gpu_names: string[];
+  node_count: number | null;
+  verdict: JobVerdict | null;
+  cost_usd: number | null;
+  why_no_cost: string | null;
+  command: string;
+  working_directory: string;
+  size_bytes: number | null;
+  problem: string | null;
+}
+
+/** Life of a job; the names are those that users of training services know. */
+export type JobState = "Completed" | "Failed" | "InProgress" | "Stopped" | "Stopping";
+
+/** What a job waits for, in short. */
+export interface JobVerdict {
+  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
+  words: string;
+  cause: string;
+  share_ratio: number;
+  share_of: string;
+  confidence_ratio: number;
+  headline: string;
+}
+
+/** The payload: the newest run first. */
+export interface Jobs {
+  root: string;
+  jobs: JobRow[];
+  pending_count: number;
+  notes: string[];
+}
+
+/** Kernels of one name. */
+export interface KernelGroup {
+  name: string;
+  calls: number;
+  total_ns: number;
+  share_ratio: number;
+  mean_ns: number;
+  min_ns: number;
+  max_ns: number;
+  mean_blocks_per_multiprocessor: number | null;
+  mean_occupancy_percent: number | null;
+  tensor_cores: boolean;
+  precision: string | null;
+  communication: boolean;
+}
+
+/** Kernels of one name that were launched alike. */
+export interface KernelLaunches {
+  name: string;
+  calls: number;
+  total_ns: number;
+  share_ratio: number;
+  mean_ns: number;
+  min_ns: number;
+  max_ns: number;
+  mean_blocks_per_multiprocessor: number | null;
+  mean_occupancy_percent: number | null;
+  tensor_cores: boolean;
+  precision: string | null;
+  communication: boolean;
+  operator: string | null;
+  grid: [number, number, number] | null;
+  block: [number, number, number] | null;
+  registers_per_thread: number | null;
+  shared_memory_bytes: number | null;
+}
+
+/** Kernels of one name, of all recordings. */
+export interface KernelTime {
+  name: string;
+  launch_count: number;
+  total_ns: number;
+  share_ratio: number;
+  precision: string | null;
+  tensor_cores: boolean;
+  communication: boolean;
+}
+
+/** The payload. */
+export interface KernelsView {
+  range: TimeRange | null;
+  share_of: string;
+  by: string;
+  carry_over: "drop" | "keep";
+  traces: TraceKernels[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** The payload. */
+export interface LaunchesView {
+  range: TimeRange | null;
+  long_call_ns: number;
+  long_delay_ns: number;
+  blocked_depth: number;
+  traces: TraceLaunches[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** Another event that one is linked to. */
+export interface Linked {
+  relation: "backward" | "captured by" | "forward" | "launched by" | "launches" | "operator" | "parent";
+  track: string;
+  event: number;
+  name: string;
+  after_ns: number;
+  duration_ns: number;
+  row: number;
+}
+
+/** What making batches takes. */
+export interface MakingView {
+  batch_count: number;
+  mean_ns: number;
+  cpu_ratio: number;
+  samples_ratio: number | null;
+  collate_ratio: number;
+  transforms: Record<string, number>;
+  stack_sample_count: number;
+  stages: StageView[];
+  worker_busy_ratio: number | null;
+}
+
+/** One event that a search found. */
+export interface Match {
+  track: string;
+  event: number;
+  name: string;
+  after_ns: number;
+  duration_ns: number;
+  row: number;
+}
+
+/** Who holds the memory at the peak. */
+export interface MemoryPeakView {
+  share_of: string;
+  after_ns: number;
+  allocated_bytes: number;
+  before_bytes: number | null;
+  block_count: number;
+  holder_count: number;
+  holders: HolderView[];
+  purposes: PurposeView[];
+  missing: string | null;
+}
+
+/** The payload. */
+export interface MemoryView {
+  range: TimeRange | null;
+  traces: TraceMemory[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** One metric of one device, piece by piece; null where nothing was sampled. */
+export interface MetricSeries {
+  metric: string;
+  device: string;
+  unit: string;
+  doc: string;
+  mean: (number | null)[];
+  least: (number | null)[];
+  largest: (number | null)[];
+}
+
+/** One metric of one device over the whole run. */
+export interface MetricView {
+  metric: string;
+  device: string;
+  unit: string;
+  doc: string;
+  statistics: Statistics | null;
+}
+
+/** One module at its place in the model. */
+export interface Module {
+  name: string;
+  instance: number | null;
+  depth: number;
+  occurrences: number;
+  operator_count: number;
+  host_total_ns: number;
+  host_self_ns: number;
+  device_total_ns: number | null;
+  device_self_ns: number | null;
+  device_ratio: number | null;
+  backward_host_ns: number | null;
+  backward_device_ns: number | null;
+}
+
+/** The payload. */
+export interface ModulesView {
+  range: TimeRange | null;
+  share_of: string;
+  traces: TraceModules[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** What the job costs: machines x price x time, in US dollars. */
+export interface Money {
+  usd_per_hour: number;
+  instance_count: number;
+  job_usd: number;
+  step_usd: number | null;
+  suspect_step_usd: number | null;
+}
+
+/** A kernel or an operator, in the mean step. */
+export interface NameChange {
+  name: string;
+  status: "added" | "faster" | "removed" | "slower" | "unchanged";
+  base_ns: number;
+  other_ns: number;
+  change_ns: number;
+  base_calls: number;
+  other_calls: number;
+}
+
+/** By name; the changes of the rows and `rest_ns` sum to `change_ns`. */
+export interface NameChanges {
+  time_of: string;
+  base_ns: number;
+  other_ns: number;
+  change_ns: number;
+  rows: NameChange[];
+  rest_ns: number;
+  rest_count: number;
+}
+
+/** What the events of one name took within a range. */
+export interface NameTime {
+  name: string;
+  count: number;
+  total_ns: number;
+  self_ns: number;
+  mean_ns: number;
+  max_ns: number;
+}
+
+/** One machine: GPUs first, then cores, memory, waiting for disks, network. */
+export interface NodeHeatMap {
+  node: string;
+  rows: HeatRow[];
+  left_out_count: number;
+}
+
+/** One machine. */
+export interface NodeSeries {
+  node: string;
+  series: MetricSeries[];
+}
+
+/** The job on one node. */
+export interface NodeStatus {
+  node: string;
+  state: JobState;
+  reason: string | null;
+  exit_code: number | null;
+  signal: number | null;
+  started_ns: number;
+  ended_ns: number | null;
+  heartbeat_ns: number;
+  monitor_lost: boolean;
+  gpu_busy_ratio: number | null;
+  cpu_busy_ratio: number | null;
+}
+
+/** One machine. */
+export interface NodeView {
+  node: string;
+  cpu_model: string;
+  cores_total: number;
+  cores_available: number;
+  memory_bytes: number | null;
+  memory_limit_bytes: number | null;
+  gpus: string[];
+  sample_interval_ns: number;
+  sample_count: number;
+  missed_sample_count: number;
+  metrics: MetricView[];
+  metrics_missing: Record<string, string>;
+}
+
+/** Calls of one operator; what needs a device is null in a recording without one. */
+export interface OperatorGroup {
+  name: string;
+  calls: number;
+  device_self_ns: number | null;
+  device_self_ratio: number | null;
+  device_total_ns: number | null;
+  host_self_ns: number;
+  host_self_ratio: number;
+  host_total_ns: number;
+  tensor_core_eligible: boolean | null;
+  tensor_core_self_ratio: number | null;
+  tensor_core_total_ratio: number | null;
+}
+
+/** What the calls of one operator allocated, with everything below them unless `self`. */
+export interface OperatorMemory {
+  name: string;
+  calls: number;
+  self_size_increase_bytes: number;
+  size_increase_bytes: number;
+  self_allocation_count: number;
+  allocation_count: number;
+  self_allocation_bytes: number;
+  allocation_bytes: number;
+}
+
+/** Calls of one operator on inputs of the same shapes. */
+export interface OperatorShape {
+  name: string;
+  calls: number;
+  device_self_ns: number | null;
+  device_self_ratio: number | null;
+  device_total_ns: number | null;
+  host_self_ns: number;
+  host_self_ratio: number;
+  host_total_ns: number;
+  tensor_core_eligible: boolean | null;
+  tensor_core_self_ratio: number | null;
+  tensor_core_total_ratio: number | null;
+  input_dims: string | null;
+}
+
+/** Calls of one operator from the same place. */
+export interface OperatorStack {
+  name: string;
+  calls: number;
+  device_self_ns: number | null;
+  device_self_ratio: number | null;
+  device_total_ns: number | null;
+  host_self_ns: number;
+  host_self_ratio: number;
+  host_total_ns: number;
+  tensor_core_eligible: boolean | null;
+  tensor_core_self_ratio: number | null;
+  tensor_core_total_ratio: number | null;
+  stack: string | null;
+}
+
+/** The payload. */
+export interface OperatorsView {
+  range: TimeRange | null;
+  share_of: string;
+  by: string;
+  traces: TraceOperators[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** The payload. */
+export interface Overview {
+  range: TimeRange | null;
+  run_id: string;
+  command: string[];
+  working_directory: string;
+  created_ns: number;
+  git_revision: string | null;
+  versions: Record<string, string>;
+  rank_count: number;
+  nodes: NodeStatus[];
+  recordings: Recording[];
+  quality: QualityNote[];
+  verdict: Verdict;
+  duration_ns: number;
+  step_ns: Statistics | null;
+  step_parts: StepPart[];
+  suspect_step_ns: number | null;
+  gpu_busy_ratio: number | null;
+  cpu_busy_ratio: number | null;
+  money: Money | null;
+  money_missing: string | null;
+  findings: ShortFinding[];
+  findings_missing: string | null;
+}
+
+/** A peak, by the unit and the precision it is of. */
+export interface PeakRateView {
+  unit: "bf16" | "fp16" | "fp32" | "fp32_matrix" | "fp4" | "fp64" | "fp64_matrix" | "fp8" | "int8" | "tf32";
+  peak_flop_per_s: number;
+}
+
+/** One phase of the step. */
+export interface PhaseShare {
+  name: string;
+  share_ratio: number;
+  mean_ns: number;
+  p50_ns: number;
+  p95_ns: number;
+}
+
+/** Parts that sum to the whole. */
+export interface Pie {
+  share_of: string;
+  parts: TimeShare[];
+}
+
+/** What the memory held at the peak is for. */
+export interface PurposeView {
+  purpose: string;
+  held_bytes: number;
+  held_ratio: number;
+}
+
+/** One finding of the quality record that bears on the numbers beside it. */
+export interface QualityNote {
+  check: string;
+  count: number;
+  of_count: number | null;
+  worst_ns: number | null;
+  sentence: string;
+}
+
+/** The input pipeline of one training process. */
+export interface RankPipeline {
+  rank: string;
+  loader: Record<string, unknown> | null;
+  cores_available: number | null;
+  waiting: WaitingView;
+  making: MakingView | null;
+  missing: string | null;
+}
+
+/** Steps of one rank, or of one recording: to jump to, and to align ranks by. */
+export interface RankSteps {
+  group: string;
+  title: string;
+  numbers: number[];
+  after_ns: number[];
+  duration_ns: number[];
+  outliers: number[];
+  left_out_count: number;
+}
+
+/** Steps of one training process. */
+export interface RankStepsView {
+  rank: string;
+  process: string;
+  source: string;
+  clock: string;
+  step_count: number;
+  measured_count: number;
+  profiled_count: number;
+  fetches_per_step: number;
+  step_ns: Statistics | null;
+  phases: PhaseShare[];
+  evaluation_ns: number;
+  outlier_steps: number[];
+}
+
+/** One rank's recording: from the first start to the last end of work on its devices. */
+export interface RankTime {
+  total_ns: number;
+  computation_ns: number;
+  overlap_ns: number;
+  communication_ns: number;
+  other_ns: number;
+  rank: number | null;
+  trace: string;
+  work_on: "devices" | "host";
+  computation_ratio: number | null;
+  overlap_ratio: number | null;
+  communication_ratio: number | null;
+  other_ratio: number | null;
+  hidden_ratio: number | null;
+  collective_count: number;
+  matched_count: number;
+  transfer_ns: number | null;
+  waiting_ns: number | null;
+  unmatched_ns: number | null;
+  last_count: number;
+  steps: DividedSteps | null;
+  missing: string | null;
+}
+
+/** Recordings of different ranks that were made at the same time. */
+export interface RankWindow {
+  name: string;
+  ranks: RankTime[];
+  collectives: Collective[];
+  rank_collectives: Collective[];
+  notes: string[];
+}
+
+/** One step; its categories sum to `wall_ns`, those that are unknown being in `other_ns`. */
+export interface RecordedStep {
+  step: string;
+  wall_ns: number;
+  kernel_ns: number | null;
+  memcpy_ns: number | null;
+  memset_ns: number | null;
+  communication_ns: number | null;
+  runtime_ns: number | null;
+  data_loader_ns: number | null;
+  cpu_exec_ns: number | null;
+  other_ns: number;
+  device_work_count: number;
+}
+
+/** What a window of the job was opened for, and what it was to hold. */
+export interface RecordedWindow {
+  reason: string;
+  depth: string;
+  options: string[];
+  first_step: number;
+  step_count: number;
+}
+
+/** One recording of the framework's profiler. */
+export interface Recording {
+  name: string;
+  rank: number | null;
+  start_ns: number;
+  duration_ns: number;
+  event_count: number;
+  clock_base_ns: number | null;
+  window: RecordedWindow | null;
+}
+
+/** One recording of the framework's profiler. */
+export interface RecordingName {
+  trace: string;
+  rank: number | null;
+  event_count: number;
+  duration_ns: number;
+  first_step: number | null;
+}
+
+/** The payload. */
+export interface RecordingsView {
+  recordings: RecordingName[];
+  missing: string | null;
+}
+
+/** Calls of one operator with the same arguments; what is unknown is null. */
+export interface RooflineGroup {
+  name: string;
+  family: "attention" | "compiled" | "convolution" | "elementwise" | "embedding" | "gemm" | "movement" | "normalization" | "optimizer" | "reduction" | "softmax" | null;
+  input_dims: string | null;
+  calls: number;
+  device_ns: number;
+  time_ratio: number;
+  mean_ns: number;
+  p50_ns: number;
+  min_ns: number;
+  max_ns: number;
+  precision: "bf16" | "fp16" | "fp32" | "fp4" | "fp64" | "fp8" | "int8" | "tf32" | null;
+  call_flop: number | null;
+  call_bytes: number | null;
+  intensity_flop_per_byte: number | null;
+  achieved_flop_per_s: number | null;
+  achieved_bytes_per_s: number | null;
+  mean_of_calls_flop_per_s: number | null;
+  mean_of_calls_bytes_per_s: number | null;
+  bound: "compute" | "memory" | null;
+  roofline_ns: number | null;
+  roofline_ratio: number | null;
+  peak_compute_ratio: number | null;
+  peak_bandwidth_ratio: number | null;
+  anomaly: string | null;
+  input_types: string | null;
+  input_strides: string | null;
+  concrete_inputs: string | null;
+  estimate: string | null;
+  reason: string | null;
+}
+
+/** The payload. */
+export interface RooflineView {
+  range: TimeRange | null;
+  traces: TraceRoofline[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** One rule and what it found. */
+export interface RuleInsight {
+  rule: string;
+  summary: string;
+  status: RuleStatus;
+  triggered_count: number;
+  violation_count: number;
+  datapoint_count: number;
+  first_after_ns: number | null;
+  last_after_ns: number | null;
+  sentences: string[];
+  recommendation: string;
+  nodes: string[];
+  ranks: string[];
+  devices: string[];
+  evidence: string[];
+  charts: EvidenceChart[];
+  parameters: RuleParameter[];
+  page: string;
+  details: Record<string, unknown>;
+  missing: string | null;
+  error: string | null;
+}
+
+/** One parameter of a rule. */
+export interface RuleParameter {
+  name: string;
+  value: string;
+  default: string | null;
+  takes: string;
+  doc: string;
+}
+
+/** How the evaluation of a rule stands; the names are those that users of rules know. */
+export type RuleStatus = "Error" | "InProgress" | "IssuesFound" | "NoIssuesFound" | "NotApplicable" | "Stopped";
+
+/** Why another suspect is not it. */
+export interface RuledOut {
+  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
+  share_ratio: number;
+  why: string;
+}
+
+/** What one process logged under one name, in order of time. */
+export interface ScalarSeries {
+  name: string;
+  process: string;
+  rank: number | null;
+  statistics: Statistics | null;
+  nan_count: number;
+  values_per_point: number;
+  after_ns: number[];
+  value: (number | null)[];
+}
+
+/** `timeline-search`: events by a part of their name, regardless of case, in order of time. With `around`, that many nanoseconds after the origin, the matches next to it are listed. */
+export interface SearchView {
+  name: string;
+  match_count: number;
+  before_count: number;
+  total_ns: number;
+  matches: Match[];
+}
+
+/** What is set up differently; null where a run does not say. */
+export interface SettingChange {
+  group: string;
+  name: string;
+  base: string | null;
+  other: string | null;
+}
+
+/** A rule that fired; `insights` has all of it. */
+export interface ShortFinding {
+  rule: string;
+  triggered_count: number;
+  sentence: string;
+  recommendation: string;
+  first_after_ns: number | null;
+  last_after_ns: number | null;
+}
+
+/** `timeline-slice`: everything that is known of one event. */
+export interface SliceView {
+  track: string;
+  event: number;
+  name: string;
+  kind: string;
+  after_ns: number;
+  duration_ns: number;
+  row: number;
+  self_ns: number | null;
+  step: string | null;
+  args: Record<string, unknown>;
+  stack: string[];
+  links: Linked[];
+}
+
+/** `timeline-slices`: a window of some tracks at the detail that so many pixels can show. */
+export interface SlicesView {
+  from_after_ns: number;
+  to_after_ns: number;
+  names: string[];
+  tracks: TrackSlices[];
+  omitted_tracks: string[];
+}
+
+/** A part of what the suspect owns. */
+export interface Stage {
+  name: string;
+  detail: string;
+  share_ratio: number;
+}
+
+/** A stage of making batches. */
+export interface StageView {
+  name: string;
+  of_making_ratio: number;
+  of_step_ratio: number;
+  labels: Record<string, number>;
+}
+
+/** A distribution, in the unit that the field holding it names. */
+export interface Statistics {
+  count: number;
+  mean: number;
+  standard_deviation: number;
+  min: number;
+  p50: number;
+  p95: number;
+  p99: number;
+  max: number;
+  outlier_count: number;
+  outlier_threshold: number;
+}
+
+/** How one figure of the steps changed. */
+export interface StepChange {
+  name: string;
+  base_ns: number;
+  other_ns: number;
+  change_ns: number;
+  change_ratio: number | null;
+  low_ns: number;
+  high_ns: number;
+  beyond_noise: boolean;
+}
+
+/** How the steps changed. */
+export interface StepChanges {
+  source: "recorded" | "watched";
+  share_of: string;
+  figures: StepChange[];
+  parts: StepChange[];
+  noise: string;
+}
+
+/** How often steps took how long. */
+export interface StepDurations {
+  source: "recorded" | "watched";
+  edges_ns: number[];
+  counts: number[];
+  above_count: number;
+  count: number;
+  mean_ns: number;
+  p50_ns: number;
+  p95_ns: number;
+}
+
+/** How long each rank's steps took: rows by rank, columns by step. */
+export interface StepMatrix {
+  source: "recorded" | "watched";
+  ranks: string[];
+  steps: string[];
+  steps_per_column: number;
+  duration_ns: ((number | null)[])[];
+  step_count: number;
+  slowest_count: number[];
+  excess_ns: (number | null)[];
+  notes: string[];
+}
+
+/** One phase of the mean step; they sum to it. */
+export interface StepPart {
+  phase: string;
+  mean_ns: number;
+  share_ratio: number;
+}
+
+/** One step. */
+export interface StepUtilization {
+  step: string;
+  step_ns: number;
+  matrix_flop: number | null;
+  mfu_ratio: number | null;
+}
+
+/** The payload. */
+export interface StepsView {
+  range: TimeRange | null;
+  share_of: string;
+  ranks: RankStepsView[];
+  traces: TraceStepsView[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** One stream, from its first work to its last; busy and the three waits sum to the span. */
+export interface StreamIdleView {
+  stream: number | null;
+  device: number;
+  work_count: number;
+  span_ns: number;
+  busy_ns: number;
+  idle_ns: number;
+  host_wait_ns: number;
+  kernel_wait_ns: number;
+  other_ns: number;
+  host_wait_ratio: number | null;
+  kernel_wait_ratio: number | null;
+  other_ratio: number | null;
+  host_wait_count: number;
+  kernel_wait_count: number;
+  other_count: number;
+  longest_host_wait_ns: number;
+}
+
+/** What was queued on one stream, from its first launch to its last start. */
+export interface StreamQueue {
+  stream: number | null;
+  launch_count: number;
+  span_ns: number;
+  mean_depth: number;
+  largest_depth: number;
+  blocked_ns: number;
+  depth_curve: number[];
+}
+
+/** `timeline-summary`: a range of some tracks in numbers. */
+export interface SummaryView {
+  from_after_ns: number;
+  to_after_ns: number;
+  tracks: TrackSummary[];
+  notes: string[];
+}
+
+/** The payload. */
+export interface SystemHeatView {
+  range: TimeRange | null;
+  start_after_ns: number;
+  column_ns: number;
+  nodes: NodeHeatMap[];
+  left_out_nodes: string[];
+  missing: string | null;
+}
+
+/** The payload. */
+export interface SystemSeriesView {
+  range: TimeRange | null;
+  start_after_ns: number;
+  piece_ns: number;
+  piece_count: number;
+  nodes: NodeSeries[];
+  left_out_count: number;
+  notes: string[];
+  missing: string | null;
+}
+
+/** The payload. */
+export interface SystemView {
+  range: TimeRange | null;
+  nodes: NodeView[];
+  missing: string | null;
+}
+
+/** The payload. */
+export interface TensorsView {
+  range: TimeRange | null;
+  scalars: ScalarSeries[];
+  left_out_count: number;
+  tensors_missing: string;
+  missing: string | null;
+}
+
+/** The range that a payload is about. */
+export interface TimeRange {
+  from_after_ns: number;
+  to_after_ns: number;
+  range_of: string;
+  notes: string[];
+}
+
+/** A slice of a pie. */
+export interface TimeShare {
+  name: string;
+  count: number;
+  total_ns: number;
+  share_ratio: number;
+}
+
+/** `timeline`: what there is to draw, and when. */
+export interface TimelineView {
+  origin_ns: string;
+  end_after_ns: number;
+  groups: TrackGroup[];
+  steps: RankSteps[];
+  findings: FindingMark[];
+  notes: string[];
+  quality: QualityNote[];
+  missing: string | null;
+}
+
+/** Of one recording. */
+export interface TraceActivity {
+  rank: number | null;
+  trace: string;
+  activities: ActivityView[];
+  copies: CopyKindView[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** All devices of one recording together; times are null where no device did anything. */
+export interface TraceGpuTime {
+  rank: number | null;
+  trace: string;
+  total_ns: number | null;
+  busy_ns: number | null;
+  idle_ns: number | null;
+  compute_ns: number | null;
+  memset_ns: number | null;
+  comm_ns: number | null;
+  exposed_comm_ns: number | null;
+  exposed_memcpy_ns: number | null;
+  same_stream_overlap_count: number | null;
+  gpu_event_count: number;
+  shares: GpuShares | null;
+  comm_hidden_ratio: number | null;
+  devices: DeviceGpuTime[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** The streams of one recording. */
+export interface TraceIdle {
+  rank: number | null;
+  trace: string;
+  streams: StreamIdleView[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** Kernels of one recording. */
+export interface TraceKernels {
+  rank: number | null;
+  trace: string;
+  group_count: number;
+  call_count: number;
+  total_ns: number;
+  tensor_core_ratio: number | null;
+  communication_ratio: number | null;
+  carry_over_count: number;
+  carry_over_ns: number;
+  kernels: KernelGroup[];
+  launches: KernelLaunches[];
+  graphs: GraphReplays[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** Launches of one recording. */
+export interface TraceLaunches {
+  rank: number | null;
+  trace: string;
+  calls: CallLaunches[];
+  bucket_ns: number | null;
+  queues: StreamQueue[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** Memory of one recording. */
+export interface TraceMemory {
+  rank: number | null;
+  trace: string;
+  devices: DeviceMemoryView[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** The devices of one recording. */
+export interface TraceMetrics {
+  rank: number | null;
+  trace: string;
+  range_ns: number | null;
+  bucket_ns: number | null;
+  devices: DeviceMetrics[];
+  missing: string | null;
+  notes: string[];
+  quality: QualityNote[];
+}
+
+/** Modules of one recording, each before those inside it. */
+export interface TraceModules {
+  rank: number | null;
+  trace: string;
+  source: string | null;
+  module_count: number;
+  operator_device_ns: number | null;
+  outside_device_ns: number | null;
+  modules: Module[];
+  missing: string | null;
+  notes: string[];
+  quality: QualityNote[];
+}
+
+/** Operators of one recording. */
+export interface TraceOperators {
+  rank: number | null;
+  trace: string;
+  group_count: number;
+  call_count: number;
+  host_self_ns: number;
+  device_self_ns: number | null;
+  operators: OperatorGroup[];
+  shapes: OperatorShape[];
+  stacks: OperatorStack[];
+  missing: string | null;
+  notes: string[];
+  quality: QualityNote[];
+}
+
+/** One recording. */
+export interface TraceRoofline {
+  rank: number | null;
+  trace: string;
+  share_of: string | null;
+  hardware: DeviceView | null;
+  computing_ns: number | null;
+  modelled_ns: number | null;
+  modelled_ratio: number | null;
+  communication_ns: number | null;
+  carry_over_ns: number | null;
+  group_count: number;
+  families: FamilyView[];
+  groups: RooflineGroup[];
+  gaps: Gap[];
+  utilization: Utilization | null;
+  missing: string | null;
+  notes: string[];
+  quality: QualityNote[];
+}
+
+/** The steps of one recording. */
+export interface TraceStepsView {
+  rank: number | null;
+  trace: string;
+  carry_over: "drop" | "keep";
+  step_count: number;
+  cut_off: string[];
+  share_of: string;
+  mean_step_ns: number;
+  categories: CategoryShare[];
+  steps: RecordedStep[];
+  host_steps: HostStep[];
+  notes: string[];
+  quality: QualityNote[];
+}
+
+/** One line of the tree that something is drawn on. */
+export interface Track {
+  id: string;
+  name: string;
+  kind: "counter" | "device" | "host" | "spans";
+  row_count: number;
+  unit: string;
+  event_count: number | null;
+}
+
+/** A node, a process, a recording, or a device, with what belongs to it. */
+export interface TrackGroup {
+  id: string;
+  name: string;
+  kind: "counters" | "device" | "node" | "process" | "recording";
+  rank: number | null;
+  groups: TrackGroup[];
+  tracks: Track[];
+}
+
+/** Slices of one track within a window, column by column, sorted by row and start. A slice is one event, or a summary of events that are each too short to be seen. */
+export interface TrackSlices {
+  track: string;
+  row_count: number;
+  row: number[];
+  after_ns: number[];
+  duration_ns: number[];
+  name: number[];
+  count: number[];
+  busy_ratio: number[];
+  event: number[];
+}
+
+/** What happened on a track within a range. */
+export interface TrackSummary {
+  track: string;
+  event_count: number;
+  busy_ns: number;
+  busy_ratio: number;
+  gap_count: number;
+  longest_gap_ns: number;
+  name_count: number;
+  names: NameTime[];
+}
+
+/** One node over time, as means of pieces of time; null where nothing was sampled. */
+export interface Utilisation {
+  node: string;
+  gpu_busy_ratio: (number | null)[];
+  cpu_busy_ratio: (number | null)[];
+}
+
+/** All nodes on one axis of time. */
+export interface UtilisationOverTime {
+  start_after_ns: number;
+  piece_ns: number;
+  nodes: Utilisation[];
+}
+
+/** Model FLOPs utilisation. */
+export interface Utilization {
+  share_of: string;
+  precision: "bf16" | "fp16" | "fp32" | "fp4" | "fp64" | "fp8" | "int8" | "tf32" | null;
+  peak_flop_per_s: number | null;
+  mean_mfu_ratio: number | null;
+  modelled_ratio: number | null;
+  steps: StepUtilization[];
+  notes: string[];
+}
+
+/** What the job waits for. */
+export interface Verdict {
+  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
+  cause: string;
+  share_ratio: number;
+  share_of: string;
+  confidence_ratio: number;
+  headline: string;
+  stages: Stage[];
+  evidence: Evidence[];
+  ruled_out: RuledOut[];
+  fixes: Fix[];
+  notes: string[];
+  step_count: number;
+  mean_step_ns: number | null;
+  phases: Record<string, number>;
+}
+
+/** Where the waiting goes, as shares of the rank's measured steps; they sum to `share_ratio`. */
+export interface WaitingView {
+  share_ratio: number;
+  starting_ratio: number;
+  handing_over_ratio: number;
+  making_ratio: number;
+  starved_ratio: number | null;
+}
+
+/** Payloads by their names in the API. */
+export interface Views {
+  "overview": Overview;
+  "recordings": RecordingsView;
+  "steps": StepsView;
+  "system": SystemView;
+  "system-heat": SystemHeatView;
+  "system-series": SystemSeriesView;
+  "input-pipeline": InputPipelineView;
+  "gpu-time": GpuTimeView;
+  "idle": IdleView;
+  "launches": LaunchesView;
+  "gpu-metrics": GpuMetricsView;
+  "activity": ActivitiesView;
+  "operators": OperatorsView;
+  "kernels": KernelsView;
+  "memory": MemoryView;
+  "modules": ModulesView;
+  "roofline": RooflineView;
+  "annotations": AnnotationsView;
+  "distributed": DistributedView;
+  "dashboard": Dashboard;
+  "insights": InsightsView;
+  "tensors": TensorsView;
+  "timeline": TimelineView;
+  "timeline-slices": SlicesView;
+  "timeline-counters": CountersView;
+  "timeline-slice": SliceView;
+  "timeline-search": SearchView;
+  "timeline-summary": SummaryView;
+  "timeline-flame": FlameView;
+  "jobs": Jobs;
+  "compare": Comparison;
+}

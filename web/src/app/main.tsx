@@ -1,0 +1,20 @@
+// The web UI: follows the address, the theme and the run, and draws the screen.
+import { render } from "preact";
+
+import { followTheme } from "../base/theme";
+import "../base/tokens.css";
+import { followRun } from "../state/live";
+import { followAddress } from "../state/url";
+import "../widgets/verdict.css";
+import "../widgets/widgets.css";
+import { Shell } from "./shell";
+import "./app.css";
+
+const root = document.getElementById("app");
+if (root !== null) {
+  followTheme();
+  followAddress();
+  followRun();
+  root.textContent = "";
+  render(<Shell />, root);
+}

@@ -1,0 +1,27 @@
+// The range of time that all screens are about, and the way back to the whole run.
+import { X } from "lucide";
+
+import { duration } from "../base/format";
+import { param, setParams } from "../state/url";
+import { Icon } from "../widgets/icon";
+
+const from = param("from");
+const to = param("to");
+
+export function RangeChip() {
+  if (from.value === null && to.value === null) return null;
+  const words = `${from.value === null ? "start" : duration(Number(from.value))} to ${
+    to.value === null ? "end" : duration(Number(to.value))}`;
+  return (
+    <span class="chip" title="Every screen is about this range of the run">
+      {words}
+      <button
+        type="button"
+        aria-label="Show the whole run"
+        onClick={() => { setParams({ from: null, to: null }); }}
+      >
+        <Icon icon={X} size={14} />
+      </button>
+    </span>
+  );
+}

@@ -1,0 +1,68 @@
+// Arrows from a slice to what it caused: full for launches, dashed for gradients. Where an end is
+// out of view the arrow leads to the edge behind which it lies.
+import { place } from "./places";
+import type { Arrow, Frame } from "./scene";
+
+const OUTSIDE_PX = 14;
+const HEAD_PX = 6;
+
+export function paintArrows(context: CanvasRenderingContext2D, frame: Frame): void {
+  for (const arrow of frame.scene.arrows) paintArrow(context, frame, arrow);
+}
+
+export interface Ends {
+  x0: number;
+  y0: number;
+  x1: number;
+  y1: number;
+}
+
+/** Where an arrow begins and ends: it leaves before its cause is over if its effect starts then. */
+export function ends(frame: Pick<Frame, "scene" | "scale">, arrow: Arrow): Ends | null {
+  const { scene, scale } = frame;
+  const from = place(scene, scale, arrow.from);
+  const to = place(scene, scale, arrow.to);
+  if (from === null || to === null) return null;
+  const within = (x: number): number => Math.min(scene.width + OUTSIDE_PX, Math.max(-OUTSIDE_PX, x));
+  const between = (y: number): number => Math.min(scene.height + OUTSIDE_PX, Math.max(-OUTSIDE_PX, y));
+  const leaves = to.x0 >= from.x1 ? from.x1 : Math.max(from.x0, Math.min(from.x1, to.x0));
+  return {
+    x0: within(leaves),
+    y0: between((from.top + from.bottom) / 2),
+    x1: within(to.x0),
+    y1: between((to.top + to.bottom) / 2),
+  };
+}
+
+function paintArrow(context: CanvasRenderingContext2D, frame: Frame, arrow: Arrow): void {
+  const found = ends(frame, arrow);
+  if (found === null) return;
+  const { x0, y0, x1, y1 } = found;
+  const bend = Math.min(120, Math.max(14, Math.abs(x1 - x0) / 2));
+  const curve = (): void => {
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - HEAD_PX, y1);
+    context.stroke();
+  };
+  context.save();
+  context.lineCap = "round";
+  context.strokeStyle = frame.ink.surface;
+  context.lineWidth = 4.5;
+  curve();
+  const colour = arrow.kind === "launch" ? frame.ink.warn : frame.ink.accent;
+  context.strokeStyle = context.fillStyle = colour;
+  context.lineWidth = 2;
+  if (arrow.kind === "gradient") context.setLineDash([6, 4]);
+  curve();
+  context.setLineDash([]);
+  context.beginPath();
+  context.moveTo(x1, y1);
+  context.lineTo(x1 - HEAD_PX - 2, y1 - 4.5);
+  context.lineTo(x1 - HEAD_PX - 2, y1 + 4.5);
+  context.fill();
+  context.beginPath();
+  context.arc(x0, y0, 3, 0, 2 * Math.PI);
+  context.fill();
+  context.restore();
+}

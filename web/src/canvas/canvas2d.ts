@@ -1,0 +1,107 @@
+// Rectangles by Canvas2D, where there is no WebGL2.
+import { css, faded } from "./colours";
+import { AREA, BAND, LINE_PX, type Curve } from "./curves";
+import { HATCHED, type Painter, type Rectangles } from "./rectangles";
+
+export function canvas2dPainter(): Painter {
+  const canvas = document.createElement("canvas");
+  const context = canvas.getContext("2d");
+  const stripes = context?.createPattern(hatching(), "repeat") ?? null;
+  return {
+    canvas,
+    kind: "2d",
+    resize(width, height, ratio) {
+      canvas.width = Math.max(1, Math.round(width * ratio));
+      canvas.height = Math.max(1, Math.round(height * ratio));
+      context?.setTransform(ratio, 0, 0, ratio, 0, 0);
+    },
+    draw(rectangles) {
+      if (context === null) return;
+      context.clearRect(0, 0, canvas.width, canvas.height);
+      fill(context, rectangles);
+      if (stripes !== null) hatch(context, rectangles, stripes);
+      for (const curve of rectangles.curves) trace(context, curve);
+    },
+    finish() {
+      context?.getImageData(0, 0, 1, 1);
+    },
+    dispose() {
+      canvas.width = 0; // gives the pixels back
+    },
+  };
+}
+
+function fill(context: CanvasRenderingContext2D, from: Rectangles): void {
+  let last = -1;
+  for (let place = 0; place < from.count; place++) {
+    const colour = from.colour[place] ?? 0;
+    if (colour !== last) context.fillStyle = css(colour);
+    last = colour;
+    const x0 = from.x0[place] ?? 0;
+    const y0 = from.y0[place] ?? 0;
+    context.fillRect(x0, y0, (from.x1[place] ?? 0) - x0, (from.y1[place] ?? 0) - y0);
+  }
+}
+
+/** Takes stripes out of what is hatched, so that the page shows through as it does in WebGL. */
+function hatch(
+  context: CanvasRenderingContext2D,
+  from: Rectangles,
+  stripes: CanvasPattern,
+): void {
+  context.save();
+  context.globalCompositeOperation = "destination-out";
+  context.fillStyle = stripes;
+  for (let place = 0; place < from.count; place++) {
+    if (from.style[place] !== HATCHED) continue;
+    const x0 = from.x0[place] ?? 0;
+    const y0 = from.y0[place] ?? 0;
+    context.fillRect(x0, y0, (from.x1[place] ?? 0) - x0, (from.y1[place] ?? 0) - y0);
+  }
+  context.restore();
+}
+
+function trace(context: CanvasRenderingContext2D, curve: Curve): void {
+  const { top, bottom, clipTop, clipBottom, mean, least, largest, colour } = curve;
+  const y = (share: number): number => bottom - share * (bottom - top);
+  const [area, band, line] = [new Path2D(), new Path2D(), new Path2D()];
+  for (let first = 0; first < mean.length; ) {
+    // Columns of the same values are one rectangle of each path.
+    let next = first + 1;
+    while (next < mean.length && mean[next] === mean[first] && least[next] === least[first] && largest[next] === largest[first]) next++;
+    const middle = y(mean[first] ?? NaN);
+    if (!Number.isNaN(middle)) {
+      const wide = next - first;
+      const [low, high] = [y(least[first] ?? 0), y(largest[first] ?? 0)];
+      area.rect(first, middle, wide, bottom - middle);
+      if (low - high > 1) band.rect(first, high, wide, low - high);
+      line.rect(first, middle - LINE_PX, wide, 2 * LINE_PX);
+    }
+    first = next;
+  }
+  context.save();
+  context.beginPath();
+  context.rect(0, clipTop, mean.length, clipBottom - clipTop);
+  context.clip();
+  for (const [path, opacity] of [[area, AREA], [band, BAND], [line, 1]] as const) {
+    context.fillStyle = css(faded(colour, opacity));
+    context.fill(path);
+  }
+  context.restore();
+}
+
+function hatching(): HTMLCanvasElement {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const context = tile.getContext("2d");
+  if (context === null) return tile;
+  context.strokeStyle = "rgba(0, 0, 0, 0.45)";
+  context.lineWidth = 1.5;
+  context.beginPath();
+  for (const shift of [-6, 0, 6]) {
+    context.moveTo(shift, 6);
+    context.lineTo(shift + 6, 0);
+  }
+  context.stroke();
+  return tile;
+}

@@ -1,0 +1,45 @@
+// A counter in one row: for each column of pixels its mean, least and largest value.
+
+export interface Curve {
+  /** Of the whole row, whether in view or not. */
+  top: number;
+  bottom: number;
+  /** The part of the height that may be drawn on. */
+  clipTop: number;
+  clipBottom: number;
+  colour: number;
+  /** Shares of the height for each pixel from the left; NaN where nothing is known. */
+  mean: Float32Array;
+  least: Float32Array;
+  largest: Float32Array;
+}
+
+/** Opacity below the mean, and between the extremes. */
+export const AREA = 0.32;
+export const BAND = 0.3;
+/** Half the height of the line of the mean, in pixels. */
+export const LINE_PX = 0.75;
+
+/** A curve without values. */
+export function emptyCurve(width: number, place: Omit<Curve, "mean" | "least" | "largest">): Curve {
+  const unknown = (): Float32Array => new Float32Array(Math.max(1, Math.ceil(width))).fill(NaN);
+  return { ...place, mean: unknown(), least: unknown(), largest: unknown() };
+}
+
+/** Adds a value that stands between two places; where several share a column, all count. */
+export function addValue(
+  curve: Curve,
+  x0: number,
+  x1: number,
+  value: { mean: number; least: number; largest: number },
+): void {
+  const first = Math.max(0, Math.floor(x0));
+  const next = Math.min(curve.mean.length, Math.max(first + 1, Math.round(x1)));
+  for (let column = first; column < next; column++) {
+    const before = curve.mean[column] ?? NaN;
+    const known = !Number.isNaN(before);
+    curve.mean[column] = known ? (before + value.mean) / 2 : value.mean;
+    curve.least[column] = known ? Math.min(curve.least[column] ?? 1, value.least) : value.least;
+    curve.largest[column] = known ? Math.max(curve.largest[column] ?? 0, value.largest) : value.largest;
+  }
+}

@@ -1,0 +1,28 @@
+import { expect, test } from "vitest";
+
+import type { FlameNode } from "../api/views";
+import { flameBoxes, nodeAt } from "./flame";
+
+function node(name: string, total_ns: number, children: FlameNode[] = []): FlameNode {
+  return { name, count: 1, total_ns, self_ns: 0, children };
+}
+
+const ROOTS = [node("a", 60, [node("b", 40), node("c", 20)]), node("d", 40)];
+
+test("boxes are as wide as their time, below what called them", () => {
+  const boxes = flameBoxes(ROOTS, []);
+  expect(boxes.map(({ node: { name }, depth, left, width }) => [name, depth, left, width])).toEqual([
+    ["a", 0, 0, 0.6], ["b", 1, 0, 0.4], ["c", 1, 0.4, 0.2], ["d", 0, 0.6, 0.4],
+  ]);
+});
+
+test("a node that is looked at is as wide as the graph, and so is what is around it", () => {
+  const boxes = flameBoxes(ROOTS, [0]);
+  expect(boxes[0]).toMatchObject({ depth: 0, width: 1, around: true });
+  expect(boxes.slice(1).map(({ node: { name }, width }) => [name, width])).toEqual([["b", 2 / 3], ["c", 1 / 3]]);
+});
+
+test("a path that is not there looks at nothing; impossible times take no room", () => {
+  expect(nodeAt(ROOTS, [5, 1])).toBeNull();
+  expect(flameBoxes([node("x", -5), node("y", 0)], [])).toEqual([]);
+});

@@ -1,0 +1,88 @@
+// The whole run in a few lines, with the window on it.
+import { colourIndex, css, faded } from "./colours";
+import { ink, type Placed } from "./scene";
+import type { Slices } from "./slices";
+import type { FindingMark } from "../api/views";
+import type { Span } from "./viewport";
+
+export interface Overview {
+  width: number;
+  height: number;
+  end: number;
+  dark: boolean;
+  span: Span;
+  range: Span | null;
+  tracks: readonly Slices[];
+  /** When outlier steps began. */
+  outliers: readonly number[];
+  findings: readonly FindingMark[];
+  /** Starts of matches of a search. */
+  matches: readonly number[];
+  selected: Placed | null;
+}
+
+/** Room for marks above and below the tracks. */
+const EDGE_PX = 7;
+
+export function paintOverview(context: CanvasRenderingContext2D, view: Overview): void {
+  const { width, height, dark } = view;
+  const colours = ink(dark);
+  const x = (ns: number): number => (ns / Math.max(1, view.end)) * width;
+  context.clearRect(0, 0, width, height);
+  paintTracks(context, view, x);
+  context.fillStyle = colours.warn;
+  for (const ns of view.outliers) triangle(context, x(ns), 0, 4);
+  for (const each of view.findings) triangle(context, x(each.first_after_ns), height, -4);
+  context.fillStyle = colours.text;
+  for (const ns of view.matches) context.fillRect(x(ns) - 0.5, height / 2 - 4, 1.5, 8);
+  if (view.selected !== null) context.fillRect(x(view.selected.after_ns) - 0.75, 0, 1.5, height);
+  if (view.range !== null) {
+    context.fillStyle = css(faded(colours.step, 0.3));
+    context.fillRect(x(view.range.from), 0, Math.max(1.5, x(view.range.to) - x(view.range.from)), height);
+  }
+  paintWindow(context, view, x);
+}
+
+function paintTracks(context: CanvasRenderingContext2D, view: Overview, x: (ns: number) => number): void {
+  const colours = ink(view.dark);
+  const lane = (view.height - 2 * EDGE_PX) / Math.max(1, view.tracks.length);
+  view.tracks.forEach((slices, at) => {
+    const top = EDGE_PX + at * lane;
+    const high = Math.max(1, lane - 1);
+    const last = slices.rowFirst[1] ?? 0;
+    for (let place = 0; place < last; place++) {
+      const start = slices.start[place] ?? 0;
+      const x0 = x(start);
+      const x1 = Math.max(x0 + 0.75, x(slices.end[place] ?? start));
+      const name = slices.names.full[slices.name[place] ?? 0] ?? "";
+      const colour = colours.slices.fill[colourIndex(name)] ?? 0;
+      context.fillStyle = css(faded(colour, 0.25 + 0.6 * (slices.busy[place] ?? 1)));
+      context.fillRect(x0, top, x1 - x0, high);
+    }
+  });
+}
+
+function paintWindow(context: CanvasRenderingContext2D, view: Overview, x: (ns: number) => number): void {
+  const { width, height } = view;
+  const colours = ink(view.dark);
+  const x0 = Math.max(0, Math.min(width - 3, x(view.span.from)));
+  const x1 = Math.min(width, Math.max(x(view.span.to), x0 + 3));
+  context.globalAlpha = 0.62;
+  context.fillStyle = colours.surface;
+  context.fillRect(0, 0, x0, height);
+  context.fillRect(x1, 0, width - x1, height);
+  context.globalAlpha = 1;
+  context.strokeStyle = colours.accent;
+  context.lineWidth = 1.5;
+  context.strokeRect(x0 + 0.75, 0.75, Math.max(1.5, x1 - x0 - 1.5), height - 1.5);
+  context.fillStyle = colours.accent;
+  for (const edge of [x0, x1]) context.fillRect(edge - 1.5, height / 2 - 6, 3, 12);
+}
+
+function triangle(context: CanvasRenderingContext2D, x: number, y: number, size: number): void {
+  context.beginPath();
+  context.moveTo(x, y + size);
+  context.lineTo(x - Math.abs(size), y);
+  context.lineTo(x + Math.abs(size), y);
+  context.fill();
+}

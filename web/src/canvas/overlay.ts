@@ -1,0 +1,149 @@
+// What lies over the rectangles: text, the ruler, what is selected, and the arrows between slices.
+import { duration } from "../base/format";
+import { paintArrows } from "./arrows";
+import { place as placeOn } from "./places";
+import { BAND_PX, RULER_PX, headPx, type Frame, type Placed } from "./scene";
+import type { Widths } from "./text";
+import type { Ruler } from "./ticks";
+import { toPixel, width } from "./viewport";
+
+export const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+
+export function paintOverlay(
+  context: CanvasRenderingContext2D,
+  frame: Frame,
+  marks: Ruler,
+  widths: Widths,
+): void {
+  const { scene } = frame;
+  context.clearRect(0, 0, scene.width, scene.height);
+  context.font = FONT;
+  context.textBaseline = "middle";
+  context.direction = "ltr"; // names begin at the left of their slice, whatever their script
+  paintLabels(context, frame, widths);
+  paintRange(context, frame);
+  if (scene.hovered !== null) outline(context, frame, scene.hovered, 1);
+  if (scene.selected !== null) outline(context, frame, scene.selected, 2);
+  context.save();
+  context.beginPath();
+  context.rect(0, headPx(scene), scene.width, scene.height);
+  context.clip();
+  paintArrows(context, frame);
+  context.restore();
+  paintRuler(context, frame, marks);
+  paintFindings(context, frame);
+  paintRangeEnds(context, frame, widths);
+}
+
+function paintLabels(context: CanvasRenderingContext2D, frame: Frame, widths: Widths): void {
+  let colour = "";
+  for (const label of frame.labels) {
+    const text = widths.fitted(label.text, label.room);
+    if (text === "") continue;
+    if (label.boxed === true) {
+      context.globalAlpha = 0.75;
+      context.fillStyle = colour = frame.ink.surface;
+      context.fillRect(label.x - 3, label.y - 7, widths.of(text) + 6, 14);
+      context.globalAlpha = 1;
+    }
+    if (label.colour !== colour) context.fillStyle = colour = label.colour;
+    context.fillText(text, label.x, label.y);
+  }
+}
+
+function paintRuler(context: CanvasRenderingContext2D, frame: Frame, marks: Ruler): void {
+  const { scene, scale, ink } = frame;
+  context.fillStyle = ink.surface;
+  context.fillRect(0, 0, scene.width, RULER_PX - 1);
+  context.fillStyle = ink.line;
+  context.fillRect(0, RULER_PX - 1, scene.width, 1);
+  const anchor = marks.anchor === null ? 0 : context.measureText(marks.anchor).width + 14;
+  for (const { ns, label } of marks.ticks) {
+    const x = toPixel(scale, ns);
+    context.fillStyle = ink.muted;
+    context.fillRect(Math.round(x), RULER_PX - 7, 1, 6);
+    if (x < anchor) continue;
+    context.fillStyle = ink.text;
+    context.fillText(label, x + 3, 11);
+  }
+  if (marks.anchor !== null) {
+    context.fillStyle = ink.accent;
+    context.fillText(marks.anchor, 4, 11);
+  }
+}
+
+/** Below the ruler: a flag where a rule first fired, and a line for as long as it did. */
+function paintFindings(context: CanvasRenderingContext2D, frame: Frame): void {
+  const { scene, scale, ink } = frame;
+  context.fillStyle = ink.warn;
+  const bottom = RULER_PX + BAND_PX - 1;
+  for (const finding of scene.findings) {
+    const x0 = toPixel(scale, finding.first_after_ns);
+    const x1 = Math.max(x0 + 2, toPixel(scale, finding.last_after_ns));
+    if (x1 < -8 || x0 > scene.width + 8) continue;
+    const left = Math.max(-8, x0);
+    context.fillRect(left, bottom - 2, Math.min(scene.width + 8, x1) - left, 2);
+    context.beginPath();
+    context.moveTo(x0, bottom);
+    context.lineTo(x0 - 5, bottom - 9);
+    context.lineTo(x0 + 5, bottom - 9);
+    context.fill();
+  }
+}
+
+function paintRange(context: CanvasRenderingContext2D, frame: Frame): void {
+  const { scene, scale, ink } = frame;
+  if (scene.range === null) return;
+  const x0 = Math.max(-2, toPixel(scale, scene.range.from));
+  const x1 = Math.min(scene.width + 2, toPixel(scale, scene.range.to));
+  context.globalAlpha = 0.42;
+  context.fillStyle = ink.surface;
+  const head = RULER_PX;
+  if (x0 > 0) context.fillRect(0, head, Math.min(x0, scene.width), scene.height);
+  if (x1 < scene.width) context.fillRect(Math.max(0, x1), head, scene.width, scene.height);
+  context.globalAlpha = 1;
+  context.fillStyle = ink.accent;
+  if (x0 >= 0) context.fillRect(Math.round(x0) - 1, head, 1.5, scene.height);
+  if (x1 <= scene.width) context.fillRect(Math.round(x1), head, 1.5, scene.height);
+}
+
+/** On the ruler: how long the range is, between its ends. */
+function paintRangeEnds(context: CanvasRenderingContext2D, frame: Frame, widths: Widths): void {
+  const { scene, scale, ink } = frame;
+  if (scene.range === null) return;
+  const x0 = toPixel(scale, scene.range.from);
+  const x1 = toPixel(scale, scene.range.to);
+  if (x1 < 0 || x0 > scene.width) return;
+  const [left, right] = [Math.max(0, x0), Math.min(scene.width, Math.max(x1, x0 + 1))];
+  context.fillStyle = ink.accent;
+  context.fillRect(left, RULER_PX - 4, right - left, 3);
+  const text = duration(width(scene.range));
+  const room = widths.of(text) + 10;
+  const x = Math.min(scene.width - room, Math.max(0, (left + right - room) / 2));
+  context.beginPath();
+  context.roundRect(x, 2, room, 18, 4);
+  context.fill();
+  context.fillStyle = ink.surface;
+  context.fillText(text, x + 5, 11);
+}
+
+function outline(context: CanvasRenderingContext2D, frame: Frame, slice: Placed, line: number): void {
+  const box = placeOn(frame.scene, frame.scale, slice);
+  if (box === null || !box.drawn) return;
+  const x0 = Math.max(-4, box.x0);
+  const x1 = Math.min(frame.scene.width + 4, Math.max(box.x1, box.x0 + 2));
+  if (x1 < 0 || x0 > frame.scene.width) return;
+  context.save();
+  context.beginPath();
+  context.rect(0, box.clipTop, frame.scene.width, box.clipBottom - box.clipTop);
+  context.clip();
+  const height = Math.max(3, box.bottom - box.top);
+  // Two strokes, so that one of them stands out from whatever colour is below.
+  context.strokeStyle = frame.ink.surface;
+  context.lineWidth = line + 2;
+  context.strokeRect(x0 - 0.5, box.top - 0.5, x1 - x0 + 1, height + 1);
+  context.strokeStyle = frame.ink.text;
+  context.lineWidth = line;
+  context.strokeRect(x0 - 0.5, box.top - 0.5, x1 - x0 + 1, height + 1);
+  context.restore();
+}

@@ -1,0 +1,63 @@
+// Counters: the mean as a filled step line, and a band from the least to the largest value.
+import { inUnit, type Unit } from "../base/format_field";
+import { colourIndex } from "./colours";
+import { firstValueAfter, share, type Counter } from "./counters";
+import { addValue, emptyCurve, type Curve } from "./curves";
+import type { Frame, Region } from "./scene";
+import { COUNTER_PX, type Line } from "./tree";
+import { toPixel } from "./viewport";
+
+export function paintCounter(frame: Frame, line: Line, region: Region): void {
+  const { scene, scale, ink } = frame;
+  const top = region.top + line.y - region.scroll + 2;
+  const shift = scene.shiftOf(line.id);
+  const window = { from: scene.span.from + shift, to: scene.span.to + shift };
+  const parts = scene.counters.parts(line.id, window, frame.level);
+  const [first] = parts;
+  if (first === undefined) return;
+  const curve = emptyCurve(scale.width, {
+    top,
+    bottom: top + COUNTER_PX - 2,
+    clipTop: region.top,
+    clipBottom: region.bottom,
+    colour: ink.slices.fill[colourIndex(line.name)] ?? 0,
+  });
+  for (const { piece, from, to } of parts) addPart(curve, piece.data, frame, { from, to, shift });
+  frame.rectangles.curves.push(curve);
+  if (top < region.top || top + 14 > region.bottom) return;
+  const text = valueText(first.piece.data.full, first.piece.data.unit);
+  frame.labels.push({ x: 4, y: top + 6, room: 200, text, colour: ink.muted, boxed: true });
+}
+
+interface Part {
+  from: number;
+  to: number;
+  shift: number;
+}
+
+function addPart(curve: Curve, counter: Counter, { scale }: Frame, part: Part): void {
+  for (let place = firstValueAfter(counter, part.from); place < counter.start.length; place++) {
+    const start = counter.start[place] ?? 0;
+    if (start >= part.to) break;
+    const x0 = toPixel(scale, Math.max(start, part.from) - part.shift);
+    const x1 = toPixel(scale, Math.min(counter.end[place] ?? start, part.to) - part.shift);
+    addValue(curve, x0, x1, {
+      mean: share(counter, counter.mean[place] ?? 0),
+      least: share(counter, counter.least[place] ?? 0),
+      largest: share(counter, counter.largest[place] ?? 0),
+    });
+  }
+}
+
+const UNITS: Record<string, Unit> = {
+  ratio: "ratio", "%": "percent", percent: "percent", bytes: "bytes", B: "bytes", ns: "ns",
+  "bytes/s": "bytes_per_s", bytes_per_s: "bytes_per_s", "B/s": "bytes_per_s", count: "count",
+};
+
+/** A value of a counter in its unit. */
+export function valueText(value: number, unit: string): string {
+  const known = UNITS[unit];
+  if (known !== undefined) return inUnit(value, known);
+  const text = inUnit(value, "none");
+  return unit === "" ? text : `${text} ${unit}`;
+}

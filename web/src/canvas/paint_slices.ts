@@ -1,0 +1,120 @@
+// Slices of the lines in view: one rectangle each, and a label where there is room.
+import { faded } from "./colours";
+import { FULL, HATCHED } from "./rectangles";
+import { MOST_LABELS, type Frame, type Region } from "./scene";
+import { firstAfter, type Names, type Slices } from "./slices";
+import { HEAD_PX, type Line } from "./tree";
+import { toPixel } from "./viewport";
+
+/** Narrower slices get no label, lower rows neither. */
+const LABEL_PX = 28;
+const LABEL_ROW_PX = 12;
+const PADDING_PX = 4;
+/** Opacity of what a search does not look for. */
+const DIMMED = 0.22;
+
+/** Where rows of a track are drawn. */
+export interface Lane {
+  track: string;
+  top: number;
+  rowPx: number;
+  /** Rows below the first are left out, as where a group is closed. */
+  onlyFirst: boolean;
+}
+
+/** Lanes of a line, from the top of the canvas. */
+export function lanes(line: Line, region: Region): Lane[] {
+  const top = region.top + line.y - region.scroll;
+  if (line.track !== null) {
+    return line.track.kind === "counter"
+      ? []
+      : [{ track: line.track.id, top: top + 1, rowPx: line.rowPx, onlyFirst: false }];
+  }
+  const below = line.steps === null ? 3 : HEAD_PX;
+  const rowPx = line.rowPx / Math.max(1, line.summary.length);
+  return line.summary.map((track, place) => ({
+    track: track.id,
+    top: top + below + place * rowPx,
+    rowPx,
+    onlyFirst: true,
+  }));
+}
+
+export function paintSlices(frame: Frame, lane: Lane, region: Region): void {
+  const { scene } = frame;
+  const shift = scene.shiftOf(lane.track);
+  const window = { from: scene.span.from + shift, to: scene.span.to + shift };
+  for (const { piece, from, to } of scene.slices.parts(lane.track, window, frame.level)) {
+    const slices = piece.data;
+    const first = Math.max(0, Math.floor((region.top - lane.top) / lane.rowPx));
+    const last = lane.onlyFirst
+      ? 1
+      : Math.min(slices.rowCount, Math.ceil((region.bottom - lane.top) / lane.rowPx));
+    for (let row = first; row < last; row++) {
+      const top = lane.top + row * lane.rowPx;
+      const bottom = top + (lane.rowPx >= 5 ? lane.rowPx - 1 : lane.rowPx);
+      const band = { top: Math.max(top, region.top), bottom: Math.min(bottom, region.bottom) };
+      paintRow(frame, slices, { row, from, to, shift, ...band, whole: bottom - top });
+    }
+  }
+}
+
+interface Row {
+  row: number;
+  from: number;
+  to: number;
+  shift: number;
+  top: number;
+  bottom: number;
+  /** Height of the row, parts out of view included. */
+  whole: number;
+}
+
+function paintRow(frame: Frame, slices: Slices, band: Row): void {
+  const { scale, rectangles, ink } = frame;
+  const left = Math.max(-2, toPixel(scale, band.from - band.shift));
+  const right = Math.min(scale.width + 2, toPixel(scale, band.to - band.shift));
+  const end = slices.rowFirst[band.row + 1] ?? 0;
+  const sought = frame.scene.find === "" ? null : matches(slices.names, frame.scene.find);
+  let drawn = left;
+  for (let place = firstAfter(slices, band.row, band.from); place < end; place++) {
+    const start = slices.start[place] ?? 0;
+    if (start >= band.to) break;
+    const x0 = Math.max(drawn, toPixel(scale, start - band.shift));
+    // What is thinner than a pixel is drawn as one, and what falls into it is left out.
+    const x1 = Math.min(right, Math.max(x0 + 1, toPixel(scale, (slices.end[place] ?? 0) - band.shift)));
+    if (x1 - drawn < 1) continue;
+    drawn = x1;
+    const name = slices.name[place] ?? 0;
+    const hue = slices.names.colour[name] ?? 0;
+    const count = slices.count[place] ?? 1;
+    const summary = count > 1;
+    const dim = sought !== null && sought[name] !== 1;
+    const wide = x1 - x0;
+    const opacity = (summary ? 0.3 + 0.55 * (slices.busy[place] ?? 1) : 1) * (dim ? DIMMED : 1);
+    const style = summary && wide >= 4 && band.whole >= 8 ? HATCHED : FULL;
+    const seen = wide >= 3 ? x1 - 0.8 : x1;
+    rectangles.add(x0, band.top, seen, band.bottom, faded(ink.slices.fill[hue] ?? 0, opacity), style);
+    if (wide < LABEL_PX || band.bottom - band.top < LABEL_ROW_PX) continue;
+    if (frame.labels.length >= MOST_LABELS) continue;
+    const text = slices.names.drawn[name] ?? "";
+    frame.labels.push({
+      x: Math.max(0, x0) + PADDING_PX,
+      y: (band.top + band.bottom) / 2,
+      room: Math.min(scale.width, x1) - Math.max(0, x0) - 2 * PADDING_PX,
+      text: summary ? `${text} +${count - 1}` : text,
+      colour: dim ? ink.muted : summary ? ink.text : (ink.slices.text[hue] ?? ink.text),
+    });
+  }
+}
+
+const sought = new WeakMap<Names, { find: string; is: Uint8Array }>();
+
+/** 1 for names that have what is looked for. */
+function matches(names: Names, find: string): Uint8Array {
+  const known = sought.get(names);
+  if (known?.find === find) return known.is;
+  const is = Uint8Array.from(names.full, (name) => Number(name.toLowerCase().includes(find)));
+  sought.set(names, { find, is });
+  return is;
+}

@@ -1,0 +1,71 @@
+// Steps of a rank: a box each with its number. Outliers bear a triangle, not only another colour.
+import type { RankSteps } from "../api/views";
+import type { Frame } from "./scene";
+import { toPixel } from "./viewport";
+
+interface Box {
+  top: number;
+  bottom: number;
+  /** How much later the steps happened than they are drawn. */
+  shift: number;
+}
+
+/** From this width on, a step is a box of its own. */
+const BOX_PX = 5;
+const OUTLIER_ROOM_PX = 9;
+
+export function paintSteps(frame: Frame, steps: RankSteps, box: Box): void {
+  const { scale, rectangles, ink } = frame;
+  const from = scale.from + box.shift;
+  const to = from + scale.width / scale.pixelsPerNs;
+  const outliers = outliersOf(steps);
+  let drawn = -2;
+  let marked = -OUTLIER_ROOM_PX;
+  for (let place = stepAfter(steps, from); place < steps.after_ns.length; place++) {
+    const start = steps.after_ns[place] ?? 0;
+    if (start >= to) break;
+    const outlier = outliers.has(steps.numbers[place] ?? -1);
+    const x0 = Math.max(-2, toPixel(scale, start - box.shift));
+    const end = start + Math.max(0, steps.duration_ns[place] ?? 0);
+    const x1 = Math.min(scale.width + 2, Math.max(x0 + 1, toPixel(scale, end - box.shift)));
+    if (outlier && x0 - marked >= OUTLIER_ROOM_PX) {
+      marked = Math.max(0, x0);
+      frame.labels.push({ x: marked + 2, y: (box.top + box.bottom) / 2, room: 14, text: "▲", colour: ink.warn });
+    }
+    if (x1 - drawn < 1) continue;
+    drawn = x1;
+    const number = steps.numbers[place] ?? place;
+    const odd = number % 2 === 1;
+    const colour = outlier ? ink.outlier : odd ? ink.stepOdd : ink.step;
+    const wide = x1 - x0;
+    rectangles.add(x0, box.top, wide >= BOX_PX ? x1 - 1 : x1, box.bottom, colour);
+    const room = Math.min(scale.width, x1) - Math.max(0, x0) - (outlier ? 22 : 8);
+    if (room < 12) continue;
+    const x = Math.max(0, x0) + (outlier ? 16 : 4);
+    const text = room > 70 ? `step ${number}` : String(number);
+    frame.labels.push({ x, y: (box.top + box.bottom) / 2, room, text, colour: ink.text });
+  }
+}
+
+const outlierSets = new WeakMap<RankSteps, Set<number>>();
+
+export function outliersOf(steps: RankSteps): Set<number> {
+  let found = outlierSets.get(steps);
+  if (found === undefined) {
+    found = new Set(steps.outliers);
+    outlierSets.set(steps, found);
+  }
+  return found;
+}
+
+/** Place of the first step that ends after a time. */
+export function stepAfter(steps: RankSteps, ns: number): number {
+  let low = 0;
+  let high = steps.after_ns.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((steps.after_ns[middle] ?? 0) + (steps.duration_ns[middle] ?? 0) > ns) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}

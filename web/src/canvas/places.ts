@@ -1,0 +1,128 @@
+// From slices to places on the canvas, and from the pointer to slices.
+import { valueAt, type Counter } from "./counters";
+import { lanes } from "./paint_slices";
+import { BAND_PX, RULER_PX, headPx, regions, type Placed, type Region, type Scene } from "./scene";
+import { sliceAt, type Slices } from "./slices";
+import { HEAD_PX, lineAt, type Line } from "./tree";
+import { levelOf, scaleOf, toPixel, toTime, type Scale } from "./viewport";
+
+export interface Box {
+  x0: number;
+  x1: number;
+  top: number;
+  bottom: number;
+  /** The part of the canvas that its line may draw on. */
+  clipTop: number;
+  clipBottom: number;
+  /** Whether its own row is there, rather than a closed group that stands for it. */
+  drawn: boolean;
+}
+
+/** Where a slice is, in view or not; null where its track is filtered out. */
+export function place(scene: Scene, scale: Scale, slice: Placed): Box | null {
+  const shift = scene.shiftOf(slice.track);
+  const x0 = toPixel(scale, slice.after_ns - shift);
+  const x1 = toPixel(scale, slice.after_ns + slice.duration_ns - shift);
+  for (const region of regions(scene)) {
+    const line = region.tree.byId.get(slice.track);
+    if (line === undefined) continue;
+    const top = region.top + line.y - region.scroll + 1 + slice.row * line.rowPx;
+    const bottom = top + (line.rowPx >= 5 ? line.rowPx - 1 : line.rowPx);
+    return { x0, x1, top, bottom, clipTop: region.top, clipBottom: region.bottom, drawn: true };
+  }
+  const line = scene.standIn(slice.track);
+  const region = regions(scene)[1];
+  if (line === null || region === undefined) return null;
+  const top = region.top + line.y - region.scroll;
+  const bottom = top + line.height;
+  return { x0, x1, top, bottom, clipTop: region.top, clipBottom: region.bottom, drawn: false };
+}
+
+export type Hit =
+  | { on: "ruler"; ns: number }
+  | { on: "finding"; ns: number; place: number }
+  | { on: "band"; ns: number }
+  | { on: "line"; ns: number; line: Line; slice: HitSlice | null; value: HitValue | null };
+
+export interface HitSlice {
+  track: string;
+  row: number;
+  slices: Slices;
+  /** Among the slices. */
+  place: number;
+}
+
+export interface HitValue {
+  counter: Counter;
+  place: number;
+}
+
+/** A pointer need not be nearer to a slice than this. */
+const REACH_PX = 3;
+
+/** What is at a place of the canvas; null where there is nothing. */
+export function hit(scene: Scene, x: number, y: number): Hit | null {
+  const scale = scaleOf(scene.span, scene.width);
+  const ns = toTime(scale, x);
+  if (y < RULER_PX) return { on: "ruler", ns };
+  if (y < headPx(scene)) {
+    const place = scene.findings.findIndex(
+      (each) => Math.abs(toPixel(scale, each.first_after_ns) - x) <= 6,
+    );
+    return place >= 0 && y > RULER_PX + BAND_PX / 3 ? { on: "finding", ns, place } : { on: "band", ns };
+  }
+  for (const region of regions(scene)) {
+    if (y < region.top || y >= region.bottom) continue;
+    const line = region.tree.lines[lineAt(region.tree, y - region.top + region.scroll)];
+    if (line === undefined) return null;
+    const top = region.top + line.y - region.scroll;
+    if (y >= top + line.height) return null;
+    return { on: "line", ns, line, slice: sliceOf(scene, scale, line, region, x, y), value: valueOf(scene, line, ns) };
+  }
+  return null;
+}
+
+function sliceOf(scene: Scene, scale: Scale, line: Line, region: Region, x: number, y: number): HitSlice | null {
+  const level = levelOf(scene.span, scene.width);
+  for (const lane of lanes(line, region)) {
+    const row = Math.floor((y - lane.top) / lane.rowPx);
+    if (row < 0 || (lane.onlyFirst && row > 0)) continue;
+    const ns = toTime(scale, x) + scene.shiftOf(lane.track);
+    const within = REACH_PX / scale.pixelsPerNs;
+    for (const { piece } of scene.slices.parts(lane.track, { from: ns - within, to: ns + within }, level)) {
+      const place = sliceAt(piece.data, row, ns, within);
+      if (place >= 0) return { track: lane.track, row, slices: piece.data, place };
+    }
+  }
+  return null;
+}
+
+function valueOf(scene: Scene, line: Line, ns: number): HitValue | null {
+  if (line.track?.kind !== "counter") return null;
+  const level = levelOf(scene.span, scene.width);
+  const at = ns + scene.shiftOf(line.id);
+  for (const { piece } of scene.counters.parts(line.id, { from: at, to: at + 1 }, level)) {
+    const place = valueAt(piece.data, at);
+    if (place >= 0) return { counter: piece.data, place };
+  }
+  return null;
+}
+
+/** A slice that was hit, as it is selected and outlined. */
+export function placedOf(found: HitSlice): Placed {
+  const { slices, place: at } = found;
+  const start = slices.start[at] ?? 0;
+  return {
+    track: found.track,
+    event: slices.event[at] ?? -1,
+    row: found.row,
+    after_ns: start,
+    duration_ns: (slices.end[at] ?? start) - start,
+    name: slices.names.full[slices.name[at] ?? 0] ?? "",
+  };
+}
+
+/** Whether a height is within the line of steps of a group. */
+export function onSteps(line: Line, within: number): boolean {
+  return line.steps !== null && within < HEAD_PX;
+}

@@ -1,0 +1,67 @@
+// What a frame draws: rectangles column by column, and curves over them, to be filled by whichever
+// painter there is.
+import type { Curve } from "./curves";
+
+/** How a rectangle is filled. */
+export const FULL = 0;
+export const HATCHED = 1;
+
+/** No frame draws more; the server's levels of detail keep far below that. */
+export const MOST = 60_000;
+const FIRST = 4_096;
+
+export class Rectangles {
+  count = 0;
+  readonly curves: Curve[] = [];
+  x0 = new Float32Array(FIRST);
+  y0 = new Float32Array(FIRST);
+  x1 = new Float32Array(FIRST);
+  y1 = new Float32Array(FIRST);
+  /** Red in the lowest byte, then green, blue and opacity. */
+  colour = new Uint32Array(FIRST);
+  style = new Uint8Array(FIRST);
+
+  clear(): void {
+    this.count = 0;
+    this.curves.length = 0;
+  }
+
+  add(x0: number, y0: number, x1: number, y1: number, colour: number, style = FULL): void {
+    // Written so that NaN is refused as well.
+    if (!(x1 > x0 && y1 > y0) || this.count >= MOST) return;
+    if (this.count === this.x0.length) this.grow();
+    const place = this.count++;
+    this.x0[place] = x0;
+    this.y0[place] = y0;
+    this.x1[place] = x1;
+    this.y1[place] = y1;
+    this.colour[place] = colour;
+    this.style[place] = style;
+  }
+
+  private grow(): void {
+    const size = 2 * this.x0.length;
+    const larger = <T extends Float32Array | Uint32Array | Uint8Array>(from: T, to: T): T => {
+      to.set(from);
+      return to;
+    };
+    this.x0 = larger(this.x0, new Float32Array(size));
+    this.y0 = larger(this.y0, new Float32Array(size));
+    this.x1 = larger(this.x1, new Float32Array(size));
+    this.y1 = larger(this.y1, new Float32Array(size));
+    this.colour = larger(this.colour, new Uint32Array(size));
+    this.style = larger(this.style, new Uint8Array(size));
+  }
+}
+
+/** Something that rectangles can be drawn on. Sizes are CSS pixels. */
+export interface Painter {
+  readonly canvas: HTMLCanvasElement;
+  /** What it draws with, for people who report what they see. */
+  readonly kind: "webgl2" | "2d";
+  resize(width: number, height: number, ratio: number): void;
+  draw(rectangles: Rectangles): void;
+  /** Wait until everything is drawn: for measuring. */
+  finish(): void;
+  dispose(): void;
+}

@@ -1,0 +1,67 @@
+import { describe, expect, test } from "vitest";
+
+import type { SlicesView } from "../api/views";
+import { firstAfter, noSlices, sliceAt, slicesOf } from "./slices";
+
+function view(track: Partial<SlicesView["tracks"][0]>): SlicesView {
+  const none = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [] };
+  return {
+    from_after_ns: 1000, to_after_ns: 2000, names: ["a", "b"], omitted_tracks: [],
+    tracks: [{ track: "t", ...none, ...track }],
+  };
+}
+
+const TWO_ROWS = {
+  row: [0, 0, 1], after_ns: [-50, 100, 10], duration_ns: [100, 50, 5], name: [0, 1, 0],
+  count: [1, 7, 1], busy_ratio: [1, 0.5, 1], event: [3, -1, 4],
+};
+
+function one(track: Partial<SlicesView["tracks"][0]>) {
+  const found = slicesOf(view(track)).get("t");
+  if (found === undefined) throw new Error("no track");
+  return found;
+}
+
+describe("slices", () => {
+  test("have times after the origin, and know where their rows begin", () => {
+    const slices = one(TWO_ROWS);
+    expect([...slices.start]).toEqual([950, 1100, 1010]);
+    expect([...slices.end]).toEqual([1050, 1150, 1015]);
+    expect([...slices.rowFirst]).toEqual([0, 2, 3]);
+    expect(slices.complete).toBe(false);
+  });
+
+  test("are found by time within their row", () => {
+    const slices = one(TWO_ROWS);
+    expect(firstAfter(slices, 0, 1050)).toBe(1);
+    expect(sliceAt(slices, 0, 1000)).toBe(0);
+    expect(sliceAt(slices, 0, 1075)).toBe(-1);
+    expect(sliceAt(slices, 0, 1060, 15)).toBe(0);
+    expect(sliceAt(slices, 1, 1012)).toBe(2);
+    expect(sliceAt(slices, 7, 1012)).toBe(-1);
+  });
+
+  test("with impossible values are drawn where they can be", () => {
+    const broken = one({
+      row: [-1, 0], after_ns: [5, null as unknown as number], duration_ns: [-7, NaN], name: [9, 0],
+      count: [1, 1], busy_ratio: [NaN, 17], event: [1, 2],
+    });
+    expect([...broken.start].every(Number.isFinite)).toBe(true);
+    expect([...broken.end].every((end, at) => end >= (broken.start[at] ?? 0))).toBe(true);
+    expect([...broken.busy]).toEqual([1, 1]);
+  });
+
+  test("that come in another order are sorted", () => {
+    const mixed = one({
+      row: [1, 0, 0], after_ns: [0, 20, 10], duration_ns: [1, 1, 1], name: [0, 0, 0],
+      count: [1, 1, 1], busy_ratio: [1, 1, 1], event: [0, 1, 2],
+    });
+    expect([...mixed.event]).toEqual([2, 1, 0]);
+    expect([...mixed.rowFirst]).toEqual([0, 2, 3]);
+  });
+
+  test("may be none at all", () => {
+    expect(noSlices().rowFirst.length).toBe(1);
+    expect(sliceAt(noSlices(), 0, 5)).toBe(-1);
+  });
+});

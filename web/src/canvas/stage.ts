@@ -1,0 +1,98 @@
+// The canvases of the timeline: rectangles below, text and lines above.
+import { canvas2dPainter } from "./canvas2d";
+import { FONT, paintOverlay } from "./overlay";
+import { paint } from "./paint";
+import { Rectangles, type Painter } from "./rectangles";
+import { frameOf, type Scene } from "./scene";
+import { Widths } from "./text";
+import { ruler } from "./ticks";
+import { webglPainter } from "./webgl";
+
+export type Renderer = "webgl2" | "2d";
+
+export class Stage {
+  readonly overlay = document.createElement("canvas");
+  private readonly context = this.overlay.getContext("2d");
+  private readonly rectangles = new Rectangles();
+  private readonly widths: Widths;
+  private painter: Painter;
+  private size = { width: 0, height: 0, ratio: 0 };
+
+  /**
+   * @param host holds the canvases, and is positioned.
+   * @param redraw is called when the picture is lost and a frame is needed.
+   */
+  constructor(
+    private readonly host: HTMLElement,
+    prefer: Renderer,
+    private readonly redraw: () => void,
+  ) {
+    const lost = (): void => { this.fallBack(); };
+    this.painter = (prefer === "webgl2" ? webglPainter(lost) : null) ?? canvas2dPainter();
+    if (this.context !== null) this.context.font = FONT;
+    this.widths = new Widths((text) => this.context?.measureText(text).width ?? 7 * text.length);
+    this.painter.canvas.setAttribute("aria-hidden", "true");
+    host.append(this.painter.canvas, this.overlay);
+  }
+
+  get kind(): Renderer {
+    return this.painter.kind;
+  }
+
+  /** Draw a frame now; the number of rectangles in it. */
+  draw(scene: Scene, ratio = window.devicePixelRatio): number {
+    if (this.context === null) return 0;
+    this.fit(scene.width, scene.height, ratio);
+    const frame = frameOf(scene, this.rectangles);
+    const marks = ruler(scene.span.from, scene.span.to, scene.width, scene.zero);
+    paint(frame, marks);
+    this.painter.draw(this.rectangles);
+    paintOverlay(this.context, frame, marks, this.widths);
+    return this.rectangles.count;
+  }
+
+  /** Wait until the last frame is on screen: for measuring. */
+  finish(): void {
+    this.painter.finish();
+  }
+
+  /** The picture of a scene as one canvas; must be read before the next frame. */
+  snapshot(scene: Scene, background: string): HTMLCanvasElement {
+    this.draw(scene, Math.max(2, window.devicePixelRatio));
+    const copy = document.createElement("canvas");
+    [copy.width, copy.height] = [this.overlay.width, this.overlay.height];
+    const context = copy.getContext("2d");
+    if (context !== null) {
+      context.fillStyle = background;
+      context.fillRect(0, 0, copy.width, copy.height);
+      context.drawImage(this.painter.canvas, 0, 0, copy.width, copy.height);
+      context.drawImage(this.overlay, 0, 0);
+    }
+    return copy;
+  }
+
+  dispose(): void {
+    this.painter.dispose();
+    this.host.replaceChildren();
+  }
+
+  private fit(width: number, height: number, ratio: number): void {
+    const { size } = this;
+    if (size.width === width && size.height === height && size.ratio === ratio) return;
+    this.size = { width, height, ratio };
+    this.painter.resize(width, height, ratio);
+    this.overlay.width = Math.max(1, Math.round(width * ratio));
+    this.overlay.height = Math.max(1, Math.round(height * ratio));
+    this.context?.setTransform(ratio, 0, 0, ratio, 0, 0);
+  }
+
+  /** The device that draws was taken away: go on without it. */
+  private fallBack(): void {
+    const next = canvas2dPainter();
+    next.canvas.setAttribute("aria-hidden", "true");
+    this.painter.canvas.replaceWith(next.canvas);
+    this.painter = next;
+    this.size = { width: 0, height: 0, ratio: 0 };
+    this.redraw();
+  }
+}

@@ -1,0 +1,118 @@
+// Rows of many small rectangles as lines of pixels. Where a processor draws for WebGL, a triangle
+// costs a microsecond: thousands of slices a pixel or two wide are cheaper as one rectangle for
+// each row that takes its colours from a texture, a texel for each column of pixels.
+import { pack } from "./colours";
+import type { Curve } from "./curves";
+import { HATCHED, type Rectangles } from "./rectangles";
+
+/** Shorter runs are drawn one by one. */
+const SHORTEST_RUN = 6;
+/** Rows in the texture; WebGL2 promises 2048. */
+export const MOST_STRIPS = 1_024;
+
+/** What draws: single rectangles, and those that take their texels from a row of the texture. */
+export interface Target {
+  add: (x0: number, y0: number, x1: number, y1: number, colour: number, hatched: boolean) => void;
+  addStrip: (right: number, y0: number, y1: number, strip: number) => void;
+  addCurve: (curve: Curve, right: number, strip: number) => void;
+}
+
+export class Strips {
+  /** Row by row: colours multiplied by their opacity, or the heights of a curve. */
+  texels = new Uint32Array(0);
+  count = 0;
+  private width = 0;
+  private ratio = 1;
+
+  resize(pixels: number, ratio: number): void {
+    this.width = pixels;
+    this.ratio = ratio;
+    this.texels = new Uint32Array(0);
+  }
+
+  /** Hands on everything, runs of one row as one. */
+  gather(from: Rectangles, to: Target): void {
+    this.count = 0;
+    for (let first = 0; first < from.count; ) {
+      const next = runEnd(from, first);
+      if (next - first >= SHORTEST_RUN && this.count < MOST_STRIPS) this.gatherRun(from, first, next, to);
+      else for (let place = first; place < next; place++) addOne(from, place, to);
+      first = next;
+    }
+    for (const curve of from.curves) if (this.count < MOST_STRIPS) this.gatherCurve(curve, to);
+  }
+
+  private gatherRun(from: Rectangles, first: number, next: number, to: Target): void {
+    const { strip, base } = this.begin();
+    let right = 0;
+    for (let place = first; place < next; place++) {
+      if (from.style[place] === HATCHED) {
+        addOne(from, place, to); // its stripes are not the same all the way down
+        continue;
+      }
+      const x0 = Math.max(0, column((from.x0[place] ?? 0) * this.ratio));
+      const x1 = Math.min(this.width, Math.max(x0 + 1, column((from.x1[place] ?? 0) * this.ratio)));
+      this.texels.fill(premultiplied(from.colour[place] ?? 0), base + x0, base + x1);
+      right = Math.max(right, x1);
+    }
+    if (right > 0) to.addStrip(right / this.ratio, from.y0[first] ?? 0, from.y1[first] ?? 0, strip);
+  }
+
+  private gatherCurve(curve: Curve, to: Target): void {
+    const { strip, base } = this.begin();
+    const { mean, least, largest } = curve;
+    const columns = Math.min(this.width, mean.length); // a texel for each CSS pixel
+    for (let at = 0; at < columns; at++) {
+      const middle = mean[at] ?? NaN;
+      if (Number.isNaN(middle)) continue;
+      this.texels[base + at] = pack(255 * middle, 255 * (least[at] ?? 0), 255 * (largest[at] ?? 0));
+    }
+    to.addCurve(curve, columns, strip);
+  }
+
+  private begin(): { strip: number; base: number } {
+    const strip = this.count++;
+    const base = strip * this.width;
+    this.reserve(base + this.width);
+    this.texels.fill(0, base, base + this.width);
+    return { strip, base };
+  }
+
+  private reserve(length: number): void {
+    if (this.texels.length >= length) return;
+    const larger = new Uint32Array(Math.min(MOST_STRIPS * this.width, 2 * length + 32 * this.width));
+    larger.set(this.texels);
+    this.texels = larger;
+  }
+}
+
+function addOne(from: Rectangles, place: number, to: Target): void {
+  to.add(
+    from.x0[place] ?? 0, from.y0[place] ?? 0, from.x1[place] ?? 0, from.y1[place] ?? 0,
+    from.colour[place] ?? 0, from.style[place] === HATCHED,
+  );
+}
+
+/** The first column whose middle lies at or beyond a place: neighbours share none. */
+function column(x: number): number {
+  return Math.ceil(x - 0.5);
+}
+
+function premultiplied(colour: number): number {
+  const opacity = (colour >>> 24) / 255;
+  if (opacity === 1) return colour;
+  return pack(
+    (colour & 255) * opacity, ((colour >> 8) & 255) * opacity, ((colour >> 16) & 255) * opacity, opacity,
+  );
+}
+
+/** Where the run of rectangles of one height, from left to right, ends that begins at a place. */
+function runEnd(from: Rectangles, first: number): number {
+  const [top, bottom] = [from.y0[first], from.y1[first]];
+  let next = first + 1;
+  while (
+    next < from.count && from.y0[next] === top && from.y1[next] === bottom &&
+    (from.x0[next] ?? 0) >= (from.x1[next - 1] ?? 0) - 0.01
+  ) next++;
+  return next;
+}

@@ -1,0 +1,133 @@
+// @vitest-environment jsdom
+import { describe, expect, test } from "vitest";
+
+import { palette } from "../base/palette";
+import { figureTable } from "./figure_table";
+import { durationHistogram, oneLine, pieOf, sharesByName, timeUnit } from "./from_payload";
+import { bounds, gridLabel, gridOption, type Grid } from "./grid";
+import { onAxis, plotLabel, plotOption, tick, tickInterval, type Plot } from "./plot";
+import { stacksOption, type Stacks } from "./stacks";
+
+const EVIL = "<img src=x onerror=alert(1)>";
+const TIME = { name: "time", unit: "ns" as const };
+const PLOT: Plot = {
+  kind: "plot",
+  title: "Busy",
+  x: TIME,
+  y: { name: "share", unit: "ratio" },
+  series: [{ name: EVIL, x: [0, 1e9, 2e9], y: [0.25, null, 0.75] }],
+};
+
+type Formatter = (item: unknown) => HTMLElement;
+const formatter = (option: { tooltip?: unknown }): Formatter => (option.tooltip as { formatter: Formatter }).formatter;
+
+describe("axes", () => {
+  test("say values in their unit", () => {
+    expect(onAxis(1.5e9, TIME)).toBe("1.5 s");
+    expect(onAxis(0, TIME)).toBe("0");
+    expect(onAxis(3_600e9, TIME)).toBe("1:00:00 h");
+    expect(onAxis(1, { name: "", unit: "none", places: ["a", "b"] })).toBe("b");
+    expect(tick(0.25, PLOT.y)).toBe("25 %");
+  });
+
+  test("have ticks at round values of the unit that is shown", () => {
+    expect(tickInterval(TIME, 3_600e9)).toBe(600e9);
+    expect(tickInterval(TIME, 1e9)).toBeUndefined();
+    expect(tickInterval({ name: "", unit: "bytes" }, 12 * 2 ** 30)).toBe(2 * 2 ** 30);
+    expect(tickInterval({ name: "", unit: "bytes", log: true }, 100)).toBeUndefined();
+    expect(tickInterval(TIME, Number.NaN)).toBeUndefined();
+  });
+});
+
+describe("plots", () => {
+  test("tell their numbers to those who do not see them", () => {
+    expect(plotLabel(PLOT)).toBe(`Busy: share over time. ${EVIL} from 25.0 % to 75.0 %.`);
+    expect(figureTable(PLOT).rows).toEqual([[EVIL, 0, 0.25], [EVIL, 1e9, null], [EVIL, 2e9, 0.75]]);
+  });
+
+  test("show names in tooltips as text", () => {
+    const box = formatter(plotOption(PLOT, palette(false)))([{ seriesName: EVIL, dataIndex: 0, value: [0, 0.25] }]);
+    expect(box.querySelector("img")).toBeNull();
+    expect(box.textContent).toBe(`time: 0${EVIL}: 25.0 %`);
+  });
+
+  test("mark a point that has no neighbours, among many", () => {
+    const x = Array.from({ length: 100 }, (_, place) => place);
+    const y = x.map((place) => (place === 50 ? 1 : null));
+    const option = plotOption({ ...PLOT, series: [{ name: "s", x, y }] }, palette(true));
+    const [series] = option.series as { data: unknown[] }[];
+    expect(series?.data[50]).toEqual({ value: [50, 1], symbol: "circle", symbolSize: 5 });
+    expect(series?.data[49]).toEqual([49, null]);
+  });
+});
+
+test("a waterfall stands on bars that are not seen, and does not tell of them", () => {
+  const block: Stacks = {
+    kind: "stacks",
+    title: "",
+    bars: ["from", "part"],
+    bar: "part",
+    value: TIME,
+    across: true,
+    from: [0, 5],
+    parts: [{ name: "shorter", values: [null, 3] }],
+  };
+  const option = stacksOption(block, palette(false));
+  expect((option.series as { name: string; data: unknown }[]).map(({ data }) => data)).toEqual([[0, 5], [null, 3]]);
+  expect(formatter(option)([{ dataIndex: 1 }]).textContent).toBe("part partshorter: 3 ns");
+  expect(figureTable(block).rows).toEqual([["from", null], ["part", 3]]);
+});
+
+describe("grids", () => {
+  const GRID: Grid = {
+    kind: "grid",
+    title: "Steps",
+    rows: ["rank 0", EVIL],
+    columns: ["1", "2"],
+    column: "step",
+    values: [[1e6, 2e6], [null, 3e6]],
+    value: { name: "duration", unit: "ns" },
+  };
+
+  test("know their extremes", () => {
+    expect(bounds(GRID.values)).toEqual([1e6, 3e6]);
+    expect(bounds([[null]])).toEqual([0, 0]);
+    expect(gridLabel(GRID)).toContain("duration from 1 ms to 3 ms");
+    expect(figureTable(GRID).rows[1]).toEqual([EVIL, 3e6, 3e6, 3e6]);
+  });
+
+  test("tell a cell as text", () => {
+    const box = formatter(gridOption(GRID, palette(false)))({ value: [1, 1, 3e6] });
+    expect(box.querySelector("img")).toBeNull();
+    expect(box.textContent).toBe(`${EVIL}3 msstep 2`);
+  });
+});
+
+describe("figures of payloads", () => {
+  test("have times in the unit of the longest", () => {
+    expect(timeUnit(5e9).unit).toBe("s");
+    expect(timeUnit(5e3).unit).toBe("us");
+    const found = durationHistogram({
+      title: "", counted: "steps", edges_ns: [0, 5e6, 10e6], series: [{ name: "all", counts: [1, 2] }],
+      marks_ns: [{ name: "p50", value: 6e6 }],
+    });
+    expect([found.unit, found.edges, found.marks]).toEqual(["ms", [0, 5, 10], [{ name: "p50", value: 6 }]]);
+  });
+
+  test("name the largest shares, and the rest of the whole", () => {
+    const shares = Array.from({ length: 12 }, (_, place) => [`k${place}`, 0.05] as const);
+    const pie = sharesByName("", "time", [...shares, ["k0", 0.1], ["none", null]]);
+    expect(pie.slices[0]?.name).toBe("k0");
+    expect(pie.slices[0]?.share_ratio).toBeCloseTo(0.15);
+    expect(pie.slices).toHaveLength(10);
+    expect(pie.slices.reduce((sum, slice) => sum + slice.share_ratio, 0)).toBeCloseTo(1);
+    expect(sharesByName("", "", []).slices).toEqual([]);
+  });
+
+  test("keep names to one line", () => {
+    expect(oneLine("a\u202Eb\u0000\nc")).toBe("a b c");
+    expect(oneLine("x".repeat(1000))).toHaveLength(160);
+    const pie = pieOf("", { share_of: "time", parts: [{ name: "a\nb", count: 1, total_ns: 1, share_ratio: 1 }] });
+    expect(pie.slices[0]?.name).toBe("a b");
+  });
+});

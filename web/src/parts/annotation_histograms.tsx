@@ -1,0 +1,128 @@
+// Histograms of the durations of annotations that the reader names; kept in the address.
+import { Plus, X } from "lucide";
+import { useState } from "preact/hooks";
+
+import type { AnnotationHistogram, AnnotationsView } from "../api/views";
+import { inUnit } from "../base/format_field";
+import { FigurePanel } from "../charts/figure_panel";
+import { durationHistogram } from "../charts/from_payload";
+import { useView } from "../state/fetch";
+import { Empty, Refused, Waiting } from "../widgets/answer";
+import { Icon } from "../widgets/icon";
+import { Panel } from "../widgets/panel";
+import { useTexts } from "./options";
+
+export function AnnotationHistograms({ suggestions }: { suggestions: readonly string[] }) {
+  const [names, setNames] = useTexts("histogram");
+  const [typed, setTyped] = useState("");
+  const add = (event: Event): void => {
+    event.preventDefault();
+    const name = typed.trim();
+    if (name !== "" && !names.includes(name)) setNames([...names, name]);
+    setTyped("");
+  };
+  return (
+    <section class="histograms" aria-label="Histograms of annotations">
+      <header class="head">
+        <h2>Histograms of annotations</h2>
+        <form class="tools" onSubmit={add}>
+          <label class="choice">
+            <span>Annotation</span>
+            <input
+              type="text"
+              list="annotation-names"
+              placeholder="choose or type a name"
+              value={typed}
+              onInput={(event) => { setTyped(event.currentTarget.value); }}
+              data-testid="histogram-name"
+            />
+          </label>
+          <datalist id="annotation-names">
+            {suggestions.slice(0, 200).map((name) => <option key={name} value={name.slice(0, 300)} />)}
+          </datalist>
+          <button type="submit" class="action"><Icon icon={Plus} size={15} /> Add</button>
+        </form>
+      </header>
+      {names.length === 0 ? (
+        <p class="muted">None yet: name an annotation to see how long its ranges took.</p>
+      ) : (
+        <div class="panels">
+          {names.map((name) => (
+            <OneHistogram key={name} name={name} onClose={() => { setNames(names.filter((each) => each !== name)); }} />
+          ))}
+        </div>
+      )}
+    </section>
+  );
+}
+
+function OneHistogram({ name, onClose }: { name: string; onClose: () => void }) {
+  const answer = useView("annotations", { name });
+  const close = (
+    <button type="button" class="quiet" aria-label={`Remove the histogram of ${name.slice(0, 80)}`} onClick={onClose}>
+      <Icon icon={X} size={15} />
+    </button>
+  );
+  const { data, error } = answer;
+  if (data === null) {
+    return (
+      <Panel title={name.slice(0, 120)} tools={close}>
+        {error === null ? <Waiting /> : <Refused text={error.message} />}
+      </Panel>
+    );
+  }
+  const found = histogramsOf(data);
+  if (found.length === 0) {
+    const why = data.missing ?? data.sources.find((source) => source.missing !== null)?.missing;
+    return (
+      <Panel title={name.slice(0, 120)} tools={close}>
+        <Empty text={why ?? "no range has this name"} />
+      </Panel>
+    );
+  }
+  return (
+    <>
+      {found.map(({ where, histogram }, place) => (
+        <FigurePanel
+          key={where}
+          block={figureOf(name, where, histogram)}
+          about={`Total ${inUnit(histogram.total_ns, "ns")}`}
+          tools={place === 0 ? close : undefined}
+        />
+      ))}
+    </>
+  );
+}
+
+interface Placed {
+  where: string;
+  histogram: AnnotationHistogram;
+}
+
+/** The histograms that hold anything, with what they are of. */
+export function histogramsOf(payload: AnnotationsView): Placed[] {
+  return payload.sources.flatMap((source) =>
+    source.histograms
+      .filter((histogram) => histogram.buckets.length > 0)
+      .map((histogram) => ({
+        where: [
+          source.rank === null ? "" : `rank ${source.rank}`,
+          histogram.on_device ? "on devices" : "on the host",
+          payload.sources.length > 1 ? (source.trace ?? source.process ?? "").slice(0, 40) : "",
+        ].filter(Boolean).join(", "),
+        histogram,
+      })),
+  );
+}
+
+function figureOf(name: string, where: string, histogram: AnnotationHistogram) {
+  const { buckets, bucket_ns, duration_ns } = histogram;
+  const last = buckets[buckets.length - 1]?.from_ns ?? 0;
+  return durationHistogram({
+    title: `${name.slice(0, 120)} ${where}`,
+    counted: "ranges",
+    edges_ns: [...buckets.map((bucket) => bucket.from_ns), last + bucket_ns],
+    series: [{ name: "ranges", counts: buckets.map((bucket) => bucket.count) }],
+    marks_ns: duration_ns === null ? [] : [{ name: "p50", value: duration_ns.p50 }, { name: "p95", value: duration_ns.p95 }],
+  });
+}

@@ -1,0 +1,94 @@
+// @vitest-environment jsdom
+import { beforeEach, describe, expect, test, vi } from "vitest";
+
+import type { AnnotationsView, RankSteps } from "../api/views";
+
+vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
+
+const { orderFrom, orderText } = await import("./linked_table");
+const { useOption, useText, useTexts } = await import("./options");
+const { rowKey } = await import("./row_key");
+const { leftOut } = await import("./top");
+const { placeOfStep, timelineAt } = await import("./timeline_link");
+const { annotationRows } = await import("./annotation_rows");
+const { go } = await import("../state/url");
+
+beforeEach(() => { go("/kernels?run=a", true); });
+
+const search = (): string => window.location.search;
+
+describe("choices in the address", () => {
+  test("are absent where they are the first", () => {
+    const [value, choose] = useOption("by", ["name", "shape"]);
+    expect(value).toBe("name");
+    choose("shape");
+    expect(search()).toBe("?run=a&by=shape");
+    expect(useOption("by", ["name", "shape"])[0]).toBe("shape");
+    choose("name");
+    expect(search()).toBe("?run=a");
+  });
+
+  test("that are not known are the first", () => {
+    go("/kernels?run=a&by=evil", true);
+    expect(useOption("by", ["name", "shape"])[0]).toBe("name");
+  });
+
+  test("can be texts, and several of them", () => {
+    useText("filter")[1]("a&b=c");
+    expect(useText("filter")[0]).toBe("a&b=c");
+    useTexts("histogram")[1](["one, two", "<b>"]);
+    expect(useTexts("histogram")[0]).toEqual(["one, two", "<b>"]);
+    useTexts("histogram")[1]([]);
+    useText("filter")[1]("");
+    expect(search()).toBe("?run=a");
+  });
+
+  test("of an order are a field and a sign", () => {
+    for (const text of ["total_ns", "-total_ns"]) {
+      const order = orderFrom(text);
+      expect(order === null ? null : orderText(order)).toBe(text);
+    }
+    expect(orderFrom("")).toBeNull();
+  });
+});
+
+describe("keys of rows", () => {
+  test("are names where those are short", () => {
+    expect(rowKey("aten::mm", null, "[2, 3]")).toBe("aten::mm  [2, 3]");
+  });
+
+  test("are short for any name, and differ where names differ", () => {
+    const long = "A".repeat(1_000_000);
+    expect(rowKey(long).length).toBeLessThan(80);
+    expect(rowKey(`${long}1`)).not.toBe(rowKey(`${long}2`));
+  });
+});
+
+test("rows that were not asked for are told", () => {
+  expect(leftOut(500, 2310)).toBe("the largest of 2,310");
+  expect(leftOut(7, 7)).toBeNull();
+});
+
+describe("ways to the timeline", () => {
+  const of = (title: string, numbers: number[], after_ns: number[]): RankSteps => ({
+    group: title, title, numbers, after_ns, duration_ns: numbers.map(() => 10), outliers: [], left_out_count: 0,
+  });
+  const ALL = [of("rank 0", [1, 2], [100, 200]), of("rank 1", [2, 3], [250, 350])];
+
+  test("find a step on its rank, or on the first that has it", () => {
+    expect(placeOfStep(ALL, 2, "rank 1")).toEqual([250, 260]);
+    expect(placeOfStep(ALL, 3, "rank 0")).toEqual([350, 360]);
+    expect(placeOfStep(ALL, 9, "rank 0")).toBeNull();
+  });
+
+  test("show what is around it, of the same run", () => {
+    expect(timelineAt(100, 200)).toBe("/timeline?run=a&t0=50&t1=250");
+    expect(timelineAt(0, 10)).toBe("/timeline?run=a&t0=0&t1=15");
+  });
+});
+
+test("names of annotations are listed once", () => {
+  const source = (names: string[]) => ({ annotations: names.map((name) => ({ name })) });
+  const payload = { sources: [source(["a", "b"]), source(["b", "c"])] } as unknown as AnnotationsView;
+  expect(annotationRows(payload)).toEqual(["a", "b", "c"]);
+});

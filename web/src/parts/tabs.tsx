@@ -1,0 +1,24 @@
+// Sides of one screen; which one is shown is in the address.
+import { useOption } from "./options";
+import { link, screen } from "../state/url";
+
+/** The tab that is shown, and the row of tabs. */
+export function useTabs<Name extends string>(
+  tabs: readonly (readonly [Name, string])[],
+): { shown: Name; bar: preact.JSX.Element } {
+  const [shown] = useOption("tab", tabs.map(([name]) => name));
+  const bar = (
+    <nav class="tabs" aria-label="Sides of this screen">
+      {tabs.map(([name, words], place) => (
+        <a
+          key={name}
+          href={link(screen.value, { tab: place === 0 ? null : name })}
+          aria-current={name === shown ? "page" : undefined}
+        >
+          {words}
+        </a>
+      ))}
+    </nav>
+  );
+  return { shown, bar };
+}

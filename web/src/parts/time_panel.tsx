@@ -1,0 +1,13 @@
+// A figure over the time of the run, across which a range for all screens can be dragged.
+import type { ComponentProps } from "preact";
+
+import { FigurePanel } from "../charts/figure_panel";
+import { setParams } from "../state/url";
+
+export function TimePanel(props: Omit<ComponentProps<typeof FigurePanel>, "onRange">) {
+  return <FigurePanel {...props} onRange={choose} />;
+}
+
+function choose(from: number, to: number): void {
+  setParams({ from: String(Math.max(0, Math.round(from))), to: String(Math.max(1, Math.round(to))) });
+}

@@ -1,0 +1,73 @@
+// Named ranges of recordings and of the job itself, and how long those of a name took.
+import type { AnnotationGroup, Annotations as Source, AnnotationsView } from "../api/views";
+import { number } from "../base/format";
+import { LinkedTable } from "../parts/linked_table";
+import { useOption, useTexts } from "../parts/options";
+import { TopChoice, leftOut, useTop } from "../parts/top";
+import { annotationRows } from "../parts/annotation_rows";
+import { AnnotationHistograms } from "../parts/annotation_histograms";
+import { useView } from "../state/fetch";
+import { Answer, Doubts, Empty } from "../widgets/answer";
+import { Choice } from "../widgets/choice";
+import { field } from "../widgets/fields";
+import { Head } from "../widgets/head";
+
+export default function AnnotationsScreen() {
+  const [top, setTop] = useTop();
+  const answer = useView("annotations", { top });
+  return (
+    <>
+      <Head title="Annotations"><TopChoice value={top} onChoose={setTop} /></Head>
+      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+    </>
+  );
+}
+
+function sourceName(source: Source): string {
+  const rank = source.rank === null ? "" : `rank ${source.rank} · `;
+  return `${rank}${(source.trace ?? source.process ?? "").slice(0, 80)}`;
+}
+
+function Content({ payload }: { payload: AnnotationsView }) {
+  const names = payload.sources.map(sourceName);
+  const [shown, choose] = useOption("source", names.length === 0 ? [""] : names);
+  const [histograms, setHistograms] = useTexts("histogram");
+  const source = payload.sources[Math.max(0, names.indexOf(shown))];
+  if (source === undefined) return <Empty text={payload.missing ?? "nothing was annotated"} />;
+  const toggle = (row: AnnotationGroup): void => {
+    setHistograms(histograms.includes(row.name) ? histograms.filter((each) => each !== row.name) : [...histograms, row.name]);
+  };
+  return (
+    <>
+      <Doubts quality={[...payload.quality, ...source.quality]} range={payload.range} />
+      {names.length < 2 ? null : (
+        <p class="tools spaced">
+          <Choice label="Recording or process" value={shown} choices={names.map((each) => [each, each] as const)} onChoose={choose} />
+        </p>
+      )}
+      {source.annotations.length === 0 ? (
+        <Empty text={source.missing ?? "no range was annotated here"} />
+      ) : (
+        <LinkedTable
+          title="Annotations"
+          testid="table-annotations"
+          about={`${number(source.row_count, 0)} names, those on devices apart. Names that differ only in a number after # are one. A row adds its histogram below.`}
+          rows={source.annotations}
+          more={leftOut(source.annotations.length, source.row_count)}
+          onRow={toggle}
+          fields={[
+            field("name"),
+            field("on_device", { label: "on device" }),
+            field("count", { unit: "count" }),
+            field("total_ns"),
+            field("mean_ns"),
+            field("p50_ns"),
+            field("p95_ns"),
+            field("max_ns"),
+          ]}
+        />
+      )}
+      <AnnotationHistograms suggestions={annotationRows(payload)} />
+    </>
+  );
+}

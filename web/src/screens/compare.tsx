@@ -1,0 +1,215 @@
+// Two runs beside one another: what changed, and whether by more than noise.
+import { ArrowLeftRight } from "lucide";
+
+import type { ComparedRun, Comparison, FigureChange, NameChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
+import { counted, number, percent, sentence, words } from "../base/format";
+import { inNamedUnit, inUnit } from "../base/format_field";
+import { FigurePanel } from "../charts/figure_panel";
+import { LinkedTable } from "../parts/linked_table";
+import { rowKey } from "../parts/row_key";
+import { useGet } from "../state/fetch";
+import { useJobs } from "../state/jobs";
+import { link, other, run, setParams } from "../state/url";
+import { Answer, Empty } from "../widgets/answer";
+import { Choice } from "../widgets/choice";
+import { column, field } from "../widgets/fields";
+import { Head } from "../widgets/head";
+import { Icon } from "../widgets/icon";
+import { Panel } from "../widgets/panel";
+import { Tiles } from "../widgets/tiles";
+import { stepWaterfall } from "./compare/waterfall";
+
+export default function Compare() {
+  const [base, shown] = [other.value, run.value];
+  return (
+    <>
+      <Head title="Compare">
+        <Runs />
+      </Head>
+      {base === null ? (
+        <Empty title="Compare with which run?" text="choose the run that this one is compared with, above or in the list of jobs" />
+      ) : base === shown ? (
+        <Empty title="One run twice" text="choose another run to compare this one with" />
+      ) : (
+        <Both base={base} shown={shown ?? ""} />
+      )}
+    </>
+  );
+}
+
+function Runs() {
+  const { data } = useJobs();
+  const known = (data?.jobs ?? []).filter((job) => job.problem === null).map((job) => job.id);
+  const [base, shown] = [other.value, run.value];
+  const choices = (value: string | null) => [
+    ...(value === null ? [["", "choose a run"] as const] : known.includes(value) ? [] : [[value, value] as const]),
+    ...known.map((id) => [id, id] as const),
+  ];
+  return (
+    <>
+      <Choice label="From" value={base ?? ""} choices={choices(base)} onChoose={(id) => { setParams({ with: id === "" ? null : id }); }} />
+      {base === null ? null : (
+        <a class="quiet" href={link("compare", { run: base, with: shown })} aria-label="Swap the two runs" title="Swap the two runs">
+          <Icon icon={ArrowLeftRight} size={16} />
+        </a>
+      )}
+      <Choice label="To" value={shown ?? ""} choices={choices(shown)} onChoose={(id) => { setParams({ run: id }); }} />
+    </>
+  );
+}
+
+function Both({ base, shown }: { base: string; shown: string }) {
+  const answer = useGet<Comparison>("/api/compare", { base, run: shown });
+  return <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>;
+}
+
+function Content({ payload }: { payload: Comparison }) {
+  return (
+    <>
+      <section class="verdict comparison" aria-label="What changed">
+        <p class="eyebrow">What changed</p>
+        <h2 data-testid="compare-headline">{payload.headline}</h2>
+        <div class="pair">
+          <Side title="From" run={payload.base} />
+          <Side title="To" run={payload.other} />
+        </div>
+      </section>
+      {payload.steps === null ? (
+        <Empty title="Steps cannot be compared" text={payload.steps_missing ?? "one of the runs has no steps"} />
+      ) : (
+        <Steps steps={payload.steps} />
+      )}
+      <Figures rows={payload.figures} />
+      {payload.kernels === null ? null : <Names id="kernels" title="Kernels" changes={payload.kernels} />}
+      {payload.operators === null ? null : <Names id="operators" title="Operators" changes={payload.operators} />}
+      {payload.names_missing === null ? null : <Empty title="Kernels and operators" text={payload.names_missing} />}
+      <Settings rows={payload.settings} same={payload.same_setting_count} />
+    </>
+  );
+}
+
+function Side({ title, run: of }: { title: string; run: ComparedRun }) {
+  return (
+    <div>
+      <h3>{title}: {of.run_id.slice(0, 120)}</h3>
+      <p>{of.headline}</p>
+      <p class="muted">
+        {of.step_ns === null
+          ? "No steps that could be compared."
+          : `${counted(of.step_count, "step")}, ${inUnit(of.step_ns.mean, "ns")} each on average; confidence of the verdict ${percent(of.confidence_ratio)}.`}
+      </p>
+      <p class="muted"><code>{of.command.slice(0, 400)}</code></p>
+    </div>
+  );
+}
+
+/** A change with its sign. */
+function signed(ns: number): string {
+  return `${ns > 0 ? "+" : ""}${inUnit(ns, "ns")}`;
+}
+
+function signedRatio(ratio: number | null): string {
+  return ratio === null ? "n/a" : `${ratio > 0 ? "+" : ""}${number(100 * ratio, 1)} %`;
+}
+
+function Steps({ steps }: { steps: StepChanges }) {
+  return (
+    <>
+      <Tiles
+        tiles={steps.figures.map((figure) => ({
+          label: `Step, ${figure.name === "p50" ? "median" : figure.name}`,
+          value: signedRatio(figure.change_ratio),
+          about: `${inUnit(figure.base_ns, "ns")} to ${inUnit(figure.other_ns, "ns")}; ${figure.beyond_noise ? "beyond noise" : "within noise"}`,
+          testid: `compare-${figure.name}`,
+        }))}
+      />
+      <div class="panels">
+        <FigurePanel wide testid="waterfall" block={stepWaterfall(steps)} about={`Parts of ${steps.share_of}.`} />
+      </div>
+      <LinkedTable
+        id="parts"
+        title="The mean step by part"
+        testid="table-compare-parts"
+        about={`The changes of the parts sum to that of the mean. ${sentence(steps.noise)}`}
+        rows={steps.parts}
+        fields={[
+          column<StepChange>("name", "part", "none", (row) => words(row.name)),
+          field("base_ns", { label: "from" }),
+          field("other_ns", { label: "to" }),
+          field<StepChange>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
+          field<StepChange>("change_ratio", { label: "relative", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
+          column<StepChange>("interval", "95 % of resampled changes", "none", (row) => `${signed(row.low_ns)} to ${signed(row.high_ns)}`),
+          field<StepChange>("beyond_noise", { draw: (row) => <Noise beyond={row.beyond_noise} worse={row.change_ns > 0} /> }),
+        ]}
+      />
+    </>
+  );
+}
+
+function Noise({ beyond, worse }: { beyond: boolean; worse: boolean }) {
+  if (!beyond) return <span class="sign-word quiet">within noise</span>;
+  return <span class={`sign-word ${worse ? "bad" : "good"}`}><span aria-hidden="true">{worse ? "▲" : "▼"}</span> {worse ? "slower" : "faster"}</span>;
+}
+
+function Figures({ rows }: { rows: FigureChange[] }) {
+  return (
+    <LinkedTable
+      id="figures"
+      title="The whole job"
+      testid="table-compare-figures"
+      rows={rows}
+      fields={[
+        field("name", { label: "figure" }),
+        field<FigureChange>("base", { label: "from", numeric: true, draw: (row) => <>{inNamedUnit(row.base, row.unit)}</> }),
+        field<FigureChange>("other", { label: "to", numeric: true, draw: (row) => <>{inNamedUnit(row.other, row.unit)}</> }),
+        field<FigureChange>("change_ratio", { label: "change", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
+        field("unit"),
+      ]}
+    />
+  );
+}
+
+function Names({ id, title, changes }: { id: string; title: string; changes: NameChanges }) {
+  return (
+    <LinkedTable
+      id={id}
+      title={title}
+      testid={`table-compare-${id}`}
+      about={`${changes.time_of}: ${inUnit(changes.base_ns, "ns")} to ${inUnit(changes.other_ns, "ns")} (${signed(changes.change_ns)}).`}
+      rows={changes.rows}
+      keyOf={(row) => rowKey(row.name)}
+      more={changes.rest_count === 0 ? null : `${number(changes.rest_count, 0)} others changed by ${signed(changes.rest_ns)} together`}
+      fields={[
+        field("name"),
+        field("status"),
+        field("base_ns", { label: "from" }),
+        field("other_ns", { label: "to" }),
+        field<NameChange>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
+        field("base_calls", { label: "calls, from", numeric: true, unit: "count" }),
+        field("other_calls", { label: "to", numeric: true, unit: "count" }),
+      ]}
+    />
+  );
+}
+
+function Settings({ rows, same }: { rows: SettingChange[]; same: number }) {
+  if (rows.length === 0) {
+    return <Panel title="Configuration" wide><p class="muted">{`${counted(same, "setting")} of both runs are alike, and none differs.`}</p></Panel>;
+  }
+  return (
+    <LinkedTable
+      id="settings"
+      title="What is set up differently"
+      testid="table-compare-settings"
+      about={`${counted(same, "setting")} of both runs are alike.`}
+      rows={rows}
+      keyOf={(row) => rowKey(row.group, row.name)}
+      fields={[
+        field("name", { label: "setting" }),
+        field("group", { label: "of" }),
+        field("base", { label: "from" }),
+        field("other", { label: "to" }),
+      ]}
+    />
+  );
+}

@@ -1,0 +1,28 @@
+// From one mean step to the other, part by part.
+import type { StepChanges } from "../../api/views";
+import { words } from "../../base/format";
+import type { Stacks } from "../../charts/stacks";
+
+export function stepWaterfall(steps: StepChanges): Stacks {
+  const mean = steps.figures.find((figure) => figure.name === "mean");
+  const start = mean?.base_ns ?? 0;
+  const changed = steps.parts.filter((part) => part.change_ns !== 0);
+  const ends: number[] = [];
+  for (const part of changed) ends.push((ends[ends.length - 1] ?? start) + part.change_ns);
+  const begins = [start, ...ends];
+  const only = (values: (number | null)[]): (number | null)[] => [null, ...values, null];
+  return {
+    kind: "stacks",
+    title: "From one mean step to the other",
+    bar: "part",
+    bars: ["from", ...changed.map((part) => words(part.name)), "to"],
+    value: { name: "mean step", unit: "ns" },
+    across: true,
+    from: [0, ...changed.map((_, place) => Math.min(begins[place] ?? 0, ends[place] ?? 0)), 0],
+    parts: [
+      { name: "mean step", values: [start, ...changed.map(() => null), mean?.other_ns ?? null] },
+      { name: "shorter", values: only(changed.map((part) => (part.change_ns < 0 ? -part.change_ns : null))) },
+      { name: "longer", values: only(changed.map((part) => (part.change_ns > 0 ? part.change_ns : null))) },
+    ],
+  };
+}

@@ -1,0 +1,112 @@
+// The ranks of a job beside one another: what they compute, what they wait for, who is late.
+import type { DistributedView, RankTime, RankWindow } from "../api/views";
+import { number, percent } from "../base/format";
+import { inUnit } from "../base/format_field";
+import { FigurePanel } from "../charts/figure_panel";
+import { CarryOver, useCarryOver } from "../parts/carry_over";
+import { LinkedTable } from "../parts/linked_table";
+import { useOption } from "../parts/options";
+import { rowKey } from "../parts/row_key";
+import { useView } from "../state/fetch";
+import { Answer, Doubts, Empty } from "../widgets/answer";
+import { Choice } from "../widgets/choice";
+import { bar, column, field } from "../widgets/fields";
+import { Head } from "../widgets/head";
+import { Tiles } from "../widgets/tiles";
+import { Collectives } from "./distributed/collectives";
+import { dividedTime, rankName, stepNames, transferAndWaiting } from "./distributed/pictures";
+import { Stragglers } from "./distributed/stragglers";
+
+export default function Distributed() {
+  const [carryOver, setCarryOver] = useCarryOver();
+  const answer = useView("distributed", { carry_over: carryOver });
+  return (
+    <>
+      <Head title="Distributed"><CarryOver value={carryOver} onChoose={setCarryOver} /></Head>
+      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+    </>
+  );
+}
+
+function Content({ payload }: { payload: DistributedView }) {
+  const { windows, matrix } = payload;
+  const [shown, choose] = useOption("window", windows.length === 0 ? [""] : windows.map((each) => each.name));
+  const window = windows.find((each) => each.name === shown);
+  return (
+    <>
+      <Doubts quality={payload.quality} range={payload.range} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
+      {windows.length < 2 ? null : (
+        <p class="tools spaced">
+          <Choice label="Window" value={shown} choices={windows.map((each) => [each.name, each.name] as const)} onChoose={choose} />
+        </p>
+      )}
+      {payload.missing === null ? null : <Empty text={payload.missing} />}
+      {window === undefined ? null : <Window window={window} payload={payload} />}
+      {matrix === null ? null : <Stragglers matrix={matrix} />}
+    </>
+  );
+}
+
+function Window({ window, payload }: { window: RankWindow; payload: DistributedView }) {
+  const { ranks } = window;
+  const steps = stepNames(ranks);
+  const [step, setStep] = useOption("step", ["", ...steps]);
+  const divided = dividedTime(ranks, step);
+  const waiting = transferAndWaiting(ranks, step);
+  const choice =
+    steps.length === 0 ? null : (
+      <Choice
+        label="Step"
+        value={step}
+        choices={[["", "whole recording"] as const, ...steps.map((each) => [each, each] as const)]}
+        onChoose={setStep}
+      />
+    );
+  return (
+    <>
+      {ranks.length === 1 && ranks[0] !== undefined ? <OneRank rank={ranks[0]} /> : null}
+      <div class="panels">
+        <FigurePanel wide={waiting === null} testid="rank-time" block={divided} about={`Shares are of ${payload.share_of}.`} tools={choice} />
+        {waiting === null ? null : <FigurePanel testid="rank-waiting" block={waiting} about={payload.transfer_of} />}
+      </div>
+      <LinkedTable
+        title="Ranks"
+        testid="table-ranks"
+        about={`Shares are of ${payload.share_of}.`}
+        rows={ranks}
+        keyOf={(row) => rowKey(rankName(row))}
+        fields={[
+          column<RankTime>("rank", "rank", "none", rankName),
+          field("total_ns"),
+          bar("computation_ratio", "computation"),
+          bar("overlap_ratio", "overlap"),
+          bar("communication_ratio", "communication"),
+          bar("other_ratio", "other"),
+          field("hidden_ratio", { label: "hidden", about: "Share of the time of collectives that computation hides" }),
+          field("collective_count", { label: "collectives" }),
+          field("matched_count", { label: "matched" }),
+          field("transfer_ns"),
+          field("waiting_ns"),
+          field("unmatched_ns"),
+          field("last_count", { label: "came last", about: "Matched collectives that began last here" }),
+          field("missing", { label: "remark" }),
+        ]}
+      />
+      <Collectives window={window} bandwidthOf={payload.bandwidth_of} />
+    </>
+  );
+}
+
+function OneRank({ rank }: { rank: RankTime }) {
+  return (
+    <Tiles
+      tiles={[
+        { label: "Computation", value: percent(rank.computation_ratio, 1), about: inUnit(rank.computation_ns, "ns") },
+        { label: "Overlap", value: percent(rank.overlap_ratio, 1), about: inUnit(rank.overlap_ns, "ns") },
+        { label: "Communication", value: percent(rank.communication_ratio, 1), about: inUnit(rank.communication_ns, "ns") },
+        { label: "Other", value: percent(rank.other_ratio, 1), about: inUnit(rank.other_ns, "ns") },
+        { label: "Collectives", value: number(rank.collective_count, 0), about: `${percent(rank.hidden_ratio, 1)} of their time is hidden` },
+      ]}
+    />
+  );
+}

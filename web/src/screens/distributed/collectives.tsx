@@ -1,0 +1,51 @@
+// Collectives by name and group: how much they move, how fast, and how long they wait.
+import type { Collective, RankWindow } from "../../api/views";
+import { LinkedTable } from "../../parts/linked_table";
+import { useOption } from "../../parts/options";
+import { rowKey } from "../../parts/row_key";
+import { Choice } from "../../widgets/choice";
+import { bar, field } from "../../widgets/fields";
+
+export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandwidthOf: string }) {
+  const ranks = [...new Set(window.rank_collectives.map((each) => each.rank))];
+  const [shown, choose] = useOption("of", ["all", ...ranks.map(String)]);
+  const rows = shown === "all" ? window.collectives : window.rank_collectives.filter((each) => String(each.rank) === shown);
+  if (window.collectives.length === 0) return null;
+  return (
+    <LinkedTable
+      id="collectives"
+      title="Collectives"
+      testid="table-collectives"
+      about={bandwidthOf}
+      rows={rows}
+      keyOf={(row) => rowKey(row.name, row.group, row.dtype)}
+      tools={
+        ranks.length < 2 ? null : (
+          <Choice
+            label="Of"
+            value={shown}
+            choices={[["all", "all ranks"] as const, ...ranks.map((rank) => [String(rank), rank === null ? "unknown rank" : `rank ${rank}`] as const)]}
+            onChoose={choose}
+          />
+        )
+      }
+      fields={[
+        field<Collective>("name", { label: "collective" }),
+        field<Collective>("group", { value: (row) => row.group_description ?? row.group }),
+        field<Collective>("group_size", { label: "ranks", unit: "count" }),
+        field<Collective>("dtype", { label: "type" }),
+        field<Collective>("call_count", { label: "calls" }),
+        field<Collective>("total_ns"),
+        bar<Collective>("share_ratio", "share"),
+        field<Collective>("mean_ns"),
+        field<Collective>("matched_count", { label: "matched" }),
+        field<Collective>("transfer_ns"),
+        field<Collective>("waiting_ns"),
+        field<Collective>("moved_bytes", { label: "moved" }),
+        field<Collective>("mean_bytes", { label: "mean size" }),
+        field<Collective>("algorithm_bytes_per_s", { label: "algorithm bandwidth" }),
+        field<Collective>("bus_bytes_per_s", { label: "bus bandwidth" }),
+      ]}
+    />
+  );
+}

@@ -1,0 +1,72 @@
+// Figures of the ranks beside one another.
+import type { RankTime, StepMatrix } from "../../api/views";
+import type { Grid } from "../../charts/grid";
+import type { Stacks } from "../../charts/stacks";
+
+export function rankName(rank: RankTime): string {
+  return rank.rank === null ? rank.trace.slice(0, 60) : `rank ${rank.rank}`;
+}
+
+/** Steps that any rank has, in the order of the first that has them. */
+export function stepNames(ranks: readonly RankTime[]): string[] {
+  return [...new Set(ranks.flatMap((rank) => rank.steps?.step ?? []))];
+}
+
+const PARTS = [
+  ["computation", "computation_ns"],
+  ["overlap", "overlap_ns"],
+  ["communication", "communication_ns"],
+  ["other", "other_ns"],
+] as const;
+
+type Part = (typeof PARTS)[number][1] | "transfer_ns" | "waiting_ns";
+
+/** A part of a rank's time, of one step or of the whole recording. */
+function partOf(rank: RankTime, part: Part, step: string): number | null {
+  if (step === "") return rank[part];
+  const place = rank.steps?.step.indexOf(step) ?? -1;
+  return place < 0 ? null : (rank.steps?.[part]?.[place] ?? null);
+}
+
+/** @param step its name, or nothing for the whole recording */
+export function dividedTime(ranks: readonly RankTime[], step: string): Stacks {
+  return {
+    kind: "stacks",
+    title: "Computation and communication",
+    bar: "rank",
+    bars: ranks.map(rankName),
+    value: { name: step === "" ? "time of the recording" : `time of step ${step}`, unit: "ns" },
+    across: true,
+    parts: PARTS.map(([name, part]) => ({ name, values: ranks.map((rank) => partOf(rank, part, step)) })),
+  };
+}
+
+/** Null where no collective was found on several ranks. */
+export function transferAndWaiting(ranks: readonly RankTime[], step: string): Stacks | null {
+  if (ranks.every((rank) => rank.transfer_ns === null)) return null;
+  return {
+    kind: "stacks",
+    title: "Transfer and waiting in collectives",
+    bar: "rank",
+    bars: ranks.map(rankName),
+    value: { name: "time in matched collectives", unit: "ns" },
+    across: true,
+    parts: [
+      { name: "transfer", values: ranks.map((rank) => partOf(rank, "transfer_ns", step)) },
+      { name: "waiting", values: ranks.map((rank) => partOf(rank, "waiting_ns", step)) },
+    ],
+  };
+}
+
+export function stepGrid(matrix: StepMatrix): Grid {
+  return {
+    kind: "grid",
+    title: "Duration of each step on each rank",
+    rows: matrix.ranks,
+    columns: matrix.steps,
+    column: "step",
+    values: matrix.duration_ns,
+    value: { name: "duration", unit: "ns" },
+    note: matrix.steps_per_column > 1 ? `A column is the mean of ${matrix.steps_per_column} steps.` : null,
+  };
+}

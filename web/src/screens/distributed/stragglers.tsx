@@ -1,0 +1,50 @@
+// Steps of all ranks as a heat map, and who is the slowest how often.
+import { useMemo } from "preact/hooks";
+
+import type { StepMatrix } from "../../api/views";
+import { number } from "../../base/format";
+import { FigurePanel } from "../../charts/figure_panel";
+import { LinkedTable } from "../../parts/linked_table";
+import { column } from "../../widgets/fields";
+import { stepGrid } from "./pictures";
+
+interface Row {
+  rank: string;
+  slowest: number;
+  excess: number | null;
+}
+
+export function Stragglers({ matrix }: { matrix: StepMatrix }) {
+  const grid = useMemo(() => stepGrid(matrix), [matrix]);
+  const rows = matrix.ranks.map((rank, place) => ({
+    rank,
+    slowest: matrix.slowest_count[place] ?? 0,
+    excess: matrix.excess_ns[place] ?? null,
+  }));
+  return (
+    <>
+      <div class="panels spaced">
+        <FigurePanel
+          wide
+          testid="step-matrix"
+          block={grid}
+          about={matrix.source === "watched" ? "The job's own steps." : "Steps of the recordings."}
+        />
+      </div>
+      {matrix.ranks.length < 2 ? null : (
+        <LinkedTable
+          id="stragglers"
+          title="Stragglers"
+          testid="table-stragglers"
+          about={`Of ${number(matrix.step_count, 0)} steps that at least two ranks have.`}
+          rows={rows}
+          fields={[
+            column<Row>("rank", "rank", "none", (row) => row.rank),
+            column<Row>("slowest", "steps in which it was the slowest", "count", (row) => row.slowest),
+            column<Row>("excess", "longer than the median rank, mean", "ns", (row) => row.excess),
+          ]}
+        />
+      )}
+    </>
+  );
+}

@@ -1,0 +1,23 @@
+// What the devices of one recording did with their time.
+import { useTabs } from "../parts/tabs";
+import { Activity } from "./gpu/activity";
+import { Idle } from "./gpu/idle";
+import { Launches } from "./gpu/launches";
+import { Metrics } from "./gpu/metrics";
+import { Time } from "./gpu/time";
+
+const TABS = [
+  ["time", "Time"],
+  ["metrics", "Utilisation"],
+  ["idle", "Idle time"],
+  ["launches", "Launches"],
+  ["activity", "Activity"],
+] as const;
+
+const SIDES = { time: Time, metrics: Metrics, idle: Idle, launches: Launches, activity: Activity };
+
+export default function Gpu() {
+  const { shown, bar } = useTabs(TABS);
+  const Side = SIDES[shown];
+  return <Side key={shown} above={bar} />;
+}

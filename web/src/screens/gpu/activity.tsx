@@ -1,0 +1,74 @@
+// What the devices' work was: kernels, copies by their direction, sets, synchronisation.
+import type { ComponentChildren } from "preact";
+
+import type { ActivityView, CopyKindView } from "../../api/views";
+import { FigurePanel } from "../../charts/figure_panel";
+import { sharesByName } from "../../charts/from_payload";
+import { CarryOver, useCarryOver } from "../../parts/carry_over";
+import { LinkedTable } from "../../parts/linked_table";
+import { TraceScreen } from "../../parts/trace_screen";
+import { bar, field } from "../../widgets/fields";
+
+export function Activity({ above }: { above: ComponentChildren }) {
+  const [carryOver, setCarryOver] = useCarryOver();
+  return (
+    <TraceScreen
+      view="activity"
+      title="GPU"
+      above={above}
+      options={{ carry_over: carryOver }}
+      tools={<CarryOver value={carryOver} onChoose={setCarryOver} />}
+    >
+      {(trace, payload) => (
+        <>
+          {trace.activities.length === 0 ? null : <Kinds rows={trace.activities} shareOf={payload.share_of} />}
+          {trace.copies.length === 0 ? null : <Copies rows={trace.copies} />}
+        </>
+      )}
+    </TraceScreen>
+  );
+}
+
+function Kinds({ rows, shareOf }: { rows: ActivityView[]; shareOf: string }) {
+  return (
+    <div class="panels">
+      <FigurePanel
+        testid="activity-pie"
+        block={sharesByName("Activity", shareOf, rows.map((row) => [row.kind, row.share_ratio]))}
+      />
+      <LinkedTable
+        title="Activities"
+        testid="table-activity"
+        wide={false}
+        rows={rows}
+        fields={[
+          field("kind"),
+          field("count", { unit: "count" }),
+          field("total_ns"),
+          bar("share_ratio", "share"),
+          field("mean_ns"),
+        ]}
+      />
+    </div>
+  );
+}
+
+function Copies({ rows }: { rows: CopyKindView[] }) {
+  return (
+    <LinkedTable
+      id="copies"
+      title="Copies and sets"
+      testid="table-copies"
+      rows={rows}
+      fields={[
+        field("direction"),
+        field("source", { label: "from" }),
+        field("target", { label: "to" }),
+        field("count", { unit: "count" }),
+        field("total_ns"),
+        field("moved_bytes", { label: "moved" }),
+        field("achieved_bytes_per_s", { label: "bandwidth" }),
+      ]}
+    />
+  );
+}

@@ -1,0 +1,74 @@
+// What streams wait for between their first and their last work.
+import type { ComponentChildren } from "preact";
+
+import type { StreamIdleView } from "../../api/views";
+import { inUnit } from "../../base/format_field";
+import { FigurePanel } from "../../charts/figure_panel";
+import type { Stacks } from "../../charts/stacks";
+import { CarryOver, useCarryOver } from "../../parts/carry_over";
+import { LinkedTable } from "../../parts/linked_table";
+import { TraceScreen } from "../../parts/trace_screen";
+import { bar, field } from "../../widgets/fields";
+
+export function Idle({ above }: { above: ComponentChildren }) {
+  const [carryOver, setCarryOver] = useCarryOver();
+  return (
+    <TraceScreen
+      view="idle"
+      title="GPU"
+      above={above}
+      options={{ carry_over: carryOver }}
+      tools={<CarryOver value={carryOver} onChoose={setCarryOver} />}
+    >
+      {(trace, payload) =>
+        trace.streams.length === 0 ? null : (
+          <>
+            <div class="panels">
+              <FigurePanel wide testid="idle-streams" block={stacks(trace.streams)} />
+            </div>
+            <LinkedTable
+              title="Idle time by stream"
+              testid="table-idle"
+              about={`Shares are of the ${payload.share_of}. A wait for the next kernel is shorter than ${inUnit(payload.kernel_wait_below_ns, "ns")}; a wait for the host means that nothing had been launched.`}
+              rows={trace.streams}
+              fields={[
+                field<StreamIdleView>("stream", { value: stream }),
+                field("device", { numeric: true, unit: "count" }),
+                field("work_count", { label: "work" }),
+                field("span_ns"),
+                field("busy_ns"),
+                field("idle_ns"),
+                bar("host_wait_ratio", "waits for the host"),
+                bar("kernel_wait_ratio", "for the next kernel"),
+                bar("other_ratio", "other"),
+                field("host_wait_count", { label: "waits for the host, count" }),
+                field("longest_host_wait_ns"),
+              ]}
+            />
+          </>
+        )
+      }
+    </TraceScreen>
+  );
+}
+
+function stream(row: StreamIdleView): string {
+  return row.stream === null ? "not known" : String(row.stream);
+}
+
+function stacks(rows: readonly StreamIdleView[]): Stacks {
+  return {
+    kind: "stacks",
+    title: "Time of each stream",
+    bar: "stream",
+    bars: rows.map((row) => `GPU ${row.device} stream ${stream(row)}`),
+    value: { name: "from its first work to its last", unit: "ns" },
+    across: true,
+    parts: [
+      { name: "busy", values: rows.map((row) => row.busy_ns) },
+      { name: "waits for the host", values: rows.map((row) => row.host_wait_ns) },
+      { name: "waits for the next kernel", values: rows.map((row) => row.kernel_wait_ns) },
+      { name: "other idle time", values: rows.map((row) => row.other_ns) },
+    ],
+  };
+}

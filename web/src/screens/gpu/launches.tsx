@@ -1,0 +1,87 @@
+// Launches: how long the calls take, and how long work waits on its stream after them.
+import type { ComponentChildren } from "preact";
+
+import type { StreamQueue, TraceLaunches } from "../../api/views";
+import { inUnit } from "../../base/format_field";
+import { FigurePanel } from "../../charts/figure_panel";
+import type { Plot } from "../../charts/plot";
+import { LinkedTable } from "../../parts/linked_table";
+import { TraceScreen } from "../../parts/trace_screen";
+import { field } from "../../widgets/fields";
+
+export function Launches({ above }: { above: ComponentChildren }) {
+  return (
+    <TraceScreen view="launches" title="GPU" above={above}>
+      {(trace, payload) =>
+        trace.calls.length === 0 ? null : (
+          <>
+            <LinkedTable
+              title="Launches by call"
+              testid="table-launches"
+              about={
+                "Delay is from the end of the call to the start of the work. Short: the work took less time " +
+                `than its launch; long: the call took more than ${inUnit(payload.long_call_ns, "ns")}, or the delay more than ${inUnit(payload.long_delay_ns, "ns")}.`
+              }
+              rows={trace.calls}
+              fields={[
+                field("call"),
+                field("launch_count", { label: "launches" }),
+                field("work_count", { label: "work" }),
+                field("call_mean_ns", { label: "call, mean" }),
+                field("call_p95_ns", { label: "p95" }),
+                field("device_mean_ns", { label: "work, mean" }),
+                field("delay_p50_ns", { label: "delay, median" }),
+                field("delay_p95_ns", { label: "p95" }),
+                field("delay_max_ns", { label: "largest" }),
+                field("short_count", { label: "short work" }),
+                field("long_call_count", { label: "long calls" }),
+                field("long_delay_count", { label: "long delays" }),
+              ]}
+            />
+            {trace.queues.length === 0 ? null : <Queues trace={trace} blocked={payload.blocked_depth} />}
+          </>
+        )
+      }
+    </TraceScreen>
+  );
+}
+
+function Queues({ trace, blocked }: { trace: TraceLaunches; blocked: number }) {
+  return (
+    <>
+      <div class="panels">
+        <FigurePanel wide testid="queue-depth" block={depths(trace)} />
+      </div>
+      <LinkedTable
+        id="queues"
+        title="Queues by stream"
+        about={`Blocked: while ${inUnit(blocked, "count")} or more launches were waiting, more than which a stream does not take.`}
+        rows={trace.queues}
+        fields={[
+          field<StreamQueue>("stream", { value: (row) => (row.stream === null ? "not known" : String(row.stream)) }),
+          field("launch_count", { label: "launches" }),
+          field("span_ns"),
+          field("mean_depth", { numeric: true, unit: "count" }),
+          field("largest_depth", { numeric: true, unit: "count" }),
+          field("blocked_ns"),
+        ]}
+      />
+    </>
+  );
+}
+
+function depths(trace: TraceLaunches): Plot {
+  const bucket = trace.bucket_ns ?? 1;
+  return {
+    kind: "plot",
+    title: "Work waiting on each stream",
+    x: { name: "after the first launch", unit: "ns", min: 0 },
+    y: { name: "largest queue", unit: "count" },
+    series: trace.queues.map((queue) => ({
+      name: queue.stream === null ? "stream not known" : `stream ${queue.stream}`,
+      x: queue.depth_curve.map((_, place) => place * bucket),
+      y: queue.depth_curve,
+      draw: "step" as const,
+    })),
+  };
+}

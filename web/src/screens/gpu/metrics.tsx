@@ -1,0 +1,87 @@
+// How well the devices were used while steps ran: utilisation, SM efficiency, occupancy.
+import type { ComponentChildren } from "preact";
+
+import type { DeviceMetrics, TraceMetrics } from "../../api/views";
+import { percent } from "../../base/format";
+import { bytes, inUnit } from "../../base/format_field";
+import { FigurePanel } from "../../charts/figure_panel";
+import type { Plot } from "../../charts/plot";
+import { LinkedTable } from "../../parts/linked_table";
+import { TraceScreen } from "../../parts/trace_screen";
+import { field } from "../../widgets/fields";
+import { Tiles } from "../../widgets/tiles";
+
+export function Metrics({ above }: { above: ComponentChildren }) {
+  return (
+    <TraceScreen view="gpu-metrics" title="GPU" above={above}>
+      {(trace, payload) => (trace.devices.length === 0 ? null : <Content trace={trace} shareOf={payload.share_of} />)}
+    </TraceScreen>
+  );
+}
+
+function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
+  const [first] = trace.devices;
+  return (
+    <>
+      {first === undefined || trace.devices.length > 1 ? null : <One device={first} />}
+      <div class="panels">
+        <FigurePanel wide testid="gpu-utilisation" block={curves(trace)} about={`Shares of the ${shareOf}.`} />
+      </div>
+      <LinkedTable
+        title="By device"
+        testid="table-gpu-metrics"
+        rows={trace.devices}
+        fields={[
+          field("device", { numeric: true, unit: "count" }),
+          field("device_name", { label: "name" }),
+          field("memory_bytes", { label: "memory" }),
+          field("compute_capability"),
+          field("multiprocessor_count", { label: "SMs" }),
+          field("kernel_count", { label: "kernels" }),
+          field("utilization_ratio", { label: "utilisation" }),
+          field("est_sm_efficiency_ratio", { label: "est. SM efficiency" }),
+          field("est_achieved_occupancy_ratio", { label: "est. occupancy" }),
+          field("tensor_core_ratio", { label: "on Tensor Cores" }),
+        ]}
+      />
+    </>
+  );
+}
+
+function One({ device }: { device: DeviceMetrics }) {
+  return (
+    <Tiles
+      tiles={[
+        { label: "Device", value: device.device_name ?? `GPU ${device.device}`, about: `${bytes(device.memory_bytes)}, ${inUnit(device.multiprocessor_count, "count")} SMs` },
+        { label: "Utilisation", value: percent(device.utilization_ratio, 1), about: "of the range, while a kernel runs", testid: "gpu-utilization" },
+        { label: "Est. SM efficiency", value: percent(device.est_sm_efficiency_ratio, 1), about: "of the range, SMs that have a block" },
+        { label: "Est. achieved occupancy", value: percent(device.est_achieved_occupancy_ratio, 1), about: "of warps, while kernels run" },
+        { label: "Kernel time on Tensor Cores", value: percent(device.tensor_core_ratio, 1), about: "by the kernels' names" },
+      ]}
+    />
+  );
+}
+
+function curves(trace: TraceMetrics): Plot {
+  const bucket = trace.bucket_ns ?? 1;
+  const starts = (count: number): number[] => Array.from({ length: count }, (_, place) => place * bucket);
+  const named = (device: DeviceMetrics, what: string): string =>
+    trace.devices.length > 1 ? `GPU ${device.device} ${what}` : what;
+  return {
+    kind: "plot",
+    title: "Utilisation over time",
+    x: { name: "after the first step began", unit: "ns", min: 0 },
+    y: { name: "share of each piece", unit: "ratio", max: 1 },
+    series: trace.devices.flatMap((device) => {
+      const busy = device.utilization_curve_ratio;
+      const efficiency = device.est_sm_efficiency_curve_ratio;
+      return [
+        { name: named(device, "utilisation"), x: starts(busy.length), y: busy, draw: "step" as const },
+        ...(efficiency === null
+          ? []
+          : [{ name: named(device, "est. SM efficiency"), x: starts(efficiency.length), y: efficiency, draw: "step" as const }]),
+      ];
+    }),
+    note: trace.bucket_ns === null ? null : `Each value is the mean of ${inUnit(bucket, "ns")}.`,
+  };
+}

@@ -1,0 +1,77 @@
+// Busy and idle time of the devices, and what the busy time went to.
+import type { ComponentChildren } from "preact";
+
+import type { DeviceGpuTime, TraceGpuTime } from "../../api/views";
+import { percent } from "../../base/format";
+import { inUnit } from "../../base/format_field";
+import { CarryOver, useCarryOver } from "../../parts/carry_over";
+import { LinkedTable } from "../../parts/linked_table";
+import { TraceScreen } from "../../parts/trace_screen";
+import { field } from "../../widgets/fields";
+import { Panel } from "../../widgets/panel";
+import { Shares } from "../../widgets/shares";
+import { Tiles } from "../../widgets/tiles";
+
+export function Time({ above }: { above: ComponentChildren }) {
+  const [carryOver, setCarryOver] = useCarryOver();
+  return (
+    <TraceScreen
+      view="gpu-time"
+      title="GPU"
+      above={above}
+      options={{ carry_over: carryOver }}
+      tools={<CarryOver value={carryOver} onChoose={setCarryOver} />}
+    >
+      {(trace, payload) => (trace.shares === null ? null : <Content trace={trace} shareOf={payload.share_of} />)}
+    </TraceScreen>
+  );
+}
+
+function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
+  return (
+    <>
+      <Tiles
+        tiles={[
+          { label: "Busy", value: percent(trace.shares?.busy_ratio ?? null, 1), about: `${inUnit(trace.busy_ns, "ns")} of ${inUnit(trace.total_ns, "ns")}`, testid: "gpu-busy" },
+          { label: "Idle", value: percent(trace.shares?.idle_ratio ?? null, 1), about: inUnit(trace.idle_ns, "ns"), testid: "gpu-idle" },
+          { label: "Communication", value: inUnit(trace.comm_ns, "ns"), about: `${inUnit(trace.exposed_comm_ns, "ns")} of it not hidden by computation` },
+          { label: "Communication hidden", value: percent(trace.comm_hidden_ratio, 1), about: "of its time" },
+        ]}
+      />
+      <Panel title="All devices together" about={`Shares of the ${shareOf}.`} wide>
+        <Shares label="Time of all devices" parts={parts(trace)} />
+      </Panel>
+      <LinkedTable
+        title="By device"
+        testid="table-gpu-time"
+        about="Each from its own first work to its own last."
+        rows={trace.devices}
+        fields={[
+          field("device", { numeric: true, unit: "count" }),
+          field("total_ns"),
+          field("busy_ns"),
+          field<DeviceGpuTime>("shares", { label: "busy", unit: "ratio", numeric: true, value: (row) => row.shares?.busy_ratio ?? null }),
+          field("idle_ns"),
+          field("compute_ns", { label: "computation" }),
+          field("comm_ns", { label: "communication" }),
+          field("exposed_comm_ns", { label: "exposed communication" }),
+          field("exposed_memcpy_ns", { label: "exposed copies" }),
+          field("memset_ns", { label: "sets" }),
+          field("gpu_event_count", { label: "events" }),
+          field("same_stream_overlap_count", { label: "overlaps on one stream" }),
+        ]}
+      />
+    </>
+  );
+}
+
+function parts(trace: TraceGpuTime) {
+  const { shares } = trace;
+  if (shares === null) return [];
+  return [
+    { name: "computation", ratio: shares.compute_ratio, amount: inUnit(trace.compute_ns, "ns") },
+    { name: "exposed communication", ratio: shares.exposed_comm_ratio, amount: inUnit(trace.exposed_comm_ns, "ns") },
+    { name: "exposed copies", ratio: shares.exposed_memcpy_ratio, amount: inUnit(trace.exposed_memcpy_ns, "ns") },
+    { name: "idle", ratio: shares.idle_ratio, amount: inUnit(trace.idle_ns, "ns") },
+  ];
+}

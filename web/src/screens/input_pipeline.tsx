@@ -1,0 +1,134 @@
+// The input pipeline: what steps wait for, and what making batches takes.
+import type { InputPipelineView, MakingView, RankPipeline, StageView, WaitingView } from "../api/views";
+import { number, percent } from "../base/format";
+import { inUnit } from "../base/format_field";
+import { LinkedTable } from "../parts/linked_table";
+import { useOption } from "../parts/options";
+import { useView } from "../state/fetch";
+import { Answer, Doubts, Empty } from "../widgets/answer";
+import { Choice } from "../widgets/choice";
+import { bar, field } from "../widgets/fields";
+import { Facts } from "../widgets/facts";
+import { Head } from "../widgets/head";
+import { Panel } from "../widgets/panel";
+import { Ranked } from "../widgets/ranked";
+import { Shares } from "../widgets/shares";
+import { Tiles } from "../widgets/tiles";
+
+export default function InputPipeline() {
+  const answer = useView("input-pipeline");
+  return <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>;
+}
+
+function Content({ payload }: { payload: InputPipelineView }) {
+  const { ranks } = payload;
+  const [shown, choose] = useOption("rank", ranks.length === 0 ? [""] : ranks.map((each) => each.rank));
+  const rank = ranks.find((each) => each.rank === shown);
+  return (
+    <>
+      <Head title="Input pipeline" about={`Shares are of ${payload.share_of}.`}>
+        {ranks.length < 2 ? null : (
+          <Choice label="Rank" value={shown} choices={ranks.map((each) => [each.rank, each.rank] as const)} onChoose={choose} />
+        )}
+      </Head>
+      <Doubts quality={[]} range={payload.range} />
+      {rank === undefined ? <Empty text={payload.missing ?? "no rank was watched"} /> : <Rank rank={rank} />}
+      {ranks.length < 2 ? null : <AllRanks ranks={ranks} />}
+    </>
+  );
+}
+
+function Rank({ rank }: { rank: RankPipeline }) {
+  const { waiting, making } = rank;
+  return (
+    <>
+      <Tiles
+        tiles={[
+          { label: "Waiting for data", value: percent(waiting.share_ratio, 1), about: "of the step time", testid: "data-wait" },
+          { label: "Worker queues empty", value: percent(waiting.starved_ratio, 1), about: "of the batches that were asked for" },
+          { label: "A batch takes", value: inUnit(making?.mean_ns ?? null, "ns"), about: making === null ? null : `mean of ${number(making.batch_count, 0)} batches` },
+          { label: "Workers busy", value: percent(making?.worker_busy_ratio ?? null, 1), about: "of the time of the loop" },
+        ]}
+      />
+      <div class="panels">
+        <Panel title="What the waiting consists of" wide about={`Parts of the ${percent(waiting.share_ratio, 1)} of step time.`}>
+          <Shares label="Waiting by its reason" parts={reasons(waiting)} />
+        </Panel>
+        {making === null ? null : <Stages making={making} />}
+        {rank.loader === null ? null : <Loader loader={rank.loader} cores={rank.cores_available} />}
+      </div>
+      {rank.missing === null ? null : <Empty title="More could be said" text={rank.missing} />}
+    </>
+  );
+}
+
+/** Shares of step time, and the rest of it. */
+function reasons(waiting: WaitingView) {
+  return [
+    { name: "starting workers", ratio: waiting.starting_ratio },
+    { name: "making batches", ratio: waiting.making_ratio },
+    { name: "handing over", ratio: waiting.handing_over_ratio },
+    { name: "not waiting for data", ratio: Math.max(0, 1 - waiting.share_ratio) },
+  ];
+}
+
+function Stages({ making }: { making: MakingView }) {
+  const transforms = Object.entries(making.transforms).sort(([, a], [, b]) => b - a);
+  return (
+    <>
+      <LinkedTable
+        title="Stages of making a batch"
+        testid="table-stages"
+        about={`From ${number(making.stack_sample_count, 0)} samples of the workers' stacks; ${percent(making.cpu_ratio, 1)} of the time was on a CPU.`}
+        rows={making.stages}
+        fields={[
+          field("name", { label: "stage" }),
+          bar("of_making_ratio", "of making"),
+          bar("of_step_ratio", "of step time"),
+          field<StageView>("labels", {
+            label: "functions",
+            value: (row) => Object.entries(row.labels).map(([name, ratio]) => `${name} ${percent(ratio, 1)}`).join(", "),
+          }),
+        ]}
+      />
+      {transforms.length === 0 ? null : (
+        <Panel title="Transforms" about="Shares of the time of making batches, as timed around each transform.">
+          <Ranked
+            label="Transforms"
+            rows={transforms.map(([name, ratio]) => ({ name, ratio, value: percent(ratio, 1) }))}
+          />
+        </Panel>
+      )}
+    </>
+  );
+}
+
+function Loader({ loader, cores }: { loader: Record<string, unknown>; cores: number | null }) {
+  const facts = Object.entries(loader).filter(([name]) => name !== "fact");
+  return (
+    <Panel title="The loader" about={cores === null ? null : `${number(cores, 0)} cores are available to the job.`}>
+      <Facts facts={facts.map(([name, value]) => [name.replaceAll("_", " "), plainText(value)] as const)} />
+    </Panel>
+  );
+}
+
+function plainText(value: unknown): string {
+  if (value === null) return "not set";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return typeof value === "string" || typeof value === "number" ? String(value).slice(0, 400) : JSON.stringify(value).slice(0, 400);
+}
+
+function AllRanks({ ranks }: { ranks: RankPipeline[] }) {
+  return (
+    <LinkedTable
+      id="ranks"
+      title="All ranks"
+      rows={ranks}
+      fields={[
+        field("rank"),
+        field<RankPipeline>("waiting", { label: "waiting", unit: "ratio", numeric: true, value: (row) => row.waiting.share_ratio }),
+        field<RankPipeline>("making", { label: "a batch takes", unit: "ns", numeric: true, value: (row) => row.making?.mean_ns ?? null }),
+      ]}
+    />
+  );
+}

@@ -1,0 +1,91 @@
+// Rules: what was checked, what was found, on what evidence, and what to do.
+import type { InsightsView, RuleInsight, RuleStatus } from "../api/views";
+import { number } from "../base/format";
+import { inUnit } from "../base/format_field";
+import { LinkedTable } from "../parts/linked_table";
+import { useOption, useText } from "../parts/options";
+import { rowKey } from "../parts/row_key";
+import { useWholeView } from "../state/fetch";
+import { Answer, Doubts, Empty } from "../widgets/answer";
+import { Choice } from "../widgets/choice";
+import { field } from "../widgets/fields";
+import { Head } from "../widgets/head";
+import { Status } from "../widgets/status";
+import { Rule } from "./insights/rule";
+
+const STATUSES: readonly (readonly [RuleStatus | "all", string])[] = [
+  ["all", "all"],
+  ["IssuesFound", "issues found"],
+  ["NoIssuesFound", "no issues found"],
+  ["InProgress", "in progress"],
+  ["NotApplicable", "not applicable"],
+  ["Stopped", "stopped"],
+  ["Error", "error"],
+];
+
+export default function Insights() {
+  const answer = useWholeView("insights");
+  return (
+    <>
+      <Head title="Insights" about={answer.data === null ? null : made(answer.data)} />
+      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+    </>
+  );
+}
+
+function made(payload: InsightsView): string {
+  const how = payload.source === "recorded" ? "Evaluated while the job ran" : "Evaluated now";
+  const until = payload.until_after_ns === null ? "" : `, up to ${inUnit(payload.until_after_ns, "ns")} after its start`;
+  return `${how}${until}. A rule triggers once in each scan of ${inUnit(payload.scan_ns, "ns")} in which its condition holds.`;
+}
+
+function Content({ payload }: { payload: InsightsView }) {
+  const [status, setStatus] = useOption("status", STATUSES.map(([key]) => key));
+  const [open, setOpen] = useText("rule");
+  if (payload.rules.length === 0) return <Empty text={payload.missing ?? "no rule was evaluated"} />;
+  const rows = payload.rules.filter((rule) => status === "all" || rule.status === status);
+  const fired = payload.rules.filter((rule) => rule.status === "IssuesFound");
+  const shown = payload.rules.find((rule) => rule.rule === open) ?? (open === "" ? fired[0] : undefined);
+  return (
+    <>
+      <Doubts quality={[]} notes={payload.notes} />
+      <LinkedTable
+        title={`${number(fired.length, 0)} of ${number(payload.rules.length, 0)} rules found something`}
+        testid="table-rules"
+        rows={rows}
+        onRow={(rule) => { setOpen(rule.rule); }}
+        selected={shown}
+        tools={<Choice label="Status" value={status} choices={STATUSES} onChoose={(value) => { setStatus(value as typeof status); }} />}
+        fields={[
+          field("rule"),
+          field<RuleInsight>("status", { draw: (rule) => <Status status={rule.status} /> }),
+          field("triggered_count", { label: "triggers" }),
+          field("violation_count", { label: "violations" }),
+          field("datapoint_count", { label: "data points" }),
+          field("summary", { label: "what it checks" }),
+        ]}
+      />
+      {shown === undefined ? null : <Rule key={shown.rule} rule={shown} />}
+      {payload.deliveries.length === 0 ? null : <Deliveries payload={payload} />}
+    </>
+  );
+}
+
+function Deliveries({ payload }: { payload: InsightsView }) {
+  return (
+    <LinkedTable
+      id="deliveries"
+      title="Who was told"
+      rows={payload.deliveries}
+      keyOf={(row) => rowKey(row.action, row.rule)}
+      fields={[
+        field("rule"),
+        field("action"),
+        field("target", { label: "to" }),
+        field("state"),
+        field("try_count", { label: "tries" }),
+        field("error"),
+      ]}
+    />
+  );
+}

@@ -1,0 +1,152 @@
+// One rule: its findings, the evidence at that time, its parameters and its page.
+import type { EvidenceChart, RuleInsight, RuleParameter } from "../../api/views";
+import { capital, number, words } from "../../base/format";
+import { inUnit, type Unit } from "../../base/format_field";
+import type { Plot } from "../../charts/plot";
+import { LinkedTable } from "../../parts/linked_table";
+import { TimePanel } from "../../parts/time_panel";
+import { timelineAt } from "../../parts/timeline_link";
+import { link } from "../../state/url";
+import { Empty, Refused } from "../../widgets/answer";
+import { column, field } from "../../widgets/fields";
+import { Facts } from "../../widgets/facts";
+import { Markdown } from "../../widgets/markdown";
+import { Panel } from "../../widgets/panel";
+import { Prose } from "../../widgets/prose";
+import { Status } from "../../widgets/status";
+
+export function Rule({ rule }: { rule: RuleInsight }) {
+  const when = rule.last_after_ns;
+  return (
+    <div class="rule" data-testid="rule">
+      <Panel
+        title={rule.rule}
+        wide
+        chosen
+        tools={
+          <>
+            <Status status={rule.status} />
+            {when === null ? null : (
+              <a class="action" href={timelineAt(rule.first_after_ns ?? when, when)}>Show in timeline</a>
+            )}
+          </>
+        }
+      >
+        {rule.error === null ? null : <Refused text={rule.error} />}
+        {rule.sentences.length === 0 ? <p>{rule.summary}</p> : <Sentences all={rule.sentences} />}
+        {rule.recommendation === "" ? null : <p class="advice"><b>What to do:</b> <Prose text={rule.recommendation} /></p>}
+        {rule.missing === null ? null : <Empty title="Not applicable here" text={rule.missing} />}
+        <Facts facts={facts(rule)} />
+        {rule.evidence.length === 0 ? null : (
+          <p class="muted">
+            See also{" "}
+            {rule.evidence.map((view, place) => (
+              <>{place === 0 ? "" : ", "}<a href={link(screenOf(view))}>{view}</a></>
+            ))}
+          </p>
+        )}
+      </Panel>
+      <div class="panels spaced">
+        {rule.charts.map((chart) => (
+          <TimePanel key={chart.title} wide={rule.charts.length === 1} block={plotOf(chart)} />
+        ))}
+      </div>
+      <Parameters rows={rule.parameters} />
+      <Panel title={`About ${rule.rule}`} wide>
+        <details open={rule.charts.length === 0}>
+          <summary>The rule's page</summary>
+          <Markdown text={rule.page} />
+        </details>
+      </Panel>
+    </div>
+  );
+}
+
+/** Sentences that are told at once; a rule may have one for each of hundreds of ranks. */
+const TOLD = 6;
+
+function Sentences({ all }: { all: string[] }) {
+  const list = (some: string[]) => <ul>{some.map((text) => <li key={text}><Prose text={text} /></li>)}</ul>;
+  const rest = all.slice(TOLD);
+  return (
+    <>
+      {list(all.slice(0, TOLD))}
+      {rest.length === 0 ? null : (
+        <details>
+          <summary>{number(rest.length, 0)} more</summary>
+          {list(rest)}
+        </details>
+      )}
+    </>
+  );
+}
+
+function facts(rule: RuleInsight) {
+  const list = (names: string[]): string => (names.length === 0 ? "all" : names.slice(0, 24).join(", "));
+  return [
+    ["Triggers", number(rule.triggered_count, 0)],
+    ["Violations", `${number(rule.violation_count, 0)} of ${number(rule.datapoint_count, 0)} data points`],
+    ["First and last", rule.first_after_ns === null ? "never" : `${inUnit(rule.first_after_ns, "ns")} and ${inUnit(rule.last_after_ns, "ns")} after the start`],
+    ["Nodes", list(rule.nodes)],
+    ["Ranks", list(rule.ranks)],
+    ["Devices", list(rule.devices)],
+  ] as const;
+}
+
+/** Views whose screen has another name. */
+const SCREENS: Record<string, string> = {
+  "gpu-time": "gpu",
+  "gpu-metrics": "gpu",
+  idle: "gpu",
+  launches: "gpu",
+  activity: "gpu",
+  dashboard: "overview",
+  "system-series": "system",
+};
+
+function screenOf(view: string): string {
+  return SCREENS[view] ?? view;
+}
+
+const UNITS: Record<string, Unit> = {
+  ratio: "ratio",
+  ns: "ns",
+  bytes: "bytes",
+  bytes_per_s: "bytes_per_s",
+  percent: "percent",
+  count: "count",
+};
+
+export function plotOf(chart: EvidenceChart): Plot {
+  const unit = UNITS[chart.unit] ?? "none";
+  return {
+    kind: "plot",
+    title: capital(words(chart.title)),
+    x: { name: "after the start of the run", unit: "ns", min: chart.from_after_ns, max: chart.to_after_ns },
+    y: { name: unit === "none" ? chart.unit : "value", unit, ...(unit === "ratio" ? { max: 1 } : {}) },
+    series: chart.series.map((series) => ({
+      name: [words(series.name), series.device, series.node].filter(Boolean).join(" · "),
+      x: series.after_ns,
+      y: series.value,
+    })),
+    note: chart.left_out_count === 0 ? null : `${chart.left_out_count} more series are not shown.`,
+  };
+}
+
+function Parameters({ rows }: { rows: RuleParameter[] }) {
+  if (rows.length === 0) return null;
+  return (
+    <LinkedTable
+      id="parameters"
+      title="Parameters"
+      rows={rows}
+      fields={[
+        field("name"),
+        field("value"),
+        column<RuleParameter>("default", "default", "none", (row) => row.default),
+        field("takes"),
+        field("doc", { label: "meaning" }),
+      ]}
+    />
+  );
+}

@@ -1,0 +1,86 @@
+// All runs below what is served: how they stand, what they wait for, what they cost.
+import { useEffect, useMemo } from "preact/hooks";
+
+import type { Jobs } from "../api/views";
+import { number } from "../base/format";
+import { useOption, useText, useTexts } from "../parts/options";
+import { LinkedTable } from "../parts/linked_table";
+import { following, useJobs } from "../state/jobs";
+import { link, openRuns } from "../state/url";
+import { Answer, Doubts, Empty } from "../widgets/answer";
+import { Choice } from "../widgets/choice";
+import { Head } from "../widgets/head";
+import { jobFields } from "./jobs/fields";
+import { PERIODS, STANDINGS, matching, type Period, type Standing } from "./jobs/matching";
+
+export default function JobsScreen() {
+  const answer = useJobs();
+  useEffect(() => following(), []);
+  return (
+    <>
+      <Head title="Jobs" about={answer.data === null ? null : told(answer.data)} />
+      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+    </>
+  );
+}
+
+function told(payload: Jobs): string {
+  const pending = payload.pending_count === 0 ? "" : `; the verdict on ${number(payload.pending_count, 0)} of them is being worked out`;
+  const count = payload.jobs.length === 1 ? "One run" : `${number(payload.jobs.length, 0)} runs`;
+  return `${count} below ${payload.root}${pending}.`;
+}
+
+function Content({ payload }: { payload: Jobs }) {
+  const [status, setStatus] = useOption<Standing>("status", STANDINGS.map(([key]) => key));
+  const [period, setPeriod] = useOption<Period>("since", PERIODS.map(([key]) => key));
+  const [filter] = useText("filter");
+  const [chosen, setChosen] = useTexts("chosen");
+  const fields = useMemo(
+    () => jobFields(chosen, (id) => { setChosen(chosen.includes(id) ? chosen.filter((each) => each !== id) : [...chosen, id]); }),
+    [chosen.join("\n")],
+  );
+  if (payload.jobs.length === 0) {
+    return <Empty title="No runs yet" text={`there is no run below ${payload.root}: record one with \`stepscope run -- python train.py\`, or bring in a trace with \`stepscope import FILE\``} />;
+  }
+  const rows = matching(payload.jobs, status, period, Date.now());
+  return (
+    <>
+      <Doubts quality={[]} notes={payload.notes} />
+      <LinkedTable
+        title="Runs"
+        testid="table-jobs"
+        rows={rows}
+        fields={fields}
+        searchable
+        tools={
+          <>
+            <Chosen ids={payload.jobs.map((job) => job.id).filter((id) => chosen.includes(id))} />
+            <Choice label="Status" value={status} choices={STANDINGS} onChoose={(value) => { setStatus(value as Standing); }} />
+            <Choice label="Created" value={period} choices={PERIODS} onChoose={(value) => { setPeriod(value as Period); }} />
+          </>
+        }
+        more={filter === "" && rows.length < payload.jobs.length ? `${number(payload.jobs.length - rows.length, 0)} more of another status or time` : null}
+      />
+    </>
+  );
+}
+
+/** What can be done with the runs that are ticked. */
+function Chosen({ ids }: { ids: string[] }) {
+  const [first, second] = ids;
+  if (first === undefined) return null;
+  const open = [...new Set([...openRuns.value, ...ids])];
+  return (
+    <>
+      <a class="action" href={link("overview", { run: first, open })} data-testid="open-runs">
+        Open {ids.length === 1 ? "it" : number(ids.length, 0)}
+      </a>
+      {second === undefined || ids.length > 2 ? null : (
+        // The older one is what the newer is compared with: the list is newest first.
+        <a class="action strong" href={link("compare", { run: first, with: second, open })} data-testid="compare-runs">
+          Compare
+        </a>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,82 @@
+// Columns of the list of runs.
+import type { JobRow } from "../../api/views";
+import { MISSING, lasting, money, number, percent, when } from "../../base/format";
+import { inUnit } from "../../base/format_field";
+import { link } from "../../state/url";
+import { column, field, type Field } from "../../widgets/fields";
+
+const SIGNS: Record<JobRow["status"], readonly [string, string, "good" | "bad" | "plain"]> = {
+  InProgress: ["●", "in progress", "plain"],
+  Stopping: ["◼", "stopping", "plain"],
+  Completed: ["✓", "completed", "good"],
+  Failed: ["✕", "failed", "bad"],
+  Stopped: ["■", "stopped", "bad"],
+  Imported: ["↓", "imported", "plain"],
+};
+
+export function Standing({ job }: { job: JobRow }) {
+  const [sign, words, tone] = SIGNS[job.status];
+  const lost = job.monitor_lost ? ", but silent" : "";
+  return (
+    <span class={`sign-word ${job.monitor_lost ? "bad" : tone}`} title={job.reason ?? undefined}>
+      <span aria-hidden="true">{sign}</span> {words}{lost}
+    </span>
+  );
+}
+
+export function jobFields(chosen: readonly string[], toggle: (id: string) => void): Field<JobRow>[] {
+  return [
+    column<JobRow>("chosen", "open", "none", (job) => chosen.includes(job.id), {
+      draw: (job) => (
+        <input
+          type="checkbox"
+          aria-label={`Choose ${job.id.slice(0, 200)}`}
+          checked={chosen.includes(job.id)}
+          disabled={job.problem !== null}
+          onChange={() => { toggle(job.id); }}
+        />
+      ),
+    }),
+    field<JobRow>("id", {
+      label: "run",
+      draw: (job) =>
+        job.problem === null ? (
+          <a class="name" href={link("overview", { run: job.id, from: null, to: null })} title={job.command.slice(0, 800)}>
+            {job.id.slice(0, 400)}
+          </a>
+        ) : (
+          <span class="name" title={job.problem}>{job.id.slice(0, 400)} <span class="muted">{job.problem}</span></span>
+        ),
+    }),
+    column<JobRow>("status", "status", "none", (job) => SIGNS[job.status][1], { draw: (job) => <Standing job={job} /> }),
+    column<JobRow>("verdict", "verdict", "none", (job) => job.verdict?.words ?? null, {
+      draw: (job) => <JobVerdict job={job} />,
+    }),
+    field<JobRow>("created_ms", { label: "created", numeric: true, draw: (job) => <>{when(job.created_ms)}</> }),
+    field<JobRow>("duration_ns", { draw: (job) => <>{lasting(job.duration_ns)}</> }),
+    field<JobRow>("cost_usd", {
+      label: "cost",
+      numeric: true,
+      draw: (job) => <span title={job.why_no_cost ?? undefined}>{money(job.cost_usd)}</span>,
+    }),
+    field<JobRow>("rank_count", { label: "ranks" }),
+    field<JobRow>("gpu_count", {
+      label: "GPUs",
+      draw: (job) => <span title={job.gpu_names.join(", ")}>{number(job.gpu_count, 0)}</span>,
+    }),
+    field<JobRow>("size_bytes", { label: "size", draw: (job) => <>{inUnit(job.size_bytes, "bytes")}</> }),
+    column<JobRow>("name", "name", "none", (job) => job.name),
+  ];
+}
+
+function JobVerdict({ job }: { job: JobRow }) {
+  const { verdict } = job;
+  if (verdict === null) return <span class="muted">{job.problem === null ? "not yet" : MISSING}</span>;
+  const known = verdict.suspect !== "insufficient_evidence";
+  return (
+    <span class="name" title={verdict.headline.slice(0, 800)}>
+      {verdict.words}
+      {known && verdict.suspect !== "healthy" ? <span class="muted"> {percent(verdict.share_ratio)}</span> : null}
+    </span>
+  );
+}

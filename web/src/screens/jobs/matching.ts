@@ -1,0 +1,40 @@
+// Which runs the reader wants to see.
+import type { JobRow } from "../../api/views";
+
+export type Standing = "all" | JobRow["status"];
+
+export const STANDINGS: readonly (readonly [Standing, string])[] = [
+  ["all", "all"],
+  ["InProgress", "in progress"],
+  ["Completed", "completed"],
+  ["Failed", "failed"],
+  ["Stopped", "stopped"],
+  ["Stopping", "stopping"],
+  ["Imported", "imported"],
+];
+
+const HOUR_MS = 3_600_000;
+
+export const PERIODS = [
+  ["any", "at any time"],
+  ["hour", "in the last hour"],
+  ["day", "in the last day"],
+  ["week", "in the last week"],
+  ["month", "in the last 30 days"],
+] as const;
+
+export type Period = (typeof PERIODS)[number][0];
+
+const LENGTHS: Record<Period, number> = {
+  any: Infinity,
+  hour: HOUR_MS,
+  day: 24 * HOUR_MS,
+  week: 7 * 24 * HOUR_MS,
+  month: 30 * 24 * HOUR_MS,
+};
+
+export function matching(jobs: readonly JobRow[], status: Standing, period: Period, now_ms: number): JobRow[] {
+  return jobs.filter(
+    (job) => (status === "all" || job.status === status) && now_ms - job.created_ms <= LENGTHS[period],
+  );
+}

@@ -1,0 +1,159 @@
+// Kernels of one recording by name, or by how they were launched.
+import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
+import { number, percent } from "../base/format";
+import { bytes, inUnit } from "../base/format_field";
+import { FigurePanel } from "../charts/figure_panel";
+import { CarryOver, useCarryOver } from "../parts/carry_over";
+import { LinkedTable } from "../parts/linked_table";
+import { useOption } from "../parts/options";
+import { rowKey } from "../parts/row_key";
+import { TopChoice, leftOut, useTop } from "../parts/top";
+import { TimelineLink } from "../parts/timeline_link";
+import { TraceScreen } from "../parts/trace_screen";
+import { Choice } from "../widgets/choice";
+import { bar, field, type Field } from "../widgets/fields";
+import { Facts } from "../widgets/facts";
+import { Panel } from "../widgets/panel";
+import { Tiles } from "../widgets/tiles";
+import { kernelPies } from "./kernels/pies";
+
+type Row = KernelGroup & Partial<KernelLaunches>;
+
+const GROUPS = [["name", "Name"], ["properties", "Launch properties"]] as const;
+
+export default function Kernels() {
+  const [by, setBy] = useOption("by", GROUPS.map(([key]) => key));
+  const [top, setTop] = useTop();
+  const [carryOver, setCarryOver] = useCarryOver();
+  return (
+    <TraceScreen
+      view="kernels"
+      title="Kernels"
+      options={{ by, top, carry_over: carryOver }}
+      tools={
+        <>
+          <Choice label="Group by" value={by} choices={GROUPS} onChoose={(value) => { setBy(value as typeof by); }} />
+          <TopChoice value={top} onChoose={setTop} />
+          <CarryOver value={carryOver} onChoose={setCarryOver} />
+        </>
+      }
+    >
+      {(trace, payload) => <Content trace={trace} shareOf={payload.share_of} />}
+    </TraceScreen>
+  );
+}
+
+function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
+  const rows: Row[] = trace.kernels.length > 0 ? trace.kernels : trace.launches;
+  if (rows.length === 0) return null;
+  return (
+    <>
+      <Tiles
+        tiles={[
+          { label: "Launches", value: number(trace.call_count, 0), testid: "kernel-launches" },
+          { label: "Time of all kernels", value: inUnit(trace.total_ns, "ns"), about: "summed, also where they overlap", testid: "kernel-time" },
+          { label: "On Tensor Cores", value: percent(trace.tensor_core_ratio, 1), about: "of kernel time, by the kernels' names" },
+          { label: "Communication", value: percent(trace.communication_ratio, 1), about: "of kernel time" },
+        ]}
+      />
+      <LinkedTable
+        title="Kernels"
+        testid="table-kernels"
+        about={`Shares are of ${shareOf}.`}
+        rows={rows}
+        fields={fields(rows)}
+        keyOf={(row) => rowKey(row.name, launch(row))}
+        more={leftOut(rows.length, trace.group_count)}
+        chosen={(row) => <Chosen row={row} />}
+      />
+      <div class="panels">
+        {kernelPies(rows, trace).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
+      </div>
+      {trace.graphs.length === 0 ? null : <Graphs graphs={trace.graphs} />}
+    </>
+  );
+}
+
+function launch(row: Row): string {
+  return [row.operator, row.grid?.join("x"), row.block?.join("x"), row.registers_per_thread, row.shared_memory_bytes]
+    .map((each) => each ?? "")
+    .join(" ")
+    .trim();
+}
+
+export function fields(rows: readonly Row[]): Field<Row>[] {
+  const alike = rows.some((row) => row.operator !== undefined);
+  return [
+    field<Row>("name", { label: "kernel" }),
+    field<Row>("calls", { unit: "count" }),
+    field<Row>("total_ns"),
+    bar<Row>("share_ratio", "share"),
+    field<Row>("mean_ns"),
+    ...(alike
+      ? [
+          field<Row>("operator"),
+          field<Row>("grid", { value: (row) => row.grid?.join(" x ") ?? null }),
+          field<Row>("block", { value: (row) => row.block?.join(" x ") ?? null }),
+          field<Row>("registers_per_thread", { label: "registers", unit: "count" }),
+          field<Row>("shared_memory_bytes", { label: "shared memory" }),
+        ]
+      : []),
+    field<Row>("min_ns"),
+    field<Row>("max_ns"),
+    field<Row>("mean_blocks_per_multiprocessor", { label: "blocks per SM", unit: "count", about: "Mean, weighted by duration" }),
+    field<Row>("mean_occupancy_percent", { label: "occupancy", about: "Estimated, mean weighted by duration" }),
+    field<Row>("precision", { about: "By the kernel's name" }),
+    field<Row>("tensor_cores", { label: "Tensor Cores", about: "By the kernel's name" }),
+  ];
+}
+
+function Chosen({ row }: { row: Row }) {
+  return (
+    <Panel
+      title={row.name.slice(0, 300)}
+      wide
+      chosen
+      tools={<TimelineLink name={row.name} />}
+    >
+      <Facts
+        facts={[
+          ["Launches", number(row.calls, 0)],
+          ["Total", `${inUnit(row.total_ns, "ns")} (${percent(row.share_ratio, 1)})`],
+          ["Mean", inUnit(row.mean_ns, "ns")],
+          ["Shortest and longest", `${inUnit(row.min_ns, "ns")} to ${inUnit(row.max_ns, "ns")}`],
+          ["Precision, by the name", row.precision ?? "not known"],
+          ["Tensor Cores, by the name", row.tensor_cores ? "yes" : "no"],
+          ["Blocks per SM", inUnit(row.mean_blocks_per_multiprocessor, "count")],
+          ["Estimated occupancy", inUnit(row.mean_occupancy_percent, "percent")],
+          ...(row.operator === undefined
+            ? []
+            : ([
+                ["Operator", row.operator ?? "not known"],
+                ["Grid and block", `${row.grid?.join(" x ") ?? "n/a"}, ${row.block?.join(" x ") ?? "n/a"}`],
+                ["Registers per thread", inUnit(row.registers_per_thread ?? null, "count")],
+                ["Shared memory", bytes(row.shared_memory_bytes ?? null)],
+              ] as const)),
+        ]}
+      />
+    </Panel>
+  );
+}
+
+function Graphs({ graphs }: { graphs: GraphReplays[] }) {
+  return (
+    <LinkedTable
+      id="graphs"
+      title="Captured graphs"
+      about="Their kernels are also in the list above."
+      rows={graphs}
+      fields={[
+        field("graph", { unit: "count" }),
+        field("replays", { unit: "count" }),
+        field("kernel_count", { label: "kernels" }),
+        field("distinct_kernel_count", { label: "different ones" }),
+        field("total_ns"),
+        bar("share_ratio", "share"),
+      ]}
+    />
+  );
+}

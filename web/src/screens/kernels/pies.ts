@@ -1,0 +1,25 @@
+// Kernel time as pies: by name, and on Tensor Cores or not.
+import type { Pie } from "../../api/report";
+import type { KernelGroup, TraceKernels } from "../../api/views";
+import { sharesByName } from "../../charts/from_payload";
+
+export function kernelPies(rows: readonly KernelGroup[], trace: TraceKernels): Pie[] {
+  const cores = trace.tensor_core_ratio;
+  const share_of = "the durations of all kernels";
+  return [
+    sharesByName("Kernels by time", share_of, rows.map((row) => [row.name, row.share_ratio])),
+    ...(cores === null
+      ? []
+      : [
+          {
+            kind: "pie" as const,
+            title: "Tensor Cores",
+            share_of,
+            slices: [
+              { name: "on Tensor Cores", share_ratio: cores },
+              { name: "not on Tensor Cores", share_ratio: 1 - cores },
+            ],
+          },
+        ]),
+  ];
+}

@@ -1,0 +1,150 @@
+// Memory of one recording's devices: the curve, who holds the peak, who allocates.
+import type { DeviceMemoryView, MemoryPeakView, TraceMemory } from "../api/views";
+import { number } from "../base/format";
+import { bytes, inUnit } from "../base/format_field";
+import { FigurePanel } from "../charts/figure_panel";
+import type { Plot } from "../charts/plot";
+import { LinkedTable } from "../parts/linked_table";
+import { useOption } from "../parts/options";
+import { rowKey } from "../parts/row_key";
+import { TopChoice, leftOut, useTop } from "../parts/top";
+import { TraceScreen } from "../parts/trace_screen";
+import { Doubts, Empty } from "../widgets/answer";
+import { Choice } from "../widgets/choice";
+import { bar, field } from "../widgets/fields";
+import { Tiles } from "../widgets/tiles";
+
+export default function Memory() {
+  const [top, setTop] = useTop();
+  return (
+    <TraceScreen view="memory" title="Memory" options={{ top }} tools={<TopChoice value={top} onChoose={setTop} />}>
+      {(trace) => (trace.devices.length === 0 ? null : <Devices trace={trace} />)}
+    </TraceScreen>
+  );
+}
+
+/** The devices, GPUs first: theirs is the memory that runs out. */
+export function gpusFirst(devices: readonly DeviceMemoryView[]): DeviceMemoryView[] {
+  return [...devices].sort((a, b) => Number(a.device === "CPU") - Number(b.device === "CPU"));
+}
+
+function Devices({ trace }: { trace: TraceMemory }) {
+  const devices = gpusFirst(trace.devices);
+  const [name, choose] = useOption("device", devices.map((each) => each.device));
+  const device = devices.find((each) => each.device === name);
+  if (device === undefined) return null;
+  return (
+    <>
+      {devices.length < 2 ? null : (
+        <p class="tools spaced">
+          <Choice label="Device" value={name} choices={devices.map((each) => [each.device, each.device] as const)} onChoose={choose} />
+        </p>
+      )}
+      <Doubts quality={[]} notes={device.notes} />
+      <Device device={device} />
+    </>
+  );
+}
+
+function Device({ device }: { device: DeviceMemoryView }) {
+  return (
+    <>
+      <Tiles
+        tiles={[
+          { label: "Peak allocated", value: bytes(device.peak_bytes), about: `${inUnit(device.peak_after_ns, "ns")} after the recording began`, testid: "memory-peak" },
+          { label: "Peak reserved", value: bytes(device.peak_reserved_bytes), about: "by the framework's allocator" },
+          { label: "At the start", value: bytes(device.start_bytes), about: device.absolute ? "allocated before the recording" : "not known: the curve is a change" },
+          { label: "At the end", value: bytes(device.end_bytes) },
+          { label: "Events", value: number(device.event_count, 0), about: `${number(device.outside_count, 0)} outside of any operator` },
+        ]}
+      />
+      <div class="panels">
+        <FigurePanel wide testid="memory-curve" block={curve(device)} />
+        {device.peak === null ? null : <Peak peak={device.peak} />}
+      </div>
+      <LinkedTable
+        id="operators"
+        title="Operators that allocate"
+        testid="table-memory-operators"
+        about="With everything below the calls, unless it says self."
+        rows={device.operators}
+        keyOf={(row) => rowKey(row.name)}
+        more={leftOut(device.operators.length, device.operator_count)}
+        fields={[
+          field("name", { label: "operator" }),
+          field("calls", { unit: "count" }),
+          field("self_size_increase_bytes", { label: "self increase" }),
+          field("size_increase_bytes", { label: "increase" }),
+          field("self_allocation_count", { label: "self allocations" }),
+          field("allocation_count", { label: "allocations" }),
+          field("self_allocation_bytes", { label: "self allocated" }),
+          field("allocation_bytes", { label: "allocated" }),
+        ]}
+      />
+      <LinkedTable
+        id="blocks"
+        title="Largest blocks"
+        testid="table-memory-blocks"
+        about="Each allocation with its release; times are after the recording began, and missing for what happened outside of it."
+        rows={device.blocks}
+        more={leftOut(device.blocks.length, device.block_count)}
+        fields={[
+          field("operator"),
+          field("size_bytes"),
+          field("allocated_after_ns", { label: "allocated at" }),
+          field("released_after_ns", { label: "released at" }),
+          field("lifetime_ns"),
+        ]}
+      />
+    </>
+  );
+}
+
+function curve(device: DeviceMemoryView): Plot {
+  const x = device.curve_after_ns;
+  const reserved = device.reserved_curve_bytes;
+  return {
+    kind: "plot",
+    title: `Memory of ${device.device} over time`,
+    x: { name: "after the recording began", unit: "ns", min: 0 },
+    y: { name: device.absolute ? "memory" : "change of memory", unit: "bytes" },
+    series: [
+      { name: "allocated", x, y: device.allocated_curve_bytes, draw: "step", filled: true },
+      ...(reserved === null ? [] : [{ name: "reserved", x, y: reserved, draw: "step" as const }]),
+    ],
+    levels: [{ name: "peak", value: device.peak_bytes }],
+  };
+}
+
+function Peak({ peak }: { peak: MemoryPeakView }) {
+  if (peak.missing !== null && peak.holders.length === 0) return <Empty title="The peak" text={peak.missing} />;
+  return (
+    <>
+      {peak.purposes.length === 0 ? null : (
+        <FigurePanel
+          block={{
+            kind: "pie",
+            title: "What the memory at the peak is for",
+            share_of: `the ${bytes(peak.allocated_bytes)} ${peak.share_of}`,
+            slices: peak.purposes.map((each) => ({ name: `${each.purpose} (${bytes(each.held_bytes)})`, share_ratio: each.held_ratio })),
+          }}
+        />
+      )}
+      <LinkedTable
+        id="holders"
+        wide={false}
+        title="Who holds the peak"
+        testid="table-memory-holders"
+        about={`${number(peak.block_count, 0)} blocks of the recording, and ${bytes(peak.before_bytes)} from before it. Shares are of ${peak.share_of}.`}
+        rows={peak.holders}
+        more={leftOut(peak.holders.length, peak.holder_count)}
+        fields={[
+          field("operator", { label: "allocated by" }),
+          field("held_bytes", { label: "held" }),
+          bar("held_ratio", "share"),
+          field("block_count", { label: "blocks" }),
+        ]}
+      />
+    </>
+  );
+}

@@ -1,0 +1,117 @@
+// Modules of the model at their places: what each took, with and without those inside it.
+import type { Module, TraceModules } from "../api/views";
+import { number, percent } from "../base/format";
+import { inUnit } from "../base/format_field";
+import { LinkedTable } from "../parts/linked_table";
+import { useOption } from "../parts/options";
+import { rowKey } from "../parts/row_key";
+import { TopChoice, leftOut, useTop } from "../parts/top";
+import { TimelineLink } from "../parts/timeline_link";
+import { TraceScreen } from "../parts/trace_screen";
+import { Choice } from "../widgets/choice";
+import { bar, field, type Field } from "../widgets/fields";
+import { Facts } from "../widgets/facts";
+import { Panel } from "../widgets/panel";
+import { Tiles } from "../widgets/tiles";
+
+const DEPTHS = ["all", "0", "1", "2", "3", "4"] as const;
+
+export default function Modules() {
+  const [depth, setDepth] = useOption("depth", DEPTHS);
+  const [top, setTop] = useTop();
+  return (
+    <TraceScreen
+      view="modules"
+      title="Modules"
+      options={{ top }}
+      tools={
+        <>
+          <Choice
+            label="Down to"
+            value={depth}
+            choices={DEPTHS.map((each) => [each, each === "all" ? "every level" : `level ${each}`] as const)}
+            onChoose={(value) => { setDepth(value as typeof depth); }}
+          />
+          <TopChoice value={top} onChoose={setTop} />
+        </>
+      }
+    >
+      {(trace, payload) => (
+        <Content trace={trace} shareOf={payload.share_of} deepest={depth === "all" ? Infinity : Number(depth)} />
+      )}
+    </TraceScreen>
+  );
+}
+
+function Content({ trace, shareOf, deepest }: { trace: TraceModules; shareOf: string; deepest: number }) {
+  const rows = trace.modules.filter((row) => row.depth <= deepest);
+  if (trace.modules.length === 0) return null;
+  return (
+    <>
+      <Tiles
+        tiles={[
+          { label: "Modules", value: number(trace.module_count, 0), about: trace.source === null ? null : `as recorded by ${trace.source}` },
+          { label: "Device time of operators", value: inUnit(trace.operator_device_ns, "ns") },
+          { label: "Outside of any module", value: inUnit(trace.outside_device_ns, "ns"), about: "of that device time" },
+        ]}
+      />
+      <LinkedTable
+        title="Modules"
+        testid="table-modules"
+        about={`Shares are of ${shareOf}. Each module stands before those inside it until the table is sorted.`}
+        rows={rows}
+        fields={fields(rows)}
+        keyOf={(row) => rowKey(row.name.trim(), row.depth)}
+        more={leftOut(trace.modules.length, trace.module_count)}
+        chosen={(row) => <Chosen row={row} />}
+      />
+    </>
+  );
+}
+
+export function fields(rows: readonly Module[]): Field<Module>[] {
+  const device = rows.some((row) => row.device_total_ns !== null);
+  const backward = rows.some((row) => row.backward_host_ns !== null);
+  return [
+    field<Module>("name", { label: "module", value: (row) => row.name.trim(), indent: (row) => row.depth }),
+    field<Module>("depth", { label: "level", unit: "count" }),
+    field<Module>("occurrences", { label: "calls", unit: "count" }),
+    field<Module>("operator_count", { label: "operators" }),
+    ...(device
+      ? [
+          field<Module>("device_total_ns"),
+          bar<Module>("device_ratio", "share"),
+          field<Module>("device_self_ns"),
+        ]
+      : []),
+    field<Module>("host_total_ns"),
+    field<Module>("host_self_ns"),
+    ...(backward ? [field<Module>("backward_host_ns")] : []),
+    ...(backward && device ? [field<Module>("backward_device_ns")] : []),
+  ];
+}
+
+function Chosen({ row }: { row: Module }) {
+  const name = row.name.trim();
+  return (
+    <Panel
+      title={name.slice(0, 200)}
+      wide
+      chosen
+      tools={<TimelineLink name={name} />}
+    >
+      <Facts
+        facts={[
+          ["Calls", number(row.occurrences, 0)],
+          ["Operators directly in it", number(row.operator_count, 0)],
+          ["Device total", `${inUnit(row.device_total_ns, "ns")} (${percent(row.device_ratio, 1)})`],
+          ["Device self", inUnit(row.device_self_ns, "ns")],
+          ["Host total", inUnit(row.host_total_ns, "ns")],
+          ["Host self", inUnit(row.host_self_ns, "ns")],
+          ["Backward, host", inUnit(row.backward_host_ns, "ns")],
+          ["Backward, device", inUnit(row.backward_device_ns, "ns")],
+        ]}
+      />
+    </Panel>
+  );
+}

@@ -1,0 +1,137 @@
+// Operators of one recording: how often each was called, and what its calls took.
+import type { OperatorGroup, OperatorShape, OperatorStack, TraceOperators } from "../api/views";
+import { number, percent } from "../base/format";
+import { inUnit } from "../base/format_field";
+import { FigurePanel } from "../charts/figure_panel";
+import { Frames } from "../parts/frames";
+import { LinkedTable } from "../parts/linked_table";
+import { useOption } from "../parts/options";
+import { rowKey } from "../parts/row_key";
+import { TopChoice, leftOut, useTop } from "../parts/top";
+import { TimelineLink } from "../parts/timeline_link";
+import { TraceScreen } from "../parts/trace_screen";
+import { Choice } from "../widgets/choice";
+import { bar, field, type Field } from "../widgets/fields";
+import { Facts } from "../widgets/facts";
+import { Panel } from "../widgets/panel";
+import { RatioBar } from "../widgets/ratio_bar";
+import { Tiles } from "../widgets/tiles";
+import { operatorPies } from "./operators/pies";
+
+type Row = OperatorGroup & Partial<Pick<OperatorShape, "input_dims"> & Pick<OperatorStack, "stack">>;
+
+const GROUPS = [["name", "Name"], ["shape", "Name and shapes"], ["stack", "Name and stack"]] as const;
+
+export default function Operators() {
+  const [by, setBy] = useOption("by", GROUPS.map(([key]) => key));
+  const [top, setTop] = useTop();
+  return (
+    <TraceScreen
+      view="operators"
+      title="Operators"
+      options={{ by, top }}
+      tools={
+        <>
+          <Choice label="Group by" value={by} choices={GROUPS} onChoose={(value) => { setBy(value as typeof by); }} />
+          <TopChoice value={top} onChoose={setTop} />
+        </>
+      }
+    >
+      {(trace, payload) => <Content trace={trace} shareOf={payload.share_of} />}
+    </TraceScreen>
+  );
+}
+
+function rowsOf(trace: TraceOperators): Row[] {
+  return [trace.operators, trace.shapes, trace.stacks].find((rows) => rows.length > 0) ?? [];
+}
+
+function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string }) {
+  const rows = rowsOf(trace);
+  if (rows.length === 0) return null;
+  const keyOf = (row: Row): string => rowKey(row.name, row.input_dims ?? "", row.stack ?? "");
+  return (
+    <>
+      <Tiles
+        tiles={[
+          { label: "Calls", value: number(trace.call_count, 0), testid: "operator-calls" },
+          { label: "Groups", value: number(trace.group_count, 0) },
+          { label: "Host self time", value: inUnit(trace.host_self_ns, "ns"), about: "of all calls" },
+          { label: "Device self time", value: inUnit(trace.device_self_ns, "ns"), about: "what calls launched themselves" },
+        ]}
+      />
+      <LinkedTable
+        title="Operators"
+        testid="table-operators"
+        about={`Shares are of ${shareOf}.`}
+        rows={rows}
+        fields={fields(rows)}
+        keyOf={keyOf}
+        more={leftOut(rows.length, trace.group_count)}
+        chosen={(row) => <Chosen row={row} />}
+      />
+      <div class="panels">
+        {operatorPies(rows).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
+      </div>
+    </>
+  );
+}
+
+/** Columns that say something in these rows. */
+export function fields(rows: readonly Row[]): Field<Row>[] {
+  const device = rows.some((row) => row.device_self_ns !== null);
+  const shapes = rows.some((row) => row.input_dims !== undefined);
+  const stacks = rows.some((row) => row.stack !== undefined);
+  return [
+    field<Row>("name", { label: "operator" }),
+    ...(shapes ? [field<Row>("input_dims", { label: "shapes of inputs" })] : []),
+    ...(stacks ? [field<Row>("stack", { label: "called from", draw: (row) => <span class="name">{(row.stack ?? "n/a").split(";")[0]?.slice(0, 300)}</span> })] : []),
+    field<Row>("calls", { unit: "count" }),
+    ...(device
+      ? [
+          field<Row>("device_self_ns"),
+          bar<Row>("device_self_ratio", "share"),
+          field<Row>("device_total_ns"),
+        ]
+      : []),
+    field<Row>("host_self_ns"),
+    field<Row>("host_self_ratio", { label: "share", ...(device ? {} : { draw: (row: Row) => <RatioBar ratio={row.host_self_ratio} /> }) }),
+    field<Row>("host_total_ns"),
+    ...(device
+      ? [
+          field<Row>("tensor_core_eligible", { label: "Tensor Cores possible" }),
+          field<Row>("tensor_core_total_ratio", { label: "on Tensor Cores" }),
+        ]
+      : []),
+  ];
+}
+
+function Chosen({ row }: { row: Row }) {
+  return (
+    <Panel
+      title={row.name.slice(0, 200)}
+      wide
+      chosen
+      tools={<TimelineLink name={row.name} />}
+    >
+      <Facts
+        facts={[
+          ["Calls", number(row.calls, 0)],
+          ["Device self", `${inUnit(row.device_self_ns, "ns")} (${percent(row.device_self_ratio, 1)})`],
+          ["Device total", inUnit(row.device_total_ns, "ns")],
+          ["Host self", `${inUnit(row.host_self_ns, "ns")} (${percent(row.host_self_ratio, 1)})`],
+          ["Host total", inUnit(row.host_total_ns, "ns")],
+          ["Kernel time on Tensor Cores, own", percent(row.tensor_core_self_ratio, 1)],
+          ["with what is below", percent(row.tensor_core_total_ratio, 1)],
+          ...(row.input_dims === undefined ? [] : [["Shapes of inputs", row.input_dims ?? "not recorded"] as const]),
+        ]}
+      />
+      {row.stack === undefined || row.stack === null ? null : (
+        <>
+          <h3>Called from</h3>
+          <Frames label="Stack, innermost first" frames={row.stack.split(";")} />
+        </>
+      )}
+    </Panel>
+  );
+}

@@ -1,0 +1,150 @@
+// The first look at a run: the verdict, how it stands, and the machines in pictures.
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+
+import type { NodeStatus, Overview as Payload, ShortFinding } from "../api/views";
+import { counted, lasting, money, number, percent, sentence, when } from "../base/format";
+import { inUnit } from "../base/format_field";
+import { LinkedTable } from "../parts/linked_table";
+import { useView } from "../state/fetch";
+import { link } from "../state/url";
+import { Answer, Doubts, Waiting } from "../widgets/answer";
+import { column, field } from "../widgets/fields";
+import { Facts } from "../widgets/facts";
+import { Head } from "../widgets/head";
+import { Panel } from "../widgets/panel";
+import { Prose } from "../widgets/prose";
+import { Tiles, type Tile } from "../widgets/tiles";
+import { VerdictView } from "../widgets/verdict";
+
+export default function Overview() {
+  const answer = useView("overview");
+  return (
+    <>
+      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+      <Pictures />
+    </>
+  );
+}
+
+/** Charts come after the verdict: their script is the largest there is. */
+function Pictures() {
+  const [found, setFound] = useState<{ Dashboard: ComponentType } | null>(null);
+  useEffect(() => {
+    void import("./overview/dashboard").then((module) => { setFound({ Dashboard: module.default }); });
+  }, []);
+  return found === null ? <Waiting /> : <found.Dashboard />;
+}
+
+function Content({ payload }: { payload: Payload }) {
+  return (
+    <>
+      <Head
+        title={payload.run_id}
+        about={`Started ${when(payload.created_ns / 1e6)}, ${lasting(payload.duration_ns)} long.`}
+      >
+        <span class="badge" data-testid="job-status">{standing(payload.nodes)}</span>
+      </Head>
+      <VerdictView verdict={payload.verdict}>
+        <Tiles tiles={tiles(payload)} />
+      </VerdictView>
+      <Doubts quality={payload.quality} range={payload.range} />
+      <Findings findings={payload.findings} missing={payload.findings_missing} />
+      {payload.nodes.length < 2 ? null : <Nodes nodes={payload.nodes} />}
+      <About payload={payload} />
+    </>
+  );
+}
+
+/** How the job stands on all of its nodes. */
+export function standing(nodes: readonly NodeStatus[]): string {
+  if (nodes.length === 0) return "↓ imported";
+  const lost = nodes.some((node) => node.monitor_lost) ? ", but silent" : "";
+  return `${[...new Set(nodes.map((node) => node.state))].join(", ")}${lost}`;
+}
+
+function tiles(payload: Payload): Tile[] {
+  const { verdict, recordings } = payload;
+  const known = verdict.suspect !== "insufficient_evidence";
+  const events = recordings.reduce((sum, each) => sum + each.event_count, 0);
+  return [
+    ...(known && payload.suspect_step_ns !== null
+      ? [{ label: "The suspect takes", value: inUnit(payload.suspect_step_ns, "ns"), about: `of each step, ${percent(verdict.share_ratio)} of it`, testid: "suspect-ms" }]
+      : []),
+    { label: "Mean step", value: inUnit(payload.step_ns?.mean ?? verdict.mean_step_ns, "ns"), about: payload.step_ns === null ? "no step was measured" : `of ${number(payload.step_ns.count, 0)} measured steps, p95 ${inUnit(payload.step_ns.p95, "ns")}`, testid: "step-mean" },
+    ...moneyTiles(payload),
+    { label: "Ranks", value: number(payload.rank_count, 0), about: payload.nodes.length === 0 ? "none was watched" : `on ${counted(payload.nodes.length, "node")}` },
+    { label: "GPU busy", value: percent(payload.gpu_busy_ratio), about: payload.gpu_busy_ratio === null ? "no GPU was sampled" : "mean of nodes, GPUs and samples", testid: "gpu-busy" },
+    { label: "CPU busy", value: percent(payload.cpu_busy_ratio), about: payload.cpu_busy_ratio === null ? "no machine was sampled" : "mean of nodes and samples", testid: "cpu-busy" },
+    { label: "Recordings", value: number(recordings.length, 0), about: recordings.length === 0 ? "no window of the profiler" : counted(events, "event") },
+  ];
+}
+
+function moneyTiles({ money: cost }: Payload): Tile[] {
+  if (cost === null) return [];
+  return [
+    { label: "Cost", value: money(cost.job_usd), about: `${counted(cost.instance_count, "machine")} at ${money(cost.usd_per_hour)} an hour`, testid: "cost" },
+    ...(cost.suspect_step_usd === null || cost.step_usd === null
+      ? []
+      : [{ label: "Cost of a step", value: money(cost.step_usd), about: `${money(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" }]),
+  ];
+}
+
+function Findings({ findings, missing }: { findings: ShortFinding[]; missing: string | null }) {
+  if (findings.length === 0) {
+    return missing === null ? null : (
+      <Panel title="Findings of rules" about={missing} wide tools={<a class="quiet" href={link("insights")}>Evaluate them now</a>}>
+        {null}
+      </Panel>
+    );
+  }
+  return (
+    <Panel title="Findings of rules" wide tools={<a class="quiet" href={link("insights")}>All insights</a>}>
+      <ul class="findings">
+        {findings.map((each) => (
+          <li key={each.rule}>
+            <a href={link("insights", { rule: each.rule })}>{each.rule}</a>
+            <span class="muted">{counted(each.triggered_count, "trigger")}</span>
+            <p><Prose text={each.sentence} /></p>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+function Nodes({ nodes }: { nodes: NodeStatus[] }) {
+  return (
+    <LinkedTable
+      id="nodes"
+      title="Nodes"
+      testid="table-nodes"
+      rows={nodes}
+      fields={[
+        field("node"),
+        field("state"),
+        column<NodeStatus>("reason", "reason", "none", (row) => (row.monitor_lost ? "silent since its last word" : row.reason)),
+        column<NodeStatus>("duration", "duration", "ns", (row) => (row.ended_ns ?? row.heartbeat_ns) - row.started_ns),
+        field("gpu_busy_ratio", { label: "GPU busy" }),
+        field("cpu_busy_ratio", { label: "CPU busy" }),
+      ]}
+    />
+  );
+}
+
+function About({ payload }: { payload: Payload }) {
+  const versions = Object.entries(payload.versions).map(([name, version]) => `${name} ${version}`);
+  return (
+    <Panel title="About this run" wide tools={<a class="quiet" href={link("compare")}>Compare with another run</a>}>
+      <Facts
+        facts={[
+          ["Command", <code key="command">{payload.command.join(" ").slice(0, 2000)}</code>],
+          ["In", payload.working_directory],
+          ["Revision", payload.git_revision ?? "not under git"],
+          ["Versions", versions.join(", ")],
+          ...(payload.money_missing === null ? [] : [["Cost", <Prose key="cost" text={sentence(payload.money_missing)} />] as const]),
+        ]}
+      />
+    </Panel>
+  );
+}

@@ -1,0 +1,190 @@
+// What the machines and the devices did, in pictures.
+import { useMemo } from "preact/hooks";
+
+import type { ActiveShare, Dashboard as Payload, KernelTime, StepDurations, UtilisationOverTime } from "../../api/views";
+import { number, percent } from "../../base/format";
+import { inUnit } from "../../base/format_field";
+import type { Pie } from "../../api/report";
+import { FigurePanel } from "../../charts/figure_panel";
+import { durationHistogram, pieOf } from "../../charts/from_payload";
+import type { Plot } from "../../charts/plot";
+import { AnnotationHistograms } from "../../parts/annotation_histograms";
+import { annotationRows } from "../../parts/annotation_rows";
+import { TimePanel } from "../../parts/time_panel";
+import { useView } from "../../state/fetch";
+import { link } from "../../state/url";
+import { Answer } from "../../widgets/answer";
+import { Panel } from "../../widgets/panel";
+import { Prose } from "../../widgets/prose";
+import { Ranked } from "../../widgets/ranked";
+
+export default function Dashboard() {
+  const answer = useView("dashboard");
+  return (
+    <>
+      <Answer of={answer}>{(payload) => <Pictures payload={payload} />}</Answer>
+      <Annotations />
+    </>
+  );
+}
+
+function Pictures({ payload }: { payload: Payload }) {
+  const { gpu_active, cpu_active, utilisation, step_durations } = payload;
+  const figures = useMemo(
+    () => ({
+      gpu: gpu_active === null ? null : active("GPU active time", "any GPU is active", gpu_active),
+      cpu: cpu_active === null ? null : active("CPU active time", "CPU active", cpu_active),
+      gpus: utilisation === null ? null : over(utilisation, "GPU", "gpu_busy_ratio"),
+      cpus: utilisation === null ? null : over(utilisation, "CPU", "cpu_busy_ratio"),
+      steps: step_durations === null ? null : steps(step_durations),
+      pies: (
+        [
+          ["Precision of kernels", payload.precision],
+          ["GPU activity", payload.activity],
+          ["Memory operations", payload.memory_operations],
+        ] as const
+      ).flatMap(([title, pie]) => (pie === null ? [] : [pieOf(title, pie)])),
+    }),
+    [payload],
+  );
+  const alone = [figures.gpus === null ? figures.gpu : null, figures.cpus === null ? figures.cpu : null];
+  const pies = [...alone.filter((pie) => pie !== null), ...figures.pies];
+  return (
+    <>
+      <Beside name="gpu" pie={figures.gpu} plot={figures.gpus} />
+      <Beside name="cpu" pie={figures.cpu} plot={figures.cpus} />
+      {pies.length === 0 ? null : (
+        <div class="panels pies">
+          {pies.map((pie) => <FigurePanel key={pie.title} testid={PIE_NAMES[pie.title] ?? "pie"} block={pie} />)}
+        </div>
+      )}
+      <div class="panels">
+        {figures.steps === null ? null : <FigurePanel wide testid="step-histogram" block={figures.steps} about={aboutSteps(step_durations)} />}
+        <Kernels title="Kernels by time" rows={payload.kernels_by_time} all={payload.kernel_count} value={(row) => inUnit(row.total_ns, "ns")} weight={(row) => row.total_ns} about={(row) => percent(row.share_ratio, 1)} />
+        <Kernels title="Kernels by launches" rows={payload.kernels_by_launches} all={payload.kernel_count} value={(row) => number(row.launch_count, 0)} weight={(row) => row.launch_count} about={(row) => inUnit(row.total_ns, "ns")} />
+      </div>
+      <Missing parts={payload.missing_parts} />
+    </>
+  );
+}
+
+const PIE_NAMES: Record<string, string> = { "GPU active time": "gpu-active", "CPU active time": "cpu-active" };
+
+/** How much of the time, and when. */
+function Beside({ name, pie, plot }: { name: string; pie: Pie | null; plot: Plot | null }) {
+  if (plot === null) return null;
+  return (
+    <div class={pie === null ? "panels" : "panels beside"}>
+      {pie === null ? null : <FigurePanel testid={`${name}-active`} block={pie} />}
+      <TimePanel wide={pie === null} testid={`${name}-utilisation`} block={plot} />
+    </div>
+  );
+}
+
+function active(title: string, name: string, share: ActiveShare): Pie {
+  return {
+    kind: "pie",
+    title,
+    share_of: share.share_of,
+    slices: [
+      { name, share_ratio: share.active_ratio },
+      { name: "idle", share_ratio: 1 - share.active_ratio },
+    ],
+  };
+}
+
+/** Every node in one chart; null where none has such samples. */
+function over(of: UtilisationOverTime, what: string, field: "gpu_busy_ratio" | "cpu_busy_ratio"): Plot | null {
+  const nodes = of.nodes.filter((node) => node[field].some((value) => value !== null));
+  if (nodes.length === 0) return null;
+  return {
+    kind: "plot",
+    title: `${what} utilisation over time`,
+    x: { name: "after the start of the run", unit: "ns", min: of.start_after_ns },
+    y: { name: "utilisation", unit: "ratio", max: 1 },
+    series: nodes.map((node) => ({
+      name: node.node,
+      x: node[field].map((_, place) => of.start_after_ns + place * of.piece_ns),
+      y: node[field],
+      filled: nodes.length === 1,
+    })),
+    note: `Means of ${inUnit(of.piece_ns, "ns")}${what === "GPU" ? ", over the GPUs of a node" : ""}.`,
+  };
+}
+
+function steps(of: StepDurations) {
+  return durationHistogram({
+    title: of.source === "watched" ? "Step durations" : "Durations of recorded steps",
+    counted: "steps",
+    edges_ns: of.edges_ns,
+    series: [{ name: "all ranks", counts: of.counts, above_count: of.above_count }],
+    marks_ns: [
+      { name: "mean", value: of.mean_ns },
+      { name: "p50", value: of.p50_ns },
+      { name: "p95", value: of.p95_ns },
+    ],
+  });
+}
+
+function aboutSteps(of: StepDurations | null): string | null {
+  if (of === null) return null;
+  return `Mean ${inUnit(of.mean_ns, "ns")}, median ${inUnit(of.p50_ns, "ns")}, p95 ${inUnit(of.p95_ns, "ns")}`;
+}
+
+interface KernelsProps {
+  title: string;
+  rows: KernelTime[];
+  all: number;
+  value: (row: KernelTime) => string;
+  weight: (row: KernelTime) => number;
+  about: (row: KernelTime) => string;
+}
+
+function Kernels({ title, rows, all, value, weight, about }: KernelsProps) {
+  const most = Math.max(1, ...rows.map(weight));
+  if (rows.length === 0) return null;
+  return (
+    <Panel
+      title={title}
+      about={`The first ${number(rows.length, 0)} of ${number(all, 0)}.`}
+      tools={<a class="quiet" href={link("kernels")}>All kernels</a>}
+    >
+      <Ranked
+        label={title}
+        rows={rows.map((row) => ({ name: row.name, value: value(row), ratio: weight(row) / most, about: about(row) }))}
+        onName={(name) => link("timeline", { find: name.slice(0, 200) })}
+      />
+    </Panel>
+  );
+}
+
+const PARTS: Record<string, string> = {
+  gpu_active: "GPU active time",
+  cpu_active: "CPU active time",
+  utilisation: "Utilisation over time",
+  step_durations: "Step durations",
+  kernels_by_time: "Kernels",
+  precision: "Precision",
+  activity: "GPU activity",
+  memory_operations: "Memory operations",
+};
+
+/** What this run has no picture of, and what would bring it. */
+function Missing({ parts }: { parts: Record<string, string> }) {
+  const rows = Object.entries(parts);
+  if (rows.length === 0) return null;
+  return (
+    <Panel title="Not shown">
+      <ul class="plain">
+        {rows.map(([part, why]) => (
+          <li key={part}><b>{PARTS[part] ?? part.replaceAll("_", " ")}</b>: <Prose text={why} /></li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+function Annotations() {
+  const { data } = useView("annotations", { top: 200 });
+  return <AnnotationHistograms suggestions={data === null ? [] : annotationRows(data)} />;
+}

@@ -1,0 +1,161 @@
+// Roofline: how near calls come to what the device can do at most.
+import type { RooflineGroup, TraceRoofline } from "../api/views";
+import { number, percent, sentence } from "../base/format";
+import { bytes, inUnit } from "../base/format_field";
+import { FigurePanel } from "../charts/figure_panel";
+import { LinkedTable } from "../parts/linked_table";
+import { useText } from "../parts/options";
+import { rowKey } from "../parts/row_key";
+import { TopChoice, leftOut, useTop } from "../parts/top";
+import { TimelineLink } from "../parts/timeline_link";
+import { TraceScreen } from "../parts/trace_screen";
+import { bar, field } from "../widgets/fields";
+import { Facts } from "../widgets/facts";
+import { Panel } from "../widgets/panel";
+import { Tiles } from "../widgets/tiles";
+import { rooflinePlot } from "./roofline/picture";
+
+export default function Roofline() {
+  const [top, setTop] = useTop();
+  const [peaks, setPeaks] = useText("peaks");
+  return (
+    <TraceScreen
+      view="roofline"
+      title="Roofline"
+      options={{ top, peaks }}
+      tools={
+        <>
+          <label class="choice">
+            <span>Peaks</span>
+            <input
+              type="text"
+              placeholder="of the device's model"
+              value={peaks}
+              title="What the device can do at most, as `--peaks` takes it"
+              onChange={(event) => { setPeaks(event.currentTarget.value.trim()); }}
+            />
+          </label>
+          <TopChoice value={top} onChoose={setTop} />
+        </>
+      }
+    >
+      {(trace) => (trace.groups.length === 0 ? null : <Content trace={trace} />)}
+    </TraceScreen>
+  );
+}
+
+function Content({ trace }: { trace: TraceRoofline }) {
+  const { hardware, utilization } = trace;
+  return (
+    <>
+      <Tiles
+        tiles={[
+          { label: "Model FLOPs utilisation", value: percent(utilization?.mean_mfu_ratio ?? null, 1), about: utilization === null ? "no steps in the recording" : `of ${utilization.share_of}`, testid: "mfu" },
+          { label: "Device", value: hardware?.device_name ?? "not known", about: hardware === null ? null : (hardware.source ?? hardware.peaks_of) },
+          { label: "Memory bandwidth at most", value: inUnit(hardware?.memory_bytes_per_s ?? null, "bytes_per_s") },
+          { label: "Modelled", value: percent(trace.modelled_ratio, 1), about: trace.share_of === null ? null : `of the ${trace.share_of}` },
+        ]}
+      />
+      <div class="panels">
+        {hardware === null ? null : <FigurePanel wide testid="roofline-plot" block={rooflinePlot(hardware, trace.groups)} />}
+      </div>
+      <LinkedTable
+        id="gaps"
+        title="What would be gained on the roofline"
+        testid="table-roofline-gaps"
+        rows={trace.gaps}
+        keyOf={(row) => rowKey(row.name, row.input_dims)}
+        fields={[
+          field("name", { label: "operator" }),
+          field("saved_ns", { label: "saved" }),
+          bar("saved_ratio", "share"),
+          field("roofline_ratio", { label: "of the roofline" }),
+          field("bound", { label: "bound by" }),
+          field("input_dims", { label: "shapes of inputs" }),
+        ]}
+      />
+      <LinkedTable
+        title="Calls alike"
+        testid="table-roofline"
+        about={trace.share_of === null ? null : `Shares are of ${trace.share_of}.`}
+        rows={trace.groups}
+        keyOf={(row) => rowKey(row.name, row.input_dims, row.input_types, row.input_strides)}
+        more={leftOut(trace.groups.length, trace.group_count)}
+        chosen={(row) => <Chosen row={row} />}
+        fields={[
+          field("name", { label: "operator" }),
+          field("device_ns", { label: "device time" }),
+          bar("time_ratio", "share"),
+          bar("roofline_ratio", "of the roofline"),
+          field("bound", { label: "bound by" }),
+          field("calls", { unit: "count" }),
+          field("precision"),
+          field("intensity_flop_per_byte", { label: "FLOP per byte", numeric: true, unit: "count" }),
+          field("achieved_flop_per_s", { label: "achieved" }),
+          field("achieved_bytes_per_s", { label: "bandwidth" }),
+          field("family"),
+          field("input_dims", { label: "shapes of inputs" }),
+        ]}
+      />
+      <LinkedTable
+        id="families"
+        title="Families"
+        testid="table-roofline-families"
+        rows={trace.families}
+        fields={[
+          field("family"),
+          field("device_ns", { label: "device time" }),
+          bar("time_ratio", "share"),
+          field("total_flop", { label: "work" }),
+          field("total_bytes", { label: "moved" }),
+          bar("roofline_ratio", "of the roofline"),
+        ]}
+      />
+      {utilization === null || utilization.steps.length === 0 ? null : (
+        <LinkedTable
+          id="steps"
+          title="Utilisation by step"
+          about={[`Of ${utilization.share_of}.`, ...utilization.notes.map(sentence)].join(" ")}
+          rows={utilization.steps}
+          fields={[
+            field("step"),
+            field("step_ns", { label: "duration" }),
+            field("matrix_flop", { label: "work of matrices" }),
+            bar("mfu_ratio", "utilisation"),
+          ]}
+        />
+      )}
+    </>
+  );
+}
+
+function Chosen({ row }: { row: RooflineGroup }) {
+  return (
+    <Panel
+      title={row.name.slice(0, 200)}
+      wide
+      chosen
+      tools={<TimelineLink name={row.name} />}
+    >
+      <Facts
+        facts={[
+          ["Shapes of inputs", row.input_dims ?? "not recorded"],
+          ["Types", row.input_types ?? "not recorded"],
+          ["Strides", row.input_strides ?? "not recorded"],
+          ["Other arguments", row.concrete_inputs ?? "not recorded"],
+          ["Precision", row.precision ?? "not known"],
+          ["Work of a call", `${inUnit(row.call_flop, "flop")}, ${bytes(row.call_bytes)}`],
+          ["Mean, median", `${inUnit(row.mean_ns, "ns")}, ${inUnit(row.p50_ns, "ns")}`],
+          ["Shortest and longest", `${inUnit(row.min_ns, "ns")} to ${inUnit(row.max_ns, "ns")}`],
+          ["On the roofline", inUnit(row.roofline_ns, "ns")],
+          ["Of peak compute", percent(row.peak_compute_ratio, 1)],
+          ["Of peak bandwidth", percent(row.peak_bandwidth_ratio, 1)],
+          ["Calls", number(row.calls, 0)],
+          ...([["Estimate", row.estimate], ["Doubtful", row.anomaly], ["Without a model", row.reason]] as const).flatMap(
+            ([name, text]) => (text === null ? [] : [[name, text] as const]),
+          ),
+        ]}
+      />
+    </Panel>
+  );
+}

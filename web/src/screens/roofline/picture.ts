@@ -1,0 +1,61 @@
+// The roofline: a slope for the memory's bandwidth, a level for each precision's peak.
+import type { DeviceView, RooflineGroup } from "../../api/views";
+import type { Plot, Series } from "../../charts/plot";
+
+/** A power of ten at or below, or at or above. */
+function decade(value: number, up: boolean): number {
+  return 10 ** (up ? Math.ceil(Math.log10(value)) : Math.floor(Math.log10(value)));
+}
+
+interface Point {
+  x: number;
+  y: number;
+  name: string;
+}
+
+export function rooflinePlot(device: DeviceView, groups: readonly RooflineGroup[]): Plot {
+  const byPrecision = new Map<string, Point[]>();
+  for (const group of groups) {
+    const { intensity_flop_per_byte: x, achieved_flop_per_s: y } = group;
+    if (x === null || y === null || x <= 0 || y <= 0) continue;
+    const precision = group.precision ?? "precision not known";
+    const point = { x, y, name: `${group.name} ${group.input_dims ?? ""}`.slice(0, 200) };
+    byPrecision.set(precision, [...(byPrecision.get(precision) ?? []), point]);
+  }
+  const points = [...byPrecision.values()].flat();
+  const peaks = device.peaks.filter((peak) => byPrecision.has(peak.unit));
+  const least = decade(Math.min(0.1, ...points.map(({ x }) => x)), false);
+  const most = decade(Math.max(1000, ...points.map(({ x }) => x)), true);
+  return {
+    kind: "plot",
+    title: "Calls under the roofline",
+    x: { name: "FLOP per byte", unit: "count", log: true, min: least, max: most },
+    y: { name: "achieved", unit: "flop_per_s", log: true },
+    series: [...roofs(device, peaks, least, most), ...[...byPrecision].map(pointsOf)],
+    note: `A point for each of the groups below that has a model. The lines are what the device can do at most${device.estimate ? ", as an estimate" : ""}.`,
+  };
+}
+
+function pointsOf([precision, points]: [string, Point[]]): Series {
+  return {
+    name: `calls in ${precision}`,
+    x: points.map(({ x }) => x),
+    y: points.map(({ y }) => y),
+    names: points.map(({ name }) => name),
+    draw: "points",
+  };
+}
+
+function roofs(device: DeviceView, peaks: DeviceView["peaks"], least: number, most: number): Series[] {
+  const slope = device.memory_bytes_per_s;
+  return peaks.map((peak) => {
+    const flat = peak.peak_flop_per_s;
+    const corner = slope === null ? null : flat / slope;
+    const x = corner !== null && corner > least && corner < most ? [least, corner, most] : [least, most];
+    return {
+      name: `peak of ${peak.unit}`,
+      x,
+      y: x.map((each) => (slope === null ? flat : Math.min(flat, slope * each))),
+    };
+  });
+}

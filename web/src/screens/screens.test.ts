@@ -1,0 +1,108 @@
+// @vitest-environment jsdom
+import { describe, expect, test, vi } from "vitest";
+
+import type { JobRow, MetricSeries, RankTime, RooflineGroup, StepChanges, SystemHeatView, SystemSeriesView } from "../api/views";
+
+vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
+
+const { stepWaterfall } = await import("./compare/waterfall");
+const { dividedTime, stepNames, transferAndWaiting } = await import("./distributed/pictures");
+const { matching } = await import("./jobs/matching");
+const { rooflinePlot } = await import("./roofline/picture");
+const { heatOf } = await import("./system/heat_map");
+const { coresOf, metricPlots } = await import("./system/plots");
+
+/** Only what a test is about; the rest of a payload is left out. */
+const part = <T>(value: Partial<Record<keyof T, unknown>>): T => value as T;
+
+test("jobs are chosen by how they stand and when they were made", () => {
+  const day = 24 * 3_600_000;
+  const jobs = [
+    { id: "new", status: "InProgress", created_ms: 9.5 * day },
+    { id: "old", status: "Completed", created_ms: day },
+  ].map((job) => part<JobRow>(job));
+  const ids = (...wanted: [Parameters<typeof matching>[1], Parameters<typeof matching>[2]]): string[] =>
+    matching(jobs, ...wanted, 10 * day).map((job) => job.id);
+  expect(ids("all", "any")).toEqual(["new", "old"]);
+  expect(ids("Completed", "any")).toEqual(["old"]);
+  expect(ids("all", "day")).toEqual(["new"]);
+});
+
+test("a waterfall goes from one mean step to the other", () => {
+  const change = (name: string, base_ns: number, other_ns: number) => ({
+    name, base_ns, other_ns, change_ns: other_ns - base_ns,
+  });
+  const steps = part<StepChanges>({
+    figures: [change("mean", 100, 80)],
+    parts: [change("data_wait", 50, 20), change("forward", 50, 60), change("loss", 0, 0)],
+  });
+  const { bars, from, parts } = stepWaterfall(steps);
+  expect(bars).toEqual(["from", "data wait", "forward", "to"]);
+  expect(from).toEqual([0, 70, 70, 0]);
+  expect(parts.map(({ values }) => values)).toEqual([
+    [100, null, null, 80], [null, 30, null, null], [null, null, 10, null],
+  ]);
+});
+
+describe("ranks", () => {
+  const ranks = [
+    part<RankTime>({ rank: 0, computation_ns: 6, overlap_ns: 1, communication_ns: 2, other_ns: 1, transfer_ns: 2, waiting_ns: 0, steps: { step: ["5", "6"], computation_ns: [3, 3], overlap_ns: [1, 0], communication_ns: [1, 1], other_ns: [0, 1], transfer_ns: null, waiting_ns: null } }),
+    part<RankTime>({ rank: null, trace: "b", computation_ns: 5, overlap_ns: 0, communication_ns: 5, other_ns: 0, transfer_ns: null, waiting_ns: null, steps: null }),
+  ];
+
+  test("are divided over the recording or a step", () => {
+    expect(stepNames(ranks)).toEqual(["5", "6"]);
+    expect(dividedTime(ranks, "").parts[0]?.values).toEqual([6, 5]);
+    expect(dividedTime(ranks, "6").parts[0]?.values).toEqual([3, null]);
+    expect(dividedTime(ranks, "").bars).toEqual(["rank 0", "b"]);
+  });
+
+  test("have no transfer where no collective was found on several", () => {
+    expect(transferAndWaiting(ranks, "")?.parts[0]?.values).toEqual([2, null]);
+    expect(transferAndWaiting(ranks.slice(1), "")).toBeNull();
+  });
+});
+
+test("the roofline meets the slope where compute and memory balance", () => {
+  const device = { device_name: "d", peaks_of: null, source: null, estimate: false, memory_bytes_per_s: 10, peaks: [{ unit: "bf16" as const, peak_flop_per_s: 1000 }, { unit: "fp8" as const, peak_flop_per_s: 2000 }] };
+  const group = (intensity: number | null, achieved: number | null) =>
+    part<RooflineGroup>({ name: "mm", input_dims: null, precision: "bf16", intensity_flop_per_byte: intensity, achieved_flop_per_s: achieved });
+  const { series } = rooflinePlot(device, [group(50, 400), group(null, 1), group(0, 0)]);
+  expect(series.map((each) => each.name)).toEqual(["peak of bf16", "calls in bf16"]);
+  expect(series[0]?.x).toEqual([0.1, 100, 1000]);
+  expect(series[0]?.y).toEqual([1, 1000, 1000]);
+  expect(series[1]?.x).toEqual([50]);
+});
+
+describe("a machine", () => {
+  test("shows its first cores, all of them or none", () => {
+    const row = (metric: string, device: string) => ({ name: `${metric}${device}`, metric, device, unit: "ratio", full: 1, shade_ratio: [0.5, null] });
+    const payload = part<SystemHeatView>({ start_after_ns: 0, column_ns: 1e9, nodes: [{ node: "n", left_out_count: 0, rows: [row("gpu_busy_ratio", "0"), ...Array.from({ length: 40 }, (_, core) => row("core_busy_ratio", String(core)))] }] });
+    expect(heatOf(payload, "n", "few")?.rows).toHaveLength(33);
+    expect(heatOf(payload, "n", "few")?.more).toBe("8 more rows of cores");
+    expect(heatOf(payload, "n", "all")?.rows).toHaveLength(41);
+    expect(heatOf(payload, "n", "none")?.rows[0]).toMatchObject({ unit: "%", full: 100, percent: [50, null] });
+    expect(heatOf(payload, "other", "all")).toBeNull();
+  });
+
+  test("lets cores be chosen as a list of ranges", () => {
+    expect([...(coresOf("0-2, 8") ?? [])]).toEqual(["0", "1", "2", "8"]);
+    expect(coresOf("")).toBeNull();
+    expect(coresOf("1-x")).toBeNull();
+    expect(coresOf("0-99999999")).toBeNull();
+  });
+
+  test("has a picture for each kind of metric, GPUs first", () => {
+    const payload = part<SystemSeriesView>({ start_after_ns: 0, piece_ns: 5, piece_count: 2 });
+    const series = (metric: string, device: string, unit: string) => part<MetricSeries>({ metric, device, unit, mean: [1, 2] });
+    const all = [
+      series("core_busy_ratio", "0", "ratio"), series("core_busy_ratio", "1", "ratio"),
+      series("gpu_busy_ratio", "0", "ratio"), series("process_cpu_cores", "7", "count"), series("new_metric", "", "none"),
+    ];
+    const plots = metricPlots(payload, all, "all", new Set(["1"]));
+    expect(plots.map((plot) => plot.title)).toEqual(["GPU busy", "Cores busy", "Processes", "New metric"]);
+    expect(plots[1]?.series.map((each) => each.name)).toEqual(["1"]);
+    expect(plots[0]?.series[0]?.x).toEqual([0, 5]);
+    expect(metricPlots(payload, all, "gpu", null)).toHaveLength(1);
+  });
+});

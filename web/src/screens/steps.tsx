@@ -1,0 +1,208 @@
+// Steps: of the job as it was watched, and of the recordings.
+import type { PhaseShare, RankStepsView, StepsView, TraceStepsView } from "../api/views";
+import { capital, number, percent, words } from "../base/format";
+import { inUnit } from "../base/format_field";
+import { FigurePanel } from "../charts/figure_panel";
+import { CarryOver, useCarryOver } from "../parts/carry_over";
+import { LinkedTable } from "../parts/linked_table";
+import { rowKey } from "../parts/row_key";
+import { StepLink } from "../parts/timeline_link";
+import { RecordingChoice, shownRecording, useRecordings } from "../parts/trace_screen";
+import { useView } from "../state/fetch";
+import { Answer, Doubts, Empty } from "../widgets/answer";
+import { bar, column, field } from "../widgets/fields";
+import { Facts } from "../widgets/facts";
+import { Head } from "../widgets/head";
+import { Panel } from "../widgets/panel";
+import { Tiles } from "../widgets/tiles";
+import { categoriesPie, categoryWords, phasesOfRanks, stepsOfRecording } from "./steps/pictures";
+
+export default function Steps() {
+  const recordings = useRecordings();
+  return (
+    <Answer of={recordings}>
+      {(found) => (
+        <Screen trace={shownRecording(found.recordings)?.trace ?? null} choice={<RecordingChoice all={found.recordings} />} />
+      )}
+    </Answer>
+  );
+}
+
+function Screen({ trace, choice }: { trace: string | null; choice: preact.ComponentChildren }) {
+  const [carryOver, setCarryOver] = useCarryOver();
+  // With a recording named, the steps of the watched job would be left out.
+  const answer = useView("steps", { carry_over: carryOver });
+  return (
+    <>
+      <Head title="Steps">
+        {choice}
+        {trace === null ? null : <CarryOver value={carryOver} onChoose={setCarryOver} />}
+      </Head>
+      <Answer of={answer}>{(payload) => <Content payload={payload} shown={trace} />}</Answer>
+    </>
+  );
+}
+
+function Content({ payload, shown }: { payload: StepsView; shown: string | null }) {
+  if (payload.ranks.length === 0 && payload.traces.length === 0) {
+    return <Empty text={payload.missing ?? "no step was recorded"} />;
+  }
+  return (
+    <>
+      <Doubts quality={payload.quality} range={payload.range} />
+      {payload.ranks.length === 0 ? null : <Watched ranks={payload.ranks} shareOf={payload.share_of} />}
+      {payload.traces.filter((trace) => trace.trace === shown).map((trace) => <Recorded key={trace.trace} trace={trace} />)}
+    </>
+  );
+}
+
+function Watched({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }) {
+  const [first] = ranks;
+  return (
+    <>
+      {first === undefined || ranks.length > 1 ? null : <OneRank rank={first} />}
+      <div class="panels">
+        <FigurePanel wide testid="step-phases" block={phasesOfRanks(ranks)} about={`Shares of ${shareOf}.`} />
+      </div>
+      <LinkedTable
+        title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}
+        testid="table-steps"
+        about="As the job was watched from its start to its end; steps under the profiler and those of evaluation are left out."
+        rows={ranks}
+        keyOf={(row) => rowKey(row.rank)}
+        chosen={(row) => <Phases rank={row} shareOf={shareOf} />}
+        fields={[
+          field("rank"),
+          field("step_count", { label: "steps" }),
+          field("measured_count", { label: "measured" }),
+          field("profiled_count", { label: "under the profiler" }),
+          ...(["mean", "p50", "p95", "p99", "max"] as const).map((which) =>
+            column<RankStepsView>(which, which, "ns", (row) => row.step_ns?.[which] ?? null),
+          ),
+          column<RankStepsView>("outliers", "outliers", "count", (row) => row.step_ns?.outlier_count ?? null),
+          field("evaluation_ns"),
+          field("source", { about: "By what steps were told apart" }),
+          field("clock"),
+        ]}
+      />
+      {ranks.length > 1 || first === undefined ? null : <Phases rank={first} shareOf={shareOf} />}
+    </>
+  );
+}
+
+function OneRank({ rank }: { rank: RankStepsView }) {
+  return (
+    <Tiles
+      tiles={[
+        { label: "Mean step", value: inUnit(rank.step_ns?.mean ?? null, "ns"), about: `of ${number(rank.measured_count, 0)} measured steps`, testid: "step-mean" },
+        { label: "Median", value: inUnit(rank.step_ns?.p50 ?? null, "ns"), testid: "step-p50" },
+        { label: "p95", value: inUnit(rank.step_ns?.p95 ?? null, "ns"), testid: "step-p95" },
+        { label: "Outliers", value: number(rank.step_ns?.outlier_count ?? null, 0), about: rank.step_ns === null ? null : `longer than ${inUnit(rank.step_ns.outlier_threshold, "ns")}` },
+        { label: "Steps", value: number(rank.step_count, 0), about: `${number(rank.fetches_per_step, 2)} batches each` },
+      ]}
+    />
+  );
+}
+
+/** Steps that are named one by one. */
+const MOST_OUTLIERS = 24;
+
+function Phases({ rank, shareOf }: { rank: RankStepsView; shareOf: string }) {
+  return (
+    <>
+      <LinkedTable
+        id="phases"
+        title={`A step of ${rank.rank} by phase`}
+        testid="table-phases"
+        about={`Shares are of ${shareOf}.`}
+        rows={rank.phases}
+        fields={[
+          column<PhaseShare>("name", "phase", "none", (row) => words(row.name)),
+          bar("share_ratio", "share"),
+          field("mean_ns"),
+          field("p50_ns"),
+          field("p95_ns"),
+        ]}
+      />
+      {rank.outlier_steps.length === 0 ? null : (
+        <Panel title="Outlier steps" about="The longest first; each leads to its place on the timeline.">
+          <p class="links">
+            {rank.outlier_steps.slice(0, MOST_OUTLIERS).map((step) => (
+              <StepLink key={step} step={step} rank={rank.rank} />
+            ))}
+          </p>
+        </Panel>
+      )}
+    </>
+  );
+}
+
+function Recorded({ trace }: { trace: TraceStepsView }) {
+  const pie = categoriesPie(trace);
+  return (
+    <>
+      <h2 class="part">Steps of the recording {trace.rank === null ? "" : `of rank ${trace.rank}`}</h2>
+      <Doubts quality={trace.quality} notes={trace.notes} />
+      {trace.step_count === 0 ? null : (
+        <>
+          <Tiles
+            tiles={[
+              { label: "Mean step", value: inUnit(trace.mean_step_ns, "ns"), about: "until its device work is done", testid: "recorded-step-mean" },
+              { label: "Steps", value: number(trace.step_count, 0), about: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} cut off and left out` },
+              ...trace.categories
+                .filter((each) => (each.share_ratio ?? 0) >= 0.05)
+                .map((each) => ({
+                  label: capital(categoryWords(each.category)),
+                  value: percent(each.share_ratio, 1),
+                  about: `${inUnit(each.mean_ns, "ns")} of a step`,
+                })),
+            ]}
+          />
+          <div class="panels">
+            <FigurePanel block={pie} />
+            <FigurePanel block={stepsOfRecording(trace)} testid="recorded-steps" />
+          </div>
+          <LinkedTable
+            id="recorded"
+            title="Recorded steps"
+            testid="table-recorded-steps"
+            about="Each moment belongs to the first of these that happens: kernel, copy, set, communication, runtime call, data loader, other work on the host."
+            rows={trace.steps}
+            fields={[
+              field("step", { numeric: false }),
+              field("wall_ns", { label: "duration" }),
+              field("kernel_ns"),
+              field("memcpy_ns", { label: "copy" }),
+              field("memset_ns", { label: "set" }),
+              field("communication_ns"),
+              field("runtime_ns", { label: "runtime calls" }),
+              field("data_loader_ns"),
+              field("cpu_exec_ns", { label: "host" }),
+              field("other_ns"),
+              field("device_work_count", { label: "device work" }),
+            ]}
+          />
+          {trace.host_steps.length === 0 ? null : (
+            <LinkedTable
+              id="host"
+              title="Steps as the host marked them"
+              about="What the devices did between the host's marks: their work may belong to the step before."
+              rows={trace.host_steps}
+              fields={[
+                field("step"),
+                field("host_ns", { label: "duration" }),
+                field("computation_ns"),
+                field("communication_ns"),
+                field("overlap_ns", { label: "both" }),
+                field("neither_ns"),
+              ]}
+            />
+          )}
+          <Panel title="About these steps">
+            <Facts facts={[["Recording", trace.trace.slice(0, 300)], ["Shares are of", trace.share_of]]} />
+          </Panel>
+        </>
+      )}
+    </>
+  );
+}

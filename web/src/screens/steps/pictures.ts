@@ -1,0 +1,62 @@
+// Figures of the screen of steps.
+import type { Pie } from "../../api/report";
+import type { RankStepsView, TraceStepsView } from "../../api/views";
+import type { Stacks } from "../../charts/stacks";
+
+const CATEGORIES = [
+  ["kernel", "kernel_ns"],
+  ["memcpy", "memcpy_ns"],
+  ["memset", "memset_ns"],
+  ["communication", "communication_ns"],
+  ["runtime", "runtime_ns"],
+  ["data loader", "data_loader_ns"],
+  ["host", "cpu_exec_ns"],
+  ["other", "other_ns"],
+] as const;
+
+/** Mean step of each rank, divided into its phases; phases that no rank has are left out. */
+export function phasesOfRanks(ranks: readonly RankStepsView[]): Stacks {
+  const names = [...new Set(ranks.flatMap((rank) => rank.phases.filter((each) => each.mean_ns > 0).map((each) => each.name)))];
+  return {
+    kind: "stacks",
+    title: "A mean step by phase",
+    bar: "rank",
+    bars: ranks.map((rank) => rank.rank),
+    value: { name: "mean step", unit: "ns" },
+    across: true,
+    parts: names.map((name) => ({
+      name: name.replaceAll("_", " "),
+      values: ranks.map((rank) => rank.phases.find((each) => each.name === name)?.mean_ns ?? null),
+    })),
+  };
+}
+
+/** A category in words: `cpu_exec` is other work on the host. */
+export function categoryWords(category: string): string {
+  return category === "cpu_exec" ? "host" : category.replaceAll("_", " ");
+}
+
+export function categoriesPie(trace: TraceStepsView): Pie {
+  return {
+    kind: "pie",
+    title: "A mean recorded step",
+    share_of: `the ${trace.share_of}`,
+    slices: trace.categories
+      .filter((each) => (each.share_ratio ?? 0) > 0)
+      .map((each) => ({ name: categoryWords(each.category), share_ratio: each.share_ratio ?? 0 })),
+  };
+}
+
+export function stepsOfRecording(trace: TraceStepsView): Stacks {
+  return {
+    kind: "stacks",
+    title: "Each recorded step",
+    bar: "step",
+    bars: trace.steps.map((step) => step.step),
+    value: { name: "duration", unit: "ns" },
+    across: false,
+    parts: CATEGORIES.map(([name, key]) => ({ name, values: trace.steps.map((step) => step[key]) })).filter(
+      ({ values }) => values.some((value) => value !== null && value > 0),
+    ),
+  };
+}

@@ -1,0 +1,69 @@
+// Everything that a machine did, as one picture: GPUs first, then cores, memory, disks, network.
+import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
+
+import type { SystemHeatView } from "../../api/views";
+import type { Heatmap } from "../../api/report";
+import { counted } from "../../base/format";
+import { inUnit } from "../../base/format_field";
+import { FigurePanel } from "../../charts/figure_panel";
+import { useOption } from "../../parts/options";
+import { useView } from "../../state/fetch";
+import { Empty, Refused, Waiting } from "../../widgets/answer";
+import { Choice } from "../../widgets/choice";
+
+const CORES = [["few", "the first 32"], ["all", "all"], ["none", "none"]] as const;
+type Cores = (typeof CORES)[number][0];
+
+interface Props {
+  node: string;
+  /** What was asked for about all nodes: the first of them, each with its first cores. */
+  known: SystemHeatView;
+}
+
+export function HeatMap({ node, known }: Props) {
+  const [cores, choose] = useOption("heat-cores", CORES.map(([key]) => key));
+  const tools = <Choice label="Cores" value={cores} choices={CORES} onChoose={(value) => { choose(value as typeof cores); }} />;
+  const block = useMemo(() => (cores === "all" ? null : heatOf(known, node, cores)), [known, node, cores]);
+  return <div class="panels">{block === null ? <Asked node={node} cores={cores} tools={tools} /> : <Picture block={block} tools={tools} />}</div>;
+}
+
+function Asked({ node, cores, tools }: { node: string; cores: Cores; tools: ComponentChildren }) {
+  const { data, error } = useView("system-heat", { name: node });
+  const block = useMemo(() => (data === null ? null : heatOf(data, node, cores)), [data, node, cores]);
+  if (data === null) return error === null ? <Waiting /> : <Refused text={error.message} />;
+  return block === null ? <Empty text={data.missing ?? "nothing was sampled here"} /> : <Picture block={block} tools={tools} />;
+}
+
+function Picture({ block, tools }: { block: Heatmap; tools: ComponentChildren }) {
+  return <FigurePanel wide testid="heat-map" block={block} tools={tools} />;
+}
+
+const FEW = 32;
+
+/** The picture of one node; null where there is none. */
+export function heatOf(payload: SystemHeatView, node: string, cores: Cores): Heatmap | null {
+  const found = payload.nodes.find((each) => each.node === node);
+  if (found === undefined) return null;
+  const most = { few: FEW, all: Infinity, none: 0 }[cores];
+  let seen = 0;
+  const rows = found.rows.filter((row) => {
+    if (!row.metric.startsWith("core_")) return true;
+    seen += 1;
+    return seen <= most;
+  });
+  const hidden = found.rows.length - rows.length + found.left_out_count;
+  return {
+    kind: "heatmap",
+    title: `What ${node.slice(0, 80)} did`,
+    start: `${inUnit(Math.max(0, payload.start_after_ns), "ns")} after the start of the run`,
+    column_s: payload.column_ns / 1e9,
+    rows: rows.map((row) => ({
+      name: row.name,
+      unit: row.unit === "ratio" ? "%" : row.unit,
+      full: row.unit === "ratio" ? 100 * row.full : row.full,
+      percent: row.shade_ratio.map((shade) => (shade === null ? null : 100 * shade)),
+    })),
+    more: hidden === 0 ? null : `${counted(hidden, "more row")} of cores`,
+  };
+}

@@ -1,0 +1,76 @@
+// What a machine is, and its metrics over the whole run as statistics.
+import type { MetricView, NodeView, SystemView } from "../../api/views";
+import { number } from "../../base/format";
+import { bytes, inNamedUnit, inUnit } from "../../base/format_field";
+import { LinkedTable } from "../../parts/linked_table";
+import { rowKey } from "../../parts/row_key";
+import { useView } from "../../state/fetch";
+import { Answer, Doubts, Empty } from "../../widgets/answer";
+import { column, field } from "../../widgets/fields";
+import { Prose } from "../../widgets/prose";
+import { Tiles } from "../../widgets/tiles";
+
+/** The numbers of one node, once they are there: on long runs they take a while. */
+export function Metrics({ node }: { node: string }) {
+  const answer = useView("system");
+  return (
+    <section aria-label="The machine">
+      <header class="head part"><h2>The machine</h2></header>
+      <Answer of={answer}>{(payload) => <Found payload={payload} node={node} />}</Answer>
+    </section>
+  );
+}
+
+function Found({ payload, node }: { payload: SystemView; node: string }) {
+  const found = payload.nodes.find((each) => each.node === node);
+  if (found === undefined) return <Empty text={payload.missing ?? "nothing is known of this node"} />;
+  return (
+    <>
+      <Tiles tiles={tiles(found)} />
+      <Doubts
+        quality={[]}
+        notes={Object.entries(found.metrics_missing).map(([name, why]) => `no metrics of ${name}: ${why}`)}
+        range={payload.range}
+      />
+      <LinkedTable
+        title="Metrics"
+        testid="table-metrics"
+        rows={found.metrics}
+        keyOf={(row) => rowKey(row.metric, row.device)}
+        fields={[
+          field<MetricView>("metric"),
+          field<MetricView>("device"),
+          ...(["mean", "min", "p50", "p95", "max"] as const).map((which) =>
+            column<MetricView>(which, which, "count", (row) => row.statistics?.[which] ?? null, {
+              draw: (row) => <>{inNamedUnit(row.statistics?.[which] ?? null, row.unit)}</>,
+            }),
+          ),
+          column<MetricView>("samples", "samples", "count", (row) => row.statistics?.count ?? null),
+          field<MetricView>("doc", {
+            label: "meaning",
+            draw: (row) => <span class="name" title={row.doc}><Prose text={row.doc} /></span>,
+          }),
+        ]}
+      />
+    </>
+  );
+}
+
+function tiles(node: NodeView) {
+  return [
+    { label: "Processor", value: node.cpu_model },
+    { label: "Cores", value: number(node.cores_available, 0), about: `available to the job, of ${number(node.cores_total, 0)}` },
+    {
+      label: "Memory",
+      value: bytes(node.memory_limit_bytes ?? node.memory_bytes),
+      about: node.memory_limit_bytes === null ? "of the machine" : `the job's limit, of ${bytes(node.memory_bytes)}`,
+    },
+    { label: "GPUs", value: number(node.gpus.length, 0), about: [...new Set(node.gpus)].join(", ") || "none was found" },
+    {
+      label: "Samples",
+      value: number(node.sample_count, 0),
+      about: `every ${inUnit(node.sample_interval_ns, "ns")}; ${number(node.missed_sample_count, 0)} missed`,
+      testid: "samples",
+    },
+  ];
+}

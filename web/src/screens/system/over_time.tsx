@@ -1,0 +1,55 @@
+// Metrics of a machine over time, those of one kind together; cores can be chosen.
+import { useMemo } from "preact/hooks";
+
+import { TimePanel } from "../../parts/time_panel";
+import { useOption, useText } from "../../parts/options";
+import { useView } from "../../state/fetch";
+import { Doubts, Refused, Waiting } from "../../widgets/answer";
+import { Choice } from "../../widgets/choice";
+import { coresOf, metricPlots } from "./plots";
+
+const KINDS = [
+  ["all", "all"],
+  ["gpu", "GPUs"],
+  ["cpu", "CPU and cores"],
+  ["memory", "memory"],
+  ["io", "disks and network"],
+  ["process", "processes"],
+] as const;
+
+export function OverTime({ node }: { node: string }) {
+  const [kind, choose] = useOption("kind", KINDS.map(([key]) => key));
+  const [cores, setCores] = useText("cores");
+  const { data, error } = useView("system-series", { name: node });
+  const series = data?.nodes.find((each) => each.node === node)?.series;
+  const plots = useMemo(
+    () => (data === null || series === undefined ? [] : metricPlots(data, series, kind, coresOf(cores))),
+    [data, series, kind, cores],
+  );
+  if (data === null) return error === null ? <Waiting /> : <Refused text={error.message} />;
+  if (series === undefined) return null;
+  return (
+    <section aria-label="Over time">
+      <header class="head part">
+        <h2>Over time</h2>
+        <div class="tools">
+          <label class="choice">
+            <span>Cores</span>
+            <input
+              type="text"
+              placeholder="all, or 0-3,8"
+              value={cores}
+              onChange={(event) => { setCores(event.currentTarget.value.trim()); }}
+              data-testid="cores"
+            />
+          </label>
+          <Choice label="Show" value={kind} choices={KINDS} onChoose={(value) => { choose(value as typeof kind); }} />
+        </div>
+      </header>
+      <Doubts quality={[]} notes={[...data.notes, ...(data.left_out_count === 0 ? [] : [`${data.left_out_count} series were left out: the answer would have become too long`])]} />
+      <div class="panels">
+        {plots.map((plot) => <TimePanel key={plot.title} block={plot} />)}
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,56 @@
+// Ranks aligned on a step: every process is moved so that its step begins where the first one's does.
+import type { RankSteps, TrackGroup } from "../../api/views";
+import { eachTrack, pathTo } from "../../canvas/tree";
+
+export interface Alignment {
+  step: number;
+  /** Nanoseconds by which events happened later than they are drawn, by id of track or group. */
+  shifts: ReadonlyMap<string, number>;
+  /** One for each group that has steps; null where it has no such step. */
+  ranks: { title: string; shift: number | null }[];
+}
+
+export function startOf(steps: RankSteps, number: number): number | null {
+  const place = steps.numbers.indexOf(number);
+  return place < 0 ? null : (steps.after_ns[place] ?? null);
+}
+
+/** Shifts that align all groups on a step of the first one that has it. */
+export function alignment(
+  groups: readonly TrackGroup[],
+  steps: readonly RankSteps[],
+  step: number,
+): Alignment | null {
+  const shifts = new Map<string, number>();
+  const ranks: Alignment["ranks"] = [];
+  const moved: { path: TrackGroup[]; shift: number }[] = [];
+  let first: number | null = null;
+  for (const own of steps) {
+    const start = startOf(own, step);
+    first ??= start;
+    const shift = start === null || first === null ? null : start - first;
+    ranks.push({ title: own.title, shift });
+    if (shift !== null) moved.push({ path: pathTo(groups, own.group), shift });
+  }
+  // Groups within that have steps of their own, such as recordings, are moved by those.
+  moved.sort((one, other) => one.path.length - other.path.length);
+  for (const { path, shift } of moved) {
+    const set = (group: TrackGroup): void => {
+      shifts.set(group.id, shift);
+      for (const track of group.tracks) shifts.set(track.id, shift);
+      group.groups.forEach(set);
+    };
+    path.slice(-1).forEach(set);
+  }
+  return first === null ? null : { step, shifts, ranks };
+}
+
+/** Names of the groups around every track, for sentences that name one. */
+export function trackNames(groups: readonly TrackGroup[]): Map<string, string> {
+  const found = new Map<string, string>();
+  const shared = groups.length === 1 ? 1 : 0; // what all are in tells none apart
+  eachTrack(groups, (track, _, path) => {
+    found.set(track.id, [...path.slice(shared).map((each) => each.name), track.name].join(" › "));
+  });
+  return found;
+}

@@ -1,0 +1,171 @@
+// What the reader can do, whether by key, by button or by pointer.
+import type { RankSteps } from "../../api/views";
+import type { Placed } from "../../canvas/scene";
+import type { Line } from "../../canvas/tree";
+import { stepAfter } from "../../canvas/paint_steps";
+import { around, panned, revealed, whole, width, zoomed, type Span } from "../../canvas/viewport";
+import { Motion } from "../../canvas/motion";
+import * as address from "./address";
+import { startOf } from "./alignment";
+import type { Model } from "./model";
+import { toNeighbour, toOtherRow } from "./neighbours";
+import { nextOutlier } from "./steps";
+
+const STILL = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+/** A step, where it is jumped to, takes about a third of the width. */
+const STEP_ROOM = 0.6;
+
+export type Commands = ReturnType<typeof createCommands>;
+
+export function createCommands(model: Model) {
+  /** Where the pointer is on the canvas; null where it is elsewhere. */
+  let pointer: number | null = null;
+  const motion = new Motion(
+    {
+      read: () => model.span.peek(),
+      write: (span) => { model.span.value = span; },
+      bounds: () => model.bounds.peek(),
+      focus: () => pointer === null ? 0.5 : pointer / Math.max(1, model.size.peek().width),
+    },
+    STILL,
+  );
+  const bounds = () => model.bounds.peek();
+  const goTo = (span: Span): void => { motion.to(span); };
+
+  const scrollTo = (y: number): void => {
+    model.scroll.value = Math.max(0, Math.min(model.furthest.peek(), y));
+  };
+
+  /** Brings a row of a track into view, opening what it is in. */
+  const showRow = (track: string, row: number): void => {
+    const stand = model.standIn(track);
+    if (stand !== null) openAround(model, track);
+    const line = model.tree.peek().byId.get(track);
+    if (line === undefined || model.pinned.peek().byId.has(track)) return;
+    const top = line.y + row * line.rowPx;
+    const room = model.treeHeight.peek();
+    const now = Math.min(model.scroll.peek(), model.furthest.peek());
+    if (top < now + 8) scrollTo(top - room / 3);
+    else if (top + line.rowPx > now + room - 8) scrollTo(top - (2 * room) / 3);
+  };
+
+  /** Brings a line of the tree into view. */
+  const showLine = (line: Line): void => {
+    const now = Math.min(model.scroll.peek(), model.furthest.peek());
+    const room = model.treeHeight.peek();
+    if (line.y < now) scrollTo(line.y);
+    else if (line.y + line.height > now + room) scrollTo(line.y + Math.min(line.height, room) - room);
+  };
+
+  const drawnSpan = (slice: Placed): Span => {
+    const from = slice.after_ns - model.shiftOf(slice.track);
+    return { from, to: from + slice.duration_ns };
+  };
+
+  const select = (slice: Placed | null): void => {
+    model.selected.value = slice;
+    if (slice !== null && slice.event < 0) address.setSelected(null, 0);
+    else address.setSelected(slice?.track ?? null, slice?.event ?? 0);
+  };
+
+  /** Selects a slice that may be anywhere, and shows it. */
+  const visit = (slice: Placed): void => {
+    select(slice);
+    showRow(slice.track, slice.row);
+    const shown = drawnSpan(slice);
+    const span = model.span.peek();
+    const pixels = (width(shown) / width(span)) * model.size.peek().width;
+    // What would be too thin to see is come nearer to.
+    goTo(pixels < 2 && slice.duration_ns > 0
+      ? around(shown, bounds(), 20)
+      : revealed(span, shown, bounds()));
+  };
+
+  const zoomTo = (slice: Placed): void => { goTo(around(drawnSpan(slice), bounds())); };
+
+  const showStep = (steps: RankSteps, number: number): boolean => {
+    const start = startOf(steps, number);
+    if (start === null) return false;
+    const from = start - model.shiftOf(steps.group);
+    const lasts = steps.duration_ns[steps.numbers.indexOf(number)] ?? 0;
+    goTo(around({ from, to: from + lasts }, bounds(), STEP_ROOM));
+    return true;
+  };
+
+  return {
+    goTo,
+    scrollTo,
+    showRow,
+    showLine,
+    select,
+    visit,
+    zoomTo,
+    hold: (drive: Parameters<Motion["start"]>[0]) => { motion.start(drive); },
+    release: (drive: Parameters<Motion["end"]>[0]) => { motion.end(drive); },
+    pointAt: (x: number | null): void => { pointer = x; },
+    zoom: (factor: number, x: number): void => {
+      motion.stop();
+      const share = x / Math.max(1, model.size.peek().width);
+      model.span.value = zoomed(model.span.peek(), factor, share, bounds());
+    },
+    pan: (dx: number, dy: number): void => {
+      motion.stop();
+      const span = model.span.peek();
+      const perPixel = width(span) / Math.max(1, model.size.peek().width);
+      if (dx !== 0) model.span.value = panned(span, -dx * perPixel, bounds());
+      if (dy !== 0) scrollTo(Math.min(model.scroll.peek(), model.furthest.peek()) - dy);
+    },
+    showAll: (): void => { goTo(whole(bounds())); },
+    /** What is selected, else the range, fills the window. */
+    fit: (): void => {
+      const slice = model.selected.peek();
+      const range = model.range.peek();
+      if (slice !== null) zoomTo(slice);
+      else if (range !== null) goTo(around(range, bounds(), 0.05));
+    },
+    showStep,
+    /** Number of the step in the middle of the window; null where there are none. */
+    stepInView: (): number | null => {
+      const steps = model.band.peek();
+      if (steps === null) return null;
+      const span = model.span.peek();
+      const middle = (span.from + span.to) / 2 + model.shiftOf(steps.group);
+      return steps.numbers[Math.min(stepAfter(steps, middle), steps.numbers.length - 1)] ?? null;
+    },
+    /** Of the rank whose steps stand above; false where it has no such step. */
+    jumpToStep: (number: number): boolean => {
+      const steps = model.band.peek();
+      return steps !== null && showStep(steps, number);
+    },
+    /** The next or previous outlier of that rank, around again at the end. */
+    toOutlier: (by: 1 | -1): void => {
+      const steps = model.band.peek();
+      if (steps === null) return;
+      const span = model.span.peek();
+      const middle = (span.from + span.to) / 2 + model.shiftOf(steps.group);
+      const found = nextOutlier(steps, middle, by) ?? nextOutlier(steps, by > 0 ? -1 : Infinity, by);
+      if (found !== null) showStep(steps, found);
+    },
+    follow: (): void => {
+      const wide = width(model.span.peek());
+      const { end } = bounds();
+      model.span.value = panned({ from: end - 0.95 * wide, to: end + 0.05 * wide }, 0, bounds());
+    },
+    neighbour: (by: 1 | -1): void => { toNeighbour(model, by, visit); },
+    otherRow: (by: 1 | -1): void => { toOtherRow(model, by, visit); },
+  };
+}
+
+/** Opens every group around a track. */
+function openAround(model: Model, track: string): void {
+  const { initially, toggled } = address.folds.peek();
+  const next = new Set(toggled);
+  // An opened group may show another closed one: at most as often as groups nest.
+  for (let turn = 0; turn < 20; turn++) {
+    const closed = model.standIn(track);
+    if (closed === null) return;
+    const id = address.shortId(closed.id);
+    if (!next.delete(id)) next.add(id);
+    address.setFolds({ initially, toggled: new Set(next) });
+  }
+}

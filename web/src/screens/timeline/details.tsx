@@ -1,0 +1,148 @@
+// Everything that is known of the selected slice.
+import { Crosshair, Search as SearchIcon, SquareDashedMousePointer } from "lucide";
+
+import type { Linked, SliceView } from "../../api/views";
+import { duration, number, percent } from "../../base/format";
+import { inUnit, title, unitOf } from "../../base/format_field";
+import type { Placed } from "../../canvas/scene";
+import { shown } from "../../canvas/text";
+import { exact } from "../../canvas/ticks";
+import { Icon } from "../../widgets/icon";
+import { setFind, setRange } from "./address";
+import type { Commands } from "./commands";
+import { Frame } from "./frame";
+import { RELATIONS, placedLink } from "./links";
+import type { Model } from "./model";
+import { unknown } from "./selection";
+
+interface Props {
+  model: Model;
+  commands: Commands;
+}
+
+export function Details({ model, commands }: Props) {
+  const placed = model.selected.value;
+  const slice = model.details.value;
+  if (placed === null) {
+    return unknown.value === null
+      ? <p class="muted tl-hint">Select a slice to see what is known of it.</p>
+      : <p class="refused" role="alert">{unknown.value}</p>;
+  }
+  const own = slice?.track === placed.track && slice.event === placed.event ? slice : null;
+  return (
+    <div class="tl-details">
+      <section class="tl-main">
+        <h2 class="tl-title"><bdi>{shown(placed.name)}</bdi></h2>
+        <p class="muted tl-where"><bdi>{model.names.value.get(placed.track) ?? placed.track}</bdi></p>
+        <Times placed={placed} slice={own} />
+        <div class="tl-buttons">
+          <button type="button" class="action" onClick={() => { commands.zoomTo(placed); }}>
+            <Icon icon={Crosshair} size={14} /> Come close
+          </button>
+          <button type="button" class="action" onClick={() => { setRange({ from: placed.after_ns, to: placed.after_ns + placed.duration_ns }); }}>
+            <Icon icon={SquareDashedMousePointer} size={14} /> Range of this slice
+          </button>
+          <button type="button" class="action" onClick={() => { setFind(placed.name.slice(0, 400)); }}>
+            <Icon icon={SearchIcon} size={14} /> All of this name
+          </button>
+        </div>
+        {placed.event < 0 ? (
+          <p class="muted">Several events, each too short to be seen from here. Come closer to select one of them.</p>
+        ) : null}
+        {unknown.value === null ? null : <p class="refused" role="alert">{unknown.value}</p>}
+      </section>
+      {own === null ? null : <Args slice={own} />}
+      {own === null ? null : <Links slice={own} model={model} commands={commands} />}
+      {own === null ? null : <Stack slice={own} />}
+    </div>
+  );
+}
+
+function Times({ placed, slice }: { placed: Placed; slice: SliceView | null }) {
+  const { after_ns, duration_ns } = placed;
+  const facts: [string, string][] = [
+    ["duration", `${duration(duration_ns)} (${number(duration_ns, 0)} ns)`],
+    ["begins", `${exact(after_ns)} after the origin`],
+    ["ends", exact(after_ns + duration_ns)],
+  ];
+  if (slice !== null) {
+    if (slice.self_ns !== null) {
+      const share = duration_ns > 0 ? `, ${percent(slice.self_ns / duration_ns)} of its duration` : "";
+      facts.push(["self time", `${duration(slice.self_ns)}${share}`]);
+    }
+    if (slice.step !== null) facts.push(["step", slice.step]);
+    facts.push(["kind", title(slice.kind)]);
+  }
+  return (
+    <dl class="tl-facts">
+      {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{shown(value, 300)}</dd></div>)}
+    </dl>
+  );
+}
+
+function Args({ slice }: { slice: SliceView }) {
+  const args = Object.entries(slice.args);
+  if (args.length === 0) return null;
+  return (
+    <section>
+      <h3>Arguments</h3>
+      <table class="tl-table">
+        <caption class="hidden">Arguments of the slice</caption>
+        <tbody>
+          {args.map(([name, value]) => (
+            <tr key={name}><th scope="row"><bdi>{shown(title(name), 100)}</bdi></th><td><bdi>{argText(name, value)}</bdi></td></tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** A value as it was recorded; numbers in the unit that their name ends in. */
+export function argText(name: string, value: unknown): string {
+  if (typeof value === "number" && unitOf(name) !== "none") return inUnit(value, unitOf(name));
+  if (typeof value === "string") return shown(value);
+  return shown(JSON.stringify(value));
+}
+
+function Links({ slice, model, commands }: Props & { slice: SliceView }) {
+  if (slice.links.length === 0) return null;
+  return (
+    <section class="tl-links">
+      <h3>Linked to</h3>
+      <table class="tl-table">
+        <caption class="hidden">Slices that this one is linked to</caption>
+        <tbody>
+          {slice.links.map((link) => (
+            <tr key={`${link.relation} ${link.track} ${link.event}`}>
+              <th scope="row">{RELATIONS[link.relation]}</th>
+              <td>
+                <button type="button" class="tl-link" title={model.names.value.get(link.track)} onClick={() => { commands.visit(placedLink(link)); }}>
+                  <bdi>{shown(link.name, 300)}</bdi>
+                </button>
+              </td>
+              <td class="number">{duration(link.duration_ns)}</td>
+              <td class="number muted">{apart(slice, link)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** How much later or earlier the other one begins. */
+function apart(slice: SliceView, link: Linked): string {
+  const by = link.after_ns - slice.after_ns;
+  return by < 0 ? `${duration(-by)} earlier` : `${duration(by)} later`;
+}
+
+function Stack({ slice }: { slice: SliceView }) {
+  if (slice.stack.length === 0) return null;
+  return (
+    <section>
+      <h3>Python stack, innermost first</h3>
+      <ol class="tl-stack">{slice.stack.map((text, place) => <li key={place}><Frame text={text} /></li>)}</ol>
+    </section>
+  );
+}

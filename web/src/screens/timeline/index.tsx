@@ -1,0 +1,155 @@
+// The timeline: every rank, thread, stream and counter of a run along one axis of time.
+import { effect, signal } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+
+import type { TimelineView } from "../../api/views";
+import { duration } from "../../base/format";
+import { shown } from "../../canvas/text";
+import { clamped, whole } from "../../canvas/viewport";
+import { RULER_PX, headPx } from "../../canvas/scene";
+import { useView } from "../../state/fetch";
+import { Empty, Refused, Waiting } from "../../widgets/answer";
+import { addressSpan, writeSpan } from "./address";
+import { createCommands } from "./commands";
+import { Help } from "./help";
+import { listenToKeys } from "./keys";
+import { startLoading } from "./loader";
+import { Minimap } from "./minimap";
+import { createModel, type Model } from "./model";
+import { BottomPanel } from "./panel";
+import { Picture } from "./picture";
+import { SEARCH_ID, createSearch } from "./search";
+import { followSelection } from "./selection";
+import { Splitter } from "./splitter";
+import { Toolbar } from "./toolbar";
+import { Pinned, TrackTree, TreeHead } from "./tree";
+import "./timeline.css";
+
+/** The window is written into the address when it has been still for so long. */
+const SETTLED_MS = 300;
+
+const namesWidth = signal(Math.min(280, Math.round(window.innerWidth * 0.22)));
+
+export default function Timeline() {
+  // The picture is of the whole run, whatever range the other screens are about.
+  const { data, error } = useView("timeline", { from_ns: null, to_ns: null });
+  if (data === null) return error === null ? <Waiting /> : <Refused text={error.message} />;
+  if (data.missing !== null) return <Empty title="No timeline" text={data.missing} />;
+  return <Workspace view={data} />;
+}
+
+function Workspace({ view }: { view: TimelineView }) {
+  const model = useMemo(() => createModel(view), []);
+  const commands = useMemo(() => createCommands(model), [model]);
+  const search = useMemo(() => createSearch(model, commands), [model, commands]);
+  const first = useRef(view);
+  useEffect(() => {
+    if (first.current === view) return;
+    first.current = view;
+    grow(model, view, commands.follow);
+  }, [model, view]);
+  useEffect(() => {
+    const ends = [
+      startLoading(model),
+      followSelection(model, commands),
+      search.start(),
+      followWindow(model),
+      listenToKeys(commands, {
+        focusSearch: () => { document.getElementById(SEARCH_ID)?.focus(); },
+        nextMatch: (by) => { void search.next(by); },
+        nextOutlier: commands.toOutlier,
+      }),
+    ];
+    return () => { ends.forEach((end) => { end(); }); };
+  }, [model, commands, search]);
+  const head = headPx({ band: model.band.value, findings: view.findings });
+  return (
+    <div class="tl" style={{ "--names": `${namesWidth.value}px` }}>
+      <h1 class="hidden">Timeline</h1>
+      <Toolbar model={model} commands={commands} search={search} />
+      <div class="tl-middle">
+        <div class="tl-overview">
+          <Extent model={model} />
+          <Minimap model={model} commands={commands} search={search} />
+        </div>
+        <div class="tl-names">
+          <div class="tl-names-head" style={{ height: `${head}px` }}>
+            <TreeHead />
+            {head > RULER_PX ? <Band model={model} /> : null}
+          </div>
+          <Pinned model={model} />
+          <TrackTree model={model} commands={commands} />
+        </div>
+        <Splitter label="Width of the names" size={namesWidth} least={120} most={600} upright />
+        <Picture model={model} commands={commands} />
+      </div>
+      <BottomPanel model={model} commands={commands} />
+      <Said model={model} />
+      <Help />
+    </div>
+  );
+}
+
+function Extent({ model }: { model: Model }) {
+  const span = model.span.value;
+  const seen = Math.min(span.to, model.bounds.value.end) - Math.max(span.from, 0);
+  return (
+    <p class="tl-extent">
+      <b>{duration(Math.max(0, seen))}</b> <span class="muted">of {duration(model.bounds.value.end)}</span>
+    </p>
+  );
+}
+
+function Band({ model }: { model: Model }) {
+  const band = model.band.value;
+  return <p class="tl-band muted"><bdi>{band === null ? "findings" : `steps of ${shown(band.title, 80)}`}</bdi></p>;
+}
+
+/** Says what is selected to those who do not see it. */
+function Said({ model }: { model: Model }) {
+  const slice = model.selected.value;
+  const words = slice === null
+    ? ""
+    : `${shown(slice.name, 200)}, ${duration(slice.duration_ns)}, on ${shown(model.names.value.get(slice.track) ?? "", 200)}`;
+  return <p class="hidden" role="status" aria-live="polite" data-testid="timeline-said">{words}</p>;
+}
+
+/** A newer tree: what is drawn stays until its newer parts are there. */
+function grow(model: Model, view: TimelineView, follow: () => void): void {
+  const before = model.bounds.peek().end;
+  const span = model.span.peek();
+  const sawAll = span.from <= 0 && span.to >= before;
+  model.slices.makeStale();
+  model.counters.makeStale();
+  model.view.value = view;
+  if (model.follow.peek()) follow();
+  else if (sawAll) model.span.value = whole(model.bounds.peek());
+  else model.span.value = { ...span }; // asks again for what is in view
+}
+
+/** The window follows the address, and the address the window once that is still. */
+function followWindow(model: Model): () => void {
+  let timer = 0;
+  let written = addressSpan.peek();
+  const stopWriting = effect(() => {
+    const span = model.span.value;
+    clearTimeout(timer);
+    timer = window.setTimeout(() => {
+      const all = span.from <= 0 && span.to >= model.bounds.peek().end;
+      written = all ? null : span;
+      writeSpan(written);
+      written = addressSpan.peek();
+    }, SETTLED_MS);
+  });
+  const stopReading = effect(() => {
+    const asked = addressSpan.value;
+    if (asked === written || (asked?.from === written?.from && asked?.to === written?.to)) return;
+    written = asked;
+    model.span.value = asked === null ? whole(model.bounds.peek()) : clamped(asked, model.bounds.peek());
+  });
+  return () => {
+    stopWriting();
+    stopReading();
+    clearTimeout(timer);
+  };
+}

@@ -1,0 +1,36 @@
+// Times of frames and queries, for benchmarks that drive the page.
+
+export interface Measured {
+  /** Milliseconds of work for each frame. */
+  frames: number[];
+  /** Milliseconds from asking to having, for each question. */
+  queries: number[];
+  /** Rectangles of the last frame. */
+  rectangles: number;
+  /** What draws. */
+  renderer: string;
+  /** Whether everything that is in view is drawn at its detail. */
+  ready: boolean;
+  /** Set by whoever measures: frames then include the time until they are drawn. */
+  finish: boolean;
+}
+
+declare global {
+  interface Window {
+    __stepscopeTimeline?: Measured;
+  }
+}
+
+const MOST = 4_000;
+
+export const measured: Measured = {
+  frames: [], queries: [], rectangles: 0, renderer: "", ready: false, finish: false,
+};
+
+window.__stepscopeTimeline = measured;
+
+export function note(kind: "frames" | "queries", ms: number): void {
+  const list = measured[kind];
+  list.push(ms);
+  if (list.length > MOST) list.splice(0, MOST / 2);
+}

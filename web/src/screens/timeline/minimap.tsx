@@ -1,0 +1,171 @@
+// The whole run above the picture: where the window is, and where else it could be.
+import { effect, signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+
+import type { Track } from "../../api/views";
+import { paintOverview, type Overview } from "../../canvas/minimap";
+import { slicesOf, type Slices } from "../../canvas/slices";
+import { summaryTracks } from "../../canvas/tree";
+import { clamped, width, type Span } from "../../canvas/viewport";
+import { fetchView } from "../../state/fetch";
+import type { Commands } from "./commands";
+import type { Model } from "./model";
+import type { Search } from "./search";
+
+const HEIGHT_PX = 44;
+const MOST_TRACKS = 8;
+const PIXELS = 700;
+/** A pointer this near to an edge of the window moves the edge. */
+const EDGE_PX = 6;
+
+interface Props {
+  model: Model;
+  commands: Commands;
+  search: Search;
+}
+
+export function Minimap({ model, commands, search }: Props) {
+  const place = useRef<HTMLCanvasElement>(null);
+  useEffect(() => {
+    const canvas = place.current;
+    if (canvas === null) return undefined;
+    return show(canvas, model, commands, search);
+  }, [model, commands, search]);
+  return (
+    <canvas
+      ref={place}
+      class="tl-minimap"
+      role="img"
+      aria-label="The whole run, and the part of it that is in view"
+      data-testid="timeline-minimap"
+      style={{ height: `${HEIGHT_PX}px` }}
+    />
+  );
+}
+
+function show(canvas: HTMLCanvasElement, model: Model, commands: Commands, search: Search): () => void {
+  const context = canvas.getContext("2d");
+  const tracks = signal<Slices[]>([]);
+  const size = signal(canvas.clientWidth);
+  let frame = 0;
+  const overview = (): Overview => {
+    const scene = model.scene.value;
+    return {
+      width: size.value,
+      height: HEIGHT_PX,
+      end: model.bounds.value.end,
+      dark: scene.dark,
+      span: scene.span,
+      range: scene.range,
+      tracks: tracks.value,
+      outliers: outlierTimes(model),
+      findings: scene.findings,
+      matches: search.found.value?.matches.map((each) => each.after_ns) ?? [],
+      selected: scene.selected,
+    };
+  };
+  const stopDrawing = effect(() => {
+    const view = overview();
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(() => {
+      const ratio = window.devicePixelRatio;
+      canvas.width = Math.max(1, Math.round(view.width * ratio));
+      canvas.height = Math.round(HEIGHT_PX * ratio);
+      context?.setTransform(ratio, 0, 0, ratio, 0, 0);
+      if (context !== null) paintOverview(context, view);
+    });
+  });
+  const stopLoading = load(model, tracks);
+  const resizing = new ResizeObserver(() => { size.value = canvas.clientWidth; });
+  resizing.observe(canvas);
+  const stopBrush = brush(canvas, model, commands);
+  return () => {
+    stopDrawing();
+    stopLoading();
+    stopBrush();
+    resizing.disconnect();
+    cancelAnimationFrame(frame);
+  };
+}
+
+/** Whole-run slices of the tracks that say most; again when the run has grown by a tenth. */
+function load(model: Model, tracks: { value: Slices[] }): () => void {
+  let known = 0;
+  let abort = new AbortController();
+  const stop = effect(() => {
+    const { end } = model.bounds.value;
+    if (known > 0 && end < 1.1 * known && end >= known) return;
+    known = end;
+    const wanted = overviewTracks(model);
+    abort.abort();
+    abort = new AbortController();
+    if (wanted.length === 0) return;
+    const ids = wanted.map((each) => each.id);
+    fetchView("timeline-slices", { from_ns: 0, to_ns: end, pixels: PIXELS, tracks: ids.join(",") }, abort.signal).then(
+      (view) => { tracks.value = [...slicesOf(view).values()]; },
+      () => { known = 0; }, // the picture says why; this is tried again with it
+    );
+  });
+  return () => {
+    stop();
+    abort.abort();
+  };
+}
+
+function overviewTracks(model: Model): Track[] {
+  const processes = model.view.value.groups.flatMap((group) => group.kind === "node" ? group.groups : [group]);
+  const each = Math.max(1, Math.floor(MOST_TRACKS / Math.max(1, processes.length)));
+  return processes.slice(0, MOST_TRACKS).flatMap((group) => summaryTracks(group, each)).slice(0, MOST_TRACKS);
+}
+
+function outlierTimes(model: Model): number[] {
+  const steps = model.band.value;
+  if (steps === null) return [];
+  const places = new Map(steps.numbers.map((number, place) => [number, place]));
+  return steps.outliers.slice(0, 500).map((number) => steps.after_ns[places.get(number) ?? -1] ?? 0);
+}
+
+/** Dragging the window moves it, its edges change it, and elsewhere a new one is drawn. */
+function brush(canvas: HTMLCanvasElement, model: Model, commands: Commands): () => void {
+  const time = (x: number): number => (x / Math.max(1, canvas.clientWidth)) * model.bounds.peek().end;
+  const pixel = (ns: number): number => (ns / model.bounds.peek().end) * canvas.clientWidth;
+  let drag: ((x: number) => Span) | null = null;
+  let moved = false;
+  const begin = (event: PointerEvent): void => {
+    if (event.button !== 0) return;
+    canvas.setPointerCapture(event.pointerId);
+    const x = event.offsetX;
+    const now = model.span.peek();
+    const at = time(x);
+    moved = false;
+    const [x0, x1] = [pixel(now.from), pixel(now.to)];
+    if (x1 - x0 > 3 * EDGE_PX && Math.abs(x - x0) <= EDGE_PX) drag = (to) => ({ from: Math.min(time(to), now.to - 1), to: now.to });
+    else if (x1 - x0 > 3 * EDGE_PX && Math.abs(x - x1) <= EDGE_PX) drag = (to) => ({ from: now.from, to: Math.max(time(to), now.from + 1) });
+    else if (x > x0 && x < x1 && x1 - x0 < 0.95 * canvas.clientWidth) {
+      drag = (to) => ({ from: now.from + time(to) - at, to: now.to + time(to) - at });
+    } else drag = (to) => ({ from: Math.min(at, time(to)), to: Math.max(at, time(to)) });
+  };
+  const move = (event: PointerEvent): void => {
+    if (drag === null) return;
+    moved = true;
+    model.span.value = clamped(drag(event.offsetX), model.bounds.peek());
+  };
+  const end = (event: PointerEvent): void => {
+    if (drag === null) return;
+    drag = null;
+    if (moved || event.type !== "pointerup") return;
+    const now = model.span.peek();
+    const from = time(event.offsetX) - width(now) / 2;
+    commands.goTo(clamped({ from, to: from + width(now) }, model.bounds.peek()));
+  };
+  canvas.addEventListener("pointerdown", begin);
+  canvas.addEventListener("pointermove", move);
+  canvas.addEventListener("pointerup", end);
+  canvas.addEventListener("pointercancel", end);
+  return () => {
+    canvas.removeEventListener("pointerdown", begin);
+    canvas.removeEventListener("pointermove", move);
+    canvas.removeEventListener("pointerup", end);
+    canvas.removeEventListener("pointercancel", end);
+  };
+}

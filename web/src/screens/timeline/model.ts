@@ -1,0 +1,129 @@
+// The state of a timeline: what is known of the run, where the reader looks, and what is drawn.
+import { computed, signal } from "@preact/signals";
+
+import type { RankSteps, SliceView, TimelineView } from "../../api/views";
+import { dark, printing } from "../../base/theme";
+import type { Counter } from "../../canvas/counters";
+import { Pieces } from "../../canvas/pieces";
+import { headPx, type Placed, type Scene } from "../../canvas/scene";
+import type { Slices } from "../../canvas/slices";
+import { pathTo, pinnedTree, treeOf, type Line, type Shape } from "../../canvas/tree";
+import { clamped, whole, type Bounds, type Span } from "../../canvas/viewport";
+import * as address from "./address";
+import { alignment, trackNames } from "./alignment";
+import { dependOn } from "./depend";
+import { arrowsOf } from "./links";
+
+const SLICE_BYTES = 96 * 2 ** 20;
+const COUNTER_BYTES = 24 * 2 ** 20;
+/** Pinned tracks take at most this share of the height. */
+const PINNED_SHARE = 0.5;
+
+export type Model = ReturnType<typeof createModel>;
+
+export function createModel(first: TimelineView) {
+  const view = signal(first);
+  const bounds = computed<Bounds>(() => ({ end: Math.max(1, view.value.end_after_ns) }));
+  const start = address.addressSpan.peek() ?? address.range.peek();
+  const span = signal<Span>(start === null ? whole(bounds.peek()) : clamped(start, bounds.peek()));
+  const size = signal({ width: 0, height: 0 });
+  const scroll = signal(0);
+  /** Rows that tracks turned out to need, where that is more than their tree says. */
+  const rows = signal<ReadonlyMap<string, number>>(new Map());
+  const hovered = signal<Placed | null>(null);
+  /** A range that is being drawn with the pointer. */
+  const drawing = signal<Span | null>(null);
+  const selected = signal<Placed | null>(null);
+  const details = signal<SliceView | null>(null);
+  /** Whether the end of a growing run stays in view. */
+  const follow = signal(false);
+  /** Raised when something came that can be drawn. */
+  const arrived = signal(0);
+  const slices = new Pieces<Slices>(SLICE_BYTES);
+  const counters = new Pieces<Counter>(COUNTER_BYTES);
+
+  /** Where there is but one, its steps stand above all tracks anyway. */
+  const steps = computed(() => {
+    const all = view.value.steps;
+    return new Map(all.length < 2 ? [] : all.map((each) => [each.group, each]));
+  });
+  const band = computed<RankSteps | null>(() => {
+    const all = view.value.steps.filter((each) => each.numbers.length > 0);
+    return all.find((each) => each.group === address.band.value) ?? all[0] ?? null;
+  });
+  const aligned = computed(() => {
+    const step = address.align.value;
+    return step === null ? null : alignment(view.value.groups, view.value.steps, step);
+  });
+  const shape = computed<Shape>(() => {
+    const { initially, toggled } = address.folds.value;
+    return {
+      groups: view.value.groups,
+      steps: steps.value,
+      toggled: (id) => toggled.size > 0 && toggled.has(address.shortId(id)),
+      initially,
+      filter: address.filter.value,
+      rows: rows.value,
+    };
+  });
+  const tree = computed(() => treeOf(shape.value));
+  const pinned = computed(() =>
+    pinnedTree(shape.value, address.pins.value, PINNED_SHARE * size.value.height));
+  const names = computed(() => trackNames(view.value.groups));
+  const range = computed(() => drawing.value ?? address.range.value);
+  /** Height of the part of the canvas that scrolls. */
+  const treeHeight = computed(() => {
+    const head = headPx({ band: band.value, findings: view.value.findings });
+    return Math.max(0, size.value.height - head - pinned.value.height);
+  });
+  const furthest = computed(() => Math.max(0, tree.value.height - treeHeight.value));
+
+  const shiftOf = (id: string): number => aligned.peek()?.shifts.get(id) ?? 0;
+  /** Of the tree as it is: closed groups by the tracks that they hide. */
+  const standIns = computed(() => {
+    dependOn(tree);
+    return new Map<string, Line | null>();
+  });
+  const standIn = (track: string): Line | null => {
+    const known = standIns.peek().get(track);
+    if (known !== undefined) return known;
+    const path = pathTo(view.peek().groups, track);
+    const shown = path.map((group) => tree.peek().byId.get(group.id)).filter((line) => line !== undefined);
+    const found = shown.find((line) => !line.open) ?? null;
+    standIns.peek().set(track, found);
+    return found;
+  };
+
+  const scene = computed<Scene>(() => {
+    dependOn(arrived, aligned);
+    const zero = address.relative.value ? (selected.value?.after_ns ?? range.value?.from ?? 0) : 0;
+    return {
+      span: span.value,
+      width: size.value.width,
+      height: size.value.height,
+      dark: dark.value && !printing.value,
+      end: view.value.end_after_ns,
+      tree: tree.value,
+      pinned: pinned.value,
+      scroll: Math.min(scroll.value, furthest.value),
+      slices,
+      counters,
+      shiftOf,
+      find: address.find.value.trim().toLowerCase(),
+      selected: selected.value,
+      hovered: hovered.value,
+      range: range.value,
+      arrows: arrowsOf(details.value),
+      band: band.value,
+      findings: view.value.findings,
+      zero: selected.value !== null && zero !== 0 ? zero - shiftOf(selected.value.track) : zero,
+      standIn,
+    };
+  });
+
+  return {
+    view, bounds, span, size, scroll, rows, hovered, drawing, selected, details, follow, arrived, slices,
+    counters, steps, band, aligned, tree, pinned, names, range, treeHeight, furthest, scene, shiftOf,
+    standIn,
+  };
+}

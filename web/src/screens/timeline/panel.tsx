@@ -1,0 +1,146 @@
+// Below the picture: the selected slice, or the chosen range in numbers and as a flame graph.
+import { PanelBottomClose, PanelBottomOpen, X } from "lucide";
+import { effect, signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+
+import { duration } from "../../base/format";
+import { eachTrack } from "../../canvas/tree";
+import { exact } from "../../canvas/ticks";
+import { width, type Span } from "../../canvas/viewport";
+import { Choice } from "../../widgets/choice";
+import { Icon } from "../../widgets/icon";
+import { pins, range, setRange } from "./address";
+import type { Commands } from "./commands";
+import { Details } from "./details";
+import { FlameGraph } from "./flame_graph";
+import type { Model } from "./model";
+import { Splitter } from "./splitter";
+import { Summary } from "./summary";
+
+type Tab = "slice" | "summary" | "flame";
+
+const TABS: readonly (readonly [Tab, string])[] = [
+  ["slice", "Slice"], ["summary", "Range"], ["flame", "Flame graph"],
+];
+/** Tracks of a range that are looked at: those on screen, all of a kind, or the pinned ones. */
+type Which = "host and device" | "host" | "device" | "pinned";
+
+const tab = signal<Tab>("slice");
+const open = signal(false);
+const height = signal(280);
+const which = signal<Which>("host and device");
+/** Of one question; the server would leave out the others. */
+const MOST_TRACKS = 400;
+
+interface Props {
+  model: Model;
+  commands: Commands;
+}
+
+export function BottomPanel({ model, commands }: Props) {
+  useEffect(() => {
+    let [before, had] = [range.peek(), model.selected.peek()];
+    const show = (next: Tab): void => {
+      tab.value = next;
+      open.value = true;
+    };
+    if (before !== null) show("summary");
+    return effect(() => {
+      const [now, has] = [range.value, model.selected.value];
+      if (has !== null && (has.track !== had?.track || has.event !== had.event || has.after_ns !== had.after_ns)) show("slice");
+      if (now !== null && (now.from !== before?.from || now.to !== before.to)) show(tab.peek() === "flame" ? "flame" : "summary");
+      if (now === null && has === null) open.value = false;
+      [before, had] = [now, has];
+    });
+  }, [model]);
+  return (
+    <section class={open.value ? "tl-panel" : "tl-panel closed"} aria-label="Details">
+      {open.value ? <Splitter label="Height of the details" size={height} least={120} most={640} upright={false} /> : null}
+      <Heads model={model} />
+      {open.value ? (
+        <div id="tl-panel-body" class="tl-panel-body" role="tabpanel" aria-labelledby={`tl-tab-${tab.value}`} tabIndex={0} style={{ height: `${height.value}px` }}>
+          {tab.value === "slice"
+            ? <div data-testid="timeline-details"><Details model={model} commands={commands} /></div>
+            : <OfRange model={model} />}
+        </div>
+      ) : null}
+    </section>
+  );
+}
+
+function Heads({ model }: { model: Model }) {
+  const shown = range.value;
+  return (
+    <header class="tl-panel-head">
+      <div role="tablist" aria-label="Details">
+        {TABS.map(([key, words]) => (
+          <button
+            key={key}
+            id={`tl-tab-${key}`}
+            type="button"
+            role="tab"
+            aria-selected={open.value && tab.value === key}
+            aria-controls={open.value ? "tl-panel-body" : undefined}
+            onClick={() => {
+              tab.value = key;
+              open.value = true;
+            }}
+          >
+            {words}
+          </button>
+        ))}
+      </div>
+      {shown === null ? null : (
+        <span class="chip">
+          {exact(shown.from)} to {exact(shown.to)} ({duration(width(shown))}), on all screens
+          <button type="button" aria-label="Clear the range" title="Clear the range" onClick={() => { setRange(null); }}>
+            <Icon icon={X} size={14} />
+          </button>
+        </span>
+      )}
+      {tab.value === "slice" || !open.value ? null : <WhichTracks model={model} />}
+      <span class="tl-space" />
+      <button
+        type="button"
+        class="quiet"
+        aria-expanded={open.value}
+        aria-label={open.value ? "Close the details" : "Open the details"}
+        onClick={() => { open.value = !open.value; }}
+      >
+        <Icon icon={open.value ? PanelBottomClose : PanelBottomOpen} size={16} />
+      </button>
+    </header>
+  );
+}
+
+function WhichTracks({ model }: { model: Model }) {
+  const choices: [Which, string][] = [["host and device", "host and device"], ["host", "host"], ["device", "device"]];
+  if (model.pinned.value.lines.length > 0) choices.push(["pinned", "pinned"]);
+  return <Choice label="Tracks" value={which.value} choices={choices} onChoose={(value) => { which.value = value as Which; }} />;
+}
+
+function OfRange({ model }: { model: Model }) {
+  const chosen = range.value ?? model.drawing.value;
+  if (chosen === null) {
+    return <p class="muted tl-hint">Drag along the ruler, or hold Shift and drag anywhere, to choose a range.</p>;
+  }
+  const tracks = tracksOf(model, which.value).join(",");
+  const span: Span = { from: Math.max(0, Math.floor(chosen.from)), to: Math.ceil(chosen.to) };
+  if (tracks === "") return <p class="muted tl-hint">There are no such tracks.</p>;
+  return tab.value === "summary"
+    ? <Summary model={model} range={span} tracks={tracks} />
+    : <FlameGraph range={span} tracks={tracks} />;
+}
+
+function tracksOf(model: Model, wanted: Which): string[] {
+  const found: string[] = [];
+  const pinned = new Set(pins.value);
+  eachTrack(model.view.value.groups, (track) => {
+    const device = track.kind === "device";
+    const fits = wanted === "pinned"
+      ? pinned.has(track.id)
+      : wanted === "host and device" || (wanted === "device") === device;
+    if (track.kind !== "counter" && fits && found.length < MOST_TRACKS) found.push(track.id);
+  });
+  return found;
+}

@@ -1,0 +1,166 @@
+// The picture: canvases that are drawn whenever something they show has changed.
+import { effect } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+
+import { printing } from "../../base/theme";
+import { listen } from "../../canvas/gestures";
+import { hit, placedOf } from "../../canvas/places";
+import { headPx } from "../../canvas/scene";
+import { Stage } from "../../canvas/stage";
+import { scaleOf, toTime } from "../../canvas/viewport";
+import { renderer, setRange } from "./address";
+import type { Commands } from "./commands";
+import { dependOn } from "./depend";
+import { measured, note } from "./measure";
+import type { Model } from "./model";
+import { pictureOf } from "./save_picture";
+import { showTip, TipBox } from "./tip";
+import { stepOf } from "./steps";
+
+interface Props {
+  model: Model;
+  commands: Commands;
+}
+
+export function Picture({ model, commands }: Props) {
+  const host = useRef<HTMLDivElement>(null);
+  const paper = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const element = host.current;
+    if (element === null) return undefined;
+    return draw(element, paper, model, commands);
+  }, [model, commands]);
+  const selected = model.selected.value;
+  return (
+    <div class="tl-picture">
+      <div
+        ref={host}
+        class="tl-canvas"
+        role="application"
+        aria-roledescription="timeline"
+        aria-label={`Timeline of the run${selected === null ? "" : `; selected: ${selected.name.slice(0, 200)}`}. W and S zoom, A and D move, arrow keys go from slice to slice, question mark lists all keys.`}
+        tabIndex={0}
+        data-keys="timeline"
+        data-testid="timeline-canvas"
+      />
+      <div ref={paper} class="paper tl-paper" aria-hidden="true" />
+      <TipBox />
+    </div>
+  );
+}
+
+function draw(
+  element: HTMLDivElement,
+  paper: { current: HTMLDivElement | null },
+  model: Model,
+  commands: Commands,
+): () => void {
+  let frame = 0;
+  const now = (): void => {
+    frame = 0;
+    const scene = model.scene.peek();
+    if (scene.width === 0 || scene.height === 0) return;
+    const begun = performance.now();
+    measured.rectangles = stage.draw(scene);
+    if (measured.finish) stage.finish();
+    note("frames", performance.now() - begun);
+  };
+  const soon = (): void => {
+    if (frame === 0) frame = requestAnimationFrame(now);
+  };
+  const stage = new Stage(element, renderer(), soon);
+  measured.renderer = stage.kind;
+  const resizing = new ResizeObserver(() => {
+    if (element.clientWidth === 0) return; // hidden, as on paper: the picture keeps its size
+    model.size.value = { width: element.clientWidth, height: element.clientHeight };
+    cancelAnimationFrame(frame);
+    now(); // before the browser paints what has another size
+  });
+  resizing.observe(element);
+  const stopDrawing = effect(() => {
+    dependOn(model.scene);
+    soon();
+  });
+  const stopPrinting = effect(() => {
+    // A printer does not wait for frames, and does not see what WebGL drew.
+    const picture = printing.value ? pictureOf(model.scene.peek()) : null;
+    paper.current?.replaceChildren(...(picture === null ? [] : [picture]));
+    if (picture === null) soon();
+  });
+  const stopListening = listen(element, actions(element, model, commands));
+  return () => {
+    stopListening();
+    stopDrawing();
+    stopPrinting();
+    resizing.disconnect();
+    cancelAnimationFrame(frame);
+    stage.dispose();
+  };
+}
+
+function actions(element: HTMLDivElement, model: Model, commands: Commands): Parameters<typeof listen>[1] {
+  const time = (x: number): number => {
+    const scene = model.scene.peek();
+    return toTime(scaleOf(scene.span, scene.width), x);
+  };
+  const quiet = (): void => {
+    model.hovered.value = null;
+    showTip(null);
+  };
+  return {
+    zoom: (factor, x) => {
+      quiet();
+      commands.zoom(factor, x);
+    },
+    pan: (dx, dy) => {
+      quiet();
+      element.classList.add("dragging");
+      commands.pan(dx, dy);
+    },
+    dragKind: (_x, y, shift) => {
+      element.focus({ preventScroll: true });
+      return shift || y < headPx(model.scene.peek()) ? "range" : "pan";
+    },
+    range: (x0, x1, done) => {
+      const [a, b] = [time(Math.min(x0, x1)), time(Math.max(x0, x1))];
+      const span = { from: Math.max(0, a), to: Math.max(b, a + 1) };
+      if (!done) {
+        model.drawing.value = span;
+        return;
+      }
+      setRange(span);
+      model.drawing.value = null;
+    },
+    hover: (x, y) => {
+      element.classList.remove("dragging");
+      commands.pointAt(x);
+      const found = hit(model.scene.peek(), x, y);
+      const slice = found?.on === "line" && found.slice !== null ? placedOf(found.slice) : null;
+      const before = model.hovered.peek();
+      if (slice?.track !== before?.track || slice?.after_ns !== before?.after_ns || slice?.row !== before?.row) {
+        model.hovered.value = slice;
+      }
+      element.style.cursor = found?.on === "ruler" || found?.on === "band" ? "col-resize" : slice === null ? "" : "pointer";
+      showTip(found === null ? null : { model, found, x, y });
+    },
+    leave: () => {
+      commands.pointAt(null);
+      quiet();
+    },
+    click: (x, y) => {
+      element.classList.remove("dragging");
+      const found = hit(model.scene.peek(), x, y);
+      if (found?.on === "line" && found.slice !== null) commands.select(placedOf(found.slice));
+      else if (found?.on === "line" && found.line.kind === "track") commands.select(null);
+    },
+    doubleClick: (x, y) => {
+      const found = hit(model.scene.peek(), x, y);
+      if (found?.on === "line" && found.slice !== null) {
+        commands.zoomTo(placedOf(found.slice));
+        return;
+      }
+      const step = found === null ? null : stepOf(model, found);
+      if (step !== null) commands.showStep(step.steps, step.number);
+    },
+  };
+}

@@ -1,0 +1,153 @@
+// Events by a part of their name: how many there are, and from one to the next.
+import { ChevronLeft, ChevronRight } from "lucide";
+import { effect, signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+
+import type { Match, SearchView } from "../../api/views";
+import { duration, number } from "../../base/format";
+import type { Placed } from "../../canvas/scene";
+import { fetchView, revision } from "../../state/fetch";
+import { Icon } from "../../widgets/icon";
+import { find, setFind } from "./address";
+import type { Commands } from "./commands";
+import { dependOn } from "./depend";
+import type { Model } from "./model";
+
+/** A reader who types is not asked after every letter. */
+const TYPING_MS = 180;
+
+export type Search = ReturnType<typeof createSearch>;
+
+export function createSearch(model: Model, commands: Commands) {
+  const found = signal<SearchView | null>(null);
+  /** Of all matches: which one is selected, counted from 0. */
+  const current = signal<number | null>(null);
+  const failed = signal<string | null>(null);
+  let abort = new AbortController();
+  /** Of the question that typing will ask. */
+  let timer = 0;
+
+  const ask = async (around: number): Promise<SearchView | null> => {
+    clearTimeout(timer); // who asks at once needs no later question, which would abort this one
+    abort.abort();
+    abort = new AbortController();
+    const { signal: aborted } = abort;
+    const name = find.peek().trim();
+    if (name === "") return null;
+    try {
+      const around_ns = Math.max(0, Math.round(around));
+      const view = await fetchView("timeline-search", { name, around_ns }, aborted);
+      found.value = view;
+      failed.value = null;
+      return view;
+    } catch (error) {
+      if (!aborted.aborted) failed.value = error instanceof Error ? error.message : String(error);
+      return null;
+    }
+  };
+
+  const visit = (view: SearchView, place: number): boolean => {
+    const match = view.matches[place - view.before_count];
+    if (match === undefined) return false;
+    current.value = place;
+    commands.visit(placedMatch(match));
+    return true;
+  };
+
+  /** The match after or before the one that is selected, or the first one from here on. */
+  const next = async (by: 1 | -1): Promise<void> => {
+    let view = found.peek();
+    if (view?.name !== find.peek().trim()) view = await ask(model.span.peek().from);
+    if (view === null || view.match_count === 0) return;
+    const now = current.peek();
+    const wanted = now === null ? firstFrom(view, model.span.peek().from, by) : now + by;
+    const place = (wanted + view.match_count) % view.match_count;
+    if (visit(view, place)) return;
+    // Beyond what is listed: the list around there is fetched first.
+    const edge = by > 0 ? view.matches.at(-1) : view.matches[0];
+    const wraps = place !== wanted;
+    const around = wraps ? (by > 0 ? 0 : model.bounds.peek().end) : (edge?.after_ns ?? 0);
+    view = await ask(around);
+    if (view !== null) visit(view, place);
+  };
+
+  const start = (): (() => void) => {
+    const stop = effect(() => {
+      const name = find.value.trim();
+      dependOn(revision);
+      clearTimeout(timer);
+      if (found.peek()?.name !== name) {
+        current.value = null;
+        found.value = null;
+      }
+      abort.abort();
+      if (name !== "") timer = window.setTimeout(() => void ask(model.span.peek().from), TYPING_MS);
+    });
+    return () => {
+      stop();
+      clearTimeout(timer);
+      abort.abort();
+    };
+  };
+  return { found, current, failed, next, start };
+}
+
+/** Among the listed matches, the first that begins in view or later; or the last before it. */
+export function firstFrom(view: SearchView, ns: number, by: 1 | -1): number {
+  const place = view.matches.findIndex((match) => match.after_ns >= ns);
+  const at = place < 0 ? view.matches.length : place;
+  return view.before_count + (by > 0 ? at : at - 1);
+}
+
+function placedMatch({ track, event, row, after_ns, duration_ns, name }: Match): Placed {
+  return { track, event, row, after_ns, duration_ns, name };
+}
+
+export const SEARCH_ID = "timeline-search-box";
+
+export function SearchBox({ search }: { search: Search }) {
+  const [text, setText] = useState(find.peek());
+  useEffect(() => find.subscribe(setText), []);
+  return (
+    <div class="tl-search" role="search">
+      <input
+        id={SEARCH_ID}
+        type="search"
+        placeholder="Find by name  /"
+        aria-label="Find events by a part of their name"
+        data-testid="timeline-search"
+        value={text}
+        onInput={(event) => {
+          setText(event.currentTarget.value);
+          setFind(event.currentTarget.value);
+        }}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") void search.next(event.shiftKey ? -1 : 1);
+          if (event.key !== "Escape") return;
+          event.preventDefault(); // browsers would clear the field only
+          setFind("");
+          event.currentTarget.blur();
+        }}
+      />
+      <button type="button" class="quiet" title="Previous match" aria-label="Previous match" onClick={() => void search.next(-1)}>
+        <Icon icon={ChevronLeft} size={16} />
+      </button>
+      <button type="button" class="quiet" title="Next match" aria-label="Next match" onClick={() => void search.next(1)}>
+        <Icon icon={ChevronRight} size={16} />
+      </button>
+      <span class="tl-count muted" role="status" data-testid="timeline-match-count">{counted(search)}</span>
+    </div>
+  );
+}
+
+function counted({ found, current, failed }: Search): string {
+  if (failed.value !== null) return failed.value;
+  const view = found.value;
+  if (view === null) return "";
+  if (view.match_count === 0) return "no match";
+  const all = number(view.match_count, 0);
+  const place = current.value === null
+    ? `${all} ${view.match_count === 1 ? "match" : "matches"}`
+    : `${number(current.value + 1, 0)} of ${all}`;
+  return `${place}, ${duration(view.total_ns)} in all`;
+}

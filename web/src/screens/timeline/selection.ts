@@ -1,0 +1,50 @@
+// Everything that is known of the selected slice, as the address names it.
+import { effect, signal } from "@preact/signals";
+
+import { fetchView } from "../../state/fetch";
+import { selectedKey } from "./address";
+import type { Commands } from "./commands";
+import { placedSlice } from "./links";
+import type { Model } from "./model";
+
+/** Why there are no details; null where there are, or none are wanted. */
+export const unknown = signal<string | null>(null);
+
+/** Follows the address; the function that is returned ends it. */
+export function followSelection(model: Model, commands: Commands): () => void {
+  let first = true;
+  let abort = new AbortController();
+  const stop = effect(() => {
+    const key = selectedKey.value;
+    abort.abort();
+    abort = new AbortController();
+    unknown.value = null;
+    const known = model.selected.peek();
+    const same = known?.track === key?.track && known?.event === key?.event;
+    if (key === null) {
+      model.details.value = null;
+      if (known !== null && known.event >= 0) model.selected.value = null;
+      return;
+    }
+    const { signal: aborted } = abort;
+    fetchView("timeline-slice", { track: key.track, event: key.event }, aborted).then(
+      (slice) => {
+        model.details.value = slice;
+        // What was selected on the canvas is there already; what a link named must be shown.
+        const placed = placedSlice(slice);
+        model.selected.value = placed;
+        if (!same || first) commands.showRow(placed.track, placed.row);
+        first = false;
+      },
+      (error: unknown) => {
+        if (aborted.aborted) return;
+        model.details.value = null;
+        unknown.value = error instanceof Error ? error.message : String(error);
+      },
+    );
+  });
+  return () => {
+    stop();
+    abort.abort();
+  };
+}

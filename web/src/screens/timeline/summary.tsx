@@ -1,0 +1,128 @@
+// A range in numbers: how busy its tracks were, and which names took the time.
+import { useMemo, useState } from "preact/hooks";
+
+import type { NameTime, SummaryView, TrackSummary } from "../../api/views";
+import { duration, percent } from "../../base/format";
+import { width, type Span } from "../../canvas/viewport";
+import { useView } from "../../state/fetch";
+import { Answer } from "../../widgets/answer";
+import { Choice } from "../../widgets/choice";
+import { DataTable } from "../../widgets/data_table";
+import { field, type Field } from "../../widgets/fields";
+import { setFind } from "./address";
+import type { Model } from "./model";
+
+/** Names of one track that are asked for. */
+const NAMES = 200;
+
+interface NameRow extends NameTime {
+  track: string;
+  share_ratio: number;
+}
+
+const ALL = "";
+
+interface Props {
+  model: Model;
+  range: Span;
+  tracks: string;
+}
+
+export function Summary({ model, range, tracks }: Props) {
+  const found = useView("timeline-summary", { from_ns: range.from, to_ns: range.to, tracks, top: NAMES });
+  return (
+    <div class="tl-summary" data-testid="timeline-summary">
+      <Answer of={found}>{(view) => <Tables view={view} model={model} range={range} />}</Answer>
+    </div>
+  );
+}
+
+function Tables({ view, model, range }: { view: SummaryView; model: Model; range: Span }) {
+  const [track, setTrack] = useState(ALL);
+  const names = model.names.value;
+  const nameOf = (id: string): string => fromWithin(names.get(id) ?? id);
+  const rows = useMemo(() => nameRows(view, range, track, nameOf), [view, range, track, names]);
+  const choices = [
+    [ALL, "all tracks"] as const,
+    ...view.tracks.filter((each) => each.event_count > 0).map((each) => [each.track, nameOf(each.track)] as const),
+  ];
+  return (
+    <>
+      <DataTable
+        title="Names by self time"
+        about={`Shares of the ${duration(width(range))} of the range; events are cut at its ends.`}
+        rows={rows}
+        fields={NAME_FIELDS}
+        onRow={(row) => { setFind(row.name.slice(0, 400)); }}
+        tools={<Choice label="On" value={track} choices={choices} onChoose={setTrack} />}
+        more={leftOut(view, track)}
+      />
+      <DataTable
+        title="Tracks"
+        about="Busy: the union of a track's events, as a share of the range."
+        rows={view.tracks}
+        fields={trackFields(nameOf)}
+        more={view.notes.length === 0 ? null : view.notes.join("; ")}
+      />
+    </>
+  );
+}
+
+/** A track before what it is in: columns are cut at the right. */
+function fromWithin(name: string): string {
+  return name.split(" › ").reverse().join(" ‹ ");
+}
+
+const NAME_FIELDS: Field<NameRow>[] = [
+  field<NameRow>("name"),
+  field<NameRow>("self_ns", { label: "self time" }),
+  field<NameRow>("share_ratio", { label: "of the range" }),
+  field<NameRow>("total_ns", { label: "total" }),
+  field<NameRow>("count", { unit: "count", numeric: true }),
+  field<NameRow>("mean_ns", { label: "mean" }),
+  field<NameRow>("max_ns", { label: "longest" }),
+  field<NameRow>("track"),
+];
+
+export function nameRows(
+  view: SummaryView,
+  range: Span,
+  track: string,
+  nameOf: (id: string) => string,
+): NameRow[] {
+  const all = view.tracks.filter((each) => track === ALL || each.track === track);
+  const rows = all.flatMap((each) =>
+    each.names.map((name) => ({
+      ...name,
+      track: nameOf(each.track),
+      share_ratio: name.self_ns / Math.max(1, width(range)),
+    })));
+  return rows.sort((one, other) => other.self_ns - one.self_ns);
+}
+
+function leftOut(view: SummaryView, track: string): string | null {
+  const all = view.tracks.filter((each) => track === ALL || each.track === track);
+  const left = all.reduce((sum, each) => sum + each.name_count - each.names.length, 0);
+  return left > 0 ? `${left} names with less time are not listed` : null;
+}
+
+function trackFields(nameOf: (id: string) => string): Field<TrackSummary>[] {
+  return [
+    field<TrackSummary>("track", { value: (row) => nameOf(row.track) }),
+    field<TrackSummary>("busy_ratio", { label: "busy", value: (row) => row.busy_ratio, draw: (row) => <Busy ratio={row.busy_ratio} /> }),
+    field<TrackSummary>("busy_ns", { label: "busy time" }),
+    field<TrackSummary>("gap_count", { label: "gaps" }),
+    field<TrackSummary>("longest_gap_ns", { label: "longest gap" }),
+    field<TrackSummary>("event_count", { label: "events" }),
+    field<TrackSummary>("name_count", { label: "names" }),
+  ];
+}
+
+function Busy({ ratio }: { ratio: number }) {
+  return (
+    <span class="tl-busy">
+      <span class="tl-bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, Math.max(0, ratio))}%` }} /></span>
+      {percent(ratio, 1)}
+    </span>
+  );
+}

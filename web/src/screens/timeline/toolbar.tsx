@@ -1,0 +1,192 @@
+// Above the picture: find, jump, align, and what the picture shows.
+import {
+  AlignStartVertical, ArrowLeftToLine, ArrowRightToLine, Image, Keyboard, Maximize2, Minimize2,
+  Radio, Timer,
+} from "lucide";
+import { useState } from "preact/hooks";
+
+import { duration } from "../../base/format";
+import { revision } from "../../state/fetch";
+import { Choice } from "../../widgets/choice";
+import { Icon } from "../../widgets/icon";
+import { Prose } from "../../widgets/prose";
+import { align, numberOf, relative, setAlign, setBand, setRelative } from "./address";
+import type { Commands } from "./commands";
+import { toggleHelp } from "./help";
+import { refused } from "./loader";
+import type { Model } from "./model";
+import { savePicture } from "./save_picture";
+import { SearchBox, type Search } from "./search";
+
+interface Props {
+  model: Model;
+  commands: Commands;
+  search: Search;
+}
+
+export function Toolbar({ model, commands, search }: Props) {
+  const ranks = model.view.value.steps.filter((each) => each.numbers.length > 0);
+  return (
+    <div class="tl-toolbar" role="toolbar" aria-label="Timeline">
+      <SearchBox search={search} />
+      {ranks.length === 0 ? null : <Jump model={model} commands={commands} />}
+      {ranks.length < 2 ? null : <Align model={model} commands={commands} />}
+      <span class="tl-space" />
+      {refused.value === null ? null : <span class="tl-refused" role="alert">{refused.value}</span>}
+      <Notes model={model} />
+      <Tools model={model} commands={commands} />
+    </div>
+  );
+}
+
+/** What makes the picture doubtful, behind a word that says that there is something. */
+function Notes({ model }: { model: Model }) {
+  const { quality, notes } = model.view.value;
+  const count = quality.length + notes.length;
+  if (count === 0) return null;
+  return (
+    <details class="tl-badge doubt">
+      <summary>▲ {count} {count === 1 ? "note" : "notes"}</summary>
+      <ul>
+        {[...quality.map((each) => each.sentence), ...notes].map((text) => (
+          <li key={text}><Prose text={text} /></li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+function Jump({ model, commands }: { model: Model; commands: Commands }) {
+  const [missing, setMissing] = useState("");
+  const ranks = model.view.value.steps.filter((each) => each.numbers.length > 0);
+  const band = model.band.value;
+  const outliers = band?.outliers.length ?? 0;
+  const first = band?.numbers[0] ?? 0;
+  const last = band?.numbers.at(-1) ?? 0;
+  const jump = (text: string): void => {
+    const step = numberOf(text);
+    setMissing(step === null || commands.jumpToStep(step) ? "" : `there is no step ${step}`);
+  };
+  return (
+    <div class="tl-group">
+      <label class="choice">
+        <span>Step</span>
+        <input
+          type="number"
+          class="tl-step"
+          placeholder={`${first}–${last}`}
+          min={first}
+          max={last}
+          data-testid="timeline-jump"
+          aria-label="Jump to a step"
+          onChange={(event) => { jump(event.currentTarget.value); }}
+          onKeyDown={(event) => { if (event.key === "Enter") jump(event.currentTarget.value); }}
+        />
+      </label>
+      {ranks.length < 2 ? null : (
+        <Choice
+          label="of"
+          value={band?.group ?? ""}
+          choices={ranks.map((each) => [each.group, each.title] as const)}
+          onChoose={setBand}
+        />
+      )}
+      {outliers === 0 ? null : (
+        <>
+          <button
+            type="button"
+            class="quiet"
+            title="Previous outlier step (Shift+O)"
+            aria-label="Previous outlier step"
+            onClick={() => { commands.toOutlier(-1); }}
+          >
+            <Icon icon={ArrowLeftToLine} size={15} />
+          </button>
+          <button type="button" class="quiet" title="Next outlier step (O)" onClick={() => { commands.toOutlier(1); }}>
+            ▲ {outliers} {outliers === 1 ? "outlier" : "outliers"} <Icon icon={ArrowRightToLine} size={15} />
+          </button>
+        </>
+      )}
+      <span role="status" class="muted">{missing}</span>
+    </div>
+  );
+}
+
+function Align({ model, commands }: { model: Model; commands: Commands }) {
+  const found = model.aligned.value;
+  const on = align.value !== null;
+  const toggle = (): void => {
+    const step = commands.stepInView();
+    setAlign(on ? null : step);
+    if (!on && step !== null) commands.jumpToStep(step);
+  };
+  const most = Math.max(0, ...(found?.ranks ?? []).map((each) => Math.abs(each.shift ?? 0)));
+  const shifts = found?.ranks.map(({ title, shift }) =>
+    `${title}: ${shift === null ? "has no such step" : `${shift < 0 ? "−" : "+"}${duration(Math.abs(shift))}`}`);
+  return (
+    <div class="tl-group">
+      <button
+        type="button"
+        class={on ? "quiet on" : "quiet"}
+        aria-pressed={on}
+        data-testid="timeline-align"
+        title="Move every rank so that the step in the middle begins at the same place"
+        onClick={toggle}
+      >
+        <Icon icon={AlignStartVertical} size={15} /> {on ? "Aligned" : "Align ranks"}
+      </button>
+      {on ? (
+        <details class="tl-badge">
+          <summary>
+            {found === null ? `no rank has step ${align.value}` : `on step ${found.step}, up to ${duration(most)} apart`}
+          </summary>
+          <ul>{shifts?.slice(0, 200).map((each) => <li key={each}>{each}</li>)}</ul>
+        </details>
+      ) : null}
+    </div>
+  );
+}
+
+function Tools({ model, commands }: { model: Model; commands: Commands }) {
+  const live = revision.value > 0 || model.follow.value;
+  return (
+    <div class="tl-group">
+      {live ? (
+        <button
+          type="button"
+          class={model.follow.value ? "quiet on" : "quiet"}
+          aria-pressed={model.follow.value}
+          title="Keep the end of the growing run in view"
+          onClick={() => {
+            model.follow.value = !model.follow.value;
+            if (model.follow.value) commands.follow();
+          }}
+        >
+          <Icon icon={Radio} size={15} /> Follow the end
+        </button>
+      ) : null}
+      <button
+        type="button"
+        class={relative.value ? "quiet on" : "quiet"}
+        aria-pressed={relative.value}
+        title="Let the ruler count from the beginning of what is selected"
+        aria-label="Ruler counts from the selection"
+        onClick={() => { setRelative(!relative.value); }}
+      >
+        <Icon icon={Timer} size={15} />
+      </button>
+      <button type="button" class="quiet" title="Come close to what is selected (F)" aria-label="Zoom to the selection" onClick={commands.fit}>
+        <Icon icon={Maximize2} size={15} />
+      </button>
+      <button type="button" class="quiet" title="The whole run (0)" aria-label="Show the whole run" onClick={commands.showAll}>
+        <Icon icon={Minimize2} size={15} />
+      </button>
+      <button type="button" class="quiet" title="Save the picture as PNG" aria-label="Save the picture as PNG" onClick={() => { savePicture(model); }}>
+        <Icon icon={Image} size={15} />
+      </button>
+      <button type="button" class="quiet" title="Keys and gestures (?)" aria-label="Keys and gestures" onClick={toggleHelp}>
+        <Icon icon={Keyboard} size={15} />
+      </button>
+    </div>
+  );
+}

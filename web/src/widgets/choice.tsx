@@ -1,0 +1,19 @@
+// One of several values.
+interface Props {
+  label: string;
+  value: string;
+  /** Values with the words for them. */
+  choices: readonly (readonly [string, string])[];
+  onChoose: (value: string) => void;
+}
+
+export function Choice({ label, value, choices, onChoose }: Props) {
+  return (
+    <label class="choice">
+      <span>{label}</span>
+      <select value={value} onChange={(event) => { onChoose(event.currentTarget.value); }}>
+        {choices.map(([key, words]) => <option key={key} value={key}>{words}</option>)}
+      </select>
+    </label>
+  );
+}

@@ -1,0 +1,61 @@
+// @vitest-environment jsdom
+import { expect, describe, test } from "vitest";
+
+import { bar, column, field, filtered, ordered, shownValue } from "./fields";
+
+interface Row {
+  name: string;
+  total_ns: number | null;
+  share_ratio: number;
+}
+
+const ROWS: Row[] = [
+  { name: "gemm 10", total_ns: 2_000_000, share_ratio: 0.2 },
+  { name: "gemm 9", total_ns: null, share_ratio: 0.1 },
+  { name: "<b>copy</b>", total_ns: 5_000_000, share_ratio: 0.5 },
+];
+const FIELDS = [field<Row>("name"), field<Row>("total_ns"), bar<Row>("share_ratio", "share")];
+
+describe("fields", () => {
+  test("take label and unit from the name", () => {
+    expect(FIELDS.map(({ label, unit, numeric }) => [label, unit, numeric])).toEqual([
+      ["name", "none", false],
+      ["total", "ns", true],
+      ["share", "ratio", true],
+    ]);
+  });
+
+  test("of their own making say what they are", () => {
+    const half = column<Row>("half", "half of it", "ns", (row) => (row.total_ns === null ? null : row.total_ns / 2));
+    expect(ROWS.map(half.value)).toEqual([1_000_000, null, 2_500_000]);
+    expect(half.numeric).toBe(true);
+  });
+});
+
+describe("rows", () => {
+  test("are sorted by numbers as numbers, what is missing last either way", () => {
+    const names = (descending: boolean): string[] =>
+      ordered(ROWS, FIELDS, { field: "total_ns", descending }).map((row) => row.name);
+    expect(names(true)).toEqual(["<b>copy</b>", "gemm 10", "gemm 9"]);
+    expect(names(false)).toEqual(["gemm 10", "<b>copy</b>", "gemm 9"]);
+    expect(ordered(ROWS, FIELDS, { field: "name", descending: false })[1]?.name).toBe("gemm 9");
+  });
+
+  test("stay as they are without an order, or by a field that is not there", () => {
+    expect(ordered(ROWS, FIELDS, null)).toEqual(ROWS);
+    expect(ordered(ROWS, FIELDS, { field: "gone", descending: true })).toEqual(ROWS);
+  });
+
+  test("are filtered by any field, regardless of case", () => {
+    expect(filtered(ROWS, FIELDS, " GEMM ").map((row) => row.name)).toEqual(["gemm 10", "gemm 9"]);
+    expect(filtered(ROWS, FIELDS, "")).toEqual(ROWS);
+    expect(filtered(ROWS, FIELDS, "nothing")).toEqual([]);
+  });
+});
+
+test("values read in their unit", () => {
+  expect(shownValue(true, "none")).toBe("yes");
+  expect(shownValue(null, "ns")).toBe("n/a");
+  expect(shownValue(2_000_000, "ns")).toBe("2 ms");
+  expect(shownValue("<b>", "none")).toBe("<b>");
+});

@@ -1,0 +1,100 @@
+// Fields of payload rows as columns: what they are called, how they read, how they sort and filter.
+import type { ComponentChildren } from "preact";
+
+import { inUnit, title, unitOf, type Unit } from "../base/format_field";
+import { RatioBar } from "./ratio_bar";
+
+export type Value = string | number | boolean | null;
+
+export interface Field<Row> {
+  name: string;
+  label: string;
+  unit: Unit;
+  /** Numbers stand at the right and sort from the largest. */
+  numeric: boolean;
+  value: (row: Row) => Value;
+  /** How it is drawn where that is more than its text. */
+  draw?: ((row: Row) => ComponentChildren) | undefined;
+  /** How deep a row's text is set in while the rows stand in their own order: a tree. */
+  indent?: (row: Row) => number;
+  /** What it means, shown at the heading. */
+  about?: string | undefined;
+}
+
+/** A field of the rows by its name; unit and label follow from it. */
+export function field<Row extends object>(
+  name: keyof Row & string,
+  more: Partial<Omit<Field<Row>, "name">> = {},
+): Field<Row> {
+  const unit = more.unit ?? unitOf(name);
+  return {
+    name,
+    label: title(name),
+    unit,
+    numeric: unit !== "none",
+    value: (row) => plain(row[name]),
+    ...more,
+  };
+}
+
+/** A ratio of the rows, drawn as a bar with its number. */
+export function bar<Row extends object>(name: keyof Row & string, label: string): Field<Row> {
+  return field<Row>(name, {
+    label,
+    draw: (row) => {
+      const ratio: unknown = row[name];
+      return <RatioBar ratio={typeof ratio === "number" ? ratio : null} />;
+    },
+  });
+}
+
+/** A field of its own making. */
+export function column<Row>(
+  name: string,
+  label: string,
+  unit: Unit,
+  value: (row: Row) => Value,
+  more: Partial<Field<Row>> = {},
+): Field<Row> {
+  return { name, label, unit, numeric: unit !== "none", value, ...more };
+}
+
+function plain(value: unknown): Value {
+  if (value === null || value === undefined) return null;
+  if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
+    return value;
+  return JSON.stringify(value);
+}
+
+export function shownValue(value: Value, unit: Unit): string {
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "number" || value === null) return inUnit(value, unit);
+  return value;
+}
+
+export interface Order {
+  field: string;
+  descending: boolean;
+}
+
+/** Rows by one field; what is missing comes last either way, equal rows keep their order. */
+export function ordered<Row>(rows: readonly Row[], fields: Field<Row>[], order: Order | null): Row[] {
+  const by = fields.find((each) => each.name === order?.field);
+  if (by === undefined || order === null) return [...rows];
+  const sign = order.descending ? -1 : 1;
+  return [...rows].sort((one, another) => {
+    const [a, b] = [by.value(one), by.value(another)];
+    if (a === null || b === null) return Number(a === null) - Number(b === null);
+    if (typeof a === "number" && typeof b === "number") return sign * (a - b);
+    return sign * String(a).localeCompare(String(b), "en", { numeric: true });
+  });
+}
+
+/** Rows in which some text occurs, regardless of case. */
+export function filtered<Row>(rows: readonly Row[], fields: Field<Row>[], text: string): Row[] {
+  const wanted = text.trim().toLowerCase();
+  if (wanted === "") return [...rows];
+  return rows.filter((row) =>
+    fields.some((each) => String(each.value(row) ?? "").toLowerCase().includes(wanted)),
+  );
+}

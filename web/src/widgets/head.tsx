@@ -1,0 +1,20 @@
+// The heading of a screen, what its numbers are shares of, and what can be chosen.
+import type { ComponentChildren } from "preact";
+
+interface Props {
+  title: string;
+  about?: string | null | undefined;
+  children?: ComponentChildren;
+}
+
+export function Head({ title, about, children }: Props) {
+  return (
+    <header class="head">
+      <div>
+        <h1>{title}</h1>
+        {about === undefined || about === null ? null : <p class="muted">{about}</p>}
+      </div>
+      <div class="tools">{children}</div>
+    </header>
+  );
+}

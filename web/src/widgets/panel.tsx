@@ -1,0 +1,46 @@
+// A part of a screen with its title, what it is a share of, and what can be taken away from it.
+import { Download, Image } from "lucide";
+import type { ComponentChildren } from "preact";
+
+import { sentence } from "../base/format";
+import { Icon } from "./icon";
+import { Prose } from "./prose";
+
+interface Props {
+  title: string;
+  /** What its numbers are shares of, or another sentence below the title. */
+  about?: string | null | undefined;
+  onCsv?: (() => void) | undefined;
+  onPng?: (() => void) | undefined;
+  tools?: ComponentChildren;
+  wide?: boolean;
+  /** About what was chosen elsewhere on the screen. */
+  chosen?: boolean;
+  testid?: string | undefined;
+  children: ComponentChildren;
+}
+
+export function Panel({ title, about, onCsv, onPng, tools, wide = false, chosen = false, testid, children }: Props) {
+  return (
+    <section class={`panel ${wide ? "wide" : ""} ${chosen ? "chosen" : ""}`} aria-label={title} data-testid={testid}>
+      <header>
+        <h2>{title}</h2>
+        <div class="panel-tools">
+          {tools}
+          {onCsv === undefined ? null : (
+            <button type="button" class="quiet" onClick={onCsv} aria-label={`CSV of ${title}`} title={`${title} as CSV`}>
+              <Icon icon={Download} size={15} /> <span>CSV</span>
+            </button>
+          )}
+          {onPng === undefined ? null : (
+            <button type="button" class="quiet" onClick={onPng} aria-label={`PNG of ${title}`} title={`${title} as PNG`}>
+              <Icon icon={Image} size={15} /> <span>PNG</span>
+            </button>
+          )}
+        </div>
+      </header>
+      {about === undefined || about === null ? null : <p class="muted about"><Prose text={sentence(about)} /></p>}
+      {children}
+    </section>
+  );
+}

@@ -1,0 +1,38 @@
+// The largest of many by name: a bar each, longest first.
+interface Row {
+  name: string;
+  /** Of the largest. */
+  ratio: number;
+  value: string;
+  about?: string | undefined;
+}
+
+interface Props {
+  label: string;
+  rows: Row[];
+  onName?: ((name: string) => string) | undefined;
+}
+
+/** @param props.onName address that a name leads to */
+export function Ranked({ label, rows, onName }: Props) {
+  return (
+    <ol class="ranked" aria-label={label}>
+      {rows.map((row) => (
+        <li key={row.name}>
+          <span class="ranked-name" title={row.name.slice(0, 1600)}>
+            {onName === undefined ? short(row.name) : <a href={onName(row.name)}>{short(row.name)}</a>}
+          </span>
+          <span class="ranked-value">
+            {row.value}
+            {row.about === undefined ? null : <small>{row.about}</small>}
+          </span>
+          <i aria-hidden="true"><b style={{ width: `${100 * Math.min(1, row.ratio)}%` }} /></i>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function short(name: string): string {
+  return name.slice(0, 300);
+}

@@ -1,0 +1,42 @@
+// A whole divided into named parts: a bar with patterns, and the same as words and numbers.
+import { percent } from "../base/format";
+
+export interface Part {
+  name: string;
+  ratio: number;
+  /** The same in another unit. */
+  amount?: string | undefined;
+}
+
+interface Props {
+  label: string;
+  parts: Part[];
+}
+
+export function Shares({ label, parts }: Props) {
+  const drawn = parts.filter((part) => part.ratio > 0);
+  return (
+    <div class="shares">
+      <div class="share-bar" aria-hidden="true">
+        {drawn.map((part) => (
+          <i
+            key={part.name}
+            class={`part p${parts.indexOf(part) % 8}`}
+            style={{ width: `${100 * part.ratio}%` }}
+            title={`${part.name} ${percent(part.ratio, 1)}`}
+          />
+        ))}
+      </div>
+      <ul aria-label={label}>
+        {parts.map((part, place) => (
+          <li key={part.name}>
+            <i class={`part p${place % 8}`} aria-hidden="true" />
+            <span>{part.name}</span>
+            <b>{percent(part.ratio, 1)}</b>
+            {part.amount === undefined ? null : <span class="muted">{part.amount}</span>}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

@@ -1,0 +1,23 @@
+// A few numbers that stand for the whole.
+export interface Tile {
+  label: string;
+  value: string;
+  /** What it is a share of, or how it was had. */
+  about?: string | null | undefined;
+  /** By which tests find the number. */
+  testid?: string;
+}
+
+export function Tiles({ tiles }: { tiles: Tile[] }) {
+  return (
+    <dl class="tiles">
+      {tiles.map((tile) => (
+        <div key={tile.label}>
+          <dt>{tile.label}</dt>
+          <dd class={/\d/.test(tile.value) && tile.value.length < 12 ? "" : "worded"} data-testid={tile.testid}>{tile.value}</dd>
+          {tile.about === undefined || tile.about === null ? null : <dd class="muted">{tile.about}</dd>}
+        </div>
+      ))}
+    </dl>
+  );
+}
