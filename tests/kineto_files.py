@@ -200,7 +200,7 @@ class Tables:
     __hash__ = None  # type: ignore[assignment]
 
     def _comparable(self) -> dict[str, Any]:
-        """Rows without their order. Levels of detail are summed where slices share a bucket."""
+        """Rows without their order. Levels of detail are summed: slices may share a bucket."""
         tables = {t: sorted(map(_sortable, rows)) for t, rows in self._rows.items()}
         tables["timeline"] = _summed(self.rows("timeline"))
         return tables
@@ -213,7 +213,7 @@ def _sortable(row: Row) -> list[tuple[str, str]]:
 def _summed(timeline: list[Row]) -> list[Any]:
     sums: dict[Any, list[int]] = {}
     for row in timeline:
-        key = (row["track"], row["depth"], row["level"], row["bucket"])
+        key = (row["track"], row["depth"], row["level"], -1 if row["id"] is None else row["id"])
         held = sums.setdefault(key, [0, 0, 0])
         held[0] += row["count"]
         held[1] += row["busy_ns"]

@@ -3,7 +3,6 @@ numbers of its payload."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -13,26 +12,17 @@ import pytest
 
 from report_runs import known_job, many_gpus
 
-playwright = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 
-from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
+from playwright.sync_api import Browser, Page
 
-from stepscope.diagnosis import Signals  # noqa: E402
-from stepscope.report.html import report_html  # noqa: E402
-from stepscope.store import open_run  # noqa: E402
-from stepscope.views.report import Report, Section, make_report, report_rules  # noqa: E402
-from stepscope.views.report.blocks import Cell, Chart, Table  # noqa: E402
+from stepscope.diagnosis import Signals
+from stepscope.report.html import report_html
+from stepscope.store import open_run
+from stepscope.testing.browser import CHROMIUM, chromium, watch
+from stepscope.views.report import Report, Section, make_report, report_rules
+from stepscope.views.report.blocks import Cell, Chart, Table
 
-CHROMIUM = shutil.which("chromium")
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 EVIL = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
 pytestmark = [
     pytest.mark.e2e,
@@ -42,10 +32,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module", params=["known", "gpus"])
@@ -60,21 +48,11 @@ class Opened:
 
     def __init__(self, browser: Browser, path: Path, report: Report, scheme: str = "light") -> None:
         path.write_text(report_html(report))
-        self.problems: list[str] = []
         self.page: Page = browser.new_page(color_scheme=scheme)  # type: ignore[arg-type]
-        self.page.on("console", lambda message: self.problems.append(message.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on(
-            "request", lambda request: self.problems.append(request.url) if self._seen() else None
-        )
-        self._requests = 0
-        self.page.goto(path.as_uri())
+        address = path.as_uri()
+        self.problems = watch(self.page, lambda request: request.url == address)
+        self.page.goto(address)
         self.page.wait_for_selector("main footer")
-
-    def _seen(self) -> bool:
-        """Whether the page itself has been asked for already."""
-        self._requests += 1
-        return self._requests > 1
 
 
 @pytest.fixture

@@ -1,0 +1,247 @@
+"""What the web UI costs on a large run: time to the first picture, frames, queries, memory.
+
+    open       a click on the run in the list of jobs until the verdict is drawn; a click on
+               Timeline until its first slices are; a click on Distributed, of the run named by
+               --ranks, until its table is
+    frames     work per frame while the timeline is zoomed and panned by wheel and keyboard
+    queries    `timeline-slices` as the page asks for them, over HTTP, at random windows of every
+               width; beside each, DuckDB counts the rows of the window's kernels in this process
+    memory     proportional set size of the server's processes and of the browser's
+
+Each round has a server and a browser of its own; the browser draws in software. The runs are
+imported ones: `stepscope import TRACE -o DIR/big`.
+
+    python benchmarks/ui.py DIR/big [--ranks DIR/ranks64] [--rounds 3]
+
+Writes benchmarks/results/ui.json.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import duckdb
+import psutil
+
+from stepscope.store import available_cores
+from stepscope.testing.browser import chromium, watch
+
+HERE = Path(__file__).resolve().parent
+STEPSCOPE = str(Path(sys.executable).parent / "stepscope")
+PIXELS = 1500
+QUERIES = 60
+MOVES = 60
+SHOT_S = 60
+
+
+def memory_mb(processes):
+    """Proportional set size, summed: shared pages are counted once."""
+    total = 0
+    for process in processes:
+        try:
+            total += process.memory_full_info().pss
+        except psutil.Error:
+            continue
+    return total / 1e6
+
+
+def browser_processes():
+    """Those of Chromium, without the driver between it and this process."""
+    return [each for each in psutil.Process().children(recursive=True) if "chrom" in each.name()]
+
+
+class Server:
+    """`stepscope ui` below a directory."""
+
+    def __init__(self, root):
+        self._process = subprocess.Popen(
+            [STEPSCOPE, "ui", str(root), "--no-browser", "--port", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        begin = time.perf_counter()
+        line = next(line for line in self._process.stdout if "http://" in line)
+        self.address = "http://" + line.split("http://")[1].split()[0].rstrip("/.")
+        self.start_s = time.perf_counter() - begin
+
+    def processes(self):
+        parent = psutil.Process(self._process.pid)
+        return [parent, *parent.children(recursive=True)]
+
+    def get(self, view, **options):
+        query = urllib.parse.urlencode(options)
+        with urllib.request.urlopen(f"{self.address}/api/views/{view}?{query}") as answer:
+            return answer.read()
+
+    def close(self):
+        self._process.terminate()
+        self._process.wait(20)
+
+
+def quartiles(values):
+    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
+    return {"p25": low, "p50": middle, "p75": high}
+
+
+def p95(values):
+    return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]
+
+
+READY = "() => window.__stepscopeTimeline?.ready"
+"""True once the timeline shows its slices."""
+
+
+def there(selector):
+    return f"() => document.querySelector('{selector}') !== null"
+
+
+def seconds_until(page, action, condition):
+    begin = time.perf_counter()
+    action()
+    page.wait_for_function(condition, timeout=SHOT_S * 1000)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+    return time.perf_counter() - begin
+
+
+def opened(page, server, run, ranks):
+    """Seconds to the first meaningful pictures."""
+    page.goto(server.address)
+    page.wait_for_selector(f'a[href*="run={run}"]')
+    found = {
+        "overview_s": seconds_until(
+            page,
+            lambda: page.click(f'main a[href*="run={run}"]'),
+            there('[data-testid="verdict-headline"]'),
+        ),
+        "timeline_s": seconds_until(page, lambda: page.click('nav a[href^="/timeline"]'), READY),
+    }
+    if ranks is not None:
+        page.goto(f"{server.address}/overview?run={ranks}")
+        page.wait_for_selector('[data-testid="verdict-headline"]', timeout=SHOT_S * 1000)
+        found["distributed_s"] = seconds_until(
+            page,
+            lambda: page.click('nav a[href^="/distributed"]'),
+            there('[data-testid="table-ranks"]'),
+        )
+    return found
+
+
+def moved(page, server, run):
+    """Milliseconds of work per frame while the timeline moves."""
+    page.goto(f"{server.address}/timeline?run={run}")
+    page.wait_for_function(READY, timeout=SHOT_S * 1000)
+    canvas = page.locator('[data-testid="timeline-canvas"]')
+    box = canvas.bounding_box()
+    page.evaluate("window.__stepscopeTimeline.frames.length = 0")
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + min(200, box["height"] / 2))
+    canvas.focus()
+    for move in range(MOVES):
+        if move % 3 == 0:
+            page.keyboard.press("d" if move % 2 else "a")
+        else:
+            page.mouse.wheel(0, -120 if move < MOVES * 2 / 3 else 160)
+        page.wait_for_timeout(40)
+    page.wait_for_timeout(500)
+    return page.evaluate("window.__stepscopeTimeline.frames")
+
+
+def queried(server, run, path):
+    """Milliseconds of slices at random windows, and of counting kernels beside them."""
+    tree = json.loads(server.get("timeline", run=run))
+    end = tree["end_after_ns"]
+    tracks = [track["id"] for track in every_track(tree["groups"]) if track["kind"] != "counter"]
+    files = [str(each) for each in Path(path).glob("tables/kernels/**/*.parquet")]
+    engine = duckdb.connect()
+    chance = random.Random(7)
+    slices, counts, sizes = [], [], []
+    for _ in range(QUERIES):
+        width = int(end * 10 ** chance.uniform(-6, 0))
+        begin = chance.randrange(max(1, end - width))
+        started = time.perf_counter()
+        answer = server.get(
+            "timeline-slices",
+            run=run,
+            from_ns=begin,
+            to_ns=begin + max(1, width),
+            tracks=",".join(tracks[:40]),
+            pixels=PIXELS,
+        )
+        slices.append(1e3 * (time.perf_counter() - started))
+        sizes.append(len(answer))
+        if files:
+            started = time.perf_counter()
+            origin = int(tree["origin_ns"])
+            engine.execute(
+                "SELECT count(*) FROM read_parquet(?) WHERE start_ns BETWEEN ? AND ?",
+                [files, origin + begin, origin + begin + width],
+            ).fetchall()
+            counts.append(1e3 * (time.perf_counter() - started))
+    return {
+        "slices_p50_ms": statistics.median(slices),
+        "slices_p95_ms": p95(slices),
+        "answer_p95_bytes": p95(sizes),
+        "count_p50_ms": statistics.median(counts) if counts else None,
+        "count_p95_ms": p95(counts) if counts else None,
+    }
+
+
+def every_track(groups):
+    for group in groups:
+        yield from group["tracks"]
+        yield from every_track(group["groups"])
+
+
+def one_round(run, ranks):
+    root = run.parent
+    server = Server(root)
+    try:
+        with chromium() as browser:
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            problems = watch(page, lambda request: request.url.startswith(server.address))
+            found = {"server_start_s": server.start_s}
+            found |= opened(page, server, run.name, ranks.name if ranks else None)
+            frames = moved(page, server, run.name)
+            found |= {"frame_p50_ms": statistics.median(frames), "frame_p95_ms": p95(frames)}
+            found["frame_count"] = len(frames)
+            found |= queried(server, run.name, run)
+            found["browser_mb"] = memory_mb(browser_processes())
+            found["server_mb"] = memory_mb(server.processes())
+            assert not problems, problems
+            return found
+    finally:
+        server.close()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--ranks", type=Path, help="a run of many ranks, beside the other one")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    rounds = []
+    for number in range(given.rounds):
+        rounds.append(one_round(given.run.resolve(), given.ranks and given.ranks.resolve()))
+        print(f"round {number + 1}: {json.dumps(rounds[-1])}", flush=True)
+    results = {
+        "cores": available_cores(),
+        "rounds": given.rounds,
+        **{
+            name: quartiles([each[name] for each in rounds])
+            for name in rounds[0]
+            if rounds[0][name] is not None
+        },
+    }
+    place = HERE / "results" / "ui.json"
+    place.write_text(json.dumps(results, indent=2) + "\n")
+    print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,352 @@
+"""The web UI in a real browser: every screen, the main ways through it, and the numbers of its
+payloads."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("playwright.sync_api")
+
+from playwright.sync_api import Browser, Page, expect
+
+from stepscope.testing.browser import CHROMIUM, chromium, watch
+from ui_runs import ALL_REDUCE, FIRST_STEP, SLOWEST, SLOWEST_NS, STEPS, runs_below
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+SCREENS = [
+    *("overview", "timeline", "insights"),
+    *("steps", "input-pipeline", "operators", "modules", "annotations"),
+    *("gpu", "kernels", "memory", "roofline"),
+    *("system", "distributed", "tensors", "compare"),
+]
+TRACES, JOB, HOSTILE = "training/fixed", "training/job", "hostile"
+GL = "GL Driver Message"
+"""What software GL says of screenshots; it is not of the page."""
+
+
+class Ui:
+    """`stepscope ui` below a directory, and pages of it."""
+
+    def __init__(self, root: Path, browser: Browser) -> None:
+        self.root = root
+        self._browser = browser
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "stepscope", "ui", str(root), "--no-browser", "--port", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._server.stdout is not None
+        self.address = self._server.stdout.readline().strip().rstrip("/")
+        assert self.address.startswith("http://127.0.0.1:")
+        self._opened: list[tuple[Page, list[str]]] = []
+
+    def open(self, path: str, *, scheme: str = "light", **more: Any) -> Page:
+        """A new page at a path; what goes wrong on it fails the test at its end."""
+        page = self._browser.new_page(
+            color_scheme=scheme,  # type: ignore[arg-type]
+            viewport={"width": 1280, "height": 860},
+            **more,
+        )
+        own = (self.address + "/", "blob:", "data:")
+        problems = watch(page, lambda request: request.url.startswith(own))
+        self._opened.append((page, problems))
+        page.goto(self.address + path)
+        return page
+
+    def settle(self) -> None:
+        """Close the pages of a test; nothing may have gone wrong on them."""
+        opened, self._opened = self._opened, []
+        for page, problems in opened:
+            page.close()
+            assert [each for each in problems if GL not in each] == []
+
+    def close(self) -> None:
+        self._server.send_signal(signal.SIGINT)
+        assert self._server.wait(30) == 0
+
+
+def screen(name: str, run: str, **values: str) -> str:
+    """The path of a screen."""
+    more = "".join(f"&{key}={quote(value)}" for key, value in values.items())
+    return f"/{name}?run={quote(run)}{more}"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
+    root = runs_below(tmp_path_factory.mktemp("runs"))
+    with chromium() as browser:
+        ui = Ui(root, browser)
+        yield ui
+        ui.close()
+
+
+@pytest.fixture
+def ui(served: Ui) -> Iterator[Ui]:
+    yield served
+    served.settle()
+
+
+def settled(page: Page) -> None:
+    """Wait until no answer is on its way."""
+    page.wait_for_function(
+        "() => document.querySelector('main .waiting, main [aria-busy=true]') === null"
+        " && document.querySelector('main')?.children.length > 0"
+    )
+    page.wait_for_timeout(150)
+
+
+def drawn(page: Page) -> None:
+    """Wait until the timeline shows its slices."""
+    page.wait_for_function("() => window.__stepscopeTimeline?.ready")
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    assert AXE.exists(), "npm ci in web/ brings it"
+    return AXE.read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", SCREENS)
+def test_every_screen_is_drawn_and_accessible(ui: Ui, axe: str, name: str, scheme: str) -> None:
+    for run in (TRACES, JOB) if scheme == "light" else (TRACES,):
+        page = ui.open(screen(name, run, **{"with": TRACES} if name == "compare" else {}))
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        settled(page)
+        assert page.locator("main [role=alert]").count() == 0, page.inner_text("main")
+        assert len(page.inner_text("main")) > 20
+        wide = page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        assert wide <= 0, "the page scrolls sideways"
+        page.evaluate(axe)  # as the console would: the page's policy forbids script elements
+        found = page.evaluate("axe.run({resultTypes: ['violations']})")
+        serious = [
+            (each["id"], [node["html"][:200] for node in each["nodes"][:3]])
+            for each in found["violations"]
+            if each["impact"] in {"serious", "critical"}
+        ]
+        assert serious == []
+
+
+def test_list_of_jobs_leads_to_runs(ui: Ui) -> None:
+    page = ui.open("/")
+    rows = page.locator('[data-testid="table-jobs"] tbody tr')
+    expect(rows).to_have_count(3)
+    page.get_by_role("searchbox").first.fill("hostile")
+    expect(rows).to_have_count(1)
+    page.get_by_role("searchbox").first.fill("")
+    page.locator(f'main a[href*="run={quote(JOB, safe="")}"]').first.click()
+    expect(page).to_have_url(f"{ui.address}/overview?run={quote(JOB, safe='')}")
+    expect(page.get_by_test_id("verdict-headline")).to_be_visible()
+
+
+def shown(ui: Ui, run: str, view: str, **options: object) -> Any:
+    """What `stepscope show RUN VIEW --json` prints."""
+    flags = [part for key, value in options.items() for part in (f"--{key}", str(value))]
+    command = [sys.executable, "-m", "stepscope", "show", str(ui.root / run), view, "--json"]
+    return json.loads(subprocess.run([*command, *flags], check=True, capture_output=True).stdout)
+
+
+def digits(value: float, count: int = 3) -> str:
+    """Three significant digits, as decimal notation rounds."""
+    rounded = Decimal(repr(value)).quantize(
+        Decimal(1).scaleb(Decimal(repr(value)).adjusted() - count + 1), ROUND_HALF_UP
+    )
+    text = f"{rounded:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def duration(ns: float) -> str:
+    """A duration as the page writes it."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(ns) >= size:
+            return f"{digits(ns / size)} {unit}"
+    return f"{round(ns)} ns"
+
+
+def percent(ratio: float) -> str:
+    """A share as the page writes it, with one decimal."""
+    if 0 < 100 * ratio < 0.05:
+        return "<0.1 %"
+    return f"{Decimal(repr(100 * ratio)).quantize(Decimal('0.1'), ROUND_HALF_UP)} %"
+
+
+def cells(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of a table as they read."""
+    table = page.locator(f'[data-testid="{testid}"] table').first
+    headings = table.locator("thead th").all_inner_texts()
+    rows = table.locator("tbody tr:not([aria-hidden])").evaluate_all(
+        "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
+    )
+    return [text.rstrip(" ▼▲").lower() for text in headings], rows
+
+
+@pytest.mark.parametrize(
+    ("view", "testid", "rows_of", "columns"),
+    [
+        (
+            "kernels",
+            "table-kernels",
+            "kernels",
+            {"total": ("total_ns", duration), "share": ("share_ratio", percent)},
+        ),
+        (
+            "operators",
+            "table-operators",
+            "operators",
+            {"host self": ("host_self_ns", duration), "host total": ("host_total_ns", duration)},
+        ),
+    ],
+)
+def test_numbers_on_the_page_are_those_of_the_payload(
+    ui: Ui, view: str, testid: str, rows_of: str, columns: dict[str, Any]
+) -> None:
+    payload = shown(ui, TRACES, view)["traces"][0][rows_of]
+    page = ui.open(screen(view, TRACES))
+    settled(page)
+    headings, rows = cells(page, testid)
+    assert len(rows) == len(payload) > 2
+    for row, known in zip(rows, payload, strict=True):
+        assert row[0] == known["name"]
+        for heading, (field, written) in columns.items():
+            assert row[headings.index(heading)].split("\n")[-1] == written(known[field])
+
+
+def test_api_answers_what_show_prints(ui: Ui) -> None:
+    for view in ("overview", "gpu-time", "distributed", "timeline"):
+        query = f"{ui.address}/api/views/{view}?run={quote(TRACES)}"
+        with urllib.request.urlopen(query) as answer:
+            assert json.load(answer) == shown(ui, TRACES, view)
+
+
+def test_slowest_kernel_is_found_and_followed_to_the_timeline(ui: Ui) -> None:
+    page = ui.open(screen("kernels", TRACES))
+    settled(page)
+    _, rows = cells(page, "table-kernels")
+    assert rows[0][0] == SLOWEST
+    page.locator('[data-testid="table-kernels"] tbody tr').first.click()
+    page.get_by_role("link", name="timeline").last.click()
+    count = page.get_by_test_id("timeline-match-count")
+    expect(count).to_contain_text(f"{2 * STEPS} matches")
+    box = page.get_by_test_id("timeline-search")
+    box.press("Enter")
+    details = page.get_by_test_id("timeline-details")
+    expect(details).to_contain_text(SLOWEST)
+    expect(details).to_contain_text(duration(SLOWEST_NS))
+    # Along the arrow, to the call that launched it.
+    details.get_by_role("button", name="cudaLaunchKernel").first.click()
+    expect(details).to_contain_text("cudaLaunchKernel")
+    expect(page.get_by_test_id("timeline-said")).to_contain_text("cudaLaunchKernel")
+
+
+def test_timeline_zooms_to_a_step_and_back(ui: Ui) -> None:
+    page = ui.open(screen("timeline", TRACES))
+    drawn(page)
+    jump = page.get_by_test_id("timeline-jump")
+    jump.fill(str(FIRST_STEP + 2))
+    jump.press("Enter")
+    page.wait_for_function("() => new URL(location).searchParams.has('t0')")
+    query = page.evaluate("Object.fromEntries(new URL(location).searchParams)")
+    begin, end = float(query["t0"]), float(query["t1"])
+    steps = shown(ui, TRACES, "timeline")["steps"][0]
+    place = steps["numbers"].index(FIRST_STEP + 2)
+    start = steps["after_ns"][place]
+    assert begin <= start < start + steps["duration_ns"][place] <= end
+    assert end - begin < 3 * steps["duration_ns"][place]
+    page.get_by_test_id("timeline-canvas").press("0")
+    drawn(page)
+
+
+def test_range_chosen_on_the_timeline_applies_everywhere(ui: Ui) -> None:
+    steps = shown(ui, TRACES, "timeline")["steps"][0]
+    begin = steps["after_ns"][1]
+    end = begin + 2 * steps["duration_ns"][1]
+    page = ui.open(screen("kernels", TRACES, **{"from": str(begin), "to": str(end)}))
+    settled(page)
+    headings, rows = cells(page, "table-kernels")
+    calls = headings.index("calls")
+    assert {row[0]: row[calls] for row in rows}[SLOWEST] == "2"
+    page.get_by_role("button", name="Show the whole run").click()
+    page.wait_for_function("() => !new URL(location).searchParams.has('from')")
+    settled(page)
+    headings, rows = cells(page, "table-kernels")
+    assert {row[0]: row[calls] for row in rows}[SLOWEST] == str(STEPS)
+
+
+def test_timeline_without_webgl_shows_the_same(ui: Ui) -> None:
+    page = ui.open(screen("timeline", TRACES, renderer="2d"))
+    drawn(page)
+    box = page.get_by_test_id("timeline-search")
+    box.fill(ALL_REDUCE[:20])
+    box.press("Enter")
+    expect(page.get_by_test_id("timeline-details")).to_contain_text("AllReduce")
+
+
+def test_two_runs_are_compared(ui: Ui) -> None:
+    page = ui.open("/")
+    for run in (TRACES, JOB):
+        page.get_by_role("checkbox", name=run).check()
+    page.get_by_test_id("compare-runs").click()
+    settled(page)
+    assert page.url.startswith(f"{ui.address}/compare?")
+    text = page.inner_text("main")
+    assert TRACES in text
+    assert JOB in text
+
+
+def test_state_is_in_the_address(ui: Ui) -> None:
+    page = ui.open(screen("operators", TRACES, by="shape", top="0"))
+    settled(page)
+    page.locator('[data-testid="table-operators"] thead button').nth(1).click()
+    page.wait_for_timeout(100)
+    before = cells(page, "table-operators")
+    other = ui.open(page.url.removeprefix(ui.address))
+    settled(other)
+    assert cells(other, "table-operators") == before
+
+
+def test_empty_states_name_what_brings_the_data(ui: Ui) -> None:
+    for name, words in (("kernels", "stepscope"), ("memory", "stepscope"), ("tensors", "scalar")):
+        page = ui.open(screen(name, JOB))
+        settled(page)
+        assert words in page.locator("main .empty, main .missing").first.inner_text()
+
+
+@pytest.mark.parametrize("name", [name for name in SCREENS if name != "compare"])
+def test_hostile_names_execute_nothing(ui: Ui, name: str) -> None:
+    page = ui.open(screen(name, HOSTILE))
+    settled(page)
+    assert "owned" not in page.title()
+    wide = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    assert wide <= 0
+
+
+def test_tables_and_charts_can_be_taken_away(ui: Ui) -> None:
+    page = ui.open(screen("kernels", TRACES), accept_downloads=True)
+    settled(page)
+    with page.expect_download() as taken:
+        page.locator('[data-testid="table-kernels"]').get_by_role("button", name="CSV").click()
+    lines = Path(taken.value.path()).read_text().splitlines()
+    assert lines[0].startswith("name,calls,")
+    assert lines[1].split(",")[0] == SLOWEST
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="PNG").first.click()
+    assert Path(taken.value.path()).read_bytes().startswith(b"\x89PNG")
