@@ -185,6 +185,19 @@ class Tables:
         """Names of its rows in the order of their events."""
         return [row["name"] for _, row in sorted(self.by_id(table).items())]
 
+    def levels(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Events and their time by track and level of detail: its summaries, and the events that it
+        does not sum up."""
+        rows = self.rows("timeline")
+        sums = {}
+        for track, level in {(row["track"], row["level"]) for row in rows}:
+            own = [row for row in rows if row["track"] == track and _is_of(row, level)]
+            sums[track, level] = (
+                sum(row["count"] for row in own),
+                sum(row["busy_ns"] for row in own),
+            )
+        return sums
+
     def counts(self) -> dict[str, int]:
         """Rows by table."""
         return {table: len(rows) for table, rows in self._rows.items()}
@@ -202,7 +215,7 @@ class Tables:
     def _comparable(self) -> dict[str, Any]:
         """Rows without their order. Levels of detail are summed: slices may share a bucket."""
         tables = {t: sorted(map(_sortable, rows)) for t, rows in self._rows.items()}
-        tables["timeline"] = _summed(self.rows("timeline"))
+        tables["timeline"] = sorted(self.levels().items())
         return tables
 
 
@@ -210,15 +223,8 @@ def _sortable(row: Row) -> list[tuple[str, str]]:
     return sorted((name, repr(value)) for name, value in row.items())
 
 
-def _summed(timeline: list[Row]) -> list[Any]:
-    sums: dict[Any, list[int]] = {}
-    for row in timeline:
-        key = (row["track"], row["depth"], row["level"], -1 if row["id"] is None else row["id"])
-        held = sums.setdefault(key, [0, 0, 0])
-        held[0] += row["count"]
-        held[1] += row["busy_ns"]
-        held[2] = max(held[2], row["longest_ns"])
-    return sorted(sums.items())
+def _is_of(row: Row, level: int) -> bool:
+    return bool(row["level"] == level if row["id"] is None else row["level"] >= level)
 
 
 def imported(content: bytes, *, name: str = "trace.json", workers: int = 0) -> Tables:

@@ -252,10 +252,8 @@ class _Phases:
         free_ns = np.diff(cuts - covered_until(cuts, taken))
         row = np.cumsum(is_border)[:-1]
         column = places.take(np.cumsum(~is_border)[:-1])
-        shape = (
-            len(borders) + 1,
-            len(PHASES),
-        )  # what comes before all borders, and after them, too
+        # The first row is of what comes before all borders, the last of what comes after them.
+        shape = (len(borders) + 1, len(PHASES))
         # Doubles hold sums of nanoseconds exactly up to a hundred days.
         sums = np.bincount(row * shape[1] + column, weights=free_ns, minlength=shape[0] * shape[1])
         table = sums.reshape(shape)[1:-1].astype(np.int64)

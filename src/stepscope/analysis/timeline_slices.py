@@ -91,25 +91,6 @@ _COLUMNS = ("line", "row", "start", "duration", "count", "busy", "longest", "nam
 NONE = Slices(**{name: np.empty(0, dtype=np.int64) for name in _COLUMNS}, names=())
 
 
-def slices_of_events(
-    *, line: Int, row: Int, start: Int, duration: Int, name: Int, event: Int, names: Sequence[str]
-) -> Slices:
-    """Each event by itself."""
-    found = Slices(
-        line=line,
-        row=row,
-        start=start,
-        duration=duration,
-        count=np.ones(len(line), dtype=np.int32),
-        busy=duration,
-        longest=duration,
-        name=name,
-        event=event,
-        names=names,
-    )
-    return found.take(np.lexsort((start, row, line)))
-
-
 def joined(parts: Sequence[Slices]) -> Slices:
     """All slices of several collections, sorted again."""
     parts = [part for part in parts if len(part)]

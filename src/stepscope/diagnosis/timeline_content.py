@@ -26,8 +26,8 @@ _COUNTS["operators"] = (
     "FROM operators GROUP BY trace, track"
 )
 _ROWS = (
-    "SELECT trace, track, depth < 0 AS shadow, max(abs(depth) + CAST(depth >= 0 AS INTEGER)) AS n "
-    "FROM timeline GROUP BY ALL"
+    "SELECT trace, track, depth < 0 AS shadow, list(DISTINCT level) AS levels, "
+    "max(abs(depth) + CAST(depth >= 0 AS INTEGER)) AS n FROM timeline GROUP BY ALL"
 )
 _COUNTS["kernels"] = (
     "SELECT trace, track, name, count(*) AS n FROM kernels GROUP BY trace, track, name"
@@ -45,6 +45,8 @@ class Content:
     rows: int = 1
     shadow_rows: int = 1
     """Rows that they are drawn on, as far as levels of detail say."""
+    levels: set[int] = field(default_factory=set)
+    """Of detail, that there are."""
     communication: int = 0
     """Kernels of collectives."""
     steps: int = 0
@@ -94,6 +96,7 @@ def contents_of(traces: Sequence[Trace]) -> dict[int, dict[int, Content]]:
         drawn = found.get(row["trace"], {}).get(row["track"])
         if drawn is not None:
             setattr(drawn, "shadow_rows" if row["shadow"] else "rows", row["n"])
+            drawn.levels.update(map(int, row["levels"]))
     return {trace: dict(tracks) for trace, tracks in found.items()}
 
 

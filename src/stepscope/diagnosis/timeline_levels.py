@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -72,9 +72,14 @@ class Levels:
     """Levels of detail, each read when it is first asked for.
 
     Lines of slices are twice the number of a track; one more for the shadows on it.
+
+    Args:
+        trace: the recording.
+        names: of its events.
+        levels: that were stored, in ascending order; at least one.
     """
 
-    def __init__(self, trace: Trace, names: Names, levels: list[int]) -> None:
+    def __init__(self, trace: Trace, names: Names, levels: Sequence[int]) -> None:
         self._trace = trace
         self._names = names
         self._levels = levels
@@ -116,17 +121,6 @@ class Levels:
         reach = [begin - 2 * width_of(level), end]
         first, last = np.searchsorted(summaries.start, reach).tolist()
         return [alone, summaries.take(slice(first, last)).overlapping(begin, end)]
-
-
-def load_levels(trace: Trace, names: Names) -> Levels | None:
-    """The levels of a recording; None for one that is small enough to be drawn from its events."""
-    found = trace.reader.sql(
-        "SELECT DISTINCT level FROM timeline WHERE trace = ? ORDER BY level",
-        [trace.trace],
-        traces=(trace.trace,),
-    )
-    levels: list[int] = found["level"].tolist()
-    return Levels(trace, names, levels) if levels else None
 
 
 def width_of(level: int) -> int:

@@ -25,7 +25,7 @@ from stepscope.diagnosis.timeline_counters import (
     largest_sampled,
     series_of,
 )
-from stepscope.diagnosis.timeline_levels import Levels, Names, load_levels
+from stepscope.diagnosis.timeline_levels import Levels, Names
 from stepscope.diagnosis.timeline_spans import SpanTimeline
 from stepscope.diagnosis.traces import Trace
 from stepscope.store import RunReader
@@ -45,17 +45,18 @@ KEPT_OF_ALL_BYTES = 120 << 20
 class TraceTimeline:
     """One recording. Lines are twice the number of a track; one more for the shadows on it."""
 
-    def __init__(self, trace: Trace, tables: Collection[str]) -> None:
+    def __init__(self, trace: Trace, tracks: Collection[Content]) -> None:
         self._trace = trace
-        self._tables = tables
+        self._tables = {table for track in tracks for table in track.tables}
+        self._stored = sorted({level for track in tracks for level in track.levels})
         self._names = Names()
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._curves: dict[tuple[Any, ...], Curve] = {}
 
     @cached_property
     def levels(self) -> Levels | None:
-        """Levels of detail, where the recording is large enough to have them."""
-        return load_levels(self._trace, self._names)
+        """Levels of detail; None where none were stored."""
+        return Levels(self._trace, self._names, self._stored) if self._stored else None
 
     @cached_property
     def loads(self) -> dict[int, DeviceLoad]:
@@ -206,15 +207,16 @@ class Timelines:
         """KeyError where there is no such recording."""
         found = self._held.pop(trace, None)
         if found is None or found.name_count > MOST_NAMES:
-            tables = {table for each in self.contents[trace].values() for table in each.tables}
-            found = TraceTimeline(self._traces[trace], tables)
+            found = TraceTimeline(self._traces[trace], self.contents[trace].values())
         self._held[trace] = found
-        while len(self._held) > 1 and self._held_bytes() > KEPT_OF_ALL_BYTES:
-            self._held.popitem(last=False)
         return found
+
+    def forget(self) -> None:
+        """Gives up the recordings that were used longest ago, while too much is held."""
+        size = sum(each.size_bytes for each in self._held.values())
+        while size > KEPT_OF_ALL_BYTES and len(self._held) > 1:
+            _, oldest = self._held.popitem(last=False)
+            size -= oldest.size_bytes
 
     def __contains__(self, trace: int) -> bool:
         return trace in self._traces
-
-    def _held_bytes(self) -> int:
-        return sum(each.size_bytes for each in self._held.values())

@@ -50,6 +50,7 @@ def read_window(
             [tracks[place] for place in spans], spans, own, width
         )
         parts.append(found_spans.moved(-clock.origin_ns))
+    signals.timelines.forget()
     return joined(parts)
 
 

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 """None where there is no browser."""
@@ -35,10 +35,15 @@ def chromium(*arguments: str) -> Iterator[Browser]:
             browser.close()
 
 
+def _matters(message: ConsoleMessage) -> bool:
+    """Software rendering tells of its own work whenever a picture of WebGL is taken."""
+    return "GL Driver Message" not in message.text
+
+
 def watch(page: Page, allowed: Callable[[Request], bool]) -> list[str]:
     """Collects what goes wrong on a page: errors, messages, requests that are not allowed."""
     problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
+    page.on("console", lambda message: problems.append(message.text) if _matters(message) else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: None if allowed(request) else problems.append(request.url))
     return problems

@@ -78,9 +78,13 @@ VIEWS: dict[str, View] = {
     "timeline-counters": View(
         _make("timeline.counters", "timeline_counters"), ("tracks", "pixels", *RANGE)
     ),
-    "timeline-slice": View(_make("timeline.slice", "timeline_slice"), ("track", "event")),
+    "timeline-slice": View(
+        _make("timeline.slice", "timeline_slice"), ("track", "event"), needs=("track", "event")
+    ),
     "timeline-search": View(
-        _make("timeline.search", "timeline_search"), ("name", "tracks", "top", "around_ns", *RANGE)
+        _make("timeline.search", "timeline_search"),
+        ("name", "tracks", "top", "around_ns", *RANGE),
+        needs=("name",),
     ),
     "timeline-summary": View(
         _make("timeline.summary", "timeline_summary"), ("tracks", "top", *RANGE)

@@ -133,9 +133,14 @@ class View:
     uses: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
     """Values that `--by` may have."""
+    needs: tuple[str, ...] = ()
+    """Options without which there is nothing to show."""
 
     def __call__(self, signals: Signals, options: ViewOptions = DEFAULTS) -> msgspec.Struct:
         """The payload."""
+        missing = [OPTION_FLAGS[field] for field in self.needs if getattr(options, field) is None]
+        if missing:
+            raise UsageError(f"Say what to look for: this view needs {' and '.join(missing)}.")
         make = self.load()
         if (options.from_ns, options.to_ns) == (None, None) or not issubclass(self.payload, Ranged):
             return make(signals, options)

@@ -52,17 +52,26 @@ def marked_steps(signals: Signals, trace: Trace) -> MarkedSteps:
 
 def marked_steps_of_all(signals: Signals, traces: Sequence[Trace]) -> list[MarkedSteps]:
     """The same of several recordings, read at once."""
+    found = zip(traces, named_steps(traces), strict=True)
+    return [_marked(signals, trace, steps) for trace, steps in found]
+
+
+def named_steps(traces: Sequence[Trace]) -> list[HostSteps | None]:
+    """The steps that recordings name, read at once; None for one that names none."""
     marks = zip(
         columns_of(traces, "annotations", ("name", *_TIMES), where=f"on_device = 0 AND {_STEPS}"),
         columns_of(traces, "operators", ("name", *_TIMES), where=_STEPS),
         strict=True,
     )
-    return [_marked(signals, trace, found) for trace, found in zip(traces, marks, strict=True)]
+    return [_named(found) for found in marks]
 
 
-def _marked(signals: Signals, trace: Trace, found: Sequence[Columns]) -> MarkedSteps:
+def _named(found: Sequence[Columns]) -> HostSteps | None:
     names = [one["name"].values[code] for one in found for code in one["name"].codes.tolist()]
-    steps = host_steps(names, *_together([_extent(one) for one in found]))
+    return host_steps(names, *_together([_extent(one) for one in found]))
+
+
+def _marked(signals: Signals, trace: Trace, steps: HostSteps | None) -> MarkedSteps:
     if steps is not None:
         return MarkedSteps(steps, True)
     watched = signals.steps_in(trace)

@@ -185,7 +185,7 @@ def test_what_the_recorder_lost() -> None:
 def test_devices_only() -> None:
     tables = imported(trace(kernel(0, 10, 3), kernel(50, 10, 4, category="gpu_memcpy")))
     assert tables.counts() == {
-        "kernels": 1, "copies": 1, "tracks": 1, "quality": 2, "traces": 1,
+        "kernels": 1, "copies": 1, "tracks": 1, "quality": 2, "timeline": 1, "traces": 1,
     }  # fmt: skip
     assert tables.one("kernels")["carry_over"] == 0  # no launch was recorded at all
     assert tables.quality["unlinked_device"]["count"] == 2
@@ -194,7 +194,7 @@ def test_devices_only() -> None:
 def test_host_only() -> None:
     tables = imported(trace(op("a", 0, 10), python("f", 0, 20, 1), memory(5, 512)))
     assert set(tables.counts()) == {
-        "operators", "python_functions", "memory_events", "tracks", "quality", "traces",
+        "operators", "python_functions", "memory_events", "tracks", "quality", "timeline", "traces",
     }  # fmt: skip
     row = tables.one("traces")
     assert (row["has_stacks"], row["has_memory"], row["has_shapes"]) == (1, 1, 0)

@@ -7,7 +7,6 @@ import pytest
 from kineto_files import (
     BASE_NS,
     Event,
-    Row,
     Tables,
     imported,
     kernel,
@@ -36,20 +35,12 @@ def steps(count: int) -> list[Event]:
 
 
 def totals(tables: Tables) -> dict[int, tuple[int, int]]:
-    """Events and their time, by level: its summaries, and the events that it does not sum up."""
-    rows = tables.rows("timeline")
-    levels = {row["level"] for row in rows}
-    return {
-        level: tuple(
-            sum(row[name] for row in rows if is_of(row, level)) for name in ("count", "busy_ns")
-        )
-        for level in levels
-    }  # type: ignore[return-value]
-
-
-def is_of(row: Row, level: int) -> bool:
-    alone = row["id"] is not None and row["id"] >= 0
-    return row["level"] >= level if alone else row["level"] == level
+    """Events and their time, by level."""
+    sums: dict[int, tuple[int, int]] = {}
+    for (_, level), (count, busy) in tables.levels().items():
+        known = sums.get(level, (0, 0))
+        sums[level] = (known[0] + count, known[1] + busy)
+    return sums
 
 
 @pytest.mark.parametrize("slice_rows", [600_000, 3_000, 700])

@@ -2,7 +2,9 @@ import type { Pie } from "../api/report";
 import { percent } from "../base/format";
 import type { Palette } from "../base/palette";
 import { base, legend, tip, tooltip } from "./common";
-import type { EChartsOption } from "./echarts";
+import type { EChartsOption, LegendOption } from "./echarts";
+
+const NARROW_PX = 360;
 
 /** With more slices than this their names and shares stand in a list beside them. */
 const MOST_AROUND = 4;
@@ -15,6 +17,10 @@ export function pieLabel(block: Pie): string {
 export function pieOption(block: Pie, colours: Palette): EChartsOption {
   const many = block.slices.length > MOST_AROUND;
   const shares = new Map(block.slices.map((slice) => [slice.name, slice.share_ratio]));
+  const names = {
+    ...legend(colours, [...shares.keys()]),
+    formatter: (name: string) => `${percent(shares.get(name) ?? null, 1)}  ${name}`,
+  };
   return {
     ...base(colours, pieLabel(block)),
     aria: { enabled: true, label: { description: pieLabel(block) }, decal: { show: true } },
@@ -27,9 +33,8 @@ export function pieOption(block: Pie, colours: Palette): EChartsOption {
       },
     },
     legend: {
-      ...legend(colours, [...shares.keys()]),
+      ...names,
       type: many ? "scroll" : "plain",
-      formatter: (name: string) => `${percent(shares.get(name) ?? null, 1)}  ${name}`,
       ...(many ? { orient: "vertical", right: 0, top: "middle", bottom: "auto" } : {}),
     },
     series: [
@@ -42,5 +47,14 @@ export function pieOption(block: Pie, colours: Palette): EChartsOption {
         data: block.slices.map((slice) => ({ name: slice.name, value: slice.share_ratio })),
       },
     ],
+    ...(many ? { media: [{ query: { maxWidth: NARROW_PX }, option: below(names) }] } : {}),
+  };
+}
+
+/** Where there is no room beside the pie, names and shares stand below it. */
+function below(names: LegendOption): EChartsOption {
+  return {
+    legend: { ...names, type: "plain", orient: "horizontal", left: "center", right: "auto", top: "auto", bottom: 0, itemGap: 6 },
+    series: [{ type: "pie", radius: ["32%", "56%"], center: ["50%", "34%"] }],
   };
 }

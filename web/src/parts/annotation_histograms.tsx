@@ -122,7 +122,7 @@ function figureOf(name: string, where: string, histogram: AnnotationHistogram) {
     title: `${name.slice(0, 120)} ${where}`,
     counted: "ranges",
     edges_ns: [...buckets.map((bucket) => bucket.from_ns), last + bucket_ns],
-    series: [{ name: "ranges", counts: buckets.map((bucket) => bucket.count) }],
+    series: [{ name: "all", counts: buckets.map((bucket) => bucket.count) }],
     marks_ns: duration_ns === null ? [] : [{ name: "p50", value: duration_ns.p50 }, { name: "p95", value: duration_ns.p95 }],
   });
 }

@@ -66,7 +66,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
         more={leftOut(rows.length, trace.group_count)}
         chosen={(row) => <Chosen row={row} />}
       />
-      <div class="panels">
+      <div class="panels halves">
         {kernelPies(rows, trace).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
       </div>
       {trace.graphs.length === 0 ? null : <Graphs graphs={trace.graphs} />}

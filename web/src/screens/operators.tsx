@@ -70,7 +70,7 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
         more={leftOut(rows.length, trace.group_count)}
         chosen={(row) => <Chosen row={row} />}
       />
-      <div class="panels">
+      <div class="panels halves">
         {operatorPies(rows).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
       </div>
     </>
@@ -84,8 +84,6 @@ export function fields(rows: readonly Row[]): Field<Row>[] {
   const stacks = rows.some((row) => row.stack !== undefined);
   return [
     field<Row>("name", { label: "operator" }),
-    ...(shapes ? [field<Row>("input_dims", { label: "shapes of inputs" })] : []),
-    ...(stacks ? [field<Row>("stack", { label: "called from", draw: (row) => <span class="name">{(row.stack ?? "n/a").split(";")[0]?.slice(0, 300)}</span> })] : []),
     field<Row>("calls", { unit: "count" }),
     ...(device
       ? [
@@ -103,6 +101,8 @@ export function fields(rows: readonly Row[]): Field<Row>[] {
           field<Row>("tensor_core_total_ratio", { label: "on Tensor Cores" }),
         ]
       : []),
+    ...(shapes ? [field<Row>("input_dims", { label: "shapes of inputs" })] : []),
+    ...(stacks ? [field<Row>("stack", { label: "called from", draw: (row) => <span class="name">{(row.stack ?? "n/a").split(";")[0]?.slice(0, 300)}</span> })] : []),
   ];
 }
 
@@ -117,12 +117,16 @@ function Chosen({ row }: { row: Row }) {
       <Facts
         facts={[
           ["Calls", number(row.calls, 0)],
-          ["Device self", `${inUnit(row.device_self_ns, "ns")} (${percent(row.device_self_ratio, 1)})`],
-          ["Device total", inUnit(row.device_total_ns, "ns")],
+          ...(row.device_self_ns === null
+            ? []
+            : ([
+                ["Device self", `${inUnit(row.device_self_ns, "ns")} (${percent(row.device_self_ratio, 1)})`],
+                ["Device total", inUnit(row.device_total_ns, "ns")],
+                ["Own kernel time on Tensor Cores", percent(row.tensor_core_self_ratio, 1)],
+                ["The same with what is below", percent(row.tensor_core_total_ratio, 1)],
+              ] as const)),
           ["Host self", `${inUnit(row.host_self_ns, "ns")} (${percent(row.host_self_ratio, 1)})`],
           ["Host total", inUnit(row.host_total_ns, "ns")],
-          ["Kernel time on Tensor Cores, own", percent(row.tensor_core_self_ratio, 1)],
-          ["with what is below", percent(row.tensor_core_total_ratio, 1)],
           ...(row.input_dims === undefined ? [] : [["Shapes of inputs", row.input_dims ?? "not recorded"] as const]),
         ]}
       />

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,8 +36,9 @@ def groups_of(signals: Signals) -> tuple[list[TrackGroup], list[str]]:
     """The tree, and sentences on what is not in it."""
     recordings: dict[str | None, list[TrackGroup]] = defaultdict(list)
     known = {process.process for process in signals.processes}
+    described = _described(signals)
     for trace in signals.traces:
-        group = _recording(signals, trace, signals.timelines.contents[trace.trace])
+        group = _recording(signals, trace, described.get(trace.trace, []))
         if group.tracks or group.groups:
             owner = trace.process if trace.process in known else None
             recordings[owner].append(group)
@@ -90,19 +92,41 @@ def _process_name(process: ProcessInfo) -> str:
     return f"DataLoader worker{number} (process {process.pid})"
 
 
-def _recording(signals: Signals, trace: Trace, content: Mapping[int, Content]) -> TrackGroup:
-    rows = trace.reader.table("tracks", where=f"trace = {trace.trace}", order_by="track")
+class _Described(NamedTuple):
+    """What a recording says of a track."""
+
+    track: int
+    kind: str
+    thread: str
+    name: str | None
+    device: int
+    stream: int
+    """-1 where the recording does not say."""
+
+
+def _described(signals: Signals) -> dict[int, list[_Described]]:
+    """By recording, its tracks."""
+    names = ("track", "kind", "tid", "thread_name", "device", "stream")
+    rows = signals.reader.table("tracks", ("trace", *names), order_by="trace, track")
+    columns = (np.ma.filled(rows[name], -1).tolist() for name in names)
+    found: dict[int, list[_Described]] = defaultdict(list)
+    for trace, *said in zip(rows["trace"].tolist(), *columns, strict=True):
+        found[trace].append(_Described(*said))
+    return found
+
+
+def _recording(signals: Signals, trace: Trace, tracks: Sequence[_Described]) -> TrackGroup:
+    content = signals.timelines.contents[trace.trace]
     host: list[Track] = []
     streams: dict[int, list[Track]] = defaultdict(list)
-    devices, numbers = (np.ma.filled(rows[name], -1) for name in ("device", "stream"))
-    for i, number in enumerate(rows["track"].tolist()):
-        its = content.get(number)
+    for said in tracks:
+        its = content.get(said.track)
         if its is None:
             continue
-        if rows["kind"][i] == "device":
-            streams[int(devices[i])] += _stream(trace, number, int(numbers[i]), its)
+        if said.kind == "device":
+            streams[said.device] += _stream(trace, said.track, said.stream, its)
         else:
-            host.append(_thread(trace, number, rows["thread_name"][i], rows["tid"][i], its))
+            host.append(_thread(trace, said, its))
     window = "" if trace.window is None else f"window {trace.window}: "
     rank = "" if trace.rank is None or trace.process is not None else f"rank {trace.rank}: "
     return TrackGroup(
@@ -124,12 +148,13 @@ def _recording(signals: Signals, trace: Trace, content: Mapping[int, Content]) -
     )
 
 
-def _thread(trace: Trace, track: int, name: str | None, tid: str, content: Content) -> Track:
+def _thread(trace: Trace, said: _Described, content: Content) -> Track:
+    title = (said.name or (f"thread {said.thread}" if said.thread else "")).strip()
+    title = title or "without a thread"
     mostly_backward = 2 * content.backward > content.counts["operators"]
     does = "steps" if content.steps else "backward" if mostly_backward else ""
-    title = (name or (f"thread {tid}" if tid else "")).strip() or "without a thread"
     return Track(
-        id=str(track_id("trace", trace.trace, track)),
+        id=str(track_id("trace", trace.trace, said.track)),
         name=shown(title) + (f": {does}" if does else ""),
         kind="host",
         row_count=content.rows,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.timeline_search import search
 from stepscope.diagnosis.timeline_tracks import parse_tracks
-from stepscope.errors import UsageError
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.asked import range_of
 from stepscope.views.timeline.names import shown
@@ -16,20 +15,18 @@ MOST_LISTED = 1_000
 
 def timeline_search(signals: Signals, options: ViewOptions) -> SearchView:
     """Events by a part of their name, in order of time."""
-    if not options.name:
-        raise UsageError("Say what to search for with --name.")
-    clock = signals.timelines.clock
+    clock, name = signals.timelines.clock, options.name or ""
     found = search(
         signals,
         clock,
-        options.name,
+        name,
         parse_tracks(options.tracks),
         range_of(clock, options),
         around_ns=options.around_ns,
         most=min(options.top or MOST_LISTED, MOST_LISTED),
     )
     return SearchView(
-        name=options.name,
+        name=name,
         match_count=found.match_count,
         before_count=found.before_count,
         total_ns=found.total_ns,

@@ -15,17 +15,15 @@ from stepscope.views.timeline.steps import step_at
 
 def timeline_slice(signals: Signals, options: ViewOptions) -> SliceView:
     """One event; UsageError where there is none of that number on that track."""
-    if options.track is None or options.event is None:
-        raise UsageError("Say which event with --track and --event.")
-    track = parse_track(options.track)
+    track, event = parse_track(options.track or ""), options.event or 0
     clock = signals.timelines.clock
     found = None
     if track.kind == "spans":
-        found = find_span(signals, clock, track, options.event)
+        found = find_span(signals, clock, track, event)
     elif track.sliced and track.trace in signals.timelines:
-        found = find_event(signals, clock, track, options.event)
+        found = find_event(signals, clock, track, event)
     if found is None:
-        raise UsageError(f"There is no event {options.event} on the track {options.track}.")
+        raise UsageError(f"There is no event {event} on the track {options.track}.")
     return _payload(signals, clock, track, found)
 
 

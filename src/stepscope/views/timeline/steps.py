@@ -7,6 +7,7 @@ import numpy as np
 
 from stepscope.analysis.statistics import distribution
 from stepscope.analysis.steps import Steps
+from stepscope.analysis.trace_steps import HostSteps
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.origin import RunClock
 from stepscope.diagnosis.timeline_steps import steps_of_process, watched_steps
@@ -14,7 +15,7 @@ from stepscope.diagnosis.timeline_tracks import TrackId
 from stepscope.diagnosis.traces import Trace
 from stepscope.intervals import Intervals
 from stepscope.schema import ProcessInfo
-from stepscope.views.recorded_steps import marked_steps
+from stepscope.views.recorded_steps import marked_steps, named_steps
 from stepscope.views.timeline.groups import process_group, recording_group
 from stepscope.views.timeline.payload import RankSteps
 
@@ -34,7 +35,9 @@ def steps_of(signals: Signals, clock: RunClock) -> tuple[list[RankSteps], list[s
     traces = [trace for trace in signals.traces if trace.process not in known]
     most = max(1, min(MOST_LISTED, MOST_SENT // max(1, len(watched) + len(traces))))
     found = [_of_process(process, steps, clock, most) for process, steps in watched]
-    found += [_of_recording(signals, trace, clock, most) for trace in traces[:MOST_RECORDINGS]]
+    for trace, steps in zip(traces, named_steps(traces[:MOST_RECORDINGS]), strict=False):
+        if steps is not None:
+            found.append(_of_recording(trace, steps, clock, most))
     notes = []
     if not_looked_at:
         notes.append(
@@ -81,10 +84,8 @@ def _of_process(process: ProcessInfo, steps: Steps, clock: RunClock, most: int) 
     )
 
 
-def _of_recording(signals: Signals, trace: Trace, clock: RunClock, most: int) -> RankSteps:
-    marked = marked_steps(signals, trace)
-    names = marked.steps.names if marked.marked else []
-    start, end = marked.steps.extent
+def _of_recording(trace: Trace, steps: HostSteps, clock: RunClock, most: int) -> RankSteps:
+    names, (start, end) = steps.names, steps.extent
     numbers = [int(name) for name in names if name.isdecimal() and len(name) < 16]
     if len(numbers) < len(names):
         numbers = list(range(len(names)))
@@ -96,8 +97,8 @@ def _of_recording(signals: Signals, trace: Trace, clock: RunClock, most: int) ->
             group=recording_group(trace),
             title=trace.name,
             numbers=numbers,
-            after_ns=(start - base)[: len(names)].tolist(),
-            duration_ns=(end - start)[: len(names)].tolist(),
+            after_ns=(start - base).tolist(),
+            duration_ns=(end - start).tolist(),
             outliers=[number for number, is_slow in zip(numbers, slow, strict=True) if is_slow],
             left_out_count=0,
         ),
