@@ -185,18 +185,9 @@ class Tables:
         """Names of its rows in the order of their events."""
         return [row["name"] for _, row in sorted(self.by_id(table).items())]
 
-    def levels(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Events and their time by track and level of detail: its summaries, and the events that it
-        does not sum up."""
-        rows = self.rows("timeline")
-        sums = {}
-        for track, level in {(row["track"], row["level"]) for row in rows}:
-            own = [row for row in rows if row["track"] == track and _is_of(row, level)]
-            sums[track, level] = (
-                sum(row["count"] for row in own),
-                sum(row["busy_ns"] for row in own),
-            )
-        return sums
+    def levels(self) -> dict[tuple[Any, int], tuple[int, int]]:
+        """See `sums_of_levels`."""
+        return sums_of_levels(self.rows("timeline"))
 
     def counts(self) -> dict[str, int]:
         """Rows by table."""
@@ -221,6 +212,23 @@ class Tables:
 
 def _sortable(row: Row) -> list[tuple[str, str]]:
     return sorted((name, repr(value)) for name, value in row.items())
+
+
+def sums_of_levels(timeline: list[Row]) -> dict[tuple[Any, int], tuple[int, int]]:
+    """Events and their time by track and level of detail: its summaries, and the events that it
+    does not sum up."""
+    by_track: dict[Any, list[Row]] = {}
+    for row in timeline:
+        by_track.setdefault(row["track"], []).append(row)
+    sums = {}
+    for track, rows in by_track.items():
+        for level in {row["level"] for row in rows}:
+            own = [row for row in rows if _is_of(row, level)]
+            sums[track, level] = (
+                sum(row["count"] for row in own),
+                sum(row["busy_ns"] for row in own),
+            )
+    return sums
 
 
 def _is_of(row: Row, level: int) -> bool:

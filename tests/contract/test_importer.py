@@ -110,14 +110,15 @@ class ImporterContract:
     def event_tables(tables: Tables) -> Iterator[str]:
         """Tables of the recording that hold events."""
         for name in tables.counts():
-            if {"id", "track"} <= set(TABLES[name].column_names):
+            if {"id", "track"} <= set(TABLES[name].column_names) and name != "timeline":
                 yield name
 
     @staticmethod
     def ranges(tables: Tables) -> Iterator[Row]:
-        """All rows with a start and a duration but those of `other_events`."""
+        """All rows of events with a duration but those of `other_events`."""
         for name in tables.counts():
-            if "duration_ns" in TABLES[name].column_names and name != "other_events":
+            drawn_of_any = name in {"other_events", "timeline"}
+            if "duration_ns" in TABLES[name].column_names and not drawn_of_any:
                 yield from tables.rows(name)
 
 

@@ -18,6 +18,10 @@ NEAR_NS = 7 * 24 * 3600 * 10**9
 """A clock without a base that differs less than this from the others is taken to be right."""
 
 
+_LATEST = "SELECT trace, max(start_ns + duration_ns) AS latest FROM timeline GROUP BY trace"
+"""A recording's own end is that of the kinds of events that are known; there may be others."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunClock:
     """When a run was recorded, on one clock."""
@@ -40,7 +44,7 @@ def origin_of(reader: RunReader) -> int:
 
 
 def clock_of(reader: RunReader) -> RunClock:
-    """The clock of a run; footers and the table of recordings know it."""
+    """The clock of a run; footers, the table of recordings and their levels of detail know it."""
     known = [
         extent
         for table, columns in (("spans", ("start_ns", "end_ns")), ("metrics", ("t_ns",)))
@@ -49,7 +53,12 @@ def clock_of(reader: RunReader) -> RunClock:
         if (extent := times.get(column)) is not None
     ]
     rows = reader.table("traces", ("trace", "start_ns", "end_ns", "base_ns"), order_by="start_ns")
-    recordings = list(zip(*(rows[name].tolist() for name in rows), strict=True))
+    latest = reader.sql(_LATEST)
+    ends = dict(zip(latest["trace"].tolist(), latest["latest"].tolist(), strict=True))
+    recordings = [
+        (trace, start, max(end, ends.get(trace, end)), base)
+        for trace, start, end, base in zip(*(rows[name].tolist() for name in rows), strict=True)
+    ]
     known += [(start, end) for _, start, end, base in recordings if base]
     baseless = [(trace, start, end) for trace, start, end, base in recordings if not base]
     if not known and baseless:  # the latest is the likeliest to count from 1970
@@ -62,5 +71,5 @@ def clock_of(reader: RunReader) -> RunClock:
     }
     origin = min([first, *(start for trace, start, _ in baseless if trace in near)])
     moved = {trace: origin - start for trace, start, _ in baseless if trace not in near}
-    ends = [end + moved.get(trace, 0) for trace, _, end, _ in recordings]
-    return RunClock(origin_ns=origin, end_ns=max([last, *ends]), moved_ns=moved)
+    ended = [end + moved.get(trace, 0) for trace, _, end, _ in recordings]
+    return RunClock(origin_ns=origin, end_ns=max([last, *ended]), moved_ns=moved)

@@ -110,17 +110,26 @@ class Levels:
         finest are."""
         return max((each for each in self._levels if width_of(each) <= width), default=None)
 
+    @cached_property
+    def end_ns(self) -> int:
+        """End of the last event."""
+        parts = (self.alone, self._summaries_of(self._levels[-1]))
+        return max(int((part.start + part.duration).max(initial=0)) for part in parts)
+
     def at(self, level: int, begin: int, end: int) -> list[Slices]:
         """What a level consists of within a range."""
         alone = self.alone.take((self.level >= level) & self.alone.overlap(begin, end))
-        if level not in self._summaries:
-            where = f"id IS NULL AND level = {level}"
-            self._summaries[level], _ = _read(self._trace, self._names, where)
-        summaries = self._summaries[level]
+        summaries = self._summaries_of(level)
         # A summary reaches less than a bucket beyond its own.
         reach = [begin - 2 * width_of(level), end]
         first, last = np.searchsorted(summaries.start, reach).tolist()
         return [alone, summaries.take(slice(first, last)).overlapping(begin, end)]
+
+    def _summaries_of(self, level: int) -> Slices:
+        if level not in self._summaries:
+            where = f"id IS NULL AND level = {level}"
+            self._summaries[level], _ = _read(self._trace, self._names, where)
+        return self._summaries[level]
 
 
 def width_of(level: int) -> int:

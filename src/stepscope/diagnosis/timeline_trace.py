@@ -118,10 +118,16 @@ class TraceTimeline:
         return 0
 
     @cached_property
+    def _end_ns(self) -> int:
+        """End of the last event, of whatever kind."""
+        levels = self.levels
+        return max(self._trace.end_ns, levels.end_ns if levels else 0)
+
+    @cached_property
     def _block_ns(self) -> int:
         """A power of two, so that blocks have plain numbers."""
         trace, levels = self._trace, self.levels
-        span = max(1, trace.end_ns - trace.start_ns)
+        span = max(1, self._end_ns - trace.start_ns)
         wanted = span * BLOCK_EVENTS // max(1, trace.event_count)
         least = 4 * levels.finest_ns if levels else 1
         return int(1 << (max(wanted, least).bit_length() - 1))
@@ -131,7 +137,7 @@ class TraceTimeline:
         levels, trace = self.levels, self._trace
         reach = begin - (levels.finest_ns if levels else 0)
         first = max(reach, trace.start_ns) // self._block_ns
-        last = min(end - 1, trace.end_ns) // self._block_ns
+        last = min(end - 1, self._end_ns) // self._block_ns
         return [self._block(each, self._extent(each)) for each in range(first, last + 1)]
 
     def _extent(self, number: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from kineto_files import sums_of_levels
 from stepscope.cli import root
 from stepscope.importers.kinds import Kind, kind_of
 from stepscope.schema import TRACE_TABLES
@@ -393,13 +394,7 @@ _EXTERNAL = re.compile(r'"External id":\d+,?')
 def _summed(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Where a slice of a large file begins, ranges that are open count for no depth, and where
     that is depends on how the file is cut; the sums do not."""
-    sums: dict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for row in timeline:
-        held = sums[row["track"], row["level"], row["bucket"]]
-        held[0] += row["count"]
-        held[1] += row["busy_ns"]
-        held[2] = max(held[2], row["longest_ns"])
-    return [{"bucket": key, "sums": held} for key, held in sums.items()]
+    return [{"level": key, "sums": held} for key, held in sums_of_levels(timeline).items()]
 
 
 def _events(reader: RunReader) -> list[int]:

@@ -169,3 +169,14 @@ def test_shadows_have_a_track_of_their_own(tmp_path: Path) -> None:
         ("stream 7 (annotations)", 2),
         ("stream 7 (computation)", 1),
     ]
+
+
+def test_events_of_kinds_that_nobody_knows_are_drawn_to_the_end(tmp_path: Path) -> None:
+    events = [span("mystery", "x", 1_000 * n, 900) for n in range(100)]
+    signals = recorded(tmp_path / "run", events)
+    payload = view(signals, "timeline")
+    assert payload.end_after_ns == 99_900
+    (track,) = tracks_in(payload.groups)
+    assert (track.row_count, track.event_count) == (1, 100)
+    near = view(signals, "timeline-slices", from_ns=98_000, to_ns=99_900).tracks[0]
+    assert near.after_ns == [0, 1_000]
