@@ -128,17 +128,18 @@ def read_block(
         return read(f"SELECT DISTINCT named AS hash, name FROM ({rows})")  # noqa: S608
 
     found = read(event_query(_COLUMNS, _IN_BLOCK, tables))
-    if levels is not None and len(levels.short_alone):
-        shown = np.isin(found["id"], levels.short_alone)
-        found = {name: values[~shown] for name, values in found.items()}
     order = np.lexsort((found["id"], found["place"]))
     found = {name: values[order] for name, values in found.items()}
     start = found["start_ns"].astype(np.int64)
     duration = found["duration"].astype(np.int64)
     line = 2 * found["track"].astype(np.int64) + found["shadow"]
-    around = levels.alone.overlapping(first, last) if levels else None
+    around = levels.long(first, last) if levels else None
+    # What gave way has its row there, yet of those with one extent it may be around others here.
     row = _rows(line, found["place"] < len(HOST_TABLES), start, start + duration, around)
-    own = np.flatnonzero(start >= extent[0])
+    mine = start >= extent[0]
+    if levels is not None:
+        mine &= ~np.isin(found["id"], levels.short_alone)
+    own = np.flatnonzero(mine)
     own = own[np.lexsort((start[own], row[own], line[own]))]
     begin = int(start.min(initial=first))
     return Block(

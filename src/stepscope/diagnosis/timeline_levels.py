@@ -95,6 +95,11 @@ class Levels:
         """Width of the buckets of the finest level: what is as long is among `alone`."""
         return width_of(self._levels[0])
 
+    def long(self, begin: int, end: int) -> Slices:
+        """Those of `alone` that are as long and lie in a range, at least in part."""
+        rows = self.alone.overlap(begin, end) & (self.alone.duration >= self.finest_ns)
+        return self.alone.take(rows)
+
     @cached_property
     def short_alone(self) -> NDArray[np.int64]:
         """Ids of events among `alone` that are shorter than that, in ascending order."""

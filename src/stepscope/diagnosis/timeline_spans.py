@@ -30,6 +30,8 @@ _LONG = f"""
     FROM spans WHERE end_ns IS NULL OR end_ns - start_ns >= $2
 """  # noqa: S608 - constants
 _THREADS = f"SELECT {_THREAD} AS thread FROM (SELECT unnest($1) AS process, unnest($2) AS log)"  # noqa: S608
+_LONGEST = f"CAST(until - start_ns AS HUGEINT) * {1 << 40} - seq"
+"""Of several spans the longest, and the earliest of those."""
 # $1 and $2 the window, $3 how far before it spans may begin, $4 what is drawn by itself.
 _SHORT = f"""
     SELECT {_THREAD} AS thread, depth, seq, start_ns,
@@ -41,7 +43,7 @@ _SHORT = f"""
 _SUMMED_UP = f"""
     SELECT thread, depth, min(start_ns) AS start_ns, max(until) AS until, count(*) AS n,
         CAST(sum(until - start_ns) AS BIGINT) AS busy, max(until - start_ns) AS longest,
-        arg_max(called, until - start_ns) AS called, min(seq) AS seq
+        arg_max(called, {_LONGEST}) AS called, min(seq) AS seq
     FROM ({_SHORT})
     GROUP BY thread, depth, CASE WHEN until - start_ns >= $4 THEN seq ELSE -1 END, start_ns // $4
 """  # noqa: S608
@@ -89,7 +91,8 @@ class SpanTimeline:
         for spans in (short, self._long):
             place = np.searchsorted(threads[order], spans["thread"])
             place = order[np.minimum(place, len(order) - 1)]
-            rows = np.flatnonzero(threads[place] == spans["thread"])
+            rows = np.lexsort((spans["thread"], spans["seq"]))  # the store has no order of its own
+            rows = rows[threads[place[rows]] == spans["thread"][rows]]
             chosen = {name: values[rows] for name, values in spans.items()}
             parts.append(_slices(chosen, np.asarray(places, dtype=np.int64)[place[rows]]))
         found = joined([parts[0], parts[1].overlapping(*extent)])

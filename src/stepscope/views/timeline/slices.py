@@ -30,6 +30,9 @@ def timeline_slices(signals: Signals, options: ViewOptions) -> SlicesView:
     width = width_for(extent[1] - extent[0], options.pixels)
     found = at_most(read_window(signals, clock, tracks, extent, width=width), MOST_SLICES, width)
     codes, name = np.unique(found.name, return_inverse=True)
+    places: dict[str, int] = {}  # several codes may have one name
+    called = [places.setdefault(shown(found.names[code]), len(places)) for code in codes.tolist()]
+    name = np.asarray(called, dtype=np.int64)[name]
     borders = np.searchsorted(found.line, np.arange(len(tracks) + 1)).tolist()
     return SlicesView(
         from_after_ns=extent[0],
@@ -38,7 +41,7 @@ def timeline_slices(signals: Signals, options: ViewOptions) -> SlicesView:
             _track(track, found.take(slice(begin, end)), name[begin:end], extent[0])
             for track, (begin, end) in zip(tracks, itertools.pairwise(borders), strict=True)
         ],
-        names=[shown(found.names[code]) for code in codes.tolist()],
+        names=list(places),
         omitted_tracks=[str(track) for track in asked[MOST_TRACKS:]],
     )
 

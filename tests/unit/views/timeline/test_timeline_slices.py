@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn_timelines import Drawn, cut_small, drawn, recorded, track_ids, view
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from kineto_files import Event, kernel, launch, op, python, span
@@ -96,6 +96,7 @@ def overlaps(slices: Any) -> int:
     window=st.tuples(st.integers(0, 3_500_000), st.integers(1, 3_500_000)),
     width=st.integers(0, 21),
 )
+@example(file=(109856, 52), levels=True, window=(562, 403), width=0).via("two instants at one time")
 def test_slices_are_the_events(
     file: tuple[int, int], levels: bool, window: tuple[int, int], width: int
 ) -> None:

@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from drawn_timelines import INFO
+import pytest
+from drawn_timelines import INFO, view
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -45,9 +46,13 @@ def spans_of(seed: int, count: int) -> list[Span]:
     return found
 
 
-def run_of(path: Path, threads: dict[str, list[Span]]) -> Signals:
+def run_of(
+    path: Path, threads: dict[str, list[Span]], shuffle: random.Random | None = None
+) -> Signals:
     create_run(path, INFO)
     rows = [(log, seq, *span) for log, spans in threads.items() for seq, span in enumerate(spans)]
+    if shuffle is not None:
+        shuffle.shuffle(rows)
     log, seq, name, start, end, depth = (list(column) for column in zip(*rows, strict=True))
     missing = np.array([each is None for each in end])
     columns = {
@@ -105,3 +110,14 @@ def test_slices_are_the_spans(seed: int, count: int, window: tuple[int, int], wi
     assert whole.count.sum() == every
     alone = {int(start) for start in far.start[far.event >= 0]}
     assert {key[3] for key in truth if key[4] >= 1 << width} <= alone
+
+
+@pytest.mark.parametrize("pixels", [20, 1_000_000])
+def test_a_picture_is_the_same_however_rows_lie_in_the_store(tmp_path: Path, pixels: int) -> None:
+    threads = {log: spans_of(place, 60) for place, log in enumerate(("1c", "2c"))}
+    asked = {"tracks": ",".join(str(track_id("spans", "7-1-0", log)) for log in threads)}
+    shuffled = run_of(tmp_path / "shuffled", threads, random.Random(1))
+    found = view(run_of(tmp_path / "run", threads), "timeline-slices", pixels=pixels, **asked)
+    assert found == view(shuffled, "timeline-slices", pixels=pixels, **asked)
+    assert found.names
+    assert len(found.names) == len(set(found.names))
