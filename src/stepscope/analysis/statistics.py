@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,16 @@ class Distribution:
     outlier_threshold: float
     outlier_count: int
     """Values above p75 + 3 (p75 - p25)."""
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are known; None when none is: missing is not zero.
+
+    >>> mean_of_known([0.5, None, 1.0])
+    0.75
+    """
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def distribution(values: ArrayLike) -> Distribution | None:

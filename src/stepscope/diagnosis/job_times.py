@@ -1,11 +1,21 @@
-"""When a job began, trained and ended."""
+"""When a job began, trained, was last heard of and ended."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepscope.diagnosis.signals import Rank, Signals
+from stepscope.schema import JobStatus
+
+SILENT_NS = 30_000_000_000
+"""A job in progress whose monitor has not been heard for this long is given up for lost."""
+
+
+def is_lost(status: JobStatus) -> bool:
+    """Whether a job in progress has not been heard of for too long."""
+    return not status.state.final and time.time_ns() - status.heartbeat_ns > SILENT_NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

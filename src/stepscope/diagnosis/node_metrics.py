@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis.statistics import mean_of_known
 from stepscope.analysis.utilization import Metrics, numerically
 from stepscope.store import RunReader
 
@@ -90,9 +91,7 @@ class NodeMetrics:
 
     def mean_over_devices(self, metric: str) -> float | None:
         """Mean of the means of the devices that were read; None without any."""
-        means = [self.mean(metric, device) for device in self.devices_of(metric)]
-        known = [mean for mean in means if mean is not None]
-        return sum(known) / len(known) if known else None
+        return mean_of_known(self.mean(metric, device) for device in self.devices_of(metric))
 
     def _means_of(self, metric: str) -> dict[str, float]:
         """By device; NaN where every reading failed."""

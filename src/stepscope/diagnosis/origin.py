@@ -37,10 +37,9 @@ class RunClock:
         """What is added to the times of a recording to put them on the run's clock."""
         return self.moved_ns.get(trace, 0)
 
-
-def origin_of(reader: RunReader) -> int:
-    """Epoch nanoseconds that times of a run count from."""
-    return clock_of(reader).origin_ns
+    def origin_in(self, trace: int) -> int:
+        """The run's origin on the clock of a recording."""
+        return self.origin_ns - self.shift_ns(trace)
 
 
 def clock_of(reader: RunReader) -> RunClock:

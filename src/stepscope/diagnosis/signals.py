@@ -22,6 +22,7 @@ from stepscope.analysis.input_pipeline import (
 )
 from stepscope.analysis.operators import ComputeProfile, profile_compute
 from stepscope.analysis.spans import Spans
+from stepscope.analysis.statistics import mean_of_known
 from stepscope.analysis.steps import (
     COMPUTE_PHASES,
     PHASE_OF_KIND,
@@ -31,6 +32,7 @@ from stepscope.analysis.steps import (
 )
 from stepscope.analysis.utilization import Contention, contention
 from stepscope.diagnosis.node_metrics import NodeMetrics
+from stepscope.diagnosis.origin import RunClock, clock_of
 from stepscope.diagnosis.span_rows import read_spans, spans_of
 from stepscope.diagnosis.timeline_trace import Timelines
 from stepscope.diagnosis.traces import Trace, load_traces
@@ -182,6 +184,11 @@ class Signals:
         return found
 
     @cached_property
+    def clock(self) -> RunClock:
+        """When it was recorded, and what times are counted from."""
+        return clock_of(self.reader)
+
+    @cached_property
     def traces(self) -> list[Trace]:
         """Recordings of the framework's profiler: windows of the job, or imported files."""
         return load_traces(self.reader, windows_of(self.processes))
@@ -189,7 +196,7 @@ class Signals:
     @cached_property
     def timelines(self) -> Timelines:
         """The recordings as the timeline draws them."""
-        return Timelines(self.reader, self.traces)
+        return Timelines(self.reader, self.clock, self.traces)
 
     def steps_in(self, trace: Trace) -> WatchedSteps:
         """Steps that were watched while a window was open; none for an imported recording."""
@@ -200,6 +207,10 @@ class Signals:
     def metrics(self) -> dict[str, NodeMetrics]:
         """Samples by node."""
         return {node: NodeMetrics(self.reader, node) for node in self.nodes}
+
+    def mean_over_nodes(self, metric: str) -> float | None:
+        """Mean of the means of the nodes, each over its devices; None where it was never read."""
+        return mean_of_known(each.mean_over_devices(metric) for each in self.metrics.values())
 
     @cached_property
     def contention(self) -> Contention | None:
@@ -218,11 +229,12 @@ class Signals:
         """Share of the time in which the rank's workers were ready to run but had no core."""
         metrics = self.metrics.get(rank.process.node)
         workers = [p.pid for p in self.processes if p.parent_pid == rank.process.pid]
-        ratios = (
-            [metrics.mean("process_runqueue_ratio", str(pid)) for pid in workers] if metrics else []
+        if metrics is None:
+            return 0.0
+        return (
+            mean_of_known(metrics.mean("process_runqueue_ratio", str(pid)) for pid in workers)
+            or 0.0
         )
-        known = [ratio for ratio in ratios if ratio is not None]
-        return float(np.mean(known)) if known else 0.0
 
     @cached_property
     def busy_devices(self) -> float | None:

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from stepscope.analysis.timeline_slices import Slices
-from stepscope.diagnosis.origin import RunClock
 from stepscope.diagnosis.signals import Signals
 from stepscope.diagnosis.timeline_blocks import EVENT_TABLES, event_query
 from stepscope.diagnosis.timeline_content import Content
@@ -56,19 +55,16 @@ class _Place:
     """Where an event is looked for."""
 
     signals: Signals
-    clock: RunClock
     track: TrackId
 
     @property
     def base_ns(self) -> int:
         """What times after the run's origin are to be increased by to be the recording's own."""
-        return self.clock.origin_ns - self.clock.shift_ns(self.track.trace)
+        return self.signals.clock.origin_in(self.track.trace)
 
     def between(self, begin: int, end: int, *, width: int = 1) -> Slices:
         """What lies in a range of the track."""
-        return read_window(
-            self.signals, self.clock, [self.track], (begin, max(end, begin + 1)), width=width
-        )
+        return read_window(self.signals, [self.track], (begin, max(end, begin + 1)), width=width)
 
     @property
     def contents(self) -> Mapping[int, Content]:
@@ -112,7 +108,7 @@ class KnownEvent:
     links: list[LinkedEvent]
 
 
-def find_event(signals: Signals, clock: RunClock, track: TrackId, event: int) -> KnownEvent | None:
+def find_event(signals: Signals, track: TrackId, event: int) -> KnownEvent | None:
     """An event of a recording; None where it has none of that number on that track."""
     reader, trace = signals.reader, track.trace
     places = reader.sql(_ONE, [trace, event, track.track], traces=(trace,))["place"]
@@ -125,7 +121,7 @@ def find_event(signals: Signals, clock: RunClock, track: TrackId, event: int) ->
             table, where=f"trace = {trace} AND id = ?", parameters=(event,)
         ).items()
     }
-    place = _Place(signals, clock, track)
+    place = _Place(signals, track)
     links = list(_links(place, table, row))
     after, duration = row["start_ns"] - place.base_ns, max(row["duration_ns"] or 0, 0)
     on_row, around = _around(place, event, after)
@@ -143,7 +139,7 @@ def find_event(signals: Signals, clock: RunClock, track: TrackId, event: int) ->
     )
 
 
-def find_span(signals: Signals, clock: RunClock, track: TrackId, event: int) -> KnownEvent | None:
+def find_span(signals: Signals, track: TrackId, event: int) -> KnownEvent | None:
     """A span of the job's own recording."""
     found = signals.reader.sql(
         f"SELECT *, {SPAN_NAME} AS called FROM spans WHERE process = ? AND log = ? AND seq = ?",  # noqa: S608
@@ -152,10 +148,10 @@ def find_span(signals: Signals, clock: RunClock, track: TrackId, event: int) -> 
     if not len(found["seq"]):
         return None
     row = {name: _value(values, 0) for name, values in found.items()}
-    after = row["start_ns"] - clock.origin_ns
-    end = clock.end_ns if row["end_ns"] is None else row["end_ns"]
+    after = row["start_ns"] - signals.clock.origin_ns
+    end = signals.clock.end_ns if row["end_ns"] is None else row["end_ns"]
     duration = max(end - row["start_ns"], 0)
-    place = _Place(signals, clock, track)
+    place = _Place(signals, track)
     on_row, around = _around(place, event, after)
     args = _arguments({name: row[name] for name in ("kind", "name", "value", "flags", "labels")})
     if row["end_ns"] is None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.diagnosis.origin import RunClock
 from stepscope.diagnosis.signals import Signals
 from stepscope.diagnosis.timeline_blocks import event_query
 from stepscope.diagnosis.timeline_spans import SPAN_NAME
@@ -70,7 +69,6 @@ class Found:
 
 def search(
     signals: Signals,
-    clock: RunClock,
     text: str,
     tracks: Sequence[TrackId],
     extent: tuple[int, int],
@@ -82,7 +80,6 @@ def search(
 
     Args:
         signals: of the run.
-        clock: its clock.
         text: the part.
         tracks: to look at; none for all.
         extent: they begin in it, after the run's origin, the end exclusive.
@@ -90,6 +87,7 @@ def search(
         most: matches that are listed.
     """
     wanted = ["/".join(track.words) if track.kind == "spans" else str(track) for track in tracks]
+    clock = signals.clock
     moved = list(clock.moved_ns.items())
     given: list[Any] = [text.lower(), clock.end_ns, clock.origin_ns]
     given += [[trace for trace, _ in moved], [shift for _, shift in moved], *extent, wanted]
@@ -102,11 +100,11 @@ def search(
         match_count=int(totals["n"][0]),
         total_ns=int(totals["total"][0]),
         before_count=before - ahead,
-        listed=[_event(signals, clock, rows, i) for i in range(len(rows["event"]))],
+        listed=[_event(signals, rows, i) for i in range(len(rows["event"]))],
     )
 
 
-def _event(signals: Signals, clock: RunClock, rows: dict[str, Any], i: int) -> FoundEvent:
+def _event(signals: Signals, rows: dict[str, Any], i: int) -> FoundEvent:
     trace, event, after = (int(rows[name][i]) for name in ("trace", "event", "after_ns"))
     if trace < 0:
         track = track_id("spans", *rows["track"][i].rsplit("/", 1))
@@ -114,7 +112,7 @@ def _event(signals: Signals, clock: RunClock, rows: dict[str, Any], i: int) -> F
     else:
         kind, *words = rows["track"][i].split(":")
         track = track_id(kind, *words)
-        start = after + clock.origin_ns - clock.shift_ns(trace)
+        start = after + signals.clock.origin_in(trace)
         row = signals.timelines[trace].row_of(event, start)
     return FoundEvent(
         track=track,

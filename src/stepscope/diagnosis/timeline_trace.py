@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from stepscope.analysis.timeline_slices import Slices
-from stepscope.diagnosis.origin import RunClock, clock_of
+from stepscope.diagnosis.origin import RunClock
 from stepscope.diagnosis.timeline_blocks import EVERYTHING, Block, read_block
 from stepscope.diagnosis.timeline_content import Content, contents_of
 from stepscope.diagnosis.timeline_counters import (
@@ -159,21 +159,17 @@ class TraceTimeline:
 class Timelines:
     """The recordings of a run, those used last in memory."""
 
-    def __init__(self, reader: RunReader, traces: Sequence[Trace]) -> None:
+    def __init__(self, reader: RunReader, clock: RunClock, traces: Sequence[Trace]) -> None:
         self._reader = reader
+        self._clock = clock
         self._traces = {trace.trace: trace for trace in traces}
         self._largest: dict[str, dict[str, dict[str, float]]] = {}
         self._held: OrderedDict[int, TraceTimeline] = OrderedDict()
 
     @cached_property
-    def clock(self) -> RunClock:
-        """The run's clock."""
-        return clock_of(self._reader)
-
-    @cached_property
     def spans(self) -> SpanTimeline:
         """What the job itself recorded."""
-        return SpanTimeline(self._reader, self.clock)
+        return SpanTimeline(self._reader, self._clock)
 
     @cached_property
     def contents(self) -> dict[int, dict[int, Content]]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stepscope.analysis.timeline_slices import Slices, joined
-from stepscope.diagnosis.origin import RunClock
 from stepscope.diagnosis.signals import Signals
 from stepscope.diagnosis.timeline_tracks import TrackId
 from stepscope.intervals import Int
@@ -21,7 +20,6 @@ PIECE_EVENTS = 200_000
 
 def read_window(
     signals: Signals,
-    clock: RunClock,
     tracks: Sequence[TrackId],
     extent: tuple[int, int],
     *,
@@ -31,15 +29,15 @@ def read_window(
 
     Args:
         signals: of the run.
-        clock: its clock.
         tracks: each slice has the place of its track among these as its line.
         extent: nanoseconds after the run's origin, the end exclusive.
         width: what is shorter may be summed up; 1 for every event by itself.
     """
     parts: list[Slices] = []
+    clock = signals.clock
     of_trace, spans = _by_source(signals, tracks)
     for trace, places in of_trace.items():
-        base = clock.origin_ns - clock.shift_ns(trace)
+        base = clock.origin_in(trace)
         timeline, own = signals.timelines[trace], (extent[0] + base, extent[1] + base)
         found = timeline.window(*own, width) if width > 1 else timeline.events(*own)
         lines = _lines([tracks[place] for place in places], places, found)
@@ -55,12 +53,12 @@ def read_window(
 
 
 def chunks(
-    signals: Signals, clock: RunClock, tracks: Sequence[TrackId], extent: tuple[int, int]
+    signals: Signals, tracks: Sequence[TrackId], extent: tuple[int, int]
 ) -> Iterator[tuple[int, int, Slices]]:
     """Every event of some tracks that lies in a range, piece by piece of it: begin and end of a
     piece, and what lies in it at least in part. Memory is bounded by the piece."""
     of_trace, spans = _by_source(signals, tracks)
-    span_ns = max(1, clock.end_ns - clock.origin_ns)
+    span_ns = max(1, signals.clock.end_ns - signals.clock.origin_ns)
     events = sum(
         signals.timelines.contents[trace][tracks[place].track].all
         for trace, places in of_trace.items()
@@ -74,7 +72,7 @@ def chunks(
     pieces = min(pieces, extent[1] - extent[0])
     borders = [extent[0] + (extent[1] - extent[0]) * i // pieces for i in range(pieces + 1)]
     for begin, end in itertools.pairwise(borders):
-        yield begin, end, read_window(signals, clock, tracks, (begin, end))
+        yield begin, end, read_window(signals, tracks, (begin, end))
 
 
 def _by_source(

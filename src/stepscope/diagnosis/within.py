@@ -16,7 +16,7 @@ import numpy as np
 from stepscope.analysis.input_pipeline import Fetcher, StackSamples
 from stepscope.analysis.spans import Spans
 from stepscope.diagnosis.node_metrics import NodeMetrics
-from stepscope.diagnosis.origin import RunClock, clock_of
+from stepscope.diagnosis.origin import RunClock
 from stepscope.diagnosis.signals import Rank, Signals, WatchedSteps
 from stepscope.diagnosis.traces import Trace
 from stepscope.errors import UsageError
@@ -45,7 +45,7 @@ class SignalsWithin(Signals):
     @cached_property
     def clock(self) -> RunClock:
         """The run's clock."""
-        return clock_of(self.reader)
+        return self._whole.clock
 
     @property
     def left_out(self) -> list[Trace]:

@@ -11,12 +11,12 @@ import os
 import stat
 from pathlib import Path
 
+from stepscope.diagnosis.job_times import is_lost
 from stepscope.errors import UsageError
 from stepscope.schema import JobState
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import StopRequested
 from stepscope.store import RunReader
-from stepscope.views.jobs import is_lost
 from stepscope.watch.stop_wish import FILE_NAME, StopWish, read_wish, write_wish
 
 

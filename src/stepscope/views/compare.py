@@ -326,22 +326,15 @@ def _of_job(signals: Signals) -> dict[tuple[str, str], float | None]:
         ("steps per second", "per_s"): steps / job.training_ns * 1e9
         if steps and job.training_ns
         else None,
-        ("GPU busy", "ratio"): _mean(signals, "gpu_busy_ratio"),
-        ("GPU memory", "bytes"): _mean(signals, "gpu_memory_used_bytes"),
-        ("CPU busy", "ratio"): _mean(signals, "cpu_busy_ratio"),
-        ("I/O wait", "ratio"): _mean(signals, "cpu_iowait_ratio"),
-        ("memory", "bytes"): _mean(signals, "memory_used_bytes"),
+        ("GPU busy", "ratio"): signals.mean_over_nodes("gpu_busy_ratio"),
+        ("GPU memory", "bytes"): signals.mean_over_nodes("gpu_memory_used_bytes"),
+        ("CPU busy", "ratio"): signals.mean_over_nodes("cpu_busy_ratio"),
+        ("I/O wait", "ratio"): signals.mean_over_nodes("cpu_iowait_ratio"),
+        ("memory", "bytes"): signals.mean_over_nodes("memory_used_bytes"),
         ("machines", "count"): float(count) if count else None,
         ("machine hours", "hours"): count * job.duration_ns / 3.6e12 if count else None,
         ("cost", "usd"): None if cost is None else float(cost.usd),
     }
-
-
-def _mean(signals: Signals, metric: str) -> float | None:
-    """Over nodes, devices and samples."""
-    means = [node.mean_over_devices(metric) for node in signals.metrics.values()]
-    known = [mean for mean in means if mean is not None]
-    return sum(known) / len(known) if known else None
 
 
 # --- kernels and operators -----------------------------------------------------------------------

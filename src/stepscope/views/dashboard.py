@@ -18,7 +18,6 @@ from stepscope.analysis.kernel_classes import (
 )
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.metric_pieces import piece_series, sampled_pieces
-from stepscope.diagnosis.origin import origin_of
 from stepscope.diagnosis.traces import Trace, rows_in
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across
@@ -187,11 +186,10 @@ def _active_in(recorded: Sequence[RecordedWork]) -> ActiveShare | None:
 
 
 def _active(signals: Signals, metric: str, what: str) -> ActiveShare | None:
-    means = [metrics.mean_over_devices(metric) for metrics in signals.metrics.values()]
-    known = [mean for mean in means if mean is not None]
-    if not known:
+    mean = signals.mean_over_nodes(metric)
+    if mean is None:
         return None
-    return ActiveShare(active_ratio=float(np.mean(known)), share_of=BY_SAMPLES.format(what))
+    return ActiveShare(active_ratio=mean, share_of=BY_SAMPLES.format(what))
 
 
 def _utilisation(signals: Signals) -> UtilisationOverTime | None:
@@ -204,7 +202,7 @@ def _utilisation(signals: Signals) -> UtilisationOverTime | None:
         by_node.setdefault(series.node, {})[series.metric] = numbers(series.mean)
     nothing: list[float | None] = [None] * pieces.count
     return UtilisationOverTime(
-        start_after_ns=pieces.start_ns - origin_of(signals.reader),
+        start_after_ns=pieces.start_ns - signals.clock.origin_ns,
         piece_ns=pieces.width_ns,
         nodes=[
             Utilisation(node=node, **{metric: own.get(metric, nothing) for metric in BUSY})

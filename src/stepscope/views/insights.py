@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.origin import origin_of
 from stepscope.diagnosis.rule_check import (
     check_rules,
     choose_rules,
@@ -29,7 +28,7 @@ def insights(signals: Signals, _options: ViewOptions = DEFAULTS) -> InsightsView
     recorded = recorded_rules(signals.reader)
     record = recorded or _evaluate(signals)
     installed = {rule.name: rule for rule in choose_rules()}
-    origin = origin_of(signals.reader)
+    origin = signals.clock.origin_ns
     found = [
         _insight(signals, finding, installed, scan_ns=record.scan_ns, origin_ns=origin)
         for finding in record.findings

@@ -6,7 +6,6 @@ apart and handed in when it is there.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -14,11 +13,10 @@ import msgspec
 
 from stepscope.diagnosis import Signals, Suspect, diagnose
 from stepscope.diagnosis.cost import NO_PRICE, JobCost, recorded_price
-from stepscope.diagnosis.origin import clock_of
+from stepscope.diagnosis.job_times import is_lost
 from stepscope.diagnosis.rule_check import progress_of
 from stepscope.schema import JobState, JobStatus, NodeInfo
 from stepscope.store import RunReader
-from stepscope.views.overview import SILENT_NS
 
 LONGEST_COMMAND = 1000
 Standing = Literal["InProgress", "Stopping", "Completed", "Failed", "Stopped", "Imported"]
@@ -186,7 +184,7 @@ def jobs_of(root: str, rows: Iterable[JobRow], notes: Iterable[str] = ()) -> Job
 def summarize(signals: Signals, size_bytes: int) -> JobSummary:
     """What is in the tables of a run."""
     verdict = diagnose(signals)
-    clock = clock_of(signals.reader)
+    clock = signals.clock
     return JobSummary(
         verdict=JobVerdict(
             suspect=verdict.suspect,
@@ -203,11 +201,6 @@ def summarize(signals: Signals, size_bytes: int) -> JobSummary:
         size_bytes=size_bytes,
         finished=progress_of(signals.reader) == "ended",
     )
-
-
-def is_lost(status: JobStatus) -> bool:
-    """Whether a job in progress has not been heard of for too long."""
-    return not status.state.final and time.time_ns() - status.heartbeat_ns > SILENT_NS
 
 
 def _duration_ns(statuses: list[JobStatus]) -> int | None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
 import msgspec
 import numpy as np
 
-from stepscope.analysis.statistics import distribution
+from stepscope.analysis.statistics import distribution, mean_of_known
 from stepscope.diagnosis import Signals, Verdict, diagnose
 from stepscope.diagnosis.cost import NO_PRICE, JobCost, recorded_price
-from stepscope.diagnosis.job_times import job_borders
-from stepscope.diagnosis.origin import origin_of
+from stepscope.diagnosis.job_times import is_lost, job_borders
 from stepscope.diagnosis.rule_check import recorded_rules
 from stepscope.diagnosis.traces import Trace
 from stepscope.schema import JobState, JobStatus, RuleRecord
@@ -23,8 +20,6 @@ from stepscope.views.quality import QualityNote, notes_across
 from stepscope.views.ranges import Ranged
 from stepscope.views.shapes import Statistics, statistics
 
-SILENT_NS = 30_000_000_000
-"""A job in progress whose monitor has not been heard for this long is given up for lost."""
 NOT_EVALUATED = (
     "no rule was evaluated while the job ran: `stepscope rules check RUN` does so now, as does the "
     "view insights"
@@ -180,8 +175,8 @@ def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
         step_ns=statistics(distribution(np.concatenate(steps))) if steps else None,
         step_parts=_parts(verdict),
         suspect_step_ns=_of_suspect(verdict, verdict.mean_step_ns),
-        gpu_busy_ratio=_mean([node.gpu_busy_ratio for node in nodes]),
-        cpu_busy_ratio=_mean([node.cpu_busy_ratio for node in nodes]),
+        gpu_busy_ratio=mean_of_known(node.gpu_busy_ratio for node in nodes),
+        cpu_busy_ratio=mean_of_known(node.cpu_busy_ratio for node in nodes),
         money=_money(cost, verdict) if price is not None else None,
         money_missing=NO_PRICE if price is None else None,
         findings=_findings(signals, recorded),
@@ -214,15 +209,10 @@ def _money(cost: JobCost, verdict: Verdict) -> Money:
     )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
 def _findings(signals: Signals, recorded: RuleRecord | None) -> list[ShortFinding]:
     if recorded is None or not recorded.fired:
         return []
-    origin = origin_of(signals.reader)
+    origin = signals.clock.origin_ns
     return [
         ShortFinding(
             rule=finding.rule,
@@ -259,7 +249,6 @@ def _recording(trace: Trace) -> Recording:
 
 def _node(signals: Signals, node: str, status: JobStatus) -> NodeStatus:
     metrics = signals.metrics.get(node)
-    silent = time.time_ns() - status.heartbeat_ns > SILENT_NS
     return NodeStatus(
         node=node,
         state=status.state,
@@ -269,7 +258,7 @@ def _node(signals: Signals, node: str, status: JobStatus) -> NodeStatus:
         started_ns=status.started_ns,
         ended_ns=status.ended_ns,
         heartbeat_ns=status.heartbeat_ns,
-        monitor_lost=silent and not status.state.final,
+        monitor_lost=is_lost(status),
         gpu_busy_ratio=metrics.mean_over_devices("gpu_busy_ratio") if metrics else None,
         cpu_busy_ratio=metrics.mean("cpu_busy_ratio") if metrics else None,
     )

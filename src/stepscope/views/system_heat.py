@@ -6,7 +6,6 @@ import msgspec
 
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.metric_pieces import sampled_pieces
-from stepscope.diagnosis.origin import origin_of
 from stepscope.errors import UsageError
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.heat_rows import MOST_CORES, NodeHeat, node_heat, row_name
@@ -68,7 +67,7 @@ def system_heat(signals: Signals, options: ViewOptions = DEFAULTS) -> SystemHeat
     ]
     found = [_node(heat) for heat in heats if heat is not None]
     return SystemHeatView(
-        start_after_ns=pieces.start_ns - origin_of(signals.reader),
+        start_after_ns=pieces.start_ns - signals.clock.origin_ns,
         column_ns=pieces.width_ns,
         nodes=found,
         left_out_nodes=names[MOST_NODES:],

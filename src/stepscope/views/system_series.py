@@ -6,7 +6,6 @@ import msgspec
 
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.metric_pieces import PieceSeries, piece_series, sampled_pieces
-from stepscope.diagnosis.origin import origin_of
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
@@ -68,7 +67,7 @@ def system_series(signals: Signals, options: ViewOptions = DEFAULTS) -> SystemSe
         )
     shown = found[:MOST_SERIES]
     return SystemSeriesView(
-        start_after_ns=0 if pieces is None else pieces.start_ns - origin_of(signals.reader),
+        start_after_ns=0 if pieces is None else pieces.start_ns - signals.clock.origin_ns,
         piece_ns=0 if pieces is None else pieces.width_ns,
         piece_count=0 if pieces is None else pieces.count,
         nodes=[

@@ -9,7 +9,6 @@ import numpy as np
 
 from stepscope.analysis.statistics import distribution
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.origin import origin_of
 from stepscope.diagnosis.within import SignalsWithin
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
@@ -68,7 +67,7 @@ def tensors(signals: Signals, options: ViewOptions = DEFAULTS) -> TensorsView:
     begins = np.flatnonzero(new)
     ends = np.append(begins[1:], len(new))
     ranks = {each.process: each.rank for each in signals.processes}
-    origin = origin_of(signals.reader)
+    origin = signals.clock.origin_ns
     found = []
     for begin, end in zip(begins[:MOST_SERIES].tolist(), ends.tolist(), strict=False):
         of = process.values[process.codes[begin]] or ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stepscope.diagnosis.origin import NEAR_NS, clock_of, origin_of
+from stepscope.diagnosis.origin import NEAR_NS, clock_of
 from stepscope.schema import SCHEMA_VERSION, TABLES, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.store.reader import RunReader
@@ -47,7 +47,7 @@ def test_it_is_the_earliest_record_of_any_kind(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     run.rank(0).draw("forward 10 | optimizer 10", 50)
     path = run.metric("cpu_busy_ratio", 0.5).write()
-    assert origin_of(open_run(path)) == EPOCH_NS
+    assert clock_of(open_run(path)).origin_ns == EPOCH_NS
     clock = clock_of(with_recordings(path, (EPOCH_NS - 7, EPOCH_NS + 10**12, 5)))
     assert clock.origin_ns == EPOCH_NS - 7
     assert clock.end_ns == EPOCH_NS + 10**12

@@ -4,16 +4,15 @@ import { number, percent } from "../base/format";
 import { bytes, inUnit } from "../base/format_field";
 import { FigurePanel } from "../charts/figure_panel";
 import { CarryOver, useCarryOver } from "../parts/carry_over";
+import { ChosenPanel } from "../parts/chosen_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { rowKey } from "../parts/row_key";
 import { TopChoice, leftOut, useTop } from "../parts/top";
-import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
 import { Choice } from "../widgets/choice";
 import { bar, field, type Field } from "../widgets/fields";
 import { Facts } from "../widgets/facts";
-import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
 import { kernelPies } from "./kernels/pies";
 
@@ -109,12 +108,7 @@ export function fields(rows: readonly Row[]): Field<Row>[] {
 
 function Chosen({ row }: { row: Row }) {
   return (
-    <Panel
-      title={row.name.slice(0, 300)}
-      wide
-      chosen
-      tools={<TimelineLink name={row.name} />}
-    >
+    <ChosenPanel name={row.name}>
       <Facts
         facts={[
           ["Launches", number(row.calls, 0)],
@@ -135,7 +129,7 @@ function Chosen({ row }: { row: Row }) {
               ] as const)),
         ]}
       />
-    </Panel>
+    </ChosenPanel>
   );
 }
 

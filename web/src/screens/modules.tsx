@@ -2,16 +2,15 @@
 import type { Module, TraceModules } from "../api/views";
 import { number, percent } from "../base/format";
 import { inUnit } from "../base/format_field";
+import { ChosenPanel } from "../parts/chosen_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { rowKey } from "../parts/row_key";
 import { TopChoice, leftOut, useTop } from "../parts/top";
-import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
 import { Choice } from "../widgets/choice";
 import { bar, field, type Field } from "../widgets/fields";
 import { Facts } from "../widgets/facts";
-import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
 
 const DEPTHS = ["all", "0", "1", "2", "3", "4"] as const;
@@ -94,12 +93,7 @@ export function fields(rows: readonly Module[]): Field<Module>[] {
 function Chosen({ row }: { row: Module }) {
   const name = row.name.trim();
   return (
-    <Panel
-      title={name.slice(0, 200)}
-      wide
-      chosen
-      tools={<TimelineLink name={name} />}
-    >
+    <ChosenPanel name={name}>
       <Facts
         facts={[
           ["Calls", number(row.occurrences, 0)],
@@ -112,6 +106,6 @@ function Chosen({ row }: { row: Module }) {
           ["Backward, device", inUnit(row.backward_device_ns, "ns")],
         ]}
       />
-    </Panel>
+    </ChosenPanel>
   );
 }

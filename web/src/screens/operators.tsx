@@ -3,17 +3,16 @@ import type { OperatorGroup, OperatorShape, OperatorStack, TraceOperators } from
 import { number, percent } from "../base/format";
 import { inUnit } from "../base/format_field";
 import { FigurePanel } from "../charts/figure_panel";
+import { ChosenPanel } from "../parts/chosen_panel";
 import { Frames } from "../parts/frames";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { rowKey } from "../parts/row_key";
 import { TopChoice, leftOut, useTop } from "../parts/top";
-import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
 import { Choice } from "../widgets/choice";
 import { bar, field, type Field } from "../widgets/fields";
 import { Facts } from "../widgets/facts";
-import { Panel } from "../widgets/panel";
 import { RatioBar } from "../widgets/ratio_bar";
 import { Tiles } from "../widgets/tiles";
 import { operatorPies } from "./operators/pies";
@@ -108,12 +107,7 @@ export function fields(rows: readonly Row[]): Field<Row>[] {
 
 function Chosen({ row }: { row: Row }) {
   return (
-    <Panel
-      title={row.name.slice(0, 200)}
-      wide
-      chosen
-      tools={<TimelineLink name={row.name} />}
-    >
+    <ChosenPanel name={row.name}>
       <Facts
         facts={[
           ["Calls", number(row.calls, 0)],
@@ -136,6 +130,6 @@ function Chosen({ row }: { row: Row }) {
           <Frames label="Stack, innermost first" frames={row.stack.split(";")} />
         </>
       )}
-    </Panel>
+    </ChosenPanel>
   );
 }

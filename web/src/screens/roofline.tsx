@@ -3,15 +3,14 @@ import type { RooflineGroup, TraceRoofline } from "../api/views";
 import { number, percent, sentence } from "../base/format";
 import { bytes, inUnit } from "../base/format_field";
 import { FigurePanel } from "../charts/figure_panel";
+import { ChosenPanel } from "../parts/chosen_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { useText } from "../parts/options";
 import { rowKey } from "../parts/row_key";
 import { TopChoice, leftOut, useTop } from "../parts/top";
-import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
 import { bar, field } from "../widgets/fields";
 import { Facts } from "../widgets/facts";
-import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
 import { rooflinePlot } from "./roofline/picture";
 
@@ -131,12 +130,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
 
 function Chosen({ row }: { row: RooflineGroup }) {
   return (
-    <Panel
-      title={row.name.slice(0, 200)}
-      wide
-      chosen
-      tools={<TimelineLink name={row.name} />}
-    >
+    <ChosenPanel name={row.name}>
       <Facts
         facts={[
           ["Shapes of inputs", row.input_dims ?? "not recorded"],
@@ -156,6 +150,6 @@ function Chosen({ row }: { row: RooflineGroup }) {
           ),
         ]}
       />
-    </Panel>
+    </ChosenPanel>
   );
 }

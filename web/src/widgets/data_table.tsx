@@ -7,6 +7,7 @@ import { counted, number } from "../base/format";
 import type { Unit } from "../base/format_field";
 import { csv, save } from "../base/save";
 import { filtered, ordered, shownValue, type Field, type Order, type Value } from "./fields";
+import { OrderHeading } from "./ordering";
 import { Panel } from "./panel";
 
 interface Props<Row> {
@@ -44,10 +45,6 @@ export function DataTable<Row extends object>(props: Props<Row>) {
     () => ordered(filtered(rows, fields, filter), fields, order),
     [rows, fields, filter, order?.field, order?.descending],
   );
-  const choose = (by: Field<Row>): void => {
-    const descending = order?.field === by.name ? !order.descending : by.numeric;
-    (props.onOrder ?? setOwnOrder)({ field: by.name, descending });
-  };
   const download = (): void => {
     const header = fields.map((each) => each.name);
     const lines = shown.map((row) => fields.map((each) => each.value(row)));
@@ -70,7 +67,7 @@ export function DataTable<Row extends object>(props: Props<Row>) {
   );
   return (
     <Panel title={props.title} about={props.about} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
-      <Rows {...props} shown={shown} order={order} choose={choose} />
+      <Rows {...props} shown={shown} order={order} choose={props.onOrder ?? setOwnOrder} />
       <p class="muted counts">
         {shown.length === rows.length ? "" : `${number(shown.length, 0)} of `}
         {counted(rows.length, "row")}
@@ -82,7 +79,7 @@ export function DataTable<Row extends object>(props: Props<Row>) {
 
 interface RowsProps<Row> extends Props<Row> {
   shown: Row[];
-  choose: (by: Field<Row>) => void;
+  choose: (order: Order) => void;
 }
 
 function Rows<Row extends object>(props: RowsProps<Row>) {
@@ -105,18 +102,15 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
         <thead>
           <tr>
             {fields.map((each) => (
-              <th
+              <OrderHeading
                 key={each.name}
-                scope="col"
-                class={each.numeric ? "number" : ""}
-                aria-sort={direction(order ?? null, each.name)}
-                title={each.about}
+                descending={order?.field === each.name ? order.descending : null}
+                numeric={each.numeric}
+                about={each.about}
+                onOrder={(descending) => { choose({ field: each.name, descending }); }}
               >
-                <button type="button" onClick={() => { choose(each); }}>
-                  {each.label}
-                  <span aria-hidden="true">{arrow(order ?? null, each.name)}</span>
-                </button>
-              </th>
+                {each.label}
+              </OrderHeading>
             ))}
           </tr>
         </thead>
@@ -195,14 +189,4 @@ function useVisible(place: { current: HTMLDivElement | null }, count: number) {
     rows._willUpdate();
   });
   return { items: rows.getVirtualItems(), total: rows.getTotalSize() };
-}
-
-function direction(order: Order | null, name: string): "ascending" | "descending" | "none" {
-  if (order?.field !== name) return "none";
-  return order.descending ? "descending" : "ascending";
-}
-
-function arrow(order: Order | null, name: string): string {
-  if (order?.field !== name) return "";
-  return order.descending ? " ▼" : " ▲";
 }

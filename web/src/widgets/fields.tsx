@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import { inUnit, title, unitOf, type Unit } from "../base/format_field";
+import { inOrder } from "./ordering";
 import { RatioBar } from "./ratio_bar";
 
 export type Value = string | number | boolean | null;
@@ -77,17 +78,11 @@ export interface Order {
   descending: boolean;
 }
 
-/** Rows by one field; what is missing comes last either way, equal rows keep their order. */
+/** Rows by one field; see `inOrder`. */
 export function ordered<Row>(rows: readonly Row[], fields: Field<Row>[], order: Order | null): Row[] {
   const by = fields.find((each) => each.name === order?.field);
   if (by === undefined || order === null) return [...rows];
-  const sign = order.descending ? -1 : 1;
-  return [...rows].sort((one, another) => {
-    const [a, b] = [by.value(one), by.value(another)];
-    if (a === null || b === null) return Number(a === null) - Number(b === null);
-    if (typeof a === "number" && typeof b === "number") return sign * (a - b);
-    return sign * String(a).localeCompare(String(b), "en", { numeric: true });
-  });
+  return inOrder(rows, by.value, order.descending);
 }
 
 /** Rows in which some text occurs, regardless of case. */

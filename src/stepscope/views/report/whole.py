@@ -12,7 +12,7 @@ import msgspec
 
 from stepscope._version import __version__
 from stepscope.diagnosis import Signals, Verdict, diagnose
-from stepscope.diagnosis.job_times import job_borders, job_statistics
+from stepscope.diagnosis.job_times import is_lost, job_borders, job_statistics
 from stepscope.diagnosis.rule_check import (
     RuleReport,
     check_rules,
@@ -21,7 +21,6 @@ from stepscope.diagnosis.rule_check import (
 )
 from stepscope.rules import Rule
 from stepscope.schema import Finding
-from stepscope.views.overview import SILENT_NS
 from stepscope.views.report.blocks import Section
 from stepscope.views.report.evaluated import STATISTICS, Evaluated
 from stepscope.views.report.framework import framework_section
@@ -163,12 +162,11 @@ def _evaluated(signals: Signals, rules: list[Rule[Any]], checked: RuleReport) ->
 
 def _notes(signals: Signals, checked: RuleReport) -> list[str]:
     """What makes the report incomplete."""
-    now = time.time_ns()
     silent = [
         f"{node} says that the job is in progress, but was last heard of at "
         f"{moment(status.heartbeat_ns)}: `stepscope recover` brings in what it left behind."
         for node, status in sorted(signals.reader.statuses().items())
-        if not status.state.final and now - status.heartbeat_ns > SILENT_NS
+        if is_lost(status)
     ]
     shown, more = first([shortened(note) for note in (*silent, *checked.damage)], MOST_NOTES, "…")
     return [*shown, *([more] if more else [])]

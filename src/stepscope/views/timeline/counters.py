@@ -9,7 +9,6 @@ import numpy as np
 
 from stepscope.analysis.timeline_slices import width_for
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.origin import RunClock
 from stepscope.diagnosis.timeline_counters import (
     ESTIMATES,
     MEMORY_COLUMNS,
@@ -34,13 +33,12 @@ _GAP = 4
 
 def timeline_counters(signals: Signals, options: ViewOptions) -> CountersView:
     """Counters within a window."""
-    clock = signals.timelines.clock
-    extent = range_of(clock, options)
+    extent = range_of(signals.clock, options)
     tracks = tracks_of(signals, options, sliced=False)[:MOST_TRACKS]
     pixels = min(options.pixels, MOST_VALUES // max(1, len(tracks)))
     width = width_for(extent[1] - extent[0], pixels)
-    found = dict(_recorded(signals, clock, tracks, extent, width))
-    found |= _sampled(signals, clock, tracks, extent, width)
+    found = dict(_recorded(signals, tracks, extent, width))
+    found |= _sampled(signals, tracks, extent, width)
     return CountersView(
         from_after_ns=extent[0],
         to_after_ns=extent[1],
@@ -51,7 +49,6 @@ def timeline_counters(signals: Signals, options: ViewOptions) -> CountersView:
 
 def _sampled(
     signals: Signals,
-    clock: RunClock,
     tracks: Sequence[TrackId],
     extent: tuple[int, int],
     width: int,
@@ -61,7 +58,8 @@ def _sampled(
         if track.kind == "metric":
             by_node[track.words[0]][track.words[1], track.words[2]] = track
     found = {}
-    own = extent[0] + clock.origin_ns, extent[1] + clock.origin_ns
+    origin = signals.clock.origin_ns
+    own = extent[0] + origin, extent[1] + origin
     for node, series in by_node.items():
         known = signals.nodes.get(node)
         period = known.sample_interval_ns if known else 10**9
@@ -79,7 +77,6 @@ def _sampled(
 
 def _recorded(
     signals: Signals,
-    clock: RunClock,
     tracks: Sequence[TrackId],
     extent: tuple[int, int],
     width: int,
@@ -88,7 +85,7 @@ def _recorded(
     for track in tracks:
         if track.kind == "metric" or track.trace not in timelines:
             continue
-        base = clock.origin_ns - clock.shift_ns(track.trace)
+        base = signals.clock.origin_in(track.trace)
         own = extent[0] + base, extent[1] + base
         timeline = timelines[track.trace]
         largest, unit = 1.0, "ratio"

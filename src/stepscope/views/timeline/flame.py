@@ -21,12 +21,11 @@ DEEPEST = 200
 
 def timeline_flame(signals: Signals, options: ViewOptions) -> FlameView:
     """A range of some tracks by path of names, largest first."""
-    clock = signals.timelines.clock
-    extent = range_of(clock, options)
+    extent = range_of(signals.clock, options)
     tracks = tracks_of(signals, options, sliced=True)[:MOST_TRACKS]
     nests = nesting_lines(signals, tracks)
     tree = CallTree()
-    for begin, end, slices in chunks(signals, clock, tracks, extent):
+    for begin, end, slices in chunks(signals, tracks, extent):
         tree.add(cut_events(slices, (begin, end), first=begin == extent[0], nests=nests))
     children: dict[int, list[int]] = defaultdict(list)
     for node, parent in enumerate(tree.parent):

@@ -15,13 +15,12 @@ MOST_LISTED = 1_000
 
 def timeline_search(signals: Signals, options: ViewOptions) -> SearchView:
     """Events by a part of their name, in order of time."""
-    clock, name = signals.timelines.clock, options.name or ""
+    name = options.name or ""
     found = search(
         signals,
-        clock,
         name,
         parse_tracks(options.tracks),
-        range_of(clock, options),
+        range_of(signals.clock, options),
         around_ns=options.around_ns,
         most=min(options.top or MOST_LISTED, MOST_LISTED),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.origin import RunClock
 from stepscope.diagnosis.timeline_event import KnownEvent, LinkedEvent, find_event, find_span
 from stepscope.diagnosis.timeline_tracks import TrackId, parse_track
 from stepscope.errors import UsageError
@@ -16,18 +15,17 @@ from stepscope.views.timeline.steps import step_at
 def timeline_slice(signals: Signals, options: ViewOptions) -> SliceView:
     """One event; UsageError where there is none of that number on that track."""
     track, event = parse_track(options.track or ""), options.event or 0
-    clock = signals.timelines.clock
     found = None
     if track.kind == "spans":
-        found = find_span(signals, clock, track, event)
+        found = find_span(signals, track, event)
     elif track.sliced and track.trace in signals.timelines:
-        found = find_event(signals, clock, track, event)
+        found = find_event(signals, track, event)
     if found is None:
         raise UsageError(f"There is no event {event} on the track {options.track}.")
-    return _payload(signals, clock, track, found)
+    return _payload(signals, track, found)
 
 
-def _payload(signals: Signals, clock: RunClock, track: TrackId, event: KnownEvent) -> SliceView:
+def _payload(signals: Signals, track: TrackId, event: KnownEvent) -> SliceView:
     return SliceView(
         track=str(track),
         event=event.event,
@@ -37,7 +35,7 @@ def _payload(signals: Signals, clock: RunClock, track: TrackId, event: KnownEven
         duration_ns=event.duration_ns,
         row=event.row,
         self_ns=event.self_ns,
-        step=step_at(signals, clock, track, event.after_ns),
+        step=step_at(signals, track, event.after_ns),
         args=event.args,
         stack=event.stack,
         links=[_link(link) for link in event.links],

@@ -23,12 +23,11 @@ MOST_TRACKS = 2_000
 
 def timeline_slices(signals: Signals, options: ViewOptions) -> SlicesView:
     """A window of some tracks."""
-    clock = signals.timelines.clock
-    extent = range_of(clock, options)
+    extent = range_of(signals.clock, options)
     asked = tracks_of(signals, options, sliced=True)
     tracks = asked[:MOST_TRACKS]
     width = width_for(extent[1] - extent[0], options.pixels)
-    found = at_most(read_window(signals, clock, tracks, extent, width=width), MOST_SLICES, width)
+    found = at_most(read_window(signals, tracks, extent, width=width), MOST_SLICES, width)
     codes, name = np.unique(found.name, return_inverse=True)
     places: dict[str, int] = {}  # several codes may have one name
     called = [places.setdefault(shown(found.names[code]), len(places)) for code in codes.tolist()]

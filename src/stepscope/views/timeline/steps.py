@@ -27,9 +27,10 @@ MOST_RECORDINGS = 200
 """Recordings that are looked through for steps."""
 
 
-def steps_of(signals: Signals, clock: RunClock) -> tuple[list[RankSteps], list[str]]:
+def steps_of(signals: Signals) -> tuple[list[RankSteps], list[str]]:
     """The steps of each training process and of each imported recording; and sentences on those
     that are not listed."""
+    clock = signals.clock
     watched, not_looked_at = watched_steps(signals)
     known = {process.process for process, _ in watched}
     traces = [trace for trace in signals.traces if trace.process not in known]
@@ -49,19 +50,19 @@ def steps_of(signals: Signals, clock: RunClock) -> tuple[list[RankSteps], list[s
     return [steps for steps in found if steps.numbers], notes
 
 
-def step_at(signals: Signals, clock: RunClock, track: TrackId, after_ns: int) -> str | None:
+def step_at(signals: Signals, track: TrackId, after_ns: int) -> str | None:
     """The step in which something begins on a track; None where it is in none."""
     if track.kind != "spans":
         (trace,) = (trace for trace in signals.traces if trace.trace == track.trace)
         marked = marked_steps(signals, trace)
         names = marked.steps.names if marked.marked else []
-        extent, base = marked.steps.extent, clock.origin_ns - clock.shift_ns(trace.trace)
+        extent, base = marked.steps.extent, signals.clock.origin_in(trace.trace)
     else:
         steps = steps_of_process(signals, track.words[0])
         if steps is None:
             return None
         names = [str(number) for number in range(len(steps))]
-        extent, base = Intervals(steps.start, steps.end), clock.origin_ns
+        extent, base = Intervals(steps.start, steps.end), signals.clock.origin_ns
     at = after_ns + base
     inside = np.flatnonzero((extent.start <= at) & (at < extent.end))
     return names[inside[0]] if len(names) and len(inside) else None
@@ -91,7 +92,7 @@ def _of_recording(trace: Trace, steps: HostSteps, clock: RunClock, most: int) ->
         numbers = list(range(len(names)))
     summary = distribution(end - start) if len(names) else None
     slow = (end - start > summary.outlier_threshold).tolist() if summary else []
-    base = clock.origin_ns - clock.shift_ns(trace.trace)
+    base = clock.origin_in(trace.trace)
     return _listed(
         RankSteps(
             group=recording_group(trace),

@@ -20,13 +20,12 @@ MOST_TRACKS = 500
 
 def timeline_summary(signals: Signals, options: ViewOptions) -> SummaryView:
     """What happened on some tracks within a range."""
-    clock = signals.timelines.clock
-    extent = range_of(clock, options)
+    extent = range_of(signals.clock, options)
     asked = tracks_of(signals, options, sliced=True)
     tracks = asked[:MOST_TRACKS]
     sums = [LineSums() for _ in tracks]
     nests = nesting_lines(signals, tracks)
-    for begin, end, slices in chunks(signals, clock, tracks, extent):
+    for begin, end, slices in chunks(signals, tracks, extent):
         events = cut_events(slices, (begin, end), first=begin == extent[0], nests=nests)
         order = np.argsort(events.line, kind="stable")
         borders = np.searchsorted(events.line[order], np.arange(len(tracks) + 1))

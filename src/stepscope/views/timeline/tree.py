@@ -18,9 +18,9 @@ NOTHING = (
 
 def timeline(signals: Signals, options: ViewOptions) -> TimelineView:
     """What there is to draw, and when."""
-    clock = signals.timelines.clock
+    clock = signals.clock
     groups, notes = groups_of(signals)
-    steps, more_notes = steps_of(signals, clock)
+    steps, more_notes = steps_of(signals)
     notes += more_notes
     names = {trace.trace: trace.name for trace in signals.traces}
     moved = [names[trace] for trace in clock.moved_ns]
@@ -35,14 +35,15 @@ def timeline(signals: Signals, options: ViewOptions) -> TimelineView:
         end_after_ns=clock.end_ns - clock.origin_ns,
         groups=groups,
         steps=steps,
-        findings=_findings(signals, clock.origin_ns),
+        findings=_findings(signals),
         notes=notes,
         quality=notes_across(signals, signals.traces),
         missing=None if groups else NOTHING,
     )
 
 
-def _findings(signals: Signals, origin_ns: int) -> list[FindingMark]:
+def _findings(signals: Signals) -> list[FindingMark]:
+    origin_ns = signals.clock.origin_ns
     recorded = recorded_rules(signals.reader)
     return [
         FindingMark(

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from kineto_files import Event, kernel, launch, op, python, span
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.origin import clock_of
 from stepscope.diagnosis.timeline_tracks import parse_track
 from stepscope.diagnosis.timeline_window import read_window
 
@@ -58,8 +57,7 @@ FILES = st.tuples(st.integers(0, 10**6), st.integers(0, 60))
 def whole_window(signals: Signals, begin: int, end: int, width: int) -> Any:
     ids = track_ids(signals)
     tracks = [parse_track(each) for each in ids.values()]
-    clock = clock_of(signals.reader)
-    return list(ids), read_window(signals, clock, tracks, (begin, end), width=width)
+    return list(ids), read_window(signals, tracks, (begin, end), width=width)
 
 
 def listed(kinds: list[str], slices: Any) -> Counter[Drawn]:

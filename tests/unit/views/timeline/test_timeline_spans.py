@@ -14,7 +14,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.origin import clock_of
 from stepscope.diagnosis.timeline_tracks import track_id
 from stepscope.diagnosis.timeline_window import read_window
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
@@ -85,13 +84,12 @@ def test_slices_are_the_spans(seed: int, count: int, window: tuple[int, int], wi
     threads = {"1c": spans_of(seed, count), "2c": spans_of(seed + 1, count)}
     with tempfile.TemporaryDirectory() as place:
         signals = run_of(Path(place) / "run", threads)
-        clock = clock_of(signals.reader)
-        end_ns = clock.end_ns - clock.origin_ns
+        end_ns = signals.clock.end_ns - signals.clock.origin_ns
         tracks = [track_id("spans", "7-1-0", log) for log in ("2c", "1c")]
         begin, end = window[0], window[0] + window[1]
-        found = read_window(signals, clock, tracks, (begin, end))
-        far = read_window(signals, clock, tracks, (begin, end), width=1 << width)
-        whole = read_window(signals, clock, tracks, (0, end_ns + 1), width=1 << width)
+        found = read_window(signals, tracks, (begin, end))
+        far = read_window(signals, tracks, (begin, end), width=1 << width)
+        whole = read_window(signals, tracks, (0, end_ns + 1), width=1 << width)
     truth = Counter()
     every = 0
     for line, log in enumerate(("2c", "1c")):

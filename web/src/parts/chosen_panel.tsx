@@ -1,0 +1,15 @@
+// What there is to say of the one event name that was chosen in a table, with the way to the timeline.
+import type { ComponentChildren } from "preact";
+
+import { Panel } from "../widgets/panel";
+import { TimelineLink } from "./timeline_link";
+
+const LONGEST = 200;
+
+export function ChosenPanel({ name, children }: { name: string; children: ComponentChildren }) {
+  return (
+    <Panel title={name.slice(0, LONGEST)} wide chosen tools={<TimelineLink name={name} />}>
+      {children}
+    </Panel>
+  );
+}

@@ -1,0 +1,25 @@
+import { describe, expect, test } from "vitest";
+
+import { inOrder } from "./ordering";
+
+const ROWS: [string, number | null][] = [["b10", 2], ["b9", null], ["a", 10], ["c", 2]];
+
+function names(by: 0 | 1, descending: boolean): string[] {
+  return inOrder(ROWS, (row) => row[by], descending).map((row) => row[0]);
+}
+
+describe("ordering", () => {
+  test("puts what is missing last either way and keeps equal rows in their order", () => {
+    expect(names(1, false)).toEqual(["b10", "c", "a", "b9"]);
+    expect(names(1, true)).toEqual(["a", "b10", "c", "b9"]);
+  });
+
+  test("compares numbers in words as numbers", () => {
+    expect(names(0, false)).toEqual(["a", "b9", "b10", "c"]);
+  });
+
+  test("leaves the given rows as they are", () => {
+    names(0, true);
+    expect(ROWS[0]?.[0]).toBe("b10");
+  });
+});
