@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,7 @@ _TWO_RANKS = "send_recv"
 """Not every rank takes part, so the n-th on one rank need not be the n-th on another."""
 
 
+@lru_cache(maxsize=4096)
 def collective_kind(name: str) -> str:
     """What a collective does, by the name of its kernel or as recorders call it.
 

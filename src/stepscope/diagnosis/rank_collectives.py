@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.collectives import Calls, collective_kind, element_bytes
 from stepscope.analysis.columns import Columns
-from stepscope.analysis.kernel_classes import is_communication, rows_where
+from stepscope.analysis.kernel_classes import is_communication
 from stepscope.diagnosis.traces import Trace, columns_of
 from stepscope.intervals import Int
+from stepscope.store.engine import literal
 
 _TIMES = ("start_ns", "duration_ns")
 _NUMBERS = (
@@ -62,7 +63,9 @@ def collective_calls(traces: Sequence[Trace]) -> RankCalls:
     said of one is said of the kernel itself, or of the operator that launched it.
     """
     said = columns_of(traces, "collectives", (*_NUMBERS, *_WORDS))
-    kernels = columns_of(traces, "kernels", ("id", "operator", "name", *_TIMES))
+    kernels = columns_of(
+        traces, "kernels", ("id", "operator", "name", *_TIMES), where=_communication(traces)
+    )
     device = [_kernels(*each) for each in zip(kernels, said, strict=True)]
     without = [trace for trace, found in zip(traces, device, strict=True) if not len(found.start)]
     host = dict(zip([t.trace for t in without], _host_calls(without), strict=True))
@@ -80,18 +83,26 @@ class _Part:
     numbers: dict[str, Int]
 
 
+def _communication(traces: Sequence[Trace]) -> str:
+    """The condition in SQL that kernels of collectives meet."""
+    if not traces:
+        return "false"
+    names = traces[0].reader.sql("SELECT DISTINCT name FROM kernels WHERE name IS NOT NULL")["name"]
+    chosen = sorted(filter(is_communication, names.tolist()))
+    return f"name IN ({', '.join(map(literal, chosen))})" if chosen else "false"
+
+
 def _kernels(kernels: Columns, said: Columns) -> _Part:
-    rows = np.flatnonzero(rows_where(kernels["name"], is_communication))
     of_kernel, of_operator = said["on_device"] == 1, said["on_device"] == 0
-    place = _places(said["id"], of_kernel, kernels["id"][rows])
-    other = _places(said["id"], of_operator, kernels["operator"][rows])
+    place = _places(said["id"], of_kernel, kernels["id"])
+    other = _places(said["id"], of_operator, kernels["operator"])
     place = np.where(place >= 0, place, other)
     names = kernels["name"]
-    kind = [names.values[code] or "" for code in names.codes[rows].tolist()]
+    kind = [names.values[code] or "" for code in names.codes.tolist()]
     words = {word: _words(said, word, place) for word in _WORDS}
     return _Part(
-        start=kernels["start_ns"][rows],
-        end=kernels["start_ns"][rows] + kernels["duration_ns"][rows],
+        start=kernels["start_ns"],
+        end=kernels["start_ns"] + kernels["duration_ns"],
         kind=[collective_kind(said or own) for said, own in zip(words["name"], kind, strict=True)],
         words=words,
         numbers={n: np.append(said[n], -1)[place].astype(np.int64) for n in _NUMBERS},

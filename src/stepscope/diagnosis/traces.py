@@ -109,6 +109,10 @@ class Trace:
         }
 
 
+FEW = 4
+"""Of more recordings, all rows are read: to look for theirs would cost more than what is left out."""
+
+
 def columns_of(
     traces: Sequence[Trace],
     table: str,
@@ -133,13 +137,17 @@ def columns_of(
     # Own times follow from operators that begin later too: rows are chosen afterwards.
     late = ranged and "host_self_ns" in names
     wanted = dict.fromkeys(("trace", *stored, *(("start_ns",) if late else ())))
-    conditions = [_of_trace(each, declared, whole=late) for each in traces]
+    conditions = [f"({where})"] if where else []
+    few = len(traces) <= FEW
+    if few or ranged:
+        own = [_of_trace(each, declared, whole=late) for each in traces]
+        conditions.insert(0, f"({_any_of(own)})")
     found = traces[0].reader.table(
         table,
         columns=list(wanted),
-        where=f"({_any_of(conditions)})" + (f" AND ({where})" if where else ""),
+        where=" AND ".join(conditions) or None,
         order_by=order_by,
-        traces=[trace.trace for trace in traces],
+        traces=[trace.trace for trace in traces] if few else (),
         encoded=[n for n in wanted if declared.column(n).type == "VARCHAR"],
     )
     plain = {name: _without_nulls(values) for name, values in found.items()}
