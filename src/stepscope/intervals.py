@@ -35,9 +35,29 @@ class Intervals(NamedTuple):
 EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
+def sort_order(first: Int, *ties: Int) -> Int:
+    """Indices that sort by one key; what is equal there by the next, and so on; stable.
+
+    The same as `np.lexsort` with its keys the other way around, which sorts all rows by every key:
+    here only those that are equal are, and they are few where keys are times.
+    """
+    order = np.argsort(first, kind="stable")
+    along = first[order]
+    same = along[1:] == along[:-1]
+    if ties and same.any():
+        tied = np.zeros(len(order), dtype=np.bool_)
+        tied[1:] = same
+        tied[:-1] |= same
+        places = np.flatnonzero(tied)
+        rows = order[places]
+        keys = [key[rows] for key in (first, *ties)]
+        order[places] = rows[np.lexsort(keys[::-1])]
+    return order.astype(np.int64, copy=False)
+
+
 def nesting_order(start: Int, end: Int) -> Int:
     """Indices that put an interval before those it contains: by start, longer first."""
-    return np.lexsort((-end, start)).astype(np.int64)
+    return sort_order(start, -end)
 
 
 class Nesting(NamedTuple):
@@ -52,7 +72,7 @@ class Nesting(NamedTuple):
 
 def parents(start: Int, end: Int, tolerance: int = 0) -> Int:
     """Index of the innermost interval around each one, -1 for none; see `nest`."""
-    return nest(start, end, tolerance).parent
+    return _parents(start, end, tolerance, None)
 
 
 def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
@@ -62,30 +82,35 @@ def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
         start, end: in nesting order. An interval that begins inside another and ends after it
             is no child of it,
         tolerance: unless it ends at most this much later.
+    """
+    excess = np.zeros(len(start), dtype=np.int64)
+    return Nesting(_parents(start, end, tolerance, excess), excess)
+
+
+def _parents(start: Int, end: Int, tolerance: int, excess: Int | None) -> Int:
+    """The innermost interval around each one; `excess` is filled in where it is given.
 
     Each interval first takes its predecessor for its parent and, while that does not contain
     it, asks that one's own; the paths halve, so it takes O(depth + log n) passes.
     """
-    excess = np.zeros(len(start), dtype=np.int64)
     if (end[:-1] <= start[1:]).all() and (end[:-1] < end[1:]).all():  # one after the other
-        return Nesting(np.full(len(start), -1, dtype=np.int64), excess)
+        return np.full(len(start), -1, dtype=np.int64)
     parent = np.arange(-1, len(start) - 1, dtype=np.int64)
     asking = np.arange(1, len(start), dtype=np.int64)
     while len(asking):
         asked = parent[asking]
-        reach = end[asked]
-        over = (reach > start[asking]) & (reach < end[asking])
-        if over.any():
+        reach, begin, until = end[asked], start[asking], end[asking]
+        if excess is not None and (over := (reach > begin) & (reach < until)).any():
             late = asking[over]
-            excess[late] = np.maximum(excess[late], end[late] - reach[over])
-        wrong = reach + tolerance < end[asking]
+            excess[late] = np.maximum(excess[late], until[over] - reach[over])
+        wrong = reach + tolerance < until
         if tolerance:
             # What merely ended shortly before is no parent; an empty interval at the very end is.
-            wrong |= (reach <= start[asking]) & (reach < end[asking])
+            wrong |= (reach <= begin) & (reach < until)
         asking, asked = asking[wrong], asked[wrong]
-        parent[asking] = parent[asked]
-        asking = asking[parent[asking] >= 0]
-    return Nesting(parent, excess)
+        parent[asking] = found = parent[asked]
+        asking = asking[found >= 0]
+    return parent
 
 
 def depths(parent: Int) -> Int:
@@ -192,19 +217,20 @@ def contains(merged: Intervals, times: Int) -> NDArray[np.bool_]:
 # --- rows of a picture: what is nested lies below what is around it, and nothing lies on anything
 
 
-def nesting_rows(line: Int, start: Int, end: Int) -> Int:
+def nesting_rows(line: Int, start: Int, end: Int, *ties: Int) -> Int:
     """Ranges around each one on its line, itself left out.
 
     Args:
         line: of each range; lines know nothing of each other.
         start, end: where two are the same, the one that comes first is around the other.
+        ties: by which it comes first; without, its place.
     """
     if not len(line):
         return np.zeros(0, dtype=np.int64)
     first = int(start.min())
     stretch = int(end.max()) - first + 2 * OVERHANG_NS
     at = start - first + line * stretch
-    order = np.lexsort((start - end, at))
+    order = sort_order(at, start - end, *ties)
     found = np.empty(len(line), dtype=np.int64)
     sorted_at = at[order]
     found[order] = depths(parents(sorted_at, sorted_at + (end - start)[order], OVERHANG_NS))

@@ -20,6 +20,7 @@ from stepscope.intervals import (
     overlap,
     parents,
     segments,
+    sort_order,
     union,
     without_overlaps,
 )
@@ -127,3 +128,12 @@ def test_no_row_holds_two_ranges_at_once(ranges: list[tuple[int, int, int]], nes
             for other in range(len(line))
             if other != index
         )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-2, 2), st.integers(0, 1)), max_size=40),
+)
+def test_sort_order_is_that_of_tuples(rows: list[tuple[int, int, int]]) -> None:
+    keys = [array(*column) for column in zip(*rows, strict=True)] if rows else [array()]
+    expected = sorted(range(len(rows)), key=lambda place: rows[place])  # equal ones stay in order
+    assert sort_order(*keys).tolist() == expected

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ and so does an instant."""
 MARGIN_NS = 64 * OVERHANG_NS
 """What is around an event may end so much earlier, at each of so many levels."""
 EVERYTHING = (-(2**62), 2**62)
+_ID_BITS = 56
+"""Ids are smaller than two to this power."""
 
 
 def event_query(
@@ -83,6 +85,17 @@ class Block:
         columns = (self.line, self.row, self.start, self.duration, self.name, self.event)
         return sum(column.nbytes for column in columns)
 
+    def cut(self, begin: int, width: int, count: int) -> list[Block]:
+        """So many blocks that begin one `width` after another."""
+        if count == 1:
+            return [self]
+        number = (self.start.astype(np.int64) + (self.begin - begin)) // width
+        return [self._take(np.flatnonzero(number == each)) for each in range(count)]
+
+    def _take(self, rows: Int) -> Block:
+        columns = ("line", "row", "start", "duration", "name", "event")
+        return replace(self, **{column: getattr(self, column)[rows] for column in columns})
+
     def overlapping(self, begin: int, end: int) -> Slices:
         """Those that lie in a range, at least in part."""
         start = self.start.astype(np.int64) + self.begin
@@ -128,14 +141,14 @@ def read_block(
         return read(f"SELECT DISTINCT named AS hash, name FROM ({rows})")  # noqa: S608
 
     found = read(event_query(_COLUMNS, _IN_BLOCK, tables))
-    order = np.lexsort((found["id"], found["place"]))
-    found = {name: values[order] for name, values in found.items()}
     start = found["start_ns"].astype(np.int64)
     duration = found["duration"].astype(np.int64)
     line = 2 * found["track"].astype(np.int64) + found["shadow"]
-    around = levels.long(first, last) if levels else None
+    on_host = found["place"] < len(HOST_TABLES)
+    tie = (found["place"].astype(np.int64) << _ID_BITS) + found["id"]
     # What gave way has its row there, yet of those with one extent it may be around others here.
-    row = _rows(line, found["place"] < len(HOST_TABLES), start, start + duration, around)
+    events = _Extents(line, start, start + duration, on_host, tie)
+    row = _rows(events) if levels is None else _rows_within(levels.long(first, last), events)
     mine = start >= extent[0]
     if levels is not None:
         mine &= ~np.isin(found["id"], levels.short_alone)
@@ -161,22 +174,40 @@ def _small(values: Any) -> NDArray[Any]:
     return found
 
 
-def _rows(
-    line: Any, on_host: NDArray[np.bool_], start: Any, end: Any, around: Slices | None
-) -> Int:
-    """The rows of events, given longer ones that have theirs."""
-    if around is None:
-        row = np.zeros(len(line), dtype=np.int64)
-        row[on_host] = nesting_rows(line[on_host], start[on_host], end[on_host])
-        return without_overlaps(line, row, start, end)
-    known = len(around)
-    line = np.concatenate([around.line, line]).astype(np.int64)
-    start = np.concatenate([around.start, start])
-    end = np.concatenate([around.start + around.duration, end])
-    # What is long lies on one row of a stream, or around what is on the host.
-    nested = np.concatenate([np.isin(line[:known], line[known:][on_host]), on_host])
-    row = np.concatenate([around.row, np.zeros(len(on_host), dtype=np.int64)])
-    deep = nesting_rows(line[nested], start[nested], end[nested])
-    row[nested] = np.where(np.flatnonzero(nested) < known, row[nested], deep)
-    found: Int = row[known:]
+class _Extents(NamedTuple):
+    """When events of any kind are, and where."""
+
+    line: Int
+    start: Int
+    end: Int
+    on_host: NDArray[np.bool_]
+    tie: Int
+    """Of host ranges with one extent, the one with the least is around the others."""
+
+
+def _rows(events: _Extents) -> Int:
+    """The rows of all events."""
+    order = np.argsort(events.tie, kind="stable")
+    line, start, end = events.line[order], events.start[order], events.end[order]
+    on_host = events.on_host[order]
+    row = np.zeros(len(line), dtype=np.int64)
+    row[on_host] = nesting_rows(line[on_host], start[on_host], end[on_host])
+    found = np.empty_like(row)
+    found[order] = without_overlaps(line, row, start, end)
     return found
+
+
+def _rows_within(long: Slices, events: _Extents) -> Int:
+    """The rows of short events, given longer ones."""
+    line, start, end, on_host, tie = events
+    around = np.isin(long.line, line[on_host])  # what is long on a stream is around nothing
+    parts = (
+        (long.line[around], line[on_host]),
+        (long.start[around], start[on_host]),
+        ((long.start + long.duration)[around], end[on_host]),
+        (np.zeros(around.sum(), dtype=np.int64), tie[on_host]),
+    )
+    row = np.zeros(len(line), dtype=np.int64)
+    nested = nesting_rows(*(np.concatenate(part).astype(np.int64) for part in parts))
+    row[on_host] = nested[around.sum() :]
+    return row

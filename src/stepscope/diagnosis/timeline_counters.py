@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.gpu_metrics import KERNEL_COLUMNS, Load, kernels_by_device
+from stepscope.analysis.grouping import group_rows
 from stepscope.analysis.utilization import numerically
 from stepscope.diagnosis.traces import Trace
-from stepscope.intervals import Int, Intervals, covered_until, union
+from stepscope.intervals import Int, Intervals, covered_until, sort_order, union
 from stepscope.store import RunReader
 
 Floats = NDArray[np.float64]
@@ -160,55 +161,58 @@ class Curve:
         """Of each piece that the curve reaches into."""
         count = -(-(extent[1] - extent[0]) // width)
         edges = extent[0] + width * np.arange(count + 1, dtype=np.int64)
-        inside = (self.time > extent[0]) & (self.time < edges[-1])
+        begin, end = np.searchsorted(self.time, [extent[0] + 1, edges[-1]])
         # The value at the start of each piece, and every one that begins inside.
         held = np.searchsorted(self.time, edges[:-1], side="right") - 1
-        known = np.append(self.value, np.nan)
-        piece = np.concatenate([np.arange(count), (self.time[inside] - extent[0]) // width])
-        value = np.concatenate([known[held], self.value[inside]])
-        since = np.concatenate([edges[:-1], self.time[inside]])
-        order = np.lexsort((since, piece))
-        piece, value, since = piece[order], value[order], since[order]
-        until = np.append(since[1:], edges[-1])
-        kept = ~np.isnan(value)
-        piece, value, weight = piece[kept], value[kept], (until - since)[kept]
-        distinct, first = np.unique(piece, return_index=True)
-        if not len(distinct):
-            nothing = np.empty(0)
-            return Pieces(piece=distinct, mean=nothing, least=nothing, largest=nothing)
+        place = np.searchsorted(self.time[begin:end], edges[:-1])
+        since = np.insert(self.time[begin:end], place, edges[:-1])
+        value = np.insert(self.value[begin:end], place, np.append(self.value, np.nan)[held])
+        first = place + np.arange(count)
+        known = ~np.isnan(value)
+        weight = np.where(known, np.diff(since, append=edges[-1]), 0)
         total = np.add.reduceat(weight, first)
+        piece = np.flatnonzero(np.logical_or.reduceat(known, first))
+        mean = np.add.reduceat(np.where(known, value, 0) * weight, first) / np.maximum(total, 1)
         return Pieces(
-            piece=distinct,
-            mean=np.add.reduceat(value * weight, first) / np.maximum(total, 1),
-            least=np.minimum.reduceat(value, first),
-            largest=np.maximum.reduceat(value, first),
+            piece=piece,
+            mean=mean[piece],
+            least=np.fmin.reduceat(value, first)[piece],
+            largest=np.fmax.reduceat(value, first)[piece],
         )
 
 
 def recorded_curve(trace: Trace, track: int, name: str, series: str) -> Curve:
     """One value of a counter in a recording."""
-    return _curve(
-        trace,
+    found = trace.reader.sql(
         "SELECT t_ns, value FROM counters WHERE trace = ? AND track = ? AND name = ? "
         "AND series = ? ORDER BY t_ns, id",
-        [track, name, series],
+        [trace.trace, track, name, series],
+        traces=(trace.trace,),
     )
-
-
-def memory_curve(trace: Trace, device_type: int, device: int, which: str) -> Curve:
-    """What the framework's allocator holds of a device."""
-    column = MEMORY_COLUMNS[which]
-    return _curve(
-        trace,
-        f"SELECT t_ns, CAST({column} AS DOUBLE) AS value FROM memory_events WHERE trace = ? "  # noqa: S608 - one of two columns
-        f"AND device_type = ? AND device = ? AND {column} IS NOT NULL ORDER BY t_ns, id",
-        [device_type, device],
-    )
-
-
-def _curve(trace: Trace, query: str, given: Sequence[object]) -> Curve:
-    found = trace.reader.sql(query, [trace.trace, *given], traces=(trace.trace,))
     return Curve(time=found["t_ns"].astype(np.int64), value=found["value"].astype(np.float64))
+
+
+def memory_curves(trace: Trace) -> dict[tuple[int, int, str], Curve]:
+    """What the framework's allocator holds: by type and number of a device, and by which of
+    `MEMORY_COLUMNS`."""
+    columns = ("t_ns", "id", "device_type", "device", *MEMORY_COLUMNS.values())
+    rows = trace.reader.sql(
+        f"SELECT {', '.join(columns)} FROM memory_events WHERE trace = ?",  # noqa: S608 - constants
+        [trace.trace],
+        traces=(trace.trace,),
+    )
+    time = rows["t_ns"].astype(np.int64)
+    order = sort_order(time, rows["id"])
+    devices = group_rows(rows["device_type"][order], rows["device"][order])
+    found = {}
+    for place in range(len(devices)):
+        own = order[devices.group == place]
+        words = int(rows["device_type"][own[0]]), int(rows["device"][own[0]])
+        for which, column in MEMORY_COLUMNS.items():
+            known = own[~np.ma.getmaskarray(rows[column])[own]]
+            value = np.ma.getdata(rows[column])[known].astype(np.float64)
+            found[*words, which] = Curve(time=time[known], value=value)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -121,6 +121,11 @@ class Levels:
         parts = (self.alone, self._summaries_of(self._levels[-1]))
         return max(int((part.start + part.duration).max(initial=0)) for part in parts)
 
+    def read_all(self) -> None:
+        """Reads every level, the coarsest first."""
+        for level in reversed(self._levels):
+            self._summaries_of(level)
+
     def at(self, level: int, begin: int, end: int) -> list[Slices]:
         """What a level consists of within a range."""
         alone = self.alone.take((self.level >= level) & self.alone.overlap(begin, end))

@@ -6,10 +6,10 @@ themselves, read in blocks of time of which those used last are kept.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any
 
 from stepscope.analysis.timeline_slices import Slices
 from stepscope.diagnosis.origin import RunClock
@@ -23,6 +23,8 @@ from stepscope.diagnosis.timeline_counters import (
     device_loads,
     estimates_of,
     largest_sampled,
+    memory_curves,
+    recorded_curve,
     series_of,
 )
 from stepscope.diagnosis.timeline_levels import Levels, Names
@@ -30,9 +32,9 @@ from stepscope.diagnosis.timeline_spans import SpanTimeline
 from stepscope.diagnosis.traces import Trace
 from stepscope.store import RunReader
 
-BLOCK_EVENTS = 64_000
-"""Events in a block, about: the store decodes as many to find a few."""
-FEW_BLOCKS = 8
+BLOCK_EVENTS = 16_000
+"""Events in a block, about: to read more takes longer than a hand on the wheel should wait."""
+FEW_BLOCKS = 32
 """A range of more is read without being kept."""
 KEPT_BYTES = 80 << 20
 """Of blocks of one recording."""
@@ -51,7 +53,7 @@ class TraceTimeline:
         self._stored = sorted({level for track in tracks for level in track.levels})
         self._names = Names()
         self._blocks: OrderedDict[int, Block] = OrderedDict()
-        self._curves: dict[tuple[Any, ...], Curve] = {}
+        self._counters: dict[tuple[int, str, str], Curve] = {}
 
     @cached_property
     def levels(self) -> Levels | None:
@@ -63,19 +65,31 @@ class TraceTimeline:
         """How busy each device was, by its kernels."""
         return device_loads(self._trace)
 
-    def curve(self, make: Callable[..., Curve], *words: Any) -> Curve:
-        """A counter of the recording."""
-        key = (make, *words)
-        if key not in self._curves:
-            self._curves[key] = make(self._trace, *words)
-        return self._curves[key]
+    @cached_property
+    def memory(self) -> dict[tuple[int, int, str], Curve]:
+        """What the framework's allocator holds; see `memory_curves`."""
+        return memory_curves(self._trace)
+
+    def counter(self, track: int, name: str, series: str) -> Curve:
+        """One value of a counter of the recording."""
+        key = (track, name, series)
+        if key not in self._counters:
+            self._counters[key] = recorded_curve(self._trace, *key)
+        return self._counters[key]
+
+    def warm(self) -> None:
+        """Reads the levels of detail, how busy devices were and what was allocated."""
+        if self.levels is not None:
+            self.levels.read_all()
+        _ = self.loads, self.memory
 
     @property
     def size_bytes(self) -> int:
         """Memory that is held."""
         levels: Levels | None = self.__dict__.get("levels")
         loads: dict[int, DeviceLoad] = self.__dict__.get("loads", {})
-        size = sum(each.size_bytes for each in self._curves.values())
+        memory: dict[tuple[int, int, str], Curve] = self.__dict__.get("memory", {})
+        size = sum(each.size_bytes for each in (*memory.values(), *self._counters.values()))
         size += sum(each.size_bytes for each in loads.values())
         return size + (levels.size_bytes if levels else 0) + self._blocks_bytes()
 
@@ -92,12 +106,15 @@ class TraceTimeline:
         """
         levels = self.levels
         if levels is None:
-            return [self._block(0, EVERYTHING).overlapping(begin, end)] if self._tables else []
+            return [self._everything.overlapping(begin, end)] if self._tables else []
         level = levels.coarsest_below(width)
         if level is not None:
             return levels.at(level, begin, end)
         alone = levels.alone.overlapping(begin, end)
-        return [alone, *(block.overlapping(begin, end) for block in self._between(begin, end))]
+        return [
+            alone,
+            *(block.overlapping(begin, end) for block in self._between(begin, end, levels)),
+        ]
 
     def events(self, begin: int, end: int) -> list[Slices]:
         """All events that lie in a range, at least in part, each by itself."""
@@ -132,28 +149,37 @@ class TraceTimeline:
         least = 4 * levels.finest_ns if levels else 1
         return int(1 << (max(wanted, least).bit_length() - 1))
 
-    def _between(self, begin: int, end: int) -> list[Block]:
+    @cached_property
+    def _everything(self) -> Block:
+        """All events, of a recording that is too small to have levels."""
+        return read_block(self._trace, EVERYTHING, None, self._names, self._tables)
+
+    def _between(self, begin: int, end: int, levels: Levels) -> list[Block]:
         """The blocks with events that lie in a range."""
-        levels, trace = self.levels, self._trace
-        reach = begin - (levels.finest_ns if levels else 0)
-        first = max(reach, trace.start_ns) // self._block_ns
+        first = max(begin - levels.finest_ns, self._trace.start_ns) // self._block_ns
         last = min(end - 1, self._end_ns) // self._block_ns
-        return [self._block(each, self._extent(each)) for each in range(first, last + 1)]
-
-    def _extent(self, number: int) -> tuple[int, int]:
-        return number * self._block_ns, (number + 1) * self._block_ns
-
-    def _block(self, number: int, extent: tuple[int, int]) -> Block:
-        block = self._blocks.pop(number, None)
-        if block is None:
-            block = read_block(self._trace, extent, self.levels, self._names, self._tables)
-        self._blocks[number] = block
+        asked = range(first, last + 1)
+        missing = [number for number in asked if number not in self._blocks]
+        if missing:
+            self._blocks.update(self._read(range(missing[0], missing[-1] + 1), levels))
+        blocks = [self._blocks[number] for number in asked]
+        for number in asked:
+            self._blocks.move_to_end(number)
         while self._blocks_bytes() > KEPT_BYTES and len(self._blocks) > 1:
             self._blocks.popitem(last=False)
-        return block
+        return blocks
+
+    def _read(self, numbers: range, levels: Levels) -> dict[int, Block]:
+        """Blocks that follow one another, in one go: to begin a query takes as long as to read
+        thousands of events."""
+        begin, end = numbers[0] * self._block_ns, (numbers[-1] + 1) * self._block_ns
+        block = read_block(self._trace, (begin, end), levels, self._names, self._tables)
+        return dict(zip(numbers, block.cut(begin, self._block_ns, len(numbers)), strict=True))
 
     def _blocks_bytes(self) -> int:
-        return sum(block.size_bytes for block in self._blocks.values())
+        everything: Block | None = self.__dict__.get("_everything")
+        blocks = [*self._blocks.values(), *([everything] if everything else [])]
+        return sum(block.size_bytes for block in blocks)
 
 
 class Timelines:
@@ -219,6 +245,15 @@ class Timelines:
         while size > KEPT_OF_ALL_BYTES and len(self._held) > 1:
             _, oldest = self._held.popitem(last=False)
             size -= oldest.size_bytes
+
+    def warm(self, seconds: float) -> None:
+        """Reads what wide windows are made of, for so long and as far as there is room for it."""
+        until = time.monotonic() + seconds
+        for trace in self._traces:
+            self[trace].warm()
+            size = sum(each.size_bytes for each in self._held.values())
+            if time.monotonic() > until or size > KEPT_OF_ALL_BYTES:
+                return
 
     def __contains__(self, trace: int) -> bool:
         return trace in self._traces

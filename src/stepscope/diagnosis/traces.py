@@ -110,7 +110,7 @@ class Trace:
 
 
 FEW = 4
-"""Of more recordings, all rows are read: to look for theirs would cost more than what is left out."""
+"""Of more recordings all rows are read: to look for theirs costs more than is left out."""
 
 
 def columns_of(
@@ -140,8 +140,8 @@ def columns_of(
     conditions = [f"({where})"] if where else []
     few = len(traces) <= FEW
     if few or ranged:
-        own = [_of_trace(each, declared, whole=late) for each in traces]
-        conditions.insert(0, f"({_any_of(own)})")
+        those = [_of_trace(each, declared, whole=late) for each in traces]
+        conditions.insert(0, f"({_any_of(those)})")
     found = traces[0].reader.table(
         table,
         columns=list(wanted),

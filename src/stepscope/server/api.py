@@ -43,6 +43,7 @@ class Api:
             self._workers, lambda: self._feeds.hint(_JOBS), cache_directory()
         )
         self._revisions: dict[str, tuple[float, int]] = {}
+        self._warmed: str | None = None
 
     @property
     def routes(self) -> list[Route]:
@@ -174,7 +175,7 @@ class Api:
     async def session(self, request: Request) -> Response:
         """What may be done with a run from here."""
         location, revision = await self._run(named(asked(request), "run"))
-        return await self._payload(
+        answer = await self._payload(
             request,
             "quick",
             "session",
@@ -182,6 +183,14 @@ class Api:
             revision=revision,
             local=self._is_local(request),
         )
+        self._warm(location, revision)
+        return answer
+
+    def _warm(self, location: str, revision: int) -> None:
+        """Who opens a run is likely to look at its timeline next."""
+        if self._warmed != location:
+            self._warmed = location
+            self._workers.want("quick", "warm", location=location, revision=revision)
 
     async def capture(self, request: Request) -> Response:
         """Ask for a detailed window."""

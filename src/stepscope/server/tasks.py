@@ -32,6 +32,10 @@ from stepscope.views.jobs import (
     summarize,
     unopened_row,
 )
+from stepscope.views.options import DEFAULTS
+
+WARM_S = 0.5
+"""Longer nobody should wait for what he asked for meanwhile."""
 
 
 def view(
@@ -79,6 +83,13 @@ def _new_row(run: FoundRun, said: bytes | str | None) -> JobRow:
     return msgspec.structs.replace(row, problem=said) if isinstance(said, str) else row
 
 
+def warm(runs: OpenRuns, *, location: str, revision: int) -> None:
+    """Have at hand what the timeline of a run begins with, before anybody looks at it."""
+    signals = runs.signals(location, revision)
+    VIEWS["timeline"](signals, DEFAULTS)
+    signals.timelines.warm(WARM_S)
+
+
 def summary(runs: OpenRuns, *, location: str, revision: int) -> JobSummary:
     """The verdict and what else takes a look into the tables."""
     return summarize(runs.signals(location, revision), size_of(location))
@@ -108,6 +119,7 @@ def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Ses
 
 TASKS: dict[str, Task] = {
     "view": view,
+    "warm": warm,
     "jobs": jobs,
     "summary": summary,
     "compare": compare,

@@ -163,10 +163,18 @@ class Workers:
 
     def __init__(self, tasks: str, limits: Limits) -> None:
         self._queues = {name: WorkerQueue(tasks, limits) for name in QUEUES}
+        self._wanted: set[asyncio.Future[Answer]] = set()
 
     async def ask(self, queue: Queue, task: str, **arguments: Any) -> Answer:
         """See `WorkerQueue.ask`."""
         return await self._queues[queue].ask(task, arguments)
+
+    def want(self, queue: Queue, task: str, **arguments: Any) -> None:
+        """Have a task done whose answer nobody waits for, and whose failure is no news."""
+        wanted = asyncio.ensure_future(self.ask(queue, task, **arguments))
+        self._wanted.add(wanted)
+        wanted.add_done_callback(self._wanted.discard)
+        wanted.add_done_callback(_looked_at)
 
     async def start(self) -> None:
         """Have those ready that a page needs first."""
@@ -179,5 +187,7 @@ class Workers:
 
     async def close(self) -> None:
         """End all workers."""
+        for wanted in self._wanted:
+            wanted.cancel()
         for queue in self._queues.values():
             await queue.close()

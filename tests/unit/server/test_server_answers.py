@@ -156,3 +156,9 @@ def test_two_runs_beside_each_other(server: Served, runs: Path) -> None:
     assert done.exit_code == 0, done.output
     answer = server.ask("/api/compare", base="team/job", run="recorded")
     assert answer.json == json.loads(done.stdout)
+
+
+def test_a_run_is_opened_and_looked_at(server: Served) -> None:
+    for _ in range(2):
+        assert server.ask("/api/session", run="recorded").status == 200
+        assert server.view("timeline", "recorded").status == 200

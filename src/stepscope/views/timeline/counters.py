@@ -14,8 +14,6 @@ from stepscope.diagnosis.timeline_counters import (
     MEMORY_COLUMNS,
     Floats,
     Pieces,
-    memory_curve,
-    recorded_curve,
     sampled,
 )
 from stepscope.diagnosis.timeline_tracks import TrackId
@@ -101,11 +99,11 @@ def _recorded(
                 continue
             largest = known[0].largest
             if track.kind == "memory":
-                words = (int(track.words[1]), int(track.words[2]), track.words[3])
-                curve, unit = timeline.curve(memory_curve, *words), "bytes"
+                device_type, device, which = track.words[1:]
+                curve, unit = timeline.memory[int(device_type), int(device), which], "bytes"
             else:
-                curve = timeline.curve(recorded_curve, track.track, *track.words[2:])
-                unit = ""
+                name, series = track.words[2:]
+                curve, unit = timeline.counter(track.track, name, series), ""
             pieces = curve.pieces(own, width)
         yield track, _series(track, pieces, unit=unit, largest=largest, width=width, gap=1)
 
