@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -121,10 +121,11 @@ class Levels:
         parts = (self.alone, self._summaries_of(self._levels[-1]))
         return max(int((part.start + part.duration).max(initial=0)) for part in parts)
 
-    def read_all(self) -> None:
-        """Reads every level, the coarsest first."""
+    def read_ahead(self) -> Iterator[None]:
+        """Reads every level, the coarsest first, one after the other."""
         for level in reversed(self._levels):
             self._summaries_of(level)
+            yield
 
     def at(self, level: int, begin: int, end: int) -> list[Slices]:
         """What a level consists of within a range."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
 from stepscope.analysis.timeline_slices import Slices
@@ -77,11 +77,15 @@ class TraceTimeline:
             self._counters[key] = recorded_curve(self._trace, *key)
         return self._counters[key]
 
-    def warm(self) -> None:
-        """Reads the levels of detail, how busy devices were and what was allocated."""
+    def read_ahead(self) -> Iterator[None]:
+        """Reads the levels of detail, how busy devices were and what was allocated, step by
+        step."""
         if self.levels is not None:
-            self.levels.read_all()
-        _ = self.loads, self.memory
+            yield from self.levels.read_ahead()
+        yield
+        _ = self.loads
+        yield
+        _ = self.memory
 
     @property
     def size_bytes(self) -> int:
@@ -246,14 +250,17 @@ class Timelines:
             _, oldest = self._held.popitem(last=False)
             size -= oldest.size_bytes
 
-    def warm(self, seconds: float) -> None:
-        """Reads what wide windows are made of, for so long and as far as there is room for it."""
+    def read_ahead(self, seconds: float) -> bool:
+        """Reads what wide windows are made of; False where time was over before all was read that
+        there is room for."""
         until = time.monotonic() + seconds
         for trace in self._traces:
-            self[trace].warm()
-            size = sum(each.size_bytes for each in self._held.values())
-            if time.monotonic() > until or size > KEPT_OF_ALL_BYTES:
-                return
+            for _ in self[trace].read_ahead():
+                if time.monotonic() > until:
+                    return False
+            if sum(each.size_bytes for each in self._held.values()) > KEPT_OF_ALL_BYTES:
+                break
+        return True
 
     def __contains__(self, trace: int) -> bool:
         return trace in self._traces

@@ -19,13 +19,15 @@ from stepscope.server.payloads import CaptureWanted, StopWanted
 from stepscope.server.requests import asked, json_body, named, while_wanted
 from stepscope.server.settings import Settings, is_loopback
 from stepscope.server.summaries import Summaries, cache_directory
-from stepscope.server.workers import Queue, Workers
+from stepscope.server.workers import Queue, Workers, looked_at
 from stepscope.store import revision_of
 
 LOOKED_AT_S = 0.25
 """A revision is believed for so long: a page asks for several views at once."""
 QUICK = "timeline"
 """Views whose names begin so are what a hand on the mouse waits for."""
+MOST_TURNS = 100
+"""In which something is read ahead."""
 _JOBS = "jobs"
 _LARGEST = (1 << 52) - 1
 """Of a revision: JavaScript's numbers hold it."""
@@ -43,7 +45,8 @@ class Api:
             self._workers, lambda: self._feeds.hint(_JOBS), cache_directory()
         )
         self._revisions: dict[str, tuple[float, int]] = {}
-        self._warmed: str | None = None
+        self._ahead_of: str | None = None
+        self._ahead: set[asyncio.Task[None]] = set()
 
     @property
     def routes(self) -> list[Route]:
@@ -65,6 +68,8 @@ class Api:
     async def close(self) -> None:
         """End everything."""
         self._starting.cancel()
+        for reading in self._ahead:
+            reading.cancel()
         await self._summaries.close()
         await self._workers.close()
 
@@ -183,14 +188,27 @@ class Api:
             revision=revision,
             local=self._is_local(request),
         )
-        self._warm(location, revision)
+        self._read_ahead(location, revision)
         return answer
 
-    def _warm(self, location: str, revision: int) -> None:
+    def _read_ahead(self, location: str, revision: int) -> None:
         """Who opens a run is likely to look at its timeline next."""
-        if self._warmed != location:
-            self._warmed = location
-            self._workers.want("quick", "warm", location=location, revision=revision)
+        if self._ahead_of == location:
+            return
+
+        async def read() -> None:
+            for turn in range(MOST_TURNS):  # whoever asks for something comes in between
+                answer = await self._workers.ask(
+                    "quick", "read_ahead", location=location, revision=revision, begun=turn > 0
+                )
+                if answer.body == b"true" or self._ahead_of != location:
+                    return
+
+        self._ahead_of = location
+        reading = asyncio.create_task(read())
+        self._ahead.add(reading)
+        reading.add_done_callback(self._ahead.discard)
+        reading.add_done_callback(looked_at)
 
     async def capture(self, request: Request) -> Response:
         """Ask for a detailed window."""

@@ -34,8 +34,8 @@ from stepscope.views.jobs import (
 )
 from stepscope.views.options import DEFAULTS
 
-WARM_S = 0.5
-"""Longer nobody should wait for what he asked for meanwhile."""
+AHEAD_S = 0.05
+"""Longer nobody should wait for what he asked for meanwhile, but for one step."""
 
 
 def view(
@@ -83,11 +83,14 @@ def _new_row(run: FoundRun, said: bytes | str | None) -> JobRow:
     return msgspec.structs.replace(row, problem=said) if isinstance(said, str) else row
 
 
-def warm(runs: OpenRuns, *, location: str, revision: int) -> None:
-    """Have at hand what the timeline of a run begins with, before anybody looks at it."""
+def read_ahead(runs: OpenRuns, *, location: str, revision: int, begun: bool) -> bool:
+    """Have at hand what the timeline of a run needs, before anybody looks at it: first what it
+    begins with. True where there is nothing more to do."""
     signals = runs.signals(location, revision)
+    if begun:
+        return signals.timelines.read_ahead(AHEAD_S)
     VIEWS["timeline"](signals, DEFAULTS)
-    signals.timelines.warm(WARM_S)
+    return False
 
 
 def summary(runs: OpenRuns, *, location: str, revision: int) -> JobSummary:
@@ -119,7 +122,7 @@ def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Ses
 
 TASKS: dict[str, Task] = {
     "view": view,
-    "warm": warm,
+    "read_ahead": read_ahead,
     "jobs": jobs,
     "summary": summary,
     "compare": compare,

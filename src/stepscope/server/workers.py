@@ -92,7 +92,7 @@ class WorkerQueue:
         async with self._turn:
             worker = await self._ready()
             asked = asyncio.ensure_future(asyncio.to_thread(worker.ask, task, arguments))
-            asked.add_done_callback(_looked_at)
+            asked.add_done_callback(looked_at)
             try:
                 answer = await asyncio.wait_for(asyncio.shield(asked), self._limits.answer_s)
             except TimeoutError:
@@ -152,7 +152,7 @@ class WorkerQueue:
             await asyncio.to_thread(worker.kill)
 
 
-def _looked_at(asked: asyncio.Future[Answer]) -> None:
+def looked_at(asked: asyncio.Future[Any]) -> None:
     """An answer may fail when nobody waits for it any more, which is no news."""
     if not asked.cancelled():
         asked.exception()
@@ -163,18 +163,10 @@ class Workers:
 
     def __init__(self, tasks: str, limits: Limits) -> None:
         self._queues = {name: WorkerQueue(tasks, limits) for name in QUEUES}
-        self._wanted: set[asyncio.Future[Answer]] = set()
 
     async def ask(self, queue: Queue, task: str, **arguments: Any) -> Answer:
         """See `WorkerQueue.ask`."""
         return await self._queues[queue].ask(task, arguments)
-
-    def want(self, queue: Queue, task: str, **arguments: Any) -> None:
-        """Have a task done whose answer nobody waits for, and whose failure is no news."""
-        wanted = asyncio.ensure_future(self.ask(queue, task, **arguments))
-        self._wanted.add(wanted)
-        wanted.add_done_callback(self._wanted.discard)
-        wanted.add_done_callback(_looked_at)
 
     async def start(self) -> None:
         """Have those ready that a page needs first."""
@@ -187,7 +179,5 @@ class Workers:
 
     async def close(self) -> None:
         """End all workers."""
-        for wanted in self._wanted:
-            wanted.cancel()
         for queue in self._queues.values():
             await queue.close()

@@ -13,7 +13,7 @@ from stepscope.diagnosis import Signals
 from stepscope.store import RunReader, open_run
 
 
-def test_a_wide_window_of_a_warm_run_reads_nothing(
+def test_a_wide_window_of_a_run_that_was_read_ahead_reads_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = [op("first", 0, 10)]
@@ -35,6 +35,6 @@ def test_a_wide_window_of_a_warm_run_reads_nothing(
     cold = looked_at(Signals(open_run(tmp_path / "run")))
     assert asked
     signals = Signals(open_run(tmp_path / "run"))
-    signals.timelines.warm(60)
+    assert signals.timelines.read_ahead(60)
     assert looked_at(signals) == cold
     assert set(asked) <= {"['tracks']"}, "names of tracks, and no event"
