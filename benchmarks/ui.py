@@ -3,10 +3,12 @@
     open       a click on the run in the list of jobs until the verdict is drawn; a click on
                Timeline until its first slices are; a click on Distributed, of the run named by
                --ranks, until its table is
-    frames     work per frame while the timeline is zoomed and panned by wheel and keyboard
+    frames     time per frame while the timeline is zoomed and panned by wheel and keyboard: that
+               of the page, and that until the frame is drawn
     queries    `timeline-slices` as the page asks for them, over HTTP, at random windows of every
                width; beside each, DuckDB counts the rows of the window's kernels in this process
-    memory     proportional set size of the server's processes and of the browser's
+    memory     proportional set size of the server's processes and of the browser's, an empty page
+               and one that has shown the overview and the moved timeline
 
 Each round has a server and a browser of its own; the browser draws in software. The runs are
 imported ones: `stepscope import TRACE -o DIR/big`.
@@ -25,6 +27,7 @@ import sys
 import time
 import urllib.parse
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -110,11 +113,11 @@ def seconds_until(page, action, condition):
     return time.perf_counter() - begin
 
 
-def opened(page, server, run, ranks):
+def opened(page, server, run):
     """Seconds to the first meaningful pictures."""
     page.goto(server.address)
     page.wait_for_selector(f'a[href*="run={run}"]')
-    found = {
+    return {
         "overview_s": seconds_until(
             page,
             lambda: page.click(f'main a[href*="run={run}"]'),
@@ -122,23 +125,27 @@ def opened(page, server, run, ranks):
         ),
         "timeline_s": seconds_until(page, lambda: page.click('nav a[href^="/timeline"]'), READY),
     }
-    if ranks is not None:
-        page.goto(f"{server.address}/overview?run={ranks}")
-        page.wait_for_selector('[data-testid="verdict-headline"]', timeout=SHOT_S * 1000)
-        found["distributed_s"] = seconds_until(
+
+
+def opened_ranks(page, server, run):
+    """Seconds to the table of ranks."""
+    page.goto(f"{server.address}/overview?run={run}")
+    page.wait_for_selector('[data-testid="verdict-headline"]', timeout=SHOT_S * 1000)
+    return {
+        "distributed_s": seconds_until(
             page,
             lambda: page.click('nav a[href^="/distributed"]'),
             there('[data-testid="table-ranks"]'),
         )
-    return found
+    }
 
 
-def moved(page, server, run):
-    """Milliseconds of work per frame while the timeline moves."""
-    page.goto(f"{server.address}/timeline?run={run}")
-    page.wait_for_function(READY, timeout=SHOT_S * 1000)
+def moved(page, *, drawn):
+    """Milliseconds of each frame while the timeline moves: of the page's own thread, or until the
+    software that stands for a GPU has drawn it."""
     canvas = page.locator('[data-testid="timeline-canvas"]')
     box = canvas.bounding_box()
+    page.evaluate(f"window.__stepscopeTimeline.finish = {str(drawn).lower()}")
     page.evaluate("window.__stepscopeTimeline.frames.length = 0")
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + min(200, box["height"] / 2))
     canvas.focus()
@@ -149,7 +156,13 @@ def moved(page, server, run):
             page.mouse.wheel(0, -120 if move < MOVES * 2 / 3 else 160)
         page.wait_for_timeout(40)
     page.wait_for_timeout(500)
-    return page.evaluate("window.__stepscopeTimeline.frames")
+    frames = page.evaluate("window.__stepscopeTimeline.frames")
+    name = "frame_drawn" if drawn else "frame"
+    return {
+        f"{name}_p50_ms": statistics.median(frames),
+        f"{name}_p95_ms": p95(frames),
+        f"{name}_count": len(frames),
+    }
 
 
 def queried(server, run, path):
@@ -198,23 +211,32 @@ def every_track(groups):
         yield from every_track(group["groups"])
 
 
+@contextmanager
+def opened_page(server):
+    """An empty page of a browser of its own; AssertionError when something went wrong on it."""
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        problems = watch(page, lambda request: request.url.startswith(server.address))
+        yield page
+        assert not problems, problems
+
+
 def one_round(run, ranks):
-    root = run.parent
-    server = Server(root)
+    server = Server(run.parent)
     try:
-        with chromium() as browser:
-            page = browser.new_page(viewport={"width": 1280, "height": 800})
-            problems = watch(page, lambda request: request.url.startswith(server.address))
+        with opened_page(server) as page:
             found = {"server_start_s": server.start_s}
-            found |= opened(page, server, run.name, ranks.name if ranks else None)
-            frames = moved(page, server, run.name)
-            found |= {"frame_p50_ms": statistics.median(frames), "frame_p95_ms": p95(frames)}
-            found["frame_count"] = len(frames)
-            found |= queried(server, run.name, run)
+            found["browser_blank_mb"] = memory_mb(browser_processes())
+            found |= opened(page, server, run.name)
+            found |= moved(page, drawn=False)
             found["browser_mb"] = memory_mb(browser_processes())
+            found |= moved(page, drawn=True)
+            found |= queried(server, run.name, run)
             found["server_mb"] = memory_mb(server.processes())
-            assert not problems, problems
-            return found
+        if ranks is not None:
+            with opened_page(server) as page:
+                found |= opened_ranks(page, server, ranks.name)
+        return found
     finally:
         server.close()
 

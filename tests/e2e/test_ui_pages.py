@@ -4,9 +4,6 @@ payloads."""
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Decimal
@@ -18,9 +15,11 @@ import pytest
 
 pytest.importorskip("playwright.sync_api")
 
-from playwright.sync_api import Browser, Page, expect
+from browsed import Ui, serving
+from playwright.sync_api import Page, expect
+from under_stepscope import command_json
 
-from stepscope.testing.browser import CHROMIUM, chromium, watch
+from stepscope.testing.browser import CHROMIUM, chromium
 from ui_runs import ALL_REDUCE, FIRST_STEP, SLOWEST, SLOWEST_NS, STEPS, runs_below
 
 pytestmark = [
@@ -37,48 +36,6 @@ SCREENS = [
 TRACES, JOB, HOSTILE = "training/fixed", "training/job", "hostile"
 
 
-class Ui:
-    """`stepscope ui` below a directory, and pages of it."""
-
-    def __init__(self, root: Path, browser: Browser) -> None:
-        self.root = root
-        self._browser = browser
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "stepscope", "ui", str(root), "--no-browser", "--port", "0"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._server.stdout is not None
-        self.address = self._server.stdout.readline().strip().rstrip("/")
-        assert self.address.startswith("http://127.0.0.1:")
-        self._opened: list[tuple[Page, list[str]]] = []
-
-    def open(self, path: str, *, scheme: str = "light", **more: Any) -> Page:
-        """A new page at a path; what goes wrong on it fails the test at its end."""
-        page = self._browser.new_page(
-            color_scheme=scheme,  # type: ignore[arg-type]
-            viewport={"width": 1280, "height": 860},
-            **more,
-        )
-        own = (self.address + "/", "blob:", "data:")
-        problems = watch(page, lambda request: request.url.startswith(own))
-        self._opened.append((page, problems))
-        page.goto(self.address + path)
-        return page
-
-    def settle(self) -> None:
-        """Close the pages of a test; nothing may have gone wrong on them."""
-        opened, self._opened = self._opened, []
-        for page, problems in opened:
-            page.close()
-            assert problems == []
-
-    def close(self) -> None:
-        with self._server:  # closes its pipe
-            self._server.send_signal(signal.SIGINT)
-        assert self._server.returncode == 0
-
-
 def screen(name: str, run: str, **values: str) -> str:
     """The path of a screen."""
     more = "".join(f"&{key}={quote(value)}" for key, value in values.items())
@@ -88,10 +45,9 @@ def screen(name: str, run: str, **values: str) -> str:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
     root = runs_below(tmp_path_factory.mktemp("runs"))
-    with chromium() as browser:
-        ui = Ui(root, browser)
-        yield ui
-        ui.close()
+    with serving(str(root), "--port", "0") as (address, server), chromium() as browser:
+        yield Ui(root, address, browser)
+    assert server.returncode == 0
 
 
 @pytest.fixture
@@ -158,8 +114,7 @@ def test_list_of_jobs_leads_to_runs(ui: Ui) -> None:
 def shown(ui: Ui, run: str, view: str, **options: object) -> Any:
     """What `stepscope show RUN VIEW --json` prints."""
     flags = [part for key, value in options.items() for part in (f"--{key}", str(value))]
-    command = [sys.executable, "-m", "stepscope", "show", str(ui.root / run), view, "--json"]
-    return json.loads(subprocess.run([*command, *flags], check=True, capture_output=True).stdout)
+    return command_json("show", view, *flags, run=ui.root / run)
 
 
 def digits(value: float, count: int = 3) -> str:

@@ -11,14 +11,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from browsed import PATIENCE_S, serving
 from under_stepscope import HERE, LIMIT_S, STEPSCOPE
 
 from stepscope.schema import JobState
@@ -28,28 +27,6 @@ from stepscope.testing import RunBuilder
 pytestmark = pytest.mark.e2e
 
 STALLING = str(HERE / "watch" / "stalling.py")
-PATIENCE_S = 30.0
-
-
-@contextmanager
-def ui(*options: str, cwd: Path | None = None, **environment: str) -> Iterator[tuple[str, Any]]:
-    """The printed address, and the process."""
-    process = subprocess.Popen(
-        [*STEPSCOPE, "ui", "--no-browser", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, **environment},
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip(), process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def get(url: str, path: str, **headers: str) -> tuple[int, Any]:
@@ -98,14 +75,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("cwd", ["runs", "above", "run"])
 def test_runs_are_found_where_the_user_is(runs: Path, cwd: str) -> None:
     where = {"runs": runs, "above": runs.parent, "run": runs / "job"}[cwd]
-    with ui(cwd=where) as (url, _):
+    with serving(cwd=where) as (url, _):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
         jobs = get(url, "/api/jobs")[1]["jobs"]
         assert [job["id"] for job in jobs] == ["." if cwd == "run" else "job"]
 
 
 def test_ctrl_c_ends_all_of_it_without_a_word_of_trouble(runs: Path) -> None:
-    with ui(str(runs)) as (url, process):
+    with serving(str(runs)) as (url, process):
         assert get(url, "/api/views/overview?run=job")[0] == 200
         listener = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=PATIENCE_S)
         listener.request("GET", "/api/events?run=job")
@@ -120,7 +97,7 @@ def test_ctrl_c_ends_all_of_it_without_a_word_of_trouble(runs: Path) -> None:
 
 
 def test_no_worker_outlives_a_server_that_is_killed(runs: Path) -> None:
-    with ui(str(runs)) as (url, process):
+    with serving(str(runs)) as (url, process):
         assert get(url, "/api/views/overview?run=job")[0] == 200
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()
@@ -166,13 +143,13 @@ def test_what_cannot_be_served(options: list[str], sentence: str) -> None:
 
 
 def test_two_servers_have_two_ports(runs: Path) -> None:
-    with ui(str(runs)) as (first, _), ui(str(runs)) as (second, _):
+    with serving(str(runs)) as (first, _), serving(str(runs)) as (second, _):
         assert first != second
         assert get(first, "/api/jobs")[0] == get(second, "/api/jobs")[0] == 200
 
 
 def test_any_other_address_demands_the_token_that_is_printed(runs: Path) -> None:
-    with ui(str(runs), "--host", "0.0.0.0") as (url, process):  # noqa: S104
+    with serving(str(runs), "--host", "0.0.0.0") as (url, process):  # noqa: S104
         token = url.partition("?token=")[2]
         assert len(token) > 40
         here = f"http://127.0.0.1:{urlsplit(url).port}"
@@ -185,7 +162,7 @@ def test_any_other_address_demands_the_token_that_is_printed(runs: Path) -> None
 
 
 def test_a_token_from_the_environment(runs: Path) -> None:
-    with ui(str(runs), STEPSCOPE_TOKEN="from-the-environment") as (url, _):  # noqa: S106
+    with serving(str(runs), STEPSCOPE_TOKEN="from-the-environment") as (url, _):  # noqa: S106
         assert url.endswith("/?token=from-the-environment")
         assert get(url, "/api/jobs")[0] == 401
 
@@ -205,7 +182,7 @@ def test_a_job_is_looked_into_and_stopped_from_the_page(tmp_path: Path) -> None:
     )
     try:
         until((run / "nodes").exists)
-        with ui(str(run)) as (url, _):
+        with serving(str(run)) as (url, _):
             until(lambda: get(url, "/api/views/overview?run=.")[1]["rank_count"], LIMIT_S)
             assert get(url, "/api/session?run=.")[1]["can_stop"]
             status, asked = post(url, "/api/capture", {"run": ".", "steps": 5})

@@ -38,7 +38,7 @@ HEADERS = {
     "base-uri 'none'; form-action 'self'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with none at all, a form's origin is "null"
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
@@ -100,6 +100,9 @@ class Guard:
         if token is None or self._knows(request, token):
             return self._without_token(request) if token is not None else None
         if request.scope["path"] == LOGIN_PATH and request.method == "POST":
+            return None
+        # Files of the front end are no secret; a page whose cookie is gone needs them to say so.
+        if request.scope["path"].startswith("/assets/"):
             return None
         return await self._login(request)
 

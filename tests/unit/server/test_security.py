@@ -43,11 +43,12 @@ def test_nothing_is_said_without_the_token(locked: Served) -> None:
         answer = locked.ask(path)
         assert answer.status == 401
         assert answer.error == "Log in with the token that stepscope ui has printed."
-    for path in ("/", "/timeline?run=recorded", "/assets/app.js", "/favicon.ico"):
+    for path in ("/", "/timeline?run=recorded", "/icon.svg", "/favicon.ico"):
         answer = locked.ask(path)
         assert answer.status == 401
         assert b"<form" in answer.body
         assert b"<script" not in answer.body
+    assert locked.ask("/assets/no-such-file.js").status == 404, "files of the bundle are no secret"
     assert locked.post("/api/stop", {"run": "recorded"}).status == 401
 
 

@@ -1,0 +1,155 @@
+"""A job in progress in the web UI, in a real browser; and the way in where a token is demanded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api")
+
+from browsed import Ui, serving
+from playwright.sync_api import Browser, Page, expect
+from under_stepscope import HERE, LIMIT_S, STEPSCOPE
+
+from stepscope.schema import JobState
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+from stepscope.testing.browser import CHROMIUM, chromium
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+STALLING = str(HERE / "watch" / "stalling.py")
+PATIENCE_MS = 60_000
+TOKEN = "a token of many characters"  # noqa: S105
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@contextmanager
+def training(run: Path, place: Path) -> Iterator[subprocess.Popen[str]]:
+    """A job that trains until somebody stops it."""
+    script = [STALLING, "--stall", place / "stall", "--until", place / "until"]
+    job = [sys.executable, *map(str, script), "--out", str(place / "seen")]
+    launcher = subprocess.Popen(
+        [*STEPSCOPE, "run", "--quiet", "--allow-stop", "--no-rules", "--out", str(run), "--", *job],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield launcher
+    finally:
+        if launcher.poll() is None:
+            os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.communicate()
+
+
+def watch_for_flicker(page: Page) -> None:
+    """Notes when a place that has shown something goes back to waiting, or the page is reloaded."""
+    page.evaluate(
+        """() => {
+            window.__flickers = 0;
+            new MutationObserver((changes) => {
+                for (const { addedNodes } of changes)
+                    for (const node of addedNodes)
+                        if (node.querySelector?.(".waiting") || node.classList?.contains("waiting"))
+                            window.__flickers += 1;
+            }).observe(document.querySelector("main"), { childList: true, subtree: true });
+        }"""
+    )
+
+
+def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -> None:
+    """One page from the empty list to the stopped job: nothing is ever loaded anew."""
+    root = tmp_path / "runs"
+    root.mkdir()
+    with serving(str(root), "--port", "0") as (address, _):
+        ui = Ui(root, address, browser)
+        page = ui.open("/")
+        expect(page.locator("main")).to_contain_text("stepscope run")
+        page.evaluate("window.__opened = true")
+        with training(root / "job", tmp_path) as launcher:
+            row = page.get_by_test_id("table-jobs").get_by_role("row").filter(has_text="job")
+            expect(row).to_contain_text("in progress", timeout=PATIENCE_MS)
+            row.get_by_role("link").first.click()
+            measured = page.get_by_text("measured steps")
+            expect(measured).to_be_visible(timeout=PATIENCE_MS)
+            watch_for_flicker(page)
+            for _ in range(2):
+                before = measured.inner_text()
+                expect(measured).not_to_have_text(before, timeout=PATIENCE_MS)
+            assert page.evaluate("window.__flickers") == 0
+
+            page.get_by_role("button", name="Capture steps").click()
+            asked = page.get_by_role("dialog")
+            asked.get_by_role("spinbutton").fill("5")
+            asked.get_by_role("button", name="Capture 5 steps").click()
+            said = page.get_by_role("status").filter(has_text="A window is in the run.")
+            expect(said).to_be_visible(timeout=PATIENCE_MS)
+
+            page.get_by_role("button", name="Stop job").click()
+            page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+            assert launcher.poll() is None
+            page.get_by_role("button", name="Stop job").click()
+            page.get_by_role("dialog").get_by_role("button", name="Stop the job").click()
+            expect(page.get_by_test_id("job-status")).to_contain_text(
+                "Stopped", timeout=PATIENCE_MS
+            )
+            launcher.wait(LIMIT_S)
+        assert page.evaluate("window.__opened"), "the page was loaded again"
+        expect(page.get_by_role("button", name="Stop job")).to_have_count(0)
+        ui.settle()
+    (standing,) = open_run(root / "job").statuses().values()
+    assert standing.state is JobState.STOPPED
+
+
+def test_a_token_opens_the_door_once(tmp_path: Path, browser: Browser) -> None:
+    run = RunBuilder(tmp_path / "runs" / "job")
+    run.rank(0).draw("wait 60 | forward 12 | backward 20 | optimizer 8", 40)
+    run.write()
+    with serving(str(tmp_path / "runs"), "--port", "0", "--token", TOKEN) as (address, _):
+        ui = Ui(tmp_path / "runs", address, browser)
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{ui.address}/overview?run=job")
+        page.get_by_label("Token").fill("another token than that")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_have_text("That is not the token.")
+        assert context.cookies() == []
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_test_id("table-jobs")).to_contain_text("job")
+        (cookie,) = context.cookies()
+        assert cookie["httpOnly"]
+        assert cookie["sameSite"] == "Strict"
+        assert TOKEN not in cookie["value"]
+        page.goto(f"{ui.address}/overview?run=job")  # a link in a mail
+        expect(page.get_by_test_id("verdict-headline")).to_be_visible()
+        context.clear_cookies()
+        page.get_by_role("link", name="Timeline").click()  # where it is asked for again
+        expect(page.get_by_label("Token")).to_be_visible()
+        context.close()
+
+
+def test_the_printed_address_lets_in_and_hides_the_token(tmp_path: Path, browser: Browser) -> None:
+    (tmp_path / "runs").mkdir()
+    with serving(str(tmp_path / "runs"), "--port", "0", "--token", TOKEN) as (address, _):
+        page = browser.new_page()
+        page.goto(address)
+        expect(page.locator("main")).to_contain_text("stepscope run")
+        assert "token" not in page.url
+        page.close()
