@@ -71,20 +71,22 @@ def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
         return Nesting(np.full(len(start), -1, dtype=np.int64), excess)
     parent = np.arange(-1, len(start) - 1, dtype=np.int64)
     asking = np.arange(1, len(start), dtype=np.int64)
+    begin, finish, reach = start[1:], end[1:], end[:-1]
     while len(asking):
-        asked = parent[asking]
-        reach = end[asked]
-        over = (reach > start[asking]) & (reach < end[asking])
+        # What reaches as far contains it, even an empty interval at its very end.
+        short = np.flatnonzero(reach < finish)
+        asking, begin, finish, reach = (each[short] for each in (asking, begin, finish, reach))
+        over = reach > begin
         if over.any():
             late = asking[over]
-            excess[late] = np.maximum(excess[late], end[late] - reach[over])
-        wrong = reach + tolerance < end[asking]
-        if tolerance:
-            # What merely ended shortly before is no parent; an empty interval at the very end is.
-            wrong |= (reach <= start[asking]) & (reach < end[asking])
-        asking, asked = asking[wrong], asked[wrong]
-        parent[asking] = parent[asked]
-        asking = asking[parent[asking] >= 0]
+            excess[late] = np.maximum(excess[late], (finish - reach)[over])
+        # What ended before is no parent, however shortly before.
+        wrong = np.flatnonzero(~over | (reach + tolerance < finish))
+        above = parent[parent[asking[wrong]]]
+        parent[asking[wrong]] = above
+        wrong = wrong[above >= 0]
+        asking, begin, finish = asking[wrong], begin[wrong], finish[wrong]
+        reach = end[parent[asking]]
     return Nesting(parent, excess)
 
 
