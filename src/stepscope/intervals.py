@@ -37,7 +37,14 @@ EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 def nesting_order(start: Int, end: Int) -> Int:
     """Indices that put an interval before those it contains: by start, longer first."""
-    return np.lexsort((-end, start)).astype(np.int64)
+    # Recorders write nearly in the order of start, which a sort by length first would destroy.
+    order = np.argsort(start, kind="stable").astype(np.int64, copy=False)
+    same = np.diff(start[order]) == 0
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        among = order[tied]
+        order[tied] = among[np.lexsort((-end[among], start[among]))]
+    return order
 
 
 class Nesting(NamedTuple):
@@ -206,10 +213,10 @@ def nesting_rows(line: Int, start: Int, end: Int) -> Int:
     first = int(start.min())
     stretch = int(end.max()) - first + 2 * OVERHANG_NS
     at = start - first + line * stretch
-    order = np.lexsort((start - end, at))
+    until = at + (end - start)
+    order = nesting_order(at, until)
     found = np.empty(len(line), dtype=np.int64)
-    sorted_at = at[order]
-    found[order] = depths(parents(sorted_at, sorted_at + (end - start)[order], OVERHANG_NS))
+    found[order] = depths(parents(at[order], until[order], OVERHANG_NS))
     return found
 
 

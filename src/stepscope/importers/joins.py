@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stepscope.importers.decode import Columns
 from stepscope.importers.gather import Bounds, Gathered, impossible
 from stepscope.importers.kinds import Kind
+from stepscope.intervals import nesting_order
 
 Int = NDArray[np.int64]
 
@@ -130,7 +131,7 @@ def count_overlaps(gathered: Gathered, counts: Counts) -> None:
     position = Positions(gathered.bounds)
     begin = position.of(start[~wrong], track[~wrong])
     end = begin + duration[~wrong]
-    order = np.lexsort((-end, begin))
+    order = nesting_order(begin, end)
     begin, end, streams = begin[order], end[order], track[~wrong][order]
     if len(begin) < 2:
         return

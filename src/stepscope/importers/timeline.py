@@ -200,8 +200,14 @@ def _rows(columns: Columns, chosen: NDArray[Any]) -> Columns:
 
 def _in_order(line: Int, row: Int, start: Int) -> tuple[Int, Int]:
     """Lines with their rows in them, and what sorts ranges by these and start."""
-    place = line * _ROWS + np.minimum(row, _ROWS - 1)
-    return place, np.lexsort((start, place))
+    row = np.minimum(row, _ROWS - 1)
+    if not len(line):
+        return line, line
+    # Parts come by line and start already; of few rows, small numbers are sorted without comparing.
+    order = np.argsort(line * (int(np.ptp(start)) + 1) + (start - start.min()), kind="stable")
+    narrow = line * (int(row.max()) + 1) + row
+    narrow = narrow.astype(np.min_scalar_type(int(narrow.max())))
+    return line * _ROWS + row, order[np.argsort(narrow[order], kind="stable")]
 
 
 def _overlap(place: Int, start: Int, end: Int) -> bool:
