@@ -38,8 +38,9 @@ EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 def sort_order(first: Int, *ties: Int) -> Int:
     """Indices that sort by one key; what is equal there by the next, and so on; stable.
 
-    The same as `np.lexsort` with its keys the other way around, which sorts all rows by every key:
-    here only those that are equal are, and they are few where keys are times.
+    The same as `np.lexsort` with its keys the other way around, which sorts all rows by every key.
+    Recorders write nearly in the order of time: few rows are equal there, and a sort by another
+    key first would destroy that order.
     """
     order = np.argsort(first, kind="stable")
     along = first[order]
@@ -97,19 +98,22 @@ def _parents(start: Int, end: Int, tolerance: int, excess: Int | None) -> Int:
         return np.full(len(start), -1, dtype=np.int64)
     parent = np.arange(-1, len(start) - 1, dtype=np.int64)
     asking = np.arange(1, len(start), dtype=np.int64)
+    begin, finish, reach = start[1:], end[1:], end[:-1]
     while len(asking):
-        asked = parent[asking]
-        reach, begin, until = end[asked], start[asking], end[asking]
-        if excess is not None and (over := (reach > begin) & (reach < until)).any():
+        # What reaches as far contains it, even an empty interval at its very end.
+        short = np.flatnonzero(reach < finish)
+        asking, begin, finish, reach = (each[short] for each in (asking, begin, finish, reach))
+        over = reach > begin
+        if excess is not None and over.any():
             late = asking[over]
-            excess[late] = np.maximum(excess[late], until[over] - reach[over])
-        wrong = reach + tolerance < until
-        if tolerance:
-            # What merely ended shortly before is no parent; an empty interval at the very end is.
-            wrong |= (reach <= begin) & (reach < until)
-        asking, asked = asking[wrong], asked[wrong]
-        parent[asking] = found = parent[asked]
-        asking = asking[found >= 0]
+            excess[late] = np.maximum(excess[late], (finish - reach)[over])
+        # What ended before is no parent, however shortly before.
+        wrong = np.flatnonzero(~over | (reach + tolerance < finish))
+        above = parent[parent[asking[wrong]]]
+        parent[asking[wrong]] = above
+        wrong = wrong[above >= 0]
+        asking, begin, finish = asking[wrong], begin[wrong], finish[wrong]
+        reach = end[parent[asking]]
     return parent
 
 
@@ -230,10 +234,10 @@ def nesting_rows(line: Int, start: Int, end: Int, *ties: Int) -> Int:
     first = int(start.min())
     stretch = int(end.max()) - first + 2 * OVERHANG_NS
     at = start - first + line * stretch
+    until = at + (end - start)
     order = sort_order(at, start - end, *ties)
     found = np.empty(len(line), dtype=np.int64)
-    sorted_at = at[order]
-    found[order] = depths(parents(sorted_at, sorted_at + (end - start)[order], OVERHANG_NS))
+    found[order] = depths(parents(at[order], until[order], OVERHANG_NS))
     return found
 
 

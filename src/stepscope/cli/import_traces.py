@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import shutil
 import signal
+import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import Progress
 
 from stepscope._version import __version__
 from stepscope.cli.options import json_option
@@ -130,6 +126,10 @@ def _temporary(stack: ExitStack, name: str) -> Path:
 
 
 def _fetch(url: str, target: Path) -> None:
+    import http.client  # with TLS, a fiftieth of a second that few need
+    import urllib.error
+    import urllib.request
+
     try:
         with (
             urllib.request.urlopen(url, timeout=_SILENCE_S) as answer,  # noqa: S310
@@ -146,6 +146,12 @@ def _fetch(url: str, target: Path) -> None:
 @contextmanager
 def _progress(count: int) -> Iterator[Told]:
     """A bar on stderr where that is a terminal. It has no thread: workers are forked."""
+    if not sys.stderr.isatty():
+        yield lambda _file, _share: None
+        return
+    from rich.console import Console  # for a small trace, a tenth of the time
+    from rich.progress import Progress
+
     console = Console(stderr=True)
     hidden = not console.is_terminal
     with Progress(console=console, transient=True, auto_refresh=False, disable=hidden) as progress:

@@ -25,8 +25,9 @@ except ImportError:
 
     _DAMAGED = inflate.error  # type: ignore[assignment]
 
-BLOCK_BYTES = 6 << 20
-"""Text of about 25,000 events; a decoder holds some 30 MB for it."""
+BLOCK_BYTES = 2 << 20
+"""Text of about 8,000 events; a decoder holds some 10 MB for it, not much more than its core's
+cache does."""
 LONGEST_BYTES = 24 << 20
 """Text that is cut anywhere when no event begins in it, and that is given up when unreadable."""
 _READ_BYTES = 64 << 10

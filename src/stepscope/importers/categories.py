@@ -45,6 +45,10 @@ _MOST_CATEGORIES = 64
 _MOST_REFUSALS = 8
 
 
+_UNSAID = float("nan")
+"""No JSON says this."""
+
+
 class AnyEvent(msgspec.Struct, gc=False):
     """Any event. Times and arguments stay text."""
 
@@ -68,12 +72,14 @@ class Event(AnyEvent, gc=False):
 
 
 class _Range(msgspec.Struct, gc=False):
+    """Its times are numbers, which costs half of what text does; see `keep_times_as_text`."""
+
     ph: Literal["X"]
     name: str = ""
     pid: int | str | None = ""
     tid: int | str | None = ""
-    ts: Raw = EMPTY
-    dur: Raw = EMPTY
+    ts: int | float = _UNSAID
+    dur: int | float = _UNSAID
 
 
 class _Memory(msgspec.Struct, gc=False):
@@ -81,7 +87,7 @@ class _Memory(msgspec.Struct, gc=False):
     name: Literal["[memory]"]
     pid: int | str | None = ""
     tid: int | str | None = ""
-    ts: Raw = EMPTY
+    ts: int | float = _UNSAID
 
 
 class _LaunchFlow(msgspec.Struct, gc=False):
@@ -124,6 +130,7 @@ class Categories:
         self._uneven: set[Kind] = set()
         self._decode: Callable[[bytes | bytearray | memoryview], Sequence[Any]] | None = None
         self._refusals = 0
+        self._times_as_text = False
         self.learn(_WRITTEN_BY_KINETO, set())
 
     def decode(self, array: bytes | bytearray | memoryview) -> Sequence[Any] | None:
@@ -155,6 +162,14 @@ class Categories:
             return
         self._met |= met
         self._uneven |= uneven
+        self._build()
+
+    def keep_times_as_text(self) -> None:
+        """Times are such that numbers do not hold them exactly: their text is read from now on."""
+        self._times_as_text = True
+        self._build()
+
+    def _build(self) -> None:
         kinds: dict[str, set[Kind]] = {}
         for category, kind in self._met:
             kinds.setdefault(category, set()).add(kind)
@@ -169,9 +184,14 @@ class Categories:
         told = next(iter(kinds))
         kind = told if told in _STRUCTS and told not in self._uneven else None
         args = None if kind is None else ARGS.get(kind)
+        own: list[tuple[str, Any, Any]] = []
+        if args is not None:
+            own.append(("args", args, field(default_factory=args)))
+            if self._times_as_text:
+                own += [("ts", Raw, EMPTY), ("dur", Raw, EMPTY)]
         return msgspec.defstruct(
             "Known",
-            [] if args is None else [("args", args, field(default_factory=args))],
+            own,
             bases=(AnyEvent if kind is None else _STRUCTS[kind],),
             namespace={"kind": kind, "cat": category},
             tag_field="cat",

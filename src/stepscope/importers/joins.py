@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stepscope.importers.decode import Columns
 from stepscope.importers.gather import Bounds, Gathered, impossible
 from stepscope.importers.kinds import Kind
+from stepscope.intervals import nesting_order
 
 Int = NDArray[np.int64]
 
@@ -63,7 +64,9 @@ def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:
     parts = [gathered.select(kind, names, "correlation") for kind in CALL_KINDS]
     calls = {name: np.concatenate([part[name] for part in parts]) for name in names}
     ids, starts, keys = calls["id"], calls["start"], calls["correlation"]
-    launching = np.isin(calls["name"], gathered.names_with(LAUNCHES)) & ~np.isin(ids, captured)
+    launching = np.isin(calls["name"], gathered.names_with(LAUNCHES))
+    if len(captured):
+        launching &= ~np.isin(ids, captured)
     usable = np.flatnonzero((keys > 0) & ~impossible(calls, gathered.bounds))
     order = usable[np.lexsort((starts[usable], keys[usable]))]
     ids, starts, keys, launching = ids[order], starts[order], keys[order], launching[order]
@@ -94,9 +97,10 @@ def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:
         gathered.extend(kind, "carry_over", before.astype(np.int64))
         counts.carry_over += int(before.sum())
     same = np.flatnonzero(keys[1:] == keys[:-1])
-    launched = np.unique(keys[launching])
-    counts.launching = len(launched)
-    counts.unlinked_launches = int((~np.isin(launched, keys[used])).sum())
+    first = np.flatnonzero(np.diff(keys, prepend=0))  # row of each key: they are sorted, none is 0
+    launched = np.logical_or.reduceat(launching, first)
+    counts.launching = int(launched.sum())
+    counts.unlinked_launches = int((launched & ~np.logical_or.reduceat(used, first)).sum())
     counts.duplicate_correlation = int((used[same] | used[same + 1]).sum())
 
 
@@ -127,7 +131,7 @@ def count_overlaps(gathered: Gathered, counts: Counts) -> None:
     position = Positions(gathered.bounds)
     begin = position.of(start[~wrong], track[~wrong])
     end = begin + duration[~wrong]
-    order = np.lexsort((-end, begin))
+    order = nesting_order(begin, end)
     begin, end, streams = begin[order], end[order], track[~wrong][order]
     if len(begin) < 2:
         return

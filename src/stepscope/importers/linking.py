@@ -125,6 +125,10 @@ class Linker:
 
     def _read(self, kind: Kind, start: int, end: int) -> Columns:
         """Possible rows of a kind, sorted, with their positions."""
+        return _sorted(self._placed(kind, start, end))
+
+    def _placed(self, kind: Kind, start: int, end: int) -> Columns:
+        """Possible rows of a kind with their positions."""
         columns = self._gathered.between(kind, start, end)
         if not columns:
             columns = {name: absent(name, 0) for name in _COLUMNS[kind]}
@@ -135,16 +139,12 @@ class Linker:
         if wrong.any():
             self._set_aside(kind, columns, wrong)
             columns = {name: values[~wrong] for name, values in columns.items()}
-        return self._sorted(columns)
-
-    def _sorted(self, columns: Columns) -> Columns:
         columns["at"] = self._positions.of(columns["start"], columns["track"])
         columns["end"] = columns["at"] + columns.get("duration", np.int64(0))
-        order = nesting_order(columns["at"], columns["end"])
-        return {name: values[order] for name, values in columns.items()}
+        return columns
 
     def _nested(self, kind: Kind, start: int, end: int, still_open: Columns) -> Columns:
-        columns = self._read(kind, start, end)
+        columns = self._placed(kind, start, end)
         columns["fresh"] = np.ones(len(columns["id"]), dtype=np.bool_)
         if still_open:
             known = {name: columns.get(name) for name in still_open}
@@ -159,8 +159,7 @@ class Linker:
                 )
                 for name, values in still_open.items()
             }
-            order = nesting_order(columns["at"], columns["end"])
-            columns = {name: values[order] for name, values in columns.items()}
+        columns = _sorted(columns)
         columns["row_parent"], excess = nest(columns["at"], columns["end"], OVERHANG_NS)
         columns["depth"] = depths(columns["row_parent"])
         fresh = excess[columns["fresh"]]
@@ -212,8 +211,7 @@ class Linker:
             )
             found.append(columns)
         joined = {name: np.concatenate([c[name] for c in found]) for name in found[0]}
-        order = nesting_order(joined["at"], joined["end"]) if len(found[1]["id"]) else None
-        return joined if order is None else {n: values[order] for n, values in joined.items()}
+        return _sorted(joined) if len(found[1]["id"]) else joined
 
     def _link_calls(self, calls: Columns, operators: Columns, python: Columns) -> Columns:
         """Operator of each call: by the number that both carry, else by time."""
@@ -353,6 +351,12 @@ _COLUMNS: dict[Kind, tuple[str, ...]] = {
     ),
 }
 """The columns that every kind has once it is read, absent ones included."""
+
+
+def _sorted(columns: Columns) -> Columns:
+    """Rows with positions, in nesting order."""
+    order = nesting_order(columns["at"], columns["end"])
+    return {name: values[order] for name, values in columns.items()}
 
 
 def _wait_for_inner(waiting: NDArray[np.bool_], parent: Int) -> None:

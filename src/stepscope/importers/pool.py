@@ -181,6 +181,7 @@ class _Pool:
             pipe.close()
         for process in self._processes:
             process.kill()  # it has nothing left to do, or nobody wants it done
+        for process in self._processes:
             process.join()
 
 

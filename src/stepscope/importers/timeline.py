@@ -118,36 +118,35 @@ class Summariser:
         return {name: values[possible] for name, values in found.items()}
 
     def _levels(self, events: Columns) -> Iterator[Columns]:
-        count = len(events["id"])
-        duration, gave_way = events["duration"], events.pop("gave_way")
-        ones = np.ones(count, dtype=np.int64)
-        summaries = {**events, "count": ones, "busy": duration, "longest": duration}
-        outlasts = _outlasted(duration, self._coarsest)
+        gave_way = events.pop("gave_way")
+        outlasts = _outlasted(events["duration"], self._coarsest)
         if self._finest is None:
-            self._finest = self._finest_of(summaries, outlasts)
-        alone = gave_way | (outlasts >= self._finest)
+            self._finest = self._finest_of(events["line"], events["start"], outlasts)
+        alone = np.flatnonzero(gave_way | (outlasts >= self._finest))
+        longer = _summaries(_rows(events, alone))
         # What gave way is drawn by itself at every level, since a summary has but one row.
         shown_at = np.where(gave_way, self._coarsest, outlasts)[alone]
-        yield {**_rows(summaries, alone), "level": shown_at}
-        below = -1
-        current = _rows(summaries, np.zeros(count, dtype=np.bool_))
-        for level in range(self._finest, self._coarsest + 1):
-            joining = ~gave_way & (outlasts >= below) & (outlasts < level)
-            current = _joined([current, _rows(summaries, joining)], _SUMMARY)
+        yield {**longer, "level": shown_at}
+        # From here on, none of these is below any level.
+        outlasts[gave_way] = self._coarsest
+        short = _summaries(_rows(events, np.flatnonzero(outlasts < self._finest)))
+        current, outlasts = self._merged(short, self._finest), outlasts[alone]
+        yield {**current, "level": np.full(len(current["line"]), self._finest, dtype=np.int64)}
+        for level in range(self._finest + 1, self._coarsest + 1):
+            current = _joined([current, _rows(longer, outlasts == level - 1)], _SUMMARY)
             order = np.lexsort((current["start"], current["line"]))
             current = self._merged(_rows(current, order), level)
             yield {**current, "level": np.full(len(current["line"]), level, dtype=np.int64)}
-            below = level
 
-    def _finest_of(self, summaries: Columns, outlasts: Int) -> int:
-        """The first level with few enough rows."""
+    def _finest_of(self, line: Int, start: Int, outlasts: Int) -> int:
+        """The first level with few enough rows. Events are sorted by line and start."""
         count = len(outlasts)
-        lines = 1 + int(np.count_nonzero(np.diff(summaries["line"])))
-        span = int(np.ptp(summaries["start"]))
+        lines = 1 + int(np.count_nonzero(np.diff(line)))
+        span = int(np.ptp(start))
         # No level can be worth its rows before a bucket holds some events on average.
         for level in range(_level_of(span * lines // count), self._coarsest):
             short = outlasts < level
-            buckets = self._opens(_rows(summaries, short), level).sum()
+            buckets = self._opens({"line": line[short], "start": start[short]}, level).sum()
             if (count - short.sum() + buckets) * _SPARE <= count:
                 return level
         return self._coarsest
@@ -201,8 +200,14 @@ def _rows(columns: Columns, chosen: NDArray[Any]) -> Columns:
 
 def _in_order(line: Int, row: Int, start: Int) -> tuple[Int, Int]:
     """Lines with their rows in them, and what sorts ranges by these and start."""
-    place = line * _ROWS + np.minimum(row, _ROWS - 1)
-    return place, np.lexsort((start, place))
+    row = np.minimum(row, _ROWS - 1)
+    if not len(line):
+        return line, line
+    # Parts come by line and start already; of few rows, small numbers are sorted without comparing.
+    order = np.argsort(line * (int(np.ptp(start)) + 1) + (start - start.min()), kind="stable")
+    narrow = line * (int(row.max()) + 1) + row
+    narrow = narrow.astype(np.min_scalar_type(int(narrow.max())))
+    return line * _ROWS + row, order[np.argsort(narrow[order], kind="stable")]
 
 
 def _overlap(place: Int, start: Int, end: Int) -> bool:
@@ -224,6 +229,12 @@ def _last_of_each(parts: list[Columns]) -> list[Columns]:
     is_last = np.ones(len(order), dtype=np.bool_)
     is_last[:-1] = np.diff(work["line"][order]) != 0
     return [_rows(work, order[is_last])]
+
+
+def _summaries(events: Columns) -> Columns:
+    """Each event as the summary of itself."""
+    duration = events["duration"]
+    return {**events, "count": np.ones_like(duration), "busy": duration, "longest": duration}
 
 
 def _outlasted(duration: Int, coarsest: int) -> Int:

@@ -14,6 +14,14 @@ from numpy.typing import NDArray
 INVALID = np.int64(np.iinfo(np.int64).min)
 """What a text that is no number becomes."""
 _LIMIT = 2**62
+_EXACT_DECIMALS_US = 2**43
+"""Up to here a double tells one nanosecond from the next: for three months."""
+_NEARLY_HALF = 0.49
+"""Three decimals of so large a double are off by less than this many nanoseconds."""
+
+
+class InexactTimeError(ValueError):
+    """A time that only its text says exactly."""
 
 
 def nanoseconds(text: bytes) -> int:
@@ -68,6 +76,30 @@ def parse_times(texts: Sequence[bytes]) -> NDArray[np.int64]:
             if values is not None and abs(values).max() < _LIMIT:
                 return values
     return np.array([_one(bytes(text)) for text in texts], dtype=np.int64)
+
+
+def read_times(values: Sequence[int | float]) -> NDArray[np.int64]:
+    """Numbers of microseconds as nanoseconds; INVALID for NaN.
+
+    Raises:
+        InexactTimeError: the nanoseconds of one are not certain. Kineto's three decimals are
+            within three months of its base, which it chooses so, and more decimals within a day.
+    """
+    given = np.array(values)
+    if given.dtype.kind == "i":
+        if given.min() <= -_LIMIT // 1000 or given.max() >= _LIMIT // 1000:
+            raise InexactTimeError
+        return given.astype(np.int64) * 1000
+    if given.dtype.kind != "f":
+        raise InexactTimeError
+    known = np.nan_to_num(given)
+    whole = np.floor(known)
+    rest = (known - whole) * 1000
+    nearest = np.rint(rest)
+    if (abs(known) >= _EXACT_DECIMALS_US).any() or (abs(rest - nearest) > _NEARLY_HALF).any():
+        raise InexactTimeError
+    times = whole.astype(np.int64) * 1000 + nearest.astype(np.int64)
+    return np.where(np.isnan(given), INVALID, times)
 
 
 def _split_integers(joined: bytes, count: int) -> NDArray[np.int64] | None:

@@ -63,6 +63,16 @@ def test_a_known_block_is_decoded_in_one_pass(ignorant: Categories) -> None:
     assert first.flow_counts == (2, 3)
 
 
+def test_times_that_numbers_do_not_hold_are_read_as_text(categories: Categories) -> None:
+    event = {**op("aten::mm", 0, 0), "dur": msgspec.Raw(b"1.001")}
+    for nanosecond in (123, 124):
+        event["ts"] = msgspec.Raw(b"1711964646123456.%d" % nanosecond)
+        (columns,) = decoded([event]).columns.values()
+        assert columns["start"].tolist() == [1_711_964_646_123_456_000 + nanosecond]
+        assert columns["duration"].tolist() == [1_001]
+        assert categories.decode(msgspec.json.encode([event])) is not None
+
+
 def test_what_kineto_writes_is_known_from_the_start(
     categories: Categories, request: pytest.FixtureRequest
 ) -> None:

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kineto_files import BASE_NS, Event, imported, kernel, op, span, trace
-from stepscope.importers.times import INVALID, decimal_text, nanoseconds, parse_times
+from stepscope.importers.times import (
+    INVALID,
+    InexactTimeError,
+    decimal_text,
+    nanoseconds,
+    parse_times,
+    read_times,
+)
 
 DECIMALS = st.builds(
     "{}{}{}".format,
@@ -42,6 +49,36 @@ def test_many_at_once_are_read_as_each_alone(texts: list[str]) -> None:
 def test_the_two_ways_kineto_writes_them(values: list[int], pattern: str) -> None:
     texts = [pattern.format(*divmod(value, 1000)) for value in values]
     assert parse_times([t.encode() for t in texts]).tolist() == [exactly(t) for t in texts]
+
+
+@given(st.lists(st.integers(1 - 1000 * 2**43, 1000 * 2**43 - 1), min_size=1))
+def test_numbers_with_three_decimals_are_read_as_their_text(values: list[int]) -> None:
+    texts = [decimal_text(value) for value in values]
+    assert read_times([float(text) for text in texts]).tolist() == values
+    assert read_times([value // 1000 for value in values]).tolist() == [
+        value // 1000 * 1000 for value in values
+    ]
+
+
+@given(DECIMALS)
+def test_a_number_is_read_as_its_text_or_not_at_all(text: str) -> None:
+    try:
+        (found,) = read_times([msgspec.json.decode(text, type=int | float)]).tolist()
+    except (InexactTimeError, msgspec.DecodeError):
+        return
+    more_digits = len(text.partition(".")[2]) > 3
+    beyond_a_day = abs(float(text)) >= 2**37
+    assert abs(found - exactly(text)) <= (more_digits and beyond_a_day)
+
+
+@pytest.mark.parametrize("value", [2**63, 10**30, 2**62 // 1000, 1.7e15, 1e300, 1.0005])
+def test_a_number_that_may_not_be_exact_is_not_read(value: float) -> None:
+    with pytest.raises(InexactTimeError):
+        read_times([12.345, value])
+
+
+def test_what_says_no_time_has_none() -> None:
+    assert read_times([12.345, float("nan")]).tolist() == [12_345, INVALID]
 
 
 @given(st.integers(-(2**62) + 1, 2**62 - 1))
