@@ -40,6 +40,10 @@ class Spans:
         """Which spans are of one of these kinds."""
         return np.array([kind in wanted for kind in self.kinds], dtype=np.bool_).take(self.kind)
 
+    def is_named(self, wanted: str) -> NDArray[np.bool_]:
+        """Which spans have this name."""
+        return np.array([name == wanted for name in self.names], dtype=np.bool_).take(self.name)
+
     def take(self, which: NDArray[np.bool_] | Int) -> Spans:
         """The spans that a mask or an index array selects."""
         if which.dtype == np.bool_:

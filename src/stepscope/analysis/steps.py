@@ -29,7 +29,6 @@ moment belongs to the innermost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -233,7 +232,7 @@ class _Phases:
         taken, taken_ns = evaluation, np.diff(covered_until(borders, evaluation))
         on_device = {}
         for name in DEVICE_PHASES:
-            mine = np.isin(device.name, _codes(device.names, {name}))
+            mine = device.is_named(name)
             if mine.any():
                 part = Intervals(device.start[mine], device.end[mine])
                 before_ns, taken = taken_ns, _joined(taken, part)
@@ -297,10 +296,6 @@ def _joined(one: Intervals, other: Intervals) -> Intervals:
     return union(
         Intervals(np.concatenate([one.start, other.start]), np.concatenate([one.end, other.end]))
     )
-
-
-def _codes(values: Sequence[str], wanted: set[str]) -> list[int]:
-    return [code for code, value in enumerate(values) if value in wanted]
 
 
 def _within(evaluation: Intervals, times: Int) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stepscope.intervals import Int
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
-from stepscope.rules.firing import Firing
+from stepscope.rules.firing import Firing, last_of_each
 from stepscope.rules.inputs import gpu_busy, scan_ends, scans_of
 from stepscope.rules.parameters import Count, Ratio
 from stepscope.rules.signals import Device, Series, Signals
@@ -76,10 +76,14 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
         series = gpu_busy(signals)
         if not series:
             return state
-        scans = np.unique(np.concatenate([scans_of(signals, each) for each in series.values()]))
+        scans_by = {device: scans_of(signals, each) for device, each in series.items()}
+        scans = np.unique(np.concatenate([each[last_of_each(each)] for each in scans_by.values()]))
         for device in series:
             state.histograms.setdefault(device, np.zeros(BINS, dtype=np.int64))
-        new = {d: _counts_by_scan(signals, each, scans) for d, each in series.items()}
+        new = {
+            device: _counts_by_scan(each, np.searchsorted(scans, scans_by[device]), len(scans))
+            for device, each in series.items()
+        }
         for place, scan in enumerate(scans.tolist()):
             for device, counts in new.items():
                 state.histograms[device] = state.histograms[device] + counts[place]
@@ -138,14 +142,19 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
         )
 
 
-def _counts_by_scan(signals: Signals, series: Series, scans: Int) -> Int:
-    """Histogram of the samples of each scan, one row per scan."""
-    row = np.searchsorted(scans, scans_of(signals, series))
+def _counts_by_scan(series: Series, row: Int, count: int) -> Int:
+    """Histogram of the samples of each scan, one row per scan.
+
+    Args:
+        series: samples.
+        row: of each sample, that of its scan.
+        count: rows.
+    """
     # In hundredths of a per cent, so that 0.58 lies in the bin that begins there.
-    hundredths = np.rint(series.value * 10_000)
-    column = np.clip(hundredths // (10_000 // BINS), 0, BINS - 1).astype(np.int64)
-    flat = np.bincount(row * BINS + column, minlength=len(scans) * BINS)
-    return flat.reshape(len(scans), BINS)
+    hundredths = np.rint(series.value * 10_000).astype(np.int64)
+    column = np.clip(hundredths // (10_000 // BINS), 0, BINS - 1)
+    flat = np.bincount(row * BINS + column, minlength=count * BINS)
+    return flat.reshape(count, BINS)
 
 
 def distances(histograms: Int) -> NDArray[np.float64]:

@@ -72,10 +72,9 @@ class _Rank:
         mean = sums[ends] / seen
         spread = np.sqrt(np.maximum(squares[ends] / seen - mean * mean, 0))
         bounds = self.usual + mean + deviations * spread
-        fresh = [
-            int((tallied[: end + 1] > bound).sum())
-            for end, bound in zip(ends.tolist(), bounds.tolist(), strict=True)
-        ]
+        long = np.flatnonzero(tallied > bounds.min())  # few
+        above = tallied[long] > bounds[:, np.newaxis]
+        fresh = (above & (long <= ends[:, np.newaxis])).sum(axis=1)
         found = self.durations.counts_above(bounds) + fresh
         self.durations.add(tallied)
         return np.where(seen > FEWEST_STEPS, found, 0)
