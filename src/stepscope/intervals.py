@@ -195,14 +195,13 @@ def union(intervals: Intervals) -> Intervals:
 
 def covered_until(times: Int, merged: Intervals) -> Int:
     """Nanoseconds of a union that lie before each time."""
-    before = np.concatenate([[0], np.cumsum(merged.end - merged.start)])
-    position = np.searchsorted(merged.start, times, side="right")
-    whole = before[position]
-    last = np.maximum(position - 1, 0)
-    if not len(merged.start):
+    if not len(merged.start) or not len(times):
         return np.zeros(len(times), dtype=np.int64)
-    overhang = np.where(position > 0, np.maximum(merged.end[last] - times, 0), 0)
-    return (whole - overhang).astype(np.int64)
+    before = np.concatenate([[0], np.cumsum(merged.end - merged.start)])
+    reach = np.concatenate([[times.min()], merged.end])  # nothing reaches beyond the first time
+    position = np.searchsorted(merged.start, times, side="right")
+    found: Int = before.take(position) - np.maximum(reach.take(position) - times, 0)
+    return found
 
 
 def overlap(intervals: Intervals, merged: Intervals) -> Int:
@@ -212,9 +211,9 @@ def overlap(intervals: Intervals, merged: Intervals) -> Int:
 
 def contains(merged: Intervals, times: Int) -> NDArray[np.bool_]:
     """Whether a union covers each time."""
-    position = np.searchsorted(merged.start, times, side="right") - 1
     if not len(merged.start):
         return np.zeros(len(times), dtype=np.bool_)
+    position = np.searchsorted(merged.start, times, side="right") - 1
     return (position >= 0) & (merged.end[np.maximum(position, 0)] > times)
 
 

@@ -38,7 +38,13 @@ class Spans:
 
     def is_kind(self, *wanted: str) -> NDArray[np.bool_]:
         """Which spans are of one of these kinds."""
+        if not any(kind in wanted for kind in self.kinds):
+            return np.zeros(len(self), dtype=np.bool_)
         return np.array([kind in wanted for kind in self.kinds], dtype=np.bool_).take(self.kind)
+
+    def is_named(self, wanted: str) -> NDArray[np.bool_]:
+        """Which spans have this name."""
+        return np.array([name == wanted for name in self.names], dtype=np.bool_).take(self.name)
 
     def take(self, which: NDArray[np.bool_] | Int) -> Spans:
         """The spans that a mask or an index array selects."""
@@ -46,6 +52,8 @@ class Spans:
             if which.all():
                 return self
             which = np.flatnonzero(which)  # found once for all columns
+            if len(which) and which[-1] - which[0] + 1 == len(which):
+                return self._stretch(int(which[0]), int(which[-1]) + 1)
         return Spans(
             kind=self.kind.take(which),
             kinds=self.kinds,
@@ -57,6 +65,21 @@ class Spans:
             flags=self.flags.take(which),
             value=self.value.take(which),
             unfinished=self.unfinished.take(which),
+        )
+
+    def _stretch(self, begin: int, stop: int) -> Spans:
+        """Spans that follow each other: no column is copied."""
+        return Spans(
+            kind=self.kind[begin:stop],
+            kinds=self.kinds,
+            name=self.name[begin:stop],
+            names=self.names,
+            thread=self.thread[begin:stop],
+            start=self.start[begin:stop],
+            end=self.end[begin:stop],
+            flags=self.flags[begin:stop],
+            value=self.value[begin:stop],
+            unfinished=self.unfinished[begin:stop],
         )
 
     def of(self, *wanted: str) -> Spans:

@@ -29,7 +29,6 @@ moment belongs to the innermost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -233,7 +232,7 @@ class _Phases:
         taken, taken_ns = evaluation, np.diff(covered_until(borders, evaluation))
         on_device = {}
         for name in DEVICE_PHASES:
-            mine = np.isin(device.name, _codes(device.names, {name}))
+            mine = device.is_named(name)
             if mine.any():
                 part = Intervals(device.start[mine], device.end[mine])
                 before_ns, taken = taken_ns, _joined(taken, part)
@@ -282,14 +281,15 @@ class _Phases:
         A copy of the targets, a teacher's forward pass or a gather may lie in between.
         """
         top = self.spans.take(self.parent < 0)
-        top = top.take(
-            top.is_kind("backward", "optimizer", *FETCH_KINDS)
-            | (top.is_kind("forward") & ~top.has_flag(FLAG_NO_GRAD))
+        backward, forward = top.is_kind("backward"), top.is_kind("forward")
+        work = np.flatnonzero(
+            backward
+            | top.is_kind("optimizer", *FETCH_KINDS)
+            | (forward & ~top.has_flag(FLAG_NO_GRAD))
         )
-        if len(top) < 2:
-            return EMPTY
-        follows = top.is_kind("backward")[1:] & top.is_kind("forward")[:-1]
-        return union(Intervals(top.end[:-1][follows], top.start[1:][follows]))
+        before, after = work[:-1], work[1:]
+        follows = backward.take(after) & forward.take(before)
+        return union(Intervals(top.end.take(before[follows]), top.start.take(after[follows])))
 
 
 def _joined(one: Intervals, other: Intervals) -> Intervals:
@@ -297,10 +297,6 @@ def _joined(one: Intervals, other: Intervals) -> Intervals:
     return union(
         Intervals(np.concatenate([one.start, other.start]), np.concatenate([one.end, other.end]))
     )
-
-
-def _codes(values: Sequence[str], wanted: set[str]) -> list[int]:
-    return [code for code, value in enumerate(values) if value in wanted]
 
 
 def _within(evaluation: Intervals, times: Int) -> NDArray[np.bool_]:
@@ -353,8 +349,9 @@ def _evaluation(own: Spans, phases: _Phases) -> Intervals:
     named = [i for i in range(len(modes)) if modes.name_of(i) in EVALUATION_MODES]
     said = Intervals(modes.start[named], modes.end[named])
     top = phases.outermost(*PHASE_OF_KIND)
-    if not _work_classes(top)[0].any():
-        found = EMPTY  # a job that only predicts: that is its work
+    trains, predicts = _work_classes(top)
+    if not trains.any() or not predicts.any():
+        found = EMPTY  # nothing is predicted, or the job does nothing else: that is its work
     elif top.is_kind("data_wait").any():
         found = _evaluated_fetches(top)
     else:

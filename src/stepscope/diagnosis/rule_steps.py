@@ -13,12 +13,13 @@ from stepscope.diagnosis.span_rows import SpanRows, read_spans, spans_of
 from stepscope.rules import RankSteps
 from stepscope.schema import ProcessInfo
 from stepscope.store import RunReader
-from stepscope.store.engine import literal
 
-KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
+KINDS = (*PHASE_OF_KIND, "step", "device")
 LONG_KINDS = ("mode", "window")
 """They may have begun long before the step and are recorded when they end."""
 LOOK_BACK_NS = 600_000_000_000
+NEAR_NS = 30_000_000_000
+"""One query reads processes whose last steps ended within this time."""
 _FIRST = -(1 << 62)
 
 
@@ -31,6 +32,8 @@ class _Place:
     count: int = 0
     marked: bool = False
     """The script marks its steps: without a mark there is no step."""
+    stepping: bool = False
+    """A step ended in the piece before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,9 @@ class StepFinder:
         """
         chosen = {process.process: process for process in processes}
         since = min(max(self._read_until - LOOK_BACK_NS, _FIRST), end_ns)
-        stepping = self._stepping(since, end_ns)
+        stepping = {name for name, place in self._places.items() if place.stepping}
+        if chosen.keys() - stepping:
+            stepping |= self._stepping(since, end_ns)
         if final:  # what was held back of the others is now a step
             stepping |= self._places.keys()
         spans = self._read(sorted(stepping & chosen.keys()), end_ns)
@@ -77,6 +82,7 @@ class StepFinder:
         for name, read in rows.spans.items():
             place = self._places.setdefault(name, _Place())
             steps = self._find(place, spans_of(read), rows.end_ns, final=rows.final)
+            place.stepping = steps is not None
             if steps is not None:
                 first = place.count - len(steps)
                 found.append(_rank_steps(rows.processes[name], steps, first))
@@ -124,22 +130,43 @@ class StepFinder:
         if not processes:
             return {}
         ends = {n: self._places[n].boundary_ns if n in self._places else _FIRST for n in processes}
+        found: dict[str, SpanRows] = {}
+        for together in _near(ends):
+            since = min(ends[name] for name in together)
+            found |= self._spans(together, KINDS, since, end_ns)
         back = max(min(ends.values()) - LOOK_BACK_NS, _FIRST)
-        # One that began late or ended early lies far behind: no reason to read more of the others.
-        places = ", ".join(f"({literal(name)}, {since})" for name, since in ends.items())
-        long = ", ".join(map(literal, LONG_KINDS))
+        for name, rows in self._spans(processes, LONG_KINDS, back, end_ns).items():
+            short = found.get(name, {})
+            found[name] = {c: np.concatenate([short.get(c, v[:0]), v]) for c, v in rows.items()}
+        return found
+
+    def _spans(
+        self, processes: list[str], kinds: tuple[str, ...], since: int, end_ns: int
+    ) -> dict[str, SpanRows]:
         return read_spans(
             self._reader,
             processes,
-            KINDS,
+            kinds,
             valued=VALUED_KINDS,
-            # A join looks each process up once; a CASE compares every row with every process.
-            source=f"spans JOIN (VALUES {places}) AS place(process, since_ns) USING (process)",
-            condition="start_ns >= ? AND start_ns < ? "
-            f"AND (start_ns >= since_ns OR kind IN ({long}))",
-            parameters=(back, end_ns),
-            within=(back, end_ns),
+            condition="start_ns >= ? AND start_ns < ?",
+            parameters=(since, end_ns),
+            within=(since, end_ns),
         )
+
+
+def _near(ends: dict[str, int]) -> list[list[str]]:
+    """Processes whose last steps ended at about the same time, together.
+
+    One that began late or ended early lies far behind: no reason to read more of the others.
+    """
+    groups: list[list[str]] = []
+    first = 0
+    for name in sorted(ends, key=ends.__getitem__):
+        if not groups or ends[name] > first + NEAR_NS:
+            groups.append([])
+            first = ends[name]
+        groups[-1].append(name)
+    return groups
 
 
 def _first_ones(steps: Steps, count: int) -> Steps:

@@ -13,7 +13,8 @@ from stepscope.store import RunReader
 from stepscope.store.engine import literal
 
 SpanRows = dict[str, Any]
-"""The spans of one process: each row has those of one log, kind, name and flags, as lists."""
+"""The spans of one process: each row has those of one log, kind, name and flags, as lists; all of
+one `value`, or `values` as a list."""
 
 
 def read_spans(
@@ -22,7 +23,6 @@ def read_spans(
     kinds: Sequence[str],
     *,
     valued: Sequence[str] | None = None,
-    source: str = "spans",
     condition: str = "true",
     parameters: Sequence[object] = (),
     within: tuple[int, int] | None = None,
@@ -33,42 +33,45 @@ def read_spans(
         reader: the run.
         processes: names.
         kinds: of `schema.tables.spans.SPAN_KINDS`.
-        valued: those of the kinds whose values are asked for, None for all; other values are 0.
-        source: SQL: the table, or what it is joined with to tell which of its rows to read.
+        valued: those of the kinds whose values are asked for, None for all; other values are 0. To
+            be named where they are identities: a list of them costs as much as all other columns.
         condition, parameters: SQL, and what fills its question marks.
         within: see `RunReader.sql`.
     """
     if not processes:
         return {}
-    names, wanted, valued = (
-        ", ".join(map(literal, each))
-        for each in (processes, kinds, kinds if valued is None else valued)
-    )
+    groups, values = "process, log, kind, name, flags", "list(value) AS values"
+    if valued is not None:
+        values = f"CAST(kind IN ({_listed(valued)}) AS BIGINT) * value AS value"
+        groups += ", 6"
     found = reader.sql(
         # Numbers alone come out of DuckDB row by row; a string per row would cost far more.
-        "SELECT process, log, kind, name, flags, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
-        "list(coalesce(end_ns, start_ns - 1)) AS end_ns, "
-        f"list(value) FILTER (kind IN ({valued})) AS value FROM {source} "
-        f"WHERE process IN ({names}) AND kind IN ({wanted}) AND {condition} "
-        "GROUP BY process, log, kind, name, flags",
+        f"SELECT process, log, kind, name, flags, {values}, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
+        "list(coalesce(end_ns, start_ns - 1)) AS end_ns FROM spans "
+        f"WHERE process IN ({_listed(processes)}) AND kind IN ({_listed(kinds)}) AND {condition} "
+        f"GROUP BY {groups}",
         parameters,
         within=within,
     )
-    # DuckDB would carry the lists along while it sorts.
-    order = np.lexsort([found[each] for each in ("flags", "name", "kind", "log", "process")])
-    rows = {column: values[order] for column, values in found.items()}
-    process = rows["process"]
+    process = found["process"]
     return {
-        name: {column: values[process == name] for column, values in rows.items()}
+        name: {column: rows[process == name] for column, rows in found.items()}
         for name in processes
         if (process == name).any()
     }
+
+
+def _listed(strings: Sequence[str]) -> str:
+    return ", ".join(map(literal, strings))
 
 
 def spans_of(rows: SpanRows | None) -> Spans:
     """The spans of one process; none for None. What never ended ends with the last of the rest."""
     if rows is None:
         return _NONE
+    # DuckDB would carry the lists along while it sorts.
+    order = np.lexsort([rows[each] for each in ("flags", "name", "kind", "log")])
+    rows = {column: values[order] for column, values in rows.items()}
     sizes = [len(values) for values in rows["start_ns"]]
 
     def of_each(values: Any) -> Any:
@@ -80,8 +83,7 @@ def spans_of(rows: SpanRows | None) -> Spans:
     unfinished = end < start
     end = np.where(unfinished, max(start.max(), end.max()), end)
     order = nesting_order(start, end)
-    pairs = zip(rows["value"], sizes, strict=True)
-    value = np.concatenate([np.zeros(n, np.int64) if each is None else each for each, n in pairs])
+    value = np.concatenate(rows["values"]) if "values" in rows else of_each(rows["value"])
     return Spans(
         kind=of_each(kind).astype(np.int32)[order],
         kinds=kinds.tolist(),

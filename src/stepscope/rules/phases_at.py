@@ -25,6 +25,8 @@ class PhasesAt:
     def add(self, moments: Int, steps: list[RankSteps]) -> None:
         """Take in new moments of the node and the new steps of its ranks."""
         waiting = np.sort(np.concatenate([self.pending, moments]))
+        if not len(waiting):
+            return
         for each in steps:
             begin = np.searchsorted(waiting, each.start_ns)
             hit = np.searchsorted(waiting, each.end_ns) > begin

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stepscope.intervals import Int
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
-from stepscope.rules.firing import Firing
+from stepscope.rules.firing import Firing, last_of_each
 from stepscope.rules.inputs import gpu_busy, scan_ends, scans_of
 from stepscope.rules.parameters import Count, Ratio
 from stepscope.rules.signals import Device, Series, Signals
@@ -17,6 +17,8 @@ from stepscope.schema import Finding
 
 BINS = 50
 """Of width 2 % each; 100 % lies in the last."""
+ROUNDING = 1e-6
+"""Far more than what rounding adds to a distance or takes from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +76,14 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
         series = gpu_busy(signals)
         if not series:
             return state
-        scans = np.unique(np.concatenate([scans_of(signals, each) for each in series.values()]))
+        scans_by = {device: scans_of(signals, each) for device, each in series.items()}
+        scans = np.unique(np.concatenate([each[last_of_each(each)] for each in scans_by.values()]))
         for device in series:
             state.histograms.setdefault(device, np.zeros(BINS, dtype=np.int64))
-        new = {d: _counts_by_scan(signals, each, scans) for d, each in series.items()}
+        new = {
+            device: _counts_by_scan(each, np.searchsorted(scans, scans_by[device]), len(scans))
+            for device, each in series.items()
+        }
         for place, scan in enumerate(scans.tolist()):
             for device, counts in new.items():
                 state.histograms[device] = state.histograms[device] + counts[place]
@@ -90,11 +96,15 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
 
     def _apart(self, histograms: dict[Device, Int]) -> list[tuple[Device, Device]]:
         """Pairs of GPUs whose distance is above the threshold now."""
-        ready = [d for d in sorted(histograms) if histograms[d].sum() > self.parameters.patience]
+        devices, counts = sorted(histograms), np.stack([histograms[d] for d in sorted(histograms)])
+        ready = np.flatnonzero(counts.sum(axis=1) > self.parameters.patience)
+        ready = ready[_may_be_apart(counts[ready], self.parameters.threshold)]
         if len(ready) < 2:
             return []
-        far = distances(np.stack([histograms[d] for d in ready])) > self.parameters.threshold
-        return [(ready[a], ready[b]) for a, b in np.argwhere(np.triu(far, 1)).tolist()]
+        far = distances(counts[ready]) > self.parameters.threshold
+        return [
+            (devices[ready[a]], devices[ready[b]]) for a, b in np.argwhere(np.triu(far, 1)).tolist()
+        ]
 
     def decide(self, state: _State) -> Finding | None:
         devices = sorted(state.histograms)
@@ -132,14 +142,19 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
         )
 
 
-def _counts_by_scan(signals: Signals, series: Series, scans: Int) -> Int:
-    """Histogram of the samples of each scan, one row per scan."""
-    row = np.searchsorted(scans, scans_of(signals, series))
+def _counts_by_scan(series: Series, row: Int, count: int) -> Int:
+    """Histogram of the samples of each scan, one row per scan.
+
+    Args:
+        series: samples.
+        row: of each sample, that of its scan.
+        count: rows.
+    """
     # In hundredths of a per cent, so that 0.58 lies in the bin that begins there.
-    hundredths = np.rint(series.value * 10_000)
-    column = np.clip(hundredths // (10_000 // BINS), 0, BINS - 1).astype(np.int64)
-    flat = np.bincount(row * BINS + column, minlength=len(scans) * BINS)
-    return flat.reshape(len(scans), BINS)
+    hundredths = np.rint(series.value * 10_000).astype(np.int64)
+    column = np.clip(hundredths // (10_000 // BINS), 0, BINS - 1)
+    flat = np.bincount(row * BINS + column, minlength=count * BINS)
+    return flat.reshape(count, BINS)
 
 
 def distances(histograms: Int) -> NDArray[np.float64]:
@@ -147,7 +162,7 @@ def distances(histograms: Int) -> NDArray[np.float64]:
 
     With m = (P + Q) / 2 the divergence is (KL(P|m) + KL(Q|m)) / 2 = H(m) - (H(P) + H(Q)) / 2.
     """
-    shares = histograms / np.maximum(histograms.sum(axis=1, keepdims=True), 1)
+    shares = _shares(histograms)
     entropy = _entropy(shares)
     one, other = np.triu_indices(len(shares), 1)
     divergence = _entropy((shares[one] + shares[other]) / 2) - (entropy[one] + entropy[other]) / 2
@@ -155,6 +170,28 @@ def distances(histograms: Int) -> NDArray[np.float64]:
     # Rounding leaves some 1e-17 between equal histograms, whose root would be no zero.
     found[one, other] = np.sqrt(np.where(divergence < 1e-15, 0, divergence))
     return found + found.T
+
+
+def _may_be_apart(histograms: Int, threshold: float) -> NDArray[np.bool_]:
+    """Which rows may be further than a threshold from another one.
+
+    The distance is a metric, so two rows are no further apart than their distances to the mean of
+    all rows add up to. Of GPUs that carry the same load that says at once that no two are apart,
+    and pairs need not be compared.
+    """
+    if not len(histograms):
+        return np.zeros(0, dtype=np.bool_)
+    shares = _shares(histograms)
+    mean = shares.mean(axis=0)
+    divergence = _entropy((shares + mean) / 2) - (_entropy(shares) + _entropy(mean)) / 2
+    off = np.sqrt(np.maximum(divergence, 0))
+    may: NDArray[np.bool_] = off + off.max() > threshold - ROUNDING
+    return may
+
+
+def _shares(histograms: Int) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = histograms / np.maximum(histograms.sum(axis=1, keepdims=True), 1)
+    return found
 
 
 def _entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:

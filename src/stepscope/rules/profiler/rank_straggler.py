@@ -122,11 +122,14 @@ class RankStraggler(IncrementalRule[RankStragglerParameters, _State]):
         slow = 100 * excess > self.parameters.threshold * np.median(wall.mean(axis=1))
         slowest = np.bincount(own.argmax(axis=0), minlength=len(state.ranks))
         state.compared += own.shape[1]
-        for place, rank in enumerate(state.ranks.values()):
-            rank.own_ns += int(own[place].sum())
-            rank.wall_ns += int(wall[place].sum())
-            rank.slowest_count += int(slowest[place])
-            rank.case_count += int(slow[place])
+        sums = np.stack([own.sum(axis=1), wall.sum(axis=1), slowest, slow], axis=1).tolist()
+        for rank, (own_ns, wall_ns, slowest_count, cases) in zip(
+            state.ranks.values(), sums, strict=True
+        ):
+            rank.own_ns += own_ns
+            rank.wall_ns += wall_ns
+            rank.slowest_count += slowest_count
+            rank.case_count += cases
         if slow.any():
             state.firing.add(scan_around(signals, int(rows[:, -1, 3].max())))
 

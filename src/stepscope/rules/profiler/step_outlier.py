@@ -72,10 +72,9 @@ class _Rank:
         mean = sums[ends] / seen
         spread = np.sqrt(np.maximum(squares[ends] / seen - mean * mean, 0))
         bounds = self.usual + mean + deviations * spread
-        fresh = [
-            int((tallied[: end + 1] > bound).sum())
-            for end, bound in zip(ends.tolist(), bounds.tolist(), strict=True)
-        ]
+        long = np.flatnonzero(tallied > bounds.min())  # few
+        above = tallied[long] > bounds[:, np.newaxis]
+        fresh = (above & (long <= ends[:, np.newaxis])).sum(axis=1)
         found = self.durations.counts_above(bounds) + fresh
         self.durations.add(tallied)
         return np.where(seen > FEWEST_STEPS, found, 0)
@@ -156,15 +155,22 @@ class StepOutlier(IncrementalRule[StepOutlierParameters, _State]):
     def _remember_longest(
         rank: _Rank, steps: RankSteps, rows: Int, tallied: NDArray[np.float64]
     ) -> None:
-        numbers = steps.number
-        least = 0.0
-        if len(rank.longest) == LONGEST:
-            least = min(duration for duration, _ in rank.longest.values())
+        known = {number: duration for number, (duration, _) in rank.longest.items()}
+        least = min(known.values()) if len(known) == LONGEST else 0.0
         long = np.flatnonzero(tallied >= least)
-        for place in long[np.argsort(-tallied[long], kind="stable")[:LONGEST]].tolist():
-            row = int(rows[place])
-            phases = {phase: int(ns[row]) for phase, ns in steps.phase_ns.items()}
-            rank.longest[int(numbers[row])] = (float(tallied[place]), phases)
+        places = long[np.argsort(-tallied[long], kind="stable")[:LONGEST]]
+        numbers = steps.number[rows[places]].tolist()
+        # A rank that was started again counts from 0 again.
+        for number in known.keys() & set(numbers):
+            del known[number], rank.longest[number]
+        # Most of the long ones of a range are not among the longest of the run.
+        durations = np.append(list(known.values()), tallied[places])
+        if len(durations) > LONGEST:
+            least = float(np.partition(durations, -LONGEST)[-LONGEST])
+        for number, place in zip(numbers, places.tolist(), strict=True):
+            if tallied[place] >= least:
+                phases = {phase: int(ns[rows[place]]) for phase, ns in steps.phase_ns.items()}
+                rank.longest[number] = (float(tallied[place]), phases)
         first = sorted(rank.longest.items(), key=lambda item: (-item[1][0], item[0]))
         rank.longest = dict(first[:LONGEST])
 

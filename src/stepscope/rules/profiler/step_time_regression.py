@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.intervals import Int
 from stepscope.rules.base import IncrementalRule, NotApplicable
@@ -40,26 +39,22 @@ class StepTimeRegressionParameters:
     """The first steps of each rank, in which everything starts up, are left out."""
 
 
+def _empty(shape: tuple[int, ...] = (0,), dtype: type = np.int64) -> Any:
+    return np.empty(shape, dtype=dtype)
+
+
 @dataclass(slots=True)
 class _Rank:
     node: str
-    pending: Int = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
+    pending: Int = field(default_factory=lambda: _empty((0, 3)))
     """Rows of (number, wall, end) of a block that is not full."""
-    before: deque[float] = field(default_factory=deque)
-    before_sorted: list[float] = field(default_factory=list)
-    recent: deque[tuple[float, int, int]] = field(default_factory=deque)
-    """Median, number of the first step, its end."""
+    medians: NDArray[np.float64] = field(default_factory=lambda: _empty(dtype=np.float64))
+    """Observations since the last change: the latest, `recent`, and as many before as count."""
+    begins: Int = field(default_factory=lambda: _empty((0, 2)))
+    """Of each of these, number and end of the first step."""
     changes: list[dict[str, Any]] = field(default_factory=list)
     change_count: int = 0
     step_count: int = 0
-
-    def remember(self, median: float) -> None:
-        """Let an observation become part of what is normal."""
-        self.before.append(median)
-        bisect.insort(self.before_sorted, median)
-        if len(self.before) > MOST_BEFORE:
-            gone = self.before.popleft()
-            del self.before_sorted[bisect.bisect_left(self.before_sorted, gone)]
 
 
 @dataclass(slots=True)
@@ -106,43 +101,55 @@ class StepTimeRegression(IncrementalRule[StepTimeRegressionParameters, _State]):
             whole = len(rows) // BLOCK * BLOCK
             rank.pending = rows[whole:]
             blocks = rows[:whole].reshape(-1, BLOCK, 3)
-            medians = np.median(blocks[:, :, 1], axis=1).tolist()
-            for median, (step, _, t_ns), end_ns in zip(
-                medians, blocks[:, 0].tolist(), blocks[:, -1, 2].tolist(), strict=True
-            ):
-                change = self._observe(rank, median, step, t_ns)
-                if change is not None:
-                    rank.change_count += 1
-                    rank.changes = [*rank.changes, change][-LISTED:]
-                    state.firing.add(scan_around(signals, end_ns))
+            known = len(rank.medians)
+            rank.medians = np.concatenate([rank.medians, np.median(blocks[:, :, 1], axis=1)])
+            rank.begins = np.concatenate([rank.begins, blocks[:, 0, ::2]])
+            for place in self._changes(rank, known):
+                state.firing.add(scan_around(signals, int(blocks[place, -1, 2])))
         return state
 
-    def _observe(self, rank: _Rank, median: float, step: int, t_ns: int) -> dict[str, Any] | None:
-        """Take in the median of five steps; the change that it makes certain, if it does."""
+    def _changes(self, rank: _Rank, known: int) -> list[int]:
+        """Find the changes that new observations make certain, and forget what no longer counts.
+
+        Args:
+            rank: with the new observations.
+            known: how many of its observations were there before.
+
+        Returns:
+            Places among the new observations.
+        """
         p = self.parameters
-        if len(rank.recent) == p.recent:
-            rank.remember(rank.recent.popleft()[0])
-        rank.recent.append((median, step, t_ns))
-        if len(rank.before) < FEWEST_BEFORE:
-            return None
-        usual = _middle(rank.before_sorted)
-        fastest, *_ = min(rank.recent)
-        if not fastest > usual * (1 + p.threshold / 100):
-            return None
-        spread = float(np.median(np.abs(np.array(rank.before) - usual)))
-        if not fastest > usual + DEVIATIONS * spread:
-            return None
-        now = float(np.median([median for median, _, _ in rank.recent]))
-        _, step, t_ns = rank.recent[0]
-        rank.before.clear()
-        rank.before_sorted.clear()
-        return {
-            "step": step,
-            "t_ns": t_ns,
-            "before_s": usual / 1e9,
-            "after_s": now / 1e9,
-            "slower_percent": 100 * (now / usual - 1),
-        }
+        found = []
+        first = 0  # of the observations that tell what is normal
+        for latest in self._suspects(rank.medians, known):
+            begin = latest + 1 - p.recent
+            before = rank.medians[max(first, begin - MOST_BEFORE) : begin]
+            if begin - first < FEWEST_BEFORE:
+                continue
+            recent = rank.medians[begin : latest + 1]
+            usual = _usual_when_slower(before, float(recent.min()), p.threshold)
+            if usual is not None:
+                step, t_ns = rank.begins[begin].tolist()
+                change = _change(step, t_ns, usual, float(np.median(recent)))
+                rank.change_count += 1
+                rank.changes = [*rank.changes, change][-LISTED:]
+                found.append(latest - known)
+                first = begin
+        first = max(first, len(rank.medians) - p.recent - MOST_BEFORE)
+        rank.medians, rank.begins = rank.medians[first:], rank.begins[first:]
+        return found
+
+    def _suspects(self, medians: NDArray[np.float64], known: int) -> list[int]:
+        """Places of the new observations that a change may end at: what is usual is not less than
+        the least of all, so only those need to be looked at whose like are well above that."""
+        p = self.parameters
+        if len(medians) < p.recent:
+            return []
+        recent = np.lib.stride_tricks.sliding_window_view(medians, p.recent)
+        slow = recent.min(axis=1) > medians.min() * (1 + p.threshold / 100)
+        latest = np.flatnonzero(slow) + p.recent - 1
+        suspects: list[int] = latest[latest >= known].tolist()
+        return suspects
 
     def decide(self, state: _State) -> Finding | None:
         if not state.ranks:
@@ -173,10 +180,31 @@ class StepTimeRegression(IncrementalRule[StepTimeRegressionParameters, _State]):
         )
 
 
-def _middle(ordered: list[float]) -> float:
-    """The median of values in order; the library's would sort them again at every step."""
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+def _usual_when_slower(
+    before: NDArray[np.float64], fastest: float, threshold: float
+) -> float | None:
+    """The median of observations, where the fastest of the recent ones is well above them."""
+    usual = _middle(before)
+    if not fastest > usual * (1 + threshold / 100):
+        return None
+    spread = float(np.median(np.abs(before - usual)))
+    return usual if fastest > usual + DEVIATIONS * spread else None
+
+
+def _middle(values: NDArray[np.float64]) -> float:
+    """The median; the library's takes several times as long for a few hundred values."""
+    ordered, half = np.sort(values), len(values) // 2
+    return float(ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2)
+
+
+def _change(step: int, t_ns: int, usual: float, now: float) -> dict[str, Any]:
+    return {
+        "step": step,
+        "t_ns": t_ns,
+        "before_s": usual / 1e9,
+        "after_s": now / 1e9,
+        "slower_percent": 100 * (now / usual - 1),
+    }
 
 
 def _rows(steps: RankSteps, patience: int) -> Int:
