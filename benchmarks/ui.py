@@ -19,6 +19,7 @@ Writes benchmarks/results/ui.json.
 """
 
 import argparse
+import http.client
 import json
 import random
 import statistics
@@ -26,7 +27,6 @@ import subprocess
 import sys
 import time
 import urllib.parse
-import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,15 +73,20 @@ class Server:
         line = next(line for line in self._process.stdout if "http://" in line)
         self.address = "http://" + line.split("http://")[1].split()[0].rstrip("/.")
         self.start_s = time.perf_counter() - begin
+        self._connection = None
 
     def processes(self):
         parent = psutil.Process(self._process.pid)
         return [parent, *parent.children(recursive=True)]
 
     def get(self, view, **options):
-        query = urllib.parse.urlencode(options)
-        with urllib.request.urlopen(f"{self.address}/api/views/{view}?{query}") as answer:
-            return answer.read()
+        """On a connection that stays open, as a browser's do."""
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection(self.address.partition("//")[2])
+        self._connection.request("GET", f"/api/views/{view}?{urllib.parse.urlencode(options)}")
+        answer = self._connection.getresponse()
+        assert answer.status == 200
+        return answer.read()
 
     def close(self):
         self._process.terminate()

@@ -198,6 +198,7 @@ class Api:
 
         async def read() -> None:
             for turn in range(MOST_TURNS):  # whoever asks for something comes in between
+                await self._workers.idle("views")  # what somebody waits for gets all the cores
                 answer = await self._workers.ask(
                     "quick", "read_ahead", location=location, revision=revision, begun=turn > 0
                 )

@@ -112,6 +112,11 @@ class WorkerQueue:
                 await self._replace()
             return answer
 
+    async def idle(self) -> None:
+        """Wait until it has nothing to do."""
+        async with self._turn:
+            pass
+
     async def start(self) -> None:
         """Have a worker ready before anybody asks."""
         async with self._turn:
@@ -172,6 +177,10 @@ class Workers:
         """Have those ready that a page needs first."""
         for name in ("quick", "views"):
             await self._queues[name].start()
+
+    async def idle(self, queue: Queue) -> None:
+        """See `WorkerQueue.idle`."""
+        await self._queues[queue].idle()
 
     async def rest(self, queue: Queue) -> None:
         """See `WorkerQueue.rest`."""
