@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from served import Served, serving
+
+from stepscope.server.process import listen
 
 RUN = "recorded"
 
@@ -133,3 +137,23 @@ def test_no_worker_outlives_the_server(runs: Path, tmp_path: Path) -> None:
         sleeper, hang_up = fall_asleep(served, tmp_path)
     hang_up()
     assert within(5, lambda: not any(alive(pid) for pid in (*workers, sleeper)))
+
+
+def test_answers_wait_for_no_acknowledgement() -> None:
+    """Nagle's algorithm on our side and delayed acknowledgement on theirs would cost 40 ms each."""
+
+    async def accepted() -> int:
+        seen: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            ours = writer.get_extra_info("socket")
+            seen.set_result(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listener = listen("127.0.0.1", 0)
+        async with await asyncio.start_server(connected, sock=listener):
+            _, theirs = await asyncio.open_connection(*listener.getsockname())
+            theirs.close()
+            return await seen
+
+    assert asyncio.run(accepted())
