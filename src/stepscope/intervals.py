@@ -16,6 +16,8 @@ Int = NDArray[np.int64]
 
 OVERHANG_NS = 1_000
 """A range may end so much after the range around it: clocks are read at different moments."""
+LARGEST = 2**62
+"""Of numbers that hold a line and a time on it."""
 MOST_ROWS = 64
 """So far down a free row is looked for; below that nobody would see it."""
 
@@ -230,9 +232,17 @@ def nesting_rows(line: Int, start: Int, end: Int, *ties: Int) -> Int:
     """
     if not len(line):
         return np.zeros(0, dtype=np.int64)
-    first = int(start.min())
+    first, lowest = int(start.min()), int(line.min())
     stretch = int(end.max()) - first + 2 * OVERHANG_NS
-    at = start - first + line * stretch
+    span = int(line.max()) - lowest
+    if span and span >= LARGEST // stretch:  # so many lines of so long a time: one half at a time
+        found = np.empty(len(line), dtype=np.int64)
+        upper = line > lowest + span // 2
+        for half in (~upper, upper):
+            keys = (key[half] for key in ties)
+            found[half] = nesting_rows(line[half], start[half], end[half], *keys)
+        return found
+    at = start - first + (line - lowest) * stretch
     until = at + (end - start)
     order = sort_order(at, start - end, *ties)
     found = np.empty(len(line), dtype=np.int64)

@@ -137,3 +137,12 @@ def test_sort_order_is_that_of_tuples(rows: list[tuple[int, int, int]]) -> None:
     keys = [array(*column) for column in zip(*rows, strict=True)] if rows else [array()]
     expected = sorted(range(len(rows)), key=lambda place: rows[place])  # equal ones stay in order
     assert sort_order(*keys).tolist() == expected
+
+
+def test_rows_of_more_lines_than_one_number_holds() -> None:
+    """Three events on each of many lines: two in a row, one in the second."""
+    lines = np.repeat(np.arange(0, 200_000, 40_000), 3)
+    start = np.tile(array(0, 2 * 10**15, 2 * 10**15 + 5), 5)
+    end = np.tile(array(10, 3 * 10**15, 2 * 10**15 + 9), 5)
+    assert int(lines.max()) * 3 * 10**15 > 2**63
+    assert nesting_rows(lines, start, end).tolist() == [0, 0, 1] * 5

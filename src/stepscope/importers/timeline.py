@@ -18,7 +18,7 @@ from stepscope.importers.decode import Columns
 from stepscope.importers.gather import DAY_NS, Bounds
 from stepscope.importers.kinds import Kind
 from stepscope.importers.linking import Linked
-from stepscope.intervals import nesting_rows, without_overlaps
+from stepscope.intervals import LARGEST, nesting_rows, without_overlaps
 
 Int = NDArray[np.int64]
 
@@ -204,7 +204,11 @@ def _in_order(line: Int, row: Int, start: Int) -> tuple[Int, Int]:
     if not len(line):
         return line, line
     # Parts come by line and start already; of few rows, small numbers are sorted without comparing.
-    order = np.argsort(line * (int(np.ptp(start)) + 1) + (start - start.min()), kind="stable")
+    stretch = int(np.ptp(start)) + 1
+    if int(line.max()) < LARGEST // stretch:
+        order = np.argsort(line * stretch + (start - start.min()), kind="stable")
+    else:
+        order = np.lexsort((start, line))
     narrow = line * (int(row.max()) + 1) + row
     narrow = narrow.astype(np.min_scalar_type(int(narrow.max())))
     return line * _ROWS + row, order[np.argsort(narrow[order], kind="stable")]
