@@ -179,7 +179,8 @@ class Api:
 
     async def session(self, request: Request) -> Response:
         """What may be done with a run from here."""
-        location, revision = await self._run(named(asked(request), "run"))
+        run_id = named(asked(request), "run")
+        location, revision = await self._run(run_id)
         answer = await self._payload(
             request,
             "quick",
@@ -188,11 +189,12 @@ class Api:
             revision=revision,
             local=self._is_local(request),
         )
-        self._read_ahead(location, revision)
+        self._read_ahead(run_id, location, revision)
         return answer
 
-    def _read_ahead(self, location: str, revision: int) -> None:
-        """Who opens a run is likely to look at its timeline next."""
+    def _read_ahead(self, run_id: str, location: str, revision: int) -> None:
+        """Who opens a run is likely to look at its timeline next. What was read of one revision
+        serves no other, and would push out what was read of the new one."""
         if self._ahead_of == location:
             return
 
@@ -202,7 +204,8 @@ class Api:
                 answer = await self._workers.ask(
                     "quick", "read_ahead", location=location, revision=revision, begun=turn > 0
                 )
-                if answer.body == b"true" or self._ahead_of != location:
+                done = answer.body == b"true" or self._ahead_of != location
+                if done or await self._run(run_id) != (location, revision):
                     return
 
         self._ahead_of = location
