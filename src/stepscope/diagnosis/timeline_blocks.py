@@ -58,6 +58,7 @@ def event_query(
     return " UNION ALL ".join(parts)
 
 
+_BLOCK_COLUMNS = ("line", "row", "start", "duration", "name", "event")
 _COLUMNS = ("place", "shadow", "track", "id", "named", "start_ns", "duration")
 _IN_BLOCK = "trace = $1 AND start_ns >= $2 AND start_ns < $3 AND {duration} < $4"
 
@@ -82,8 +83,7 @@ class Block:
     @property
     def size_bytes(self) -> int:
         """Memory of the columns."""
-        columns = (self.line, self.row, self.start, self.duration, self.name, self.event)
-        return sum(column.nbytes for column in columns)
+        return sum(getattr(self, column).nbytes for column in _BLOCK_COLUMNS)
 
     def cut(self, begin: int, width: int, count: int) -> list[Block]:
         """So many blocks that begin one `width` after another."""
@@ -93,8 +93,7 @@ class Block:
         return [self._take(np.flatnonzero(number == each)) for each in range(count)]
 
     def _take(self, rows: Int) -> Block:
-        columns = ("line", "row", "start", "duration", "name", "event")
-        return replace(self, **{column: getattr(self, column)[rows] for column in columns})
+        return replace(self, **{column: getattr(self, column)[rows] for column in _BLOCK_COLUMNS})
 
     def overlapping(self, begin: int, end: int) -> Slices:
         """Those that lie in a range, at least in part."""
