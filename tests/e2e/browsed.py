@@ -1,47 +1,20 @@
-"""`stepscope ui` as users start it, and its pages in a real browser."""
+"""Pages of `stepscope ui` in a real browser."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, Page
-from under_stepscope import STEPSCOPE
 
-from stepscope.testing.browser import watch
+from stepscope.testing.browser import CHROMIUM, watch
 
-PATIENCE_S = 30.0
-
-
-@contextmanager
-def serving(
-    *options: str, cwd: Path | None = None, **environment: str
-) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The printed address, and the process, which is ended as a terminal does."""
-    process = subprocess.Popen(
-        [*STEPSCOPE, "ui", "--no-browser", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, **environment},
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip(), process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGINT)
-        try:
-            process.communicate(timeout=PATIENCE_S)
-        finally:
-            process.kill()
+IN_A_BROWSER = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+"""Marks of a module whose tests drive one."""
 
 
 class Ui:

@@ -14,20 +14,18 @@ from report_runs import known_job, many_gpus
 
 pytest.importorskip("playwright.sync_api")
 
+from browsed import IN_A_BROWSER
 from playwright.sync_api import Browser, Page
 
 from stepscope.diagnosis import Signals
 from stepscope.report.html import report_html
 from stepscope.store import open_run
-from stepscope.testing.browser import CHROMIUM, chromium, watch
+from stepscope.testing.browser import chromium, watch
 from stepscope.views.report import Report, Section, make_report, report_rules
 from stepscope.views.report.blocks import Cell, Chart, Table
 
 EVIL = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture(scope="module")

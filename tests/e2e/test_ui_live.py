@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright.sync_api")
 
-from browsed import Ui, serving
+from browsed import IN_A_BROWSER, Ui
 from playwright.sync_api import Browser, Page, expect
-from under_stepscope import HERE, LIMIT_S, STEPSCOPE
+from under_stepscope import LIMIT_S, serving, training
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.testing.browser import CHROMIUM, chromium
+from stepscope.testing.browser import chromium
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
-STALLING = str(HERE / "watch" / "stalling.py")
+pytestmark = IN_A_BROWSER
 PATIENCE_MS = 60_000
 TOKEN = "a token of many characters"  # noqa: S105
 
@@ -36,26 +27,6 @@ TOKEN = "a token of many characters"  # noqa: S105
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
         yield browser
-
-
-@contextmanager
-def training(run: Path, place: Path) -> Iterator[subprocess.Popen[str]]:
-    """A job that trains until somebody stops it."""
-    script = [STALLING, "--stall", place / "stall", "--until", place / "until"]
-    job = [sys.executable, *map(str, script), "--out", str(place / "seen")]
-    launcher = subprocess.Popen(
-        [*STEPSCOPE, "run", "--quiet", "--allow-stop", "--no-rules", "--out", str(run), "--", *job],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield launcher
-    finally:
-        if launcher.poll() is None:
-            os.killpg(launcher.pid, signal.SIGKILL)
-        launcher.communicate()
 
 
 def watch_for_flicker(page: Page) -> None:

@@ -15,17 +15,14 @@ import pytest
 
 pytest.importorskip("playwright.sync_api")
 
-from browsed import Ui, serving
+from browsed import IN_A_BROWSER, Ui
 from playwright.sync_api import Page, expect
-from under_stepscope import command_json
+from under_stepscope import command_json, serving
 
-from stepscope.testing.browser import CHROMIUM, chromium
+from stepscope.testing.browser import chromium
 from ui_runs import ALL_REDUCE, FIRST_STEP, SLOWEST, SLOWEST_NS, STEPS, runs_below
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = IN_A_BROWSER
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 SCREENS = [
     *("overview", "timeline", "insights"),

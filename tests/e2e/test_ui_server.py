@@ -17,16 +17,13 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from browsed import PATIENCE_S, serving
-from under_stepscope import HERE, LIMIT_S, STEPSCOPE
+from under_stepscope import LIMIT_S, PATIENCE_S, STEPSCOPE, serving, training
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 
 pytestmark = pytest.mark.e2e
-
-STALLING = str(HERE / "watch" / "stalling.py")
 
 
 def get(url: str, path: str, **headers: str) -> tuple[int, Any]:
@@ -171,16 +168,7 @@ def test_a_job_is_looked_into_and_stopped_from_the_page(tmp_path: Path) -> None:
     """A window of a few steps reaches the run. Its launcher allows stopping; its status says who
     did it."""
     run = tmp_path / "run"
-    script = [STALLING, "--stall", tmp_path / "stall", "--until", tmp_path / "until"]
-    job = [sys.executable, *map(str, script), "--out", str(tmp_path / "seen")]
-    launcher = subprocess.Popen(
-        [*STEPSCOPE, "run", "--quiet", "--allow-stop", "--no-rules", "--out", str(run), "--", *job],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
+    with training(run, tmp_path) as launcher:
         until((run / "nodes").exists)
         with serving(str(run)) as (url, _):
             until(lambda: get(url, "/api/views/overview?run=.")[1]["rank_count"], LIMIT_S)
@@ -202,10 +190,6 @@ def test_a_job_is_looked_into_and_stopped_from_the_page(tmp_path: Path) -> None:
             assert standing.reason in errors
             assert launcher.returncode == -signal.SIGTERM
             assert get(url, "/api/session?run=.")[1]["why_not_stop"] == "the job is over"
-    finally:
-        if launcher.poll() is None:
-            os.killpg(launcher.pid, signal.SIGKILL)
-            launcher.communicate()
 
 
 def test_a_job_whose_launcher_allows_nothing_goes_on(tmp_path: Path) -> None:

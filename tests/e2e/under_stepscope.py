@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 HERE = Path(__file__).parent
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
 LIMIT_S = 180
+PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -80,3 +84,54 @@ def label(script: Path, name: str) -> str:
         if line.startswith(f"{name} = "):
             return line.partition(" = ")[2].partition("#")[0].strip().strip('"')
     raise AssertionError(f"{script} has no label {name}")
+
+
+@contextmanager
+def serving(
+    *options: str, cwd: Path | None = None, **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The printed address, and the process, which is ended as a terminal does."""
+    process = subprocess.Popen(
+        [*STEPSCOPE, "ui", "--no-browser", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def training(run: Path, place: Path) -> Iterator[subprocess.Popen[str]]:
+    """A job that trains until somebody stops it, which its launcher allows.
+
+    Args:
+        run: where it is recorded.
+        place: a directory for what `watch/stalling.py` waits for and writes.
+    """
+    script = [HERE / "watch" / "stalling.py", "--stall", place / "stall"]
+    script += ["--until", place / "until", "--out", place / "seen"]
+    job = [sys.executable, *map(str, script)]
+    with subprocess.Popen(
+        [*STEPSCOPE, "run", "--quiet", "--allow-stop", "--no-rules", "--out", str(run), "--", *job],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as launcher:  # which closes its pipe
+        try:
+            yield launcher
+        finally:
+            if launcher.poll() is None:
+                os.killpg(launcher.pid, signal.SIGKILL)

@@ -6,6 +6,7 @@ import random
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from drawn_timelines import Drawn, cut_small, drawn, recorded, track_ids, view
@@ -13,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from kineto_files import Event, kernel, op, python
+from stepscope.diagnosis import Signals
 from stepscope.views.timeline.payload import FlameNode
 
 SPAN_NS = 600
@@ -51,6 +53,14 @@ def owners(events: list[Drawn], begin: int, end: int) -> Iterator[list[Drawn]]:
         yield sorted((e for e in events if e.start <= at < e.end), key=lambda e: (e.start, -e.end))
 
 
+@contextmanager
+def nested_run(run: tuple[int, int], *, levels: bool) -> Iterator[tuple[Signals, list[Drawn]]]:
+    """A recording of `nested_file`, and what a picture of it holds."""
+    events = nested_file(*run)
+    with tempfile.TemporaryDirectory() as place, cut_small(levels=levels, slice_rows=10**6):
+        yield recorded(Path(place) / "run", events), [drawn(event) for event in events]
+
+
 RUNS = st.tuples(st.integers(0, 10**6), st.integers(1, 40))
 WINDOWS = st.tuples(st.integers(0, SPAN_NS), st.integers(1, SPAN_NS + 100))
 
@@ -61,9 +71,7 @@ def test_sums_are_those_of_every_nanosecond(
     run: tuple[int, int], window: tuple[int, int], levels: bool
 ) -> None:
     begin, end = window[0], window[0] + window[1]
-    truth = [drawn(event) for event in nested_file(*run)]
-    with tempfile.TemporaryDirectory() as place, cut_small(levels=levels, slice_rows=10**6):
-        signals = recorded(Path(place) / "run", nested_file(*run))
+    with nested_run(run, levels=levels) as (signals, truth):
         ids = track_ids(signals)
         found = view(signals, "timeline-summary", from_ns=begin, to_ns=end, top=0)
         summaries = {track.track: track for track in found.tracks}
@@ -96,9 +104,7 @@ def test_flame_graphs_are_paths_of_every_nanosecond(
     run: tuple[int, int], window: tuple[int, int], levels: bool
 ) -> None:
     begin, end = window[0], window[0] + window[1]
-    truth = [drawn(event) for event in nested_file(*run)]
-    with tempfile.TemporaryDirectory() as place, cut_small(levels=levels, slice_rows=10**6):
-        signals = recorded(Path(place) / "run", nested_file(*run))
+    with nested_run(run, levels=levels) as (signals, truth):
         host = track_ids(signals)["host"]
         found = view(signals, "timeline-flame", from_ns=begin, to_ns=end, tracks=host)
     totals: dict[tuple[str, ...], int] = defaultdict(int)
