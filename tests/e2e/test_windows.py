@@ -55,8 +55,9 @@ class Running:
 
     def capture(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`stepscope capture RUN …`."""
+        limit = ("--timeout", str(LIMIT_S * 0.8))  # so that it says itself what it waits for
         return subprocess.run(
-            [*STEPSCOPE, "capture", str(self.run), *arguments],
+            [*STEPSCOPE, "capture", str(self.run), *arguments, *limit],
             capture_output=True,
             text=True,
             timeout=LIMIT_S,

@@ -19,6 +19,8 @@ from stepscope.spool.pulse import (
 
 OBSERVATION_NS = 500_000_000
 """Step times are observed over at least this long, or one step."""
+UNOBSERVED_NS = 2_000_000_000
+"""A process without an observation after this long takes long steps."""
 WARM_STEPS = 5
 
 _FINISHED = re.compile(r"window-(\d+)_\d+\.json")
@@ -45,6 +47,7 @@ class Trainee:
         """Time of the boundary, and wait for data, once the first steps are over."""
         self._pulse = pulse
         self._mark: tuple[int, int, int] | None = None
+        self._found_steps = self.steps
 
     @property
     def steps(self) -> int:
@@ -113,6 +116,17 @@ class Trainee:
         self.wait_share = (wait - self._mark[2]) / elapsed
         self._mark = steps, boundary, wait
         return True
+
+    def usual_step_ns(self, now_ns: int) -> float | None:
+        """Its step time: the last observation, or what it takes at least where there is none.
+
+        Returns:
+            None while it has not been watched for long enough to say.
+        """
+        watched_ns = now_ns - self.found_ns
+        if self.step_ns is not None or watched_ns < UNOBSERVED_NS:
+            return self.step_ns
+        return watched_ns / (self.steps - self._found_steps + 1)
 
     def why_missed(self, number: int) -> str | None:
         """Why there is no file of a window, as the process says; None when it says nothing."""

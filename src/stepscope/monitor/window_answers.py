@@ -28,6 +28,7 @@ SLOWER = "slower"
 """Reason of a request that a monitor makes of its own accord."""
 
 NOBODY_TRAINS = "no process of the job has begun to work under PyTorch"
+NO_PACE = "the job has only just begun to take steps"
 NO_STEP = (
     "the job has ended no step that stepscope can see (it uses no torch optimizer and marks no "
     "steps); ask for --seconds instead"
@@ -132,6 +133,8 @@ class Requests:
             if now_ns - ongoing.since_ns > NO_TRAINEE_PATIENCE_NS:
                 return _failed(why)
             return WindowAnswer(state=AnswerState.WAITING, message=why)
+        if any(trainee.steps and not trainee.usual_step_ns(now_ns) for trainee in group):
+            return WindowAnswer(state=AnswerState.WAITING, message=NO_PACE)
         if any(trainee.busy for trainee in group):
             return WindowAnswer(
                 state=AnswerState.WAITING,

@@ -100,7 +100,8 @@ class WindowImports:
     @property
     def child_pid(self) -> int | None:
         """The process at work."""
-        return self._current.child.pid if self._current is not None else None
+        current = self._current  # another thread may ask
+        return current.child.pid if current is not None else None
 
     @property
     def idle(self) -> bool:

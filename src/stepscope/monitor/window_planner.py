@@ -79,9 +79,9 @@ class Planner:
         stepping = [trainee for trainee in group if trainee.steps]
         if not stepping:
             return Beginning(first_step=None, start_ns=now + lead_ns)
-        # A process without an observation is slower than one that has been observed.
-        paces = [t.step_ns or (now - t.found_ns) / t.steps for t in stepping]
-        step_ns = max(1.0, min(paces))
+        # One that has just been found takes steps as long as the others': ranks wait for each other.
+        paces = [pace for pace in (t.usual_step_ns(now) for t in stepping) if pace]
+        step_ns = max(1.0, min(paces, default=float(lead_ns)))
         soonest = max(t.steps for t in stepping) + 1 + math.ceil(lead_ns / step_ns)
         if at_least >= soonest:
             return Beginning(first_step=at_least)

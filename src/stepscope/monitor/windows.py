@@ -143,7 +143,7 @@ class WindowService:
             try:
                 self._tick(time.monotonic_ns())
                 self._notes.pop("trouble", None)
-            except OSError as error:  # the next tick tries again
+            except Exception as error:  # noqa: BLE001 - the next tick tries again
                 self._notes["trouble"] = f"detailed windows met trouble: {error}"
 
     def _tick(self, now_ns: int) -> None:
@@ -206,17 +206,17 @@ class WindowService:
             return
         offset = done * (schedule.every or 0)
         lead_ns = self._planner.lead_ns(alive)
+        waited_ns = now_ns - max(t.found_ns for t in alive)
+        known = all(t.step_ns for t in alive) or waited_ns > lead_ns
         if schedule.first_step is None:
             first = 0
             at_ns = self._started_ns + round(1e9 * ((schedule.start_s or 0) + offset))
             until_ns: float = at_ns - now_ns
-            due, late = until_ns < lead_ns, until_ns <= 0
+            due, late = known and until_ns < lead_ns, until_ns <= 0
         else:
             first = schedule.first_step + round(offset)
             most = max(trainee.steps for trainee in alive)
             until_ns = (first - most) * min((t.step_ns or 0.0) for t in alive)
-            waited_ns = now_ns - max(t.found_ns for t in alive)
-            known = all(t.step_ns for t in alive) or waited_ns > lead_ns
             due, late = known and until_ns < lead_ns + SCHEDULE_HORIZON_NS, most >= first
         self._until_scheduled_ns = until_ns
         if not due:

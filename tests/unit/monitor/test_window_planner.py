@@ -18,7 +18,7 @@ from stepscope.monitor.window_planner import (
     Wish,
     configuration,
 )
-from stepscope.monitor.window_requests import RequestBoard
+from stepscope.monitor.window_requests import AnswerState, RequestBoard, WindowRequest
 from stepscope.spool import Journal, SpoolTree
 from stepscope.spool.plan import Recorder, WindowPlan
 from stepscope.spool.pulse import BOUNDARY_WORD, STEPS_WORD, Pulse, WindowState
@@ -84,6 +84,34 @@ def test_nodes_begin_where_the_first_of_them_said(tmp_path: Path) -> None:
     soon = time.monotonic_ns() + 5_000 * MS
     begins = one.agreed("scheduled-3", Beginning(first_step=None, start_ns=soon))
     assert abs(begins.start_ns - soon) < 100 * MS  # by way of the time of day
+
+
+def test_a_job_that_has_just_been_found_does_not_seem_fast(tmp_path: Path) -> None:
+    member, pulse = trainee(tmp_path, steps=1)
+    board = RequestBoard(str(tmp_path))
+    imports = WindowImports(str(tmp_path), "a")
+    requests = Requests(board, "a", Planner(None), imports)
+    board.ask(WindowRequest(name="r", asked_ns=time.time_ns(), step_count=5))
+    requests.tick([member], member.found_ns + MS)
+    answer = board.answer("r", "a")
+    assert answer is not None
+    assert answer.state is AnswerState.WAITING
+    assert not list(member.plans())
+    pulse.words[BOUNDARY_WORD] = 1000 * MS
+    member.observe()
+    pulse.words[STEPS_WORD], pulse.words[BOUNDARY_WORD] = 11, 2000 * MS
+    member.observe()
+    requests.tick([member], member.found_ns + 1000 * MS)
+    (plan,) = member.plans()
+    assert plan.first_step == 40  # 11, the next, and 2.5 s at 100 ms, rounded up
+
+
+def test_a_job_without_an_observation_takes_long_steps(tmp_path: Path) -> None:
+    member, pulse = trainee(tmp_path, steps=500)
+    assert member.usual_step_ns(member.found_ns + 1000 * MS) is None
+    assert member.usual_step_ns(member.found_ns + 3000 * MS) == 3000 * MS
+    pulse.words[STEPS_WORD] = 501
+    assert member.usual_step_ns(member.found_ns + 3000 * MS) == 1500 * MS
 
 
 def test_slow_steps_are_not_rounded_away(tmp_path: Path) -> None:
