@@ -61,6 +61,8 @@ def write_verdict(out: Console, verdict: Verdict) -> None:
         said = ""
         for number, fix in enumerate(verdict.fixes, 1):
             _item(out, Text.assemble((fix.title, "bold"), f": {fix.how}"), mark=f"{number}.")
+            if fix.prediction is not None:
+                _item(out, Text(f"predicted: {fix.prediction.text}"), mark="  ")
             if fix.why != said:
                 _item(out, Text(f"because {fix.why}", style="dim"), mark="  ")
             said = fix.why

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from stepscope.diagnosis.diagnose import diagnose
 from stepscope.diagnosis.signals import Rank, Signals
-from stepscope.diagnosis.verdict import Evidence, Fix, RuledOut, Stage, Suspect, Verdict
+from stepscope.diagnosis.verdict import Evidence, Fix, Prediction, RuledOut, Stage, Suspect, Verdict
 
 __all__ = [
     "Evidence",
     "Fix",
+    "Prediction",
     "Rank",
     "RuledOut",
     "Signals",

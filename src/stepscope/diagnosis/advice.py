@@ -5,30 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stepscope.diagnosis.causes import Finding, WorkerEstimate
+from stepscope.diagnosis.causes import Finding
 from stepscope.diagnosis.verdict import Fix
+from stepscope.diagnosis.what_if import WhatIf
 
 
 def fixes(
     finding: Finding,
+    what_if: WhatIf,
     *,
     loader: Mapping[str, Any] | None,
-    workers: WorkerEstimate | None,
     cores: float | None,
 ) -> list[Fix]:
-    """Fixes for a cause, the most promising first."""
+    """Fixes for a cause, the most promising first, each with what it alone would bring.
+
+    Args:
+        loader: the settings of the DataLoader that the job waits for, None without one.
+        cores: that the job may use.
+    """
     why = finding.evidence[0].text if finding.evidence else "see the shares above"
     if finding.cause not in _PIPELINE_CAUSES:
-        return _own(finding.cause, why)
-    settings = _loader_fixes(finding, loader, workers, cores)
+        return _own(finding.cause, why, what_if)
+    settings = _loader_fixes(finding, loader, what_if, cores)
     reasons = dict(finding.contributing)
     causes = [finding.cause, *(cause for cause in reasons if cause != finding.cause)]
-    own = [fix for cause in causes for fix in _own(cause, reasons.get(cause, why))]
+    own = [fix for cause in causes for fix in _own(cause, reasons.get(cause, why), what_if)]
     return settings + own if finding.cause == "too_few_workers" else own + settings
 
 
-def _own(cause: str, why: str) -> list[Fix]:
-    return [Fix(title=title, how=how, why=why) for title, how in _OWN.get(cause, [])]
+def _own(cause: str, why: str, what_if: WhatIf) -> list[Fix]:
+    without = what_if.without(cause)
+    return [
+        Fix(title=title, how=how, why=why, prediction=None if title in _UNPREDICTED else without)
+        for title, how in _OWN.get(cause, [])
+    ]
 
 
 _PIPELINE_CAUSES = frozenset(
@@ -237,15 +247,20 @@ _OWN: dict[str, list[tuple[str, str]]] = {
 }
 
 
+_UNPREDICTED = frozenset(["overlap the waiting", "ask for fewer threads"])
+"""They only take a part of the cause away, and how large a part nobody can say."""
+
+
 def _loader_fixes(
     finding: Finding,
     loader: Mapping[str, Any] | None,
-    workers: WorkerEstimate | None,
+    what_if: WhatIf,
     cores: float | None,
 ) -> list[Fix]:
     if loader is None:
         return []
     found = []
+    workers = what_if.best_workers()
     count = int(loader["num_workers"])
     if workers is not None and workers.workers > count:
         found.append(
@@ -255,6 +270,7 @@ def _loader_fixes(
                 "persistent_workers=True)",
                 why=f"the job may use {cores:g} cores; by the times measured the step would take "
                 f"about {workers.step_ns / 1e6:.0f} ms, {workers.data_ratio:.0%} of it waiting",
+                prediction=what_if.with_workers(workers.workers),
             )
         )
     elif count and (loader["prefetch_factor"] or 2) < 4 and finding.cause != "batch_handover":
@@ -263,6 +279,7 @@ def _loader_fixes(
                 title="prefetch more",
                 how="DataLoader(prefetch_factor=4) evens out slow batches",
                 why=f"prefetch_factor is {loader['prefetch_factor']}",
+                prediction=what_if.evened_out(),
             )
         )
     if count and not loader["persistent_workers"] and finding.cause == "worker_startup":
@@ -271,6 +288,7 @@ def _loader_fixes(
                 title="persistent workers",
                 how="DataLoader(persistent_workers=True)",
                 why="persistent_workers is False: every epoch starts its workers again",
+                prediction=what_if.without("worker_startup"),
             )
         )
     return found

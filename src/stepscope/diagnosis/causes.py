@@ -14,6 +14,7 @@ import numpy as np
 from stepscope.analysis.input_pipeline import Making, StageShare, Waiting
 from stepscope.analysis.operators import ComputeProfile
 from stepscope.analysis.statistics import distribution
+from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import Shares
 from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import Evidence, Stage
@@ -50,15 +51,6 @@ class Finding:
     """Causes that are worth a fix as well, each with the reason, the largest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerEstimate:
-    """What more workers would do, by the slowest of three: computing, making, the cores."""
-
-    workers: int
-    step_ns: float
-    data_ratio: float
-
-
 def data_pipeline_cause(signals: Signals, shares: Shares) -> Finding:
     """Why batches come late."""
     rank = slowest_fed(signals.ranks)
@@ -77,33 +69,6 @@ def data_pipeline_cause(signals: Signals, shares: Shares) -> Finding:
     finding.cause = _making_cause(signals, rank, waiting, making, finding)
     finding.contributing = _contributing(waiting, making, shares)
     return finding
-
-
-def estimate_workers(signals: Signals, rank: Rank) -> WorkerEstimate | None:
-    """The fewest workers, up to the number of cores, that make the step shortest.
-
-    step(n) = max(time without waiting, fetch time / n, CPU time of both / cores), each per step.
-    Time that a worker was ready to run but had no core counts as CPU time that it needs.
-    Ranks of one node share its cores evenly.
-    """
-    making, contention = rank.making, signals.contention
-    if making is None or signals.cores_available is None or contention is None:
-        return None
-    sharing = sum(other.process.node == rank.process.node for other in signals.ranks)
-    cores = signals.cores_available / sharing
-    measured = rank.steps.measured()
-    wall = float(rank.steps.wall_ns[measured].mean())
-    busy = wall - float(rank.steps.phase_ns["data_wait"][measured].mean())
-    fetches = float(np.maximum(rank.steps.fetches[measured], 1).mean())
-    fetch = making.mean_ns * fetches
-    fetch_cpu = fetch * min(1.0, making.cpu_ratio + signals.workers_without_core(rank))
-    other_cpu = min(max(0.0, contention.job_cores / sharing * wall - fetch_cpu), busy * cores)
-    estimates = [
-        WorkerEstimate(workers=n, step_ns=step, data_ratio=1 - busy / step)
-        for n in range(1, max(1, int(cores)) + 1)
-        if (step := max(busy, fetch / n, (fetch_cpu + other_cpu) / cores))
-    ]
-    return min(estimates, key=lambda estimate: (estimate.step_ns, estimate.workers))
 
 
 def overhead_cause(signals: Signals, shares: Shares) -> Finding:
@@ -351,7 +316,8 @@ def _making_cause(
     if making is None:
         return "slow_dataset"
     workers = int(rank.loader["num_workers"]) if rank.loader is not None else 0
-    estimate = estimate_workers(signals, rank)
+    pipeline = Pipeline.of(signals, rank)
+    estimate = pipeline.best_workers() if pipeline is not None else None
     wall = float(rank.steps.wall_ns[rank.steps.measured()].mean())
     if (
         estimate is not None

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stepscope.diagnosis import causes
 from stepscope.diagnosis.advice import fixes
-from stepscope.diagnosis.causes import Finding, WorkerEstimate
+from stepscope.diagnosis.causes import Finding
 from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
 from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import (
@@ -20,6 +20,7 @@ from stepscope.diagnosis.verdict import (
     Suspect,
     Verdict,
 )
+from stepscope.diagnosis.what_if import WhatIf
 from stepscope.intervals import Intervals, overlap
 
 
@@ -52,11 +53,6 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
-def _worthwhile(estimate: WorkerEstimate | None, step_ns: float) -> WorkerEstimate | None:
-    """An estimate that promises a shorter step than was measured."""
-    return estimate if estimate is not None and estimate.step_ns < step_ns else None
-
-
 _NEED_A_WINDOW: frozenset[Suspect] = frozenset({"model", "healthy"})
 """Coarse times cannot tell these from overhead inside the compute phases."""
 
@@ -84,8 +80,8 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
         ruled_out=_ruled_out(signals, suspect, shares, split, thresholds),
         fixes=fixes(
             finding,
+            WhatIf(signals, shares, _mean_step_ns(signals), fed),
             loader=fed.loader,
-            workers=_worthwhile(causes.estimate_workers(signals, fed), _mean_step_ns(signals)),
             cores=signals.cores_available,
         ),
         notes=_notes(signals, suspect, split),

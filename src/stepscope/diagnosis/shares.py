@@ -58,19 +58,20 @@ class Shares:
 def proportions(ranks: Sequence[Rank]) -> Proportions:
     """From the ranks that know: a window on any rank speaks for all."""
     profiles = [p for rank in ranks if (p := rank.compute_profile) is not None]
-    works = [w for rank in ranks if (w := rank.host_work) is not None]
-    samples = max(1, sum(work.sample_count for work in works))
-
-    def between_phases(cause: HostCause) -> float:
-        return sum(work.causes.get(cause, 0.0) * work.sample_count for work in works) / samples
-
     return Proportions(
         compute_overhead=profiles[0].overhead_ratio if profiles else 0.0,
         exposed_exchange=_exposed_exchange(ranks),
-        inline_data=between_phases("data_preparation"),
-        inline_saving=between_phases("checkpoint"),
+        inline_data=share_of_host_cause(ranks, "data_preparation"),
+        inline_saving=share_of_host_cause(ranks, "checkpoint"),
         has_window=bool(profiles),
     )
+
+
+def share_of_host_cause(ranks: Sequence[Rank], cause: HostCause) -> float:
+    """Share of the time between phases that goes to one cause, over all ranks that were sampled."""
+    works = [w for rank in ranks if (w := rank.host_work) is not None]
+    samples = max(1, sum(work.sample_count for work in works))
+    return sum(work.causes.get(cause, 0.0) * work.sample_count for work in works) / samples
 
 
 def phase_matrix(ranks: Sequence[Rank]) -> NDArray[np.int64]:

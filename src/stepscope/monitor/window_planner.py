@@ -79,7 +79,7 @@ class Planner:
         stepping = [trainee for trainee in group if trainee.steps]
         if not stepping:
             return Beginning(first_step=None, start_ns=now + lead_ns)
-        # One that has just been found takes steps as long as the others': ranks wait for each other.
+        # One that has just been found is as fast as the others: ranks wait for each other.
         paces = [pace for pace in (t.usual_step_ns(now) for t in stepping) if pace]
         step_ns = max(1.0, min(paces, default=float(lead_ns)))
         soonest = max(t.steps for t in stepping) + 1 + math.ceil(lead_ns / step_ns)

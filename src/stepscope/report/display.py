@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from stepscope.diagnosis import Verdict
+from stepscope.diagnosis import Fix, Verdict
 from stepscope.report.chart_tables import chart_table
 from stepscope.report.drawing import draw
 from stepscope.views.report import Block, Report, Section
@@ -56,14 +56,17 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     )
     yield _table(phases) if phases.rows else ""
     yield _titled("Evidence", [evidence.text for evidence in verdict.evidence[1:]])
-    yield _titled(
-        "What to do", [f"{fix.title}: {fix.how} (because {fix.why})" for fix in verdict.fixes]
-    )
+    yield _titled("What to do", [_fix(fix) for fix in verdict.fixes])
     yield _titled(
         "Checked" if verdict.suspect == "healthy" else "Not the cause",
         [f"{other.suspect.replace('_', ' ')}: {other.why}" for other in verdict.ruled_out],
     )
     yield _titled("Notes", verdict.notes)
+
+
+def _fix(fix: Fix) -> str:
+    predicted = f"; predicted: {fix.prediction.text}" if fix.prediction is not None else ""
+    return f"{fix.title}: {fix.how} (because {fix.why}{predicted})"
 
 
 def _section(section: Section, *, level: int) -> Iterator[str]:

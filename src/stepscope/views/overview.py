@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from stepscope.analysis.statistics import distribution, mean_of_known
-from stepscope.diagnosis import Signals, Verdict, diagnose
+from stepscope.diagnosis import Fix, Signals, Verdict, diagnose
 from stepscope.diagnosis.cost import NO_PRICE, JobCost, recorded_price
 from stepscope.diagnosis.job_times import is_lost, job_borders
 from stepscope.diagnosis.rule_check import recorded_rules
@@ -95,6 +95,8 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
     """Of the mean step; null without steps."""
     suspect_step_usd: float | None
     """Of this, the share that the suspect owns."""
+    fix_savings_usd: list[float | None]
+    """What each fix of the verdict would save of it, in their order; null without a prediction."""
 
 
 class ShortFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +208,14 @@ def _money(cost: JobCost, verdict: Verdict) -> Money:
         job_usd=float(cost.usd),
         step_usd=step,
         suspect_step_usd=_of_suspect(verdict, step),
+        fix_savings_usd=[_saving(fix, step) for fix in verdict.fixes],
     )
+
+
+def _saving(fix: Fix, step_usd: float | None) -> float | None:
+    if fix.prediction is None or step_usd is None:
+        return None
+    return fix.prediction.saving_ratio * step_usd
 
 
 def _findings(signals: Signals, recorded: RuleRecord | None) -> list[ShortFinding]:

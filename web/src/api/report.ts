@@ -67,6 +67,7 @@ export interface Fix {
   title: string;
   how: string;
   why: string;
+  prediction: Prediction | null;
 }
 
 /** Metrics of a node over time, each column the mean of a piece of time. */
@@ -151,6 +152,14 @@ export interface Pie {
   title: string;
   share_of: string;
   slices: Slice[];
+}
+
+/** What one change alone would make of the mean step, all else as it was measured. */
+export interface Prediction {
+  step_ns: number;
+  saving_ratio: number;
+  condition: string;
+  text: string;
 }
 
 /** What people read. Ratios are 0 to 1, durations in the verdict nanoseconds. */

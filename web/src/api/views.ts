@@ -367,6 +367,7 @@ export interface Fix {
   title: string;
   how: string;
   why: string;
+  prediction: Prediction | null;
 }
 
 /** Calls with one path of names. */
@@ -716,6 +717,7 @@ export interface Money {
   job_usd: number;
   step_usd: number | null;
   suspect_step_usd: number | null;
+  fix_savings_usd: (number | null)[];
 }
 
 /** A kernel or an operator, in the mean step. */
@@ -908,6 +910,14 @@ export interface PhaseShare {
 export interface Pie {
   share_of: string;
   parts: TimeShare[];
+}
+
+/** What one change alone would make of the mean step, all else as it was measured. */
+export interface Prediction {
+  step_ns: number;
+  saving_ratio: number;
+  condition: string;
+  text: string;
 }
 
 /** What the memory held at the peak is for. */

@@ -1,16 +1,18 @@
 import type { ComponentChildren } from "preact";
 
-import type { Verdict } from "../api/report";
-import { duration, percent, words } from "../base/format";
+import type { Prediction, Verdict } from "../api/report";
+import { duration, money, percent, words } from "../base/format";
 import { Prose } from "./prose";
 
 interface Props {
   verdict: Verdict;
+  /** Dollars a step that each fix would save; null for those that nobody can tell. */
+  savings?: (number | null)[];
   /** What stands between the headline and what it rests on. */
   children?: ComponentChildren;
 }
 
-export function VerdictView({ verdict, children }: Props) {
+export function VerdictView({ verdict, savings, children }: Props) {
   const known = verdict.suspect !== "insufficient_evidence";
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
@@ -29,7 +31,7 @@ export function VerdictView({ verdict, children }: Props) {
           lines={verdict.ruled_out.map((each) => `${words(each.suspect)}: ${each.why}`)}
         />
       </div>
-      <Fixes verdict={verdict} />
+      <Fixes verdict={verdict} savings={savings ?? []} />
       <Points title="Notes" lines={verdict.notes} />
     </section>
   );
@@ -81,19 +83,31 @@ function Stages({ verdict }: { verdict: Verdict }) {
   );
 }
 
-function Fixes({ verdict }: { verdict: Verdict }) {
+function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null)[] }) {
   if (verdict.fixes.length === 0) return null;
   return (
     <div>
       <h3>What to do</h3>
       <ol class="fixes">
-        {verdict.fixes.map((fix) => (
+        {verdict.fixes.map((fix, index) => (
           <li key={fix.title}>
             <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">because {fix.why}</span>
+            <Predicted prediction={fix.prediction} usd={savings[index] ?? null} />
           </li>
         ))}
       </ol>
     </div>
+  );
+}
+
+function Predicted({ prediction, usd }: { prediction: Prediction | null; usd: number | null }) {
+  if (prediction === null) return null;
+  const saving = prediction.saving_ratio;
+  return (
+    <p class="predicted" data-testid="prediction">
+      <span aria-hidden="true">→ </span>predicted: {prediction.text}
+      {usd !== null && saving > 0 ? `, which saves ${money(usd)} a step` : ""}
+    </p>
   );
 }
 

@@ -1,0 +1,158 @@
+"""What one change would make of the mean step, all else as it was measured.
+
+Where batches are made beside the training thread, a model of the input pipeline says how much of
+the waiting is left (`Pipeline`). Everywhere else the step gets shorter by the part that the change
+removes. A prediction of something removed is the best that can come of it: the part is gone, and
+nothing took its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from stepscope.analysis.input_pipeline import Making
+from stepscope.diagnosis.causes import STAGE_CAUSES
+from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
+from stepscope.diagnosis.shares import Shares, share_of_host_cause
+from stepscope.diagnosis.signals import Rank, Signals
+from stepscope.diagnosis.verdict import Prediction
+
+
+class WhatIf:
+    """Predictions for the job.
+
+    Args:
+        signals: the run.
+        shares: of the job's step.
+        step_ns: its mean.
+        fed: the rank that waits longest for batches: the others wait for it.
+    """
+
+    def __init__(self, signals: Signals, shares: Shares, step_ns: float, fed: Rank) -> None:
+        self.step_ns = step_ns
+        self.pipeline = Pipeline.of(signals, fed)
+        self._signals = signals
+        self._shares = shares
+        self._making = fed.making
+
+    def without(self, cause: str) -> Prediction | None:
+        """The step without what a cause stands for; None where the record does not say."""
+        condition = _CONDITIONS.get(cause)
+        if condition is None:
+            return None
+        if cause in _STAGE_OF or cause in {"worker_startup", "batch_handover"}:
+            return self._of_pipeline(self._fed_without(cause), condition)
+        if cause == "inline_data_preparation":
+            return self._beside(condition)
+        left_ns = self.step_ns * (1 - self._share(cause))
+        return Prediction.of(left_ns, self.step_ns, condition)
+
+    def best_workers(self) -> WorkerEstimate | None:
+        """The number of workers that makes the step shortest; None where none makes it shorter."""
+        if self.pipeline is None:
+            return None
+        best = self.pipeline.best_workers()
+        return best if best is not None and best.step_ns < self.pipeline.step_ns() else None
+
+    def with_workers(self, workers: int) -> Prediction | None:
+        """The step with another number of workers."""
+        if self.pipeline is None:
+            return None
+        return self._of_pipeline(
+            self.pipeline.step_ns(workers=workers), "each worker is as fast as now"
+        )
+
+    def evened_out(self) -> Prediction | None:
+        """The step without the waiting that the pace of the workers does not account for."""
+        if self.pipeline is None:
+            return None
+        return self._of_pipeline(self.pipeline.steady_ns(), "no batch came later than the others")
+
+    def _fed_without(self, cause: str) -> float | None:
+        if self.pipeline is None:
+            return None
+        if cause == "worker_startup":
+            return self.pipeline.step_ns(starting_ratio=0.0)
+        if cause == "batch_handover":
+            return self.pipeline.step_ns(handing_over_ratio=0.0)
+        gone = stage_ratio(self._making, cause)
+        return None if gone is None else self.pipeline.step_ns(fetch_ratio=1 - gone)
+
+    def _of_pipeline(self, step_ns: float | None, condition: str) -> Prediction | None:
+        """A prediction for the job from that for the rank that is fed slowest."""
+        if step_ns is None or self.pipeline is None:
+            return None
+        ratio = step_ns / self.pipeline.step_ns()
+        return Prediction.of(self.step_ns * ratio, self.step_ns, condition)
+
+    def _beside(self, condition: str) -> Prediction:
+        """With workers on all cores but one, each as fast as the training thread is."""
+        workers = max(1, math.floor(self._signals.cores_available or 1) - 1)
+        making = self.step_ns * self._shares.inline_data
+        step = max(self.step_ns - making, making / workers)
+        return Prediction.of(step, self.step_ns, condition.format(workers=workers))
+
+    def _share(self, cause: str) -> float:
+        """Share of the step that a cause outside the input pipeline takes."""
+        shares, phases = self._shares, self._shares.phases
+        match cause:
+            case "cpu_contention":
+                seen = self._signals.contention
+                return seen.waiting_ratio or 0.0 if seen is not None else 0.0
+            case "host_to_device_copies":
+                return phases["h2d"]
+            case "checkpoint":
+                return shares.overhead_parts["checkpoint"]
+            case "tiny_operators" | "dispatch_overhead":
+                return shares.overhead_parts["inside_compute"]
+            case "optimizer":
+                return phases["optimizer"]
+            case "collectives":
+                return phases["communication"]
+            case "gradient_exchange":
+                return shares.suspects["communication"] - phases["communication"]
+            case "host_sync" | "logging" | "garbage_collection":
+                return phases["other"] * share_of_host_cause(self._signals.ranks, cause)
+            case _:
+                return phases["other"] * share_of_host_cause(self._signals.ranks, "python")
+
+
+def stage_ratio(making: Making | None, cause: str) -> float | None:
+    """Share of making a batch that the stage behind a cause takes; None where it is not known."""
+    if making is None:
+        return None
+    sampled = sum(found.ratio for found in making.stages if found.stage == _STAGE_OF[cause])
+    return sampled or {
+        "slow_collate": making.collate_ratio,
+        "slow_reads": 1 - making.cpu_ratio,
+        "slow_dataset": 1 - making.collate_ratio,
+    }.get(cause)
+
+
+_STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}
+
+_CONDITIONS: Mapping[str, str] = {
+    "slow_reads": "reading took no time",
+    "slow_decode": "decoding took no time",
+    "slow_augmentation": "augmentation took no time",
+    "slow_tokenisation": "tokenising took no time",
+    "slow_collate": "collating took no time",
+    "slow_dataset": "the dataset's own code took no time",
+    "worker_startup": "workers were started only once",
+    "batch_handover": "batches were handed over at once",
+    "inline_data_preparation": "{workers} workers prepared batches, each as fast as the training "
+    "thread does",
+    "host_to_device_copies": "every copy ran beside the computing",
+    "host_sync": "no value was read from a tensor in the loop",
+    "logging": "nothing was logged in the loop",
+    "garbage_collection": "the collector never ran in the loop",
+    "python_overhead": "Python between the phases took no time",
+    "tiny_operators": "operators followed each other without gaps",
+    "dispatch_overhead": "operators followed each other without gaps",
+    "checkpoint": "saving never held the training thread up",
+    "cpu_contention": "the training thread always had a core",
+    "optimizer": "the optimizer took no time",
+    "gradient_exchange": "all of the exchange was hidden behind computing",
+    "collectives": "the collectives took no time",
+}

@@ -1,0 +1,205 @@
+"""What a fix would bring: worked cases, a simulated loader, and every cause. Milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from causes_drawn import COMPUTE, DRAWN
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
+from stepscope.testing import RunBuilder
+
+RunMaker = Callable[..., RunBuilder]
+
+MS = 1_000_000
+
+WITHOUT = {
+    "slow_reads": 50,
+    "slow_decode": 50,
+    "slow_augmentation": 60,
+    "slow_tokenisation": 40,
+    "slow_collate": 60,
+    "slow_dataset": 40,
+    "too_few_workers": 40,
+    "worker_startup": 122 / 3,
+    "batch_handover": 40,
+    "inline_data_preparation": 40,
+    "host_to_device_copies": 41,
+    "host_sync": 45,
+    "logging": 45,
+    "garbage_collection": 45,
+    "python_overhead": 45,
+    "checkpoint": 45,
+    "cpu_contention": 20,
+    "optimizer": 40,
+    "gradient_exchange": 70,
+    "collectives": 40,
+}
+"""The step of each drawn run without its cause, by the drawing."""
+
+
+@pytest.mark.parametrize("cause", DRAWN)
+def test_what_the_first_fix_of_every_cause_would_bring(new_run: RunMaker, cause: str) -> None:
+    run = new_run()
+    DRAWN[cause][1](run)
+    verdict = diagnose(run.signals())
+    predictions = [fix.prediction for fix in verdict.fixes]
+    assert verdict.mean_step_ns is not None
+    if cause == "compute":
+        assert predictions == [None, None]  # how much cheaper arithmetic gets, no record says
+        return
+    first = predictions[0]
+    assert first is not None
+    for each in filter(None, predictions):
+        assert each.condition
+        assert 0 <= each.saving_ratio < 1
+        assert each.step_ns == pytest.approx(verdict.mean_step_ns * (1 - each.saving_ratio))
+    if cause in WITHOUT:
+        assert first.step_ns == pytest.approx(WITHOUT[cause] * MS)
+    else:  # the share of the compute phases in which no sizeable operator runs
+        inside = next(s for s in verdict.stages if s.name.startswith("dispatch"))
+        assert first.saving_ratio == pytest.approx(inside.share_ratio)
+
+
+def simulated(workers: int, *, busy: int, fetch: int, steps: int = 400) -> float:
+    """Mean step of a loader whose workers take turns, with room for two batches each."""
+    if not workers:
+        return busy + fetch
+    done: list[int] = []  # when each batch is made
+    taken: list[int] = []  # when the training thread takes it
+    now = 0
+    for batch in range(steps):
+        free = done[batch - workers] if batch >= workers else 0
+        room = taken[batch - 2 * workers] if batch >= 2 * workers else 0
+        done.append(max(free, room) + fetch)
+        now = max(now, done[batch])
+        taken.append(now)
+        now += busy
+    half = steps // 2
+    return (taken[-1] - taken[half - 1]) / (steps - half)
+
+
+@given(
+    workers=st.integers(0, 6),
+    after=st.integers(0, 6),
+    busy=st.integers(1, 60),
+    fetch=st.integers(1, 200),
+    left=st.integers(0, 200),
+)
+def test_the_model_agrees_with_a_simulated_loader(
+    workers: int, after: int, busy: int, fetch: int, left: int
+) -> None:
+    left = min(left, fetch)
+    now = simulated(workers, busy=busy, fetch=fetch)
+    pipeline = Pipeline(
+        workers=workers,
+        cores=None,
+        busy_ns=busy,
+        making_ns=now - busy,
+        starting_ns=0,
+        handing_over_ns=0,
+        fetch_ns=fetch,
+        fetch_cpu_ns=0,
+        other_cpu_ns=0,
+    )
+    assert pipeline.step_ns() == pytest.approx(now)
+    expected = min(now, simulated(after, busy=busy, fetch=left))
+    found = pipeline.step_ns(workers=after, fetch_ratio=left / fetch)
+    assert found == pytest.approx(expected, rel=0.05)  # workers in turn begin unevenly
+
+
+def test_batches_that_come_late_by_chance(new_run: RunMaker) -> None:
+    # Two workers make a batch of 40 ms every 20 ms for steps of 40 ms; one in ten is 300 ms late.
+    run = new_run()
+    process = run.rank(workers=2)
+    for _ in range(20):
+        process.draw(f"wait=1 0 | {COMPUTE}", 9).draw(f"wait=0 300 | {COMPUTE}")
+    process.workers[0].draw("fetch 40", 200)
+    signals = run.signals()
+    pipeline = Pipeline.of(signals, signals.ranks[0])
+    assert pipeline is not None
+    measured = float(signals.ranks[0].steps.wall_ns[signals.ranks[0].steps.measured()].mean())
+    assert pipeline.step_ns() == pytest.approx(measured)
+    assert pipeline.steady_ns() == pytest.approx(40 * MS)
+    half = 40 * MS + (measured - 40 * MS) / 2
+    assert pipeline.step_ns(workers=4) == pytest.approx(half)
+
+
+# --- how many workers -------------------------------------------------------------------------
+
+
+def estimate(
+    run: RunBuilder, *, wait: float, fetch: str, job_cores: float, ranks: int = 1, batches: int = 1
+) -> WorkerEstimate:
+    for _ in range(ranks):
+        process = run.rank(workers=1)
+        process.draw(" | ".join([f"wait {wait}"] * batches) + f" | {COMPUTE}", 50)
+        process.workers[0].draw(fetch, 50 * batches)
+    run.metric("job_cpu_cores", job_cores).metric("outside_cpu_cores", 0)
+    signals: Signals = run.signals()
+    pipeline = Pipeline.of(signals, signals.ranks[0])
+    assert pipeline is not None
+    found = pipeline.best_workers()
+    assert found is not None
+    return found
+
+
+def test_enough_workers_to_hide_behind_the_rest(new_run: RunMaker) -> None:
+    # 40 ms of computing, batches of 100 ms: three workers make one every 33 ms.
+    found = estimate(new_run(cores=8), wait=60, fetch="fetch 100", job_cores=1.4)
+    assert (found.workers, found.data_ratio) == (3, 0)
+    assert found.step_ns == pytest.approx(40e6)
+
+
+def test_the_cores_are_the_limit(new_run: RunMaker) -> None:
+    # Per step of 100 ms: 90 ms of CPU for the batch, 140 - 90 for all else, two cores: 70 ms.
+    found = estimate(new_run(cores=2), wait=60, fetch="fetch=0.9 100", job_cores=1.4)
+    assert found.workers == 2
+    assert found.step_ns == pytest.approx((90 + 50) / 2 * 1e6)
+    assert found.data_ratio == pytest.approx(1 - 40 / 70)
+
+
+def test_reads_that_wait_need_no_cores(new_run: RunMaker) -> None:
+    found = estimate(new_run(cores=4), wait=60, fetch="fetch=0.01 160", job_cores=0.4)
+    assert (found.workers, found.step_ns) == (4, pytest.approx(40e6))
+
+
+def test_ranks_of_a_node_share_its_cores(new_run: RunMaker) -> None:
+    # Each of two ranks has two cores for 100 ms of batch and 40 ms of the rest: 70 ms.
+    found = estimate(new_run(cores=4), wait=60, fetch="fetch 100", job_cores=2.8, ranks=2)
+    assert (found.workers, found.step_ns) == (2, pytest.approx(70e6))
+
+
+def test_a_worker_that_waits_for_a_core_needs_one(new_run: RunMaker) -> None:
+    # 60 ms of CPU and 30 ms of waiting for a core make 90; 120 - 90 for all else; two cores.
+    run = new_run(cores=2)
+    run.metric("process_runqueue_ratio", 0.3, device="1100")  # the worker's pid
+    found = estimate(run, wait=60, fetch="fetch=0.6 100", job_cores=1.2)
+    assert (found.workers, found.step_ns) == (2, pytest.approx((90 + 30) / 2 * 1e6))
+
+
+def test_micro_batches_are_made_one_after_the_other(new_run: RunMaker) -> None:
+    # Two batches of 50 ms for 40 ms of computing
+    found = estimate(new_run(), wait=30, fetch="fetch 50", job_cores=1.4, batches=2)
+    assert (found.workers, found.step_ns) == (3, pytest.approx(40e6))
+
+
+def test_no_estimate_without_what_it_rests_on(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank(workers=1).draw(f"wait 60 | {COMPUTE}", 50)
+    signals = run.signals()
+    assert Pipeline.of(signals, signals.ranks[0]) is None
+
+
+def test_no_number_of_workers_where_nobody_knows_the_cores(new_run: RunMaker) -> None:
+    run = new_run()
+    process = run.rank(workers=1).draw(f"wait 60 | {COMPUTE}", 50)
+    process.workers[0].draw("fetch 100", 50)
+    signals = run.signals()
+    pipeline = Pipeline.of(signals, signals.ranks[0])
+    assert pipeline is not None
+    assert pipeline.best_workers() is None
