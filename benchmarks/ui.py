@@ -42,6 +42,9 @@ PIXELS = 1500
 QUERIES = 60
 MOVES = 60
 SHOT_S = 60
+NO_ADDRESS_BAR = "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup"
+"""Chromium draws suggestions below its address bar with a page of its own, which it loads in a
+process of its own (50 MB) some time after any page has come. Nobody sees it here."""
 
 
 def memory_mb(processes):
@@ -219,7 +222,7 @@ def every_track(groups):
 @contextmanager
 def opened_page(server):
     """An empty page of a browser of its own; AssertionError when something went wrong on it."""
-    with chromium() as browser:
+    with chromium(NO_ADDRESS_BAR) as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         problems = watch(page, lambda request: request.url.startswith(server.address))
         yield page

@@ -97,13 +97,15 @@ class Api:
         run_id = named(given, "run")
         location, revision = await self._run(run_id)
         tag = f'"{__version__}-{revision:x}"'
-        headers = {"etag": tag, "cache-control": "private, no-cache"}
+        quick = name.startswith(QUICK)
+        # The timeline keeps its pieces itself; the browser would keep them a second time.
+        headers = {"etag": tag, "cache-control": "no-store" if quick else "private, no-cache"}
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         began = time.monotonic()
         answer = await self._payload(
             request,
-            "quick" if name.startswith(QUICK) else "views",
+            "quick" if quick else "views",
             "view",
             location=location,
             revision=revision,

@@ -78,7 +78,9 @@ export function startLoading(model: Model): () => void {
   const fetchPiece = async (next: Asked): Promise<void> => {
     const begun = performance.now();
     const { ask: { from, to, pixels, tracks }, kind, abort } = next;
-    const options = { from_ns: from, to_ns: to, pixels, tracks: tracks.join(",") };
+    // A curve needs a value for every second pixel: it has the extremes between them, too.
+    const columns = kind === "counters" ? Math.ceil(pixels / 2) : pixels;
+    const options = { from_ns: from, to_ns: to, pixels: columns, tracks: tracks.join(",") };
     try {
       const left = kind === "slices"
         && keepSlices(model, next.ask, await fetchView("timeline-slices", options, abort.signal));

@@ -14,8 +14,8 @@ import { alignment, trackNames } from "./alignment";
 import { dependOn } from "./depend";
 import { arrowsOf } from "./links";
 
-const SLICE_BYTES = 24 * 2 ** 20;
-const COUNTER_BYTES = 8 * 2 ** 20;
+const SLICE_BYTES = 12 * 2 ** 20;
+const COUNTER_BYTES = 4 * 2 ** 20;
 /** Pinned tracks take at most this share of the height. */
 const PINNED_SHARE = 0.5;
 
