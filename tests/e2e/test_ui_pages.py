@@ -4,6 +4,7 @@ payloads."""
 from __future__ import annotations
 
 import json
+import shutil
 import urllib.request
 from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Decimal
@@ -19,6 +20,7 @@ from browsed import IN_A_BROWSER, Ui
 from playwright.sync_api import Page, expect
 from under_stepscope import command_json, serving
 
+from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
 from ui_runs import ALL_REDUCE, FIRST_STEP, SLOWEST, SLOWEST_NS, STEPS, runs_below
 
@@ -177,6 +179,26 @@ def test_numbers_on_the_page_are_those_of_the_payload(
         assert row[0] == known["name"]
         for heading, (field, written) in columns.items():
             assert row[headings.index(heading)].split("\n")[-1] == written(known[field])
+
+
+def test_fixes_say_what_they_would_save(ui: Ui) -> None:
+    run = RunBuilder(ui.root / "fed")
+    process = run.rank(workers=1).draw("wait=0 60 | forward 20 | backward 15 | optimizer 5", 60)
+    process.workers[0].draw("fetch 100", 60)
+    run.metric("job_cpu_cores", 1.4).metric("outside_cpu_cores", 0).write()
+    try:
+        fixes = shown(ui, "fed", "overview")["verdict"]["fixes"]
+        page = ui.open(screen("overview", "fed"))
+        lines = page.locator(".fixes li")
+        expect(lines).to_have_count(len(fixes))
+        written = lines.all_inner_texts()
+        page.close()
+    finally:
+        shutil.rmtree(run.path)
+    assert fixes[0]["prediction"]["step_ns"] == pytest.approx(40e6)  # all the waiting is gone
+    for fix, line in zip(fixes, written, strict=True):
+        assert line.startswith(fix["title"])
+        assert f"predicted: {fix['prediction']['text']}" in line
 
 
 def test_api_answers_what_show_prints(ui: Ui) -> None:

@@ -60,6 +60,11 @@ def test_money_per_step(tmp_path: Path) -> None:
     exact = Decimal("32.77") * mean_ns / Decimal(3600 * 10**9)
     assert found.money.step_usd == pytest.approx(float(exact))
     assert found.money.suspect_step_usd == pytest.approx(float(exact) * found.verdict.share_ratio)
+    first = found.verdict.fixes[0].prediction
+    assert first is not None
+    assert first.saving_ratio > 0.1
+    saved = float(exact) * (1 - first.step_ns / mean_ns)
+    assert found.money.fix_savings_usd[0] == pytest.approx(saved, rel=1e-6)
     hours = found.duration_ns / 3.6e12
     assert found.money.job_usd == pytest.approx(32.77 * hours, abs=0.005)
 
