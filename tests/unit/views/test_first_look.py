@@ -27,7 +27,8 @@ STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
 
 def starving(path: Path) -> RunBuilder:
     run = RunBuilder(path)
-    run.rank(0, workers=1).draw(STEP, 100, jitter=0.1)
+    process = run.rank(0, workers=1).draw(STEP, 100, jitter=0.1)
+    process.workers[0].draw("fetch 95", 100)
     run.metric("gpu_busy_ratio", lambda s: 0.2 if s < 5 else 0.6, device="0")
     run.metric("gpu_busy_ratio", 0.4, device="1")
     run.metric("cpu_busy_ratio", 0.75)
