@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,12 @@ class Tables:
         self.written: list[str] = []
         """The tables in the order in which they were appended to."""
         self._rows: dict[str, list[Row]] = {}
+
+    def prepare(self) -> None:
+        """It is ready as it is."""
+
+    def twin(self) -> AbstractContextManager[Tables]:
+        return nullcontext(self)
 
     def append(self, table: str, columns: Mapping[str, Any]) -> int:
         make_batch(TABLES[table], columns)

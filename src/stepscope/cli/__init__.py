@@ -7,10 +7,12 @@ come from `views` and `diagnosis`. This file only wires, and turns errors into e
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
-import duckdb
 
 from stepscope._version import __version__
 from stepscope.errors import StepscopeError
@@ -41,14 +43,35 @@ class _Commands(click.Group):
         module = COMMANDS.get(cmd_name)
         if module is None:
             return None
-        command: click.Command = importlib.import_module(f"stepscope.cli.{module}").command
+        with _one_thread_in_numpy():
+            command: click.Command = importlib.import_module(f"stepscope.cli.{module}").command
         return command
+
+
+@contextmanager
+def _one_thread_in_numpy() -> Iterator[None]:
+    """NumPy's linear algebra, which nobody here needs, starts a thread per core when it is loaded.
+    The variable is gone afterwards: a job that a command starts must not inherit it."""
+    if "OPENBLAS_NUM_THREADS" in os.environ:
+        yield
+        return
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="stepscope")
 def root() -> None:
     """Say what a training job is waiting for, why, and what fixing it would save."""
+
+
+def _database_error() -> type[Exception] | tuple[()]:
+    """What DuckDB raises; nothing where nobody has loaded it, which takes a tenth of a second."""
+    duckdb = sys.modules.get("duckdb")
+    return duckdb.Error if duckdb else ()
 
 
 def main() -> None:
@@ -63,9 +86,6 @@ def main() -> None:
     except StepscopeError as error:
         click.echo(f"stepscope: {error}", err=True)
         sys.exit(error.exit_code)
-    except duckdb.Error as error:
-        click.echo(f"stepscope: the run's tables cannot be read: {error}", err=True)
-        sys.exit(StepscopeError.exit_code)
     except BrokenPipeError:  # the reader of our output has had enough
         sys.stderr.close()
         sys.exit(0)
@@ -73,5 +93,8 @@ def main() -> None:
         reason = error.strerror or str(error)
         place = f"{error.filename}: " if error.filename else ""
         click.echo(f"stepscope: {place}{reason}", err=True)
+        sys.exit(StepscopeError.exit_code)
+    except _database_error() as error:
+        click.echo(f"stepscope: the run's tables cannot be read: {error}", err=True)
         sys.exit(StepscopeError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)

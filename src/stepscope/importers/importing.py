@@ -123,6 +123,8 @@ class _Job:
 
 
 def _side_by_side(job: _Job, told: Told) -> list[Imported | Refused]:
+    import duckdb  # noqa: F401 - once, and not in each of the processes
+
     waiting = list(range(len(job.files)))[::-1]
     results: dict[int, Imported | Refused] = {}
     pipes: list[Connection] = []

@@ -71,14 +71,24 @@ def _begin(
     work(pipe, *more)
 
 
-def decode_all(blocks: Iterable[Block], workers: int) -> Iterator[Chunk]:
-    """Chunks of all blocks, in order; in this process when `workers` is 0."""
+def decode_all(
+    blocks: Iterable[Block], workers: int, begun: Callable[[], object] = lambda: None
+) -> Iterator[Chunk]:
+    """Chunks of all blocks, in order; in this process when `workers` is 0.
+
+    Args:
+        blocks: of one file.
+        workers: processes that decode.
+        begun: is called when they are forked; until then this one must have no thread.
+    """
     if not workers:
+        begun()
         for block in blocks:
             yield decode_block(block)
         return
     pool = _Pool(workers)
     try:
+        begun()
         yield from pool.map(blocks)
     finally:
         pool.close()

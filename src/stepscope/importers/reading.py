@@ -63,7 +63,14 @@ class Reading:
         return "; ".join(parts) or None
 
 
-def read_file(path: Path, gathered: Gathered, workers: int, progress: Progress) -> Reading:
+def read_file(
+    path: Path,
+    gathered: Gathered,
+    workers: int,
+    *,
+    progress: Progress,
+    begun: Callable[[], object],
+) -> Reading:
     """Reads a file to its end.
 
     Args:
@@ -71,6 +78,7 @@ def read_file(path: Path, gathered: Gathered, workers: int, progress: Progress) 
         gathered: takes its events; closed when this fails.
         workers: processes that decode; 0 decodes in this one.
         progress: is told how far it is.
+        begun: is called before the first event is read; until then there must be no thread.
 
     Raises:
         UnreadableTraceError: the file holds no readable event.
@@ -82,7 +90,7 @@ def read_file(path: Path, gathered: Gathered, workers: int, progress: Progress) 
         total = max(1, path.stat().st_size)
         blocks = read_blocks(str(path), frame)
         text_bytes = total * (_COMPRESSION if is_compressed(str(path)) else 1)
-        chunks = decode_all(blocks, workers if text_bytes >= SERIAL_BYTES else 0)
+        chunks = decode_all(blocks, workers if text_bytes >= SERIAL_BYTES else 0, begun)
         for chunk in _whole(chunks, frame):
             gathered.add(chunk)
             progress(frame.read_bytes / total)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Self
 
 from stepscope.importers.describe import Description, Identity
 from stepscope.importers.gather import Gathered
@@ -73,21 +75,65 @@ def import_trace(
         OSError: the file cannot be read or the run not be written.
     """
     gathered = Gathered(scratch, side_by_side)
-    reading = read_file(path, gathered, workers, lambda share: progress(_READING_SHARE * share))
-    try:
-        return _store(
-            reading,
-            writer,
-            identity,
-            max(MIN_SLICE_ROWS, SLICE_ROWS // side_by_side),
-            lambda share: progress(_READING_SHARE + (1 - _READING_SHARE) * share),
+    with _Storing(writer, lanes=2 if workers else 1) as storing:
+        reading = read_file(
+            path,
+            gathered,
+            workers,
+            progress=lambda share: progress(_READING_SHARE * share),
+            begun=storing.prepare,
         )
-    finally:
-        reading.gathered.close()
+        try:
+            return _store(
+                reading,
+                storing,
+                identity,
+                max(MIN_SLICE_ROWS, SLICE_ROWS // side_by_side),
+                lambda share: progress(_READING_SHARE + (1 - _READING_SHARE) * share),
+            )
+        finally:
+            reading.gathered.close()
+
+
+class _Storing:
+    """Appends beside everything else: operators, which take the longest, beside the other tables.
+
+    Args:
+        writer: of the run.
+        lanes: how many tables are written at once, 1 or 2.
+    """
+
+    def __init__(self, writer: RunWriter, lanes: int) -> None:
+        self._ending = ExitStack()
+        opened = self._ending.enter_context
+        writers = [writer, *(opened(writer.twin()) for _ in range(1, lanes))]
+        self._lanes = [(each, opened(ThreadPoolExecutor(1))) for each in writers]
+        self._begun: list[Future[Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.close()
+
+    def prepare(self) -> None:
+        """Makes the first append as fast as the others."""
+        self._begun += [beside.submit(writer.prepare) for writer, beside in self._lanes]
+
+    def append(self, tables: Iterable[tuple[str, Rows]]) -> None:
+        """Begins to append the rows of some tables."""
+        for table, rows in tables:
+            writer, beside = self._lanes[-1 if table == "operators" else 0]
+            self._begun.append(beside.submit(writer.append, table, rows))
+
+    def wait(self) -> None:
+        """Waits for all that was begun."""
+        while self._begun:
+            self._begun.pop(0).result()
 
 
 def _store(
-    reading: Reading, writer: RunWriter, identity: Identity, most_rows: int, progress: Progress
+    reading: Reading, storing: _Storing, identity: Identity, most_rows: int, progress: Progress
 ) -> Imported:
     gathered, counts = reading.gathered, Counts()
     bounds = gathered.find_bounds()
@@ -103,28 +149,27 @@ def _store(
     )
     cuts = gathered.cuts(min(most_rows, _slice_rows(gathered.event_count)))
     end = bounds.first
-    with ThreadPoolExecutor(1) as beside:
-        storing: list[Future[None]] = []
-        for done, (start, stop) in enumerate(pairwise(cuts), 1):
-            linked = linker.link(start, stop, final=stop == cuts[-1])
-            end = max(end, linked.last_end())
-            _wait_for(storing)
-            storing = [beside.submit(_append, writer, list(maker.tables(linked)))]
-            summary = summariser.summarise(linked)
-            made = [("timeline", maker.complete("timeline", summary))] if summary else []
-            storing.append(beside.submit(_append, writer, made))
-            progress(done / (len(cuts) - 1))
-        _wait_for(storing)
+    for done, (start, stop) in enumerate(pairwise(cuts), 1):
+        linked = linker.link(start, stop, final=stop == cuts[-1])
+        end = max(end, linked.last_end())
+        storing.wait()
+        storing.append(maker.tables(linked))
+        summary = summariser.summarise(linked)
+        if summary:
+            storing.append([("timeline", maker.complete("timeline", summary))])
+        progress(done / (len(cuts) - 1))
     description = Description(
         gathered=gathered,
         header=reading.header,
         identity=identity,
         flows=bind_flows(gathered, reading.header.base_ns),
     )
-    _append(writer, description.tables(maker))
-    writer.append("quality", maker.complete("quality", quality_rows(reading, counts)))
+    storing.append(description.tables(maker))
+    storing.append([("quality", maker.complete("quality", quality_rows(reading, counts)))])
     row = description.trace_row(start_ns=bounds.first, end_ns=end)
-    writer.append("traces", maker.complete("traces", row))
+    storing.wait()  # it says that all else is there
+    storing.append([("traces", maker.complete("traces", row))])
+    storing.wait()
     return Imported(
         trace=trace,
         name=identity.name,
@@ -134,15 +179,5 @@ def _store(
     )
 
 
-def _wait_for(storing: Iterable[Future[None]]) -> None:
-    for each in storing:
-        each.result()
-
-
 def _slice_rows(event_count: int) -> int:
     return max(event_count // SLICES, MIN_SLICE_ROWS)
-
-
-def _append(writer: RunWriter, tables: Iterable[tuple[str, Rows]]) -> None:
-    for table, rows in tables:
-        writer.append(table, rows)

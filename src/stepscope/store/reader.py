@@ -12,9 +12,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-import duckdb
 import msgspec
 import numpy as np
 
@@ -44,6 +43,9 @@ from stepscope.store.layout import Segment
 from stepscope.store.objectstore import ObjectStore, open_store
 from stepscope.store.upgrades import Step, steps_from
 
+if TYPE_CHECKING:
+    import duckdb
+
 __all__ = ["RunReader", "open_run"]
 
 T = TypeVar("T")
@@ -56,10 +58,6 @@ _LISTINGS = 3
 """How often a listing with a hole in it is repeated before the hole is believed."""
 _ATTEMPTS = 8
 """How often a query is tried while the files below it change."""
-_MISTAKES = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
-"""What a wrong query raises; a file with wrong columns raises the last of them too."""
-
-
 _LEFT_TO_PARENT: list[duckdb.DuckDBPyConnection | None] = []
 """Connections that a forked process inherited and must neither use nor close."""
 
@@ -393,6 +391,8 @@ class RunReader:
     def _run(self, tables: Sequence[str], query: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Runs a query over the segments of this moment; again when one of them turns out to be
         damaged, or was merged away meanwhile."""
+        import duckdb
+
         if self._process != os.getpid():
             self._leave_to_parent()
         with self._lock:
@@ -420,7 +420,7 @@ class RunReader:
         gone = any(not self._path(segment).exists() for segment in used)
         if gone or self._find_broken(used, _footer_check):
             return True
-        return not isinstance(error, _MISTAKES) and self._find_broken(used, _content_check)
+        return not _is_mistake(error) and self._find_broken(used, _content_check)
 
     def _find_broken(
         self,
@@ -428,6 +428,8 @@ class RunReader:
         check: Callable[[Table, str], str],
     ) -> bool:
         """Marks the segments that fail a check; True when there was one."""
+        import duckdb
+
         before = len(self._broken)
         for segment in segments:
             table = TABLES[segment.table]
@@ -439,6 +441,15 @@ class RunReader:
                     reason = str(error).strip().splitlines()[0]
                     self._broken[segment.key] = f"{segment.key} cannot be read: {reason}."
         return len(self._broken) > before
+
+
+def _is_mistake(error: duckdb.Error) -> bool:
+    """Whether a wrong query raises such; a file with wrong columns raises the last of them too."""
+    import duckdb
+
+    return isinstance(
+        error, duckdb.ParserException | duckdb.CatalogException | duckdb.BinderException
+    )
 
 
 def _over(tables: dict[str, str], query: str) -> str:

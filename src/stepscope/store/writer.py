@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import duckdb
 import msgspec
 
 from stepscope.errors import RunExistsError, UsageError
@@ -20,6 +19,9 @@ from stepscope.store.columns import Array, Batch, DictColumn, make_batch
 from stepscope.store.engine import connect, identifier, literal, scan, select
 from stepscope.store.layout import Merge, Segment
 from stepscope.store.objectstore import open_store
+
+if TYPE_CHECKING:
+    import duckdb
 
 __all__ = ["RunWriter", "create_run"]
 
@@ -55,6 +57,7 @@ class RunWriter:
 
     def __init__(self, location: str | Path, node: str) -> None:
         self.node = node
+        self._location = location
         self._store = open_store(location)
         self._next: dict[str, int] = {}
         self._unmergeable: set[Segment] = set()
@@ -76,6 +79,15 @@ class RunWriter:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def prepare(self) -> None:
+        """Starts DuckDB, which the first append does otherwise."""
+        with self._environment_errors():
+            self._engine()
+
+    def twin(self) -> RunWriter:
+        """Another writer of this node, for another thread and other tables than this one's."""
+        return RunWriter(self._location, self.node)
 
     def put_node(self, info: NodeInfo) -> None:
         """Replaces the description of this node."""
@@ -158,6 +170,8 @@ class RunWriter:
         return 1 + max(last, default=-1)
 
     def _merge(self, merge: Merge) -> bool:
+        import duckdb
+
         rows = scan(self._local_path(member) for member in merge.members)
         together = TABLES[merge.target.table].together
         try:
@@ -219,6 +233,8 @@ class RunWriter:
     def _environment_errors(self) -> Iterator[None]:
         """Columns are checked before DuckDB sees them, so what DuckDB refuses is no mistake of
         the caller but of the disk or the memory."""
+        import duckdb
+
         try:
             yield
         except duckdb.Error as error:

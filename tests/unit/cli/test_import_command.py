@@ -7,6 +7,7 @@ import gzip
 import http.server
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -54,6 +55,16 @@ def run_import(
         return Answer(code, captured.out, captured.err)
 
     return run
+
+
+def test_beginning_loads_no_duckdb_and_leaves_the_environment_alone() -> None:
+    code = (
+        "import os, sys; from stepscope.cli import root; before = dict(os.environ);"
+        "root.get_command(None, 'import');"
+        "print('numpy' in sys.modules, 'duckdb' in sys.modules, before == dict(os.environ))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["True", "False", "True"]
 
 
 FOREIGN = {

@@ -178,7 +178,7 @@ def test_what_counts_is_how_much_text_there_will_be(
     given = gzip.compress(content) if packed else content
     used: list[int] = []
 
-    def decode_all(blocks: Iterable[Block], workers: int) -> Iterator[Chunk]:
+    def decode_all(blocks: Iterable[Block], workers: int, begun: object) -> Iterator[Chunk]:
         used.append(workers)
         return pool.decode_all(blocks, 0)
 

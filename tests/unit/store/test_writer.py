@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,18 @@ class TestAppend:
     def test_strings_that_are_not_unicode(self, run: Path, writer: RunWriter, spans: Spans) -> None:
         writer.append("spans", spans([0], names=[os.fsdecode(b"caf\xe9")]))
         assert open_run(run).table("spans", ["name"])["name"].tolist() == ["caf?"]
+
+    def test_a_twin_writes_other_tables_at_the_same_time(
+        self, run: Path, writer: RunWriter, spans: Spans, samples: Spans
+    ) -> None:
+        with writer.twin() as twin, ThreadPoolExecutor(2) as beside:
+            own = beside.submit(lambda: [writer.append("spans", spans([n])) for n in range(9)])
+            other = beside.submit(
+                lambda: [twin.append("metrics", samples([n], ["a"])) for n in range(9)]
+            )
+            assert own.result() == other.result() == [1] * 9
+        assert seqs(run) == list(range(9))
+        assert open_run(run).table("metrics", ["t_ns"])["t_ns"].tolist() == list(range(9))
 
     def test_it_stays_light(self, run: Path) -> None:
         code = (
