@@ -18,7 +18,7 @@ from stepscope.schema import TABLES, Table
 from stepscope.store import DictColumn, RunReader
 
 READ_AHEAD_EVENTS = 3_000_000
-"""What is read of so many takes some two hundred megabytes."""
+"""What is read of so many, and made of it, takes up to two hundred megabytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,9 @@ def columns_of(
     ranged = any(trace.within for trace in traces) and declared.time_column is not None
     # Own times follow from operators that begin later too: rows are chosen afterwards.
     late = ranged and "host_self_ns" in names
-    wanted = dict.fromkeys(("trace", *stored, *(("start_ns",) if late else ())))
+    several = len(traces) > 1
+    owner, begun = ("trace",) if several else (), ("start_ns",) if late else ()
+    wanted = dict.fromkeys((*owner, *stored, *begun))
     those = [_of_trace(each, declared, whole=late) for each in traces]
     conditions = [f"({_any_of(those)})", *([f"({where})"] if where else [])]
     found = traces[0].reader.table(
@@ -217,14 +219,14 @@ def columns_of(
         encoded=[n for n in wanted if declared.column(n).type == "VARCHAR"],
     )
     plain = {name: _without_nulls(values) for name, values in found.items()}
-    stretches = _stretches(plain["trace"])
+    stretches = _stretches(plain["trace"]) if several else {traces[0].trace: [slice(None)]}
     chosen = []
     for trace in traces:
         own = _taken(plain, *stretches.get(trace.trace, [slice(0)]))
         own |= {name: _derived(name, own) for name in names if name in _DERIVED}
         if trace.within is not None and late:
-            begun = own["start_ns"]
-            own = _taken(own, (begun >= trace.within[0]) & (begun < trace.within[1]))
+            begin, end = trace.within
+            own = _taken(own, (own["start_ns"] >= begin) & (own["start_ns"] < end))
         chosen.append({name: own[name] for name in names})
     return chosen
 
@@ -343,7 +345,8 @@ def _optional(values: Any, row: int) -> int | None:
 
 
 def _without_nulls(values: Any) -> Any:
-    """A missing integer as -1, a missing double as NaN."""
+    """A missing integer as -1, a missing double as NaN; the values given are changed in place."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
-    return values.filled(np.nan if values.dtype.kind == "f" else -1)
+    np.copyto(values.data, np.nan if values.dtype.kind == "f" else -1, where=values.mask)
+    return values.data

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.analysis.columns import Columns
-from stepscope.analysis.device_work import DeviceWork
+from stepscope.analysis.device_work import Calls, DeviceWork
 from stepscope.analysis.kernel_classes import is_host_communication, rows_where
 from stepscope.analysis.trace_steps import (
     HostSteps,
@@ -70,8 +70,13 @@ def named_steps(trace: Trace) -> HostSteps | None:
     return host_steps(names, *_together([_extent(one) for one in found]))
 
 
-def host_categories(trace: Trace) -> dict[str, Intervals]:
-    """When the host was in each category of a step that is no device's."""
+def host_categories(trace: Trace, calls: Calls) -> dict[str, Intervals]:
+    """When the host was in each category of a step that is no device's.
+
+    Args:
+        trace: a recording.
+        calls: its runtime calls.
+    """
     named = [
         trace.columns("annotations", ("name", *_TIMES), where="on_device = 0"),
         trace.columns("operators", ("name", *_TIMES), where=_NAMED),
@@ -82,7 +87,7 @@ def host_categories(trace: Trace) -> dict[str, Intervals]:
     ]
     others = [_some(one, _is_plain) for one in named]
     return {
-        "runtime": _extent(trace.columns("runtime_calls", _TIMES)),
+        "runtime": Intervals(calls.start, calls.end),
         "data_loader": _together([_some(one, is_data_loader) for one in named]),
         "communication": _together([_some(one, is_host_communication) for one in named]),
         "cpu_exec": _together([*others, *map(_extent, unnamed)]),
