@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -60,10 +61,13 @@ _PRECISIONS: tuple[tuple[Precision, re.Pattern[str]], ...] = (
 """The first that fits: a name with two types has the lower as that of its inputs, integers that
 are mere indices last."""
 _CASE_MATTERS = "Cijk_"
+_NAMES = 4096
+"""Ranks run the same kernels: answers on so many names are kept."""
 _OPAQUE = "OpaqueType"
 """In names of kernels that move elements without looking at them: other types are of indices."""
 
 
+@lru_cache(_NAMES)
 def is_communication(name: str) -> bool:
     """A kernel of a collective: NCCL, RCCL, or an all-reduce written for one machine.
 
@@ -84,6 +88,7 @@ def is_host_communication(name: str) -> bool:
     return _HOST_COMMUNICATION.match(name) is not None
 
 
+@lru_cache(_NAMES)
 def uses_tensor_cores(name: str) -> bool:
     """A kernel that runs on tensor cores (NVIDIA) or matrix cores (AMD), by its name.
 
@@ -95,6 +100,7 @@ def uses_tensor_cores(name: str) -> bool:
     return _TENSOR_CORES.search(name) is not None and _PLAIN_CORES.search(name) is None
 
 
+@lru_cache(_NAMES)
 def precision_class(name: str) -> Precision | None:
     """The precision of a kernel's inputs, by its name; None when the name tells nothing.
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from stepscope.diagnosis.rule_recordings import TraceRecording
 from stepscope.diagnosis.rule_steps import StepFinder, StepRows
-from stepscope.diagnosis.traces import load_traces
+from stepscope.diagnosis.traces import load_traces, reading_ahead
 from stepscope.intervals import Int
 from stepscope.rules import Batches, Device, RankSteps, Recording, Series
 from stepscope.schema import NodeInfo, ProcessInfo
@@ -157,12 +157,11 @@ class RunFeed:
 
     def unseen_traces(self) -> list[Recording]:
         """Recordings that were not handed out before."""
-        found: list[Recording] = []
-        for trace in load_traces(self.reader):
-            if trace.trace not in self._traces_seen:
-                self._traces_seen.add(trace.trace)
-                found.append(TraceRecording(trace))
-        return found
+        every = load_traces(self.reader)
+        new = [trace for trace in every if trace.trace not in self._traces_seen]
+        self._traces_seen.update(trace.trace for trace in new)
+        new.sort(key=lambda trace: (trace.end_ns, trace.name))  # as rules look at them
+        return [TraceRecording(trace) for trace in reading_ahead(new)]
 
     def _begin_ns(self) -> int | None:
         if self._cursor_ns is None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.diagnosis.windows import Window, WindowKey
 from stepscope.intervals import Intervals
 from stepscope.schema import TABLES, Table
 from stepscope.store import DictColumn, RunReader
+
+READ_AHEAD_EVENTS = 3_000_000
+"""What is read of so many, and made of it, takes up to two hundred megabytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +56,12 @@ class Trace:
     metadata: Mapping[str, Any] = field(repr=False)
     said: Window | None
     """What its process said of the window; None for an imported file."""
+    record: QualityRecord = field(repr=False)
     within: tuple[int, int] | None = None
     """Times on its own clock, the end exclusive: only events that begin in between are looked
     at. None for all of them."""
+    ahead: ReadAhead | None = field(default=None, repr=False, compare=False)
+    """What reads for recordings that are looked at one after the other; see `reading_ahead`."""
 
     @property
     def whole(self) -> Trace:
@@ -73,18 +81,20 @@ class Trace:
         names: Sequence[str],
         *,
         where: str = "",
-        order_by: str | None = None,
     ) -> dict[str, Any]:
         """Columns of one trace table, as `analysis.columns.Columns` describes them.
+
+        Rows come track by track, each by start.
 
         Args:
             table: a trace table.
             names: its columns; of operators also `host_self_ns`, `device_self_ns` and
                 `device_total_ns`.
             where: a further condition in SQL.
-            order_by: SQL; without it rows come track by track, each by start.
         """
-        (found,) = columns_of([self], table, names, where=where, order_by=order_by)
+        if self.ahead is not None:
+            return self.ahead.columns(self, Question(table, tuple(names), where))
+        (found,) = columns_of([self], table, names, where=where)
         return found
 
     def device_intervals(self) -> Intervals:
@@ -93,24 +103,85 @@ class Trace:
         start = np.concatenate([part["start_ns"] for part in parts])
         return Intervals(start, start + np.concatenate([part["duration_ns"] for part in parts]))
 
-    @cached_property
+    @property
     def doubts(self) -> dict[str, Doubt]:
         """What the quality record holds, by check."""
-        rows = self.reader.table("quality", where=f"trace = {self.trace}", traces=[self.trace])
-        return {
-            check: Doubt(
+        return self.record.by_trace.get(self.trace, {})
+
+
+@dataclass(frozen=True)
+class QualityRecord:
+    """The quality record of a run: a few rows for each recording."""
+
+    reader: RunReader
+
+    @cached_property
+    def by_trace(self) -> dict[int, dict[str, Doubt]]:
+        """Findings by recording and check."""
+        rows = self.reader.table("quality")
+        found: dict[int, dict[str, Doubt]] = {}
+        for i, (trace, check) in enumerate(zip(rows["trace"].tolist(), rows["kind"], strict=True)):
+            found.setdefault(trace, {})[check] = Doubt(
                 check=check,
                 count=int(rows["count"][i]),
                 of_count=_optional(rows["of_count"], i),
                 worst_ns=_optional(rows["worst_ns"], i),
                 detail=rows["detail"][i],
             )
-            for i, check in enumerate(rows["kind"])
-        }
+        return found
 
 
-FEW = 4
-"""Of more recordings all rows are read: to look for theirs costs more than is left out."""
+class Question(NamedTuple):
+    """What is asked of a recording; see `Trace.columns`."""
+
+    table: str
+    names: tuple[str, ...]
+    where: str
+
+
+class ReadAhead:
+    """Reads for recordings that are looked at one after the other.
+
+    What is asked of one is read for those behind it in the same query, as far as they hold no
+    more than so many events together, and kept until it is asked for. An event lies in one
+    table, so that bounds what is kept, whatever is asked.
+
+    Args:
+        traces: recordings of one run, in the order in which they are looked at.
+        events: how many are read together at most.
+    """
+
+    def __init__(self, traces: Sequence[Trace], events: int) -> None:
+        self._traces = traces
+        self._events = events
+        self._place = {trace.trace: place for place, trace in enumerate(traces)}
+        self._kept: dict[tuple[Question, bool], dict[int, dict[str, Any]]] = {}
+
+    def columns(self, trace: Trace, question: Question) -> dict[str, Any]:
+        """The columns of one recording, in its range or, if it is given without one, whole."""
+        whole, place = trace.within is None, self._place[trace.trace]
+        kept = self._kept.setdefault((question, whole), {})
+        if place not in kept:
+            chosen = [trace]
+            if not kept or max(kept) < place:  # else it is asked the same once more
+                kept.clear()
+                chosen += [each.whole if whole else each for each in self._behind(place)]
+            table, names, where = question
+            found = columns_of(chosen, table, names, where=where)
+            kept.update(enumerate(found, place))
+        return kept.pop(place)
+
+    def _behind(self, place: int) -> Sequence[Trace]:
+        """The recordings behind one that are read with it."""
+        counts = np.cumsum([trace.event_count for trace in self._traces[place:]])
+        fitting = int(np.searchsorted(counts, self._events, side="right"))
+        return self._traces[place + 1 : place + fitting]
+
+
+def reading_ahead(traces: Sequence[Trace], events: int = READ_AHEAD_EVENTS) -> list[Trace]:
+    """Recordings of one run to be looked at one after the other, in this order; see `ReadAhead`."""
+    ahead = ReadAhead(traces, events)
+    return [replace(trace, ahead=ahead) for trace in traces]
 
 
 def columns_of(
@@ -119,13 +190,12 @@ def columns_of(
     names: Sequence[str],
     *,
     where: str = "",
-    order_by: str | None = None,
 ) -> list[dict[str, Any]]:
     """The columns of several recordings of a run, read at once; see `Trace.columns`.
 
     Args:
         traces: of one run.
-        table, names, where, order_by: as there.
+        table, names, where: as there.
     """
     if where and "host_self_ns" in names:
         raise ValueError("own times need all operators: choose rows afterwards")
@@ -136,28 +206,27 @@ def columns_of(
     ranged = any(trace.within for trace in traces) and declared.time_column is not None
     # Own times follow from operators that begin later too: rows are chosen afterwards.
     late = ranged and "host_self_ns" in names
-    wanted = dict.fromkeys(("trace", *stored, *(("start_ns",) if late else ())))
-    conditions = [f"({where})"] if where else []
-    few = len(traces) <= FEW
-    if few or ranged:
-        those = [_of_trace(each, declared, whole=late) for each in traces]
-        conditions.insert(0, f"({_any_of(those)})")
+    several = len(traces) > 1
+    owner, begun = ("trace",) if several else (), ("start_ns",) if late else ()
+    wanted = dict.fromkeys((*owner, *stored, *begun))
+    those = [_of_trace(each, declared, whole=late) for each in traces]
+    conditions = [f"({_any_of(those)})", *([f"({where})"] if where else [])]
     found = traces[0].reader.table(
         table,
         columns=list(wanted),
-        where=" AND ".join(conditions) or None,
-        order_by=order_by,
-        traces=[trace.trace for trace in traces] if few else (),
+        where=" AND ".join(conditions),
+        traces=[trace.trace for trace in traces],
         encoded=[n for n in wanted if declared.column(n).type == "VARCHAR"],
     )
     plain = {name: _without_nulls(values) for name, values in found.items()}
+    stretches = _stretches(plain["trace"]) if several else {traces[0].trace: [slice(None)]}
     chosen = []
-    for trace, rows in zip(traces, _rows_of(plain["trace"], traces), strict=True):
-        own = _taken(plain, rows)
+    for trace in traces:
+        own = _taken(plain, *stretches.get(trace.trace, [slice(0)]))
         own |= {name: _derived(name, own) for name in names if name in _DERIVED}
         if trace.within is not None and late:
-            begun = own["start_ns"]
-            own = _taken(own, (begun >= trace.within[0]) & (begun < trace.within[1]))
+            begin, end = trace.within
+            own = _taken(own, (own["start_ns"] >= begin) & (own["start_ns"] < end))
         chosen.append({name: own[name] for name in names})
     return chosen
 
@@ -175,7 +244,7 @@ def load_traces(
     Args:
         windows: by process and number; see `diagnosis.windows`.
     """
-    rows = reader.table("traces")
+    rows, record = reader.table("traces"), QualityRecord(reader)
     found = [
         Trace(
             reader=reader,
@@ -195,6 +264,7 @@ def load_traces(
             has_stacks=bool(rows["has_stacks"][i]),
             has_memory=bool(rows["has_memory"][i]),
             metadata=msgspec.json.decode(rows["metadata"][i], type=dict[str, Any]),
+            record=record,
             said=(windows or {}).get((rows["process"][i], _optional(rows["window"], i))),
         )
         for i in range(len(rows["trace"]))
@@ -218,22 +288,27 @@ def _any_of(conditions: Sequence[str]) -> str:
     return " OR ".join(conditions)
 
 
-def _rows_of(owner: Any, traces: Sequence[Trace]) -> list[Any]:
-    """Which rows belong to each recording."""
-    if len(traces) == 1:
-        return [slice(None)]
-    order = np.argsort(owner, kind="stable")
-    numbers = [trace.trace for trace in traces]
-    begin = np.searchsorted(owner, numbers, side="left", sorter=order)
-    end = np.searchsorted(owner, numbers, side="right", sorter=order)
-    return [order[b:e] for b, e in zip(begin.tolist(), end.tolist(), strict=True)]
+def _stretches(owner: NDArray[np.int64]) -> dict[int, list[slice]]:
+    """Rows of each recording: what was written at once lies together."""
+    if not len(owner):
+        return {}
+    cuts = (np.flatnonzero(np.diff(owner)) + 1).tolist()
+    found: dict[int, list[slice]] = {}
+    for begin, end in pairwise([0, *cuts, len(owner)]):
+        found.setdefault(int(owner[begin]), []).append(slice(begin, end))
+    return found
 
 
-def _taken(columns: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+def _taken(columns: Mapping[str, Any], *rows: Any) -> dict[str, Any]:
+    """Some rows; those of one slice share the memory of all."""
+
+    def take(values: Any) -> Any:
+        return values[rows[0]] if len(rows) == 1 else np.concatenate([values[r] for r in rows])
+
     return {
-        name: DictColumn(values.codes[rows], values.values).in_use()
+        name: DictColumn(take(values.codes), values.values).in_use()
         if isinstance(values, DictColumn)
-        else values[rows]
+        else take(values)
         for name, values in columns.items()
     }
 
@@ -270,7 +345,8 @@ def _optional(values: Any, row: int) -> int | None:
 
 
 def _without_nulls(values: Any) -> Any:
-    """A missing integer as -1, a missing double as NaN."""
+    """A missing integer as -1, a missing double as NaN; the values given are changed in place."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
-    return values.filled(np.nan if values.dtype.kind == "f" else -1)
+    np.copyto(values.data, np.nan if values.dtype.kind == "f" else -1, where=values.mask)
+    return values.data

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -308,28 +309,17 @@ class RunReader:
         self, table: str, within: tuple[int, int] | None, traces: Sequence[int]
     ) -> list[Segment]:
         """The segments that may have rows within two times, and of some recordings."""
-        segments = self._views[table]
-        names = TABLES[table].column_names
-        wanted = [
-            (column, min(values), max(values))
-            for column, values in (
-                (TABLES[table].time_column, within and (within[0], within[1] - 1)),
-                (_RECORDING, traces),
-            )
-            if values and column in names
-        ]
-        if not wanted:
+        segments, declared = self._views[table], TABLES[table]
+        begun = declared.time_column if within else None
+        named = sorted(traces) if _RECORDING in declared.column_names else []
+        if begun is None and not named:
             return segments
         extents = self._times_of(table, segments)
-        return [
-            segment
-            for segment in segments
-            if all(
-                column not in extents[segment]
-                or (extents[segment][column][0] <= last and extents[segment][column][1] >= first)
-                for column, first, last in wanted
-            )
-        ]
+        if within and begun is not None:
+            segments = [each for each in segments if _reaches(extents[each].get(begun), within)]
+        if named:
+            segments = [each for each in segments if _spans(extents[each].get(_RECORDING), named)]
+        return segments
 
     def _times_of(self, table: str, segments: list[Segment]) -> dict[Segment, Times]:
         """The times in each segment, and its recordings; only footers of new ones are read."""
@@ -450,6 +440,16 @@ def _is_mistake(error: duckdb.Error) -> bool:
     return isinstance(
         error, duckdb.ParserException | duckdb.CatalogException | duckdb.BinderException
     )
+
+
+def _reaches(extent: tuple[int, int] | None, within: tuple[int, int]) -> bool:
+    """Whether values from first to last, if known, may lie within two times."""
+    return extent is None or (extent[0] < within[1] and extent[1] >= within[0])
+
+
+def _spans(extent: tuple[int, int] | None, values: Sequence[int]) -> bool:
+    """Whether one of some ascending values lies from first to last, if these are known."""
+    return extent is None or bisect_left(values, extent[0]) < bisect_right(values, extent[1])
 
 
 def _over(tables: dict[str, str], query: str) -> str:

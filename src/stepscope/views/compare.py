@@ -26,6 +26,7 @@ from stepscope.diagnosis.job_times import job_borders, job_statistics
 from stepscope.diagnosis.per_step import time_by_name
 from stepscope.intervals import Int
 from stepscope.views.recorded_steps import RecordedWork, host_categories, recorded_work
+from stepscope.views.recordings import calls_of
 from stepscope.views.shapes import Statistics, statistics
 
 TOP = 20
@@ -180,9 +181,10 @@ class _Run:
         if source is None or not self.recorded:
             return None
         every = [
-            break_down(one.steps.extent, together(device, host_categories(one.trace)))
+            break_down(one.steps.extent, together(device, host))
             for one in self.recorded
             for device in [{} if one.on_host else device_categories(one.work)]
+            for host in [host_categories(one.trace, calls_of(one.trace))]
         ]
         return {name: np.concatenate([times[name] for times in every]) for name in every[0]}
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 import msgspec
 
 from stepscope.analysis import gpu_time as analysis
-from stepscope.analysis.device_work import DeviceWork
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.traces import Trace
 from stepscope.views.lacking import no_device_work
@@ -16,7 +15,7 @@ from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import (
     chosen_traces,
-    device_work_of_all,
+    device_work_of,
     missing_recordings,
 )
 
@@ -91,11 +90,10 @@ class GpuTimeView(Ranged, frozen=True, kw_only=True):
 def gpu_time(signals: Signals, options: ViewOptions = DEFAULTS) -> GpuTimeView:
     """How the time of the devices is divided."""
     traces = chosen_traces(signals, options)
-    work = device_work_of_all([trace.whole for trace in traces], options.carry_over)
     return GpuTimeView(
         share_of="total: from the first start to the last end of work on the devices",
         carry_over=options.carry_over,
-        traces=[_trace(*each) for each in zip(traces, work, strict=True)],
+        traces=[_trace(trace, options.carry_over) for trace in traces],
         missing=missing_recordings(signals, traces),
         quality=notes_across(signals, traces),
     )
@@ -106,7 +104,8 @@ _NOTHING: dict[str, None] = dict.fromkeys(
 )
 
 
-def _trace(trace: Trace, work: DeviceWork) -> TraceGpuTime:
+def _trace(trace: Trace, carry_over: CarryOver) -> TraceGpuTime:
+    work = device_work_of(trace.whole, carry_over)
     devices = analysis.gpu_time_by_device(work, trace.within)
     found = devices[min(devices)] if len(devices) == 1 else analysis.gpu_time(work, trace.within)
     figures = asdict(found) if found is not None else _NOTHING | {"gpu_event_count": 0}

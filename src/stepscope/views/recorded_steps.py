@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,10 +21,10 @@ from stepscope.analysis.trace_steps import (
     whole_recording,
 )
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace, columns_of
+from stepscope.diagnosis.traces import Trace, reading_ahead
 from stepscope.intervals import Intervals
 from stepscope.views.options import CarryOver
-from stepscope.views.recordings import device_work_of_all, host_work_of_all
+from stepscope.views.recordings import calls_of, device_work_of, host_work_of
 
 _TIMES = ("start_ns", "duration_ns")
 _STEPS = "name LIKE 'ProfilerStep#%'"
@@ -46,34 +46,9 @@ class MarkedSteps(NamedTuple):
 def marked_steps(signals: Signals, trace: Trace) -> MarkedSteps:
     """The steps of one recording: those it names, or those that were watched while it was made;
     without any, one from the first host event to the last."""
-    (found,) = marked_steps_of_all(signals, [trace])
-    return found
-
-
-def marked_steps_of_all(signals: Signals, traces: Sequence[Trace]) -> list[MarkedSteps]:
-    """The same of several recordings, read at once."""
-    found = zip(traces, named_steps(traces), strict=True)
-    return [_marked(signals, trace, steps) for trace, steps in found]
-
-
-def named_steps(traces: Sequence[Trace]) -> list[HostSteps | None]:
-    """The steps that recordings name, read at once; None for one that names none."""
-    marks = zip(
-        columns_of(traces, "annotations", ("name", *_TIMES), where=f"on_device = 0 AND {_STEPS}"),
-        columns_of(traces, "operators", ("name", *_TIMES), where=_STEPS),
-        strict=True,
-    )
-    return [_named(found) for found in marks]
-
-
-def _named(found: Sequence[Columns]) -> HostSteps | None:
-    names = [one["name"].values[code] for one in found for code in one["name"].codes.tolist()]
-    return host_steps(names, *_together([_extent(one) for one in found]))
-
-
-def _marked(signals: Signals, trace: Trace, steps: HostSteps | None) -> MarkedSteps:
-    if steps is not None:
-        return MarkedSteps(steps, True)
+    named = named_steps(trace)
+    if named is not None:
+        return MarkedSteps(named, True)
     watched = signals.steps_in(trace)
     if watched.numbers:
         names = [str(number) for number in watched.numbers]
@@ -85,8 +60,23 @@ def _marked(signals: Signals, trace: Trace, steps: HostSteps | None) -> MarkedSt
     return MarkedSteps(whole_recording(int(host.start.min()), int(host.end.max())), False)
 
 
-def host_categories(trace: Trace) -> dict[str, Intervals]:
-    """When the host was in each category of a step that is no device's."""
+def named_steps(trace: Trace) -> HostSteps | None:
+    """The steps that a recording names; None where it names none."""
+    found = [
+        trace.columns("annotations", ("name", *_TIMES), where=f"on_device = 0 AND {_STEPS}"),
+        trace.columns("operators", ("name", *_TIMES), where=_STEPS),
+    ]
+    names = [one["name"].values[code] for one in found for code in one["name"].codes.tolist()]
+    return host_steps(names, *_together([_extent(one) for one in found]))
+
+
+def host_categories(trace: Trace, calls: Calls) -> dict[str, Intervals]:
+    """When the host was in each category of a step that is no device's.
+
+    Args:
+        trace: a recording.
+        calls: its runtime calls.
+    """
     named = [
         trace.columns("annotations", ("name", *_TIMES), where="on_device = 0"),
         trace.columns("operators", ("name", *_TIMES), where=_NAMED),
@@ -97,7 +87,7 @@ def host_categories(trace: Trace) -> dict[str, Intervals]:
     ]
     others = [_some(one, _is_plain) for one in named]
     return {
-        "runtime": _extent(trace.columns("runtime_calls", _TIMES)),
+        "runtime": Intervals(calls.start, calls.end),
         "data_loader": _together([_some(one, is_data_loader) for one in named]),
         "communication": _together([_some(one, is_host_communication) for one in named]),
         "cpu_exec": _together([*others, *map(_extent, unnamed)]),
@@ -143,21 +133,18 @@ class RecordedWork:
 
 
 def recorded_work(signals: Signals, carry_over: CarryOver) -> list[RecordedWork]:
-    """Work and steps of every recording, read at once."""
-    traces = signals.traces
-    whole = [trace.whole for trace in traces]
-    device = device_work_of_all(whole, carry_over)
-    idle = [trace for trace, work in zip(whole, device, strict=True) if not len(work)]
-    host = dict(zip([trace.trace for trace in idle], host_work_of_all(idle), strict=True))
-    called = columns_of(whole, "runtime_calls", ("id", *_TIMES))
-    marked = marked_steps_of_all(signals, traces)
-    return [
-        RecordedWork(
-            trace=trace,
-            work=host.get(trace.trace, work),
-            on_host=trace.trace in host,
-            steps=find_trace_steps(steps.steps, work, Calls.of(calls)),
-            marked=steps.marked,
-        )
-        for trace, work, calls, steps in zip(traces, device, called, marked, strict=True)
-    ]
+    """Work and steps of every recording."""
+    return [_recorded_work(signals, each, carry_over) for each in reading_ahead(signals.traces)]
+
+
+def _recorded_work(signals: Signals, trace: Trace, carry_over: CarryOver) -> RecordedWork:
+    work = device_work_of(trace.whole, carry_over)
+    on_host = not len(work)
+    marked = marked_steps(signals, trace)
+    return RecordedWork(
+        trace=trace,
+        work=host_work_of(trace.whole) if on_host else work,
+        on_host=on_host,
+        steps=find_trace_steps(marked.steps, work, calls_of(trace.whole)),
+        marked=marked.marked,
+    )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from stepscope.analysis.columns import Columns
 from stepscope.analysis.device_work import (
     COPY_COLUMNS,
     KERNEL_COLUMNS,
@@ -16,7 +13,7 @@ from stepscope.analysis.device_work import (
 )
 from stepscope.analysis.kernel_classes import is_host_communication, rows_where
 from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace, columns_of
+from stepscope.diagnosis.traces import Trace, reading_ahead
 from stepscope.diagnosis.within import SignalsWithin
 from stepscope.errors import UsageError
 from stepscope.views.options import CarryOver, ViewOptions
@@ -29,7 +26,10 @@ NOT_IN_RANGE = "no recording reaches into this range of time"
 
 
 def chosen_traces(signals: Signals, options: ViewOptions) -> list[Trace]:
-    """The recordings that were asked for, by rank; UsageError when none is of that rank or name."""
+    """The recordings that were asked for, by rank, to be looked at one after the other.
+
+    UsageError when none is of that rank or name.
+    """
     found = signals.traces
     if options.rank is not None and found:
         ranks = sorted({trace.rank for trace in found if trace.rank is not None})
@@ -42,7 +42,7 @@ def chosen_traces(signals: Signals, options: ViewOptions) -> list[Trace]:
         found = [trace for trace in found if trace.name == options.trace]
         if not found:
             raise UsageError(f"No recording is called {options.trace}; there are {_some(names)}.")
-    return found
+    return reading_ahead(found)
 
 
 def missing_recordings(signals: Signals, traces: list[Trace]) -> str | None:
@@ -59,31 +59,20 @@ def _some(names: list[str]) -> str:
 
 def device_work_of(trace: Trace, carry_over: CarryOver) -> DeviceWork:
     """What the devices did in one recording, with or without what was launched before it."""
-    (found,) = device_work_of_all([trace], carry_over)
-    return found
-
-
-def device_work_of_all(traces: Sequence[Trace], carry_over: CarryOver) -> list[DeviceWork]:
-    """The same of several recordings, read at once."""
     where = "carry_over = 0" if carry_over == "drop" else ""
-    kernels = columns_of(traces, "kernels", KERNEL_COLUMNS, where=where)
-    copies = columns_of(traces, "copies", COPY_COLUMNS, where=where)
-    return [device_work(*each) for each in zip(kernels, copies, strict=True)]
+    kernels = trace.columns("kernels", KERNEL_COLUMNS, where=where)
+    return device_work(kernels, trace.columns("copies", COPY_COLUMNS, where=where))
 
 
-def host_work_of_all(traces: Sequence[Trace]) -> list[DeviceWork]:
-    """What hosts computed and exchanged, as work of one device: for recordings without any.
+def host_work_of(trace: Trace) -> DeviceWork:
+    """What the host computed and exchanged, as work of one device: for recordings without any.
 
-    The outermost operators stand for kernels, and calls of collectives that hosts carry out
+    The outermost operators stand for kernels, and calls of collectives that the host carries out
     (gloo, MPI, UCC) for kernels of collectives.
     """
     times = ("name", "start_ns", "duration_ns")
-    operators = columns_of(traces, "operators", times, where="depth = 0")
-    marks = columns_of(traces, "annotations", times, where="on_device = 0")
-    return [_host_work(*each) for each in zip(operators, marks, strict=True)]
-
-
-def _host_work(operators: Columns, marks: Columns) -> DeviceWork:
+    operators = trace.columns("operators", times, where="depth = 0")
+    marks = trace.columns("annotations", times, where="on_device = 0")
     calls = rows_where(marks["name"], is_host_communication)
     start = np.concatenate([operators["start_ns"], marks["start_ns"][calls]])
     lasts = np.concatenate([operators["duration_ns"], marks["duration_ns"][calls]])

@@ -101,8 +101,9 @@ def trace_steps(signals: Signals, trace: Trace, options: ViewOptions) -> TraceSt
     """The steps of one recording."""
     work = device_work_of(trace, options.carry_over)
     marked = marked_steps(signals, trace)
-    found = find_trace_steps(marked.steps, work, calls_of(trace))
-    host = host_categories(trace)
+    calls = calls_of(trace)
+    found = find_trace_steps(marked.steps, work, calls)
+    host = host_categories(trace, calls)
     times = break_down(found.extent, together(device_categories(work), host))
     unknown = _unknown(work, host)
     return TraceStepsView(

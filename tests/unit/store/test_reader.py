@@ -220,6 +220,21 @@ class TestSql:
         assert len(reader.sql(query, (0, 99))["t_ns"]) == 4
         assert len(reader.damage) == 1
 
+    def test_only_segments_of_the_recordings_are_opened(self, run: Path, writer: RunWriter) -> None:
+        for trace in (10, 20, 30):
+            row = {"trace": [trace], "count": [1], "of_count": [1], "worst_ns": [1]}
+            words = {name: DictColumn.constant("x", 1) for name in ("kind", "detail")}
+            writer.append("quality", {n: np.array(each) for n, each in row.items()} | words)
+        reader = open_run(run)
+        assert len(reader.table("quality", traces=[20])["trace"]) == 1
+        damaged = run / Segment("quality", "n0", 1, 1).key
+        damaged.write_bytes(b"PAR1" + bytes(damaged.stat().st_size - 8) + b"PAR1")
+        for traces in ([10], [30, 10], [30], [5], [15, 10]):
+            chosen = f"trace IN ({', '.join(map(str, traces))})"
+            found = reader.table("quality", ["trace"], where=chosen, traces=traces)
+            assert set(found["trace"].tolist()) == {10, 30} & set(traces)
+        assert reader.damage == []
+
     def test_no_python_variable_leaks_in(self, run: Path) -> None:
         secret = {"x": np.arange(3)}
         with pytest.raises(duckdb.Error, match="secret"):

@@ -12,7 +12,7 @@ from stepscope.diagnosis import Signals
 from stepscope.diagnosis.origin import RunClock
 from stepscope.diagnosis.timeline_steps import steps_of_process, watched_steps
 from stepscope.diagnosis.timeline_tracks import TrackId
-from stepscope.diagnosis.traces import Trace
+from stepscope.diagnosis.traces import Trace, reading_ahead
 from stepscope.intervals import Intervals
 from stepscope.schema import ProcessInfo
 from stepscope.views.recorded_steps import marked_steps, named_steps
@@ -36,7 +36,8 @@ def steps_of(signals: Signals) -> tuple[list[RankSteps], list[str]]:
     traces = [trace for trace in signals.traces if trace.process not in known]
     most = max(1, min(MOST_LISTED, MOST_SENT // max(1, len(watched) + len(traces))))
     found = [_of_process(process, steps, clock, most) for process, steps in watched]
-    for trace, steps in zip(traces, named_steps(traces[:MOST_RECORDINGS]), strict=False):
+    for trace in reading_ahead(traces[:MOST_RECORDINGS]):
+        steps = named_steps(trace)
         if steps is not None:
             found.append(_of_recording(trace, steps, clock, most))
     notes = []
