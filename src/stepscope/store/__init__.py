@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from stepscope.store.columns import DictColumn
 from stepscope.store.engine import available_cores
-from stepscope.store.objectstore import LocalStore, ObjectStore, open_store
+from stepscope.store.objectstore import LocalStore, ObjectStore, is_remote, open_store
 from stepscope.store.reader import RunReader, open_run
 from stepscope.store.revision import revision_of, size_of
 from stepscope.store.writer import RunWriter, create_run
@@ -22,6 +22,7 @@ __all__ = [
     "RunWriter",
     "available_cores",
     "create_run",
+    "is_remote",
     "open_run",
     "open_store",
     "revision_of",

@@ -18,7 +18,7 @@ import duckdb
 import msgspec
 import numpy as np
 
-from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError, UsageError
+from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError
 from stepscope.schema import (
     SCHEMA_VERSION,
     TABLES,
@@ -41,7 +41,7 @@ from stepscope.store.engine import (
     select,
 )
 from stepscope.store.layout import Segment
-from stepscope.store.objectstore import ObjectStore, open_store
+from stepscope.store.objectstore import LocalStore, ObjectStore, is_remote, open_store
 from stepscope.store.upgrades import Step, steps_from
 
 __all__ = ["RunReader", "open_run"]
@@ -68,14 +68,17 @@ def open_run(location: str | Path, *, threads: int | None = None) -> RunReader:
     """Opens a run, to be read by as many threads as there are cores where nothing else is said.
 
     NotARunError when there is none at that place, DamagedRunError when its `run.json` makes no
-    sense, NewerSchemaError when a later stepscope wrote it.
+    sense, NewerSchemaError when a later stepscope wrote it, OSError when a bucket cannot be
+    reached.
     """
     store = open_store(location)
     try:
         data = store.get(layout.RUN_KEY)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotARunError(_why_not_a_run(Path(location))) from None
+        raise NotARunError(_why_not_a_run(location)) from None
     except OSError as error:
+        if is_remote(location):  # who does not reach a bucket cannot know what it holds
+            raise
         raise NotARunError(f"{location} cannot be read: {error.strerror}.") from error
     version, content = _versioned(location, data)
     steps = steps_from(version)
@@ -112,6 +115,15 @@ class RunReader:
         self._times: dict[str, dict[Segment, Times]] = {}
         self._lock = threading.Lock()
         self._forget_connection()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the run is a directory, into which a job of this machine may be writing."""
+        return isinstance(self._store, LocalStore)
+
+    def look_again(self) -> None:
+        """Sees what was written a moment ago. Only of a bucket is a listing believed so long."""
+        self._store.look_again()
 
     @property
     def damage(self) -> list[str]:
@@ -291,6 +303,7 @@ class RunReader:
             self._gaps[table] = layout.gaps(found)
             if not self._gaps[table]:
                 break
+            self._store.look_again()
         return [segment for segment in found if segment.key not in self._broken]
 
     def _few(
@@ -341,7 +354,8 @@ class RunReader:
             if column.unit == "epoch_ns" or column.name == _RECORDING
         ]
         known = self._times.get(table, {})
-        new = {str(self._path(each)): each for each in segments if each not in known}
+        unread = [each for each in segments if each not in known]
+        new = dict(zip(map(str, self._paths(unread)), unread, strict=True))
         found: dict[Segment, Times] = {segment: {} for segment in new.values()}
         if new and columns:
             query = select(
@@ -356,17 +370,14 @@ class RunReader:
         self._times[table] = {each: found.get(each, known.get(each, {})) for each in segments}
         return self._times[table]
 
-    def _path(self, segment: Segment) -> Path:
-        path = self._store.local_path(segment.key)
-        if path is None:
-            raise UsageError("A run in a store that is not local cannot be read.")
-        return path
+    def _paths(self, segments: Iterable[Segment]) -> Sequence[Path]:
+        return self._store.local_paths([segment.key for segment in segments])
 
     def _view(self, table: Table, segments: Sequence[Segment]) -> str:
         if not segments:
             nulls = (f"CAST(NULL AS {c.type}) AS {identifier(c.name)}" for c in table.columns)
             return f"SELECT {', '.join(nulls)} WHERE false"
-        query = select("*", scan(map(self._path, segments)))
+        query = select("*", scan(self._paths(segments)))
         for step in self._steps:
             query = step.rows(table.name, query)
         # Naming the columns here makes a file that lacks one fail at once.
@@ -401,6 +412,9 @@ class RunReader:
                 try:
                     self._show(segments)
                     return query(self._engine())
+                except FileNotFoundError:  # a bucket no longer holds what it has listed
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
                 except duckdb.Error as error:
                     self._forget_connection()  # after some errors a connection serves no more
                     if attempt + 1 == _ATTEMPTS or not self._worth_repeating(segments, error):
@@ -417,7 +431,7 @@ class RunReader:
 
     def _worth_repeating(self, segments: dict[str, list[Segment]], error: duckdb.Error) -> bool:
         used = [segment for those in segments.values() for segment in those]
-        gone = any(not self._path(segment).exists() for segment in used)
+        gone = any(not self._store.at_hand(segment.key) for segment in used)
         if gone or self._find_broken(used, _footer_check):
             return True
         return not isinstance(error, _MISTAKES) and self._find_broken(used, _content_check)
@@ -435,7 +449,7 @@ class RunReader:
                 query = check(table, f"({self._view(table, [segment])})")
                 self._engine().execute(query).fetchall()
             except duckdb.Error as error:
-                if self._path(segment).exists():
+                if self._store.at_hand(segment.key):
                     reason = str(error).strip().splitlines()[0]
                     self._broken[segment.key] = f"{segment.key} cannot be read: {reason}."
         return len(self._broken) > before
@@ -496,7 +510,13 @@ def _damaged_run(location: str | Path, reason: object) -> DamagedRunError:
     return DamagedRunError(f"{location}: {layout.RUN_KEY} is damaged: {reason}.")
 
 
-def _why_not_a_run(path: Path) -> str:
+def _why_not_a_run(location: str | Path) -> str:
+    if is_remote(location):
+        return (
+            f"{location} is not a run: there is no {layout.RUN_KEY}. Name the URL of a run; "
+            "stepscope ui shows those below a URL."
+        )
+    path = Path(location)
     if not path.exists():
         return f"{path} does not exist. Name the directory of a run."
     if not path.is_dir():
