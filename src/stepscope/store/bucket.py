@@ -36,7 +36,7 @@ _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 _CALLED = {"s3": "bucket", "gs": "bucket", "az": "container"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_CLIENT = {"connect_timeout": "5 seconds", "read_timeout": "30 seconds", "timeout": "1 hour"}
+_CLIENT = {"connect_timeout": "5 seconds", "read_timeout": "15 seconds", "timeout": "1 hour"}
 """A large file may take long as long as it goes on; by default nothing may take over 30 s."""
 _RETRY = {
     "max_retries": 4,
@@ -301,12 +301,15 @@ class Bucket:
         """What an error without a class of its own means."""
         if _lacks_bucket(said):
             return self._no_bucket()
-        variables = f"{_VARIABLES[self.place.scheme]}…"
+        prefix = _VARIABLES[self.place.scheme]
+        variables = f"{prefix}…"
         if any(each in said for each in _CREDENTIALS):
             reason = f"no credentials were found; set them in the environment ({variables})"
             return RefusedError(errno.EACCES, reason, url)
+        if "403 Forbidden" in said.partition("\n")[0]:  # listings have no class for it
+            return self._refused(url)
         if "builder error" in said and "BadScheme" in said:
-            reason = "the endpoint has no TLS; allow that with AWS_ALLOW_HTTP=true"
+            reason = f"the endpoint has no TLS; allow that with {prefix}ALLOW_HTTP=true"
             return UnreachableError(errno.EPROTONOSUPPORT, reason, url)
         if "error sending request" in said or "timed out" in said:
             reason = f"it cannot be reached; check the network and the endpoint ({variables})"
@@ -338,7 +341,8 @@ def _client(scheme: str, bucket: str, _variables: frozenset[tuple[str, str]]) ->
         return getattr(library, _CLASSES[scheme])(bucket, config=_CLIENT, retry_config=_RETRY)
     except require("obstore.exceptions", extra="remote").BaseError as error:
         url = Place(scheme, bucket, "").url
-        reason = f"it cannot be used as the environment says: {_first_line(str(error))}"
+        said = _first_line(str(error))
+        reason = f"the environment ({_VARIABLES[scheme]}…) does not say what is needed: {said}"
         raise UnreachableError(errno.EINVAL, reason, url) from error
 
 
