@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from buckets import TestBucket
+from google_storage import google_storage
 from stepscope.errors import UsageError
 from stepscope.store import LocalStore, ObjectStore, open_store, remote
 from stepscope.store.bucket import Bucket
@@ -166,6 +168,16 @@ class TestRemoteStoreOfAWholeBucket(StoreContract):
     @pytest.fixture
     def store(self, bucket: TestBucket) -> ObjectStore:
         return open_store(bucket.url())
+
+
+class TestGoogleStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+        with google_storage() as environment:
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+            yield open_store("gs://bucket/some/run")
 
 
 class TestRemoteStoreWithManyObjects(StoreContract):

@@ -135,7 +135,7 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
 def refusing() -> Iterator[str]:
     """A server that knows nobody."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
