@@ -36,6 +36,14 @@ class StoreContract:
         store.put("nodes/a/status.json", b"one")
         assert store.get("nodes/a/status.json") == b"one"
 
+    def test_several_at_once(self, store: ObjectStore) -> None:
+        for number in range(40):
+            store.put(f"processes/{number}.json", str(number).encode())
+        keys = [f"processes/{number}.json" for number in range(39, -3, -1)]
+        expected = [str(number).encode() for number in range(39, -1, -1)] + [None, None]
+        assert store.get_all(keys) == expected
+        assert store.get_all([]) == []
+
     def test_put_replaces_the_whole_object(self, store: ObjectStore) -> None:
         store.put("status.json", b"a long first version")
         store.put("status.json", b"short")

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+R = TypeVar("R")
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 _CALLED = {"s3": "bucket", "gs": "bucket", "az": "container"}
@@ -50,7 +51,7 @@ _RETRY = {
 """By default the library goes on for three minutes before it says that there is no network."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MOST_ODD = 50
-_SIDE_BY_SIDE = 8
+_SIDE_BY_SIDE = 16
 _PIECE_BYTES = 1 << 20
 
 
@@ -317,19 +318,19 @@ class Bucket:
         return UnreachableError(errno.EIO, f"it cannot be used: {_first_line(said)}", url)
 
 
-def in_parallel(work: Callable[[T], None], items: Sequence[T]) -> None:
-    """Does something with each item, several at a time. After an error nothing more is begun."""
+def in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """What becomes of each item, several at a time. After an error nothing more is begun."""
     if len(items) < 2:
-        for each in items:
-            work(each)
-        return
+        return [work(each) for each in items]
     with ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(items))) as pool:
         try:
-            for done in as_completed([pool.submit(work, each) for each in items]):
+            begun = [pool.submit(work, each) for each in items]
+            for done in as_completed(begun):
                 done.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    return [each.result() for each in begun]
 
 
 @functools.lru_cache(maxsize=16)

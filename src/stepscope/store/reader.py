@@ -274,14 +274,20 @@ class RunReader:
 
     def _manifests(self, prefix: str, ending: str, as_type: type[T]) -> dict[str, T]:
         keys = [key for key in self._store.list(prefix) if key.endswith(ending)]
-        found = {key: self._manifest(key, as_type) for key in keys}
+        found = {
+            key: self._decoded(key, content, as_type)
+            for key, content in zip(keys, self._store.get_all(keys), strict=True)
+        }
         return {key: manifest for key, manifest in found.items() if manifest is not None}
 
     def _manifest(self, key: str, as_type: type[T]) -> T | None:
-        try:
-            manifest = msgspec.json.decode(self._store.get(key), type=as_type)
-        except FileNotFoundError:
+        return self._decoded(key, self._store.get_all([key])[0], as_type)
+
+    def _decoded(self, key: str, content: bytes | None, as_type: type[T]) -> T | None:
+        if content is None:
             return None
+        try:
+            manifest = msgspec.json.decode(content, type=as_type)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._broken[key] = f"{key} cannot be read: {error}."
             return None

@@ -60,6 +60,17 @@ class RemoteStore:
         check_key(key)
         return self._bucket.get(key)
 
+    def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        """Several, side by side; None for one that there is not."""
+
+        def get(key: str) -> bytes | None:
+            try:
+                return self.get(key)
+            except FileNotFoundError:
+                return None
+
+        return in_parallel(get, keys)
+
     def put(self, key: str, data: bytes) -> None:
         """Writes or replaces an object."""
         check_key(key)
@@ -110,11 +121,11 @@ class RemoteStore:
         wanting = [
             (entry, path) for entry, path in zip(entries, paths, strict=True) if not path.exists()
         ]
+        self._cache.use(paths)  # so that none of them makes room for another
         if wanting:
             self._cache.make_room()
             in_parallel(self._fetch, wanting)
             self._cache.make_room()
-        self._cache.use(paths)
         return paths
 
     def at_hand(self, key: str) -> bool:

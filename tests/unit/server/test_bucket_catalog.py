@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ from stepscope.store.bucket import UnreachableError
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return draw_job(tmp_path_factory.mktemp("job") / "job", 3)
+
+
+@pytest.fixture(autouse=True)
+def _workers_of_this_environment(bucket: TestBucket) -> Iterator[None]:
+    """What workers are forked from keeps the variables with which it was begun."""
+    forkserver._forkserver._stop()
+    yield
+    forkserver._forkserver._stop()
 
 
 def ids(catalog: BucketCatalog) -> set[str]:
@@ -205,12 +214,14 @@ def test_changes_are_told(served: Served, bucket: TestBucket) -> None:
 
 def test_who_looks_at_the_list_costs_little(served: Served, bucket: TestBucket) -> None:
     served.ask("/api/jobs")
+    began = time.monotonic()
     with bucket.server.counted() as requests:
         for _ in range(10):
             assert served.ask("/api/jobs").status == 200
         for _ in range(10):
             assert served.view("overview", "team/job").status == 200
-    assert sum(each.is_listing for each in requests) <= 6
+    # Of all runs one a second, as this test has set it; of the one run one every two seconds.
+    assert sum(each.is_listing for each in requests) <= 4 + 2 * (time.monotonic() - began)
 
 
 def test_source_files(job: Path, bucket: TestBucket, tmp_path: Path) -> None:
