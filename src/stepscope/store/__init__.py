@@ -1,8 +1,9 @@
-"""The run directory: the only code that reads or writes one.
+"""Runs in directories and in object stores: the only code that reads or writes one.
 
 Belongs here: names of files, atomic and durable writing, merging of segments, reading while a
-run grows, damage, runs of older schema versions. Does not: what the columns mean (`schema`),
-what follows from them (`analysis`), where the numbers come from (`monitor`, `importers`).
+run grows, damage, runs of older schema versions, copies of what lies elsewhere. Does not: what
+the columns mean (`schema`), what follows from them (`analysis`), where the numbers come from
+(`monitor`, `importers`).
 """
 
 from __future__ import annotations
