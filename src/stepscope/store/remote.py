@@ -174,5 +174,6 @@ class RemoteStore:
             if not any(part.startswith(".") for part in entry.key.split("/"))
         }
         self._large = self._large or len(listing) > MOST_WHOLE
-        self._listings[scope] = now, listing
+        fresh = {s: each for s, each in self._listings.items() if now - each[0] < BELIEVED_S}
+        self._listings = {**fresh, scope: (now, listing)}  # an older one may contradict it
         return listing
