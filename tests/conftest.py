@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from buckets import bucket, s3  # noqa: F401 - fixtures
 from stepscope.capture.bootstrap import environment
 from stepscope.monitor.drain import ProcessLogs, SpoolDrain
 from stepscope.spool import SpoolTree

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from buckets import TestBucket
+from google_storage import google_storage
 from stepscope.errors import UsageError
-from stepscope.store import LocalStore, ObjectStore, open_store
+from stepscope.store import LocalStore, ObjectStore, open_store, remote
+from stepscope.store.bucket import Bucket
+from stepscope.store.remote import RemoteStore
 
 
 class StoreContract:
@@ -28,6 +35,14 @@ class StoreContract:
     def test_put_then_get(self, store: ObjectStore) -> None:
         store.put("nodes/a/status.json", b"one")
         assert store.get("nodes/a/status.json") == b"one"
+
+    def test_several_at_once(self, store: ObjectStore) -> None:
+        for number in range(40):
+            store.put(f"processes/{number}.json", str(number).encode())
+        keys = [f"processes/{number}.json" for number in range(39, -3, -1)]
+        expected = [str(number).encode() for number in range(39, -1, -1)] + [None, None]
+        assert store.get_all(keys) == expected
+        assert store.get_all([]) == []
 
     def test_put_replaces_the_whole_object(self, store: ObjectStore) -> None:
         store.put("status.json", b"a long first version")
@@ -61,6 +76,43 @@ class StoreContract:
         assert not store.put_file("tables/x/1.parquet", staged)
         assert store.get("tables/x/1.parquet") == b"old"
 
+    def test_one_of_several_is_first(self, store: ObjectStore) -> None:
+        contents = [bytes([letter]) * 1000 for letter in range(8)]
+        staged = [store.staging_path("tables/x/1.parquet") for _ in contents]
+        for path, content in zip(staged, contents, strict=True):
+            path.write_bytes(content)
+        with ThreadPoolExecutor(len(staged)) as pool:
+            first = list(pool.map(lambda path: store.put_file("tables/x/1.parquet", path), staged))
+            others = list(pool.map(lambda text: store.put_if_absent("run.json", text), contents))
+        assert [first.count(True), others.count(True)] == [1, 1]
+        assert store.get("tables/x/1.parquet") == contents[first.index(True)]
+        assert store.get("run.json") == contents[others.index(True)]
+        assert not any(path.exists() for path in staged)
+
+    def test_an_object_as_a_file(self, store: ObjectStore) -> None:
+        keys = [f"tables/x/{number}.parquet" for number in range(20)]
+        for key in keys:
+            store.put(key, key.encode())
+        assert [path.read_bytes().decode() for path in store.local_paths(keys)] == keys
+        assert store.local_path(keys[7]).read_bytes() == keys[7].encode()
+        assert store.at_hand(keys[7])
+        store.local_path(keys[7]).unlink()
+        assert not store.at_hand(keys[7])
+
+    def test_what_is_written_is_listed_at_once(self, store: ObjectStore) -> None:
+        for number in range(5):
+            store.put(f"a/{number}", b"x")
+            assert store.put_if_absent(f"b/{number}", b"x")
+            assert len(list(store.list(""))) == 2 * number + 2
+        store.delete("a/0")
+        assert "a/0" not in store.list("a/")
+
+    def test_hidden_objects_are_not_listed(self, store: ObjectStore) -> None:
+        store.put("a/b", b"x")
+        hide(store, "a/.c")
+        hide(store, ".d/e")
+        assert list(store.list("")) == ["a/b"]
+
     def test_staging_paths_differ(self, store: ObjectStore) -> None:
         assert store.staging_path("a/b") != store.staging_path("a/b")
 
@@ -86,6 +138,17 @@ class StoreContract:
             store.list("tables/sp")
 
 
+def hide(store: ObjectStore, key: str) -> None:
+    """Put something there that no store writes."""
+    if isinstance(store, LocalStore):
+        (store.root / key).parent.mkdir(exist_ok=True)
+        (store.root / key).write_bytes(b"x")
+    else:
+        assert isinstance(store, RemoteStore)
+        Bucket(store.place).put(key, b"x")
+        store.look_again()
+
+
 class TestLocalStore(StoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
@@ -93,12 +156,86 @@ class TestLocalStore(StoreContract):
 
 
 class TestLocalStoreWithoutHardLinks(TestLocalStore):
+    test_one_of_several_is_first = None  # what nothing there can promise
+
     @pytest.fixture(autouse=True)
     def _no_links(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(source: object, target: object) -> None:
             raise OSError(errno.EPERM, "Operation not permitted")
 
         monkeypatch.setattr(os, "link", refuse)
+
+
+class TestRemoteStore(StoreContract):
+    @pytest.fixture
+    def store(self, bucket: TestBucket) -> ObjectStore:
+        return open_store(bucket.url("some/run"))
+
+
+class TestRemoteStoreOfAWholeBucket(StoreContract):
+    @pytest.fixture
+    def store(self, bucket: TestBucket) -> ObjectStore:
+        return open_store(bucket.url())
+
+
+class TestGoogleStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+        with google_storage() as environment:
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+            yield open_store("gs://bucket/some/run")
+
+
+class TestRemoteStoreWithManyObjects(StoreContract):
+    """Then only what is asked for is listed."""
+
+    @pytest.fixture
+    def store(self, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+        monkeypatch.setattr(remote, "MOST_WHOLE", 3)
+        return open_store(bucket.url("a b/run=1"))
+
+
+def test_a_store_ends_at_its_prefix(bucket: TestBucket) -> None:
+    for key in ("run/a", "run2/a", "run/b/c", "running", "run"):
+        bucket.put(key)
+    assert list(open_store(bucket.url("run/")).list("")) == ["a", "b/c"]
+
+
+def test_more_objects_than_one_answer_holds(bucket: TestBucket) -> None:
+    store = open_store(bucket.url("run"))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: bucket.put(f"run/a/{number:04}"), range(1100)))
+    with bucket.server.counted() as requests:
+        assert list(store.list("a/")) == [f"a/{number:04}" for number in range(1100)]
+    assert [each.is_listing for each in requests] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://", "s3:///run", "s3://buc ket/run", "gs://b/../x", "az://c/a//b", "s3://-b/x",
+        "s3://user:secret@bucket/run", "s3://b/\x00",
+    ],
+)  # fmt: skip
+def test_what_is_no_url_of_a_bucket(url: str) -> None:
+    with pytest.raises(UsageError, match="is no URL of a bucket"):
+        open_store(url)
+
+
+def test_a_path_is_no_url() -> None:
+    with pytest.raises(UsageError, match="as a string"):
+        open_store(Path("s3://bucket/run"))
+
+
+def test_the_library_that_is_not_installed(
+    bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(UsageError) as caught:
+        open_store(bucket.url())
+    assert str(caught.value) == "obstore is not installed: pip install 'stepscope[remote]'."
 
 
 def test_a_dead_writer_leaves_nothing_that_is_seen(tmp_path: Path) -> None:
@@ -126,9 +263,3 @@ def test_a_store_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path / "elsewhere")
     store.put("a", b"x")
     assert (tmp_path / "run" / "a").read_bytes() == b"x"
-
-
-@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://bucket/run", "az://container/run"])
-def test_object_stores_are_refused_in_words(url: str) -> None:
-    with pytest.raises(UsageError, match="not supported yet"):
-        open_store(url)

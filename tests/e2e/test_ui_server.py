@@ -122,7 +122,7 @@ def test_a_port_that_is_taken(runs: Path) -> None:
     ("options", "sentence"),
     [
         (["no-such-directory"], "is no directory; name one that holds runs."),
-        (["s3://bucket/runs"], "object stores are not supported yet"),
+        (["s3://"], "is no URL of a bucket"),
         ([".", "--token", "short"], "A token of fewer than 12 characters is soon guessed."),
         ([".", "--host", "no.such.host.invalid"], "is no address of this machine"),
     ],

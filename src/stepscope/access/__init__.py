@@ -57,7 +57,7 @@ __all__ = [
 
 
 def open(run: str | Path) -> Run:  # noqa: A001 - it is called `stepscope.open`
-    """Opens a run, finished or still growing.
+    """Opens a run, finished or still growing, by its directory or its URL in an object store.
 
     What was computed stays as it was: open a run that is still growing again to see more of it.
 
@@ -65,5 +65,6 @@ def open(run: str | Path) -> Run:  # noqa: A001 - it is called `stepscope.open`
         NotARunError: there is no run at that place.
         NewerSchemaError: a later stepscope wrote it.
         DamagedRunError: its `run.json` makes no sense.
+        OSError: the object store in which it lies cannot be reached.
     """
     return Run(Signals(open_run(run)))

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ import click
 from stepscope._version import __version__
 from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json, say
-from stepscope.errors import UnreadableTraceError, UsageError
+from stepscope.errors import StepscopeError, UnreadableTraceError, UsageError
 from stepscope.importers.importing import (
     Imported,
     Recorded,
@@ -25,8 +26,10 @@ from stepscope.importers.importing import (
     find_files,
     import_files,
 )
+from stepscope.importers.pool import start_worker
 from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.store import create_run
+from stepscope.store import create_run, is_remote
+from stepscope.store.upload import check_free, upload
 
 Result = Imported | Recorded | Refused
 NODE = "imported"
@@ -37,7 +40,9 @@ _SILENCE_S = 60
 
 @click.command("import", help="Read traces (files, directories, URLs) into the new run RUN.")
 @click.argument("sources", metavar="SOURCE…", nargs=-1, required=True)
-@click.option("-o", "--output", "run", metavar="RUN", required=True, help="Directory of the run.")
+@click.option(
+    "-o", "--output", "run", metavar="RUN", required=True, help="Directory or URL of the run."
+)
 @json_option
 def command(sources: Sequence[str], run: str, as_json: bool) -> None:
     with ExitStack() as stack:
@@ -46,14 +51,16 @@ def command(sources: Sequence[str], run: str, as_json: bool) -> None:
             raise UsageError(f"{', '.join(sources)} holds no file. Name a trace or a directory.")
         info = RunInfo(
             schema_version=SCHEMA_VERSION,
-            run_id=Path(run).name,
+            run_id=run.rstrip("/").rpartition("/")[2] if is_remote(run) else Path(run).name,
             created_ns=time.time_ns(),
             command=["stepscope", "import", *sources],
             working_directory=str(Path.cwd()),
             stepscope_version=__version__,
         )
-        with _ended_by_sigterm(), _new_run(run, info), _progress(len(files)) as told:
-            results = import_files(files, Path(run), NODE, told)
+        making = _new_remote_run(run, info) if is_remote(run) else _new_run(run, info)
+        with _ended_by_sigterm(), making as place:
+            with _progress(len(files)) as told:
+                results = import_files(files, place, NODE, told)
             _check_any(results, run)
     _report(results, run, as_json=as_json)
 
@@ -73,7 +80,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _new_run(run: str, info: RunInfo) -> Iterator[None]:
+def _new_run(run: str, info: RunInfo) -> Iterator[Path]:
     """A run that stays only if all goes well. Nothing that was there before is touched."""
     place = Path(run)
     existed = place.is_dir()
@@ -81,7 +88,7 @@ def _new_run(run: str, info: RunInfo) -> Iterator[None]:
         raise UsageError(f"the directory {run} is not empty; name a new one with -o")
     create_run(run, info)
     try:
-        yield
+        yield place
     except BaseException:
         for ours in place.iterdir():
             if ours.is_dir():
@@ -91,6 +98,39 @@ def _new_run(run: str, info: RunInfo) -> Iterator[None]:
         if not existed:
             place.rmdir()
         raise
+
+
+@contextmanager
+def _new_remote_run(run: str, info: RunInfo) -> Iterator[Path]:
+    """A directory that becomes a run in a bucket if all goes well.
+
+    Whether it may is asked beforehand by a process of its own: what asks must not be used where
+    processes are forked afterwards, as those that import are.
+    """
+    pipe, process = start_worker(_ask_free, [], run)
+    try:
+        refusal = pipe.recv()
+    except EOFError:
+        raise UsageError(f"{run} cannot be asked for: the process that did was killed.") from None
+    finally:
+        pipe.close()
+        process.join()
+    if refusal is not None:
+        raise refusal
+    with tempfile.TemporaryDirectory(prefix="stepscope-import-") as directory:
+        place = Path(directory, "run")
+        create_run(place, info)
+        yield place
+        upload(place, run)
+
+
+def _ask_free(pipe: Connection, run: str) -> None:
+    try:
+        check_free(run)
+    except (StepscopeError, OSError) as error:
+        pipe.send(error)
+    else:
+        pipe.send(None)
 
 
 def _check_any(results: Sequence[Result], run: str) -> None:

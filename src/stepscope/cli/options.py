@@ -19,7 +19,7 @@ def json_option(command: Decorated) -> Decorated:
 
 
 def run_argument(command: Decorated) -> Decorated:
-    """RUN: a run directory."""
+    """RUN: a run directory, or the URL of a run in an object store."""
     return click.argument("run", metavar="RUN")(command)
 
 

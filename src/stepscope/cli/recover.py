@@ -9,8 +9,10 @@ import click
 import msgspec
 
 from stepscope.cli.options import json_option, run_argument
+from stepscope.errors import UsageError
 from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.recover import Recovery, recover
+from stepscope.store import is_remote
 
 
 @click.command(
@@ -21,6 +23,11 @@ from stepscope.monitor.recover import Recovery, recover
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> None:
+    if is_remote(run):
+        raise UsageError(
+            f"{run}: recover brings what is left on a machine into the run directory that lies "
+            "there; name that directory."
+        )
     recovery = recover(run)
     if recovery.spool is not None and recovery.complete:
         _remove(Path(recovery.spool))

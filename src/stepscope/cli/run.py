@@ -52,7 +52,7 @@ from stepscope.monitor.launch import (
 from stepscope.monitor.masking import mask
 from stepscope.monitor.window_asking import contents
 from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.store import RunWriter, create_run
+from stepscope.store import RunWriter, create_run, is_remote
 from stepscope.watch.stop_wish import FILE_NAME
 
 MONITOR_PATIENCE_S = 60.0
@@ -370,8 +370,13 @@ def _check_out(out: str) -> None:
     """A run gets a directory of its own.
 
     Raises:
-        UsageError: there are other people's files in it.
+        UsageError: there are other people's files in it, or it is no directory.
     """
+    if is_remote(out):
+        raise UsageError(
+            f"--out {out}: a job is recorded into a directory of its machine; name one, and copy "
+            "it to the object store with that store's own tool, at the end or every now and then"
+        )
     place = Path(out)
     if place.is_dir() and any(place.iterdir()) and not (place / "run.json").exists():
         raise UsageError(f"the directory {out} is not empty; name a new one with --out")

@@ -22,9 +22,9 @@ TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
 
 @click.command(
     "ui",
-    help="Show the runs at or below DIR in a browser, and those that are being recorded as they "
-    f"grow. DIR is {RUNS_DIRECTORY} or else the current directory where nothing is said. Ctrl-C "
-    "ends it; jobs go on.",
+    help="Show the runs at or below DIR, or URL such as s3://bucket/runs, in a browser, and those "
+    f"that are being recorded as they grow. DIR is {RUNS_DIRECTORY} or else the current directory "
+    "where nothing is said. Ctrl-C ends it; jobs go on.",
 )
 @click.argument("location", metavar="[DIR|URL]", required=False)
 @click.option(
@@ -76,11 +76,11 @@ def command(  # noqa: PLR0917 - click passes options by name
 ) -> None:
     forking.begin()
     # While that goes on in a process of its own, this one imports the rest.
-    from stepscope.server.catalog import served_directory
+    from stepscope.server.catalog import served_root
     from stepscope.server.process import serve, url_of
 
     settings = Settings(
-        root=served_directory(_default_location() if location is None else location),
+        root=served_root(_default_location() if location is None else location),
         host=host,
         port=port,
         token=token or None,

@@ -61,6 +61,11 @@ def listening_nodes(run: str, reader: RunReader) -> list[str]:
     Raises:
         UsageError: there are none.
     """
+    if not reader.is_local:
+        raise UsageError(
+            f"{run} lies in an object store, where no monitor looks for requests; ask with the "
+            "directory into which the job is recorded"
+        )
     if reader.info.options.get("window") == "off":
         raise UsageError(f"the job of {run} was started with --window off")
     statuses = reader.statuses()

@@ -85,11 +85,7 @@ class WindowAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestBoard:
-    """These documents of one run.
-
-    Raises:
-        UsageError: the run is not on this machine.
-    """
+    """These documents of one run."""
 
     def __init__(self, location: str) -> None:
         self._store = open_store(location)

@@ -1,10 +1,11 @@
-"""The web UI's server: runs below one directory, shown in a browser.
+"""The web UI's server: runs below one directory or URL, shown in a browser.
 
 Belongs here: HTTP, who may ask, which run a name means, and the processes that answer. Does not
 belong here: numbers and payloads of screens (`views`), drawing (`web`).
 
     settings    what the server is told
-    catalog     which runs there are, and which directory a name means
+    catalog     which runs there are, and where a name leads
+    bucket_catalog    the same below a URL of an object store
     security    tokens, hosts, origins, headers
     app         the routes
     static      the front end's files

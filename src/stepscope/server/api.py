@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -12,18 +13,16 @@ from starlette.routing import Route
 
 from stepscope._version import __version__
 from stepscope.errors import NotARunError
-from stepscope.server.catalog import Catalog, FoundRun, RunGoneError, revisions, shown
+from stepscope.server.catalog import FoundRun, RunGoneError, catalog_of, shown
 from stepscope.server.endpoints import ENDPOINTS, EVENTS
 from stepscope.server.live import Feed, Feeds
 from stepscope.server.payloads import CaptureWanted, StopWanted
 from stepscope.server.requests import asked, json_body, named, while_wanted
 from stepscope.server.settings import Settings, is_loopback
-from stepscope.server.summaries import Summaries, cache_directory
+from stepscope.server.summaries import Summaries
 from stepscope.server.workers import Queue, Workers, looked_at
-from stepscope.store import revision_of
+from stepscope.store.cache import cache_home
 
-LOOKED_AT_S = 0.25
-"""A revision is believed for so long: a page asks for several views at once."""
 QUICK = "timeline"
 """Views whose names begin so are what a hand on the mouse waits for."""
 MOST_TURNS = 100
@@ -38,12 +37,10 @@ class Api:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._catalog = Catalog(settings.root)
+        self._catalog = catalog_of(settings.root)
         self._workers = Workers(settings.tasks, settings.limits)
         self._feeds = Feeds()
-        self._summaries = Summaries(
-            self._workers, lambda: self._feeds.hint(_JOBS), cache_directory()
-        )
+        self._summaries = Summaries(self._workers, lambda: self._feeds.hint(_JOBS), cache_home())
         self._revisions: dict[str, tuple[float, int]] = {}
         self._ahead_of: str | None = None
         self._ahead: set[asyncio.Task[None]] = set()
@@ -78,7 +75,7 @@ class Api:
     async def jobs(self, request: Request) -> Response:
         """All runs below the served directory."""
         listing = await asyncio.to_thread(self._catalog.listing)
-        known = await asyncio.to_thread(revisions, listing.runs)
+        known = await asyncio.to_thread(self._catalog.revisions, listing.runs)
         found = [(run, known[run.id]) for run in listing.runs if run.id in known]
         self._summaries.want(found)
         return await self._payload(
@@ -171,7 +168,7 @@ class Api:
     async def _jobs_revision(self) -> int:
         def look() -> tuple[list[FoundRun], dict[str, int]]:
             runs = self._catalog.listing().runs
-            return runs, revisions(runs)
+            return runs, self._catalog.revisions(runs)
 
         runs, known = await asyncio.to_thread(look)
         self._summaries.want((run, known[run.id]) for run in runs if run.id in known)
@@ -259,16 +256,22 @@ class Api:
 
     async def _run(self, run_id: str) -> tuple[str, int]:
         """Where a run lies, and its revision, which is at most a moment old."""
-        location = self._catalog.locate(run_id)
+        location = await self._located(run_id)
         now = time.monotonic()
-        looked_s, revision = self._revisions.get(location, (-LOOKED_AT_S, 0))
-        if now - looked_s >= LOOKED_AT_S:
+        believed_s = self._catalog.believed_s
+        looked_s, revision = self._revisions.get(location, (-believed_s, 0))
+        if now - looked_s >= believed_s:
             try:
-                revision = await asyncio.to_thread(revision_of, location)
+                revision = await asyncio.to_thread(self._catalog.revision, location)
             except NotARunError:  # since a moment ago
                 raise RunGoneError(f"The run {shown(run_id)} has disappeared.") from None
             self._revisions[location] = now, revision
         return location, revision
+
+    async def _located(self, run_id: str) -> str:
+        if isinstance(self._settings.root, Path):
+            return self._catalog.locate(run_id)  # which takes less time than to find a thread
+        return await asyncio.to_thread(self._catalog.locate, run_id)
 
     def _is_local(self, request: Request) -> bool:
         """Whether the browser runs on this machine."""

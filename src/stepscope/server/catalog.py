@@ -1,4 +1,4 @@
-"""Which runs there are below the served directory, and which directory a name means."""
+"""Which runs there are below the served directory or URL, and where a name leads."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from stepscope.errors import NotARunError, StepscopeError, UsageError
-from stepscope.store import LocalStore, open_store, revision_of
+from stepscope.store import is_remote, revision_of
 from stepscope.store.layout import RUN_KEY
 
 DEEPEST = 6
@@ -17,16 +17,16 @@ DEEPEST = 6
 MOST_RUNS = 10_000
 MOST_DIRECTORIES = 100_000
 ROOT_ID = "."
-"""The served directory itself."""
+"""What is served, itself."""
 
 
 class FoundRun(NamedTuple):
-    """A run by the name that it has in the API: its path below the served directory."""
+    """A run by the name that it has in the API: its path below what is served."""
 
     id: str
     location: str
     made_ns: int
-    """When it was made, as the file system says."""
+    """When it was made, as the file system or the bucket says."""
 
 
 class RunGoneError(NotARunError):
@@ -40,26 +40,68 @@ class Listing(NamedTuple):
     notes: list[str]
 
 
-def served_directory(location: str) -> Path:
-    """The directory to serve.
+class Catalog(Protocol):
+    """The runs below one directory or URL. Nothing outside of it is ever named or opened."""
+
+    believed_s: float
+    """How long a revision is: a page asks for several views at once."""
+
+    def listing(self) -> Listing:
+        """All runs that there are now."""
+        ...
+
+    def locate(self, run_id: str) -> str:
+        """Where a run lies.
+
+        Raises:
+            RunGoneError: it was there before.
+            NotARunError: there never was one of this name.
+        """
+        ...
+
+    def revision(self, location: str) -> int:
+        """See `stepscope.store.revision_of`."""
+        ...
+
+    def revisions(self, runs: list[FoundRun]) -> dict[str, int]:
+        """The revision of each run by its id; without those that cannot be served."""
+        ...
+
+
+def served_root(location: str) -> Path | str:
+    """What to serve: a directory without links in its path, or a URL.
 
     Raises:
-        UsageError: there is none, or it is not on this machine.
+        UsageError: there is no such directory, or nothing below the URL.
+        OSError: the bucket cannot be reached.
     """
-    store = open_store(location)
-    if not isinstance(store, LocalStore):
-        raise UsageError(f"{location}: only directories of this machine can be served.")
-    if not store.root.is_dir():
+    if is_remote(location):
+        from stepscope.server.bucket_catalog import served_url
+
+        return served_url(location)
+    root = Path(location)
+    if not root.is_dir():
         raise UsageError(f"{location} is no directory; name one that holds runs.")
-    return store.root.resolve()
+    return root.resolve()
 
 
-class Catalog:
-    """The runs below one directory. Nothing outside of it is ever named or opened.
+def catalog_of(root: Path | str) -> Catalog:
+    """The runs below what `served_root` has found."""
+    if isinstance(root, Path):
+        return DirectoryCatalog(root)
+    from stepscope.server.bucket_catalog import BucketCatalog
+
+    return BucketCatalog(root)
+
+
+class DirectoryCatalog:
+    """The runs below a directory.
 
     Args:
         root: the directory, without links in its path.
     """
+
+    believed_s = 0.25
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -97,6 +139,20 @@ class Catalog:
         if run_id in self._known:
             raise RunGoneError(f"The run {shown(run_id)} has disappeared.")
         raise NotARunError(f"There is no run {shown(run_id)} here.")
+
+    def revision(self, location: str) -> int:
+        """See `revision_of`."""
+        return revision_of(location)
+
+    def revisions(self, runs: list[FoundRun]) -> dict[str, int]:
+        """The revision of each run by its id; without those that cannot be served."""
+        found = {}
+        for run in runs:
+            try:
+                found[run.id] = revision_of(run.location)
+            except (OSError, StepscopeError):
+                continue
+        return found
 
     def _inside(self, run_id: str) -> Path | None:
         """The directory that a name means; None when it would not be below ours."""
@@ -152,17 +208,6 @@ def _made_ns(directory: Path) -> int | None:
     except OSError:
         return None
     return found.st_mtime_ns if stat.S_ISREG(found.st_mode) else None
-
-
-def revisions(runs: list[FoundRun]) -> dict[str, int]:
-    """The revision of each run by its id; without those that cannot be served."""
-    found = {}
-    for run in runs:
-        try:
-            found[run.id] = revision_of(run.location)
-        except (OSError, StepscopeError):
-            continue
-    return found
 
 
 def shown(run_id: str) -> str:

@@ -39,6 +39,7 @@ class OpenRuns:
             reader = open_run(location)
             held = _Open(revision, reader, Signals(reader))
         elif held.revision != revision:
+            held.reader.look_again()
             held = _Open(revision, held.reader, Signals(held.reader))
         self._held[location] = held
         while len(self._held) > MOST_OPEN:

@@ -35,8 +35,8 @@ class Limits:
 class Settings:
     """One server."""
 
-    root: Path
-    """Runs at or below this directory are served; no link in it."""
+    root: Path | str
+    """Runs at or below this directory are served, no link in it; or below this URL."""
     host: str = "127.0.0.1"
     port: int = 0
     """0 for the first free one from 8420 on."""

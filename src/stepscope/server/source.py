@@ -7,7 +7,7 @@ read; what it has recorded of a file may be shown, and else only source files be
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
 from stepscope.errors import UsageError
@@ -46,8 +46,10 @@ def source(
         file: as a stack names it; a relative name counts from each root.
         line: its number, counted from 1.
         roots: allowed directories.
-        local: whether the browser is on this machine. Then the directory in which the job was
-            started is an allowed one as well, and files can be opened in an editor.
+        local: whether the browser is on this machine. Then files can be opened in an editor, and
+            the directory in which the job was started is an allowed one as well. Not where the
+            run lies in a bucket: that directory is one of another machine, and whoever may write
+            there would say what may be read here. What lay below it is looked for below `roots`.
 
     Raises:
         FileNotFoundError: there is no such file that may be shown.
@@ -57,9 +59,12 @@ def source(
         raise UsageError(f"{line!r} is no number of a line.")
     signals = runs.signals(location, revision)
     allowed = [Path(root) for root in roots]
-    if local:
-        allowed += _started_in(signals.reader.info.working_directory)
-    path = next(_allowed(file, allowed), None)
+    started_in, names = signals.reader.info.working_directory, [file]
+    if not signals.reader.is_local:
+        names += _below(started_in, file)
+    elif local:
+        allowed += _started_in(started_in)
+    path = next((each for name in names for each in _allowed(name, allowed)), None)
     found = None if path is None else _read(path, int(line), local=local)
     found = found or _recorded(signals.processes, file, int(line))
     if found is None:
@@ -69,6 +74,14 @@ def source(
             f"such source file with that line {where}. stepscope ui --source-root DIR allows more."
         )
     return found
+
+
+def _below(directory: str, file: str) -> list[str]:
+    """The name of a file relative to the directory of the job, where it lay below that."""
+    path, place = PurePosixPath(file), PurePosixPath(directory)
+    if not place.is_absolute() or not path.is_relative_to(place):
+        return []
+    return [str(path.relative_to(place))]
 
 
 def _started_in(directory: str) -> list[Path]:

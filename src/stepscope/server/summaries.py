@@ -114,12 +114,6 @@ class Summaries:
         return max(due, key=lambda each: each[0].made_ns, default=None)
 
 
-def cache_directory() -> Path:
-    """Where summaries are kept, by the rules of the desktop."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(base if Path(base).is_absolute() else Path.home() / ".cache") / "stepscope"
-
-
 def _file_name(run: FoundRun, revision: int) -> str:
     """Another one for another version of stepscope: its verdict may be another."""
     key = f"{__version__}\0{run.location}\0{revision}"

@@ -6,7 +6,9 @@ comes from a browser.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -20,7 +22,7 @@ from stepscope.server.payloads import Session
 from stepscope.server.source import source
 from stepscope.server.stopping import stop, why_no_stop
 from stepscope.server.worker import Task
-from stepscope.store import open_run, size_of
+from stepscope.store import is_remote, open_run, size_of
 from stepscope.views import VIEWS
 from stepscope.views.compare import comparison
 from stepscope.views.jobs import (
@@ -34,6 +36,9 @@ from stepscope.views.jobs import (
 )
 from stepscope.views.options import DEFAULTS
 
+ROWS_S = 30.0
+"""The list of jobs is answered after that time, without the runs that were not read by then."""
+SIDE_BY_SIDE = 16
 AHEAD_S = 0.05
 """Longer nobody should wait for what he asked for meanwhile, but for one step."""
 
@@ -62,7 +67,20 @@ def jobs(
         found: the runs, each with its revision.
         summaries: by run what `summary` has made of it, or why it could not.
     """
-    return jobs_of(root, [_row(runs, *each, summaries.get(each[0].id)) for each in found], notes)
+
+    def row(each: tuple[FoundRun, int]) -> JobRow | None:
+        return _row(runs, *each, summaries.get(each[0].id)) if time.monotonic() < end_s else None
+
+    end_s = time.monotonic() + ROWS_S
+    if any(is_remote(run.location) for run, _ in found):
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:  # they wait for the network, not for a core
+            rows = list(pool.map(row, found))
+    else:
+        rows = [row(each) for each in found]
+    late = rows.count(None)
+    if late:
+        notes = [*notes, f"{late} runs have yet to be read; they will be here when you look again."]
+    return jobs_of(root, [each for each in rows if each is not None], notes)
 
 
 def _row(runs: OpenRuns, run: FoundRun, revision: int, said: bytes | str | None) -> JobRow:

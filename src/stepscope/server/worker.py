@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stepscope.errors import NotARunError, StepscopeError
+from stepscope.store import is_remote
+from stepscope.store.bucket import UnreachableError
 from stepscope.store.layout import RUN_KEY
 
 if TYPE_CHECKING:
@@ -90,12 +92,14 @@ def _answer(
 
 def _failure(error: Exception, locations: list[str]) -> Reply:
     """What to say of an error. Where the run is gone, that is the reason for every other."""
-    if isinstance(error, NotARunError) or any(not Path(p, RUN_KEY).is_file() for p in locations):
+    if isinstance(error, NotARunError) or any(map(_is_gone, locations)):
         return Reply(status=410, error="The run has disappeared.")
     if isinstance(error, FileNotFoundError | PermissionError):
         return Reply(status=404 if isinstance(error, FileNotFoundError) else 403, error=str(error))
     if isinstance(error, StepscopeError):
         return Reply(status=400, error=str(error))
+    if isinstance(error, UnreachableError):
+        return Reply(status=503, error=f"{error}.")
     if isinstance(error, MemoryError):
         return Reply(status=503, error="There is not enough memory for this answer.")
     traceback.print_exception(error, file=sys.stderr)
@@ -104,6 +108,11 @@ def _failure(error: Exception, locations: list[str]) -> Reply:
         error=f"This could not be computed, which is a defect of stepscope: "
         f"{type(error).__name__}: {str(error)[:500]}",
     )
+
+
+def _is_gone(location: str) -> bool:
+    """Whether a run was there and is no longer. Of a bucket its errors say so themselves."""
+    return not is_remote(location) and not Path(location, RUN_KEY).is_file()
 
 
 def _memory_bytes() -> int:

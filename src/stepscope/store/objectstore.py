@@ -10,15 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from stepscope.errors import UsageError
 
-__all__ = ["LocalStore", "ObjectStore", "open_store"]
+__all__ = ["LocalStore", "ObjectStore", "check_key", "check_prefix", "is_remote", "open_store"]
 
-_REMOTE_SCHEMES = ("s3://", "gs://", "az://")
+_REMOTE_SCHEMES = ("s3:", "gs:", "az:")
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -35,6 +35,10 @@ class ObjectStore(Protocol):
 
     def get(self, key: str) -> bytes:
         """The object; FileNotFoundError when there is none."""
+        ...
+
+    def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        """Several, in less time than one after the other; None for one that there is not."""
         ...
 
     def put(self, key: str, data: bytes) -> None:
@@ -57,20 +61,58 @@ class ObjectStore(Protocol):
         """Removes an object; removing one that is not there is no error."""
         ...
 
-    def local_path(self, key: str) -> Path | None:
-        """Where the object can be opened as a file; None when the store is not on this machine."""
+    def local_path(self, key: str) -> Path:
+        """Where an object that never changes can be opened as a file."""
+        ...
+
+    def local_paths(self, keys: Sequence[str]) -> Sequence[Path]:
+        """The same of several, in less time than one after the other.
+
+        Raises:
+            FileNotFoundError: one of them had to be looked for, and is no longer there.
+        """
+        ...
+
+    def at_hand(self, key: str) -> bool:
+        """Whether the file that `local_path` has named can still be opened."""
+        ...
+
+    def look_again(self) -> None:
+        """Whatever is remembered of listings is forgotten."""
         ...
 
 
+def is_remote(location: str | Path) -> bool:
+    """Whether a location is the URL of an object store, not a directory."""
+    scheme, slashes, _ = str(location).partition("//")
+    return bool(slashes) and scheme in _REMOTE_SCHEMES
+
+
 def open_store(location: str | Path) -> ObjectStore:
-    """The store at a path or URL; it need not exist yet."""
-    text = str(location)
-    if text.startswith(_REMOTE_SCHEMES):
-        raise UsageError(
-            f"{text}: object stores are not supported yet by this version of stepscope; "
-            "give a local directory."
-        )
+    """The store at a path or URL; it need not exist yet.
+
+    Raises:
+        UsageError: it is no URL of a bucket, or the library that reads one is not installed.
+    """
+    if is_remote(location):
+        from stepscope.store.remote import RemoteStore  # only who names a bucket needs it
+
+        return RemoteStore(str(location))
+    if isinstance(location, Path) and location.parts[:1] and location.parts[0] in _REMOTE_SCHEMES:
+        raise UsageError(f"{location}: give the URL of a bucket as a string; a Path breaks it.")
     return LocalStore(Path(location))
+
+
+def check_key(key: str) -> None:
+    """ValueError for what cannot be a key."""
+    if any(part == "" or part.startswith(".") for part in key.split("/")):
+        raise ValueError(f"not a key: {key!r}")
+
+
+def check_prefix(prefix: str) -> None:
+    """ValueError for what cannot be a prefix."""
+    if prefix and not prefix.endswith("/"):
+        raise ValueError(f"a prefix ends with '/': {prefix!r}")
 
 
 class LocalStore:
@@ -89,13 +131,16 @@ class LocalStore:
 
     def list(self, prefix: str) -> Iterable[str]:
         """Keys below `prefix`, sorted."""
-        if prefix and not prefix.endswith("/"):
-            raise ValueError(f"a prefix ends with '/': {prefix!r}")
+        check_prefix(prefix)
         return sorted(_keys_below(self.root / prefix, prefix))
 
     def get(self, key: str) -> bytes:
         """The object; FileNotFoundError when there is none."""
         return self._path(key).read_bytes()
+
+    def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        """Several; None for one that there is not."""
+        return [_or_none(self.get, key) for key in keys]
 
     def put(self, key: str, data: bytes) -> None:
         """Writes or replaces an object."""
@@ -132,9 +177,19 @@ class LocalStore:
         """The file itself."""
         return self._path(key)
 
+    def local_paths(self, keys: Sequence[str]) -> Sequence[Path]:
+        """The files themselves, whether they are there or not."""
+        return [self._path(key) for key in keys]
+
+    def at_hand(self, key: str) -> bool:
+        """Whether the file is there."""
+        return self._path(key).exists()
+
+    def look_again(self) -> None:
+        """Nothing is remembered."""
+
     def _path(self, key: str) -> Path:
-        if any(part == "" or part.startswith(".") for part in key.split("/")):
-            raise ValueError(f"not a key: {key!r}")
+        check_key(key)
         return self.root / key
 
     def _stage(self, key: str, data: bytes) -> Path:
@@ -168,6 +223,13 @@ class LocalStore:
             staged.unlink(missing_ok=True)
         _sync_directory(target.parent)
         return True
+
+
+def _or_none(get: Callable[[str], bytes], key: str) -> bytes | None:
+    try:
+        return get(key)
+    except FileNotFoundError:
+        return None
 
 
 def _keys_below(directory: Path, prefix: str) -> Iterator[str]:

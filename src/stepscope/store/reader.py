@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 import numpy as np
 
-from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError, UsageError
+from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError
 from stepscope.schema import (
     SCHEMA_VERSION,
     TABLES,
@@ -41,7 +41,7 @@ from stepscope.store.engine import (
     select,
 )
 from stepscope.store.layout import Segment
-from stepscope.store.objectstore import ObjectStore, open_store
+from stepscope.store.objectstore import LocalStore, ObjectStore, is_remote, open_store
 from stepscope.store.upgrades import Step, steps_from
 
 if TYPE_CHECKING:
@@ -67,14 +67,17 @@ def open_run(location: str | Path, *, threads: int | None = None) -> RunReader:
     """Opens a run, to be read by as many threads as there are cores where nothing else is said.
 
     NotARunError when there is none at that place, DamagedRunError when its `run.json` makes no
-    sense, NewerSchemaError when a later stepscope wrote it.
+    sense, NewerSchemaError when a later stepscope wrote it, OSError when a bucket cannot be
+    reached.
     """
     store = open_store(location)
     try:
         data = store.get(layout.RUN_KEY)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotARunError(_why_not_a_run(Path(location))) from None
+        raise NotARunError(_why_not_a_run(location)) from None
     except OSError as error:
+        if is_remote(location):  # who does not reach a bucket cannot know what it holds
+            raise
         raise NotARunError(f"{location} cannot be read: {error.strerror}.") from error
     version, content = _versioned(location, data)
     steps = steps_from(version)
@@ -111,6 +114,15 @@ class RunReader:
         self._times: dict[str, dict[Segment, Times]] = {}
         self._lock = threading.Lock()
         self._forget_connection()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the run is a directory, into which a job of this machine may be writing."""
+        return isinstance(self._store, LocalStore)
+
+    def look_again(self) -> None:
+        """Sees what was written a moment ago. Only of a bucket is a listing believed so long."""
+        self._store.look_again()
 
     @property
     def damage(self) -> list[str]:
@@ -261,14 +273,20 @@ class RunReader:
 
     def _manifests(self, prefix: str, ending: str, as_type: type[T]) -> dict[str, T]:
         keys = [key for key in self._store.list(prefix) if key.endswith(ending)]
-        found = {key: self._manifest(key, as_type) for key in keys}
+        found = {
+            key: self._decoded(key, content, as_type)
+            for key, content in zip(keys, self._store.get_all(keys), strict=True)
+        }
         return {key: manifest for key, manifest in found.items() if manifest is not None}
 
     def _manifest(self, key: str, as_type: type[T]) -> T | None:
-        try:
-            manifest = msgspec.json.decode(self._store.get(key), type=as_type)
-        except FileNotFoundError:
+        return self._decoded(key, self._store.get_all([key])[0], as_type)
+
+    def _decoded(self, key: str, content: bytes | None, as_type: type[T]) -> T | None:
+        if content is None:
             return None
+        try:
+            manifest = msgspec.json.decode(content, type=as_type)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._broken[key] = f"{key} cannot be read: {error}."
             return None
@@ -290,6 +308,7 @@ class RunReader:
             self._gaps[table] = layout.gaps(found)
             if not self._gaps[table]:
                 break
+            self._store.look_again()
         return [segment for segment in found if segment.key not in self._broken]
 
     def _few(
@@ -329,7 +348,8 @@ class RunReader:
             if column.unit == "epoch_ns" or column.name == _RECORDING
         ]
         known = self._times.get(table, {})
-        new = {str(self._path(each)): each for each in segments if each not in known}
+        unread = [each for each in segments if each not in known]
+        new = dict(zip(map(str, self._paths(unread)), unread, strict=True))
         found: dict[Segment, Times] = {segment: {} for segment in new.values()}
         if new and columns:
             query = select(
@@ -344,17 +364,14 @@ class RunReader:
         self._times[table] = {each: found.get(each, known.get(each, {})) for each in segments}
         return self._times[table]
 
-    def _path(self, segment: Segment) -> Path:
-        path = self._store.local_path(segment.key)
-        if path is None:
-            raise UsageError("A run in a store that is not local cannot be read.")
-        return path
+    def _paths(self, segments: Iterable[Segment]) -> Sequence[Path]:
+        return self._store.local_paths([segment.key for segment in segments])
 
     def _view(self, table: Table, segments: Sequence[Segment]) -> str:
         if not segments:
             nulls = (f"CAST(NULL AS {c.type}) AS {identifier(c.name)}" for c in table.columns)
             return f"SELECT {', '.join(nulls)} WHERE false"
-        query = select("*", scan(map(self._path, segments)))
+        query = select("*", scan(self._paths(segments)))
         for step in self._steps:
             query = step.rows(table.name, query)
         # Naming the columns here makes a file that lacks one fail at once.
@@ -391,6 +408,9 @@ class RunReader:
                 try:
                     self._show(segments)
                     return query(self._engine())
+                except FileNotFoundError:  # a bucket no longer holds what it has listed
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
                 except duckdb.Error as error:
                     self._forget_connection()  # after some errors a connection serves no more
                     if attempt + 1 == _ATTEMPTS or not self._worth_repeating(segments, error):
@@ -407,7 +427,7 @@ class RunReader:
 
     def _worth_repeating(self, segments: dict[str, list[Segment]], error: duckdb.Error) -> bool:
         used = [segment for those in segments.values() for segment in those]
-        gone = any(not self._path(segment).exists() for segment in used)
+        gone = any(not self._store.at_hand(segment.key) for segment in used)
         if gone or self._find_broken(used, _footer_check):
             return True
         return not _is_mistake(error) and self._find_broken(used, _content_check)
@@ -427,7 +447,7 @@ class RunReader:
                 query = check(table, f"({self._view(table, [segment])})")
                 self._engine().execute(query).fetchall()
             except duckdb.Error as error:
-                if self._path(segment).exists():
+                if self._store.at_hand(segment.key):
                     reason = str(error).strip().splitlines()[0]
                     self._broken[segment.key] = f"{segment.key} cannot be read: {reason}."
         return len(self._broken) > before
@@ -507,7 +527,13 @@ def _damaged_run(location: str | Path, reason: object) -> DamagedRunError:
     return DamagedRunError(f"{location}: {layout.RUN_KEY} is damaged: {reason}.")
 
 
-def _why_not_a_run(path: Path) -> str:
+def _why_not_a_run(location: str | Path) -> str:
+    if is_remote(location):
+        return (
+            f"{location} is not a run: there is no {layout.RUN_KEY}. Name the URL of a run; "
+            "stepscope ui shows those below a URL."
+        )
+    path = Path(location)
     if not path.exists():
         return f"{path} does not exist. Name the directory of a run."
     if not path.is_dir():

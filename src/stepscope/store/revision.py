@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from stepscope.errors import NotARunError, UsageError
 from stepscope.store import layout
-from stepscope.store.objectstore import open_store
+from stepscope.store.bucket import Entry
+from stepscope.store.objectstore import LocalStore, is_remote, open_store
 
-__all__ = ["revision_of", "size_of"]
+__all__ = ["revision_of", "revision_of_entries", "size_of"]
 
 QUIET_NS = 31_000_000_000
 """A job in progress whose monitor has not been heard for half a minute is given up for lost, and
@@ -26,16 +27,21 @@ def revision_of(location: str | Path) -> int:
     more when nothing has been for a while.
 
     Nothing in a run changes in place: files are put there under a new name or take the place of
-    another by a rename, and both change the time of their directory.
+    another by a rename, and both change the time of their directory. Of a bucket it takes one
+    listing of the run: a request for a thousand objects.
 
     Raises:
         NotARunError: there is no run, or no longer.
-        UsageError: it is not on this machine, or it holds a symbolic link. No link is ever made in
-            a run, and one could lead anywhere.
+        UsageError: it holds a symbolic link. No link is ever made in a run, and one could lead
+            anywhere.
+        OSError: a bucket cannot be reached.
     """
-    manifest = open_store(location).local_path(layout.RUN_KEY)
-    if manifest is None:
-        raise UsageError("A run in a store that is not local cannot be followed.")
+    if is_remote(location):
+        entries = _entries(location)
+        if not any(entry.key == layout.RUN_KEY for entry in entries):
+            raise NotARunError(f"There is no run at {location}, or no longer.")
+        return revision_of_entries(entries)
+    manifest = LocalStore(Path(location)).local_path(layout.RUN_KEY)
     root = manifest.parent
     try:
         manifest.stat()
@@ -43,22 +49,44 @@ def revision_of(location: str | Path) -> int:
     except (FileNotFoundError, NotADirectoryError):
         raise NotARunError(f"There is no run at {location}, or no longer.") from None
     changed = sorted([("", own_ns), *_directories(str(root))])
-    latest_ns = max(changed_ns for _, changed_ns in changed)
+    return _number_of(
+        (f"{path}\0{changed_ns}\0" for path, changed_ns in changed),
+        latest_ns=max(changed_ns for _, changed_ns in changed),
+    )
+
+
+def revision_of_entries(entries: Iterable[Entry]) -> int:
+    """The revision of a run in a bucket, by all its objects, whose keys are relative to it."""
+    ordered = sorted(entries)
+    return _number_of(
+        (f"{key}\0{size}\0{tag}\0{changed_ns}\0" for key, size, tag, changed_ns in ordered),
+        latest_ns=max((entry.changed_ns for entry in ordered), default=0),
+    )
+
+
+def _number_of(parts: Iterable[str], *, latest_ns: int) -> int:
     found = hashlib.blake2b(b"quiet" if time.time_ns() - latest_ns > QUIET_NS else b"")
-    for path, changed_ns in changed:
-        found.update(f"{path}\0{changed_ns}\0".encode("utf-8", "surrogateescape"))
+    for part in parts:
+        found.update(part.encode("utf-8", "surrogateescape"))
     return int(found.hexdigest()[:_DIGITS], 16)
+
+
+def _entries(location: str | Path) -> Sequence[Entry]:
+    from stepscope.store.remote import RemoteStore
+
+    return RemoteStore(str(location)).entries()
 
 
 def size_of(location: str | Path) -> int:
     """Bytes that the files of a run hold.
 
     Raises:
-        UsageError: it is not on this machine.
+        OSError: a bucket cannot be reached.
     """
+    if is_remote(location):
+        return sum(entry.size_bytes for entry in _entries(location))
     store = open_store(location)
-    paths = (store.local_path(key) for key in store.list(""))
-    return sum(_file_bytes(path) for path in paths if path is not None)
+    return sum(_file_bytes(path) for path in store.local_paths(list(store.list(""))))
 
 
 def _file_bytes(path: Path) -> int:

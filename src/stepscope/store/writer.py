@@ -166,13 +166,16 @@ class RunWriter:
     def _first_free(self, table: str) -> int:
         """The number behind the last flush. Listed twice, because one listing may miss a file
         that another process is merging just then, and a number must never be used again."""
-        last = [each.last for _ in range(2) for each in self._segments(table)]
+        last = []
+        for _ in range(2):
+            self._store.look_again()
+            last += [each.last for each in self._segments(table)]
         return 1 + max(last, default=-1)
 
     def _merge(self, merge: Merge) -> bool:
         import duckdb
 
-        rows = scan(self._local_path(member) for member in merge.members)
+        rows = scan(self._store.local_paths([member.key for member in merge.members]))
         together = TABLES[merge.target.table].together
         try:
             query = select("*", rows)
@@ -217,12 +220,6 @@ class RunWriter:
     def _segments(self, table: str) -> list[Segment]:
         keys = self._store.list(layout.table_prefix(table, self.node))
         return [segment for key in keys if (segment := layout.segment_of(key)) is not None]
-
-    def _local_path(self, segment: Segment) -> Path:
-        path = self._store.local_path(segment.key)
-        if path is None:
-            raise UsageError("Segments of a store that is not local cannot be merged.")
-        return path
 
     def _engine(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:

@@ -117,9 +117,9 @@ class Events:
 
 
 @contextmanager
-def serving(root: Path, **fields: Any) -> Iterator[Served]:
-    """A server of a directory, until the block ends."""
-    settings = Settings(root=root.resolve(), **fields)
+def serving(root: Path | str, **fields: Any) -> Iterator[Served]:
+    """A server of a directory or a URL, until the block ends."""
+    settings = Settings(root=root.resolve() if isinstance(root, Path) else root, **fields)
     listener = listen(settings.host, settings.port)
     settings = replace(settings, port=listener.getsockname()[1])
     ready = threading.Event()

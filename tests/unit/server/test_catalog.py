@@ -12,7 +12,7 @@ from served import Served, serving
 from served_runs import draw_job, import_trace, recording
 
 from stepscope.errors import NotARunError, UsageError
-from stepscope.server.catalog import Catalog, RunGoneError, served_directory
+from stepscope.server.catalog import DirectoryCatalog, RunGoneError, served_root
 from stepscope.store import revision_of
 
 OUTSIDE = "outside"
@@ -34,7 +34,7 @@ def fresh(place: Path) -> Iterator[Served]:
 
 
 def ids(place: Path) -> set[str]:
-    return {run.id for run in Catalog(place.resolve()).listing().runs}
+    return {run.id for run in DirectoryCatalog(place.resolve()).listing().runs}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def ids(place: Path) -> set[str]:
 )
 def test_names_that_mean_nothing(place: Path, name: str) -> None:
     with pytest.raises(NotARunError) as caught:
-        Catalog(place.resolve()).locate(name)
+        DirectoryCatalog(place.resolve()).locate(name)
     assert not isinstance(caught.value, RunGoneError)
     assert len(str(caught.value)) < 1000
 
@@ -86,7 +86,7 @@ def test_links_that_leave_the_directory(place: Path) -> None:
     (place / "a" / "circle").symlink_to(place)
     (place / "loop").symlink_to(place / "loop")
     assert ids(place) == {"a/run"}
-    catalog = Catalog(place.resolve())
+    catalog = DirectoryCatalog(place.resolve())
     for name in ("link", "up/outside", "loop"):
         with pytest.raises(NotARunError):
             catalog.locate(name)
@@ -106,7 +106,7 @@ def test_a_manifest_that_is_a_link_makes_no_run(place: Path) -> None:
     (place / "b" / "run.json").symlink_to(place.parent / OUTSIDE / "run.json")
     assert ids(place) == {"a/run"}
     with pytest.raises(NotARunError):
-        Catalog(place.resolve()).locate("b")
+        DirectoryCatalog(place.resolve()).locate("b")
 
 
 def test_a_run_itself_can_be_served(place: Path) -> None:
@@ -176,9 +176,9 @@ def test_a_million_letters_in_a_name(place: Path) -> None:
 
 def test_directories_that_cannot_be_served(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no directory"):
-        served_directory(str(tmp_path / "none"))
-    with pytest.raises(UsageError, match="object stores are not supported yet"):
-        served_directory("s3://bucket/runs")
+        served_root(str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="is no URL of a bucket"):
+        served_root("s3://")
 
 
 def test_the_revision_is_another_one_for_every_change(place: Path) -> None:

@@ -48,8 +48,8 @@ class TestCreateRun:
             create_run(tmp_path / below, info)
 
     def test_on_an_object_store(self, info: RunInfo) -> None:
-        with pytest.raises(UsageError, match="not supported yet"):
-            create_run("s3://bucket/run", info)
+        with pytest.raises(UsageError, match="is no URL of a bucket"):
+            create_run("s3://", info)
 
 
 class TestManifests:

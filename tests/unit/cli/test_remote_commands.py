@@ -1,0 +1,235 @@
+"""Commands on runs in a bucket: the same answers, and one sentence where there are none."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from buckets import TestBucket
+from kineto_files import kernel, launch, op, trace
+from stepscope import open as open_in_python
+from stepscope.testing import RunBuilder
+
+STEPSCOPE = [sys.executable, "-m", "stepscope"]
+PATIENCE_S = 60
+
+
+def stepscope(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*STEPSCOPE, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env={**os.environ, **environment},
+    )
+
+
+def answered(*arguments: str) -> str:
+    done = stepscope(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two small ones, so that they are imported side by side."""
+    place = tmp_path_factory.mktemp("traces")
+    for rank in range(2):
+        events = []
+        for number in range(1, 30):
+            at = 1_000_000 * number
+            events += [
+                op(f"aten::op{number % 3}", at, 400_000, external=number),
+                launch(at + 1_000, 5_000, number, external=number),
+                kernel(at + 100_000, 200_000, number, name="gemm"),
+            ]
+        info = {"backend": "nccl", "rank": rank, "world_size": 2}
+        (place / f"rank{rank}.json").write_bytes(trace(*events, distributedInfo=info))
+    return place
+
+
+def test_an_import_reads_the_same_from_a_bucket(
+    traces: Path, tmp_path: Path, bucket: TestBucket
+) -> None:
+    here, there = str(tmp_path / "run"), bucket.url("team/run/")
+    answered("import", str(traces), "-o", here)
+    said = answered("import", str(traces), "-o", there)
+    assert said.splitlines()[-1] == f"next: stepscope show {there} gpu-time"
+    files = {str(p.relative_to(here)) for p in Path(here).rglob("*") if p.is_file()}
+    assert set(bucket.keys()) == {f"team/run/{each}" for each in files}
+    for view in ("gpu-time", "operators"):
+        assert answered("show", there, view, "--json") == answered("show", here, view, "--json")
+    assert json.loads(answered("diagnose", there, "--json")) == json.loads(
+        answered("diagnose", here, "--json")
+    )
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "run"]
+
+    again = stepscope("import", str(traces), "-o", there)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert again.stderr == f"stepscope: {there} already holds a run. Name a new URL.\n"
+    beside = stepscope("import", str(traces), "-o", bucket.url("team"))
+    assert beside.returncode == 2
+    assert "is not empty" in beside.stderr
+
+
+def test_an_import_of_nothing_leaves_nothing(tmp_path: Path, bucket: TestBucket) -> None:
+    (tmp_path / "no-trace.json").write_text("{}")
+    done = stepscope("import", str(tmp_path / "no-trace.json"), "-o", bucket.url("run"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert bucket.keys() == []
+
+
+def test_a_watched_job_reads_the_same_from_a_bucket(tmp_path: Path, bucket: TestBucket) -> None:
+    run = RunBuilder(tmp_path / "job", sampling_ms=100)
+    run.rank(0).draw("wait 60 | forward 12 | backward 20 | optimizer 8", 40)
+    here = str(run.write())
+    there = bucket.put_run(Path(here), "job")
+    for command in ("diagnose RUN", "show RUN overview", "show RUN steps", "rules check RUN"):
+        both = [
+            stepscope(*command.replace("RUN", place).split(), "--json") for place in (here, there)
+        ]
+        assert both[0].returncode == both[1].returncode
+        assert json.loads(both[0].stdout) == json.loads(both[1].stdout)
+    assert answered("compare", here, there, "--json")
+    assert "report on" in answered("report", there, "-o", str(tmp_path / "report.json"))
+    assert answered("export", there, "--to", "timeline", "-o", str(tmp_path / "timeline.json"))
+    with subprocess.Popen([*STEPSCOPE, "watch", there, "--json"], stdout=subprocess.PIPE) as watch:
+        assert watch.communicate(timeout=PATIENCE_S)[0]
+    assert watch.returncode == 0
+    assert open_in_python(there).job_statistics() == open_in_python(here).job_statistics()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address that takes calls and says nothing."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(50)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+class _Refusing(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(403)
+        self.end_headers()
+        self.wfile.write(b"<Error><Code>AccessDenied</Code></Error>")
+
+    do_HEAD = do_PUT = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """A server that knows nobody."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+DEAD = "http://127.0.0.1:1"
+COMMANDS = {
+    "show": ["show", "{}", "overview"],
+    "ui": ["ui", "{}", "--no-browser"],
+    "import": ["import", "{traces}", "-o", "{}"],
+}
+SAYS = {
+    "bucket": "s3://no-such-bucket: there is no such bucket",
+    "dead": "it cannot be reached; check the network and the endpoint",
+    "refused": "access was refused; check the credentials in the environment",
+    "plain": "the endpoint has no TLS; allow that with AWS_ALLOW_HTTP=true",
+    "silent": "it cannot be reached",
+    "credentials": "no credentials were found; set them in the environment",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "trouble"),
+    [
+        *((COMMANDS["show"], trouble) for trouble in SAYS),
+        *(
+            (COMMANDS[name], trouble)
+            for name in ("ui", "import")
+            for trouble in ("dead", "refused")
+        ),
+    ],
+)
+def test_one_sentence_soon(
+    words: list[str], trouble: str, traces: Path, bucket: TestBucket, refusing: str, silent: str
+) -> None:
+    url = "s3://no-such-bucket/run" if trouble == "bucket" else bucket.url("run")
+    environment = {
+        "dead": {"AWS_ENDPOINT_URL": DEAD},
+        "refused": {"AWS_ENDPOINT_URL": refusing},
+        "plain": {"AWS_ALLOW_HTTP": "false"},
+        "silent": {"AWS_ENDPOINT_URL": silent},
+        "credentials": {"AWS_METADATA_ENDPOINT": DEAD},
+    }.get(trouble, {})
+    variables = {**os.environ, **environment}
+    if trouble == "credentials":
+        del variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]
+    began = time.monotonic()
+    done = subprocess.run(
+        [*STEPSCOPE, *(word.format(url, traces=traces) for word in words)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=variables,
+    )
+    assert time.monotonic() - began < 40
+    assert done.returncode == 2
+    assert done.stderr.startswith("stepscope: s3://")
+    assert SAYS[trouble] in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_commands_that_need_the_machine_of_the_job(bucket: TestBucket, tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "job", sampling_ms=100)
+    run.rank(0).draw("wait 60 | forward 12", 3)
+    url = bucket.put_run(run.write(), "job")
+    for words, says in (
+        (["capture", url, "--steps", "3"], "no monitor looks for requests"),
+        (["recover", url], "name that directory"),
+        (["run", "--out", url, "--", "true"], "a job is recorded into a directory of its machine"),
+    ):
+        done = stepscope(*words)
+        assert done.returncode == 2
+        assert says in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_where_there_is_no_run(bucket: TestBucket) -> None:
+    done = stepscope("diagnose", bucket.url("none"))
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"stepscope: {bucket.url('none')} is not a run: there is no run.json. Name the URL of a "
+        "run; stepscope ui shows those below a URL.\n"
+    )
+
+
+def test_a_cache_that_cannot_be_written(bucket: TestBucket, tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "job", sampling_ms=100)
+    run.rank(0).draw("wait 60 | forward 12", 3)
+    url = bucket.put_run(run.write(), "job")
+    (tmp_path / "file").touch()
+    done = stepscope("diagnose", url, XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert done.returncode == 2
+    assert "name another directory with XDG_CACHE_HOME" in done.stderr
+    done = stepscope("diagnose", url, STEPSCOPE_CACHE_GB="much")
+    assert done.stderr == "stepscope: STEPSCOPE_CACHE_GB='much' is no number of gigabytes.\n"

@@ -1,0 +1,252 @@
+"""Runs below a URL: which there are, what that asks of the bucket, and what strange names do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+from served import Served, serving
+from served_runs import draw_job
+
+from buckets import TestBucket
+from stepscope.errors import NotARunError, UsageError
+from stepscope.server import bucket_catalog
+from stepscope.server.bucket_catalog import BucketCatalog
+from stepscope.server.catalog import RunGoneError, served_root
+from stepscope.store import revision_of
+from stepscope.store.bucket import UnreachableError
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return draw_job(tmp_path_factory.mktemp("job") / "job", 3)
+
+
+@pytest.fixture(autouse=True)
+def _workers_of_this_environment(bucket: TestBucket) -> Iterator[None]:
+    """What workers are forked from keeps the variables with which it was begun."""
+    forkserver._forkserver._stop()
+    yield
+    forkserver._forkserver._stop()
+
+
+def ids(catalog: BucketCatalog) -> set[str]:
+    return {run.id for run in catalog.listing().runs}
+
+
+def served_bucket(bucket: TestBucket, prefix: str = "served") -> BucketCatalog:
+    root = served_root(bucket.url(prefix))
+    assert isinstance(root, str)
+    return BucketCatalog(root)
+
+
+def test_runs_and_their_revisions_come_from_one_listing(job: Path, bucket: TestBucket) -> None:
+    for key in ("served/a/run", "served/b", "elsewhere/run", "served2/run"):
+        bucket.put_run(job, key)
+    catalog = served_bucket(bucket)
+    with bucket.server.counted() as requests:
+        runs = catalog.listing().runs
+        known = catalog.revisions(runs)
+        for _ in range(5):
+            assert catalog.listing().runs == runs
+    assert [each.is_listing for each in requests] == [True]
+    assert {run.id: run.location for run in runs} == {
+        "a/run": bucket.url("served/a/run"),
+        "b": bucket.url("served/b"),
+    }
+    assert known == {run.id: revision_of(run.location) for run in runs}
+    assert all(abs(run.made_ns - time.time_ns()) < 600e9 for run in runs)
+    assert BucketCatalog(bucket.url("served/b")).listing().runs[0].id == "."
+
+
+def test_what_is_below_a_run_or_hidden_or_deep_is_no_run(job: Path, bucket: TestBucket) -> None:
+    for key in ("a/run", "a/run/raw/inner", ".trash/run", "1/2/3/4/5/6", "1/2/3/4/5/7/7"):
+        bucket.put_run(job, f"served/{key}")
+    bucket.put("served/run.json.bak")
+    bucket.put("served/b/not-run.json")
+    assert ids(served_bucket(bucket)) == {"a/run", "1/2/3/4/5/6"}
+
+
+def test_too_many_of_them(job: Path, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        bucket.put(f"served/{number}/run.json")
+    monkeypatch.setattr(bucket_catalog, "MOST_RUNS", 2)
+    listing = served_bucket(bucket).listing()
+    assert len(listing.runs) == 2
+    assert listing.notes == ["There are more than 2 runs; the rest was left out."]
+    monkeypatch.setattr(bucket_catalog, "MOST_OBJECTS", 3)
+    assert "more than 3 objects" in served_bucket(bucket).listing().notes[0]
+
+
+STRANGE = [
+    "<img src=x onerror=alert(1)>", "a?b#c&d=e", "ünï %41", "'; DROP TABLE--", "$(id)", "%2e%2e",
+    "back\\slash", "\u202eright to left", " ",
+]  # fmt: skip
+
+
+def test_names_that_mean_something_elsewhere(job: Path, bucket: TestBucket) -> None:
+    for name in STRANGE:
+        bucket.put_run(job, f"served/{name}")
+    with serving(bucket.url("served")) as served:
+        listed = served.ask("/api/jobs").json
+        assert {each["id"] for each in listed["jobs"]} == set(STRANGE)
+        assert [each["problem"] for each in listed["jobs"]] == [None] * len(STRANGE)
+        for name in STRANGE:
+            assert served.view("overview", name).json["run_id"] == "drawn"
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a\tb", "\x01", "a\x7fb"])
+def test_names_that_are_no_paths(job: Path, bucket: TestBucket, name: str) -> None:
+    for key in ("above/run", "served/-before", "served/team/run", "served/zebra"):
+        bucket.put_run(job, key)
+    for key in (f"served/{name}/run.json", f"served/team/{name}/run.json"):
+        bucket.put(key)
+    bucket.put(f"served/{name}/{name}/tables/x.parquet")
+    catalog = served_bucket(bucket)
+    found, notes = ids(catalog), catalog.listing().notes
+    # What sorts before the name and beside it may be missing, and that is said.
+    assert {"team/run", "zebra"} <= found <= {"team/run", "zebra", "-before"}
+    assert notes
+    assert all("objects whose names are no paths" in note for note in notes)
+    with pytest.raises(NotARunError):
+        catalog.locate(name)
+    with pytest.raises(NotARunError):
+        catalog.locate(f"{name}/run")
+
+
+def test_a_strange_name_deep_below_hides_nothing_else(job: Path, bucket: TestBucket) -> None:
+    for key in ("served/a", "served/m/run", "served/z"):
+        bucket.put_run(job, key)
+    bucket.put("served/m/other/x//y")
+    listing = served_bucket(bucket).listing()
+    assert {run.id for run in listing.runs} == {"a", "m/run", "z"}
+    assert listing.notes == [
+        "Some runs below 'm/other/x/' may be missing: there are objects whose names are no paths."
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../above/run", "a/../../above/run", "/above/run", "a//run", "./a/run", "a/run/", "a/run/.",
+     "a\0run", "%2e%2e/above/run", "..\\above", "s3://other/run", "a" * 5000, "no/such", "\ud800",
+     ".hidden/run"],
+)  # fmt: skip
+def test_names_that_lead_nowhere(job: Path, bucket: TestBucket, name: str) -> None:
+    for key in ("above/run", "served/a/run", "served/.hidden/run"):
+        bucket.put_run(job, key)
+    catalog = served_bucket(bucket)
+    with bucket.server.counted() as requests, pytest.raises(NotARunError) as caught:
+        catalog.locate(name)
+    assert not isinstance(caught.value, RunGoneError)
+    assert len(str(caught.value)) < 1000
+    assert all(f"/{bucket.name}/served/" in each.path for each in requests)
+
+
+def test_nothing_to_serve(bucket: TestBucket) -> None:
+    with pytest.raises(UsageError, match="There is nothing below s3://"):
+        served_root(bucket.url("none"))
+    with pytest.raises(UnreachableError, match="no such bucket"):
+        served_root("s3://no-such-bucket-here/runs")
+
+
+def test_a_bucket_that_is_away_for_a_while(
+    job: Path, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put_run(job, "served/a")
+    monkeypatch.setattr(bucket_catalog, "LISTED_S", 0.0)
+    catalog = served_bucket(bucket)
+    assert ids(catalog) == {"a"}
+    monkeypatch.setattr(BucketCatalog, "_list", _no_network)
+    catalog._again_s = 0.0
+    listing = catalog.listing()
+    assert [run.id for run in listing.runs] == ["a"]
+    assert listing.notes == ["The list may be out of date: s3://x: it cannot be reached."]
+    monkeypatch.undo()
+
+
+def _no_network(_: object) -> None:
+    raise UnreachableError(113, "it cannot be reached", "s3://x")
+
+
+@pytest.fixture
+def served(job: Path, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(bucket_catalog, "LISTED_S", 1.0)
+    bucket.put_run(job, "served/team/job")
+    with serving(bucket.url("served")) as server:
+        yield server
+
+
+def test_it_is_served_like_a_directory(served: Served, job: Path, bucket: TestBucket) -> None:
+    with serving(job) as directory:
+        for view in ("overview", "steps", "system", "timeline"):
+            here, there = directory.view(view, "."), served.view(view, "team/job")
+            assert (there.status, there.json) == (200, here.json)
+        again = served.ask(
+            "/api/views/steps", run="team/job", headers={"If-None-Match": there.headers["etag"]}
+        )
+        assert again.status == 304
+    assert served.ask("/api/jobs").json["root"] == bucket.url("served")
+    assert served.view("overview", "team/none").status == 404
+    assert served.view("overview", "../team/job").status == 404
+    session = served.ask("/api/session", run="team/job").json
+    assert "object store" in session["why_not_capture"]
+    assert not session["can_stop"]
+
+
+def test_changes_are_told(served: Served, bucket: TestBucket) -> None:
+    events = served.events("/api/events", run="team/job")
+    kind, _ = events.next()
+    assert kind == "open"
+    bucket.put("served/team/job/findings/rules.json", b"{}")
+    assert events.next()[0] == "change"
+    bucket.remove_run("served/team/job")
+    while (event := events.next())[0] == "change":
+        pass
+    assert event[0] == "gone"
+    events.close()
+    answer = served.view("overview", "team/job")
+    assert answer.status == 410
+    assert answer.error == "The run 'team/job' has disappeared."
+
+
+def test_who_looks_at_the_list_costs_little(served: Served, bucket: TestBucket) -> None:
+    served.ask("/api/jobs")
+    began = time.monotonic()
+    with bucket.server.counted() as requests:
+        for _ in range(10):
+            assert served.ask("/api/jobs").status == 200
+        for _ in range(10):
+            assert served.view("overview", "team/job").status == 200
+    # Of all runs one a second, as this test has set it; of the one run one every two seconds.
+    assert sum(each.is_listing for each in requests) <= 4 + 2 * (time.monotonic() - began)
+
+
+def test_source_files(job: Path, bucket: TestBucket, tmp_path: Path) -> None:
+    """The directory of a job is one of another machine: a run in a bucket allows nothing."""
+    import msgspec
+
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text("one\ntwo\n")
+    bucket.put_run(job, "served/job")
+    info = msgspec.json.decode((job / "run.json").read_bytes())
+    for key, directory in {"here": str(project), "job": "/far/away"}.items():
+        bucket.put_run(job, f"served/{key}x")
+        bucket.put(
+            f"served/{key}x/run.json",
+            msgspec.json.encode(info | {"working_directory": directory}),
+        )
+
+    def ask(server: Served, run: str, file: object) -> int:
+        return server.ask("/api/source", run=run, file=str(file), line="2").status
+
+    with serving(bucket.url("served")) as server:
+        assert ask(server, "herex", project / "train.py") == 404
+    with serving(bucket.url("served"), source_roots=(project,)) as server:
+        assert ask(server, "herex", project / "train.py") == 200
+        assert ask(server, "jobx", "/far/away/train.py") == 200  # what was recorded elsewhere
+        assert ask(server, "jobx", "/far/away/../../etc/passwd") == 404
+        assert ask(server, "jobx", "/far/train.py") == 404
