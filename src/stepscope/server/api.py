@@ -13,6 +13,7 @@ from starlette.routing import Route
 from stepscope._version import __version__
 from stepscope.errors import NotARunError
 from stepscope.server.catalog import Catalog, FoundRun, RunGoneError, revisions, shown
+from stepscope.server.compression import VARIES, payload
 from stepscope.server.endpoints import ENDPOINTS, EVENTS
 from stepscope.server.live import Feed, Feeds
 from stepscope.server.payloads import CaptureWanted, StopWanted
@@ -97,7 +98,8 @@ class Api:
         run_id = named(given, "run")
         location, revision = await self._run(run_id)
         tag = f'"{__version__}-{revision:x}"'
-        headers = {"etag": tag, "cache-control": "private, no-cache"}
+        # Weak: the same numbers, compressed or not.
+        headers = {"etag": f"W/{tag}", "cache-control": "private, no-cache"} | VARIES
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         began = time.monotonic()
@@ -251,9 +253,7 @@ class Api:
     ) -> Response:
         """What a worker makes of a question."""
         answer = await while_wanted(request, self._workers.ask(queue, task, **arguments))
-        return Response(
-            answer.body, media_type="application/json", headers={"cache-control": "no-store"}
-        )
+        return await payload(request, answer.body)
 
     async def _run(self, run_id: str) -> tuple[str, int]:
         """Where a run lies, and its revision, which is at most a moment old."""
