@@ -240,6 +240,24 @@ def test_range_chosen_on_the_timeline_applies_everywhere(ui: Ui) -> None:
     assert {row[0]: row[calls] for row in rows}[SLOWEST] == str(STEPS)
 
 
+def test_findings_of_the_chosen_range(ui: Ui) -> None:
+    found = shown(ui, JOB, "insights")
+    timed = [rule for rule in found["rules"] if rule["first_after_ns"] is not None]
+    begin = str(1 + max(rule["last_after_ns"] for rule in timed))
+    page = ui.open(screen("insights", JOB))
+    settled(page)
+    _, every = cells(page, "table-rules")
+    assert page.get_by_test_id("findings-of-range").count() == 0
+    page = ui.open(screen("insights", JOB, **{"from": begin}))
+    settled(page)
+    _, rows = cells(page, "table-rules")
+    assert {row[0] for row in every} - {row[0] for row in rows} == {r["rule"] for r in timed}
+    said = page.get_by_test_id("findings-of-range")
+    expect(said).to_contain_text(f"0 of the run's {found['fired_count']} findings (0 %)")
+    page.get_by_role("button", name="Show the whole run").click()
+    expect(said).to_have_count(0)
+
+
 def test_timeline_without_webgl_shows_the_same(ui: Ui) -> None:
     page = ui.open(screen("timeline", TRACES, renderer="2d"))
     drawn(page)

@@ -69,7 +69,7 @@ VIEWS: dict[str, View] = {
     ),
     "distributed": View(_make("distributed"), ("carry_over", *RANGE)),
     "dashboard": View(_make("dashboard"), RANGE),
-    "insights": View(_make("insights")),
+    "insights": View(_make("insights"), RANGE),
     "tensors": View(_make("tensors"), ("name", *RANGE)),
     "timeline": View(_make("timeline.tree", "timeline")),
     "timeline-slices": View(

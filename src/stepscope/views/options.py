@@ -145,7 +145,10 @@ class View:
         if (options.from_ns, options.to_ns) == (None, None) or not issubclass(self.payload, Ranged):
             return make(signals, options)
         within = SignalsWithin(signals, options.from_ns, options.to_ns)
-        return msgspec.structs.replace(make(within, options), range=time_range(within))
+        made = make(within, options)
+        if isinstance(made, Ranged) and made.range is not None:
+            return made
+        return msgspec.structs.replace(made, range=time_range(within))
 
     @property
     def payload(self) -> type[msgspec.Struct]:

@@ -484,11 +484,13 @@ export interface InputPipelineView {
 
 /** The payload. */
 export interface InsightsView {
+  range: TimeRange | null;
   source: "evaluated now" | "recorded";
   progress: "ended" | "running" | "stopped";
   until_after_ns: number | null;
   scan_ns: number;
   fired: string[];
+  fired_count: number;
   rules: RuleInsight[];
   deliveries: Delivery[];
   notes: string[];
