@@ -26,6 +26,8 @@ KERNEL_GROUPS = ("name", "properties")
 OPERATOR_GROUPS = ("name", "shape", "stack")
 """What `--by` may be for the views of kernels and of operators; the first is the default, and
 shapes and stacks of operators group by name as well."""
+MODULE_TIMES = ("host", "device")
+"""What `--by` may be for the flame graph of modules; the first is the default."""
 
 
 class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):

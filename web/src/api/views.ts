@@ -703,6 +703,16 @@ export interface Module {
 }
 
 /** The payload. */
+export interface ModulesFlameView {
+  range: TimeRange | null;
+  by: "device" | "host";
+  time_of: string;
+  traces: TraceModulesFlame[];
+  missing: string | null;
+  quality: QualityNote[];
+}
+
+/** The payload. */
 export interface ModulesView {
   range: TimeRange | null;
   share_of: string;
@@ -1506,6 +1516,18 @@ export interface TraceModules {
   quality: QualityNote[];
 }
 
+/** One recording. */
+export interface TraceModulesFlame {
+  rank: number | null;
+  trace: string;
+  total_ns: number;
+  outside_ns: number;
+  roots: FlameNode[];
+  left_out_ns: number;
+  missing: string | null;
+  quality: QualityNote[];
+}
+
 /** Operators of one recording. */
 export interface TraceOperators {
   rank: number | null;
@@ -1674,6 +1696,7 @@ export interface Views {
   "kernels": KernelsView;
   "memory": MemoryView;
   "modules": ModulesView;
+  "modules-flame": ModulesFlameView;
   "roofline": RooflineView;
   "annotations": AnnotationsView;
   "distributed": DistributedView;
