@@ -4,6 +4,7 @@ payloads."""
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Decimal
@@ -258,6 +259,45 @@ def test_findings_of_the_chosen_range(ui: Ui) -> None:
     expect(said).to_have_count(0)
 
 
+def test_flame_graph_of_modules(ui: Ui) -> None:
+    for by in ("host", "device"):
+        (net,) = shown(ui, TRACES, "modules-flame", by=by)["traces"][0]["roots"]
+        first = net["children"][0]
+        page = ui.open(screen("modules", TRACES, time=by))
+        settled(page)
+        graph = page.get_by_role("group", name="Flame graph of modules and their operators")
+        graph.get_by_role("button").first.focus()
+        focused = page.locator(":focus")
+        total = duration(net["total_ns"])
+        expect(focused).to_have_attribute("aria-label", re.compile(f"^Net_0: {total} \\(100.0 %"))
+        page.keyboard.press("ArrowDown")
+        expect(focused).to_have_attribute("aria-label", re.compile(f"^{first['name']}: "))
+        page.keyboard.press("Enter")
+        page.wait_for_function("() => new URL(location).searchParams.has('frame')")
+        other = ui.open(page.url.removeprefix(ui.address))
+        for each in (page, other):
+            box = each.get_by_role("button", name=f"{first['name']}: {duration(first['total_ns'])}")
+            expect(box).to_have_attribute("style", re.compile(r"width: 100%"))
+        focused.press("Escape")
+        focused.press("Escape")
+        page.wait_for_function("() => !new URL(location).searchParams.has('frame')")
+
+
+def test_flame_graph_of_a_range(ui: Ui) -> None:
+    step = shown(ui, TRACES, "timeline")["steps"][0]
+    begin, end = (step["after_ns"][1], step["after_ns"][1] + step["duration_ns"][1])
+    page = ui.open(screen("timeline", TRACES, **{"from": str(begin), "to": str(end)}))
+    drawn(page)
+    page.get_by_role("tab", name="Flame graph").click()
+    boxes = page.get_by_role("group", name="Flame graph of the range").get_by_role("button")
+    boxes.first.click()
+    page.wait_for_function("() => new URL(location).searchParams.has('frame')")
+    boxes.first.press("ArrowDown")  # to the next box, not to the next slice
+    assert page.locator(":focus").get_attribute("class") in {"flame-box", "flame-box around"}
+    page.get_by_role("button", name="Show all").click()
+    page.wait_for_function("() => !new URL(location).searchParams.has('frame')")
+
+
 def test_timeline_without_webgl_shows_the_same(ui: Ui) -> None:
     page = ui.open(screen("timeline", TRACES, renderer="2d"))
     drawn(page)
@@ -291,7 +331,10 @@ def test_state_is_in_the_address(ui: Ui) -> None:
 
 
 def test_empty_states_name_what_brings_the_data(ui: Ui) -> None:
-    for name, words in (("kernels", "stepscope"), ("memory", "stepscope"), ("tensors", "scalar")):
+    for name, words in (
+        *(("kernels", "stepscope"), ("memory", "stepscope"), ("modules", "stepscope")),
+        ("tensors", "scalar"),
+    ):
         page = ui.open(screen(name, JOB))
         settled(page)
         assert words in page.locator("main .empty, main .missing").first.inner_text()
