@@ -307,6 +307,46 @@ def test_timeline_without_webgl_shows_the_same(ui: Ui) -> None:
     expect(page.get_by_test_id("timeline-details")).to_contain_text("AllReduce")
 
 
+DRAWN = """() => {
+    const charts = [...document.querySelectorAll('main .chart')];
+    return {
+        drawn: charts.map(each => each.querySelector('svg, canvas') !== null),
+        width: Math.max(...charts.map(each => each.scrollWidth)),
+        theme: document.documentElement.dataset.theme,
+    };
+}"""
+
+
+def test_every_chart_is_printed_and_in_light(ui: Ui) -> None:
+    page = ui.open(screen("system", JOB), scheme="dark")
+    settled(page)
+    before = page.evaluate(DRAWN)
+    assert (before["theme"], all(before["drawn"])) == ("dark", False), "some wait to be seen"
+    # What is there when the browser lays out the paper: it waits for nothing that comes later.
+    page.evaluate(f"addEventListener('beforeprint', () => {{ window.paper = ({DRAWN})() }})")
+    assert len(page.pdf()) > 50_000
+    paper = page.evaluate("window.paper")
+    assert len(paper["drawn"]) == len(before["drawn"])
+    assert all(paper["drawn"])
+    assert paper["theme"] == "light"
+    assert paper["width"] <= 680
+    assert page.evaluate(DRAWN)["theme"] == "dark"
+
+
+def test_a_page_looked_at_as_it_is_printed(ui: Ui) -> None:
+    page = ui.open(screen("system", JOB), scheme="dark")
+    settled(page)
+    page.emulate_media(media="print")
+    page.wait_for_function("() => document.documentElement.dataset.theme === 'light'")
+    assert all(page.evaluate(DRAWN)["drawn"])
+    assert not page.locator(".side").is_visible()
+    expect(page.locator(".paper canvas").first).to_be_visible()
+    rows = page.locator('[data-testid="table-metrics"] tbody tr').count()
+    assert rows == sum(len(n["metrics"]) for n in shown(ui, JOB, "system")["nodes"][:1])
+    page.emulate_media(media="screen")
+    page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
+
+
 def test_two_runs_are_compared(ui: Ui) -> None:
     page = ui.open("/")
     for run in (TRACES, JOB):
