@@ -370,6 +370,37 @@ def test_state_is_in_the_address(ui: Ui) -> None:
     assert cells(other, "table-operators") == before
 
 
+def test_scroll_positions_are_kept_in_the_history(ui: Ui) -> None:
+    page = ui.open(screen("system", JOB))
+    settled(page)
+
+    def scroll(top: int) -> None:
+        page.evaluate(f"scrollTo(0, {top})")
+        page.wait_for_timeout(100)
+
+    def reached(top: int) -> None:
+        page.wait_for_function(f"() => Math.abs(scrollY - {top}) < 2")
+        page.wait_for_timeout(400)
+        assert abs(page.evaluate("scrollY") - top) < 2, "and it stays there"
+
+    scroll(900)
+    page.get_by_role("navigation").get_by_role("link", name="Insights").click()
+    settled(page)
+    reached(0)
+    scroll(300)
+    page.go_back()
+    reached(900)
+    page.go_forward()
+    reached(300)
+    page.reload()
+    reached(300)
+    page.go_back()
+    reached(900)
+    page.mouse.move(700, 400)
+    page.mouse.wheel(0, -500)
+    reached(400)
+
+
 def test_empty_states_name_what_brings_the_data(ui: Ui) -> None:
     for name, words in (
         *(("kernels", "stepscope"), ("memory", "stepscope"), ("modules", "stepscope")),

@@ -103,6 +103,12 @@ function draw(
     letGo?.();
     redraw();
     resizing.disconnect();
+    if (renderer === "canvas") {
+      // Pixels are drawn over several frames, and the next would find its chart gone: begin anew,
+      // with nothing.
+      chart.clear();
+      chart.getZr().flush();
+    }
     chart.dispose();
   };
 }
