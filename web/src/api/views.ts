@@ -1,5 +1,7 @@
 // Made by web/api_types.py from the payloads of stepscope: do not edit.
 
+import type { RuleStatus, Verdict } from "./report";
+
 /** How much of the time something ran; the rest of it was idle. */
 export interface ActiveShare {
   active_ratio: number;
@@ -308,14 +310,6 @@ export interface DividedSteps {
   waiting_ns: number[] | null;
 }
 
-/** One fact that the verdict rests on. */
-export interface Evidence {
-  text: string;
-  value: number | null;
-  unit: string;
-  source: string;
-}
-
 /** One picture of a finding. */
 export interface EvidenceChart {
   title: string;
@@ -360,13 +354,6 @@ export interface FindingMark {
   sentence: string;
   first_after_ns: number;
   last_after_ns: number;
-}
-
-/** Something to do. */
-export interface Fix {
-  title: string;
-  how: string;
-  why: string;
 }
 
 /** Calls with one path of names. */
@@ -1133,16 +1120,6 @@ export interface RuleParameter {
   doc: string;
 }
 
-/** How the evaluation of a rule stands; the names are those that users of rules know. */
-export type RuleStatus = "Error" | "InProgress" | "IssuesFound" | "NoIssuesFound" | "NotApplicable" | "Stopped";
-
-/** Why another suspect is not it. */
-export interface RuledOut {
-  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
-  share_ratio: number;
-  why: string;
-}
-
 /** What one process logged under one name, in order of time. */
 export interface ScalarSeries {
   name: string;
@@ -1205,13 +1182,6 @@ export interface SlicesView {
   names: string[];
   tracks: TrackSlices[];
   omitted_tracks: string[];
-}
-
-/** A part of what the suspect owns. */
-export interface Stage {
-  name: string;
-  detail: string;
-  share_ratio: number;
 }
 
 /** A stage of making batches. */
@@ -1649,24 +1619,6 @@ export interface Utilization {
   modelled_ratio: number | null;
   steps: StepUtilization[];
   notes: string[];
-}
-
-/** What the job waits for. */
-export interface Verdict {
-  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
-  cause: string;
-  share_ratio: number;
-  share_of: string;
-  confidence_ratio: number;
-  headline: string;
-  stages: Stage[];
-  evidence: Evidence[];
-  ruled_out: RuledOut[];
-  fixes: Fix[];
-  notes: string[];
-  step_count: number;
-  mean_step_ns: number | null;
-  phases: Record<string, number>;
 }
 
 /** Where the waiting goes, as shares of the rank's measured steps; they sum to `share_ratio`. */

@@ -1,5 +1,6 @@
 // Rules: what was checked, what was found, on what evidence, and what to do.
-import type { InsightsView, RuleInsight, RuleStatus } from "../api/views";
+import type { RuleStatus } from "../api/report";
+import type { InsightsView, RuleInsight } from "../api/views";
 import { number, percent } from "../base/format";
 import { inUnit } from "../base/format_field";
 import { LinkedTable } from "../parts/linked_table";
