@@ -1,11 +1,14 @@
 """TypeScript types of the payloads that the pages draw, made from their msgspec structs.
 
+A type that several files need is declared in the first of them.
+
 python web/api_types.py           writes web/src/api/*.ts
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,7 @@ SERVER: tuple[Payload, ...] = (
 )
 """What is said to and by the server that is no view."""
 HEADER = "// Made by web/api_types.py from the payloads of stepscope: do not edit.\n"
+_COMMENT = re.compile(r"/\*\*.*?\*/")
 _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean"}
 
 
@@ -52,19 +56,59 @@ def payloads() -> dict[str, dict[str, Payload]]:
     }
 
 
-def typescript(wanted: Mapping[str, Payload]) -> str:
-    """Interfaces of payloads and of everything in them; of views, also which is which."""
+def files() -> dict[str, str]:
+    """What every file says."""
+    home: dict[str, tuple[str, str]] = {}
+    found = {}
+    for file, wanted in payloads().items():
+        declared, more = _declarations(wanted)
+        shared = _shared(declared, home)
+        own = {name: text for name, text in declared.items() if name not in shared}
+        home |= {name: (file, text) for name, text in own.items()}
+        texts = [*own.values(), *more]
+        found[file] = HEADER + "".join(
+            f"\n{text}\n" for text in [*_imports(texts, {n: home[n][0] for n in shared}), *texts]
+        )
+    return found
+
+
+def _shared(declared: Mapping[str, str], home: Mapping[str, tuple[str, str]]) -> set[str]:
+    """Names of types that are declared elsewhere already, down to the types inside them."""
+    found = {name for name, text in declared.items() if home.get(name, ("", ""))[1] == text}
+    while other := {n for n in found if (_named([declared[n]]) & declared.keys()) - found}:
+        found -= other
+    return found
+
+
+def _named(texts: Iterable[str]) -> set[str]:
+    """Words of declarations, comments aside: the names of types are among them."""
+    return {word for text in texts for word in re.findall(r"\w+", _COMMENT.sub("", text))}
+
+
+def _imports(texts: Iterable[str], homes: Mapping[str, str]) -> list[str]:
+    """Imports of the types that these texts name and other files declare."""
+    by_file: dict[str, list[str]] = {}
+    for name in sorted(_named(texts) & homes.keys()):
+        by_file.setdefault(homes[name].removesuffix(".ts"), []).append(name)
+    return [
+        f'import type {{ {", ".join(names)} }} from "./{file}";' for file, names in by_file.items()
+    ]
+
+
+def _declarations(wanted: Mapping[str, Payload]) -> tuple[dict[str, str], list[str]]:
+    """Interfaces of payloads and of everything in them by name; of views, also which is which."""
     schemas, components = msgspec.json.schema_components(wanted.values(), ref_template="{name}")
     alike = [name for name in components if not name.isidentifier()]
     if alike:
         raise SystemExit(f"Several structs have one name, rename all but one: {', '.join(alike)}")
-    declared = [_declaration(name, schema) for name, schema in sorted(components.items())]
+    declared = {name: _declaration(name, schema) for name, schema in sorted(components.items())}
+    which = []
     if wanted.keys() >= VIEWS.keys():
         named = zip(wanted, schemas, strict=True)
         fields = "".join(f'  "{name}": {_type(schema)};\n' for name, schema in named)
         doc = _doc("Payloads by their names in the API.", "")
-        declared.append(doc + _interface("Views", fields))
-    return HEADER + "".join(f"\n{text}\n" for text in declared)
+        which.append(doc + _interface("Views", fields))
+    return declared, which
 
 
 def _declaration(name: str, schema: dict[str, Any]) -> str:
@@ -106,5 +150,5 @@ def _type(schema: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     API.mkdir(parents=True, exist_ok=True)
-    for file, wanted in payloads().items():
-        (API / file).write_text(typescript(wanted), encoding="utf-8")
+    for file, text in files().items():
+        (API / file).write_text(text, encoding="utf-8")

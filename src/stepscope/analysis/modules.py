@@ -31,7 +31,10 @@ from stepscope.analysis.columns import Columns, Strings
 from stepscope.analysis.operator_tree import OperatorTree, add_at, rows_of
 from stepscope.intervals import Int, innermost_at, nesting_order, parents
 
-FUNCTION_COLUMNS = ("id", "name", "parent", "module", "module_id", "start_ns", "duration_ns")
+FUNCTION_COLUMNS = (
+    *("id", "name", "parent", "module", "module_id"),
+    *("track", "start_ns", "duration_ns"),
+)
 """What `python_module_calls` needs of the table `python_functions`."""
 OPERATOR_COLUMNS = ("python", "forward", "track", "start_ns", "duration_ns", "device_self_ns")
 """What is needed of the table `operators` besides the columns of its tree."""
@@ -54,6 +57,7 @@ class ModuleCalls:
     """The recorder's number of the instance, -1 for none."""
     parent: Int
     """Row of the module call around it, -1 for none."""
+    track: Int
     start_ns: Int
     duration_ns: Int
     of_operator: Int
@@ -110,6 +114,7 @@ def python_module_calls(functions: Columns, operator_python: Int) -> ModuleCalls
         names=[(name or "").removeprefix(_PYTHON_PREFIX) for name in names.values],
         instance=functions["module_id"][calls],
         parent=call_of[above],  # row -1 is the one appended
+        track=functions["track"][calls],
         start_ns=functions["start_ns"][calls],
         duration_ns=functions["duration_ns"][calls],
         of_operator=call_of[rows_of(functions["id"], operator_python)],
@@ -144,6 +149,7 @@ def lightning_module_calls(annotations: Columns, operators: Columns) -> ModuleCa
         names=[(name or "").removeprefix(_LIGHTNING_PREFIX) for name in names.values],
         instance=np.full(len(calls), -1, dtype=np.int64),
         parent=parent,
+        track=track,
         start_ns=start,
         duration_ns=end - start,
         of_operator=of_operator,
@@ -212,8 +218,8 @@ def _sums(
     """Sums over the calls of each path itself."""
     of_call = np.append(paths.of_call, -1)  # row -1 is the one appended
     count = len(paths)
-    outermost = _outermost(tree)
-    backward = _backward_calls(calls, tree, operators["forward"], outermost)
+    outermost = outermost_rows(tree)
+    backward = backward_calls(calls, tree, operators["forward"], outermost)
     forward = np.where(backward >= 0, -1, calls.of_operator)
     around = np.append(forward, -1)[tree.parent]
     direct = np.where((around != forward) | (tree.parent < 0), forward, -1)
@@ -234,7 +240,7 @@ def _sums(
     }
 
 
-def _outermost(tree: OperatorTree) -> Int:
+def outermost_rows(tree: OperatorTree) -> Int:
     """Row of the outermost operator around each row; steps and the like are none."""
     countable = np.append(tree.counted[tree.merged], False)
     found = np.arange(len(tree), dtype=np.int64)
@@ -244,7 +250,7 @@ def _outermost(tree: OperatorTree) -> Int:
     return found
 
 
-def _backward_calls(calls: ModuleCalls, tree: OperatorTree, forward: Int, outermost: Int) -> Int:
+def backward_calls(calls: ModuleCalls, tree: OperatorTree, forward: Int, outermost: Int) -> Int:
     """Of each operator, the module call whose gradients it computes, -1 for none."""
     named = np.flatnonzero(forward >= 0)[::-1]
     of_forward = np.append(calls.of_operator, -1)[tree.rows(forward[named])]

@@ -14,7 +14,7 @@ from stepscope.diagnosis.signals import Signals
 from stepscope.diagnosis.timeline_blocks import EVENT_TABLES, event_query
 from stepscope.diagnosis.timeline_content import Content
 from stepscope.diagnosis.timeline_spans import SPAN_NAME
-from stepscope.diagnosis.timeline_tracks import TrackId, track_id
+from stepscope.diagnosis.timeline_tracks import PlacedEvent, TrackId, track_id
 from stepscope.diagnosis.timeline_window import read_window
 
 Relation = Literal[
@@ -79,16 +79,10 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkedEvent:
-    """Another event."""
+class LinkedEvent(PlacedEvent):
+    """Another event, and what it is to the one that is asked about."""
 
     relation: Relation
-    track: TrackId
-    event: int
-    name: str
-    after_ns: int
-    duration_ns: int
-    row: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

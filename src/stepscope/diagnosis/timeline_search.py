@@ -9,7 +9,7 @@ from typing import Any
 from stepscope.diagnosis.signals import Signals
 from stepscope.diagnosis.timeline_blocks import event_query
 from stepscope.diagnosis.timeline_spans import SPAN_NAME
-from stepscope.diagnosis.timeline_tracks import TrackId, track_id
+from stepscope.diagnosis.timeline_tracks import PlacedEvent, TrackId, track_id
 
 _EVENTS = event_query(
     ("trace", "shadow", "track", "id", "name", "start_ns", "duration"),
@@ -45,18 +45,6 @@ _LISTED = f"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundEvent:
-    """One match."""
-
-    track: TrackId
-    event: int
-    name: str
-    after_ns: int
-    duration_ns: int
-    row: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What a search found."""
 
@@ -64,7 +52,7 @@ class Found:
     total_ns: int
     before_count: int
     """Matches before the first one listed."""
-    listed: list[FoundEvent]
+    listed: list[PlacedEvent]
 
 
 def search(
@@ -104,7 +92,7 @@ def search(
     )
 
 
-def _event(signals: Signals, rows: dict[str, Any], i: int) -> FoundEvent:
+def _event(signals: Signals, rows: dict[str, Any], i: int) -> PlacedEvent:
     trace, event, after = (int(rows[name][i]) for name in ("trace", "event", "after_ns"))
     if trace < 0:
         track = track_id("spans", *rows["track"][i].rsplit("/", 1))
@@ -114,7 +102,7 @@ def _event(signals: Signals, rows: dict[str, Any], i: int) -> FoundEvent:
         track = track_id(kind, *words)
         start = after + signals.clock.origin_in(trace)
         row = signals.timelines[trace].row_of(event, start)
-    return FoundEvent(
+    return PlacedEvent(
         track=track,
         event=event,
         name=rows["name"][i],

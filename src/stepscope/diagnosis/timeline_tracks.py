@@ -14,6 +14,7 @@ An id is made of words joined by colons, quoted as in a URL where they are not p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -57,6 +58,18 @@ class TrackId(NamedTuple):
     def sliced(self) -> bool:
         """Whether there are slices on it."""
         return self.kind in SLICED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedEvent:
+    """An event, and where on the timeline it stands."""
+
+    track: TrackId
+    event: int
+    name: str
+    after_ns: int
+    duration_ns: int
+    row: int
 
 
 def track_id(kind: str, *words: object) -> TrackId:

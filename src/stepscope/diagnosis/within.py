@@ -34,7 +34,8 @@ class SignalsWithin(Signals):
 
     def __init__(self, whole: Signals, from_ns: int | None, to_ns: int | None) -> None:
         super().__init__(whole.reader)
-        self._whole = whole
+        self.whole = whole
+        """The run."""
         clock = self.clock
         self.start_ns = clock.origin_ns + (from_ns or 0)
         self.end_ns = clock.end_ns + 1 if to_ns is None else clock.origin_ns + to_ns
@@ -45,25 +46,25 @@ class SignalsWithin(Signals):
     @cached_property
     def clock(self) -> RunClock:
         """The run's clock."""
-        return self._whole.clock
+        return self.whole.clock
 
     @property
     def left_out(self) -> list[Trace]:
         """Recordings that do not reach into the range."""
         here = {trace.trace for trace in self.traces}
-        return [trace for trace in self._whole.traces if trace.trace not in here]
+        return [trace for trace in self.whole.traces if trace.trace not in here]
 
     @cached_property
     def processes(self) -> list[ProcessInfo]:
         """Those of the run."""
-        return self._whole.processes
+        return self.whole.processes
 
     @cached_property
     def ranks(self) -> list[Rank]:
         """Training processes with a step that begins in the range."""
         within = [
             replace(rank, signals=self, steps=rank.steps.begun(self.start_ns, self.end_ns))
-            for rank in self._whole.ranks
+            for rank in self.whole.ranks
         ]
         return [rank for rank in within if len(rank.steps)]
 
@@ -71,7 +72,7 @@ class SignalsWithin(Signals):
     def traces(self) -> list[Trace]:
         """Recordings that reach into the range."""
         near = []
-        for trace in self._whole.traces:
+        for trace in self.whole.traces:
             shift = self.clock.shift_ns(trace.trace)
             within = (self.start_ns - shift, self.end_ns - shift)
             if trace.start_ns < within[1] and trace.end_ns >= within[0]:
@@ -83,12 +84,12 @@ class SignalsWithin(Signals):
         """Samples of the range by node."""
         return {
             node: metrics.between(self.start_ns, self.end_ns)
-            for node, metrics in self._whole.metrics.items()
+            for node, metrics in self.whole.metrics.items()
         }
 
     def steps_in(self, trace: Trace) -> WatchedSteps:
         """Steps of a window that begin in the range."""
-        found = self._whole.steps_in(trace)
+        found = self.whole.steps_in(trace)
         rows = np.flatnonzero(
             (found.extent.start >= self.start_ns) & (found.extent.start < self.end_ns)
         )
@@ -97,7 +98,7 @@ class SignalsWithin(Signals):
 
     def step_spans(self, process: ProcessInfo) -> Spans:
         """What reaches into the steps of the range: phases belong to the step they are in."""
-        spans = self._whole.step_spans(process)
+        spans = self.whole.step_spans(process)
         steps = next((r.steps for r in self.ranks if r.process.process == process.process), None)
         if steps is None:
             return spans.take((spans.start >= self.start_ns) & (spans.start < self.end_ns))
@@ -106,7 +107,7 @@ class SignalsWithin(Signals):
     def fetchers_of(self, process: ProcessInfo) -> list[Fetcher]:
         """Batches that were begun in the range, and what was done for them."""
         found = []
-        for fetcher in self._whole.fetchers_of(process):
+        for fetcher in self.whole.fetchers_of(process):
             spans = fetcher.spans
             fetches = spans.is_kind("fetch")
             begun = (spans.start >= self.start_ns) & (spans.start < self.end_ns)
@@ -116,7 +117,7 @@ class SignalsWithin(Signals):
 
     def stack_samples(self, process: ProcessInfo) -> StackSamples:
         """Samples that were taken in the range."""
-        found = self._whole.stack_samples(process)
+        found = self.whole.stack_samples(process)
         rows = (found.t_ns >= self.start_ns) & (found.t_ns < self.end_ns)
         return replace(
             found,
@@ -128,4 +129,4 @@ class SignalsWithin(Signals):
 
     def window_of(self, process: ProcessInfo) -> Trace | None:
         """The process's first window, whole: it is put against phases of steps of the range."""
-        return self._whole.window_of(process)
+        return self.whole.window_of(process)

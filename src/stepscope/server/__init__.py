@@ -9,6 +9,7 @@ belong here: numbers and payloads of screens (`views`), drawing (`web`).
     security    tokens, hosts, origins, headers
     app         the routes
     static      the front end's files
+    compression     which answers are sent in fewer bytes
     live        pushes a change to whoever listens (Server-Sent Events)
     process     one server from its start to Ctrl-C
 

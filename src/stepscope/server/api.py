@@ -14,6 +14,7 @@ from starlette.routing import Route
 from stepscope._version import __version__
 from stepscope.errors import NotARunError
 from stepscope.server.catalog import FoundRun, RunGoneError, catalog_of, shown
+from stepscope.server.compression import VARIES, payload
 from stepscope.server.endpoints import ENDPOINTS, EVENTS
 from stepscope.server.live import Feed, Feeds
 from stepscope.server.payloads import CaptureWanted, StopWanted
@@ -96,7 +97,9 @@ class Api:
         tag = f'"{__version__}-{revision:x}"'
         quick = name.startswith(QUICK)
         # The timeline keeps its pieces itself; the browser would keep them a second time.
-        headers = {"etag": tag, "cache-control": "no-store" if quick else "private, no-cache"}
+        kept = "no-store" if quick else "private, no-cache"
+        # Weak: the same numbers, compressed or not.
+        headers = {"etag": f"W/{tag}", "cache-control": kept} | VARIES
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         began = time.monotonic()
@@ -250,9 +253,7 @@ class Api:
     ) -> Response:
         """What a worker makes of a question."""
         answer = await while_wanted(request, self._workers.ask(queue, task, **arguments))
-        return Response(
-            answer.body, media_type="application/json", headers={"cache-control": "no-store"}
-        )
+        return await payload(request, answer.body)
 
     async def _run(self, run_id: str) -> tuple[str, int]:
         """Where a run lies, and its revision, which is at most a moment old."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mimetypes
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from stepscope.assets import web_app
+from stepscope.server.compression import GZIPPED, VARIES, takes_gzip
 from stepscope.server.security import failure
 
 _NOT_BUILT = """<!doctype html>
@@ -32,8 +34,14 @@ async def front_end(request: Request) -> Response:
     found = _inside(app, path)
     if found is None:
         return failure(404, "There is no such file.")
-    caching = _FOREVER if path.startswith("assets/") else "no-cache"
-    return FileResponse(found, headers={"cache-control": caching})
+    headers = {"cache-control": _FOREVER if path.startswith("assets/") else "no-cache"}
+    packed = _inside(app, f"{path}.gz")  # made with the bundle
+    if packed is None:
+        return FileResponse(found, headers=headers)
+    if not takes_gzip(request):
+        return FileResponse(found, headers=headers | VARIES)
+    kind, _ = mimetypes.guess_type(found.name)
+    return FileResponse(packed, headers=headers | GZIPPED, media_type=kind)
 
 
 def _inside(directory: Path, path: str) -> Path | None:

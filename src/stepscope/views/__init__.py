@@ -24,6 +24,7 @@ from stepscope.views.options import (
     CHOICE,
     DEFAULTS,
     KERNEL_GROUPS,
+    MODULE_TIMES,
     OPERATOR_GROUPS,
     OPTION_FLAGS,
     RANGE,
@@ -63,13 +64,14 @@ VIEWS: dict[str, View] = {
     "kernels": View(_make("kernels"), ("by", "top", "carry_over", *CHOICE, *RANGE), KERNEL_GROUPS),
     "memory": View(_make("memory"), ("name", "top", "bucket_ns", *CHOICE, *RANGE)),
     "modules": View(_make("modules"), ("top", *CHOICE, *RANGE)),
+    "modules-flame": View(_make("modules_flame"), ("by", *CHOICE, *RANGE), MODULE_TIMES),
     "roofline": View(_make("roofline"), ("top", "peaks", *CHOICE, *RANGE)),
     "annotations": View(
         _make("annotations", "annotation_ranges"), ("name", "top", "bucket_ns", *CHOICE, *RANGE)
     ),
     "distributed": View(_make("distributed"), ("carry_over", *RANGE)),
     "dashboard": View(_make("dashboard"), RANGE),
-    "insights": View(_make("insights")),
+    "insights": View(_make("insights"), RANGE),
     "tensors": View(_make("tensors"), ("name", *RANGE)),
     "timeline": View(_make("timeline.tree", "timeline")),
     "timeline-slices": View(

@@ -1,9 +1,16 @@
-"""`insights`: every rule, what it found, and what was measured at that time."""
+"""`insights`: every rule, what it found, and what was measured at that time.
+
+A range of time chooses among the findings of the whole run. Rules are not evaluated on the range
+alone: what they compare a moment with lies before it, and a finding must not change with the range
+through which it is looked at.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.rule_check import (
@@ -13,38 +20,68 @@ from stepscope.diagnosis.rule_check import (
     recorded_rules,
 )
 from stepscope.diagnosis.rule_signals import DEFAULT_SCAN_NS
+from stepscope.diagnosis.within import SignalsWithin
 from stepscope.rules import Rule, page, summary
 from stepscope.rules.parameters import describe
 from stepscope.schema import Finding, RuleRecord
 from stepscope.views.evidence import charts
 from stepscope.views.insights_payload import InsightsView, RuleInsight, RuleParameter
 from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.ranges import TimeRange, time_range
 
+FINDINGS_OF = (
+    "findings between whose first and last scan it lies, or a part of it, and those about no time "
+    "in particular; their numbers are those of the whole run"
+)
 NO_PAGE = "This rule is not installed here: its page cannot be shown."
 
 
 def insights(signals: Signals, _options: ViewOptions = DEFAULTS) -> InsightsView:
     """Every rule, what it found, and what was measured at that time."""
-    recorded = recorded_rules(signals.reader)
-    record = recorded or _evaluate(signals)
+    whole, within = _whole(signals)
+    recorded = recorded_rules(whole.reader)
+    record = recorded or _evaluate(whole)
     installed = {rule.name: rule for rule in choose_rules()}
-    origin = signals.clock.origin_ns
-    found = [
-        _insight(signals, finding, installed, scan_ns=record.scan_ns, origin_ns=origin)
+    origin = whole.clock.origin_ns
+    shown = [
+        finding
         for finding in record.findings
+        if within is None or not finding.fired or _reaches_into(finding, record.scan_ns, within)
     ]
-    fired = [finding.rule for finding in record.fired]
+    found = [
+        _insight(whole, finding, installed, scan_ns=record.scan_ns, origin_ns=origin)
+        for finding in shown
+    ]
+    fired = [finding.rule for finding in shown if finding.fired]
+    names = {finding.rule for finding in shown}
     return InsightsView(
+        range=None if within is None else _range(within),
         source="recorded" if recorded is not None else "evaluated now",
         progress=record.progress,
         until_after_ns=None if record.end_ns is None else record.end_ns - origin,
         scan_ns=record.scan_ns,
         fired=fired,
+        fired_count=len(record.fired),
         rules=sorted(found, key=lambda rule: (rule.rule not in fired, -rule.triggered_count)),
-        deliveries=record.deliveries,
+        deliveries=[told for told in record.deliveries if told.rule in names],
         notes=record.notes,
-        missing=None if found else "no rule was evaluated",
+        missing=None if record.findings else "no rule was evaluated",
     )
+
+
+def _whole(signals: Signals) -> tuple[Signals, SignalsWithin | None]:
+    """The whole run, and the range that was asked for."""
+    return (signals.whole, signals) if isinstance(signals, SignalsWithin) else (signals, None)
+
+
+def _reaches_into(finding: Finding, scan_ns: int, within: SignalsWithin) -> bool:
+    if finding.first_ns is None or finding.last_ns is None:
+        return True
+    return finding.first_ns - scan_ns < within.end_ns and finding.last_ns >= within.start_ns
+
+
+def _range(within: SignalsWithin) -> TimeRange:
+    return msgspec.structs.replace(time_range(within), range_of=FINDINGS_OF, notes=[])
 
 
 def _evaluate(signals: Signals) -> RuleRecord:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from stepscope.schema import Delivery, Progress, RuleStatus
+from stepscope.views.ranges import Ranged
 
 
 class RuleParameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +88,7 @@ class RuleInsight(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
-class InsightsView(msgspec.Struct, frozen=True, kw_only=True):
+class InsightsView(Ranged, frozen=True, kw_only=True):
     """The payload."""
 
     source: Literal["recorded", "evaluated now"]
@@ -98,9 +99,13 @@ class InsightsView(msgspec.Struct, frozen=True, kw_only=True):
     scan_ns: int
     """A rule triggers once in each scan in which its condition holds."""
     fired: list[str]
+    """Rules that fired in the range."""
+    fired_count: int
+    """Rules that fired in the whole run."""
     rules: list[RuleInsight]
-    """Those that fired first, each lot by how often."""
+    """Those that fired first, each lot by how often. Rules that fired, but not in the range, are
+    left out."""
     deliveries: list[Delivery]
-    """Who was told while the job ran."""
+    """Who was told of them while the job ran."""
     notes: list[str]
     missing: str | None

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import msgspec
 
+from stepscope.analysis.columns import Columns
 from stepscope.analysis.modules import (
     ANNOTATION_COLUMNS,
     FUNCTION_COLUMNS,
@@ -24,7 +25,7 @@ from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
 from stepscope.views.recordings import chosen_traces, missing_recordings
 
-_NO_MODULES = "no module of the model is in this recording"
+NO_MODULES = "no module of the model is in this recording"
 _NO_GRADIENTS = (
     "backward operators could not be assigned to modules: the recording holds no arrows from "
     "forward to backward operators"
@@ -93,13 +94,19 @@ def modules(signals: Signals, options: ViewOptions = DEFAULTS) -> ModulesView:
     )
 
 
-def _trace(trace: Trace, top: int) -> TraceModules:
+def module_calls(trace: Trace) -> tuple[ModuleCalls, Columns]:
+    """Calls of modules in a recording, and its operators."""
     operators = trace.columns("operators", tuple(dict.fromkeys(TREE_COLUMNS + OPERATOR_COLUMNS)))
     functions = trace.columns("python_functions", FUNCTION_COLUMNS)
-    calls: ModuleCalls = python_module_calls(functions, operators["python"])
+    calls = python_module_calls(functions, operators["python"])
     if not len(calls.name):
         ranges = trace.columns("annotations", ANNOTATION_COLUMNS, where="on_device = 0")
         calls = lightning_module_calls(ranges, operators)
+    return calls, operators
+
+
+def _trace(trace: Trace, top: int) -> TraceModules:
+    calls, operators = module_calls(trace)
     found = module_table(
         calls,
         operator_tree(operators),
@@ -118,7 +125,7 @@ def _trace(trace: Trace, top: int) -> TraceModules:
         modules=[
             Module(**(asdict(row) | {"name": "  " * row.depth + row.name})) for row in found.rows
         ],
-        missing=None if found.rows else f"{_NO_MODULES}: {how_to_get('modules', trace)}",
+        missing=None if found.rows else f"{NO_MODULES}: {how_to_get('modules', trace)}",
         notes=[_NO_GRADIENTS] if found.rows and not linked else [],
         quality=quality_notes(trace, "operators"),
     )

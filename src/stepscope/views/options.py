@@ -26,6 +26,8 @@ KERNEL_GROUPS = ("name", "properties")
 OPERATOR_GROUPS = ("name", "shape", "stack")
 """What `--by` may be for the views of kernels and of operators; the first is the default, and
 shapes and stacks of operators group by name as well."""
+MODULE_TIMES = ("host", "device")
+"""What `--by` may be for the flame graph of modules; the first is the default."""
 
 
 class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +147,10 @@ class View:
         if (options.from_ns, options.to_ns) == (None, None) or not issubclass(self.payload, Ranged):
             return make(signals, options)
         within = SignalsWithin(signals, options.from_ns, options.to_ns)
-        return msgspec.structs.replace(make(within, options), range=time_range(within))
+        made = make(within, options)
+        if isinstance(made, Ranged) and made.range is not None:
+            return made
+        return msgspec.structs.replace(made, range=time_range(within))
 
     @property
     def payload(self) -> type[msgspec.Struct]:

@@ -1,7 +1,8 @@
 """Views of a range of time.
 
 A view whose payload is `Ranged` looks at what begins in the range, by the same formulas: it is
-handed the signals of the range; see `diagnosis.within`.
+handed the signals of the range; see `diagnosis.within`. One that means something else by its range
+says so itself.
 """
 
 from __future__ import annotations

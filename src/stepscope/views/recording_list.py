@@ -1,4 +1,8 @@
-"""`recordings`: which recordings a run has, for a reader to choose from."""
+"""`recordings`: which recordings a run has, for a reader to choose from.
+
+No range of time restricts it: a choice must not vanish because of a range that was chosen
+elsewhere. A view of a recording that does not reach into the range says that.
+"""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ def functions(*rows: tuple[int, str, int, int]) -> dict[str, Any]:
         "parent": numbers([above for _, _, above, _ in rows]),
         "module": numbers([module(number) for number, *_ in rows]),
         "module_id": numbers([int(n[-1]) if n[-1].isdigit() else -1 for _, n, _, _ in rows]),
+        "track": numbers([0 for _ in rows]),
         "start_ns": numbers([number for number, *_ in rows]),
         "duration_ns": numbers([duration for *_, duration in rows]),
     }

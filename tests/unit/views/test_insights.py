@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +15,14 @@ from stepscope.diagnosis import Signals
 from stepscope.diagnosis.rule_check import RULES_DOCUMENT, check_rules, choose_rules
 from stepscope.diagnosis.rule_signals import DEFAULT_SCAN_NS
 from stepscope.rules import installed_rules
-from stepscope.schema import METRIC_TYPES, Finding, RuleRecord, RuleStatus
+from stepscope.schema import METRIC_TYPES, Delivery, Finding, RuleRecord, RuleStatus
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
+from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.evidence import MARGIN_NS, POINTS, STEP
 from stepscope.views.insights import NO_PAGE, insights
-from stepscope.views.insights_payload import RuleInsight
+from stepscope.views.insights_payload import InsightsView, RuleInsight
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -113,6 +115,79 @@ def test_what_was_recorded_while_the_job_ran(run: Path) -> None:
     assert (found.source, found.progress, found.notes) == ("recorded", "running", ["n"])
     assert (rule.page, rule.charts, rule.first_after_ns) == (NO_PAGE, [], 60 * S)
     assert [(p.name, p.value, p.default) for p in rule.parameters] == [("limit", "5", None)]
+
+
+def recorded(run: Path, *findings: Finding, **fields: Any) -> Signals:
+    """A run whose watch process has recorded these, scanning every ten seconds."""
+    record = RuleRecord(
+        progress="ended",
+        end_ns=None,
+        scan_ns=10 * S,
+        written_ns=1,
+        findings=list(findings),
+        **fields,
+    )
+    with RunWriter(run, "n0") as writer:
+        writer.put_document("findings", RULES_DOCUMENT, record)
+    return Signals(open_run(run))
+
+
+def fired(rule: str, first_s: int | None, last_s: int | None) -> Finding:
+    first, last = (None if s is None else EPOCH_NS + s * S for s in (first_s, last_s))
+    return Finding(rule=rule, status=RuleStatus.ISSUES_FOUND, first_ns=first, last_ns=last)
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "end_s", "expected"),
+    [
+        (0, 50, ["Always"]),
+        (0, 51, ["Early", "Always"]),
+        (120, 130, ["Early", "Always"]),
+        (121, 130, ["Always"]),
+        (80, 700, ["Early", "Late", "Always"]),
+        (600, None, ["Late", "Always"]),
+    ],
+)
+def test_findings_of_a_range(run: Path, begin_s: int, end_s: int, expected: list[str]) -> None:
+    """The scan that ended after 60 s had looked at what happened since 50 s."""
+    signals = recorded(
+        run,
+        fired("Early", 60, 120),
+        fired("Late", 610, 650),
+        fired("Always", None, None),
+        Finding(rule="Fine", status=RuleStatus.NO_ISSUES_FOUND),
+        deliveries=[
+            Delivery(action="notify", number=0, target="x", rule=rule) for rule in ("Early", "Late")
+        ],
+    )
+    options = ViewOptions(from_ns=begin_s * S, to_ns=None if end_s is None else end_s * S)
+    found = VIEWS["insights"](signals, options)
+    assert isinstance(found, InsightsView)
+    assert found.fired == expected
+    assert [rule.rule for rule in found.rules] == [*expected, "Fine"]
+    assert found.fired_count == 3
+    assert {told.rule for told in found.deliveries} == {"Early", "Late"} & set(expected)
+    assert found.range is not None
+    assert "findings" in found.range.range_of
+    whole = VIEWS["insights"](signals)
+    assert isinstance(whole, InsightsView)
+    assert (whole.range, whole.fired_count, len(whole.rules)) == (None, 3, 4)
+
+
+def test_a_finding_is_the_same_through_any_range(run: Path) -> None:
+    """It is neither evaluated again nor is its evidence cut."""
+    signals = Signals(open_run(run))
+    all_of_them = by_name(signals)
+    at = all_of_them["CPUBottleneck"].first_after_ns
+    assert at is not None
+    found = VIEWS["insights"](signals, ViewOptions(from_ns=at - S, to_ns=at))
+    assert isinstance(found, InsightsView)
+    assert "CPUBottleneck" in found.fired
+    assert all(rule == all_of_them[rule.rule] for rule in found.rules)
+    stream = io.StringIO()
+    write(Console(file=stream, width=100), found)
+    share = f"{len(found.fired)} of {found.fired_count} findings are of this range"
+    assert share in stream.getvalue()
 
 
 def test_text(run: Path) -> None:

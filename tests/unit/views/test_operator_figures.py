@@ -18,6 +18,7 @@ from imported_runs import REAL_TRACES
 
 from stepscope.diagnosis import Signals
 from stepscope.views import VIEWS, ViewOptions
+from stepscope.views.flame_nodes import FlameNode
 
 Real = Callable[[str], Signals]
 RESNET = "resnet50_num_workers_0.v100.json.gz"
@@ -153,6 +154,22 @@ def test_modules_of_bert(real: Real) -> None:
     assert found.modules[0].device_total_ns == found.operator_device_ns == 309_437
     assert found.outside_device_ns == 0
     assert sum(module.device_self_ns for module in found.modules) == 309_437
+
+
+@pytest.mark.parametrize("name", ["bert_small.h100.json.gz", "qwen_0_5b.h100.json.gz"])
+def test_the_flame_graph_of_modules_is_their_table(real: Real, name: str) -> None:
+    table = show(real, name, "modules").modules
+    outermost = [module for module in table if not module.depth]
+    for by in ("host", "device"):
+        found = show(real, name, "modules-flame", by=by)
+        host = [m.host_total_ns + (m.backward_host_ns or 0) for m in outermost]
+        device = [m.device_total_ns for m in outermost]
+        assert found.total_ns == sum(host if by == "host" else device)
+        assert found.left_out_ns + sum(map(_selves, found.roots)) == found.total_ns
+
+
+def _selves(node: FlameNode) -> int:
+    return node.self_ns + sum(map(_selves, node.children))
 
 
 def test_gradients_go_back_to_their_modules(real: Real) -> None:

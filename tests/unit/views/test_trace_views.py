@@ -17,7 +17,7 @@ from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
 
-MINE = ("operators", "kernels", "memory", "modules", "annotations")
+MINE = ("operators", "kernels", "memory", "modules", "modules-flame", "annotations")
 GEMM, COPY = "volta_fp16_s884gemm_fp16", "elementwise_kernel<float>"
 LINEAR, RELU = "aten::linear", "aten::relu"
 START = 1_000
@@ -268,6 +268,18 @@ def test_modules(signals: Signals) -> None:
 
 def test_no_modules(bare: Signals) -> None:
     assert "with_modules" in only(bare, "modules").missing
+
+
+def test_modules_and_their_operators(signals: Signals) -> None:
+    found = only(signals, "modules-flame", by="device")
+    (net,) = found.roots
+    assert (net.name, net.total_ns, net.self_ns) == ("Net_0", 100, 0)
+    assert [(node.name, node.total_ns) for node in net.children] == [("Linear_0", 80), (RELU, 20)]
+    assert (found.total_ns, found.outside_ns, found.left_out_ns) == (100, 0, 0)
+
+
+def test_no_modules_to_draw(bare: Signals) -> None:
+    assert "with_modules" in only(bare, "modules-flame").missing
 
 
 def test_annotations(signals: Signals) -> None:

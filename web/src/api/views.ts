@@ -1,5 +1,7 @@
 // Made by web/api_types.py from the payloads of stepscope: do not edit.
 
+import type { RuleStatus, Verdict } from "./report";
+
 /** How much of the time something ran; the rest of it was idle. */
 export interface ActiveShare {
   active_ratio: number;
@@ -308,14 +310,6 @@ export interface DividedSteps {
   waiting_ns: number[] | null;
 }
 
-/** One fact that the verdict rests on. */
-export interface Evidence {
-  text: string;
-  value: number | null;
-  unit: string;
-  source: string;
-}
-
 /** One picture of a finding. */
 export interface EvidenceChart {
   title: string;
@@ -360,14 +354,6 @@ export interface FindingMark {
   sentence: string;
   first_after_ns: number;
   last_after_ns: number;
-}
-
-/** Something to do. */
-export interface Fix {
-  title: string;
-  how: string;
-  why: string;
-  prediction: Prediction | null;
 }
 
 /** Calls with one path of names. */
@@ -485,11 +471,13 @@ export interface InputPipelineView {
 
 /** The payload. */
 export interface InsightsView {
+  range: TimeRange | null;
   source: "evaluated now" | "recorded";
   progress: "ended" | "running" | "stopped";
   until_after_ns: number | null;
   scan_ns: number;
   fired: string[];
+  fired_count: number;
   rules: RuleInsight[];
   deliveries: Delivery[];
   notes: string[];
@@ -699,6 +687,16 @@ export interface Module {
   device_ratio: number | null;
   backward_host_ns: number | null;
   backward_device_ns: number | null;
+}
+
+/** The payload. */
+export interface ModulesFlameView {
+  range: TimeRange | null;
+  by: "device" | "host";
+  time_of: string;
+  traces: TraceModulesFlame[];
+  missing: string | null;
+  quality: QualityNote[];
 }
 
 /** The payload. */
@@ -912,14 +910,6 @@ export interface Pie {
   parts: TimeShare[];
 }
 
-/** What one change alone would make of the mean step, all else as it was measured. */
-export interface Prediction {
-  step_ns: number;
-  saving_ratio: number;
-  condition: string;
-  text: string;
-}
-
 /** What the memory held at the peak is for. */
 export interface PurposeView {
   purpose: string;
@@ -1131,16 +1121,6 @@ export interface RuleParameter {
   doc: string;
 }
 
-/** How the evaluation of a rule stands; the names are those that users of rules know. */
-export type RuleStatus = "Error" | "InProgress" | "IssuesFound" | "NoIssuesFound" | "NotApplicable" | "Stopped";
-
-/** Why another suspect is not it. */
-export interface RuledOut {
-  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
-  share_ratio: number;
-  why: string;
-}
-
 /** What one process logged under one name, in order of time. */
 export interface ScalarSeries {
   name: string;
@@ -1203,13 +1183,6 @@ export interface SlicesView {
   names: string[];
   tracks: TrackSlices[];
   omitted_tracks: string[];
-}
-
-/** A part of what the suspect owns. */
-export interface Stage {
-  name: string;
-  detail: string;
-  share_ratio: number;
 }
 
 /** A stage of making batches. */
@@ -1514,6 +1487,18 @@ export interface TraceModules {
   quality: QualityNote[];
 }
 
+/** One recording. */
+export interface TraceModulesFlame {
+  rank: number | null;
+  trace: string;
+  total_ns: number;
+  outside_ns: number;
+  roots: FlameNode[];
+  left_out_ns: number;
+  missing: string | null;
+  quality: QualityNote[];
+}
+
 /** Operators of one recording. */
 export interface TraceOperators {
   rank: number | null;
@@ -1637,24 +1622,6 @@ export interface Utilization {
   notes: string[];
 }
 
-/** What the job waits for. */
-export interface Verdict {
-  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
-  cause: string;
-  share_ratio: number;
-  share_of: string;
-  confidence_ratio: number;
-  headline: string;
-  stages: Stage[];
-  evidence: Evidence[];
-  ruled_out: RuledOut[];
-  fixes: Fix[];
-  notes: string[];
-  step_count: number;
-  mean_step_ns: number | null;
-  phases: Record<string, number>;
-}
-
 /** Where the waiting goes, as shares of the rank's measured steps; they sum to `share_ratio`. */
 export interface WaitingView {
   share_ratio: number;
@@ -1682,6 +1649,7 @@ export interface Views {
   "kernels": KernelsView;
   "memory": MemoryView;
   "modules": ModulesView;
+  "modules-flame": ModulesFlameView;
   "roofline": RooflineView;
   "annotations": AnnotationsView;
   "distributed": DistributedView;

@@ -4,7 +4,8 @@ import { computed, effect, signal } from "@preact/signals";
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 const preferred = signal(system.matches);
 const chosen = signal<boolean | null>(null);
-export const printing = signal(false);
+const paper = window.matchMedia("print");
+export const printing = signal(paper.matches);
 
 export const dark = computed(() => (printing.value ? false : (chosen.value ?? preferred.value)));
 
@@ -19,6 +20,10 @@ export function followTheme(): void {
   });
   window.addEventListener("beforeprint", () => {
     printing.value = true;
+  });
+  // Also where a page is only looked at as it would be printed.
+  paper.addEventListener("change", (event) => {
+    printing.value = event.matches;
   });
   window.addEventListener("afterprint", () => {
     printing.value = false;

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { FlameNode } from "../api/views";
-import { flameBoxes, nodeAt } from "./flame";
+import { boxBeside, flameBoxes, nodeAt, pathOf, pathText } from "./flame";
 
 function node(name: string, total_ns: number, children: FlameNode[] = []): FlameNode {
   return { name, count: 1, total_ns, self_ns: 0, children };
@@ -25,4 +25,29 @@ test("a node that is looked at is as wide as the graph, and so is what is around
 test("a path that is not there looks at nothing; impossible times take no room", () => {
   expect(nodeAt(ROOTS, [5, 1])).toBeNull();
   expect(flameBoxes([node("x", -5), node("y", 0)], [])).toEqual([]);
+});
+
+test("a path is written by names, and read as far as it is there", () => {
+  const twice = [node("a", 60, [node("b", 20), node("b", 15, [node("c", 1)])])];
+  for (const path of [[], [0], [0, 0], [0, 1], [0, 1, 0]]) {
+    expect(pathOf(twice, pathText(twice, path))).toEqual(path);
+  }
+  const grown = [node("new", 90), ...twice];
+  expect(pathOf(grown, pathText(twice, [0, 1, 0]))).toEqual([1, 1, 0]);
+  expect(pathOf(ROOTS, pathText(twice, [0, 0]))).toEqual([0, 0]);
+  expect(pathOf(ROOTS, pathText(twice, [0, 1]))).toEqual([0]);
+  expect(pathOf(ROOTS, "nonsense.-.x-y")).toEqual([]);
+  expect(pathText(ROOTS, [7])).toBe("");
+});
+
+test("arrow keys lead to every box", () => {
+  const boxes = flameBoxes(ROOTS, []);
+  const to = (from: string, key: string): string | undefined => {
+    const box = boxes.find((each) => each.node.name === from);
+    return box === undefined ? undefined : boxBeside(boxes, box, key)?.node.name;
+  };
+  expect(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "x"].map((key) => to("a", key)))
+    .toEqual([undefined, "b", undefined, "d", undefined]);
+  expect(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].map((key) => to("c", key)))
+    .toEqual(["a", undefined, "b", undefined]);
 });

@@ -1,5 +1,6 @@
 // Where the boxes of a flame graph stand: the widths are shares of the node that is looked at.
 import type { FlameNode } from "../api/views";
+import { shortId } from "../base/short_id";
 
 export interface FlameBox {
   node: FlameNode;
@@ -27,6 +28,55 @@ export function nodeAt(roots: readonly FlameNode[], path: readonly number[]): Fl
     nodes = found.children;
   }
   return found;
+}
+
+/** A path as it stands in an address: by names, for places change when a run grows. */
+export function pathText(roots: readonly FlameNode[], path: readonly number[]): string {
+  const parts: string[] = [];
+  let nodes = roots;
+  for (const place of path) {
+    const node = nodes[place];
+    if (node === undefined) break;
+    const alike = nodes.slice(0, place).filter((each) => each.name === node.name).length;
+    parts.push(alike === 0 ? shortId(node.name) : `${shortId(node.name)}-${alike}`);
+    nodes = node.children;
+  }
+  return parts.join(".");
+}
+
+/** The path that an address names, as far down as there is such a node. */
+export function pathOf(roots: readonly FlameNode[], text: string): number[] {
+  const path: number[] = [];
+  let nodes = roots;
+  for (const part of text === "" ? [] : text.split(".")) {
+    const [id, alike = "0"] = part.split("-");
+    const named = nodes.flatMap((node, place) => (shortId(node.name) === id ? [place] : []));
+    const place = named[Number(alike)];
+    const node = place === undefined ? undefined : nodes[place];
+    if (place === undefined || node === undefined) break;
+    path.push(place);
+    nodes = node.children;
+  }
+  return path;
+}
+
+const same = (one: readonly number[], other: readonly number[]): boolean =>
+  one.length === other.length && one.every((place, depth) => place === other[depth]);
+
+/** The box that an arrow key leads to: what is around a box, the first inside, or the next beside. */
+export function boxBeside(boxes: readonly FlameBox[], from: FlameBox, key: string): FlameBox | undefined {
+  const inside = (box: FlameBox): boolean =>
+    box.depth === from.depth + 1 && same(box.path.slice(0, -1), from.path);
+  switch (key) {
+    case "ArrowUp": return boxes.find((box) => same(box.path, from.path.slice(0, -1)));
+    case "ArrowDown": return boxes.find(inside);
+    case "ArrowLeft": case "ArrowRight": {
+      const row = boxes.filter((box) => box.depth === from.depth);
+      const place = row.findIndex((box) => same(box.path, from.path));
+      return row[place + (key === "ArrowRight" ? 1 : -1)];
+    }
+    default: return undefined;
+  }
 }
 
 export function totalOf(nodes: readonly FlameNode[]): number {

@@ -1,6 +1,6 @@
 // One chart on the page: draws its option in the current theme, at the width it has.
-import { effect } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { effect, untracked } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 
 import { palette, type Palette } from "../base/palette";
 import { dark, printing } from "../base/theme";
@@ -22,59 +22,44 @@ interface Props {
 /** How far below the window a chart is made ready. */
 const AHEAD = "500px";
 
-/** Whether an element has come near the window, or is wanted on paper. */
-function useNear(place: { current: HTMLElement | null }, lazy: boolean): boolean {
-  const [near, setNear] = useState(!lazy);
-  useEffect(() => {
-    const element = place.current;
-    if (near || element === null) return undefined;
-    const watching = new IntersectionObserver(
-      (entries) => { if (entries.some((entry) => entry.isIntersecting)) setNear(true); },
-      { rootMargin: AHEAD },
-    );
-    watching.observe(element);
-    const stop = effect(() => { if (printing.value) setNear(true); });
-    return () => {
-      watching.disconnect();
-      stop();
-    };
-  }, [near]);
-  return near;
+/** Calls back once an element has come near the window, or at once when it is wanted on paper. */
+function whenNear(element: HTMLElement, begin: () => void): () => void {
+  const watching = new IntersectionObserver(
+    (entries) => { if (entries.some((entry) => entry.isIntersecting)) begin(); },
+    { rootMargin: AHEAD },
+  );
+  watching.observe(element);
+  const stop = effect(() => { if (printing.value) untracked(begin); });
+  return () => {
+    watching.disconnect();
+    stop();
+  };
 }
 
 export function Chart({ option, label, height, renderer = "svg", lazy = false, onRange }: Props) {
   const place = useRef<HTMLDivElement>(null);
   const paper = useRef<HTMLDivElement>(null);
-  const near = useNear(place, lazy);
+  const near = useRef(!lazy);
   const newest = useRef(onRange);
   newest.current = onRange;
   const ranged = onRange !== undefined;
   useEffect(() => {
     const element = place.current;
-    if (element === null || !near) return undefined;
-    const chart = init(element, undefined, { renderer });
-    const letGo = ranged ? followDrags(chart, element, (from, to) => { newest.current?.(from, to); }) : null;
-    const redraw = effect(() => {
-      if (printing.value) chart.resize(); // to the width of the paper
-      chart.setOption(option(palette(dark.value)), { notMerge: true });
-      chart.getZr().flush(); // a printer does not wait for the next frame
-      if (printing.value && renderer === "canvas") {
-        // Pixels are drawn a few thousand shapes per frame; a copy is drawn at once.
-        paper.current?.replaceChildren(chart.renderToCanvas({ pixelRatio: 2 }));
-      }
-    });
-    const resizing = new ResizeObserver(() => {
-      chart.resize();
-      chart.getZr().flush();
-    });
-    resizing.observe(element);
-    return () => {
-      letGo?.();
-      redraw();
-      resizing.disconnect();
-      chart.dispose();
+    if (element === null) return undefined;
+    const drag = ranged ? (from: number, to: number) => { newest.current?.(from, to); } : null;
+    let erase: (() => void) | null = null;
+    // Not by a state of the component: a printer does not wait until that is drawn.
+    const begin = (): void => {
+      near.current = true;
+      erase ??= draw(element, paper, option, renderer, drag);
     };
-  }, [option, renderer, near, ranged]);
+    if (near.current) begin();
+    const stop = near.current ? null : whenNear(element, begin);
+    return () => {
+      stop?.();
+      erase?.();
+    };
+  }, [option, renderer, ranged]);
   return (
     <>
       <div
@@ -88,6 +73,44 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
       <div ref={paper} class="paper" aria-hidden="true" />
     </>
   );
+}
+
+/** Draws in every theme, at every width and on paper, until the function that comes back is called. */
+function draw(
+  element: HTMLElement,
+  paper: { current: HTMLElement | null },
+  option: Props["option"],
+  renderer: "canvas" | "svg",
+  drag: ((from: number, to: number) => void) | null,
+): () => void {
+  const chart = init(element, undefined, { renderer });
+  const letGo = drag === null ? null : followDrags(chart, element, drag);
+  const redraw = effect(() => {
+    if (printing.value) chart.resize(); // to the width of the paper
+    chart.setOption(option(palette(dark.value)), { notMerge: true });
+    chart.getZr().flush(); // a printer does not wait for the next frame
+    if (printing.value && renderer === "canvas") {
+      // Pixels are drawn a few thousand shapes per frame; a copy is drawn at once.
+      paper.current?.replaceChildren(chart.renderToCanvas({ pixelRatio: 2 }));
+    }
+  });
+  const resizing = new ResizeObserver(() => {
+    chart.resize();
+    chart.getZr().flush();
+  });
+  resizing.observe(element);
+  return () => {
+    letGo?.();
+    redraw();
+    resizing.disconnect();
+    if (renderer === "canvas") {
+      // Pixels are drawn over several frames, and the next would find its chart gone: begin anew,
+      // with nothing.
+      chart.clear();
+      chart.getZr().flush();
+    }
+    chart.dispose();
+  };
 }
 
 const PICTURE_WIDTH = 1100;

@@ -1,11 +1,12 @@
 // Rules: what was checked, what was found, on what evidence, and what to do.
-import type { InsightsView, RuleInsight, RuleStatus } from "../api/views";
-import { number } from "../base/format";
+import type { RuleStatus } from "../api/report";
+import type { InsightsView, RuleInsight } from "../api/views";
+import { number, percent } from "../base/format";
 import { inUnit } from "../base/format_field";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption, useText } from "../parts/options";
 import { rowKey } from "../parts/row_key";
-import { useWholeView } from "../state/fetch";
+import { useView } from "../state/fetch";
 import { Answer, Doubts, Empty } from "../widgets/answer";
 import { Choice } from "../widgets/choice";
 import { field } from "../widgets/fields";
@@ -24,7 +25,7 @@ const STATUSES: readonly (readonly [RuleStatus | "all", string])[] = [
 ];
 
 export default function Insights() {
-  const answer = useWholeView("insights");
+  const answer = useView("insights");
   return (
     <>
       <Head title="Insights" about={answer.data === null ? null : made(answer.data)} />
@@ -39,6 +40,13 @@ function made(payload: InsightsView): string {
   return `${how}${until}. A rule triggers once in each scan of ${inUnit(payload.scan_ns, "ns")} in which its condition holds.`;
 }
 
+/** Which part of the findings a range has. */
+export function ofRange({ fired, fired_count }: Pick<InsightsView, "fired" | "fired_count">): string {
+  if (fired_count === 0) return "No rule found anything, in this range or outside of it.";
+  const share = percent(fired.length / fired_count);
+  return `${number(fired.length, 0)} of the run's ${number(fired_count, 0)} findings (${share}) are of the chosen range.`;
+}
+
 function Content({ payload }: { payload: InsightsView }) {
   const [status, setStatus] = useOption("status", STATUSES.map(([key]) => key));
   const [open, setOpen] = useText("rule");
@@ -48,9 +56,10 @@ function Content({ payload }: { payload: InsightsView }) {
   const shown = payload.rules.find((rule) => rule.rule === open) ?? (open === "" ? fired[0] : undefined);
   return (
     <>
-      <Doubts quality={[]} notes={payload.notes} />
+      <Doubts quality={[]} notes={payload.notes} range={payload.range} />
+      {payload.range === null ? null : <p data-testid="findings-of-range">{ofRange(payload)}</p>}
       <LinkedTable
-        title={`${number(fired.length, 0)} of ${number(payload.rules.length, 0)} rules found something`}
+        title={payload.range === null ? `${number(fired.length, 0)} of ${number(payload.rules.length, 0)} rules found something` : "Rules"}
         testid="table-rules"
         rows={rows}
         onRow={(rule) => { setOpen(rule.rule); }}

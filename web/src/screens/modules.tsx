@@ -3,14 +3,19 @@ import type { Module, TraceModules } from "../api/views";
 import { number, percent } from "../base/format";
 import { inUnit } from "../base/format_field";
 import { ChosenPanel } from "../parts/chosen_panel";
+import { FlameGraph } from "../parts/flame_graph";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { rowKey } from "../parts/row_key";
 import { TopChoice, leftOut, useTop } from "../parts/top";
+import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
+import { useView } from "../state/fetch";
+import { Answer, Empty } from "../widgets/answer";
 import { Choice } from "../widgets/choice";
 import { bar, field, type Field } from "../widgets/fields";
 import { Facts } from "../widgets/facts";
+import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
 
 const DEPTHS = ["all", "0", "1", "2", "3", "4"] as const;
@@ -54,6 +59,7 @@ function Content({ trace, shareOf, deepest }: { trace: TraceModules; shareOf: st
           { label: "Outside of any module", value: inUnit(trace.outside_device_ns, "ns"), about: "of that device time" },
         ]}
       />
+      <Flame key={trace.trace} trace={trace} />
       <LinkedTable
         title="Modules"
         testid="table-modules"
@@ -65,6 +71,48 @@ function Content({ trace, shareOf, deepest }: { trace: TraceModules; shareOf: st
         chosen={(row) => <Chosen row={row} />}
       />
     </>
+  );
+}
+
+const DEVICE_FIRST = ["device", "host"] as const;
+const HOST_FIRST = ["host", "device"] as const;
+
+/** Down to operators, however many modules the table has. */
+function Flame({ trace }: { trace: TraceModules }) {
+  const [by, setBy] = useOption("time", trace.operator_device_ns === null ? HOST_FIRST : DEVICE_FIRST);
+  const answer = useView("modules-flame", { trace: trace.trace, by });
+  return (
+    <Panel
+      title="Modules and their operators"
+      about={answer.data?.time_of}
+      testid="modules-flame"
+      wide
+      tools={
+        <Choice
+          label="Time"
+          value={by}
+          choices={[["device", "device"], ["host", "host"]]}
+          onChoose={(value) => { setBy(value as typeof by); }}
+        />
+      }
+    >
+      <Answer of={answer}>
+        {({ traces: [found] }) => {
+          if (found === undefined) return null;
+          if (found.roots.length === 0) return <Empty text={found.missing ?? "no module took any time here"} />;
+          return (
+            <FlameGraph
+              roots={found.roots}
+              left_out_ns={found.left_out_ns}
+              note={found.outside_ns > 0 ? `Operators outside of any module, which are not drawn, took ${inUnit(found.outside_ns, "ns")}.` : null}
+              label="Flame graph of modules and their operators"
+              outermost="the outermost modules"
+              tools={(node) => <TimelineLink name={node.name} />}
+            />
+          );
+        }}
+      </Answer>
+    </Panel>
   );
 }
 

@@ -45,7 +45,7 @@ function Content({ payload }: { payload: Payload }) {
       >
         <span class="badge" data-testid="job-status">{standing(payload.nodes)}</span>
       </Head>
-      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd}>
+      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []}>
         <Tiles tiles={tiles(payload)} />
       </VerdictView>
       <Doubts quality={payload.quality} range={payload.range} />

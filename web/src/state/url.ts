@@ -1,6 +1,8 @@
 // Where the reader is. All of it is in the address, so that every screen can be linked to.
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 
+import { entered, followScrolling, returned } from "./scroll";
+
 /** Parameters that stay when the screen changes; all others belong to one screen. */
 const KEPT = ["run", "with", "open", "from", "to", "trace"];
 
@@ -62,7 +64,8 @@ export function link(target: string, values: Values = {}): string {
 
 /** Go to an address of this page; `replace` leaves no step to go back to. */
 export function go(target: string, replace = false): void {
-  window.history[replace ? "replaceState" : "pushState"](null, "", target);
+  if (replace) window.history.replaceState(window.history.state, "", target);
+  else window.history.pushState(entered(), "", target);
   const moved = new URL(window.location.href).pathname !== address.value.pathname;
   read();
   if (moved) window.scrollTo(0, 0);
@@ -82,7 +85,11 @@ function read(): void {
 
 /** Follow links and the browser's buttons. */
 export function followAddress(): void {
-  window.addEventListener("popstate", read);
+  followScrolling();
+  window.addEventListener("popstate", () => {
+    read();
+    returned();
+  });
   document.addEventListener("click", (event) => {
     if (event.defaultPrevented || event.button !== 0) return;
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;

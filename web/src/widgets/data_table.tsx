@@ -6,6 +6,7 @@ import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } fro
 import { counted, number } from "../base/format";
 import type { Unit } from "../base/format_field";
 import { csv, save } from "../base/save";
+import { printing } from "../base/theme";
 import { filtered, ordered, shownValue, type Field, type Order, type Value } from "./fields";
 import { OrderHeading } from "./ordering";
 import { Panel } from "./panel";
@@ -34,6 +35,7 @@ interface Props<Row> {
 
 const ROW_PX = 33;
 const MOST_PX = 560;
+const MOST_PRINTED = 200;
 
 export function DataTable<Row extends object>(props: Props<Row>) {
   const [ownOrder, setOwnOrder] = useState<Order | null>(null);
@@ -71,6 +73,7 @@ export function DataTable<Row extends object>(props: Props<Row>) {
       <p class="muted counts">
         {shown.length === rows.length ? "" : `${number(shown.length, 0)} of `}
         {counted(rows.length, "row")}
+        {printing.value && shown.length > MOST_PRINTED ? `; the first ${number(MOST_PRINTED, 0)} are printed` : ""}
         {props.more === null || props.more === undefined ? "" : `; ${props.more}`}
       </p>
     </Panel>
@@ -183,10 +186,13 @@ function useVisible(place: { current: HTMLDivElement | null }, count: number) {
         onChange: () => { redraw(undefined); },
       }),
   );
+  const printed = printing.value; // a page that is printed is not scrolled
   rows.setOptions({ ...rows.options, count });
   useEffect(() => rows._didMount(), [rows]);
   useLayoutEffect(() => {
     rows._willUpdate();
   });
-  return { items: rows.getVirtualItems(), total: rows.getTotalSize() };
+  return printed
+    ? { items: Array.from({ length: Math.min(count, MOST_PRINTED) }, (_, index) => ({ index, start: 0, end: 0 })), total: 0 }
+    : { items: rows.getVirtualItems(), total: rows.getTotalSize() };
 }

@@ -13,6 +13,10 @@ def write_insights(out: Console, payload: InsightsView) -> None:
     """Write what each rule found."""
     until = "" if payload.until_after_ns is None else f" up to {duration(payload.until_after_ns)}"
     out.print(f"[dim]rules {payload.source}{until}[/dim]")
+    if payload.range is not None:
+        out.print(
+            f"[dim]{len(payload.fired)} of {payload.fired_count} findings are of this range[/dim]"
+        )
     if payload.missing is not None:
         out.print(escape(payload.missing))
     rows = table("rule", "status", "triggered", "violations", "datapoints")

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from stepscope.views.flame_nodes import FlameNode
 from stepscope.views.quality import QualityNote
 
 TrackKind = Literal["spans", "host", "device", "counter"]
@@ -239,16 +240,6 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
     to_after_ns: int
     tracks: list[TrackSummary]
     notes: list[str]
-
-
-class FlameNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls with one path of names."""
-
-    name: str
-    count: int
-    total_ns: int
-    self_ns: int
-    children: list[FlameNode] = []
 
 
 class FlameView(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 // @vitest-environment jsdom
 import { describe, expect, test } from "vitest";
 
-import { foldsOf, foldsText, numberOf, shortId, spanOf } from "./address";
+import { shortId } from "../../base/short_id";
+import { foldsOf, foldsText, numberOf, spanOf } from "./address";
 
 describe("the address", () => {
   test("holds numbers and spans only where they are such", () => {

@@ -1,5 +1,6 @@
 // What the reader can do, whether by key, by button or by pointer.
 import type { RankSteps } from "../../api/views";
+import { shortId } from "../../base/short_id";
 import type { Placed } from "../../canvas/scene";
 import type { Line } from "../../canvas/tree";
 import { stepAfter } from "../../canvas/paint_steps";
@@ -164,7 +165,7 @@ function openAround(model: Model, track: string): void {
   for (let turn = 0; turn < 20; turn++) {
     const closed = model.standIn(track);
     if (closed === null) return;
-    const id = address.shortId(closed.id);
+    const id = shortId(closed.id);
     if (!next.delete(id)) next.add(id);
     address.setFolds({ initially, toggled: new Set(next) });
   }

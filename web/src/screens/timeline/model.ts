@@ -2,6 +2,7 @@
 import { computed, signal } from "@preact/signals";
 
 import type { RankSteps, SliceView, TimelineView } from "../../api/views";
+import { shortId } from "../../base/short_id";
 import { dark, printing } from "../../base/theme";
 import type { Counter } from "../../canvas/counters";
 import { Pieces } from "../../canvas/pieces";
@@ -60,7 +61,7 @@ export function createModel(first: TimelineView) {
     return {
       groups: view.value.groups,
       steps: steps.value,
-      toggled: (id) => toggled.size > 0 && toggled.has(address.shortId(id)),
+      toggled: (id) => toggled.size > 0 && toggled.has(shortId(id)),
       initially,
       filter: address.filter.value,
       rows: rows.value,

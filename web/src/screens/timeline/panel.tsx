@@ -12,7 +12,7 @@ import { Icon } from "../../widgets/icon";
 import { pins, range, setRange } from "./address";
 import type { Commands } from "./commands";
 import { Details } from "./details";
-import { FlameGraph } from "./flame_graph";
+import { RangeFlame } from "./flame_graph";
 import type { Model } from "./model";
 import { Splitter } from "./splitter";
 import { Summary } from "./summary";
@@ -129,7 +129,7 @@ function OfRange({ model }: { model: Model }) {
   if (tracks === "") return <p class="muted tl-hint">There are no such tracks.</p>;
   return tab.value === "summary"
     ? <Summary model={model} range={span} tracks={tracks} />
-    : <FlameGraph range={span} tracks={tracks} />;
+    : <RangeFlame range={span} tracks={tracks} />;
 }
 
 function tracksOf(model: Model, wanted: Which): string[] {

@@ -3,10 +3,11 @@ import { ChevronDown, ChevronRight, ChevronsDownUp, ChevronsUpDown, Pin, PinOff 
 import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
 
+import { shortId } from "../../base/short_id";
 import { shown } from "../../canvas/text";
 import { linesIn, type Line } from "../../canvas/tree";
 import { Icon } from "../../widgets/icon";
-import { filter, folds, pins, setFilter, setFolds, shortId, togglePin } from "./address";
+import { filter, folds, pins, setFilter, setFolds, togglePin } from "./address";
 import type { Commands } from "./commands";
 import type { Model } from "./model";
 
