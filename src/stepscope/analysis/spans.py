@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.intervals import Int, Intervals
 
+T = TypeVar("T", bound=np.generic)
 FLAG_NO_GRAD = 2
 FLAG_NO_RESULT = 4
+FEW = 4
+"""Comparing every code with so many is faster than looking it up in a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +42,11 @@ class Spans:
 
     def is_kind(self, *wanted: str) -> NDArray[np.bool_]:
         """Which spans are of one of these kinds."""
-        if not any(kind in wanted for kind in self.kinds):
-            return np.zeros(len(self), dtype=np.bool_)
-        return np.array([kind in wanted for kind in self.kinds], dtype=np.bool_).take(self.kind)
+        return _is_among(self.kind, self.kinds, wanted)
 
     def is_named(self, wanted: str) -> NDArray[np.bool_]:
         """Which spans have this name."""
-        return np.array([name == wanted for name in self.names], dtype=np.bool_).take(self.name)
+        return _is_among(self.name, self.names, (wanted,))
 
     def take(self, which: NDArray[np.bool_] | Int) -> Spans:
         """The spans that a mask or an index array selects."""
@@ -55,16 +57,16 @@ class Spans:
             if len(which) and which[-1] - which[0] + 1 == len(which):
                 return self._stretch(int(which[0]), int(which[-1]) + 1)
         return Spans(
-            kind=self.kind.take(which),
+            kind=_taken(self.kind, which),
             kinds=self.kinds,
-            name=self.name.take(which),
+            name=_taken(self.name, which),
             names=self.names,
-            thread=self.thread.take(which),
+            thread=_taken(self.thread, which),
             start=self.start.take(which),
             end=self.end.take(which),
-            flags=self.flags.take(which),
-            value=self.value.take(which),
-            unfinished=self.unfinished.take(which),
+            flags=_taken(self.flags, which),
+            value=_taken(self.value, which),
+            unfinished=_taken(self.unfinished, which),
         )
 
     def _stretch(self, begin: int, stop: int) -> Spans:
@@ -104,3 +106,25 @@ class Spans:
     def name_of(self, index: int) -> str:
         """Name of one span."""
         return str(self.names[int(self.name[index])])
+
+
+def _is_among(
+    codes: NDArray[np.int32], strings: Sequence[str], wanted: Sequence[str]
+) -> NDArray[np.bool_]:
+    """Which codes stand for one of the wanted strings."""
+    places = [place for place, string in enumerate(strings) if string in wanted]
+    if len(places) > FEW:
+        table = np.zeros(len(strings), dtype=np.bool_)
+        table[places] = True
+        return table.take(codes)
+    found = np.zeros(len(codes), dtype=np.bool_)
+    for place in places:
+        found |= codes == place
+    return found
+
+
+def _taken(column: NDArray[T], which: NDArray[np.bool_] | Int) -> NDArray[T]:
+    """Rows of a column; one that repeats a single value in memory still does."""
+    if len(column) and column.strides == (0,):
+        return np.broadcast_to(column[0], len(which))
+    return column.take(which)

@@ -164,17 +164,17 @@ def find_steps(spans: Spans) -> Steps | None:
         return None
     borders = np.concatenate([[begin], boundaries]).astype(np.int64)
     extent = Intervals(borders[:-1], borders[1:])
-    device = own.of("device")
+    device = _device_work(own)
     windows = union(own.of("window").intervals)
     return Steps(
         source="marked" if len(marks) else "optimizer",
-        clock="device" if len(device) else "host",
+        clock="device" if own.is_kind("device").any() else "host",
         thread=thread,
         start=extent.start,
         end=extent.end,
         wall_ns=extent.end - extent.start - overlap(extent, evaluation),
         phase_ns=phases.time_in(borders, evaluation, device),
-        fetches=_fetches(own, extent, evaluation),
+        fetches=_fetches(own, borders, evaluation),
         profiled=overlap(extent, windows) > 0,
         evaluation=evaluation,
     )
@@ -224,20 +224,19 @@ class _Phases:
             above = np.where(above >= 0, self.parent[real], -1)
         return self.spans.take(wanted & ~hidden)
 
-    def time_in(self, borders: Int, evaluation: Intervals, device: Spans) -> dict[str, Int]:
+    def time_in(
+        self, borders: Int, evaluation: Intervals, device: dict[str, Intervals]
+    ) -> dict[str, Int]:
         """Nanoseconds of every phase from each border to the next, evaluation left out.
 
         What the device is busy with comes first; the host's phases have the rest.
         """
         taken, taken_ns = evaluation, np.diff(covered_until(borders, evaluation))
         on_device = {}
-        for name in DEVICE_PHASES:
-            mine = device.is_named(name)
-            if mine.any():
-                part = Intervals(device.start[mine], device.end[mine])
-                before_ns, taken = taken_ns, _joined(taken, part)
-                taken_ns = np.diff(covered_until(borders, taken))
-                on_device[name] = taken_ns - before_ns
+        for name, part in device.items():
+            before_ns, taken = taken_ns, _joined(taken, part)
+            taken_ns = np.diff(covered_until(borders, taken))
+            on_device[name] = taken_ns - before_ns
         times = self._host_time(borders, taken)
         return times | {name: times[name] + time_ns for name, time_ns in on_device.items()}
 
@@ -292,6 +291,20 @@ class _Phases:
         return union(Intervals(top.end.take(before[follows]), top.start.take(after[follows])))
 
 
+def _device_work(own: Spans) -> dict[str, Intervals]:
+    """When the device was busy with each of its phases; those without any are left out."""
+    rows = np.flatnonzero(own.is_kind("device"))
+    if not len(rows):
+        return {}
+    name, start, end = own.name.take(rows), own.start.take(rows), own.end.take(rows)
+    found = {}
+    for phase in DEVICE_PHASES:
+        mine = name == own.names.index(phase) if phase in own.names else np.empty(0, dtype=np.bool_)
+        if mine.any():
+            found[phase] = Intervals(start[mine], end[mine])
+    return found
+
+
 def _joined(one: Intervals, other: Intervals) -> Intervals:
     """The union of two sets of intervals."""
     return union(
@@ -334,13 +347,10 @@ def _first_work(phases: _Phases, evaluation: Intervals, boundaries: Int) -> int:
     return int(min(start[:1].tolist() + boundaries[:1].tolist(), default=0))
 
 
-def _fetches(own: Spans, extent: Intervals, evaluation: Intervals) -> Int:
+def _fetches(own: Spans, borders: Int, evaluation: Intervals) -> Int:
     starts = own.start[own.is_kind("data_wait") & ~own.has_flag(FLAG_NO_RESULT)]
     starts = starts[~contains(evaluation, starts)]
-    return (
-        np.searchsorted(starts, extent.end, side="left")
-        - np.searchsorted(starts, extent.start, side="left")
-    ).astype(np.int64)
+    return np.diff(np.searchsorted(starts, borders, side="left")).astype(np.int64)
 
 
 def _evaluation(own: Spans, phases: _Phases) -> Intervals:

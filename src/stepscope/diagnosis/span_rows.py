@@ -72,29 +72,33 @@ def spans_of(rows: SpanRows | None) -> Spans:
     # DuckDB would carry the lists along while it sorts.
     order = np.lexsort([rows[each] for each in ("flags", "name", "kind", "log")])
     rows = {column: values[order] for column, values in rows.items()}
-    sizes = [len(values) for values in rows["start_ns"]]
+    start, end = np.concatenate(rows["start_ns"]), np.concatenate(rows["end_ns"])
+    unfinished = end < start
+    end = np.where(unfinished, max(start.max(), end.max()), end) if unfinished.any() else end
+    order = nesting_order(start, end)
+    row = np.repeat(np.arange(len(rows["start_ns"])), list(map(len, rows["start_ns"])))[order]
 
     def of_each(values: Any) -> Any:
-        return np.repeat(np.asarray(values), sizes)
+        """What all spans of a row share; what all spans share takes no memory."""
+        values = np.asarray(values)
+        if (values == values[0]).all():
+            return np.broadcast_to(values[0], len(row))
+        return values.take(row)
 
     kinds, kind = np.unique(rows["kind"].astype(str), return_inverse=True)
     names, name = np.unique(rows["name"].astype(str), return_inverse=True)
-    start, end = np.concatenate(rows["start_ns"]), np.concatenate(rows["end_ns"])
-    unfinished = end < start
-    end = np.where(unfinished, max(start.max(), end.max()), end)
-    order = nesting_order(start, end)
-    value = np.concatenate(rows["values"]) if "values" in rows else of_each(rows["value"])
+    values = np.concatenate(rows["values"])[order] if "values" in rows else of_each(rows["value"])
     return Spans(
-        kind=of_each(kind).astype(np.int32)[order],
+        kind=of_each(kind.astype(np.int32)),
         kinds=kinds.tolist(),
-        name=of_each(name).astype(np.int32)[order],
+        name=of_each(name.astype(np.int32)),
         names=names.tolist(),
-        thread=of_each([int(log[:-1]) for log in rows["log"]])[order],
+        thread=of_each([int(log[:-1]) for log in rows["log"]]),
         start=start[order],
         end=end[order],
-        flags=of_each(rows["flags"]).astype(np.int64)[order],
-        value=value[order],
-        unfinished=unfinished[order],
+        flags=of_each(rows["flags"].astype(np.int64)),
+        value=values,
+        unfinished=unfinished[order] if unfinished.any() else of_each(np.zeros(1, dtype=np.bool_)),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,6 +71,37 @@ def _gpu_memory_bytes(node: NodeInfo | None, number: str) -> int | None:
 def _present(series: Mapping[Device, Series]) -> dict[Device, Series]:
     found = {device: ordered(each) for device, each in series.items()}
     return {device: each for device, each in found.items() if len(each.t_ns)}
+
+
+class SamplingTimes(NamedTuple):
+    """When some series of one node were sampled, snapshot by snapshot."""
+
+    t_ns: Int
+    """First reading of each snapshot."""
+    scan: Int
+    place: list[Int]
+    """Of each series, the snapshot that each sample belongs to."""
+
+
+def sampling_times(signals: Signals, series: Sequence[Series]) -> SamplingTimes:
+    """The snapshots of some series, each in time order; see `snapshots`."""
+    # Most series of a node bear the same times: those are looked up once, not each.
+    longest = max((each.t_ns for each in series), key=len)
+    alike = [np.array_equal(each.t_ns, longest) for each in series]
+    others = [each.t_ns for each, same in zip(series, alike, strict=True) if not same]
+    t_ns = np.sort(np.concatenate([longest, *others]), kind="stable") if others else longest
+    scan = scan_numbers(signals, t_ns)
+    number = snapshots(t_ns, scan)
+    place = number[np.searchsorted(t_ns, longest)] if others else number
+    first = np.flatnonzero(np.diff(number, prepend=-1))
+    return SamplingTimes(
+        t_ns[first],
+        scan[first],
+        [
+            place if same else number[np.searchsorted(t_ns, each.t_ns)]
+            for each, same in zip(series, alike, strict=True)
+        ],
+    )
 
 
 def snapshots(t_ns: Int, scans: Int) -> Int:

@@ -81,8 +81,7 @@ class Tally:
 
     def add(self, values: NDArray[Any]) -> None:
         """Take in values; none of them is NaN."""
-        keys = self.grid.keys(np.asarray(values, dtype=np.float64))
-        self._join(keys, np.ones(len(keys), dtype=np.int64))
+        self._join(*_counted(self.grid.keys(np.asarray(values, dtype=np.float64))))
 
     def merge(self, other: Tally) -> None:
         """Take in what another has counted."""
@@ -134,6 +133,20 @@ class Tally:
         return [float(each) for each in low + (high - low) * (place - below)]
 
 
+def _counted(keys: Int) -> tuple[Int, Int]:
+    """Each key once, in order, with how often it is there."""
+    if not len(keys):
+        return keys, keys
+    low = int(keys.min())
+    if int(keys.max()) - low < DENSE:
+        counts = np.bincount(keys - low)
+        present = np.flatnonzero(counts > 0)
+        return present + low, counts[present]
+    keys = np.sort(keys)
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    return keys[first], np.diff(np.append(first, len(keys)))
+
+
 def _summed(keys: Int, counts: Int) -> tuple[Int, Int]:
     """Each key once, in order, with the sum of its counts."""
     if not len(keys):
@@ -143,7 +156,7 @@ def _summed(keys: Int, counts: Int) -> tuple[Int, Int]:
     if span <= DENSE:
         # Sums of counts stay far below 2 ** 53, up to where a double holds every whole number.
         sums = np.bincount(keys - low, weights=counts)
-        present = np.flatnonzero(sums)
+        present = np.flatnonzero(sums > 0)
         return present + low, sums[present].astype(np.int64)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "available_cores",
     "connect",
-    "footers",
     "identifier",
     "literal",
     "scan",
@@ -81,11 +80,6 @@ def scan(paths: Iterable[Path]) -> str:
     Columns come from the files alone: a directory named `a=b` adds none.
     """
     return f"read_parquet({_listed(paths)}, hive_partitioning = false)"
-
-
-def footers(paths: Iterable[Path]) -> str:
-    """What the footers of some Parquet files say of each chunk of a column, as a table of SQL."""
-    return f"parquet_metadata({_listed(paths)})"
 
 
 def _listed(paths: Iterable[Path]) -> str:

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.rules.inputs import SNAPSHOT_NS, snapshots
+from stepscope.rules import Series
+from stepscope.rules.inputs import SNAPSHOT_NS, sampling_times, snapshots
+from stepscope.rules.profiler.dataloader import _distinct
 from stepscope.rules.tally import DURATIONS, SHARES, Linear, Tally, box
 from stepscope.rules.trailing import Tail, quantiles_at_scans, windowed_quantiles
 
@@ -138,3 +140,48 @@ def test_snapshots(milliseconds: list[int], scan_ms: int) -> None:
             number, first = number + 1, (time, scan)
         twin.append(number)
     assert snapshots(t_ns, scans).tolist() == twin
+
+
+class _Scans:
+    """Signals, as far as one asks for the scan of a time."""
+
+    origin_ns = 0
+
+    def __init__(self, scan_ns: int) -> None:
+        self.scan_ns = scan_ns
+
+
+milliseconds_of_one = st.lists(st.integers(0, 200), min_size=1, max_size=20)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(milliseconds_of_one, min_size=1, max_size=3),
+    st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    st.integers(20, 300),
+)
+def test_snapshots_of_several_series(
+    times: list[list[int]], chosen: list[int], scan_ms: int
+) -> None:
+    """Some of them bear the same times, as those of one monitor do."""
+    drawn = [np.sort(times[each % len(times)]) * 1_000_000 for each in chosen]
+    found = sampling_times(
+        _Scans(scan_ms * 1_000_000),  # type: ignore[arg-type]
+        [Series(t_ns, np.zeros(len(t_ns))) for t_ns in drawn],
+    )
+    merged = np.sort(np.concatenate(drawn))
+    scans = merged // (scan_ms * 1_000_000)
+    number = snapshots(merged, scans)
+    twin = dict(zip(merged.tolist(), number.tolist(), strict=True))
+    assert [place.tolist() for place in found.place] == [
+        [twin[time] for time in t_ns.tolist()] for t_ns in drawn
+    ]
+    first = [number.tolist().index(each) for each in range(number[-1] + 1)]
+    assert found.t_ns.tolist() == merged[first].tolist()
+    assert found.scan.tolist() == scans[first].tolist()
+
+
+@given(st.lists(st.tuples(st.integers(-5, 10**10), st.integers(-1, 600)), max_size=40))
+def test_distinct_pairs(pairs: list[tuple[int, int]]) -> None:
+    given_pairs = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    assert list(map(tuple, _distinct(given_pairs).tolist())) == sorted(set(pairs))

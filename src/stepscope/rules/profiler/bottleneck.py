@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from stepscope.intervals import Int
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
 from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import NO_GPU, gpu_busy, node_samples, scan_ends, snapshots
+from stepscope.rules.inputs import NO_GPU, gpu_busy, node_samples, sampling_times, scan_ends
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.phases_at import PhasesAt, shares
-from stepscope.rules.signals import Series, Signals, scan_numbers
+from stepscope.rules.signals import Series, Signals
 from stepscope.schema import Finding
 
 LATEST = 1000
@@ -66,27 +66,23 @@ class Snapshots:
         Args:
             signals: of the range.
             gpus: how busy each GPU was, as ratios.
-            cores: how busy the busiest core was.
+            cores: how busy the busiest core was; not empty.
             gpu_threshold: a GPU is low below this ratio.
             threshold: a core is busy above this ratio.
         """
-        t_ns = np.concatenate([cores.t_ns, *(gpu.t_ns for gpu in gpus)])
-        low = [gpu.value < gpu_threshold for gpu in gpus]
-        low_of = np.concatenate([np.zeros(len(cores.t_ns)), *low])
-        busy_of = np.concatenate([cores.value, *(np.zeros(len(gpu.t_ns)) for gpu in gpus)])
-        order = np.argsort(t_ns, kind="stable")
-        t_ns = t_ns[order]
-        scans = scan_numbers(signals, t_ns)
-        number = snapshots(t_ns, scans)
-        first = np.flatnonzero(np.diff(number, prepend=-1))
-        low_count = np.bincount(number, weights=low_of[order]).astype(np.int64)
-        busiest = np.maximum.reduceat(busy_of[order], first) if len(first) else np.empty(0)
+        times = sampling_times(signals, [cores, *gpus])
+        low = np.zeros(len(times.t_ns), dtype=np.int64)
+        for gpu, place in zip(gpus, times.place[1:], strict=True):
+            low += np.bincount(place[gpu.value < gpu_threshold], minlength=len(low))
+        busiest = np.zeros(len(low))
+        first = np.flatnonzero(np.diff(times.place[0], prepend=-1))
+        busiest[times.place[0][first]] = np.maximum.reduceat(cores.value, first)
         return cls(
-            t_ns=t_ns[first],
-            scan=scans[first],
-            low=low_count,
+            t_ns=times.t_ns,
+            scan=times.scan,
+            low=low,
             busiest=busiest,
-            bottleneck=(low_count > 0) & (busiest > threshold),
+            bottleneck=(low > 0) & (busiest > threshold),
         )
 
 

@@ -163,10 +163,14 @@ def _pairs(batches: Batches) -> Int:
 
 def _distinct(pairs: Int) -> Int:
     """Each pair once, in order."""
-    ordered = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
-    kept = np.ones(len(ordered), dtype=np.bool_)
-    kept[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return ordered[kept]
+    if not len(pairs):
+        return pairs
+    second, process = pairs.T
+    lowest = process.min()
+    width = process.max() - lowest + 1
+    keys = np.sort(second * width + process - lowest)
+    keys = keys[np.append(True, keys[1:] != keys[:-1])]
+    return np.stack([keys // width, keys % width + lowest], axis=1)
 
 
 def _per_second(pairs: Int) -> Int:

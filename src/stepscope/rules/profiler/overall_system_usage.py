@@ -14,10 +14,10 @@ from stepscope.rules.inputs import (
     gpu_memory,
     node_samples,
     ordered,
-    snapshots,
+    sampling_times,
 )
 from stepscope.rules.parameters import NoParameters
-from stepscope.rules.signals import Device, Series, Signals, scan_numbers
+from stepscope.rules.signals import Device, Series, Signals
 from stepscope.rules.tally import SHARES, Linear, Tally
 from stepscope.schema import Finding
 
@@ -132,15 +132,14 @@ def _together(
         of_node.setdefault(device.node, []).append(series)
     found = {}
     for node, parts in of_node.items():
-        t_ns = np.concatenate([part.t_ns for part in parts])
-        value = np.concatenate([part.value for part in parts])
-        order = np.argsort(t_ns, kind="stable")
-        t_ns, value = t_ns[order], value[order]
-        number = snapshots(t_ns, scan_numbers(signals, t_ns))
-        total = np.bincount(number, weights=value)
-        counted = np.bincount(number) if mean else 1
-        if len(total):
-            found[node] = Series(t_ns[np.flatnonzero(np.diff(number, prepend=-1))], total / counted)
+        times = sampling_times(signals, parts)
+        count = len(times.t_ns)
+        total, counted = np.zeros(count), np.zeros(count)
+        for part, place in zip(parts, times.place, strict=True):
+            total += np.bincount(place, weights=part.value, minlength=count)
+            counted += np.bincount(place, minlength=count)
+        if count:
+            found[node] = Series(times.t_ns, total / counted if mean else total)
     return found
 
 

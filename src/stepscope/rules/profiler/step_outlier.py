@@ -167,10 +167,13 @@ class StepOutlier(IncrementalRule[StepOutlierParameters, _State]):
         durations = np.append(list(known.values()), tallied[places])
         if len(durations) > LONGEST:
             least = float(np.partition(durations, -LONGEST)[-LONGEST])
-        for number, place in zip(numbers, places.tolist(), strict=True):
-            if tallied[place] >= least:
-                phases = {phase: int(ns[rows[place]]) for phase, ns in steps.phase_ns.items()}
-                rank.longest[number] = (float(tallied[place]), phases)
+        places = places[tallied[places] >= least]
+        kept = rows[places]
+        times = zip(*(ns[kept].tolist() for ns in steps.phase_ns.values()), strict=True)
+        for number, duration, phases in zip(
+            steps.number[kept].tolist(), tallied[places].tolist(), times, strict=True
+        ):
+            rank.longest[number] = (duration, dict(zip(steps.phase_ns, phases, strict=True)))
         first = sorted(rank.longest.items(), key=lambda item: (-item[1][0], item[0]))
         rank.longest = dict(first[:LONGEST])
 

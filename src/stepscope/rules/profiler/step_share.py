@@ -92,10 +92,15 @@ class StepShare(IncrementalRule[P, ShareState], Generic[P]):
                 rank = state.ranks.setdefault(
                     steps.rank, RankShare(steps.node, Tail(self.parameters.window))
                 )
-                state.firing.add(self._take_in(rank, steps, kept, signals))
+                begin, stop = int(kept[0]), int(kept[-1]) + 1
+                # Rows that follow each other need not be copied.
+                rows = slice(begin, stop) if stop - begin == len(kept) else kept
+                state.firing.add(self._take_in(rank, steps, rows, signals))
         return state
 
-    def _take_in(self, rank: RankShare, steps: RankSteps, kept: Int, signals: Signals) -> list[int]:
+    def _take_in(
+        self, rank: RankShare, steps: RankSteps, kept: Int | slice, signals: Signals
+    ) -> list[int]:
         """Ends of the scans in which the share of the latest steps was too large."""
         p = self.parameters
         part, wall = self.part_ns(steps)[kept], steps.wall_ns[kept]
@@ -108,8 +113,9 @@ class StepShare(IncrementalRule[P, ShareState], Generic[P]):
         ends = last_of_each(scans)
         scans, ends = scans[ends], ends + before + 1
         begins = np.maximum(ends - p.window, 0)
-        sums = np.concatenate([np.zeros((1, 2), dtype=np.int64), np.cumsum(joined, axis=0)])
-        part_in, wall_in = (sums[ends] - sums[begins]).T
+        part_sums, wall_sums = (np.append(0, np.cumsum(column)) for column in joined.T)
+        part_in = part_sums[ends] - part_sums[begins]
+        wall_in = wall_sums[ends] - wall_sums[begins]
         fires = (ends - begins >= FEWEST_STEPS) & (100 * part_in > p.threshold * wall_in)
         if fires.any():
             highest = float((part_in[fires] / wall_in[fires]).max())
