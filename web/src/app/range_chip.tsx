@@ -10,8 +10,7 @@ const to = param("to");
 
 export function RangeChip() {
   if (from.value === null && to.value === null) return null;
-  const words = `${from.value === null ? "start" : duration(Number(from.value))} to ${
-    to.value === null ? "end" : duration(Number(to.value))}`;
+  const words = `${moment(from.value, "start")} to ${moment(to.value, "end")}`;
   return (
     <span class="chip" title="Every screen is about this range of the run">
       {words}
@@ -24,4 +23,11 @@ export function RangeChip() {
       </button>
     </span>
   );
+}
+
+/** A time of the address: nanoseconds, or as somebody wrote it, such as 12.5s. */
+function moment(text: string | null, missing: string): string {
+  if (text === null) return missing;
+  const ns = Number(text);
+  return Number.isFinite(ns) ? duration(ns) : text;
 }
