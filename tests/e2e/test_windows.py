@@ -54,7 +54,8 @@ class Running:
         ]
 
     def capture(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`stepscope capture RUN …`."""
+        """`stepscope capture RUN …`, once the job has begun to work."""
+        wait_for(lambda: open_run(self.run).has("spans"))
         limit = ("--timeout", str(LIMIT_S * 0.8))  # so that it says itself what it waits for
         return subprocess.run(
             [*STEPSCOPE, "capture", str(self.run), *arguments, *limit],
@@ -92,6 +93,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
     yield start_job
     for job in started:
+        job.stop.touch()  # ranks have sessions of their own
         if job.launcher.poll() is None:
             os.killpg(job.launcher.pid, signal.SIGKILL)
             job.launcher.wait()

@@ -19,8 +19,10 @@ from stepscope.monitor.window_requests import (
 )
 from stepscope.spool.pulse import WindowState
 
-NO_TRAINEE_PATIENCE_NS = 10_000_000_000
-"""How long a request waits for a job that has not begun to work, or has ended no step."""
+NO_TRAINEE_PATIENCE_NS = 30_000_000_000
+"""How long a request waits for a job that has not begun to work …"""
+NO_STEP_PATIENCE_NS = 10_000_000_000
+"""… and for one that has, but has ended no step."""
 FILE_PATIENCE_NS = 5_000_000_000
 """A window that a process is done with, and that has no file after this long, has none."""
 OLD_REQUEST_NS = 600_000_000_000
@@ -130,7 +132,8 @@ class Requests:
             group = []
         if not group:
             why = NO_STEP if trainees else NOBODY_TRAINS
-            if now_ns - ongoing.since_ns > NO_TRAINEE_PATIENCE_NS:
+            patience_ns = NO_STEP_PATIENCE_NS if trainees else NO_TRAINEE_PATIENCE_NS
+            if now_ns - ongoing.since_ns > patience_ns:
                 return _failed(why)
             return WindowAnswer(state=AnswerState.WAITING, message=why)
         if any(trainee.steps and not trainee.usual_step_ns(now_ns) for trainee in group):
