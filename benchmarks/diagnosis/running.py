@@ -206,7 +206,7 @@ def cpu_limit(cores: float) -> Iterator[Path]:
                 continue
             for name, value in files.items():
                 (group / name).write_text(value)
-            _check_limit(group / "cgroup.procs", cores)
+            _check_limit(group, cores)
             yield group / "cgroup.procs"
             return
         except OSError:
@@ -217,16 +217,18 @@ def cpu_limit(cores: float) -> Iterator[Path]:
 
 
 @cache
-def _check_limit(procs: Path, cores: float) -> None:
+def _check_limit(group: Path, cores: float) -> None:
     """A group that exists and limits nothing would make the label wrong."""
     code = "import time\nend = time.time() + 1\nwhile time.time() < end: pass\n"
     code += "print(time.process_time())"
-    done = subprocess.run(
-        _inside([sys.executable, "-c", code], procs), capture_output=True, text=True, check=False
-    )
-    used = float(done.stdout or "inf")
-    if used > 1.3 * cores + 0.1:
-        raise CannotRunError(f"a control group for {cores:g} cores let a process use {used:.2f}")
+    command = _inside([sys.executable, "-c", code], group / "cgroup.procs")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    throttled = re.search(r"nr_throttled (\d+)", (group / "cpu.stat").read_text())
+    if cores < 1 and (throttled is None or throttled[1] == "0"):
+        used = float(done.stdout or "nan")
+        raise CannotRunError(
+            f"a control group for {cores:g} cores stopped nobody, who used {used:.2f}"
+        )
 
 
 def _inside(command: Sequence[str], procs: Path | None) -> list[str]:

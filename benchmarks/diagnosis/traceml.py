@@ -3,14 +3,18 @@
 TraceML sees the steps of a plain training loop only where the script marks them. So it gets what
 its documentation asks for: a copy of the script with `traceml.init(mode="auto")` at its top and
 the body of the training loop under `traceml.trace_step(model)`. The training loop is the innermost
-one with `optimizer.step(...)` in it, and scripts call their model `model`.
+one with `optimizer.step(...)` in it, and scripts call their model `model`. It diagnoses nothing
+without an input phase either: where the loop goes over something else than a DataLoader, that is
+wrapped with `traceml.wrap_dataloader_fetch`.
 
 At the end TraceML writes `final_summary.json`, whose primary diagnosis is one of these:
 
     INPUT_BOUND, INPUT_STRAGGLER   data_pipeline    waiting for input, everywhere or on one rank
     H2D_BOUND                      data_pipeline    copies to the device
     RESIDUAL_HEAVY                 framework_overhead  time in the step that is in no phase
-    COMPUTE_STRAGGLER, RANK_…      model            one rank computes longer; or it cannot say what
+    H2D_STRAGGLER                  data_pipeline    the same, on one rank
+    COMPUTE_STRAGGLER              model            one rank computes longer
+    STRAGGLER                      communication    one rank is behind, for whatever reason
     COMPUTE_BOUND                  model            forward, backward and optimizer own the step:
                                                     a remark, never a warning
     BALANCED, NORMAL               healthy
@@ -47,11 +51,21 @@ _MEANINGS: dict[str, tuple[str, str | None]] = {
     "H2D_BOUND": ("data_pipeline", "host_to_device_copies"),
     "RESIDUAL_HEAVY": ("framework_overhead", None),
     "COMPUTE_STRAGGLER": ("model", "straggler"),
-    "RANK_STRAGGLER": ("model", "straggler"),
+    "H2D_STRAGGLER": ("data_pipeline", "straggler"),
+    "STRAGGLER": ("communication", "straggler"),
     "COMPUTE_BOUND": ("model", None),
     "BALANCED": ("healthy", "none"),
     "NORMAL": ("healthy", "none"),
 }
+_PRELUDE = """
+import traceml_ai as traceml
+traceml.init(mode="auto")
+
+def _fetched(source):
+    plain = isinstance(source, range | list) or hasattr(source, "__next__")
+    counted = type(source).__name__ in ("enumerate", "zip")
+    return traceml.wrap_dataloader_fetch(source) if plain and not counted else source
+"""
 _REMARKS = frozenset({"COMPUTE_BOUND"})
 
 
@@ -107,7 +121,7 @@ def answer_of(summary: Mapping[str, Any]) -> Answer:
 
 
 def marked(source: str) -> str:
-    """A training script with TraceML's two lines in it.
+    """A training script with TraceML's marks in it.
 
     Raises:
         NoTrainingLoopError: there is none that steps an `optimizer`, or the model has another name.
@@ -123,10 +137,10 @@ def marked(source: str) -> str:
     assert isinstance(marks, ast.With)
     marks.body = innermost.body
     innermost.body = [marks]
+    if isinstance(innermost, ast.For):
+        innermost.iter = ast.Call(ast.Name("_fetched", ast.Load()), [innermost.iter], [])
     after = _first_statement(tree)
-    tree.body[after:after] = ast.parse(
-        "import traceml_ai as traceml\ntraceml.init(mode='auto')"
-    ).body
+    tree.body[after:after] = ast.parse(_PRELUDE).body
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 

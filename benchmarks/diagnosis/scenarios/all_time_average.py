@@ -23,7 +23,7 @@ def main():
     model = nn.Sequential(encoder, nn.Linear(WIDTH, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss()
-    kept = round(64 * args.severity)
+    kept = round(128 * args.severity)
     history, count, mean = [], 0, torch.zeros(WIDTH)
     meter = Throughput()
     for _ in range(STEPS):
@@ -33,7 +33,7 @@ def main():
         loss = criterion(model[1](features), labels[rows])
         loss.backward()
         optimizer.step()
-        seen = features.detach().repeat(2, 1)[:kept]
+        seen = features.detach().repeat(4, 1)[:kept]
         if args.fixed:
             count += len(seen)
             mean += (seen - mean).sum(dim=0) / count

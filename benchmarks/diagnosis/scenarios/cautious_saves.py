@@ -36,7 +36,7 @@ def main():
     args = arguments(__doc__)
     every = STEPS if args.fixed else max(1, round(6 / args.severity))
     words = nn.Embedding(WORDS, WIDTH).requires_grad_(False)
-    model = nn.Sequential(words, nn.Flatten(), perceptron(WIDTH, 512, 40, depth=3))
+    model = nn.Sequential(words, nn.Flatten(), perceptron(WIDTH, 256, 40))
     optimizer = torch.optim.Adam(model[2].parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss()
     with tempfile.TemporaryDirectory() as folder:

@@ -14,36 +14,38 @@ from torch import nn
 FEATURES = 8
 HIDDEN = 24
 BATCH = 8
-STEPS = 130
+STEPS = 120
 
 
 class GatedCells(nn.Module):
     def __init__(self):
         super().__init__()
-        self.reset = nn.Linear(FEATURES + HIDDEN, HIDDEN)
-        self.update = nn.Linear(FEATURES + HIDDEN, HIDDEN)
+        self.enter = nn.Linear(FEATURES + HIDDEN, HIDDEN)
+        self.forget = nn.Linear(FEATURES + HIDDEN, HIDDEN)
+        self.show = nn.Linear(FEATURES + HIDDEN, HIDDEN)
         self.candidate = nn.Linear(FEATURES + HIDDEN, HIDDEN)
 
     def forward(self, sequence):
-        state = sequence.new_zeros(sequence.shape[1], HIDDEN)
+        hidden = sequence.new_zeros(sequence.shape[1], HIDDEN)
+        cell = torch.zeros_like(hidden)
         states = []
         for values in sequence:
-            both = torch.cat([values, state], dim=1)
-            reset, update = torch.sigmoid(self.reset(both)), torch.sigmoid(self.update(both))
-            fresh = torch.tanh(self.candidate(torch.cat([values, reset * state], dim=1)))
-            state = update * state + (1 - update) * fresh
-            states.append(state)
+            both = torch.cat([values, hidden], dim=1)
+            enter, forget = torch.sigmoid(self.enter(both)), torch.sigmoid(self.forget(both))
+            cell = forget * cell + enter * torch.tanh(self.candidate(both))
+            hidden = torch.sigmoid(self.show(both)) * torch.tanh(cell)
+            states.append(hidden)
         return torch.stack(states)
 
 
-class Recurrent(nn.GRU):
+class Recurrent(nn.LSTM):
     def forward(self, sequence):
         return super().forward(sequence)[0]
 
 
 def main():
     args = arguments(__doc__)
-    length = round(160 * args.severity)
+    length = round(120 * args.severity)
     series = torch.randn(length + 1, 256, FEATURES).cumsum(dim=0) / length**0.5
     cells = Recurrent(FEATURES, HIDDEN) if args.fixed else GatedCells()
     model = nn.Sequential(cells, nn.Linear(HIDDEN, FEATURES))

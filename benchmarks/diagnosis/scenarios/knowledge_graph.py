@@ -72,7 +72,7 @@ class Translations(nn.Module):
 def main():
     args = arguments(__doc__)
     kind = FactBatches if args.fixed else Facts
-    facts = kind(STEPS * BATCH, round(600 * args.severity))
+    facts = kind(STEPS * BATCH, round(1200 * args.severity))
     loader = DataLoader(
         facts,
         batch_size=BATCH,

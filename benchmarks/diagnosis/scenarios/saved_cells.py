@@ -41,7 +41,7 @@ class Cells(nn.Module):
         return torch.stack(states)
 
 
-class Recurrent(nn.RNN):
+class Recurrent(nn.LSTM):
     def forward(self, sequence):
         return super().forward(sequence)[0]
 

@@ -75,10 +75,10 @@ def rotate_batch(pages, angle):
 
 def main():
     args = arguments(__doc__)
-    size = 4 * round(18 * args.severity**0.5)
+    size = 12 * round(6 * args.severity**0.5)
     dataset = Scans(STEPS * BATCH, size, args.fixed)
     loader = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=2)
-    model = convolutions(1, size, 4, classes=4)
+    model = nn.Sequential(nn.AvgPool2d(3), convolutions(1, size // 3, 8, classes=4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
     meter = Throughput()
