@@ -55,7 +55,7 @@ def from_objects(scenes):
 
 def main():
     args = arguments(__doc__)
-    objects = round(12 * args.severity)
+    objects = round(9 * args.severity)
     loader = DataLoader(
         Scenes(STEPS * BATCH, objects),
         batch_size=BATCH,

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 WORDS = 2000
-WIDTH = 96
+WIDTH = 128
 SENTENCES = 1024
 BATCH = 16
 STEPS = 80
@@ -38,7 +38,7 @@ def main():
     args = arguments(__doc__)
     dist.init_process_group("gloo")
     longest = round(24 + 130 * args.severity)
-    lengths = torch.linspace(8, longest, SENTENCES).long()
+    lengths = (8 + (longest - 8) * torch.linspace(0, 1, SENTENCES) ** 2).long()
     share = SENTENCES // 2
     if args.fixed:
         mine = torch.randperm(SENTENCES, generator=torch.Generator().manual_seed(args.seed))
