@@ -11,8 +11,8 @@ import torch
 from common import Throughput, arguments, perceptron
 from torch import nn
 
-BATCH = 512
-STEPS = 50
+BATCH = 1024
+STEPS = 40
 
 
 def main():

@@ -29,16 +29,16 @@ def unpack(runs, shape):
     return np.frombuffer(pixels, dtype=np.uint8).reshape(shape)
 
 
-def rotate(page, angle):
-    """Turns a page by an angle in radians, row by row."""
+def rotate(page, angle, strip=4):
+    """Turns a page by an angle in radians, a few rows at a time."""
     size = len(page)
     columns = np.arange(size) - size / 2
     turned = np.empty_like(page)
-    for row in range(size):
-        y = row - size / 2
-        source_rows = np.rint(y * np.cos(angle) + columns * np.sin(angle) + size / 2).astype(int)
-        source_columns = np.rint(columns * np.cos(angle) - y * np.sin(angle) + size / 2).astype(int)
-        turned[row] = page[source_rows.clip(0, size - 1), source_columns.clip(0, size - 1)]
+    for row in range(0, size, strip):
+        y = np.arange(row, row + strip)[:, None] - size / 2
+        rows = np.rint(y * np.cos(angle) + columns * np.sin(angle) + size / 2).astype(int)
+        columns_of = np.rint(columns * np.cos(angle) - y * np.sin(angle) + size / 2).astype(int)
+        turned[row : row + strip] = page[rows.clip(0, size - 1), columns_of.clip(0, size - 1)]
     return turned
 
 
@@ -75,7 +75,7 @@ def rotate_batch(pages, angle):
 
 def main():
     args = arguments(__doc__)
-    size = 12 * round(6 * args.severity**0.5)
+    size = 12 * round(8 * args.severity**0.5)
     dataset = Scans(STEPS * BATCH, size, args.fixed)
     loader = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=2)
     model = nn.Sequential(nn.AvgPool2d(3), convolutions(1, size // 3, 8, classes=4))

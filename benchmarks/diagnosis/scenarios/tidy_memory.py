@@ -23,7 +23,7 @@ def catalogue(items):
 
 def main():
     args = arguments(__doc__)
-    items = catalogue(round(180_000 * args.severity))
+    items = catalogue(round(36_000 * args.severity))
     users = torch.randn(4096, 128)
     bought = torch.randint(0, 2, (4096,)).float()
     model = perceptron(128, 400, 1, depth=3)

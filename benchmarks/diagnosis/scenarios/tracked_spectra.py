@@ -69,7 +69,7 @@ def main():
     model = nn.Sequential(nn.Flatten(), perceptron(BINS * FRAMES, 128, CHORDS))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     criterion = nn.CrossEntropyLoss()
-    lines = round(500 * args.severity)
+    lines = round(900 * args.severity)
     with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
         logger.addHandler(logging.FileHandler(file.name))
         logger.setLevel(logging.INFO)

@@ -11,14 +11,14 @@ import torch
 from common import Throughput, arguments
 from torch import nn
 
-SAMPLES = 8000
+SAMPLES = 16_000
 
 
 def main():
     args = arguments(__doc__)
     small = round(4 / args.severity)
     batch = 128 if args.fixed else small
-    steps = max(60, min(SAMPLES // batch, 1500))
+    steps = max(60, min(SAMPLES // batch, 4000))
     images = torch.randn(2048, 1, 16, 16)
     labels = torch.randint(0, 10, (2048,))
     model = nn.Sequential(
