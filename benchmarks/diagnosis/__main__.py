@@ -42,6 +42,8 @@ KEPT = RESULTS / "diagnosis.jsonl.tmp"
 def main() -> None:
     options = _parser().parse_args()
     options.seeds = options.seeds or (1 if options.subset else 3)
+    if options.traceml is not None and not options.traceml.exists():
+        raise SystemExit(f"{options.traceml} does not exist")
     try:
         scenarios = choose(options)
     except ScenarioError as error:
@@ -192,13 +194,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--held-out", choices=("include", "exclude", "only"), default="include",
                         help="exclude them while you work on the verdict")  # fmt: skip
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
-    parser.add_argument("--traceml", type=Path, metavar="PROGRAM", help="its `traceml` command")
+    parser.add_argument(
+        "--traceml", type=_absolute, metavar="PROGRAM", help="its `traceml` command"
+    )
     parser.add_argument("--no-twins", dest="twins", action="store_false",
                         help="do not run the fixed twins: no predictions are checked")  # fmt: skip
     parser.add_argument("--fresh", action="store_true", help="forget earlier runs")
     parser.add_argument("--kept", type=Path, default=KEPT, help="where runs are kept")
     parser.add_argument("--out", type=Path, help="directory for the results")
     return parser
+
+
+def _absolute(text: str) -> Path:
+    return Path(text).absolute()
 
 
 if __name__ == "__main__":

@@ -56,6 +56,11 @@ class Row:
         return self.saving_ratio is not None and self.saving_ratio < CLEARLY_FASTER
 
     @property
+    def prediction_checked(self) -> bool:
+        """A prediction is for one fix alone; the twin of two causes has both applied."""
+        return self.saving_ratio is not None and len(self.scenario.label.causes) == 1
+
+    @property
     def disturbed(self) -> bool:
         """Others used the machine meanwhile."""
         return self.outcome.outside_cores > DISTURBED_CORES
@@ -91,7 +96,7 @@ def summarise(rows: Iterable[Row], tool: Tool, split: Split) -> Summary:
     """Scores of some rows."""
     chosen = [row for row in rows if row.outcome.job.tool == tool and in_split(row, split)]
     planted = [row for row in chosen if row.grade.planted]
-    with_twin = [row for row in planted if row.saving_ratio is not None]
+    checked = [row for row in planted if row.prediction_checked]
     return Summary(
         tool=tool,
         split=split,
@@ -107,8 +112,8 @@ def summarise(rows: Iterable[Row], tool: Tool, split: Split) -> Summary:
             for row in planted
             if (stated := row.grade.confidence_ratio) is not None
         ),
-        matching=accuracy(row.matching for row in with_twin),
-        first=accuracy(row.first for row in with_twin),
+        matching=accuracy(row.matching for row in checked),
+        first=accuracy(row.first for row in checked),
     )
 
 
@@ -135,11 +140,12 @@ def _row(
     saved, matching, first = None, None, None
     if before is not None and after is not None:
         saved = saving(before, after)
-        found = best_fix(scenario.label.fixes[0], answer.fixes)
-        if found is not None:
-            matching = check_prediction(found, answer, before, after)
-        if answer.fixes:
-            first = check_prediction(answer.fixes[0], answer, before, after)
+        if len(scenario.label.causes) == 1:
+            found = best_fix(scenario.label.fixes[0], answer.fixes)
+            if found is not None:
+                matching = check_prediction(found, answer, before, after)
+            if answer.fixes:
+                first = check_prediction(answer.fixes[0], answer, before, after)
     return Row(
         scenario=scenario,
         outcome=outcome,

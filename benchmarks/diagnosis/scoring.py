@@ -75,7 +75,7 @@ class Scores:
     suspect: Rate
     """Runs with something planted in which the suspect is right."""
     cause: Rate
-    """And the cause; of runs for which the tool names causes or abstains."""
+    """And the cause; of runs for which the tool names one or abstains, if it ever names any."""
     stage: Rate
     all_found: Rate
     false_alarms: Rate
@@ -168,9 +168,12 @@ def tally(grades: Iterable[Grade]) -> Scores:
     every = list(grades)
     planted = [each for each in every if each.planted]
     healthy = [each for each in every if not each.planted]
+    names_causes = any(each.cause_right is not None for each in planted if not each.abstained)
     return Scores(
         suspect=_rate(each.suspect_right for each in planted),
-        cause=_rate(each.cause_right for each in planted if each.cause_right is not None),
+        cause=_rate(
+            each.cause_right for each in planted if names_causes and each.cause_right is not None
+        ),
         stage=_rate(each.stage_right for each in planted if each.stage_right is not None),
         all_found=_rate(each.all_found for each in planted if each.all_found is not None),
         false_alarms=_rate(each.false_alarm for each in healthy),
@@ -219,13 +222,8 @@ def stage_is(stage: str, answer: Answer) -> bool:
     )
 
 
-def achieved_step_ms(before: Metered, after: Metered) -> float:
-    """What the fixed job needs for the samples of one step before, whatever its own steps are."""
-    return after.sample_ms * before.samples_per_step
-
-
 def saving(before: Metered, after: Metered) -> float:
-    """Share of the time per sample that a fix saves; below 0 it costs."""
+    """Share of the time per sample that a fix saves, whatever a step is; below 0 it costs."""
     return 1 - after.sample_ms / before.sample_ms
 
 
@@ -282,7 +280,7 @@ def _taken_at_its_word(label: Label, answer: Answer) -> Answer:
     """A remark that is true is an answer; elsewhere it says that nothing is wrong."""
     if not answer.remark or answer.suspect in {suspect for suspect, _ in label.right}:
         return answer
-    return msgspec.structs.replace(answer, suspect="healthy", cause="none")
+    return msgspec.structs.replace(answer, suspect="healthy")
 
 
 def _cause_right(label: Label, answer: Answer) -> bool | None:
