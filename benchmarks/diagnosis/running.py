@@ -169,8 +169,14 @@ def run_around(command: Sequence[str], job: Job, scenario: Scenario, *, cwd: Pat
 
 @contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """Processes outside the job that keep cores busy."""
-    started = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    """Processes outside the job that keep cores busy.
+
+    Each in a session of its own, as those of other people are: where the kernel shares cores out
+    by session, many in one would hardly be felt.
+    """
+    started = [
+        subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True) for _ in range(count)
+    ]
     try:
         yield
     finally:

@@ -47,10 +47,10 @@ def random_batches(windows):
 
 def main():
     args = arguments(__doc__)
-    width = 4 * round(20 * args.severity)
+    width = 4 * round(36 * args.severity)
     windows = Windows(STEPS * BATCH, width)
     if args.fixed:
-        batches = DataLoader(windows, batch_size=BATCH, num_workers=1, prefetch_factor=4)
+        batches = DataLoader(windows, batch_size=BATCH, num_workers=2)
     else:
         batches = random_batches(windows)
     model = perceptron(width + width // 2, 900, 1, depth=3)

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 SHAPE = (3, 32, 32)
 FILES = 256
 BATCH = 12
-STEPS = 140
-LATENCY_S = 0.003
+STEPS = 180
+LATENCY_S = 0.0014
 WORKERS = 0
 
 

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 FEATURES = 256
 USERS = 512
 BATCH = 16
-STEPS = 160
-LATENCY_S = 0.0022
+STEPS = 220
+LATENCY_S = 0.001
 
 
 def answer(connection, features, latency_s):
@@ -69,7 +69,7 @@ def main():
         shuffle=True,
         num_workers=2 if args.fixed else 1,
     )
-    model = perceptron(FEATURES, 1400, 1, depth=3)
+    model = perceptron(FEATURES, 1600, 1, depth=3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = Throughput()
     for rows, bought in loader:

@@ -16,8 +16,17 @@ BATCH = 32
 STEPS = 130
 
 
+def orthogonal(matrix, rounds=5):
+    """The nearest orthogonal matrix, by the iteration of Newton and Schulz."""
+    found = matrix / (matrix.norm() + 1e-7)
+    for _ in range(rounds):
+        square = found @ found.T
+        found = 1.5 * found - 0.5 * square @ found
+    return found
+
+
 class Adaptive(torch.optim.Optimizer):
-    """Adam with a trust ratio per tensor, one tensor after another."""
+    """Orthogonal steps with a trust ratio per tensor, one tensor after another."""
 
     def __init__(self, parameters, lr=1e-3):
         super().__init__(parameters, {"lr": lr})
@@ -37,6 +46,8 @@ class Adaptive(torch.optim.Optimizer):
                 mean = state["mean"] / (1 - 0.9 ** state["step"])
                 square = state["square"] / (1 - 0.999 ** state["step"])
                 change = mean / (square.sqrt() + 1e-8) + 0.01 * weight
+                if change.ndim == 2:
+                    change = orthogonal(change)
                 size, length = weight.norm(), change.norm()
                 ratio = torch.where(size > 0, size / (length + 1e-6), torch.ones_like(size))
                 weight.copy_(weight - group["lr"] * ratio.clamp(max=10) * change)

@@ -24,7 +24,7 @@ def main():
     args = arguments(__doc__)
     dist.init_process_group("gloo")
     pieces = round(6 * args.severity)
-    model = DistributedDataParallel(perceptron(256, 1536, 10))
+    model = DistributedDataParallel(perceptron(256, 1024, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss()
     inputs = torch.randn(1024, 256)

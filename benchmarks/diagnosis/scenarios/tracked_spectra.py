@@ -62,7 +62,7 @@ def write(step, scores, lines):
 
 def main():
     args = arguments(__doc__)
-    passes = 0 if args.fixed else round(5 * args.severity)
+    passes = 0 if args.fixed else round(7 * args.severity)
     loader = DataLoader(
         Spectra(STEPS * BATCH, passes), batch_size=BATCH, shuffle=True, num_workers=2
     )
