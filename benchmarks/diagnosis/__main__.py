@@ -7,9 +7,10 @@
                                                       traceml-ai into an environment with PyTorch)
 
 Every scenario runs once per seed, its severities in turn, and then with its true fix applied. It
-goes on where it was interrupted; --fresh begins again. Machine and neighbours matter: nothing else
-should run meanwhile. Writes benchmarks/results/diagnosis.json and .md, or diagnosis-subset.*; of
-any other choice of scenarios it prints the page, and writes it only with --out.
+goes on where it was interrupted; --again repeats what others disturbed, --fresh everything. Nothing
+else should run on the machine meanwhile. Writes benchmarks/results/diagnosis.json and .md, or
+diagnosis-subset.*; of any other choice of scenarios it prints the page, and writes it only with
+--out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from benchmarks.diagnosis import catalogue, running, traceml
 from benchmarks.diagnosis.catalogue import Scenario, ScenarioError
 from benchmarks.diagnosis.outcomes import Job, Kept, Outcome
 from benchmarks.diagnosis.page import render
-from benchmarks.diagnosis.results import SPLITS, Row, put_together, summarise
+from benchmarks.diagnosis.results import DISTURBED_CORES, SPLITS, Row, put_together, summarise
 
 from stepscope._version import __version__
 
@@ -110,7 +111,7 @@ def run_all(
     for number, job in enumerate(jobs, start=1):
         scenario = by_name[job.scenario]
         outcome = kept.get(job, _depends_on(job, scenario, options))
-        if outcome is None:
+        if outcome is None or (options.again and outcome.outside_cores > DISTURBED_CORES):
             outcome = _run(job, scenario, options)
             kept.add(outcome)
             passed = f"{(time.monotonic() - began) / 60:.1f} min"
@@ -200,6 +201,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-twins", dest="twins", action="store_false",
                         help="do not run the fixed twins: no predictions are checked")  # fmt: skip
     parser.add_argument("--fresh", action="store_true", help="forget earlier runs")
+    parser.add_argument("--again", action="store_true",
+                        help="repeat runs beside which others used the machine")  # fmt: skip
     parser.add_argument("--kept", type=Path, default=KEPT, help="where runs are kept")
     parser.add_argument("--out", type=Path, help="directory for the results")
     return parser

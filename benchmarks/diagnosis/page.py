@@ -122,13 +122,18 @@ def _predictions(summaries: Sequence[Summary]) -> str:
                 lines.append([summary.tool, summary.split, which, *_accuracy(found)])
     if not lines:
         return "No tool predicted anything."
-    titles = ["tool", "scenarios", "fix", "predicted", "sign right", "median error", "within 25 %"]
+    titles = ["tool", "scenarios", "fix", "predicted", "sign right", "median error"]
+    titles += ["within 25 %", "of the saving"]
     return _table(titles, lines)
 
 
 def _accuracy(found: Accuracy) -> list[str]:
     error = "" if found.median_error is None else f"{found.median_error:.0%}"
-    return [_rate(found.predicted), _rate(found.sign_right), error, _rate(found.within_quarter)]
+    points = (
+        "" if found.median_saving_error is None else f"{100 * found.median_saving_error:.0f} points"
+    )
+    rates = [_rate(found.predicted), _rate(found.sign_right)]
+    return [*rates, error, _rate(found.within_quarter), points]
 
 
 def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:

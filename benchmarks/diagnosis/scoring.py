@@ -125,6 +125,13 @@ class PredictionCheck:
         return self.predicted_ms / self.achieved_ms - 1
 
     @property
+    def saving_error(self) -> float | None:
+        """Predicted less achieved saving, as shares of the step before."""
+        if self.predicted_ms is None:
+            return None
+        return (self.achieved_ms - self.predicted_ms) / self.measured_ms
+
+    @property
     def sign_right(self) -> bool | None:
         """Whether it says rightly that there is something to save, or that there is not."""
         if self.predicted_ms is None:
@@ -143,6 +150,9 @@ class Accuracy:
     sign_right: Rate
     median_error: float | None
     """Of absolute relative errors."""
+    median_saving_error: float | None
+    """Of absolute errors of the saving: what is left of a step that nearly vanishes is a small
+    number, whose relative error is large."""
     within_quarter: Rate
     """Absolute relative error at most 0.25."""
 
@@ -268,10 +278,12 @@ def accuracy(checks: Iterable[PredictionCheck | None]) -> Accuracy:
     every = list(checks)
     made = [check for check in every if check is not None and check.predicted_ms is not None]
     errors = [abs(error) for check in made if (error := check.relative_error) is not None]
+    savings = [abs(error) for check in made if (error := check.saving_error) is not None]
     return Accuracy(
         predicted=Rate(count=len(made), of=len(every)),
         sign_right=_rate(check.sign_right for check in made),
         median_error=median(errors) if errors else None,
+        median_saving_error=median(savings) if savings else None,
         within_quarter=_rate(error <= 0.25 for error in errors),
     )
 

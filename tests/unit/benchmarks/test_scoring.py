@@ -171,6 +171,7 @@ class TestPredictions:
         after = Metered(step_ms=25, samples_per_step=32)
         found = check_prediction(CACHE, answer, self.BEFORE, after)
         assert found.relative_error == pytest.approx(-0.2)
+        assert found.saving_error == pytest.approx(0.05)
         assert found.sign_right
 
     def test_the_tools_own_step_is_the_base_of_both(self) -> None:
@@ -202,6 +203,7 @@ class TestPredictions:
         assert found.predicted == Rate(count=3, of=5)
         assert found.sign_right == Rate(count=2, of=3)
         assert found.median_error == pytest.approx(0.2)
+        assert found.median_saving_error == pytest.approx(0.1)
         assert found.within_quarter == Rate(count=2, of=3)
 
 
