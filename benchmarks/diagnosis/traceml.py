@@ -62,9 +62,9 @@ import traceml_ai as traceml
 traceml.init(mode="auto")
 
 def _fetched(source):
-    plain = isinstance(source, range | list) or hasattr(source, "__next__")
-    counted = type(source).__name__ in ("enumerate", "zip")
-    return traceml.wrap_dataloader_fetch(source) if plain and not counted else source
+    from torch.utils.data import DataLoader
+    seen = isinstance(source, (DataLoader, enumerate, zip)) or not hasattr(source, "__iter__")
+    return source if seen else traceml.wrap_dataloader_fetch(source)
 """
 _REMARKS = frozenset({"COMPUTE_BOUND"})
 

@@ -37,8 +37,8 @@ class Encoder(nn.Module):
 def main():
     args = arguments(__doc__)
     dist.init_process_group("gloo")
-    longest = round(24 + 130 * args.severity)
-    lengths = (8 + (longest - 8) * torch.linspace(0, 1, SENTENCES) ** 2).long()
+    longest = round(24 + 170 * args.severity)
+    lengths = (8 + (longest - 8) * torch.linspace(0, 1, SENTENCES) ** 3).long()
     share = SENTENCES // 2
     if args.fixed:
         mine = torch.randperm(SENTENCES, generator=torch.Generator().manual_seed(args.seed))
