@@ -7,6 +7,7 @@
 #   make web     the front end: what the report's page is drawn by
 #   make fix     let the formatter and linter repair what they can
 #   make bench   the always-on cost, measured against doing nothing and against peers
+#   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
 SHELL := /bin/sh
@@ -15,8 +16,8 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks web/build.py web/api_types.py hatch_build.py
 
-.PHONY: demo test check format-check lint types contracts web web-check unit fix bench gpu-check \
-	clean
+.PHONY: demo test check format-check lint types contracts web web-check unit fix bench \
+	bench-diagnosis gpu-check clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -49,6 +50,10 @@ fix: $(VENV)/test.ready
 
 bench: $(VENV)/test.ready
 	$(PY) benchmarks/always_on_cost.py
+
+# Nothing else should run on the machine meanwhile. OPTIONS=--subset takes ten minutes.
+bench-diagnosis: $(VENV)/test.ready
+	$(PY) -m benchmarks.diagnosis $(OPTIONS)
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:

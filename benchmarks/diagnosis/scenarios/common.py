@@ -1,0 +1,108 @@
+"""What the training scripts beside this file share: arguments, a throughput meter, small models.
+
+Nothing that any of them might wait for is in here.
+"""
+
+import argparse
+import random
+import time
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+WARM_UP = 10
+
+
+def arguments(description):
+    """Reads the arguments and seeds everything."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--severity", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fixed", action="store_true")
+    args = parser.parse_args()
+    random.seed(args.seed)
+    np.random.seed(args.seed)
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(1)
+    return args
+
+
+class Throughput:
+    """Samples per second once training has warmed up, everything between two steps included."""
+
+    def __init__(self, warm_up=WARM_UP):
+        self.left = warm_up
+        self.steps = self.samples = 0
+        self.began = self.ended = time.perf_counter()
+
+    def update(self, samples):
+        """Call at the end of every training step."""
+        self.ended = time.perf_counter()
+        if self.left:
+            self.left -= 1
+            self.began = self.ended
+        else:
+            self.steps += 1
+            self.samples += samples
+
+    def report(self):
+        seconds = self.ended - self.began
+        print(
+            f"{self.steps} steps of {self.samples / self.steps:.6g} samples: "
+            f"{1e3 * seconds / self.steps:.4f} ms a step, {self.samples / seconds:.1f} samples/s"
+        )
+
+
+def convolutions(channels, size, width, classes=10):
+    """A small CNN; its cost goes with the square of the width."""
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(width, 2 * width, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(2 * width * (size // 4) ** 2, classes),
+    )
+
+
+def perceptron(inputs, width, outputs, depth=2):
+    """Linear layers of one width."""
+    layers = [nn.Linear(inputs, width), nn.ReLU()]
+    for _ in range(depth - 1):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, outputs))
+
+
+class TextClassifier(nn.Module):
+    """The mean of word vectors, and a perceptron on it."""
+
+    def __init__(self, words, width=64, classes=2):
+        super().__init__()
+        self.embedding = nn.Embedding(words, width, padding_idx=0)
+        self.head = perceptron(width, 4 * width, classes)
+
+    def forward(self, tokens):
+        real = (tokens != 0).unsqueeze(-1)
+        hidden = self.embedding(tokens) * real
+        return self.head(hidden.sum(dim=1) / real.sum(dim=1).clamp(min=1))
+
+
+class Images(Dataset):
+    """Bytes in memory, scaled when they are asked for."""
+
+    def __init__(self, length, size=32, seed=0):
+        rng = np.random.default_rng(seed)
+        self.images = rng.integers(0, 256, size=(512, 3, size, size), dtype=np.uint8)
+        self.labels = rng.integers(0, 10, size=512)
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        image = self.images[index % 512].astype(np.float32) / 255.0
+        return torch.from_numpy(image), int(self.labels[index % 512])

@@ -1,0 +1,51 @@
+# /// scenario
+# healthy = true
+# severities = [0.8, 1.0, 1.3]  # width of the model
+# quick = true
+# ///
+"""Trains a CNN for two epochs, each followed by a validation and a checkpoint."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+from common import Images, Throughput, arguments, convolutions
+from torch import nn
+from torch.utils.data import DataLoader
+
+BATCH = 24
+STEPS = 70
+
+
+@torch.no_grad()
+def accuracy(model, loader):
+    model.eval()
+    right = sum(int((model(images).argmax(dim=1) == labels).sum()) for images, labels in loader)
+    model.train()
+    return right / len(loader.dataset)
+
+
+def main():
+    args = arguments(__doc__)
+    options = {"num_workers": 2, "persistent_workers": True}
+    seen = DataLoader(Images(STEPS * BATCH, 32, args.seed), BATCH, shuffle=True, **options)
+    unseen = DataLoader(Images(256, 32, args.seed + 1), 64, **options)
+    model = convolutions(3, 32, 8 * round(4 * args.severity))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    criterion = nn.CrossEntropyLoss()
+    meter = Throughput()
+    with tempfile.TemporaryDirectory() as folder:
+        for epoch in range(2):
+            for images, labels in seen:
+                optimizer.zero_grad()
+                loss = criterion(model(images), labels)
+                loss.backward()
+                optimizer.step()
+                meter.update(len(labels))
+            print(f"epoch {epoch} loss {loss.item():.4f}, {accuracy(model, unseen):.1%} right")
+            torch.save(model.state_dict(), Path(folder) / f"{epoch}.pt")
+    meter.report()
+
+
+if __name__ == "__main__":
+    main()

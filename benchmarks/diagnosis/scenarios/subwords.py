@@ -1,0 +1,90 @@
+# /// scenario
+# suspect = "data_pipeline"
+# cause = "slow_tokenisation"
+# stage = "tokenise"
+# fix = "tokenise once and store the ids"
+# severities = [0.7, 1.0, 1.5]  # characters per text
+# quick = true
+# ///
+"""Trains a text classifier on raw text, split into subwords as it is read."""
+
+import random
+import string
+
+import torch
+from common import TextClassifier, Throughput, arguments
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+PIECES = 3000
+LONGEST_PIECE = 8
+TEXTS = 400
+LENGTH = 256
+BATCH = 32
+STEPS = 150
+
+
+class Tokenizer:
+    """Takes the longest piece of the vocabulary, again and again."""
+
+    def __init__(self):
+        letters = string.ascii_lowercase + " "
+        pieces = set(letters)
+        while len(pieces) < PIECES:
+            pieces.add("".join(random.choices(letters, k=random.randint(2, LONGEST_PIECE))))
+        self.ids = {piece: number for number, piece in enumerate(sorted(pieces), start=1)}
+
+    def encode(self, text):
+        found = []
+        place = 0
+        while place < len(text):
+            for size in range(LONGEST_PIECE, 0, -1):
+                number = self.ids.get(text[place : place + size])
+                if number is not None:
+                    found.append(number)
+                    place += size
+                    break
+        return found
+
+
+class Reviews(Dataset):
+    def __init__(self, length, characters, stored):
+        letters = string.ascii_lowercase + "     "
+        self.texts = ["".join(random.choices(letters, k=characters)) for _ in range(TEXTS)]
+        self.labels = [random.randrange(2) for _ in range(TEXTS)]
+        self.tokenizer = Tokenizer()
+        self.stored = [self.ids(text) for text in self.texts] if stored else None
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def ids(self, text):
+        ids = self.tokenizer.encode(text)[:LENGTH]
+        return torch.tensor(ids + [0] * (LENGTH - len(ids)))
+
+    def __getitem__(self, index):
+        row = index % TEXTS
+        return self.stored[row] if self.stored else self.ids(self.texts[row]), self.labels[row]
+
+
+def main():
+    args = arguments(__doc__)
+    reviews = Reviews(STEPS * BATCH, round(1500 * args.severity), args.fixed)
+    loader = DataLoader(reviews, batch_size=BATCH, shuffle=True, num_workers=2)
+    model = TextClassifier(PIECES + 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    criterion = nn.CrossEntropyLoss()
+    meter = Throughput()
+    for tokens, labels in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(tokens), labels)
+        loss.backward()
+        optimizer.step()
+        meter.update(len(labels))
+    print(f"final loss {loss.item():.4f}")
+    meter.report()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Labels of scenarios: what is read, what is refused, and that ours are all in order."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from benchmarks.diagnosis import catalogue, traceml
+from benchmarks.diagnosis.catalogue import Scenario, ScenarioError, read_label, without_label
+
+OURS = catalogue.find([catalogue.HERE])
+
+LABELLED = '''\
+# /// scenario
+# suspect = "data_pipeline"
+# cause = ["slow_decode", "logging"]
+# accept = ["data_pipeline/slow_dataset"]
+# fix = ["decode once", "log less"]
+# severities = [0.5, 1.0]  # how much
+# ///
+"""Trains."""
+
+print("step")
+'''
+
+
+def test_a_label_is_toml_in_comments() -> None:
+    label = read_label(LABELLED, "here")
+    assert label is not None
+    assert label.causes == ["slow_decode", "logging"]
+    assert label.severities == [0.5, 1.0]
+    assert label.right == {
+        ("data_pipeline", "slow_decode"),
+        ("data_pipeline", "slow_dataset"),
+    }
+
+
+def test_a_script_without_a_label_is_no_scenario(tmp_path: Path) -> None:
+    (tmp_path / "common.py").write_text("print(1)\n")
+    assert catalogue.find([tmp_path]) == []
+
+
+def test_scenarios_of_ones_own_may_be_dropped_in(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(LABELLED)
+    names = [scenario.name for scenario in catalogue.find([catalogue.HERE, tmp_path])]
+    assert "mine" in names
+    assert names == sorted(names)
+
+
+def test_two_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "steady_cnn.py").write_text(LABELLED)
+    with pytest.raises(ScenarioError, match="same name"):
+        catalogue.find([catalogue.HERE, tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("label", "complaint"),
+    [
+        ("suspect = ", "cannot be read"),
+        ('suspect = "the_weather"\n# cause = "rain"\n# fix = "umbrella"', "cannot be read"),
+        ('colour = "red"', "cannot be read"),
+        ('suspect = "model"', "either"),
+        ('healthy = true\n# cause = "logging"', "either"),
+        ('suspect = "model"\n# cause = "compute"', "1 causes and 0 fixes"),
+        (
+            'suspect = "model"\n# cause = "compute"\n# fix = "f"\n# accept = ["rain/wet"]',
+            "'rain/wet'",
+        ),
+        ("healthy = true\n# severities = []", "no severities"),
+    ],
+)
+def test_a_wrong_label_is_refused_with_its_place(label: str, complaint: str) -> None:
+    with pytest.raises(ScenarioError, match=complaint) as raised:
+        read_label(f"# /// scenario\n# {label}\n# ///\n", "some/script.py")
+    assert "some/script.py" in str(raised.value)
+
+
+def test_the_tool_sees_a_script_without_its_label() -> None:
+    bare = without_label(LABELLED)
+    assert "slow_decode" not in bare
+    assert bare.count("\n") == LABELLED.count("\n")
+
+
+def test_about_a_third_is_held_out_whatever_else_there_is() -> None:
+    held_out = [scenario.name for scenario in OURS if scenario.held_out]
+    assert 0.25 < len(held_out) / len(OURS) < 0.42
+    assert catalogue.is_held_out("steady_ranks")
+    assert not catalogue.is_held_out("steady_cnn")
+
+
+def test_there_are_enough_of_them() -> None:
+    assert sum(not scenario.label.healthy for scenario in OURS) >= 30
+    assert sum(scenario.label.healthy for scenario in OURS) >= 5
+    assert any(len(scenario.label.causes) == 2 for scenario in OURS)
+
+
+@pytest.mark.parametrize("scenario", OURS, ids=lambda scenario: scenario.name)
+def test_a_scenario_is_an_ordinary_training_script(scenario: Scenario) -> None:
+    text = scenario.path.read_text()
+    assert "stepscope" not in text
+    assert len(scenario.label.severities) == 3
+    fixed_outside = scenario.label.neighbours or scenario.label.cpu_limit
+    assert scenario.label.healthy or fixed_outside or "args.fixed" in text
+    marked = traceml.marked(text)
+    assert "with traceml.trace_step(model):" in marked
+    ast.parse(marked)
