@@ -155,7 +155,7 @@ def _histogram(
 
 
 def round_width(extent_ns: int) -> int:
-    """A width of 1, 2 or 5 times a power of ten that cuts an extent into at most about twenty."""
-    wanted = max(1, extent_ns // BUCKETS)
+    """A width of 1, 2 or 5 times a power of ten that cuts an extent into at most twenty."""
+    wanted = max(1, -(-extent_ns // BUCKETS))
     power = int(10 ** (len(str(wanted)) - 1))
     return next(power * digit for digit in _ROUND if power * digit >= wanted)

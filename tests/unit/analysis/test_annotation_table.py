@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from drawn_operators import numbers, strings
@@ -82,13 +82,14 @@ def test_names_with_brackets_are_found_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extent", "width"), [(0, 1), (19, 1), (40, 2), (100, 5), (101, 5), (2_000, 100), (2_100, 200)]
+    ("extent", "width"), [(0, 1), (19, 1), (40, 2), (100, 5), (101, 10), (2_000, 100), (2_100, 200)]
 )
 def test_round_widths(extent: int, width: int) -> None:
     assert round_width(extent) == width
 
 
 @given(st.lists(st.integers(0, 10**10), min_size=1, max_size=50), st.none() | st.integers(1, 10**6))
+@example([0, 39], None)
 def test_every_range_is_in_its_bucket(durations: list[int], width: int | None) -> None:
     columns = annotations(*(("a", 0, duration) for duration in durations))
     (found,) = annotation_histograms(columns, "a", bucket_ns=width)
