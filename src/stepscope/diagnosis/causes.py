@@ -51,9 +51,14 @@ class Finding:
     """Causes that are worth a fix as well, each with the reason, the largest first."""
 
 
-def data_pipeline_cause(signals: Signals, shares: Shares) -> Finding:
-    """Why batches come late."""
-    rank = slowest_fed(signals.ranks)
+def data_pipeline_cause(rank: Rank, pipeline: Pipeline | None, shares: Shares) -> Finding:
+    """Why batches come late.
+
+    Args:
+        rank: the one that waits longest for them.
+        pipeline: how it is fed, None where nobody saw that.
+        shares: of the job's step.
+    """
     if shares.inline_data > shares.phases["data_wait"] + shares.phases["h2d"]:
         return _inline_data(rank, shares)
     if shares.phases["h2d"] > shares.phases["data_wait"]:
@@ -66,7 +71,7 @@ def data_pipeline_cause(signals: Signals, shares: Shares) -> Finding:
     waiting, making = rank.waiting, rank.making
     finding = Finding(cause="slow_dataset", stages=_data_stages(waiting, making, shares))
     finding.evidence = _data_evidence(rank, waiting, making)
-    finding.cause = _making_cause(signals, rank, waiting, making, finding)
+    finding.cause = _making_cause(pipeline, waiting, making, finding)
     finding.contributing = _contributing(waiting, making, shares)
     return finding
 
@@ -306,19 +311,16 @@ def _data_evidence(rank: Rank, waiting: Waiting, making: Making | None) -> list[
 
 
 def _making_cause(
-    signals: Signals, rank: Rank, waiting: Waiting, making: Making | None, finding: Finding
+    pipeline: Pipeline | None, waiting: Waiting, making: Making | None, finding: Finding
 ) -> str:
     total = max(1, waiting.total_ns)
     if waiting.starting_ns >= STARTING_RATIO * total:
         return "worker_startup"
     if waiting.handing_over_ns >= STARTING_RATIO * total:
         return "batch_handover"
-    if making is None:
+    if making is None or pipeline is None:
         return "slow_dataset"
-    workers = int(rank.loader["num_workers"]) if rank.loader is not None else 0
-    pipeline = Pipeline.of(signals, rank)
-    estimate = pipeline.best_workers() if pipeline is not None else None
-    wall = float(rank.steps.wall_ns[rank.steps.measured()].mean())
+    workers, wall, estimate = pipeline.workers, pipeline.step_ns(), pipeline.best_workers()
     if (
         estimate is not None
         and estimate.workers > workers

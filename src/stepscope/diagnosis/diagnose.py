@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from stepscope.diagnosis import causes
 from stepscope.diagnosis.advice import fixes
 from stepscope.diagnosis.causes import Finding
+from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
 from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import (
@@ -66,9 +67,13 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
     matrix = phase_matrix(signals.ranks)
     shares = shares_of(matrix, split)
     suspect = _accuse(signals, shares, split, thresholds)
-    finding = _finding(signals, suspect, shares, thresholds)
-    share = _owned(suspect, finding, shares)
     fed = causes.slowest_fed(signals.ranks)
+    pipeline = Pipeline.of(signals, fed)
+    if suspect == "data_pipeline":
+        finding = causes.data_pipeline_cause(fed, pipeline, shares)
+    else:
+        finding = _finding(signals, suspect, shares, thresholds)
+    share = _owned(suspect, finding, shares)
     return Verdict(
         suspect=suspect,
         cause=finding.cause,
@@ -80,7 +85,7 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
         ruled_out=_ruled_out(signals, suspect, shares, split, thresholds),
         fixes=fixes(
             finding,
-            WhatIf(signals, shares, _mean_step_ns(signals), fed),
+            WhatIf(signals, shares, _mean_step_ns(signals), fed=fed, pipeline=pipeline),
             loader=fed.loader,
             cores=signals.cores_available,
         ),
@@ -221,8 +226,7 @@ def _mean_step_ns(signals: Signals) -> float:
 
 
 def _finding(signals: Signals, suspect: Suspect, shares: Shares, thresholds: Thresholds) -> Finding:
-    if suspect == "data_pipeline":
-        return causes.data_pipeline_cause(signals, shares)
+    """The cause where it does not lie in the data pipeline."""
     if suspect == "model":
         return causes.model_cause(signals, shares)
     if suspect == "communication":

@@ -27,11 +27,20 @@ class WhatIf:
         shares: of the job's step.
         step_ns: its mean.
         fed: the rank that waits longest for batches: the others wait for it.
+        pipeline: how that one is fed, None where nobody saw that.
     """
 
-    def __init__(self, signals: Signals, shares: Shares, step_ns: float, fed: Rank) -> None:
-        self.step_ns = step_ns
-        self.pipeline = Pipeline.of(signals, fed)
+    def __init__(
+        self,
+        signals: Signals,
+        shares: Shares,
+        step_ns: float,
+        *,
+        fed: Rank,
+        pipeline: Pipeline | None,
+    ) -> None:
+        self._step_ns = step_ns
+        self._pipeline = pipeline
         self._signals = signals
         self._shares = shares
         self._making = fed.making
@@ -45,53 +54,53 @@ class WhatIf:
             return self._of_pipeline(self._fed_without(cause), condition)
         if cause == "inline_data_preparation":
             return self._beside(condition)
-        left_ns = self.step_ns * (1 - self._share(cause))
-        return Prediction.of(left_ns, self.step_ns, condition)
+        left_ns = self._step_ns * (1 - self._share(cause))
+        return Prediction.of(left_ns, self._step_ns, condition)
 
     def best_workers(self) -> WorkerEstimate | None:
         """The number of workers that makes the step shortest; None where none makes it shorter."""
-        if self.pipeline is None:
+        if self._pipeline is None:
             return None
-        best = self.pipeline.best_workers()
-        return best if best is not None and best.step_ns < self.pipeline.step_ns() else None
+        best = self._pipeline.best_workers()
+        return best if best is not None and best.step_ns < self._pipeline.step_ns() else None
 
     def with_workers(self, workers: int) -> Prediction | None:
         """The step with another number of workers."""
-        if self.pipeline is None:
+        if self._pipeline is None:
             return None
         return self._of_pipeline(
-            self.pipeline.step_ns(workers=workers), "each worker is as fast as now"
+            self._pipeline.step_ns(workers=workers), "each worker is as fast as now"
         )
 
     def evened_out(self) -> Prediction | None:
         """The step without the waiting that the pace of the workers does not account for."""
-        if self.pipeline is None:
+        if self._pipeline is None:
             return None
-        return self._of_pipeline(self.pipeline.steady_ns(), "no batch came later than the others")
+        return self._of_pipeline(self._pipeline.steady_ns(), "no batch came later than the others")
 
     def _fed_without(self, cause: str) -> float | None:
-        if self.pipeline is None:
+        if self._pipeline is None:
             return None
         if cause == "worker_startup":
-            return self.pipeline.step_ns(starting_ratio=0.0)
+            return self._pipeline.step_ns(starting_ratio=0.0)
         if cause == "batch_handover":
-            return self.pipeline.step_ns(handing_over_ratio=0.0)
+            return self._pipeline.step_ns(handing_over_ratio=0.0)
         gone = stage_ratio(self._making, cause)
-        return None if gone is None else self.pipeline.step_ns(fetch_ratio=1 - gone)
+        return None if gone is None else self._pipeline.step_ns(fetch_ratio=1 - gone)
 
     def _of_pipeline(self, step_ns: float | None, condition: str) -> Prediction | None:
         """A prediction for the job from that for the rank that is fed slowest."""
-        if step_ns is None or self.pipeline is None:
+        if step_ns is None or self._pipeline is None:
             return None
-        ratio = step_ns / self.pipeline.step_ns()
-        return Prediction.of(self.step_ns * ratio, self.step_ns, condition)
+        ratio = step_ns / self._pipeline.step_ns()
+        return Prediction.of(self._step_ns * ratio, self._step_ns, condition)
 
     def _beside(self, condition: str) -> Prediction:
         """With workers on all cores but one, each as fast as the training thread is."""
         workers = max(1, math.floor(self._signals.cores_available or 1) - 1)
-        making = self.step_ns * self._shares.inline_data
-        step = max(self.step_ns - making, making / workers)
-        return Prediction.of(step, self.step_ns, condition.format(workers=workers))
+        making = self._step_ns * self._shares.inline_data
+        step = max(self._step_ns - making, making / workers)
+        return Prediction.of(step, self._step_ns, condition.format(workers=workers))
 
     def _share(self, cause: str) -> float:
         """Share of the step that a cause outside the input pipeline takes."""

@@ -7,19 +7,20 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from stepscope.errors import NotARunError, UsageError
+from stepscope.errors import UsageError
 from stepscope.server.catalog import (
     DEEPEST,
     MOST_RUNS,
     ROOT_ID,
     FoundRun,
     Listing,
-    RunGoneError,
+    no_run,
     shown,
 )
 from stepscope.store import revision_of
 from stepscope.store.bucket import Bucket, Entry, Place, is_path
 from stepscope.store.layout import RUN_KEY
+from stepscope.store.objectstore import is_hidden
 from stepscope.store.revision import revision_of_entries
 
 LISTED_S = 10.0
@@ -85,14 +86,12 @@ class BucketCatalog:
     def locate(self, run_id: str) -> str:
         """Where a run lies."""
         if run_id != ROOT_ID and (not is_path(run_id) or not _has_text(run_id)):
-            raise NotARunError(f"There is no run {shown(run_id)} here.")
+            raise no_run(run_id, was_there=False)
         place = self.place if run_id == ROOT_ID else self.place / run_id
         if run_id in self._revisions or Bucket(place).holds(RUN_KEY):
             self._known.add(run_id)
             return place.url  # if it has gone since the listing, its revision will say so
-        if run_id in self._known:
-            raise RunGoneError(f"The run {shown(run_id)} has disappeared.")
-        raise NotARunError(f"There is no run {shown(run_id)} here.")
+        raise no_run(run_id, was_there=run_id in self._known)
 
     def revision(self, location: str) -> int:
         """See `revision_of`."""
@@ -127,9 +126,7 @@ class BucketCatalog:
 def _runs(entries: Iterable[Entry]) -> dict[str, Sequence[Entry]]:
     """The objects of each run by its id, with keys relative to it. What is below a run is its
     own, and what is hidden is nobody's."""
-    shown_ones = [
-        entry for entry in entries if not any(p.startswith(".") for p in entry.key.split("/"))
-    ]
+    shown_ones = [entry for entry in entries if not is_hidden(entry.key)]
     places = {
         entry.key.removesuffix(RUN_KEY)
         for entry in shown_ones
@@ -162,7 +159,7 @@ def _has_text(run_id: str) -> bool:
         run_id.encode()
     except UnicodeEncodeError:
         return False
-    return not any(part.startswith(".") for part in run_id.split("/"))
+    return not is_hidden(run_id)
 
 
 def _first_level(bucket: Bucket) -> tuple[Sequence[str], Sequence[Entry]]:

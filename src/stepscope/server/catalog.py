@@ -136,9 +136,7 @@ class DirectoryCatalog:
         if place is not None and _made_ns(place) is not None:
             self._known.add(run_id)
             return str(place)
-        if run_id in self._known:
-            raise RunGoneError(f"The run {shown(run_id)} has disappeared.")
-        raise NotARunError(f"There is no run {shown(run_id)} here.")
+        raise no_run(run_id, was_there=run_id in self._known)
 
     def revision(self, location: str) -> int:
         """See `revision_of`."""
@@ -208,6 +206,13 @@ def _made_ns(directory: Path) -> int | None:
     except OSError:
         return None
     return found.st_mtime_ns if stat.S_ISREG(found.st_mode) else None
+
+
+def no_run(run_id: str, *, was_there: bool) -> NotARunError:
+    """What to raise for a name that leads to no run."""
+    if was_there:
+        return RunGoneError(f"The run {shown(run_id)} has disappeared.")
+    return NotARunError(f"There is no run {shown(run_id)} here.")
 
 
 def shown(run_id: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -23,6 +22,7 @@ from stepscope.server.source import source
 from stepscope.server.stopping import stop, why_no_stop
 from stepscope.server.worker import Task
 from stepscope.store import is_remote, open_run, size_of
+from stepscope.store.bucket import in_parallel
 from stepscope.views import VIEWS
 from stepscope.views.compare import comparison
 from stepscope.views.jobs import (
@@ -38,7 +38,6 @@ from stepscope.views.options import DEFAULTS
 
 ROWS_S = 30.0
 """The list of jobs is answered after that time, without the runs that were not read by then."""
-SIDE_BY_SIDE = 16
 AHEAD_S = 0.05
 """Longer nobody should wait for what he asked for meanwhile, but for one step."""
 
@@ -73,8 +72,7 @@ def jobs(
 
     end_s = time.monotonic() + ROWS_S
     if any(is_remote(run.location) for run, _ in found):
-        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:  # they wait for the network, not for a core
-            rows = list(pool.map(row, found))
+        rows = in_parallel(row, found)  # they wait for the network, not for a core
     else:
         rows = [row(each) for each in found]
     late = rows.count(None)

@@ -16,7 +16,15 @@ from typing import Protocol
 
 from stepscope.errors import UsageError
 
-__all__ = ["LocalStore", "ObjectStore", "check_key", "check_prefix", "is_remote", "open_store"]
+__all__ = [
+    "LocalStore",
+    "ObjectStore",
+    "check_key",
+    "check_prefix",
+    "is_hidden",
+    "is_remote",
+    "open_store",
+]
 
 _REMOTE_SCHEMES = ("s3:", "gs:", "az:")
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -103,9 +111,14 @@ def open_store(location: str | Path) -> ObjectStore:
     return LocalStore(Path(location))
 
 
+def is_hidden(key: str) -> bool:
+    """Whether a part of a name begins with '.': then it is nobody's key."""
+    return any(part.startswith(".") for part in key.split("/"))
+
+
 def check_key(key: str) -> None:
     """ValueError for what cannot be a key."""
-    if any(part == "" or part.startswith(".") for part in key.split("/")):
+    if is_hidden(key) or "" in key.split("/"):
         raise ValueError(f"not a key: {key!r}")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stepscope.store.bucket import Bucket, Entry, Place, in_parallel
 from stepscope.store.cache import ObjectCache
-from stepscope.store.objectstore import check_key, check_prefix
+from stepscope.store.objectstore import check_key, check_prefix, is_hidden
 
 __all__ = ["RemoteStore"]
 
@@ -169,9 +169,7 @@ class RemoteStore:
                 return listing
         scope = prefix if self._large else ""
         listing = {
-            entry.key: entry
-            for entry in self._bucket.entries(scope)
-            if not any(part.startswith(".") for part in entry.key.split("/"))
+            entry.key: entry for entry in self._bucket.entries(scope) if not is_hidden(entry.key)
         }
         self._large = self._large or len(listing) > MOST_WHOLE
         fresh = {s: each for s, each in self._listings.items() if now - each[0] < BELIEVED_S}

@@ -4,7 +4,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 
 import type { FlameNode } from "../api/views";
 import { dark } from "../base/theme";
-import { duration, number, percent } from "../base/format";
+import { counted, duration, percent } from "../base/format";
 import { colourIndex, css, sliceColours } from "../canvas/colours";
 import { boxBeside, flameBoxes, nodeAt, pathOf, pathText, totalOf, type FlameBox } from "../canvas/flame";
 import { line, shown } from "../canvas/text";
@@ -155,7 +155,6 @@ function Box({ box, words, reached, onLook, onPoint, onFocus }: BoxProps) {
 }
 
 function sentence(node: FlameNode, all: number): string {
-  const calls = `${number(node.count, 0)} ${node.count === 1 ? "call" : "calls"}`;
   const share = percent(node.total_ns / all, 1);
-  return `${shown(node.name, 300)}: ${duration(node.total_ns)} (${share} of all), ${duration(node.self_ns)} itself, ${calls}`;
+  return `${shown(node.name, 300)}: ${duration(node.total_ns)} (${share} of all), ${duration(node.self_ns)} itself, ${counted(node.count, "call")}`;
 }
