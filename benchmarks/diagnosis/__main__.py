@@ -122,7 +122,7 @@ def run_all(
 def _run(job: Job, scenario: Scenario, options: argparse.Namespace) -> Outcome:
     if job.tool == "TraceML":
         return traceml.run_job(job, scenario, program=options.traceml)
-    return running.run_job(job, scenario)
+    return running.run_job(job, scenario, keep=options.keep_runs)
 
 
 def _depends_on(job: Job, scenario: Scenario, options: argparse.Namespace) -> str:
@@ -204,6 +204,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true",
                         help="repeat runs beside which others used the machine")  # fmt: skip
     parser.add_argument("--kept", type=Path, default=KEPT, help="where runs are kept")
+    parser.add_argument("--keep-runs", type=Path, metavar="DIR",
+                        help="keep the run directories, to look at them")  # fmt: skip
     parser.add_argument("--out", type=Path, help="directory for the results")
     return parser
 

@@ -24,6 +24,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     fixed: bool = False
 
+    @property
+    def directory(self) -> str:
+        """A name for what it leaves behind."""
+        fixed = "-fixed" if self.fixed else ""
+        return f"{self.scenario}-{self.severity:g}-{self.seed}{fixed}"
+
 
 class FixSaid(msgspec.Struct, frozen=True, kw_only=True):
     """A fix that a tool suggests."""

@@ -53,8 +53,14 @@ class JobFailedError(Exception):
     """A command that failed, or had to be ended."""
 
 
-def run_job(job: Job, scenario: Scenario) -> Outcome:
-    """Run a scenario under stepscope and ask for the verdict."""
+def run_job(job: Job, scenario: Scenario, *, keep: Path | None = None) -> Outcome:
+    """Run a scenario under stepscope and ask for the verdict.
+
+    Args:
+        job: how it runs.
+        scenario: what runs.
+        keep: where the run directory is put afterwards, None to throw it away.
+    """
     digest = depends_on(scenario)
     try:
         with copied(scenario) as work:
@@ -65,6 +71,8 @@ def run_job(job: Job, scenario: Scenario) -> Outcome:
             command += [*launcher(scenario.label), *script]
             ended = run_around(command, job, scenario, cwd=work)
             verdict = _verdict(run)
+            if keep is not None:
+                _keep(run, keep / job.directory)
     except CannotRunError as error:
         return Outcome(job=job, depends_on=digest, status="not run", reason=str(error))
     except JobFailedError as error:
@@ -318,6 +326,12 @@ def _verdict(run: Path) -> dict[str, Any]:
         raise JobFailedError(f"no verdict: {done.stderr[-800:]}")
     verdict: dict[str, Any] = json.loads(done.stdout)
     return verdict
+
+
+def _keep(run: Path, place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(run, place)
 
 
 def _predicted_ms(fix: Mapping[str, Any]) -> float | None:

@@ -31,6 +31,8 @@ class Frame(NamedTuple):
     file: str
     library: str
     """'' for the user's own code, 'python' for the standard library."""
+    generator: bool = False
+    """The body of a generator: what asks for its values is not to be seen."""
 
     @property
     def module(self) -> str:
@@ -58,18 +60,24 @@ class StagedStack:
     """What to call it: 'parquet decode', 'augment.Mask', 'collate_batch'."""
 
 
+GENERATOR_MARK = "<generator>"
+"""What follows the name of a generator in a recorded stack."""
+
+
 def parse_stack(text: str) -> list[Frame]:
     """Frames of a recorded stack, outermost first."""
     frames = []
     for part in text.split(";"):
         function, _, rest = part.partition("|")
         file, _, library = rest.rpartition("|")
-        frames.append(Frame(function, file, library))
+        name = function.removesuffix(GENERATOR_MARK)
+        frames.append(Frame(name, file, library, name != function))
     return frames
 
 
 _FETCH_FILE = "torch/utils/data/_utils/fetch.py"
-_SAMPLE_FUNCTIONS = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
+SAMPLE_FUNCTIONS = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
+"""By which a dataset is asked for samples, and an iterator for batches."""
 
 _NETWORK_LIBRARIES = frozenset(
     [
@@ -186,7 +194,7 @@ def _network_read(frames: Sequence[Frame]) -> StagedStack | None:
     for frame in frames:
         if _reads_network(frame):
             asked = [
-                f for f in frames if f.library == "" and f.bare_function not in _SAMPLE_FUNCTIONS
+                f for f in frames if f.library == "" and f.bare_function not in SAMPLE_FUNCTIONS
             ]
             return StagedStack("read", asked[-1].bare_function if asked else frame.library)
     return None
@@ -282,9 +290,9 @@ def _by_chain(frames: Sequence[Frame]) -> StagedStack | None:
 
 def _by_name(frames: Sequence[Frame]) -> StagedStack | None:
     user = [f for f in frames if f.library == ""]
-    datasets = {f.owner for f in user if f.bare_function in _SAMPLE_FUNCTIONS}
+    datasets = {f.owner for f in user if f.bare_function in SAMPLE_FUNCTIONS}
     for frame in user:
-        if frame.bare_function in _SAMPLE_FUNCTIONS:
+        if frame.bare_function in SAMPLE_FUNCTIONS:
             continue
         names = [frame.bare_function]
         if frame.owner not in datasets and "dataset" not in frame.owner.lower():
@@ -303,7 +311,10 @@ def _by_name(frames: Sequence[Frame]) -> StagedStack | None:
 
 def _unnamed(frames: Sequence[Frame]) -> StagedStack:
     user = [f for f in frames if f.library == ""]
-    below = [f for f in user if f.bare_function not in _SAMPLE_FUNCTIONS]
+    below = [f for f in user if f.bare_function not in SAMPLE_FUNCTIONS]
+    if below and below[0].bare_function in _CALLS:
+        # What a dataset keeps as an object and applies to each sample is a transform.
+        return StagedStack("augment", below[0].owner)
     if below:
         return StagedStack("other", _call_name(below[0]))
     library = next((f for f in frames if f.library not in {"", "python", "torch"}), None)

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.code_stages import Frame, parse_stack
+from stepscope.analysis.code_stages import SAMPLE_FUNCTIONS, Frame, parse_stack
 from stepscope.analysis.input_pipeline import StackSamples
 from stepscope.analysis.spans import Spans
 from stepscope.analysis.steps import Steps, in_no_phase, steps_of
@@ -181,6 +181,8 @@ def _cause(frames: Sequence[Frame], text: str) -> HostCause:
         return "checkpoint"
     if _COLLECTING.search(text):
         return "garbage_collection"
+    if _feeds(frames):
+        return "logging" if _LOGGING.search(text) else "data_preparation"
     if _SYNC.search(text):
         return "host_sync"
     if _LOGGING.search(text):
@@ -188,3 +190,17 @@ def _cause(frames: Sequence[Frame], text: str) -> HostCause:
     if _DATA.search(text) or any(_DATA.search(f.bare_function) for f in frames if not f.library):
         return "data_preparation"
     return "python"
+
+
+def _feeds(frames: Sequence[Frame]) -> bool:
+    """Whether values are made for somebody who iterates or indexes: what a training loop takes
+    its batches from, whatever it is called. The body of a context manager is a generator too."""
+    above = ""
+    for frame in frames:
+        managed = frame.generator and above == "contextlib"
+        if not frame.library and (
+            frame.bare_function in SAMPLE_FUNCTIONS or (frame.generator and not managed)
+        ):
+            return True
+        above = frame.module
+    return False

@@ -7,6 +7,11 @@ The training thread's waiting time is split into parts that sum to it:
     handing_over the batch lay ready; receiving it took the time
     making       no batch lay ready: the time it takes to make one, split by stage
 
+A batch can lie ready and still come late, because the worker that has to send it is busy with the
+next one: both need that worker's interpreter. Workers that are busy for a share b of the time can
+deliver no faster than they make, so of receiving at most 1 - b of the steps counts as
+`handing_over`, and the rest as `making`.
+
 `making` is split in proportion to the time the workers (or, without workers, the training
 thread) spend in each stage: collating as measured, the rest by stack samples.
 """
@@ -14,7 +19,7 @@ thread) spend in each stage: collating as measured, the rest by stack samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +137,25 @@ def find_waiting(spans: Spans, steps: Steps, chosen: NDArray[np.bool_]) -> Waiti
         handing_over_ns=int(duration[handing].sum()),
         making_ns=int(duration[~starting & ~handing].sum()),
         starved_ratio=float((~ready[asked]).mean()) if asked.any() else None,
+    )
+
+
+def late_batches(waiting: Waiting, making: Making | None, wall_ns: int) -> Waiting:
+    """The waiting, by what the batches are late for.
+
+    Args:
+        waiting: as it was seen.
+        making: of the same batches.
+        wall_ns: of the steps that waited.
+    """
+    if making is None or making.worker_busy_ratio is None:
+        return waiting
+    idle_ns = round((1 - min(1.0, making.worker_busy_ratio)) * wall_ns)
+    busy_ns = max(0, waiting.handing_over_ns - idle_ns)
+    return replace(
+        waiting,
+        handing_over_ns=waiting.handing_over_ns - busy_ns,
+        making_ns=waiting.making_ns + busy_ns,
     )
 
 
@@ -279,4 +303,5 @@ __all__ = [
     "Waiting",
     "find_making",
     "find_waiting",
+    "late_batches",
 ]

@@ -16,6 +16,8 @@ cut out of it. What is left is its wall time, and the phases below plus `other` 
     optimizer      optimizer steps
     communication  collectives the script calls itself
     checkpoint     saves
+    compilation    torch.compile compiles: most often inside a forward pass, once more for shapes
+                   that it has not seen yet
     other          the training thread does something else
 
 Where a device computes, the host runs ahead of it and its own times say little: a wait for
@@ -57,6 +59,7 @@ PHASE_OF_KIND = {
     "optimizer": "optimizer",
     "communication": "communication",
     "checkpoint": "checkpoint",
+    "compile": "compilation",
 }
 PHASES = (
     "data_wait",
@@ -67,6 +70,7 @@ PHASES = (
     "optimizer",
     "communication",
     "checkpoint",
+    "compilation",
     "other",
 )
 """In the order in which a step goes through them."""
@@ -363,7 +367,7 @@ def _evaluation(own: Spans, phases: _Phases) -> Intervals:
     if not trains.any() or not predicts.any():
         found = EMPTY  # nothing is predicted, or the job does nothing else: that is its work
     elif top.is_kind("data_wait").any():
-        found = _evaluated_fetches(top)
+        found = _joined(_evaluated_fetches(top), _evaluated_after_training(top))
     else:
         found = _evaluated_runs(top)
     return _joined(said, found)
@@ -397,6 +401,25 @@ def _evaluated_fetches(top: Spans) -> Intervals:
     follows = np.append(top.start, top.end[-1])[last + 1]
     ends = np.where(last + 1 < len(top), follows, top.end[last])
     return Intervals(top.start[first[begins]], ends)
+
+
+def _evaluated_after_training(top: Spans) -> Intervals:
+    """Predictions between the training on a batch and the next fetch: no loader feeds them.
+
+    A prediction that training follows, as a teacher's, belongs to the training.
+    """
+    trains, predicts = _work_classes(top)
+    group = np.cumsum(top.is_kind(*FETCH_KINDS))
+    work = np.flatnonzero(trains | predicts)
+    last_training = np.full(int(group[-1]) + 1, len(top))  # of groups without any: past all work
+    last_training[group[trains]] = np.flatnonzero(trains)  # of several the last is kept
+    follows = work[predicts[work] & (work > last_training[group[work]])]
+    if not len(follows):
+        return EMPTY
+    begins = np.flatnonzero(np.diff(group[follows], prepend=-1))
+    return Intervals(
+        top.start[follows[begins]], top.end[follows[np.append(begins[1:], len(follows)) - 1]]
+    )
 
 
 def _runs(mask: NDArray[np.bool_]) -> tuple[Int, Int]:

@@ -39,6 +39,7 @@ _probe = Probe("the stack sampler")
 _MARK_BITS = Flag.MARK << 16
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_GENERATOR = 0x20  # inspect.CO_GENERATOR
 _SITE = ("site-packages" + os.sep, "dist-packages" + os.sep)
 
 _sampler: _Sampler | None = None
@@ -126,7 +127,8 @@ class _Sampler:
         library = library_of(code.co_filename)
         if library == "stepscope":  # our adapters are not what the job does
             return self._frames.setdefault(code, ("", False))
-        text = f"{code.co_qualname}|{code.co_filename}|{library}".replace(";", ",")
+        mark = "<generator>" if code.co_flags & _GENERATOR and code.co_name[0] != "<" else ""
+        text = f"{code.co_qualname}{mark}|{code.co_filename}|{library}".replace(";", ",")
         described = self._frames[code] = (text, not library)
         return described
 

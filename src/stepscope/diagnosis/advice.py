@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stepscope.diagnosis.causes import Finding
-from stepscope.diagnosis.verdict import Fix
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.verdict import Fix, OtherCause
 from stepscope.diagnosis.what_if import WhatIf
 
 
 def fixes(
     finding: Finding,
+    also: Sequence[OtherCause],
     what_if: WhatIf,
     *,
     loader: Mapping[str, Any] | None,
     cores: float | None,
 ) -> list[Fix]:
-    """Fixes for a cause, the most promising first, each with what it alone would bring.
+    """Fixes for a cause and for what is worth one beside it, the most promising first, each with
+    what it alone would bring.
 
     Args:
         loader: the settings of the DataLoader that the job waits for, None without one.
         cores: that the job may use.
     """
-    why = finding.evidence[0].text if finding.evidence else "see the shares above"
-    if finding.cause not in _PIPELINE_CAUSES:
-        return _own(finding.cause, why, what_if)
-    settings = _loader_fixes(finding, loader, what_if, cores)
-    reasons = dict(finding.contributing)
-    causes = [finding.cause, *(cause for cause in reasons if cause != finding.cause)]
-    own = [fix for cause in causes for fix in _own(cause, reasons.get(cause, why), what_if)]
-    return settings + own if finding.cause == "too_few_workers" else own + settings
+    first = finding.evidence[0].text if finding.evidence else "see the shares above"
+    reasons = {finding.cause: finding.why or first}
+    reasons |= {other.cause: other.text for other in also}
+    own = [fix for cause, why in reasons.items() for fix in _own(cause, why, what_if)]
+    if finding.cause in _PIPELINE_CAUSES:
+        settings = _loader_fixes(finding, loader, what_if, cores)
+        own = settings + own if finding.cause == "too_few_workers" else own + settings
+    if finding.cause == "straggler":
+        own.insert(1, _equal_ranks(reasons["straggler"], what_if))
+    return own
+
+
+def _equal_ranks(why: str, what_if: WhatIf) -> Fix:
+    return Fix(
+        title="make the slow rank as fast as the others",
+        how="bring its data closer, see what else runs on its node, whether its GPU throttles, and "
+        "how it is connected",
+        why=why,
+        prediction=what_if.with_equal_ranks(),
+    )
 
 
 def _own(cause: str, why: str, what_if: WhatIf) -> list[Fix]:
@@ -200,6 +214,58 @@ _OWN: dict[str, list[tuple[str, str]]] = {
         (
             "ask for fewer threads",
             "if the neighbours must stay: torch.set_num_threads and num_workers to what is free",
+        ),
+    ],
+    "cpu_limit": [
+        (
+            "give the job more cores",
+            "raise the CPU limit of its container or cgroup (Kubernetes: resources.limits.cpu), or "
+            "drop the limit and keep the request",
+        ),
+        (
+            "ask for fewer threads",
+            "torch.set_num_threads and num_workers to what the limit allows: threads beyond it use "
+            "the quota up sooner and then all stand still",
+        ),
+    ],
+    "recompilation": [
+        (
+            "compile once for dynamic shapes",
+            "torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic for the dimension "
+            "that changes; TORCH_LOGS=recompiles says what changes",
+        ),
+        (
+            "pad to a few fixed shapes",
+            "sort or bucket samples by length and pad each batch to one of a few lengths",
+        ),
+    ],
+    "evaluation": [
+        ("evaluate less often", "once an epoch, or every N steps with a larger N"),
+        (
+            "evaluate less at a time",
+            "a fixed part of the data tells the trend; larger batches under "
+            "torch.inference_mode() make it cheaper",
+        ),
+    ],
+    "memory_leak": [
+        (
+            "do not keep what every step makes",
+            "keep a running sum or mean (detached: loss.item() or loss.detach()) instead of a list "
+            "that grows and is gone through again in every step",
+        ),
+    ],
+    "straggler": [
+        (
+            "spread the work evenly over the ranks",
+            "shuffle before sharding or bucket by length, so that all ranks get as much; move what "
+            "only one rank does to a process of its own",
+        ),
+    ],
+    "gradient_accumulation": [
+        (
+            "exchange gradients once a step",
+            "wrap all but the last backward pass of a step in model.no_sync(): gradients "
+            "accumulate locally and are exchanged together",
         ),
     ],
     "optimizer": [

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-
-from stepscope.diagnosis import causes
+from stepscope.diagnosis.accusation import (
+    NEED_A_WINDOW,
+    THRESHOLDS,
+    Accusation,
+    Judge,
+    Thresholds,
+    mean_step_ns,
+)
 from stepscope.diagnosis.advice import fixes
-from stepscope.diagnosis.causes import Finding
+from stepscope.diagnosis.causes import find_cause, other_causes
+from stepscope.diagnosis.data_causes import slowest_fed
+from stepscope.diagnosis.finding import Case, Finding
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
 from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import (
+    LOOP_SHARE,
+    STEP_SHARE,
     SUSPECT_NAMES,
     SUSPECTS,
     Evidence,
@@ -22,40 +28,9 @@ from stepscope.diagnosis.verdict import (
     Verdict,
 )
 from stepscope.diagnosis.what_if import WhatIf
-from stepscope.intervals import Intervals, overlap
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
-    """When a share of the step is an accusation."""
-
-    min_steps: int = 20
-    """Fewer complete steps than this are no evidence."""
-    data_pipeline: float = 0.20
-    """Seed of the field: below a fifth of the step, loading counts as fixed."""
-    communication: float = 0.20
-    framework_overhead: float = 0.25
-    optimizer: float = 0.40
-    """An optimizer that takes this much of the step, and more than both passes, is named."""
-    heavy_compute: float = 0.85
-    """A model is heavy when it owns this much of the step …"""
-    heavy_step_core_ns: float = 200_000_000
-    """… and a step keeps one core (or one GPU) busy for this long. Below that, a job that is
-    bound by computing simply does its work."""
-    outside_core_ratio: float = 0.25
-    """Others use this share of the cores …"""
-    waiting_ratio: float = 0.20
-    """… while the training thread is ready to run without a core for this share of the time."""
-    max_dropped_ratio: float = 0.01
-    """More dropped records than this, relative to those kept, are a conflict."""
-    resamples: int = 200
-
-
-THRESHOLDS = Thresholds()
-
-
-_NEED_A_WINDOW: frozenset[Suspect] = frozenset({"model", "healthy"})
-"""Coarse times cannot tell these from overhead inside the compute phases."""
+MENTIONED_EVALUATION = 0.1
+MENTIONED_THROTTLING = 0.05
 
 
 def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
@@ -66,32 +41,35 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
     split = proportions(signals.ranks)
     matrix = phase_matrix(signals.ranks)
     shares = shares_of(matrix, split)
-    suspect = _accuse(signals, shares, split, thresholds)
-    fed = causes.slowest_fed(signals.ranks)
+    judge = Judge(signals, split, thresholds)
+    accused = judge.accuse(shares)
+    step_ns = mean_step_ns(signals)
+    fed = slowest_fed(signals.ranks)
     pipeline = Pipeline.of(signals, fed)
-    if suspect == "data_pipeline":
-        finding = causes.data_pipeline_cause(fed, pipeline, shares)
-    else:
-        finding = _finding(signals, suspect, shares, thresholds)
-    share = _owned(suspect, finding, shares)
+    case = Case(signals=signals, shares=shares, split=split, fed=fed, pipeline=pipeline)
+    finding = find_cause(case, accused)
+    also = other_causes(case, finding, accused, judge.accusations(shares))
     return Verdict(
-        suspect=suspect,
+        suspect=accused.suspect,
         cause=finding.cause,
-        share_ratio=share,
-        confidence_ratio=_confidence(signals, matrix, split, suspect, thresholds),
-        headline=_headline(suspect, finding, share),
+        share_ratio=accused.share,
+        share_of=LOOP_SHARE if finding.cause == "evaluation" else STEP_SHARE,
+        confidence_ratio=judge.confidence(matrix, accused, _measured_count(signals)),
+        headline=_headline(accused, finding),
         stages=finding.stages,
         evidence=[_phase_evidence(shares), *finding.evidence],
-        ruled_out=_ruled_out(signals, suspect, shares, split, thresholds),
+        ruled_out=_ruled_out(signals, accused.suspect, shares, split, thresholds),
+        also=also,
         fixes=fixes(
             finding,
-            WhatIf(signals, shares, _mean_step_ns(signals), fed=fed, pipeline=pipeline),
+            also,
+            WhatIf(signals, shares, split, step_ns, fed=fed, pipeline=pipeline),
             loader=fed.loader,
             cores=signals.cores_available,
         ),
-        notes=_notes(signals, suspect, split),
+        notes=_notes(signals, accused, split),
         step_count=_measured_count(signals),
-        mean_step_ns=_mean_step_ns(signals),
+        mean_step_ns=step_ns,
         phases=shares.phases,
     )
 
@@ -173,123 +151,19 @@ def _abstain(signals: Signals, obstacle: str) -> Verdict:
     )
 
 
-def _accuse(
-    signals: Signals, shares: Shares, split: Proportions, thresholds: Thresholds
-) -> Suspect:
-    owned = shares.suspects
-    limits: dict[Suspect, float] = {
-        "data_pipeline": thresholds.data_pipeline,
-        "communication": thresholds.communication,
-        "framework_overhead": thresholds.framework_overhead,
-    }
-    accused = [suspect for suspect, limit in limits.items() if owned[suspect] >= limit]
-    lost = _lost_to_others(signals, thresholds)
-    if lost and all(owned[suspect] <= lost for suspect in accused):
-        return "framework_overhead"
-    if accused:
-        return max(accused, key=lambda suspect: owned[suspect])
-    if _heavy_optimizer(shares, thresholds) or _heavy_model(signals, shares, split, thresholds):
-        return "model"
-    return "healthy"
-
-
-def _lost_to_others(signals: Signals, thresholds: Thresholds) -> float:
-    """Share of the time that the training thread stood without a core because others had it.
-
-    Zero where that is not so, or not known.
-    """
-    seen, cores = signals.contention, signals.cores_available
-    if seen is None or seen.waiting_ratio is None or not cores:
-        return 0.0
-    taken = seen.outside_cores >= thresholds.outside_core_ratio * cores
-    return seen.waiting_ratio if taken and seen.waiting_ratio >= thresholds.waiting_ratio else 0.0
-
-
-def _heavy_optimizer(shares: Shares, thresholds: Thresholds) -> bool:
-    phases = shares.phases
-    passes = phases["forward"] + phases["loss"] + phases["backward"]
-    return phases["optimizer"] >= max(thresholds.optimizer, passes)
-
-
-def _heavy_model(
-    signals: Signals, shares: Shares, split: Proportions, thresholds: Thresholds
-) -> bool:
-    if not split.has_window or shares.suspects["model"] < thresholds.heavy_compute:
-        return False
-    busy = signals.busy_devices
-    return busy is not None and busy * _mean_step_ns(signals) >= thresholds.heavy_step_core_ns
-
-
-def _mean_step_ns(signals: Signals) -> float:
-    walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in signals.ranks]
-    return float(np.concatenate(walls).mean())
-
-
-def _finding(signals: Signals, suspect: Suspect, shares: Shares, thresholds: Thresholds) -> Finding:
-    """The cause where it does not lie in the data pipeline."""
-    if suspect == "model":
-        return causes.model_cause(signals, shares)
-    if suspect == "communication":
-        return causes.communication_cause(signals, shares)
-    if suspect == "framework_overhead":
-        lost = _lost_to_others(signals, thresholds)
-        if lost and lost >= shares.suspects["framework_overhead"]:
-            return causes.contention_finding(signals, lost)
-        return causes.overhead_cause(signals, shares)
-    return Finding(cause="none", stages=causes.model_cause(signals, shares).stages)
-
-
-def _owned(suspect: Suspect, finding: Finding, shares: Shares) -> float:
-    if finding.cause == "cpu_contention":
-        return finding.stages[0].share_ratio
-    if suspect in SUSPECTS:
-        return shares.suspects[suspect]
-    return shares.suspects["model"]
-
-
-def _confidence(
-    signals: Signals,
-    matrix: NDArray[np.int64],
-    split: Proportions,
-    suspect: Suspect,
-    thresholds: Thresholds,
-) -> float:
-    """How often resampled steps give the same verdict (circular block bootstrap), times n/(n+5).
-
-    Steps are resampled in blocks, because slow steps come in groups. A verdict on compute
-    without a profiler window cannot tell the model from overhead, and counts half.
-    """
-    count = len(matrix)
-    block = max(1, round(count ** (1 / 3)))
-    generator = np.random.default_rng(0)
-    length = np.full(-(-count // block), block)
-    length[-1] -= length.sum() - count
-    # The sum of a block is that up to its end less that up to its beginning.
-    until = np.zeros((count + block + 1, matrix.shape[1]), dtype=np.int64)
-    np.cumsum(np.concatenate([matrix, matrix[:block]]), axis=0, out=until[1:])
-    same = 0
-    for _ in range(thresholds.resamples):
-        begin = generator.integers(0, count, size=len(length))
-        sums = until[begin + length] - until[begin]
-        resampled = _accuse(signals, shares_of(sums, split), split, thresholds)
-        same += resampled == suspect
-    steps = _measured_count(signals)
-    certainty = same / thresholds.resamples * steps / (steps + 5)
-    if suspect in _NEED_A_WINDOW and not split.has_window:
-        certainty *= 0.5
-    return round(certainty, 3)
-
-
 def _measured_count(signals: Signals) -> int:
     return sum(int(rank.steps.measured().sum()) for rank in signals.ranks)
 
 
-def _headline(suspect: Suspect, finding: Finding, share: float) -> str:
+def _headline(accused: Accusation, finding: Finding) -> str:
+    suspect, share = accused.suspect, accused.share
     if suspect == "healthy":
         return (
             f"Nothing to accuse: {share:.0%} of the step is the model's own work, and no other "
             "part is large enough to matter."
         )
+    if finding.cause == "evaluation":
+        return f"Evaluation takes {share:.0%} of the time that training and evaluation take."
     what = finding.cause.replace("_", " ")
     name = SUSPECT_NAMES[suspect]
     return f"{name[0].upper()}{name[1:]} owns {share:.0%} of the step; the cause: {what}."
@@ -321,16 +195,9 @@ def _ruled_out(
         f"{owned['framework_overhead']:.0%} of the step, an accusation needs "
         f"{thresholds.framework_overhead:.0%}",
     }
-    limits = {
-        "data_pipeline": thresholds.data_pipeline,
-        "communication": thresholds.communication,
-        "framework_overhead": thresholds.framework_overhead,
-    }
-    for other, limit in limits.items():
-        if owned[other] >= limit:  # type: ignore[index]
-            reasons[other] = (  # type: ignore[index]
-                f"it owns {owned[other]:.0%} of the step too: look at it next"  # type: ignore[index]
-            )
+    for other, limit in thresholds.of_suspects.items():
+        if owned[other] >= limit:
+            reasons[other] = f"it owns {owned[other]:.0%} of the step too: look at it next"
     return [
         RuledOut(suspect=other, share_ratio=owned[other], why=reasons[other])
         for other in SUSPECTS
@@ -358,19 +225,24 @@ def _why_not_communication(signals: Signals, shares: Shares, thresholds: Thresho
     )
 
 
-def _notes(signals: Signals, suspect: Suspect, split: Proportions) -> list[str]:
+def _notes(signals: Signals, accused: Accusation, split: Proportions) -> list[str]:
     notes = _loss_notes(signals)
-    extents = [Intervals(rank.steps.start[:1], rank.steps.end[-1:]) for rank in signals.ranks]
-    evaluation = sum(
-        int(overlap(extent, rank.steps.evaluation).sum())
-        for extent, rank in zip(extents, signals.ranks, strict=True)
-    )
-    span = sum(extent.total_ns for extent in extents)
-    if evaluation and evaluation >= 0.1 * span:
+    if split.evaluation >= MENTIONED_EVALUATION and accused.cause != "evaluation":
         notes.append(
-            f"evaluation takes {evaluation / span:.0%} of the time from the first step to the last"
+            f"evaluation takes {split.evaluation:.0%} of the time from the first measured step to "
+            "the last"
         )
-    if not split.has_window and suspect in _NEED_A_WINDOW:
+    seen = signals.contention
+    if (
+        seen is not None
+        and seen.throttled_ratio >= MENTIONED_THROTTLING
+        and accused.cause != "cpu_limit"
+    ):
+        notes.append(
+            f"the CPU quota of the job was used up {seen.throttled_ratio:.0%} of the time: all "
+            "that it does on the host takes longer for it"
+        )
+    if not split.has_window and accused.suspect in NEED_A_WINDOW:
         notes.append(
             "no profiler window was recorded: overhead inside the compute phases cannot be told "
             "from the model's own work"

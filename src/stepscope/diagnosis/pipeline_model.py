@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepscope.analysis.utilization import Contention
 from stepscope.diagnosis.signals import Rank, Signals
+
+FEW_CORES = 0.1
+"""Others that use no more than this crowd nobody out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,8 @@ class Pipeline:
 
     A change leaves as much of the waiting as it leaves of the pace beyond `busy`. Where the pace
     does not account for the waiting (single batches came late), it leaves as much as it leaves of
-    fetch / n.
+    fetch / n. Where workers crowd the training thread out, less to fetch gives it back as much of
+    the time in which it had no core.
     """
 
     workers: int
@@ -46,6 +51,9 @@ class Pipeline:
     fetch_cpu_ns: float
     """CPU time of fetching; time that a worker was ready to run without a core counts as such."""
     other_cpu_ns: float
+    crowded_ns: float = 0.0
+    """Part of `busy_ns` in which the training thread had no core because others of the job had
+    them all: workers, above all."""
 
     @classmethod
     def of(cls, signals: Signals, rank: Rank) -> Pipeline | None:
@@ -69,10 +77,11 @@ class Pipeline:
             cores = signals.cores_available / sharing
             used = contention.job_cores / sharing * wall
             other_cpu = min(max(0.0, used - fetch_cpu), busy * cores)
-        parts = rank.waiting
+        parts = rank.late_batches
+        workers = int(rank.loader["num_workers"]) if rank.loader is not None else 0
         scale = waited / parts.total_ns if parts.total_ns else 0.0
         return cls(
-            workers=int(rank.loader["num_workers"]) if rank.loader is not None else 0,
+            workers=workers,
             cores=cores,
             busy_ns=busy,
             making_ns=parts.making_ns * scale,
@@ -81,6 +90,7 @@ class Pipeline:
             fetch_ns=fetch,
             fetch_cpu_ns=fetch_cpu,
             other_cpu_ns=other_cpu,
+            crowded_ns=_crowded(contention, wall, busy) if workers else 0.0,
         )
 
     def step_ns(
@@ -100,6 +110,7 @@ class Pipeline:
             left = fetch_ratio * max(1, self.workers) / max(1, count)
         return (
             self.busy_ns
+            - self.crowded_ns * (1 - fetch_ratio)
             + self.making_ns * min(1.0, left)
             + self.starting_ns * starting_ratio
             + self.handing_over_ns * handing_over_ratio
@@ -128,3 +139,13 @@ class Pipeline:
             return self.busy_ns + fetch
         cpu = self.fetch_cpu_ns * fetch_ratio + self.other_cpu_ns
         return max(self.busy_ns, fetch / workers, cpu / self.cores if self.cores else 0.0)
+
+
+def _crowded(contention: Contention | None, wall_ns: float, busy_ns: float) -> float:
+    """Time of a step for which the training thread had no core, where none of it is due to
+    others."""
+    if contention is None or contention.waiting_ratio is None:
+        return 0.0
+    if contention.outside_cores >= FEW_CORES or contention.throttled_ratio:
+        return 0.0
+    return min(contention.waiting_ratio * wall_ns, busy_ns)

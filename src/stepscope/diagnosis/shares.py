@@ -7,23 +7,28 @@ the four suspects together own all of it:
     communication    collectives of the script, and the gradient exchange that DDP reports as
                      not hidden behind its backward pass
     overhead         the rest of the time between phases, checkpoints with all that the functions
-                     which write them do, and the part of the compute phases in which no sizeable
-                     operator runs
+                     which write them do, compilations, and the part of the compute phases in
+                     which no sizeable operator runs
     model            what is left of the compute phases
+
+What ranks wait for the slowest of them is taken from communication and given to what that rank is
+busy with meanwhile (`ranks_waiting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.host_work import HostCause
 from stepscope.analysis.steps import COMPUTE_PHASES, PHASES
+from stepscope.diagnosis.ranks_waiting import RanksWaiting, exchange_ns, ranks_waiting
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Suspect
+from stepscope.intervals import Intervals, overlap
 
 MOST_ROWS = 100_000
 """Of a matrix of steps and phases; more say nothing more."""
@@ -34,13 +39,17 @@ class Proportions:
     """How measured phases are split between suspects; the same for every step."""
 
     compute_overhead: float
-    """Share of the compute phases in which no sizeable operator runs; 0 without a window."""
+    """Share of the compute phases, without waiting for the exchange of gradients, in which no
+    sizeable operator runs; 0 without a window."""
     exposed_exchange: float
     """Share of the backward pass that is gradient exchange which nothing hides."""
     inline_data: float
     """Share of the time between phases that prepares batches."""
     inline_saving: float
     """Share of the time between phases that functions spend around writing checkpoints."""
+    evaluation: float
+    """Evaluation over evaluation and steps together, in the measured part of the run."""
+    waiting: RanksWaiting
     has_window: bool
 
 
@@ -51,19 +60,27 @@ class Shares:
     phases: dict[str, float]
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
-    """checkpoint, between_phases, inside_compute."""
+    """checkpoint, compilation, between_phases, inside_compute, and waiting for a slow rank."""
     inline_data: float
+    collectives: float
+    """Collectives of the script, without waiting for the slowest rank."""
+    exchange: float
+    """Gradient exchange that nothing hides, without waiting for the slowest rank."""
+    held_up: dict[Suspect, float] = field(default_factory=dict)
+    """Waiting for the slowest rank, by what that one was busy with: part of `suspects`."""
 
 
 def proportions(ranks: Sequence[Rank]) -> Proportions:
     """From the ranks that know: a window on any rank speaks for all."""
-    profiles = [p for rank in ranks if (p := rank.compute_profile) is not None]
+    profiled = [rank for rank in ranks if rank.compute_profile is not None]
     return Proportions(
-        compute_overhead=profiles[0].overhead_ratio if profiles else 0.0,
+        compute_overhead=_compute_overhead(profiled[0]) if profiled else 0.0,
         exposed_exchange=_exposed_exchange(ranks),
         inline_data=share_of_host_cause(ranks, "data_preparation"),
         inline_saving=share_of_host_cause(ranks, "checkpoint"),
-        has_window=bool(profiles),
+        evaluation=_evaluation(ranks),
+        waiting=ranks_waiting(ranks),
+        has_window=bool(profiled),
     )
 
 
@@ -97,43 +114,64 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
     phase = dict(zip(PHASES, (totals / totals.sum()).tolist(), strict=True))
     exchange = phase["backward"] * split.exposed_exchange
     compute = sum(phase[name] for name in COMPUTE_PHASES)
-    # Waiting for the exchange is time without operators too; it is not overhead a second time.
-    inside = max(0.0, compute * split.compute_overhead - exchange)
     compute -= exchange
+    inside = compute * split.compute_overhead
     inline = phase["other"] * split.inline_data
     saving = phase["other"] * split.inline_saving
-    between = max(0.0, phase["other"] - inline - saving)
+    waiting = (phase["communication"] + exchange) * split.waiting.ratio
+    held_up = {suspect: waiting * ratio for suspect, ratio in split.waiting.held_up_by.items()}
+    left = 1 - split.waiting.ratio if held_up else 1.0
     parts = {
         "checkpoint": phase["checkpoint"] + saving,
-        "between_phases": between,
+        "compilation": phase["compilation"],
+        "between_phases": max(0.0, phase["other"] - inline - saving),
         "inside_compute": inside,
+        "slow_rank": held_up.get("framework_overhead", 0.0),
     }
     return Shares(
         phases=phase,
         suspects={
-            "data_pipeline": phase["data_wait"] + phase["h2d"] + inline,
-            "model": compute - inside,
-            "communication": phase["communication"] + exchange,
+            "data_pipeline": phase["data_wait"]
+            + phase["h2d"]
+            + inline
+            + held_up.get("data_pipeline", 0.0),
+            "model": compute - inside + held_up.get("model", 0.0),
+            "communication": (phase["communication"] + exchange) * left,
             "framework_overhead": sum(parts.values()),
         },
         overhead_parts=parts,
         inline_data=inline,
+        collectives=phase["communication"] * left,
+        exchange=exchange * left,
+        held_up=held_up,
     )
 
 
-def _exposed_exchange(ranks: Sequence[Rank]) -> float:
-    """Exposed gradient exchange over backward time, from DDP's account; the mean over ranks.
+def _compute_overhead(rank: Rank) -> float:
+    """Waiting for the exchange is time without operators too; it is not overhead a second time."""
+    profile, measured = rank.compute_profile, rank.steps.measured()
+    compute = sum(float(rank.steps.phase_ns[name][measured].mean()) for name in COMPUTE_PHASES)
+    exchange = exchange_ns(rank)
+    if profile is None or compute <= exchange:
+        return 0.0
+    return max(0.0, profile.overhead_ratio * compute - exchange) / (compute - exchange)
 
-    DDP's exchange time minus its overlap with the backward computation is what the backward
-    pass waited for. The account is of the iterations that DDP samples.
-    """
-    ratios = []
+
+def _exposed_exchange(ranks: Sequence[Rank]) -> float:
+    """Exposed gradient exchange over backward time, of the ranks that know it together."""
+    knowing = [rank for rank in ranks if rank.facts("ddp")]
+    backward = sum(
+        float(rank.steps.phase_ns["backward"][rank.steps.measured()].mean()) for rank in knowing
+    )
+    return sum(map(exchange_ns, knowing)) / backward if backward else 0.0
+
+
+def _evaluation(ranks: Sequence[Rank]) -> float:
+    evaluated = trained = 0
     for rank in ranks:
-        accounts = rank.facts("ddp")
-        backward = rank.steps.phase_ns["backward"][rank.steps.measured()]
-        if not accounts or not len(backward) or not backward.sum():
-            continue
-        last = accounts[-1]
-        exposed = max(0, last["backward_comm_ns"] - last["backward_overlap_ns"])
-        ratios.append(min(1.0, exposed / float(backward.mean())))
-    return float(np.mean(ratios)) if ratios else 0.0
+        measured = np.flatnonzero(rank.steps.measured())
+        if len(measured):
+            extent = Intervals(rank.steps.start[measured[:1]], rank.steps.end[-1:])
+            evaluated += int(overlap(extent, rank.steps.evaluation).sum())
+            trained += int(rank.steps.wall_ns[measured[0] :].sum())
+    return evaluated / (evaluated + trained) if evaluated else 0.0

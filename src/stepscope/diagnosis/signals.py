@@ -18,6 +18,7 @@ from stepscope.analysis.input_pipeline import (
     Waiting,
     find_making,
     find_waiting,
+    late_batches,
     sample_weights,
 )
 from stepscope.analysis.operators import ComputeProfile, profile_compute
@@ -79,6 +80,12 @@ class Rank:
     def waiting(self) -> Waiting:
         """Where the waiting time of the measured steps goes."""
         return find_waiting(self.spans, self.steps, self.steps.measured())
+
+    @cached_property
+    def late_batches(self) -> Waiting:
+        """The same by what batches were late for."""
+        wall_ns = int(self.steps.wall_ns[self.steps.measured()].sum())
+        return late_batches(self.waiting, self.making, wall_ns)
 
     @cached_property
     def making(self) -> Making | None:

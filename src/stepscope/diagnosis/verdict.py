@@ -27,10 +27,48 @@ SUSPECT_NAMES: dict[Suspect, str] = {
     "insufficient_evidence": "not enough evidence",
 }
 
+CAUSES: dict[Suspect, tuple[str, ...]] = {
+    "data_pipeline": (
+        "slow_reads",
+        "slow_decode",
+        "slow_augmentation",
+        "slow_tokenisation",
+        "slow_collate",
+        "slow_dataset",
+        "too_few_workers",
+        "worker_startup",
+        "batch_handover",
+        "inline_data_preparation",
+        "host_to_device_copies",
+        "straggler",
+    ),
+    "framework_overhead": (
+        "tiny_operators",
+        "dispatch_overhead",
+        "host_sync",
+        "logging",
+        "garbage_collection",
+        "python_overhead",
+        "checkpoint",
+        "recompilation",
+        "evaluation",
+        "memory_leak",
+        "cpu_contention",
+        "cpu_limit",
+        "straggler",
+    ),
+    "model": ("compute", "optimizer", "straggler"),
+    "communication": ("gradient_exchange", "gradient_accumulation", "collectives"),
+}
+"""Every cause within a suspect. Names are part of the command line's JSON and do not change."""
+
 STEP_SHARE = "wall time of the measured training steps"
 """The denominator of every share of the step: steps past warm-up and not under a profiler,
 evaluation left out, summed over ranks."""
 
+
+LOOP_SHARE = "the time that measured training steps and evaluation take together"
+"""The denominator where evaluation is accused: it is in no step."""
 
 LEAST_SAVING = 0.005
 """Savings below this share of the step are none."""
@@ -55,6 +93,16 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the step."""
 
 
+class OtherCause(msgspec.Struct, frozen=True, kw_only=True):
+    """What is worth a fix beside the cause of the verdict."""
+
+    suspect: Suspect
+    cause: str
+    share_ratio: float
+    """Share of the step; of steps and evaluation together where the cause is evaluation."""
+    text: str
+
+
 class RuledOut(msgspec.Struct, frozen=True, kw_only=True):
     """Why another suspect is not it."""
 
@@ -67,8 +115,11 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """What one change alone would make of the mean step, all else as it was measured."""
 
     step_ns: float
+    measured_ns: float
+    """What that is to be set against: the mean step as it was measured; with its part of the
+    evaluation, where that is what the change is about."""
     saving_ratio: float
-    """Share of the mean step that it saves, 0 to 1."""
+    """Share of the measured time that it saves, 0 to 1."""
     condition: str
     """What it takes for granted, to be read after "if". Where that is a part which takes no time
     any more, the prediction is the best that can come of the change."""
@@ -83,7 +134,13 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         if saving < LEAST_SAVING:
             what = "by itself no shorter step, even"
         text = f"{what} if {condition}"
-        return cls(step_ns=step_ns, saving_ratio=saving, condition=condition, text=text)
+        return cls(
+            step_ns=step_ns,
+            measured_ns=measured_ns,
+            saving_ratio=saving,
+            condition=condition,
+            text=text,
+        )
 
 
 class Fix(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +170,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     evidence: list[Evidence]
     ruled_out: list[RuledOut]
     fixes: list[Fix]
+    also: list[OtherCause] = []
+    """Other causes that take a twentieth of the step or more, the largest first."""
     notes: list[str] = []
     step_count: int = 0
     """Measured steps, of all ranks together."""

@@ -12,11 +12,16 @@ import math
 from collections.abc import Mapping
 
 from stepscope.analysis.input_pipeline import Making
-from stepscope.diagnosis.causes import STAGE_CAUSES
+from stepscope.diagnosis.data_causes import STAGE_CAUSES
+from stepscope.diagnosis.overhead_causes import leak_ns
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
-from stepscope.diagnosis.shares import Shares, share_of_host_cause
+from stepscope.diagnosis.rank_causes import exchanges_of
+from stepscope.diagnosis.shares import Proportions, Shares, share_of_host_cause
 from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import Prediction
+
+FEWER = 0.9
+"""Of the evaluations: those that would be left out."""
 
 
 class WhatIf:
@@ -25,6 +30,7 @@ class WhatIf:
     Args:
         signals: the run.
         shares: of the job's step.
+        split: how they were found.
         step_ns: its mean.
         fed: the rank that waits longest for batches: the others wait for it.
         pipeline: how that one is fed, None where nobody saw that.
@@ -34,6 +40,7 @@ class WhatIf:
         self,
         signals: Signals,
         shares: Shares,
+        split: Proportions,
         step_ns: float,
         *,
         fed: Rank,
@@ -43,6 +50,7 @@ class WhatIf:
         self._pipeline = pipeline
         self._signals = signals
         self._shares = shares
+        self._split = split
         self._making = fed.making
 
     def without(self, cause: str) -> Prediction | None:
@@ -54,6 +62,8 @@ class WhatIf:
             return self._of_pipeline(self._fed_without(cause), condition)
         if cause == "inline_data_preparation":
             return self._beside(condition)
+        if cause == "evaluation":
+            return self._evaluating_less(condition)
         left_ns = self._step_ns * (1 - self._share(cause))
         return Prediction.of(left_ns, self._step_ns, condition)
 
@@ -102,13 +112,45 @@ class WhatIf:
         step = max(self._step_ns - making, making / workers)
         return Prediction.of(step, self._step_ns, condition.format(workers=workers))
 
+    def with_equal_ranks(self) -> Prediction:
+        """The step if the slowest rank were as fast as the others are on average.
+
+        R ranks wait max - mean of their own work, each for itself, and the slowest is beyond the
+        mean of the others by R / (R - 1) of that.
+        """
+        count = len(self._signals.ranks)
+        saved = self._held_up() * count / max(1, count - 1)
+        return Prediction.of(
+            self._step_ns * (1 - saved), self._step_ns, "the slow rank were as fast as the others"
+        )
+
+    def _held_up(self) -> float:
+        return sum(self._shares.held_up.values())
+
+    def _evaluating_less(self, condition: str) -> Prediction:
+        """Of the time from step to step, evaluation included."""
+        evaluation = self._split.evaluation
+        whole_ns = self._step_ns / (1 - evaluation)
+        return Prediction.of(whole_ns - FEWER * evaluation * whole_ns, whole_ns, condition)
+
     def _share(self, cause: str) -> float:
         """Share of the step that a cause outside the input pipeline takes."""
         shares, phases = self._shares, self._shares.phases
         match cause:
-            case "cpu_contention":
+            case "cpu_contention" | "cpu_limit":
                 seen = self._signals.contention
-                return seen.waiting_ratio or 0.0 if seen is not None else 0.0
+                if seen is None:
+                    return 0.0
+                lost = seen.waiting_ratio
+                return seen.throttled_ratio if lost is None else lost
+            case "straggler":
+                return self._held_up()
+            case "recompilation":
+                return shares.overhead_parts["compilation"]
+            case "memory_leak":
+                return leak_ns(self._signals) / self._step_ns
+            case "gradient_accumulation":
+                return shares.exchange * (1 - 1 / exchanges_of(self._signals.ranks))
             case "host_to_device_copies":
                 return phases["h2d"]
             case "checkpoint":
@@ -118,9 +160,9 @@ class WhatIf:
             case "optimizer":
                 return phases["optimizer"]
             case "collectives":
-                return phases["communication"]
+                return shares.collectives
             case "gradient_exchange":
-                return shares.suspects["communication"] - phases["communication"]
+                return shares.exchange
             case "host_sync" | "logging" | "garbage_collection":
                 return phases["other"] * share_of_host_cause(self._signals.ranks, cause)
             case _:
@@ -160,7 +202,13 @@ _CONDITIONS: Mapping[str, str] = {
     "tiny_operators": "operators followed each other without gaps",
     "dispatch_overhead": "operators followed each other without gaps",
     "checkpoint": "saving never held the training thread up",
+    "recompilation": "everything was compiled before the measured steps",
     "cpu_contention": "the training thread always had a core",
+    "cpu_limit": "the training thread always had a core",
+    "memory_leak": "steps took no longer than the first ones",
+    "evaluation": "it evaluated a tenth as often, evaluation being spread over the steps",
+    "straggler": "all ranks had the same to do",
+    "gradient_accumulation": "gradients were exchanged once a step",
     "optimizer": "the optimizer took no time",
     "gradient_exchange": "all of the exchange was hidden behind computing",
     "collectives": "the collectives took no time",

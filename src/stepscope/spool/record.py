@@ -65,6 +65,7 @@ class Kind:
     PIN: Final = 17
     DEVICE: Final = 18
     WINDOW: Final = 19
+    COMPILE: Final = 20
     STACK: Final = 100
     """A stack sample. name: the stack; value: thread id << 32 | line."""
     SCALAR: Final = 101

@@ -56,10 +56,18 @@ class Process(Drawing):
         self.info.facts.append({"fact": fact, **fields})
         return self
 
-    def ddp(self, *, exchange_ms: float, hidden_ms: float) -> Process:
-        """DDP's account of a backward pass: gradient exchange, and how much of it was hidden."""
-        comm, overlap = round(exchange_ms * MS), round(hidden_ms * MS)
-        return self.fact("ddp", backward_comm_ns=comm, backward_overlap_ns=overlap)
+    def ddp(
+        self, *, exchange_ms: float, hidden_ms: float, compute_ms: float, **counts: int
+    ) -> Process:
+        """DDP's account of a backward pass: gradient exchange, how much of it was hidden, and the
+        computation that hid it."""
+        return self.fact(
+            "ddp",
+            backward_comm_ns=round(exchange_ms * MS),
+            backward_overlap_ns=round(hidden_ms * MS),
+            backward_compute_ns=round(compute_ms * MS),
+            **counts,
+        )
 
     @property
     def threads(self) -> list[tuple[int, Drawing]]:

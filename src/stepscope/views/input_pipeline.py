@@ -81,7 +81,7 @@ def input_pipeline(signals: Signals, _options: ViewOptions = DEFAULTS) -> InputP
 
 def _rank(signals: Signals, rank: Rank) -> RankPipeline:
     wall = float(rank.steps.wall_ns[rank.steps.measured()].sum()) or 1.0
-    waiting, making = rank.waiting, rank.making
+    waiting, making = rank.late_batches, rank.making
     return RankPipeline(
         rank=rank.name,
         loader=dict(rank.loader) if rank.loader is not None else None,

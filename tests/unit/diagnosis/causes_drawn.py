@@ -52,7 +52,7 @@ def worker_startup(run: RunBuilder) -> None:
 
 def batch_handover(run: RunBuilder) -> None:
     process = run.rank(workers=2).draw(f"wait=2 60 | {COMPUTE}", 60)
-    process.workers[0].draw("fetch 10", 60)
+    process.workers[0].draw("fetch 10 | do 90", 60)
 
 
 def cpu_contention(run: RunBuilder) -> None:
@@ -69,8 +69,48 @@ def heavy(run: RunBuilder) -> None:
 
 def gradient_exchange(run: RunBuilder) -> None:
     for rank in range(2):
-        process = run.rank(rank).ddp(exchange_ms=40, hidden_ms=10)
+        process = run.rank(rank).ddp(exchange_ms=40, hidden_ms=10, compute_ms=30)
         process.draw("forward 30 | backward 60 | optimizer 10", 60)
+
+
+def gradient_accumulation(run: RunBuilder) -> None:
+    """Three exchanges of 20 ms a step, beside 10 ms of computing each."""
+    piece = "forward 10 | backward 30"
+    for rank in range(2):
+        process = run.rank(rank).ddp(
+            exchange_ms=20, hidden_ms=0, compute_ms=10, exchange_count=30, step_count=10
+        )
+        process.draw(f"{piece} | {piece} | {piece} | optimizer 10", 60)
+
+
+def straggler(run: RunBuilder) -> None:
+    """Rank 1 computes for 100 ms, the others for 40."""
+    for rank in range(3):
+        extra = "" if rank == 1 else " | communication 60"
+        own = "forward 80 | backward 15" if rank == 1 else "forward 20 | backward 15"
+        run.rank(rank).draw(f"{own}{extra} | optimizer 5", 60)
+
+
+def cpu_limit(run: RunBuilder) -> None:
+    process = run.rank().draw(COMPUTE, 60)
+    run.metric("outside_cpu_cores", 0).metric("job_cpu_cores", 0.5)
+    run.metric("cgroup_throttled_ratio", 0.6)
+    run.metric("process_runqueue_ratio", 0.6, device=str(process.info.pid))
+
+
+def evaluation(run: RunBuilder) -> None:
+    """Every ten steps of 40 ms, for 300 ms."""
+    process = run.rank()
+    for _ in range(10):
+        process.draw(f"wait 1 | {COMPUTE}", 10).draw("predict 300")
+
+
+def memory_leak(run: RunBuilder) -> None:
+    """What comes after the step takes 1 ms longer each time, and 1 MB more is kept."""
+    process = run.rank()
+    for step in range(100):
+        process.draw(f"{COMPUTE} | do:python {step}")
+    run.metric("process_memory_bytes", lambda s: 1e9 + 20e6 * s, device=str(process.info.pid))
 
 
 DRAWN: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
@@ -99,6 +139,15 @@ DRAWN: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "python_overhead": ("framework_overhead", steps(f"{COMPUTE} | do:python 40 | do:log 5")),
     "checkpoint": ("framework_overhead", steps(f"{COMPUTE} | save=2000000 40 | do:log 5")),
     "cpu_contention": ("framework_overhead", cpu_contention),
+    "cpu_limit": ("framework_overhead", cpu_limit),
+    "recompilation": (
+        "framework_overhead",
+        steps("forward 60 ( compile=1 40 ) | backward 15 | optimizer 5"),
+    ),
+    "evaluation": ("framework_overhead", evaluation),
+    "memory_leak": ("framework_overhead", memory_leak),
+    "straggler": ("model", straggler),
+    "gradient_accumulation": ("communication", gradient_accumulation),
     "compute": ("model", heavy),
     "optimizer": (
         "model",

@@ -56,6 +56,8 @@ SPAN_KINDS: dict[str, str] = {
     "h2d": "A copy from host to device. value: bytes.",
     "communication": "A collective the script calls itself. value: bytes, 0 if unknown.",
     "checkpoint": "A checkpoint is written. value: bytes, 0 if unknown.",
+    "compile": "torch.compile compiles; the name says what asked for it. value: how often the same "
+    "code was compiled before.",
     "fetch": "One batch is made, in a worker or in the training thread. "
     "value: nanoseconds of CPU the thread used.",
     "samples": "All __getitem__ or next calls of one batch; duration is the batch's extent. "

@@ -13,6 +13,7 @@ trace in models, optimizers or anything that is pickled, and torch.compile sees 
     copies        host to device
     checkpoints   torch.save, safetensors
     collectives   torch.distributed calls of the script, and DDP's own account of its overlap
+    compiling     compilations of torch.compile
     device_clock  phase times on the device
     window        detailed windows, as the monitor plans them
     libkineto     what records them: libkineto's own threads,
@@ -28,6 +29,7 @@ from stepscope.capture.frameworks.pytorch import (
     autograd,
     checkpoints,
     collectives,
+    compiling,
     copies,
     device_clock,
     loading,
@@ -52,6 +54,7 @@ def install() -> None:
     for part in (modules, autograd, optimizers, loading, copies, checkpoints, device_clock, window):
         _probe.protect(part.install)()
     after_import("torch.distributed", collectives.install)
+    after_import("torch._dynamo.callback", compiling.install)
     progress.on_boundary(_probe.protect(_say_versions))
     progress.on_boundary(_watch_stacks)
     _probe.protect(hide_from_compiler)()

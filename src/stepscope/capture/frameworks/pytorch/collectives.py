@@ -47,6 +47,7 @@ the run, and what is read is kept."""
 
 _parallel: weakref.ReferenceType[Any] | None = None
 _next_reading = 1
+_synced_count = 0
 
 
 def install() -> None:
@@ -61,11 +62,16 @@ def install() -> None:
 
 
 def note_parallel_module(module: torch.nn.Module) -> None:
-    """Remember the DistributedDataParallel wrapper whose account to read."""
-    global _parallel
-    if _parallel is None and type(module).__name__ == "DistributedDataParallel":
+    """Remember the DistributedDataParallel wrapper whose account to read, and count its forward
+    passes whose backward passes exchange gradients."""
+    global _parallel, _synced_count
+    if type(module).__name__ != "DistributedDataParallel":
+        return
+    if _parallel is None:
         _parallel = weakref.ref(module)
         progress.on_boundary(_probe.protect(_read_account))
+    if torch.is_grad_enabled() and getattr(module, "require_backward_grad_sync", True):
+        _synced_count += 1
 
 
 def _read_account() -> None:
@@ -79,6 +85,8 @@ def _read_account() -> None:
     if account.get("avg_backward_compute_time", 0):
         _probe.fact(
             "ddp",
+            step_count=steps,
+            exchange_count=_synced_count,
             backward_compute_ns=account["avg_backward_compute_time"],
             backward_comm_ns=account["avg_backward_comm_time"],
             backward_overlap_ns=account["avg_backward_compute_comm_overlap_time"],

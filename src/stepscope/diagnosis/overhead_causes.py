@@ -1,0 +1,295 @@
+"""What keeps the host from feeding operators."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.growth import growth
+from stepscope.analysis.host_work import HostCause
+from stepscope.analysis.operators import ComputeProfile
+from stepscope.analysis.statistics import distribution
+from stepscope.diagnosis.finding import CONTRIBUTING_RATIO, Case, Finding, line_evidence
+from stepscope.diagnosis.shares import share_of_host_cause
+from stepscope.diagnosis.signals import Rank, Signals
+from stepscope.diagnosis.verdict import Evidence, Stage
+from stepscope.intervals import Intervals, contains, union
+
+LEAK_RATIO = 0.5
+"""Work that has grown since the first steps is a leak when it makes up this much of the share …"""
+STEADY_RATIO = 0.85
+"""… and of so many pairs of stretches of the run the later one took longer …"""
+LEAKED_BYTES = 4_000_000
+"""… while the memory of the process has grown by this: an allocator's own caches are smaller."""
+HOST_CAUSES: dict[HostCause, str] = {
+    "host_sync": "reading values from tensors",
+    "logging": "logging",
+    "garbage_collection": "garbage collection",
+    "python": "Python between the phases",
+}
+
+
+def overhead_cause(case: Case) -> Finding:
+    """The largest part of the overhead; the others that are large enough contribute."""
+    parts = case.shares.overhead_parts
+    largest = max(_PART_NAMES, key=lambda name: parts[name])
+    match largest:
+        case "checkpoint":
+            finding = Finding(cause="checkpoint", evidence=_checkpoint_evidence(case.signals))
+        case "compilation":
+            finding = Finding(cause="recompilation", evidence=_compilation_evidence(case.signals))
+        case "inside_compute":
+            finding = _inside_compute(case)
+        case _:
+            finding = _between_phases(case)
+    found = overhead_causes(case)
+    finding.share = next((share for cause, share, _ in found if cause == finding.cause), 0.0)
+    finding.contributing = [each for each in found if each[0] != finding.cause]
+    finding.stages = [
+        Stage(name=_PART_NAMES[name], detail="", share_ratio=share)
+        for name, share in sorted(parts.items(), key=lambda item: -item[1])
+        if name in _PART_NAMES and share >= 0.01
+    ]
+    return finding
+
+
+def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
+    """All causes of overhead with their share of the step and a sentence, the largest first;
+    those that are worth no fix are left out."""
+    shares, ranks = case.shares, case.signals.ranks
+    parts = shares.overhead_parts
+    found = [
+        ("checkpoint", parts["checkpoint"], "writing checkpoints"),
+        ("recompilation", parts["compilation"], "compiling"),
+    ]
+    profile = _profile(case.signals)
+    if profile is not None:
+        found.append((_dispatch_cause(profile), parts["inside_compute"], "dispatching operators"))
+    for name, what in HOST_CAUSES.items():
+        share = shares.phases["other"] * share_of_host_cause(ranks, name)
+        found.append((_cause_of(name), share, what))
+    return [
+        (cause, share, f"{what} takes {share:.0%} of the step")
+        for cause, share, what in sorted(found, key=lambda each: -each[1])
+        if share >= CONTRIBUTING_RATIO
+    ]
+
+
+def lost_cores(case: Case, cause: str, lost: float) -> Finding:
+    """The training thread loses this share of its time because it has no core."""
+    seen = case.signals.contention
+    assert seen is not None  # noqa: S101 - asked only when cores were lost
+    cores = case.signals.cores_available or 0
+    if cause == "cpu_limit":
+        why = Evidence(
+            text=f"the CPU quota of the job ({cores:g} cores) was used up "
+            f"{seen.throttled_ratio:.0%} of the time",
+            value=seen.throttled_ratio,
+            unit="ratio",
+            source="system",
+        )
+    else:
+        why = Evidence(
+            text=f"processes outside the job kept {seen.outside_cores:.1f} of {cores:g} cores "
+            "busy while it trained",
+            value=seen.outside_cores,
+            unit="count",
+            source="system",
+        )
+    waited = Evidence(
+        text=f"the training thread was ready to run but had no core for {lost:.0%} of the time",
+        value=lost,
+        unit="ratio",
+        source="system",
+    )
+    stage = Stage(
+        name="ready to run, but without a core",
+        detail="main thread of the training process",
+        share_ratio=lost,
+    )
+    return Finding(cause=cause, share=lost, stages=[stage], evidence=[why, waited])
+
+
+def evaluation(case: Case) -> Finding:
+    """Evaluation takes a large part of the time."""
+    ranks = case.signals.ranks
+    runs = sum(len(rank.steps.evaluation.start) for rank in ranks)
+    total = sum(rank.steps.evaluation.total_ns for rank in ranks)
+    steps = sum(len(rank.steps) for rank in ranks)
+    share = case.split.evaluation
+    return Finding(
+        cause="evaluation",
+        share=share,
+        stages=[Stage(name="evaluation", detail="beside the steps", share_ratio=share)],
+        evidence=[
+            Evidence(
+                text=f"{runs} evaluations of {total / max(1, runs) / 1e6:.3g} ms each, one every "
+                f"{steps / max(1, runs):.3g} steps; the steps without them take "
+                f"{_mean_ns(ranks) / 1e6:.3g} ms",
+                value=share,
+                unit="ratio",
+                source="steps",
+            )
+        ],
+    )
+
+
+def operator_evidence(profile: ComputeProfile) -> list[Evidence]:
+    """What a window says about the operators."""
+    largest = ", ".join(f"{name} {ratio:.0%}" for name, ratio in list(profile.largest.items())[:3])
+    return [
+        Evidence(
+            text=f"{profile.operator_count_per_step:,.0f} operators a step, "
+            f"{profile.small_ratio:.0%} of them shorter than 20 us",
+            value=profile.operator_count_per_step,
+            unit="count",
+            source="steps",
+        ),
+        Evidence(
+            text=f"sizeable operators run for {1 - profile.overhead_ratio:.0%} of the compute "
+            f"phases; the largest: {largest}",
+            value=1 - profile.overhead_ratio,
+            unit="ratio",
+            source="steps",
+        ),
+    ]
+
+
+def leak_ns(signals: Signals) -> float:
+    """What a step takes longer, in the mean, than at the beginning of the run, where it grows
+    steadily together with the memory of the process; 0 where that is not so. The rank with most
+    of it counts."""
+    return max(map(_leak_ns, signals.ranks), default=0.0)
+
+
+def _leak_ns(rank: Rank) -> float:
+    measured = rank.steps.measured()
+    found = growth(rank.steps.phase_ns["other"][measured])
+    if found is None or found.steady_ratio < STEADY_RATIO:
+        return 0.0
+    memory = growth(_memory(rank, measured))
+    if memory is None or memory.last - memory.first < LEAKED_BYTES:
+        return 0.0
+    return max(0.0, found.excess)
+
+
+def _memory(rank: Rank, measured: NDArray[np.bool_]) -> NDArray[np.float64]:
+    metrics = rank.signals.metrics.get(rank.process.node)
+    rows = np.flatnonzero(measured)
+    if metrics is None or not len(rows):
+        return np.empty(0)
+    during = metrics.between(int(rank.steps.start[rows[0]]), int(rank.steps.end[rows[-1]]))
+    return during.series("process_memory_bytes", str(rank.process.pid))
+
+
+_PART_NAMES = {
+    "checkpoint": "writing checkpoints",
+    "compilation": "compiling",
+    "between_phases": "Python between the phases",
+    "inside_compute": "dispatch inside the compute phases",
+}
+
+
+def _cause_of(host_cause: str) -> str:
+    return "python_overhead" if host_cause == "python" else host_cause
+
+
+def _profile(signals: Signals) -> ComputeProfile | None:
+    return next((r.compute_profile for r in signals.ranks if r.compute_profile), None)
+
+
+def _dispatch_cause(profile: ComputeProfile) -> str:
+    return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
+
+
+def _inside_compute(case: Case) -> Finding:
+    profile = _profile(case.signals)
+    assert profile is not None  # noqa: S101 - without a window this part is zero
+    return Finding(cause=_dispatch_cause(profile), evidence=operator_evidence(profile))
+
+
+def _between_phases(case: Case) -> Finding:
+    signals = case.signals
+    works = [work for rank in signals.ranks if (work := rank.host_work) is not None]
+    lines = max(works, key=lambda w: w.sample_count).lines if works else []
+    evidence = [line_evidence(w.file, w.line, w.text, w.ratio) for w in lines[:3]]
+    share = case.shares.overhead_parts["between_phases"]
+    leaked = leak_ns(signals) / _mean_ns(signals.ranks)
+    if leaked >= LEAK_RATIO * share:
+        return Finding(cause="memory_leak", evidence=[*_leak_evidence(signals), *evidence])
+    ratios = {name: share_of_host_cause(signals.ranks, name) for name in HOST_CAUSES}
+    return Finding(
+        cause=_cause_of(max(ratios, key=lambda n: ratios[n])) if works else "python_overhead",
+        evidence=evidence,
+    )
+
+
+def _leak_evidence(signals: Signals) -> list[Evidence]:
+    rank = max(signals.ranks, key=_leak_ns)
+    measured = rank.steps.measured()
+    time = growth(rank.steps.phase_ns["other"][measured])
+    memory = growth(_memory(rank, measured))
+    assert time is not None  # noqa: S101 - a leak was found
+    assert memory is not None  # noqa: S101
+    return [
+        Evidence(
+            text=f"the time between the phases grows from {time.first / 1e6:.3g} ms to "
+            f"{time.last / 1e6:.3g} ms a step",
+            value=time.last - time.first,
+            unit="ns",
+            source="steps",
+        ),
+        Evidence(
+            text=f"meanwhile the memory of the process grows by "
+            f"{(memory.last - memory.first) / 1e6:.0f} MB in {int(measured.sum())} steps",
+            value=memory.last - memory.first,
+            unit="bytes",
+            source="system",
+        ),
+    ]
+
+
+def _mean_ns(ranks: list[Rank]) -> float:
+    return float(np.concatenate([r.steps.wall_ns[r.steps.measured()] for r in ranks]).mean())
+
+
+def _checkpoint_evidence(signals: Signals) -> list[Evidence]:
+    saves = [rank.spans.of("checkpoint") for rank in signals.ranks]
+    durations = np.concatenate([save.duration for save in saves])
+    summary = distribution(durations)
+    if summary is None:
+        return []
+    sizes = np.concatenate([save.value for save in saves])
+    return [
+        Evidence(
+            text=f"{summary.count} saves of {sizes.mean() / 1e6:.0f} MB took "
+            f"{summary.mean / 1e6:.0f} ms each",
+            value=summary.mean,
+            unit="ns",
+            source="steps",
+        )
+    ]
+
+
+def _compilation_evidence(signals: Signals) -> list[Evidence]:
+    durations, again = [], 0
+    for rank in signals.ranks:
+        spans = rank.spans.of("compile")
+        rows = rank.steps.measured()
+        steps = Intervals(rank.steps.start[rows], rank.steps.end[rows])
+        inside = contains(union(steps), spans.start)
+        durations.append(spans.duration[inside])
+        again += int((spans.value[inside] > 0).sum())
+    summary = distribution(np.concatenate(durations))
+    if summary is None:
+        return []
+    return [
+        Evidence(
+            text=f"torch.compile compiled {summary.count} times in the measured steps, "
+            f"{summary.mean / 1e6:.3g} ms each; {again} times what it had compiled before, for "
+            "inputs that it had not seen",
+            value=summary.count,
+            unit="count",
+            source="steps",
+        )
+    ]

@@ -1,0 +1,134 @@
+"""What the ranks of a job exchange, and how much of that is waiting for the slowest of them.
+
+Ranks that exchange gradients go at the pace of the slowest: the others spend in the exchange what
+it needs longer for its own work. The last to arrive waits for nobody, so that in every step
+
+    transfer = the least time that any rank spends in communication
+    waiting  = what a rank spends there beyond that
+
+Waiting is no fault of the network: it belongs to what the slowest rank is busy with meanwhile,
+beyond what the others need for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.steps import PHASES
+from stepscope.diagnosis.signals import Rank
+from stepscope.diagnosis.verdict import Suspect
+from stepscope.intervals import Intervals, contains, union
+
+Float = NDArray[np.float64]
+
+SUSPECT_OF_PHASE: dict[str, Suspect] = {
+    "data_wait": "data_pipeline",
+    "h2d": "data_pipeline",
+    "forward": "model",
+    "loss": "model",
+    "backward": "model",
+    "optimizer": "model",
+    "checkpoint": "framework_overhead",
+    "compilation": "framework_overhead",
+    "other": "framework_overhead",
+}
+"""Whose work a phase is, but for communication."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksWaiting:
+    """How ranks wait for each other; shares of all communication, exchange by DDP included."""
+
+    ratio: float = 0.0
+    """Share that is waiting for the slowest rank."""
+    held_up_by: dict[Suspect, float] = field(default_factory=dict)
+    """What the slowest rank did meanwhile; sums to 1."""
+    slowest: int = 0
+    """Position of the rank that the others wait for most."""
+    own_ns: tuple[float, ...] = ()
+    """By rank, its own work in the mean step: all but communication."""
+
+
+def exchange_ns(rank: Rank) -> float:
+    """Gradient exchange per step that nothing hides, from DDP's account; 0 without one.
+
+    DDP's exchange time minus its overlap with the backward computation is what a backward pass
+    waited for: `exposed`, beside `compute`. The account is of the iterations that DDP samples, the
+    first ten above all, so that only its proportions are used. Of the time of a step's m backward
+    passes, k of which exchange gradients, that is
+
+        k exposed / (m compute + k exposed)
+    """
+    accounts, backward = rank.facts("ddp"), _mean_backward_ns(rank)
+    if not accounts or not backward:
+        return 0.0
+    last = accounts[-1]
+    exposed = max(0, last["backward_comm_ns"] - last["backward_overlap_ns"])
+    exposed_ns = exchanges_per_step(rank) * exposed
+    compute_ns = backward_passes(rank) * last["backward_compute_ns"]
+    return backward * exposed_ns / (compute_ns + exposed_ns) if exposed_ns else 0.0
+
+
+def exchanges_per_step(rank: Rank) -> float:
+    """Backward passes of a step that exchange gradients; all where that was not counted."""
+    last = rank.facts("ddp")[-1] if rank.facts("ddp") else {}
+    counted = last.get("exchange_count")
+    return float(counted / last["step_count"]) if counted else backward_passes(rank)
+
+
+def backward_passes(rank: Rank) -> float:
+    """Of a measured step."""
+    spans, measured = rank.spans.of("backward"), rank.steps.measured()
+    steps = Intervals(rank.steps.start[measured], rank.steps.end[measured])
+    return float(contains(union(steps), spans.start).sum() / max(1, measured.sum()))
+
+
+def _mean_backward_ns(rank: Rank) -> float:
+    backward = rank.steps.phase_ns["backward"][rank.steps.measured()]
+    return float(backward.mean()) if len(backward) else 0.0
+
+
+def ranks_waiting(ranks: Sequence[Rank]) -> RanksWaiting:
+    """How the ranks wait for each other in the measured steps that all of them have."""
+    if len(ranks) < 2:
+        return RanksWaiting()
+    count = min(len(rank.steps) for rank in ranks)
+    shared = np.logical_and.reduce([rank.steps.measured()[:count] for rank in ranks])
+    if not shared.any():
+        return RanksWaiting()
+    phases = {
+        name: np.stack([rank.steps.phase_ns[name][:count][shared] for rank in ranks]).astype(float)
+        for name in PHASES
+    }
+    exchange = np.array([[exchange_ns(rank)] for rank in ranks])
+    communication = phases.pop("communication") + exchange
+    phases["backward"] = phases["backward"] - exchange
+    total, waiting = communication.sum(), communication - communication.min(axis=0)
+    own = sum(phases.values(), np.zeros_like(communication)).mean(axis=1)
+    if not total or not waiting.any():
+        return RanksWaiting(own_ns=tuple(own.tolist()))
+    return RanksWaiting(
+        ratio=float(waiting.sum() / total),
+        held_up_by=_held_up_by(phases, communication),
+        slowest=int(waiting.sum(axis=1).argmin()),
+        own_ns=tuple(own.tolist()),
+    )
+
+
+def _held_up_by(phases: dict[str, Float], communication: Float) -> dict[Suspect, float]:
+    """What the slowest rank of each step does longer than the mean of the others."""
+    slowest = communication.argmin(axis=0)[None]
+    others = len(communication) - 1
+    excess: dict[Suspect, float] = {}
+    for name, times in phases.items():
+        its = np.take_along_axis(times, slowest, axis=0)[0]
+        longer = its - (times.sum(axis=0) - its) / others
+        suspect = SUSPECT_OF_PHASE[name]
+        excess[suspect] = excess.get(suspect, 0.0) + float(longer.sum())
+    positive = {suspect: max(0.0, ns) for suspect, ns in excess.items()}
+    total = sum(positive.values())
+    return {s: ns / total for s, ns in positive.items() if ns} if total else {}
