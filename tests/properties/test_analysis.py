@@ -249,7 +249,7 @@ def test_own_times_of_operators(one: Intervals) -> None:
         "parent": np.array([brute_parent(one, i) for i in range(count)]),
     }
     whole = Intervals(start[:1], np.array([end.max()]))
-    found = profile_compute(operators, EMPTY, whole, step_count=2)
+    found = profile_compute(operators, EMPTY, {"forward": whole}, step_count=2)
     assert found is not None
     outer = [i for i in range(count) if brute_parent(one, i) < 0]
     compute = int(end.max() - start[0])

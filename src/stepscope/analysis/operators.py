@@ -15,13 +15,14 @@ microsecond to every operator, so the overhead of very small ones looks somewhat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Columns, Strings
-from stepscope.intervals import Int, Intervals, overlap, union
+from stepscope.intervals import Int, Intervals, contains, overlap, union
 
 WORK_NS = 20_000
 """An operator with less time of its own than this costs about as much to dispatch as to run."""
@@ -44,10 +45,12 @@ class ComputeProfile:
     on_device: bool
     largest: dict[str, float]
     """The five operators with the most time of their own, as shares of compute time."""
+    overhead_by_phase: dict[str, float]
+    """What of the compute time is overhead in each phase, the largest first."""
 
 
 def profile_compute(
-    operators: Columns, device: Intervals, compute: Intervals, *, step_count: int
+    operators: Columns, device: Intervals, phases: Mapping[str, Intervals], *, step_count: int
 ) -> ComputeProfile | None:
     """What a window's compute time is made of; None when it recorded no operators.
 
@@ -55,9 +58,14 @@ def profile_compute(
         operators: `name`, `start_ns`, `duration_ns`, `host_self_ns` and `parent` of the window's
             operators.
         device: its kernels, copies and sets.
-        compute: the compute phases inside it, disjoint.
+        phases: the compute phases inside it, by name.
     """
-    merged = union(compute)
+    merged = union(
+        Intervals(
+            np.concatenate([phase.start for phase in phases.values()]),
+            np.concatenate([phase.end for phase in phases.values()]),
+        )
+    )
     compute_ns = merged.total_ns
     start, duration = operators["start_ns"], operators["duration_ns"]
     inside = overlap(Intervals(start, start + duration), merged) > 0
@@ -65,10 +73,16 @@ def profile_compute(
         return None
     own = operators["host_self_ns"][inside]
     on_device = len(device.start) > 0
-    if on_device:
-        worked_ns = int(overlap(merged, union(device)).sum())
-    else:
-        worked_ns = int(own[own >= WORK_NS].sum())
+    sizeable, busy = own >= WORK_NS, union(device)
+    begins = start[inside]
+
+    def overhead_ns(phase: Intervals) -> int:
+        if on_device:
+            return phase.total_ns - int(overlap(phase, busy).sum())
+        return phase.total_ns - int(own[sizeable & contains(phase, begins)].sum())
+
+    by_phase = {name: overhead_ns(union(phase)) / compute_ns for name, phase in phases.items()}
+    worked_ns = int(overlap(merged, busy).sum()) if on_device else int(own[sizeable].sum())
     called = duration[inside & (operators["parent"] < 0)]
     return ComputeProfile(
         step_count=step_count,
@@ -79,6 +93,10 @@ def profile_compute(
         median_work_ns=_weighted_median(own),
         on_device=on_device,
         largest=_largest(operators["name"], inside, own, compute_ns),
+        overhead_by_phase={
+            name: max(0.0, ratio)
+            for name, ratio in sorted(by_phase.items(), key=lambda item: -item[1])
+        },
     )
 
 

@@ -40,7 +40,7 @@ def write_verdict(out: Console, verdict: Verdict) -> None:
         return
     out.print(
         f"[dim]{verdict.step_count} steps measured, {duration(verdict.mean_step_ns)} each on "
-        f"average; confidence {percent(verdict.confidence_ratio)}; shares are of the "
+        f"average; confidence {percent(verdict.confidence_ratio)}; the share is of the "
         f"{verdict.share_of}[/dim]"
     )
     out.print()
@@ -55,6 +55,7 @@ def write_verdict(out: Console, verdict: Verdict) -> None:
         out.print(f"[bold]{'Checked' if verdict.suspect == 'healthy' else 'Not the cause'}[/bold]")
         for other in verdict.ruled_out:
             _item(out, Text(f"{SUSPECT_NAMES[other.suspect]}: {other.why}"))
+    _write_section(out, "Beside it", [f"{_words(o.cause)}: {o.text}" for o in verdict.also])
     if verdict.fixes:
         out.print()
         out.print("[bold]What to do[/bold]")
@@ -77,6 +78,10 @@ def _write_stages(out: Console, verdict: Verdict) -> None:
     for stage in verdict.stages:
         line = Text(f"  {percent(stage.share_ratio):>5}  {stage.name}")
         out.print(line.append(f"  {stage.detail}" if stage.detail else "", style="dim"))
+
+
+def _words(cause: str) -> str:
+    return cause.replace("_", " ")
 
 
 def _write_notes(out: Console, verdict: Verdict) -> None:

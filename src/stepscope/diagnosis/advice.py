@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.verdict import Fix, OtherCause
+from stepscope.diagnosis.verdict import LEAST_SAVING, Fix, OtherCause
 from stepscope.diagnosis.what_if import WhatIf
 
 
@@ -26,15 +26,13 @@ def fixes(
         cores: that the job may use.
     """
     first = finding.evidence[0].text if finding.evidence else "see the shares above"
-    reasons = {finding.cause: finding.why or first}
-    reasons |= {other.cause: other.text for other in also}
-    own = [fix for cause, why in reasons.items() for fix in _own(cause, why, what_if)]
+    own = _own(finding.cause, finding.why or first, what_if)
     if finding.cause in _PIPELINE_CAUSES:
         settings = _loader_fixes(finding, loader, what_if, cores)
         own = settings + own if finding.cause == "too_few_workers" else own + settings
     if finding.cause == "straggler":
-        own.insert(1, _equal_ranks(reasons["straggler"], what_if))
-    return own
+        own.insert(1, _equal_ranks(first, what_if))
+    return own + [fix for other in also for fix in _own(other.cause, other.text, what_if)[:1]]
 
 
 def _equal_ranks(why: str, what_if: WhatIf) -> Fix:
@@ -339,13 +337,15 @@ def _loader_fixes(
                 prediction=what_if.with_workers(workers.workers),
             )
         )
-    elif count and (loader["prefetch_factor"] or 2) < 4 and finding.cause != "batch_handover":
+    evened = what_if.evened_out()
+    helps = evened is not None and evened.saving_ratio >= LEAST_SAVING
+    if count and helps and not found and (loader["prefetch_factor"] or 2) < 4:
         found.append(
             Fix(
                 title="prefetch more",
                 how="DataLoader(prefetch_factor=4) evens out slow batches",
                 why=f"prefetch_factor is {loader['prefetch_factor']}",
-                prediction=what_if.evened_out(),
+                prediction=evened,
             )
         )
     if count and not loader["persistent_workers"] and finding.cause == "worker_startup":

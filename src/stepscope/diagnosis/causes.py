@@ -9,7 +9,7 @@ from stepscope.diagnosis.accusation import Accusation
 from stepscope.diagnosis.data_causes import data_pipeline_cause
 from stepscope.diagnosis.finding import CONTRIBUTING_RATIO, Case, Finding
 from stepscope.diagnosis.rank_causes import communication_cause, straggler
-from stepscope.diagnosis.verdict import Evidence, OtherCause, Stage, Suspect
+from stepscope.diagnosis.verdict import CAUSES, Evidence, OtherCause, Stage, Suspect
 
 LACK_OF_CORES = frozenset(["cpu_contention", "cpu_limit"])
 HELD_UP_RATIO = 0.4
@@ -48,7 +48,12 @@ def other_causes(
     if accused.cause in LACK_OF_CORES:
         return []
     found = [
-        OtherCause(suspect=accused.suspect, cause=cause, share_ratio=share, text=text)
+        OtherCause(
+            suspect=accused.suspect if cause in CAUSES[accused.suspect] else "model",
+            cause=cause,
+            share_ratio=share,
+            text=text,
+        )
         for cause, share, text in main.contributing
     ]
     for other in accusations:

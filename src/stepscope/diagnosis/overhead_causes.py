@@ -45,12 +45,27 @@ def overhead_cause(case: Case) -> Finding:
     found = overhead_causes(case)
     finding.share = next((share for cause, share, _ in found if cause == finding.cause), 0.0)
     finding.contributing = [each for each in found if each[0] != finding.cause]
-    finding.stages = [
-        Stage(name=_PART_NAMES[name], detail="", share_ratio=share)
-        for name, share in sorted(parts.items(), key=lambda item: -item[1])
-        if name in _PART_NAMES and share >= 0.01
-    ]
+    finding.stages = _stages(case)
+    if largest == "inside_compute" and finding.stages[0].name.endswith("optimizer"):
+        share = case.shares.phases["optimizer"]
+        why = f"the optimizer takes {share:.0%} of the step"
+        finding.contributing.insert(0, ("optimizer", share, why))
     return finding
+
+
+def _stages(case: Case) -> list[Stage]:
+    """Parts of the overhead, that inside the compute phases phase by phase."""
+    parts = {_PART_NAMES[n]: s for n, s in case.shares.overhead_parts.items() if n in _PART_NAMES}
+    profile = _profile(case.signals)
+    if profile is not None and (whole := sum(profile.overhead_by_phase.values())):
+        inside = parts.pop(_PART_NAMES["inside_compute"])
+        for phase, ratio in profile.overhead_by_phase.items():
+            parts[f"dispatch inside the {_PASSES.get(phase, phase)}"] = inside * ratio / whole
+    return [
+        Stage(name=name, detail="", share_ratio=share)
+        for name, share in sorted(parts.items(), key=lambda item: -item[1])
+        if share >= 0.01
+    ]
 
 
 def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
@@ -188,6 +203,9 @@ _PART_NAMES = {
     "between_phases": "Python between the phases",
     "inside_compute": "dispatch inside the compute phases",
 }
+
+
+_PASSES = {"forward": "forward pass", "backward": "backward pass"}
 
 
 def _cause_of(host_cause: str) -> str:

@@ -113,14 +113,13 @@ class Rank:
         if trace is None or not len(windows.start):
             return None
         kinds = [kind for kind, phase in PHASE_OF_KIND.items() if phase in COMPUTE_PHASES]
-        compute = self.spans.of(*kinds)
         # The profiler starts and stops between steps, so a window holds whole phases.
-        chosen = compute.take(contains(windows, compute.start))
+        inside = self.spans.take(contains(windows, self.spans.start))
         steps = int(contains(windows, self.steps.end - 1).sum())
         return profile_compute(
             trace.columns("operators", _PROFILED),
             trace.device_intervals(),
-            chosen.intervals,
+            {PHASE_OF_KIND[kind]: inside.of(kind).intervals for kind in kinds},
             step_count=max(1, steps),
         )
 

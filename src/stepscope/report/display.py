@@ -47,7 +47,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     if verdict.suspect != "insufficient_evidence":
         yield (
             f"<p>{verdict.step_count:,} steps measured; confidence "
-            f"{verdict.confidence_ratio:.0%}; shares are of the {escape(verdict.share_of)}.</p>"
+            f"{verdict.confidence_ratio:.0%}; the share is of the {escape(verdict.share_of)}.</p>"
         )
     phases = Table(
         title="A step by phase",
@@ -56,6 +56,8 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     )
     yield _table(phases) if phases.rows else ""
     yield _titled("Evidence", [evidence.text for evidence in verdict.evidence[1:]])
+    beside = [f"{other.cause.replace('_', ' ')}: {other.text}" for other in verdict.also]
+    yield _titled("Beside it", beside)
     yield _titled("What to do", [_fix(fix) for fix in verdict.fixes])
     yield _titled(
         "Checked" if verdict.suspect == "healthy" else "Not the cause",

@@ -17,9 +17,10 @@ from stepscope.testing.drawing import Event
 
 def profile(text: str, *, steps: int = 1) -> ComputeProfile | None:
     drawing = Drawing().draw(text)
-    compute = drawing.table().of("forward", "backward", "optimizer")
+    spans = drawing.table()
+    phases = {kind: spans.of(kind).intervals for kind in ("forward", "backward", "optimizer")}
     columns, device = window_of(drawing)
-    return profile_compute(columns, device, compute.intervals, step_count=steps)
+    return profile_compute(columns, device, phases, step_count=steps)
 
 
 def window_of(drawing: Drawing) -> tuple[dict[str, Any], Intervals]:
@@ -54,6 +55,9 @@ def test_a_large_operator_is_work_whatever_calls_it() -> None:
     assert found is not None
     assert found.compute_ns == 20_000_000
     assert found.overhead_ratio == pytest.approx(1 - 19 / 20)
+    assert found.overhead_by_phase == pytest.approx(
+        {"forward": 0.05, "backward": 0, "optimizer": 0}
+    )
     assert found.operator_count_per_step == 2
     assert found.largest == pytest.approx({"mm": 0.5, "addmm": 0.4, "linear": 0.05})
     assert found.small_ratio == 0

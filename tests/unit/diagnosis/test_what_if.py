@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from causes_drawn import COMPUTE, DRAWN
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepscope.diagnosis import Signals, diagnose
@@ -68,8 +68,8 @@ def test_what_the_first_fix_of_every_cause_would_bring(new_run: RunMaker, cause:
     if cause in WITHOUT:
         assert first.step_ns == pytest.approx(WITHOUT[cause] * MS)
     else:  # the share of the compute phases in which no sizeable operator runs
-        inside = next(s for s in verdict.stages if s.name.startswith("dispatch"))
-        assert first.saving_ratio == pytest.approx(inside.share_ratio)
+        inside = [s.share_ratio for s in verdict.stages if s.name.startswith("dispatch")]
+        assert first.saving_ratio == pytest.approx(sum(inside))
 
 
 def simulated(workers: int, *, busy: int, fetch: int, steps: int = 400) -> float:
@@ -90,6 +90,7 @@ def simulated(workers: int, *, busy: int, fetch: int, steps: int = 400) -> float
     return (taken[-1] - taken[half - 1]) / (steps - half)
 
 
+@settings(deadline=None)
 @given(
     workers=st.integers(0, 6),
     after=st.integers(0, 6),

@@ -140,6 +140,14 @@ export interface Missing {
   text: string;
 }
 
+/** What is worth a fix beside the cause of the verdict. */
+export interface OtherCause {
+  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
+  cause: string;
+  share_ratio: number;
+  text: string;
+}
+
 /** A parameter of a rule. */
 export interface Parameter {
   name: string;
@@ -157,6 +165,7 @@ export interface Pie {
 /** What one change alone would make of the mean step, all else as it was measured. */
 export interface Prediction {
   step_ns: number;
+  measured_ns: number;
   saving_ratio: number;
   condition: string;
   text: string;
@@ -237,6 +246,7 @@ export interface Verdict {
   evidence: Evidence[];
   ruled_out: RuledOut[];
   fixes: Fix[];
+  also: OtherCause[];
   notes: string[];
   step_count: number;
   mean_step_ns: number | null;

@@ -31,6 +31,7 @@ export function VerdictView({ verdict, savings, children }: Props) {
           lines={verdict.ruled_out.map((each) => `${words(each.suspect)}: ${each.why}`)}
         />
       </div>
+      <Also verdict={verdict} />
       <Fixes verdict={verdict} savings={savings ?? []} />
       <Points title="Notes" lines={verdict.notes} />
     </section>
@@ -41,7 +42,7 @@ function Measured({ verdict }: { verdict: Verdict }) {
   return (
     <p class="muted">
       {verdict.step_count.toLocaleString("en-US")} steps measured, {duration(verdict.mean_step_ns)}
-      {" "}each on average; confidence {percent(verdict.confidence_ratio)}; shares are of the{" "}
+      {" "}each on average; confidence {percent(verdict.confidence_ratio)}; the share is of the{" "}
       {verdict.share_of}.
     </p>
   );
@@ -76,6 +77,23 @@ function Stages({ verdict }: { verdict: Verdict }) {
           <li key={stage.name}>
             <b>{percent(stage.share_ratio)}</b> {stage.name}{" "}
             <span class="muted">{stage.detail}</span>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function Also({ verdict }: { verdict: Verdict }) {
+  if (verdict.also.length === 0) return null;
+  return (
+    <div>
+      <h3>Beside it</h3>
+      <ul class="stages" data-testid="also">
+        {verdict.also.map((other) => (
+          <li key={other.cause}>
+            <b>{percent(other.share_ratio)}</b> {words(other.cause)}{" "}
+            <span class="muted">{other.text}</span>
           </li>
         ))}
       </ul>
