@@ -31,7 +31,8 @@ import msgspec
 from benchmarks.diagnosis import catalogue, running, traceml
 from benchmarks.diagnosis.catalogue import Scenario, ScenarioError
 from benchmarks.diagnosis.outcomes import Job, Kept, Outcome
-from benchmarks.diagnosis.page import render
+from benchmarks.diagnosis.page import curves, render
+from benchmarks.diagnosis.plot import reliability
 from benchmarks.diagnosis.results import DISTURBED_CORES, SPLITS, Row, put_together, summarise
 
 from stepscope._version import __version__
@@ -54,14 +55,16 @@ def main() -> None:
     jobs = list(planned(scenarios, options))
     outcomes = list(run_all(jobs, scenarios, options))
     rows = put_together(scenarios, outcomes)
-    page = render(rows, outcomes, machine=_machine())
-    print(page)
     name = "diagnosis-subset" if options.subset else "diagnosis"
+    plot_name = f"{name}-reliability.svg"
+    page = render(rows, outcomes, machine=_machine(), plot_name=plot_name)
+    print(page)
     place = options.out or (RESULTS if _is_whole(options) else None)
     if place is not None:
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{name}.json").write_text(_as_json(rows, outcomes))
         (place / f"{name}.md").write_text(page)
+        (place / plot_name).write_text(reliability(curves(rows)))
         print(f"written to {place / name}.json and .md", file=sys.stderr)
 
 

@@ -27,8 +27,13 @@ def render(
     outcomes: Sequence[Outcome],
     *,
     machine: Mapping[str, object],
+    plot_name: str,
 ) -> str:
-    """The whole page."""
+    """The whole page.
+
+    Args:
+        plot_name: of the file with the reliability plot, beside the page.
+    """
     tools = _tools(rows)
     summaries = [summarise(rows, tool, split) for tool in tools for split in SPLITS]
     parts = [
@@ -37,7 +42,7 @@ def render(
         _machine(machine, rows),
         "## Scores",
         _scores(summaries),
-        *_calibrations(summaries),
+        *_calibrations(summaries, plot_name),
         "## Predicted savings, checked",
         _predictions(summaries),
         "## Every scenario",
@@ -49,6 +54,13 @@ def render(
         _LEFT_OUT,
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def curves(rows: Sequence[Row]) -> dict[str, Calibration]:
+    """What the reliability plot shows: of all of stepscope's answers."""
+    found = summarise(rows, "stepscope", "all")
+    named = {"suspect": found.suspect_calibration, "cause": found.cause_calibration}
+    return {name: curve for name, curve in named.items() if curve is not None}
 
 
 def _tools(rows: Iterable[Row]) -> list[Tool]:
@@ -80,12 +92,14 @@ def _scores(summaries: Sequence[Summary]) -> str:
     return _table(titles, lines)
 
 
-def _calibrations(summaries: Sequence[Summary]) -> list[str]:
+def _calibrations(summaries: Sequence[Summary], plot_name: str) -> list[str]:
     parts = []
     for summary in summaries:
         if summary.suspect_calibration is None or summary.split == "seen":
             continue
         parts.append(f"## Stated confidence: {summary.tool}, scenarios: {summary.split}")
+        if summary.tool == "stepscope" and summary.split == "all":
+            parts.append(f"![reliability of the stated confidence]({plot_name})")
         parts.append(_calibration("suspect right", summary.suspect_calibration))
         if summary.cause_calibration is not None:
             parts.append(_calibration("cause right", summary.cause_calibration))
@@ -122,18 +136,20 @@ def _predictions(summaries: Sequence[Summary]) -> str:
                 lines.append([summary.tool, summary.split, which, *_accuracy(found)])
     if not lines:
         return "No tool predicted anything."
-    titles = ["tool", "scenarios", "fix", "predicted", "sign right", "median error"]
-    titles += ["within 25 %", "of the saving"]
+    titles = ["tool", "scenarios", "fix", "predicted", "sign right", "step: median error"]
+    titles += ["within 25 %", "saving: median error", "in points"]
     return _table(titles, lines)
 
 
 def _accuracy(found: Accuracy) -> list[str]:
     error = "" if found.median_error is None else f"{found.median_error:.0%}"
+    saving = found.median_saving_ratio_error
     points = (
         "" if found.median_saving_error is None else f"{100 * found.median_saving_error:.0f} points"
     )
     rates = [_rate(found.predicted), _rate(found.sign_right)]
-    return [*rates, error, _rate(found.within_quarter), points]
+    of_saving = "" if saving is None else f"{saving:.0%}"
+    return [*rates, error, _rate(found.within_quarter), of_saving, points]
 
 
 def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:

@@ -101,7 +101,7 @@ def answer_of(verdict: Mapping[str, Any]) -> Answer:
             for s in verdict["stages"]
         ],
         fixes=[
-            FixSaid(title=fix["title"], how=fix["how"], step_ms=_predicted_ms(fix))
+            FixSaid(title=fix["title"], how=fix["how"], step_ms=_predicted_ms(fix, step_ns))
             for fix in verdict["fixes"]
         ],
         step_ms=step_ns / 1e6 if step_ns is not None else None,
@@ -334,9 +334,13 @@ def _keep(run: Path, place: Path) -> None:
     shutil.move(run, place)
 
 
-def _predicted_ms(fix: Mapping[str, Any]) -> float | None:
+def _predicted_ms(fix: Mapping[str, Any], step_ns: float | None) -> float | None:
+    """The predicted step, from the share that is saved: some predictions are about the time from
+    step to step, evaluation included, and the mean step that they are checked against is not."""
     prediction = fix.get("prediction")
-    return None if prediction is None else float(prediction["step_ns"]) / 1e6
+    if prediction is None or step_ns is None:
+        return None
+    return float(step_ns * (1 - prediction["saving_ratio"])) / 1e6
 
 
 @cache

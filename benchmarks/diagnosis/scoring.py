@@ -132,6 +132,14 @@ class PredictionCheck:
         return (self.achieved_ms - self.predicted_ms) / self.measured_ms
 
     @property
+    def saving_ratio_error(self) -> float | None:
+        """Error of the saving relative to the achieved one; None where nothing was achieved."""
+        achieved = 1 - self.achieved_ms / self.measured_ms
+        if self.saving_error is None or achieved < NO_SAVING:
+            return None
+        return self.saving_error / achieved
+
+    @property
     def sign_right(self) -> bool | None:
         """Whether it says rightly that there is something to save, or that there is not."""
         if self.predicted_ms is None:
@@ -151,8 +159,10 @@ class Accuracy:
     median_error: float | None
     """Of absolute relative errors."""
     median_saving_error: float | None
-    """Of absolute errors of the saving: what is left of a step that nearly vanishes is a small
-    number, whose relative error is large."""
+    """Of absolute errors of the saving, as shares of the step before: what is left of a step that
+    nearly vanishes is a small number, whose relative error is large."""
+    median_saving_ratio_error: float | None
+    """Of absolute errors of the saving relative to the achieved one."""
     within_quarter: Rate
     """Absolute relative error at most 0.25."""
 
@@ -279,11 +289,13 @@ def accuracy(checks: Iterable[PredictionCheck | None]) -> Accuracy:
     made = [check for check in every if check is not None and check.predicted_ms is not None]
     errors = [abs(error) for check in made if (error := check.relative_error) is not None]
     savings = [abs(error) for check in made if (error := check.saving_error) is not None]
+    ratios = [abs(error) for check in made if (error := check.saving_ratio_error) is not None]
     return Accuracy(
         predicted=Rate(count=len(made), of=len(every)),
         sign_right=_rate(check.sign_right for check in made),
         median_error=median(errors) if errors else None,
         median_saving_error=median(savings) if savings else None,
+        median_saving_ratio_error=median(ratios) if ratios else None,
         within_quarter=_rate(error <= 0.25 for error in errors),
     )
 
@@ -331,7 +343,7 @@ def _words(text: str) -> list[str]:
 def _stem(word: str) -> str:
     """Enough of a word to know it by: decode, decoding and decoded are one."""
     word = word.lower()
-    for ending in ("isation", "ation", "ing", "ed", "es", "er", "e", "s"):
+    for ending in ("ation", "ing", "ed", "es", "er", "e", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             return word.removesuffix(ending)
     return word

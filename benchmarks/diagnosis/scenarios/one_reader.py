@@ -1,6 +1,7 @@
 # /// scenario
 # suspect = "data_pipeline"
 # cause = "too_few_workers"
+# accept = ["data_pipeline/slow_reads"]  # where the model is done before two of them are
 # fix = "use 2 DataLoader workers instead of 1"
 # severities = [0.85, 1.0, 1.1]  # latency of a read; two workers still hide it
 # ///
@@ -21,7 +22,7 @@ FEATURES = 256
 USERS = 512
 BATCH = 16
 STEPS = 220
-LATENCY_S = 0.001
+LATENCY_S = 0.0019
 
 
 def answer(connection, features, latency_s):
@@ -69,7 +70,7 @@ def main():
         shuffle=True,
         num_workers=2 if args.fixed else 1,
     )
-    model = perceptron(FEATURES, 1600, 1, depth=3)
+    model = perceptron(FEATURES, 1150, 1, depth=3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = Throughput()
     for rows, bought in loader:

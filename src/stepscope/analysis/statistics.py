@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -39,6 +40,20 @@ def mean_of_known(values: Iterable[float | None]) -> float | None:
     """
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def ahead_ratio(first: float, second: float, count: int) -> float:
+    """Probability that the larger of two shares is the larger one in truth, if both are counted
+    in the same sample of independent draws: Phi((p - q) / sqrt((p + q - (p - q)^2) / n)).
+
+    Args:
+        first, second: shares of the sample; `first` is the larger.
+        count: draws.
+    """
+    variance = (first + second - (first - second) ** 2) / max(1, count)
+    if variance <= 0:
+        return 1.0 if first > second else 0.5
+    return 0.5 * (1 + math.erf((first - second) / math.sqrt(2 * variance)))
 
 
 def distribution(values: ArrayLike) -> Distribution | None:

@@ -152,7 +152,7 @@ class Judge:
         certainty = same / self._thresholds.resamples * steps / (steps + 5)
         if accused.suspect in NEED_A_WINDOW and not self._split.has_window:
             certainty *= 0.5
-        return round(certainty, 3)
+        return certainty
 
     def _heavy_optimizer(self, shares: Shares) -> bool:
         phases = shares.phases

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.analysis.input_pipeline import Making, StageShare, Waiting
-from stepscope.diagnosis.finding import CONTRIBUTING_RATIO, Case, Finding, line_evidence
+from stepscope.analysis.statistics import ahead_ratio
+from stepscope.diagnosis.finding import (
+    CONTRIBUTING_RATIO,
+    UNRECOGNISED,
+    Case,
+    Finding,
+    line_evidence,
+)
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import Shares
 from stepscope.diagnosis.signals import Rank
@@ -210,9 +217,13 @@ def _making_cause(
         if making.collate_ratio >= 0.5:
             return "slow_collate"
         return "slow_reads" if making.cpu_ratio < WAITING_FETCH_CPU_RATIO else "slow_dataset"
+    first, second = ([stage.ratio for stage in making.stages] + [0.0])[:2]
+    finding.certainty = ahead_ratio(first, second, making.sample_count)
     top = making.stages[0].stage
     if top == "other" and making.cpu_ratio < WAITING_FETCH_CPU_RATIO:
         return "slow_reads"
+    if top == "other":
+        finding.certainty *= UNRECOGNISED
     return STAGE_CAUSES[top]
 
 

@@ -54,7 +54,9 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
         cause=finding.cause,
         share_ratio=accused.share,
         share_of=LOOP_SHARE if finding.cause == "evaluation" else STEP_SHARE,
-        confidence_ratio=judge.confidence(matrix, accused, _measured_count(signals)),
+        confidence_ratio=round(
+            judge.confidence(matrix, accused, _measured_count(signals)) * finding.certainty, 3
+        ),
         headline=_headline(accused, finding),
         stages=finding.stages,
         evidence=[_phase_evidence(shares), *finding.evidence],

@@ -12,6 +12,10 @@ from stepscope.diagnosis.verdict import Evidence, Stage
 CONTRIBUTING_RATIO = 0.05
 """What owns this share of the step is worth a fix of its own."""
 
+UNRECOGNISED = 0.8
+"""Certainty of a cause that stands for what no name of a library or function was recognised in:
+something better known may have another name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -34,6 +38,8 @@ class Finding:
     cause: str
     share: float = 0.0
     """Of the step, that this cause takes."""
+    certainty: float = 1.0
+    """How sure it is that this cause of the suspect is the largest; 1 where all was measured."""
     why: str | None = None
     """The reason for a fix, where it is not the first evidence."""
     stages: list[Stage] = field(default_factory=list)

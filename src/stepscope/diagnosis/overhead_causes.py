@@ -8,8 +8,14 @@ from numpy.typing import NDArray
 from stepscope.analysis.growth import growth
 from stepscope.analysis.host_work import HostCause
 from stepscope.analysis.operators import ComputeProfile
-from stepscope.analysis.statistics import distribution
-from stepscope.diagnosis.finding import CONTRIBUTING_RATIO, Case, Finding, line_evidence
+from stepscope.analysis.statistics import ahead_ratio, distribution
+from stepscope.diagnosis.finding import (
+    CONTRIBUTING_RATIO,
+    UNRECOGNISED,
+    Case,
+    Finding,
+    line_evidence,
+)
 from stepscope.diagnosis.shares import share_of_host_cause
 from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import Evidence, Stage
@@ -235,11 +241,14 @@ def _between_phases(case: Case) -> Finding:
     leaked = leak_ns(signals) / _mean_ns(signals.ranks)
     if leaked >= LEAK_RATIO * share:
         return Finding(cause="memory_leak", evidence=[*_leak_evidence(signals), *evidence])
+    if not works:
+        return Finding(cause="python_overhead", certainty=UNRECOGNISED)
     ratios = {name: share_of_host_cause(signals.ranks, name) for name in HOST_CAUSES}
-    return Finding(
-        cause=_cause_of(max(ratios, key=lambda n: ratios[n])) if works else "python_overhead",
-        evidence=evidence,
-    )
+    top, second = sorted(ratios, key=lambda name: -ratios[name])[:2]
+    certainty = ahead_ratio(ratios[top], ratios[second], sum(work.sample_count for work in works))
+    if top == "python":
+        certainty *= UNRECOGNISED
+    return Finding(cause=_cause_of(top), certainty=certainty, evidence=evidence)
 
 
 def _leak_evidence(signals: Signals) -> list[Evidence]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from stepscope.analysis.statistics import distribution
+from stepscope.analysis.statistics import ahead_ratio, distribution
 
 
 def test_figures_of_a_small_sample() -> None:
@@ -37,3 +38,20 @@ def test_missing_values_are_left_out() -> None:
     found = distribution([1.0, float("nan"), 3.0])
     assert found is not None
     assert (found.count, found.mean) == (2, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "count"), [(0.5, 0.4, 60), (0.3, 0.25, 400), (0.6, 0, 9)]
+)
+def test_how_sure_it_is_that_one_share_is_larger(first: float, second: float, count: int) -> None:
+    """The chance that more draws of a new sample fall on the first than on the second."""
+    generator = np.random.default_rng(5)
+    draws = generator.multinomial(count, [first, second, 1 - first - second], size=200_000)
+    more, same = (draws[:, 0] > draws[:, 1]).mean(), (draws[:, 0] == draws[:, 1]).mean()
+    assert ahead_ratio(first, second, count) == pytest.approx(more + same / 2, abs=0.01)
+
+
+def test_equal_shares_say_nothing() -> None:
+    assert ahead_ratio(0.3, 0.3, 1000) == 0.5
+    assert ahead_ratio(1.0, 0.0, 20) == 1.0
+    assert ahead_ratio(0.0, 0.0, 0) == 0.5

@@ -74,7 +74,9 @@ def test_the_page_tells_failures_from_scores() -> None:
     healthy = Job(tool="stepscope", scenario="steady_cnn", severity=1.0, seed=0)
     outcomes = [outcome(JOB, FOUND), outcome(healthy, FOUND)]
     outcomes.append(outcome(msgspec.structs.replace(JOB, seed=1), None))
-    page = render(put_together(OURS, outcomes), outcomes, machine={"cores": 2})
+    page = render(
+        put_together(OURS, outcomes), outcomes, machine={"cores": 2}, plot_name="plot.svg"
+    )
     assert "it fell over" in page
     assert "✗ data_pipeline: slow_decode" in page
     assert "1/1 = 100%" in page

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 from benchmarks.diagnosis.catalogue import Label
 from benchmarks.diagnosis.outcomes import Answer, FixSaid, Metered, StageSaid
+from benchmarks.diagnosis.plot import reliability
 from benchmarks.diagnosis.scoring import (
     PredictionCheck,
     Rate,
@@ -219,3 +221,19 @@ class TestMatchingFixes:
     def test_of_equals_the_first(self) -> None:
         twin = FixSaid(title=CACHE.title, how=CACHE.how, step_ms=1)
         assert best_fix("decode once", [CACHE, twin]) == CACHE
+
+
+class TestPlot:
+    def test_dots_lie_where_the_confidence_and_the_rate_are(self) -> None:
+        found = calibration([(0.75, True), (0.75, False), (1.0, True)])
+        assert found is not None
+        root = ElementTree.fromstring(reliability({"cause": found}))
+        dots = [e for e in root.iter() if e.tag.endswith("circle")]
+        places = [(float(dot.attrib["cx"]), float(dot.attrib["cy"])) for dot in dots]
+        (half, whole) = sorted(places)
+        # The axes are alike: x grows by as much as y falls.
+        assert whole[0] - half[0] == pytest.approx((half[1] - whole[1]) / 2, abs=0.2)
+        assert [dot.find("{*}title").text for dot in dots] == [  # type: ignore[union-attr]
+            "2 answers: stated 75%, right 50%",
+            "1 answers: stated 100%, right 100%",
+        ]
