@@ -379,6 +379,8 @@ def test_two_runs_are_compared(ui: Ui) -> None:
     text = page.inner_text("main")
     assert TRACES in text
     assert JOB in text
+    worth = cells(page, "table-compare-worth")
+    assert any("→" in each for row in worth for each in row)
 
 
 def test_state_is_in_the_address(ui: Ui) -> None:

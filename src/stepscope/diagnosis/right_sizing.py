@@ -166,11 +166,11 @@ def _why_none(nodes: list[NodeUsage], verdict: Verdict) -> str | None:
 
 
 def _evidence(node: NodeUsage) -> str:
-    gpus = sorted({f"{level.p95:.1%}" for level in node.gpus.values()})
     parts = [f"CPU {node.cpu.p95:.1%}"] if node.cpu is not None else []
-    if gpus:
+    if node.gpus:
         count = f"{len(node.gpus)} GPU" + ("s" if len(node.gpus) > 1 else "")
-        parts.append(f"{count} {gpus[0]}" + (f" to {gpus[-1]}" if len(gpus) > 1 else ""))
+        low, high = (f(level.p95 for level in node.gpus.values()) for f in (min, max))
+        parts.append(f"{count} {low:.1%}" + (f" to {high:.1%}" if high - low > 5e-4 else ""))
     return f"{node.node}: the 95th percentile of {', '.join(parts) or 'nothing'}"
 
 

@@ -13,7 +13,7 @@ from stepscope.analysis.statistics import mean_of_known
 from stepscope.diagnosis import Signals, diagnose
 from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.epochs import Epochs, find_epochs
-from stepscope.diagnosis.job_times import job_borders
+from stepscope.diagnosis.job_times import job_borders, machine_count
 from stepscope.diagnosis.pricing import Priced, PriceUsed, price_of
 from stepscope.diagnosis.usage import mean_p95, node_usage
 
@@ -91,7 +91,7 @@ def side_of(signals: Signals) -> Side:
         step_ns=diagnose(signals).mean_step_ns,
         epoch_ns=passes.mean_ns if isinstance(passes, Epochs) else None,
         job_ns=end_ns - begin_ns,
-        instance_count=len(signals.reader.statuses()),
+        instance_count=machine_count(signals),
         usd_per_hour=price.usd_per_hour if isinstance(price, Priced) else None,
         price=price.used if isinstance(price, Priced) else None,
         notes=[f"{run}: {each}" for each in (price, passes) if isinstance(each, str)],

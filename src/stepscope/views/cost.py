@@ -9,14 +9,14 @@ import msgspec
 from stepscope.diagnosis import Signals, Suspect, Verdict, diagnose
 from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.epochs import Epochs, find_epochs
-from stepscope.diagnosis.job_times import job_borders, job_statistics
+from stepscope.diagnosis.job_times import job_borders, job_statistics, machine_count
 from stepscope.diagnosis.pricing import NOTHING_ASKED, Asked, Priced, PriceUsed, price_of
 from stepscope.diagnosis.right_sizing import RightSizing, right_sizing
 from stepscope.diagnosis.usage import node_usage
 from stepscope.diagnosis.verdict import SUSPECT_NAMES, SUSPECTS
 
 HOUR_NS = 3600 * 10**9
-NO_MACHINES = "on how many machines the job ran is not known: no job was watched"
+NO_MACHINES = "on how many machines the job ran is not known: none was watched or imported"
 NO_STEPS = "no training step was measured"
 NO_BATCH_SIZE = "the batch size is not known: no torch DataLoader says one"
 NOT_ACCUSED = "the verdict accuses nothing that could be saved"
@@ -116,7 +116,7 @@ def cost_of_run(
         epochs, hours: project the cost to so many of them.
     """
     info = signals.reader.info
-    count = len(signals.reader.statuses())
+    count = machine_count(signals)
     found = price_of(info, signals.nodes.values(), asked) if count else NO_MACHINES
     priced = found if isinstance(found, Priced) else None
     verdict = diagnose(signals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -234,6 +235,14 @@ def test_imported_shares_of_memory_are_of_the_machine_in_the_table() -> None:
     assert best.instance_type == "p3.2xlarge"
     assert best.memory_ratio == pytest.approx(0.5 * 244 / (61 * best.instance_count))
     assert best.gpu_memory_ratio == pytest.approx(0.1 * 4 / best.instance_count)
+
+
+def test_evidence_names_the_least_and_the_most_used_gpu() -> None:
+    said = node(gpus=2)
+    uneven = replace(said, gpus={"0": level(0.334), "1": level(0.09)})
+    assert advice([uneven]).evidence[0] == (
+        "n0: the 95th percentile of CPU 24.4%, 2 GPUs 9.0% to 33.4%"
+    )
 
 
 def test_machines_of_unknown_size_are_not_recommended() -> None:

@@ -124,6 +124,10 @@ def test_a_run_that_nobody_watched(tmp_path: Path) -> None:
     path = starving(tmp_path / "run").write()
     for status in path.rglob("status.json"):
         status.unlink()
+    imported = cost_of_run(Signals(open_run(path)), AT_36)
+    assert imported.instance_count == 1  # the machine is known, though nobody watched the job
+    for node in path.rglob("node.json"):
+        node.unlink()
     found = cost_of_run(Signals(open_run(path)), AT_36)
     assert found.price_missing == NO_MACHINES
     assert found.job_usd is None
