@@ -379,6 +379,8 @@ def test_two_runs_are_compared(ui: Ui) -> None:
     text = page.inner_text("main")
     assert TRACES in text
     assert JOB in text
+    _, rows = cells(page, "table-compare-worth")
+    assert any(row[0].startswith("run") and "→" in row[1] for row in rows)
 
 
 def test_state_is_in_the_address(ui: Ui) -> None:

@@ -20,11 +20,13 @@ from stepscope.diagnosis import Rank, Signals, Verdict, diagnose
 from stepscope.diagnosis.cost import JobCost, price
 from stepscope.diagnosis.job_times import JobStatistics, job_borders, job_statistics
 from stepscope.diagnosis.node_metrics import NodeMetrics
+from stepscope.diagnosis.pricing import Asked
 from stepscope.errors import UsageError
 from stepscope.exporters.timeline import ExportedTimeline, export_timeline
 from stepscope.schema import METRIC_TYPES, TABLES, RunInfo
 from stepscope.schema.tables.spans import SPAN_KINDS
 from stepscope.store import DictColumn
+from stepscope.views.cost import Cost, cost_of_run
 from stepscope.views.report import Report, make_report, report_rules
 
 LOADING_KINDS = ["data_wait", "loader_start", "fetch"]
@@ -251,6 +253,31 @@ class Run:
             usd_per_hour=paid,
             duration_ns=self.job_statistics().duration_ns,
         )
+
+    def cost_breakdown(
+        self,
+        *,
+        usd_per_hour: float | str | Decimal | None = None,
+        instance_type: str | None = None,
+        prices: str | Path | None = None,
+        epochs: float | None = None,
+        hours: float | None = None,
+    ) -> Cost:
+        """What `stepscope cost RUN` says: the cost of a step, an epoch, an hour and a million
+        samples, what the suspect and each fix are worth, and whether smaller machines would do.
+
+        Args:
+            usd_per_hour: what one machine costs; by default what the run says.
+            instance_type: what the cloud calls the machine, to look its price up.
+            prices: a file of prices of your own.
+            epochs, hours: project the cost to so many of them.
+        """
+        asked = Asked(
+            usd_per_hour=None if usd_per_hour is None else str(usd_per_hour),
+            instance_type=instance_type,
+            prices=None if prices is None else Path(prices),
+        )
+        return cost_of_run(self._signals, asked, epochs=epochs, hours=hours)
 
     def phase_statistics(self, *, rank: int | None = None) -> Frame:
         """One row per rank and phase of the step: share, count, sum, mean, extremes, quantiles."""

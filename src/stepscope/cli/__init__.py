@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "show",
     "diagnose": "diagnose",
     "compare": "compare",
+    "cost": "cost",
     "rules": "rules",
     "report": "report",
     "watch": "watch",

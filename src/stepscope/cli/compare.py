@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stepscope.cli.options import json_option
+from stepscope.cli.options import epochs_option, json_option
 from stepscope.cli.output import print_json
 from stepscope.diagnosis import Signals
 from stepscope.store import open_run
@@ -14,9 +14,10 @@ from stepscope.views.compare import comparison
 @click.command("compare", help="Say what changed from BASE to RUN, and whether it is noise.")
 @click.argument("base", metavar="BASE")
 @click.argument("run", metavar="RUN")
+@epochs_option
 @json_option
-def command(base: str, run: str, as_json: bool) -> None:
-    found = comparison(Signals(open_run(base)), Signals(open_run(run)))
+def command(base: str, run: str, epochs: float | None, as_json: bool) -> None:
+    found = comparison(Signals(open_run(base)), Signals(open_run(run)), epochs=epochs)
     if as_json:
         print_json(found)
         return

@@ -23,6 +23,16 @@ def run_argument(command: Decorated) -> Decorated:
     return click.argument("run", metavar="RUN")(command)
 
 
+def epochs_option(command: Decorated) -> Decorated:
+    """`--epochs`: what a full run of so many would cost."""
+    return click.option(
+        "--epochs",
+        type=click.FloatRange(min=0, min_open=True, max=1e9),
+        metavar="N",
+        help="Reckon with a run of N epochs, at the time that one takes.",
+    )(command)
+
+
 def split_names(
     context: click.Context, parameter: click.Parameter, values: Iterable[str]
 ) -> tuple[str, ...]:

@@ -24,9 +24,10 @@ from stepscope.cli.launcher import (
     exit_like,
     stop_is_pending,
 )
-from stepscope.cli.options import json_option, parse_bytes, parse_price
+from stepscope.cli.options import json_option, parse_bytes
 from stepscope.cli.output import say
 from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locations
+from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
 from stepscope.cli.verdict_text import print_verdict
@@ -104,12 +105,7 @@ MONITOR_PATIENCE_S = 60.0
     is_flag=True,
     help="Let the web UI stop the job when it runs on this machine under your name.",
 )
-@click.option(
-    "--usd-per-hour",
-    callback=parse_price,
-    metavar="PRICE",
-    help="What one machine costs, for the cost of the job and what a fix would save.",
-)
+@price_options
 @click.option("--keep-raw", is_flag=True, help="Keep the profiler's own files in the run's raw/.")
 @click.option("--quiet", is_flag=True, help="No status line; the verdict only.")
 @json_option
@@ -135,6 +131,8 @@ def command(  # noqa: PLR0917 - click passes options by name
     rules: RulePlan | None,
     allow_stop: bool,
     usd_per_hour: str | None,
+    instance_type: str | None,
+    prices: Path | None,
     keep_raw: bool,
     quiet: bool,
     as_json: bool,
@@ -154,6 +152,7 @@ def command(  # noqa: PLR0917 - click passes options by name
         keep_raw=keep_raw,
     )
     _check_command(command)
+    pricing = recorded_prices(usd_per_hour, instance_type, prices)
     run_id = new_run_id(command)
     spool_path, problems = make_spool(spool, run_id, spool_limit)
     info = RunInfo(
@@ -172,7 +171,7 @@ def command(  # noqa: PLR0917 - click passes options by name
             "windows": msgspec.to_builtins(planned),
             "keep_raw": keep_raw,
             "allow_stop": allow_stop,
-            "usd_per_hour": usd_per_hour,
+            **pricing,
             "rules": None if rules is None else rules.recorded,
         },
     )

@@ -11,7 +11,7 @@ import msgspec
 from stepscope.diagnosis.signals import Signals
 
 Group = str
-_OF_THE_RECORDING = {"spool", "spool_limit_bytes", "keep_raw", "rules"}
+_OF_THE_RECORDING = {"spool", "spool_limit_bytes", "keep_raw", "rules", "price_source"}
 """Options of `stepscope run` that say nothing of the job."""
 _OF_THE_FACT = {"fact", "name"}
 MOST_ITEMS = 200
@@ -79,6 +79,7 @@ def _hardware(signals: Signals) -> dict[tuple[Group, str], str]:
             "memory limit (bytes)": node.memory_limit_bytes,
             "GPUs": ", ".join(f"{gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(gpus)),
             "GPU driver": node.driver_version,
+            "instance type": node.instance_type,
         },
     )
 

@@ -7,7 +7,6 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
 from stepscope.schema import RunInfo
 
-NO_PRICE = "the price of a machine is not known: start the job with stepscope run --usd-per-hour"
 _CENT = Decimal("0.01")
 _HOUR_NS = Decimal(3600 * 10**9)
 
@@ -52,8 +51,7 @@ def price(usd_per_hour: float | str | Decimal) -> Decimal:
 
 
 def recorded_price(info: RunInfo) -> Decimal | None:
-    """US dollars per hour of one machine, as `stepscope run --usd-per-hour` was told; None when
-    nobody said."""
+    """US dollars per hour of one machine, as `stepscope run` was told; None when nobody said."""
     said = info.options.get("usd_per_hour")
     try:
         return None if said is None else price(said)

@@ -51,6 +51,11 @@ def job_borders(signals: Signals) -> tuple[int, int]:
     return begin, max(ends, default=begin)
 
 
+def machine_count(signals: Signals) -> int:
+    """Machines that the job was watched on, or that an import knows of; 0 where nobody says."""
+    return len(signals.reader.statuses()) or len(signals.nodes)
+
+
 def job_statistics(ranks: Sequence[Rank], start_ns: int, end_ns: int) -> JobStatistics:
     """The parts of a job that lasted from `start_ns` to `end_ns`."""
     if not ranks:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from stepscope.monitor.cgroup import cores_available, memory_limit_bytes
 from stepscope.monitor.gpu import gpu_facts
+from stepscope.monitor.instance_type import instance_type
 from stepscope.monitor.memory import memory_total_bytes
 from stepscope.monitor.samplers import read_bytes
 from stepscope.schema.run import NodeInfo
@@ -53,6 +54,7 @@ def node_info(
         gpus=gpus,
         driver_version=driver_version,
         metrics_missing=dict(metrics_missing or {}),
+        instance_type=instance_type(),
     )
 
 

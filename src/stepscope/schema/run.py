@@ -87,6 +87,8 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     driver_version: str | None = None
     metrics_missing: dict[str, str] = {}
     """Metric groups that cannot be had here, each with the reason."""
+    instance_type: str | None = None
+    """What a cloud calls this type of machine, where the machine itself says so."""
 
 
 class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,10 +21,12 @@ from stepscope.analysis.steps import PHASES
 from stepscope.analysis.trace_steps import break_down, device_categories, together
 from stepscope.diagnosis import Signals, Suspect, diagnose
 from stepscope.diagnosis.configuration import differences
-from stepscope.diagnosis.cost import JobCost, recorded_price
+from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import job_borders, job_statistics
 from stepscope.diagnosis.per_step import time_by_name
+from stepscope.diagnosis.pricing import Priced, price_of
 from stepscope.intervals import Int
+from stepscope.views.before_after import BeforeAfter, before_after, side_of
 from stepscope.views.recorded_steps import RecordedWork, host_categories, recorded_work
 from stepscope.views.recordings import calls_of
 from stepscope.views.shapes import Statistics, statistics
@@ -148,6 +150,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     steps: StepChanges | None
     steps_missing: str | None
     figures: list[FigureChange]
+    before_after: BeforeAfter
     settings: list[SettingChange]
     same_setting_count: int
     kernels: NameChanges | None
@@ -189,8 +192,8 @@ class _Run:
         return {name: np.concatenate([times[name] for times in every]) for name in every[0]}
 
 
-def comparison(base: Signals, other: Signals) -> Comparison:
-    """What changed from one run to another."""
+def comparison(base: Signals, other: Signals, *, epochs: float | None = None) -> Comparison:
+    """What changed from one run to another; `epochs` make a full run of its costs."""
     runs = [_Run(signals=each, recorded=_with_steps(each)) for each in (base, other)]
     source = _source(runs)
     before, after = (run.parts(source) for run in runs)
@@ -206,6 +209,7 @@ def comparison(base: Signals, other: Signals) -> Comparison:
         steps=_steps(found, source) if found is not None and source is not None else None,
         steps_missing=None if found is not None else _why_no_steps(runs),
         figures=_figures(base, other),
+        before_after=before_after(side_of(base), side_of(other), epochs),
         settings=[SettingChange(**asdict(each)) for each in settings],
         same_setting_count=same,
         kernels=kernels,
@@ -316,10 +320,12 @@ def _of_job(signals: Signals) -> dict[tuple[str, str], float | None]:
     begin_ns, end_ns = job_borders(signals)
     job = job_statistics(signals.ranks, begin_ns, end_ns)
     count = len(signals.reader.statuses())
-    price = recorded_price(signals.reader.info)
+    price = price_of(signals.reader.info, signals.nodes.values())
     cost = None
-    if price is not None and count:
-        cost = JobCost(instance_count=count, usd_per_hour=price, duration_ns=job.duration_ns)
+    if isinstance(price, Priced) and count:
+        cost = JobCost(
+            instance_count=count, usd_per_hour=price.usd_per_hour, duration_ns=job.duration_ns
+        )
     steps = max((len(rank.steps) for rank in signals.ranks), default=0)
     return {
         ("wall time", "ns"): float(job.duration_ns),

@@ -12,8 +12,9 @@ from typing import Literal
 import msgspec
 
 from stepscope.diagnosis import Signals, Suspect, diagnose
-from stepscope.diagnosis.cost import NO_PRICE, JobCost, recorded_price
+from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import is_lost
+from stepscope.diagnosis.pricing import Priced, price_of
 from stepscope.diagnosis.rule_check import progress_of
 from stepscope.schema import JobState, JobStatus, NodeInfo
 from stepscope.store import RunReader
@@ -90,6 +91,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """Null until it has been computed."""
     cost_usd: float | None
     """Machines x price x duration, rounded to the cent."""
+    price_said: str | None
+    """Who says what a machine costs, and of which day that is."""
     why_no_cost: str | None
     command: str
     working_directory: str
@@ -123,7 +126,8 @@ def job_row(reader: RunReader, run_id: str, summary: JobSummary | None = None) -
     duration_ns = _duration_ns(statuses)
     if duration_ns is None and summary is not None:
         duration_ns = summary.recorded_ns
-    cost = _cost(reader, len(statuses), duration_ns)
+    price = price_of(info, nodes)
+    cost = _cost(price, len(statuses), duration_ns)
     return JobRow(
         id=run_id,
         name=info.run_id,
@@ -138,7 +142,8 @@ def job_row(reader: RunReader, run_id: str, summary: JobSummary | None = None) -
         node_count=len(statuses) or None,
         verdict=None if summary is None else summary.verdict,
         cost_usd=None if cost is None else float(cost.usd),
-        why_no_cost=NO_PRICE if recorded_price(info) is None else None,
+        price_said=None if isinstance(price, str) else price.used.said,
+        why_no_cost=price if isinstance(price, str) else None,
         command=" ".join(info.command)[:LONGEST_COMMAND],
         working_directory=info.working_directory,
         size_bytes=None if summary is None else summary.size_bytes,
@@ -162,6 +167,7 @@ def unopened_row(run_id: str, problem: str) -> JobRow:
         node_count=None,
         verdict=None,
         cost_usd=None,
+        price_said=None,
         why_no_cost=None,
         command="",
         working_directory="",
@@ -210,11 +216,12 @@ def _duration_ns(statuses: list[JobStatus]) -> int | None:
     return max(0, max(ends) - min(each.started_ns for each in statuses))
 
 
-def _cost(reader: RunReader, node_count: int, duration_ns: int | None) -> JobCost | None:
-    usd_per_hour = recorded_price(reader.info)
-    if usd_per_hour is None or duration_ns is None or not node_count:
+def _cost(price: Priced | str, node_count: int, duration_ns: int | None) -> JobCost | None:
+    if isinstance(price, str) or duration_ns is None or not node_count:
         return None
-    return JobCost(instance_count=node_count, usd_per_hour=usd_per_hour, duration_ns=duration_ns)
+    return JobCost(
+        instance_count=node_count, usd_per_hour=price.usd_per_hour, duration_ns=duration_ns
+    )
 
 
 def _rank_count(reader: RunReader, summary: JobSummary | None) -> int | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from decimal import Decimal
 
 import msgspec
 import numpy as np
 
 from stepscope.analysis.statistics import distribution, mean_of_known
 from stepscope.diagnosis import Fix, Signals, Verdict, diagnose
-from stepscope.diagnosis.cost import NO_PRICE, JobCost, recorded_price
+from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import is_lost, job_borders
+from stepscope.diagnosis.pricing import Priced, PriceUsed, price_of
 from stepscope.diagnosis.rule_check import recorded_rules
 from stepscope.diagnosis.traces import Trace
 from stepscope.schema import JobState, JobStatus, RuleRecord
@@ -87,7 +87,9 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
     """What the job costs: machines x price x time, in US dollars."""
 
     usd_per_hour: float
-    """Of one machine, as `stepscope run --usd-per-hour` was told."""
+    """Of one machine."""
+    price: PriceUsed
+    """The same, with who says so and of which day it is."""
     instance_count: int
     job_usd: float
     """So far, rounded to the cent."""
@@ -156,10 +158,7 @@ def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
     nodes = [
         _node(signals, node, status) for node, status in sorted(signals.reader.statuses().items())
     ]
-    price = recorded_price(info)
-    cost = JobCost(
-        instance_count=len(nodes), usd_per_hour=price or Decimal(), duration_ns=end_ns - begin_ns
-    )
+    price = price_of(info, signals.nodes.values())
     recorded = recorded_rules(signals.reader)
     return Overview(
         run_id=info.run_id,
@@ -179,8 +178,10 @@ def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
         suspect_step_ns=_of_suspect(verdict, verdict.mean_step_ns),
         gpu_busy_ratio=mean_of_known(node.gpu_busy_ratio for node in nodes),
         cpu_busy_ratio=mean_of_known(node.cpu_busy_ratio for node in nodes),
-        money=_money(cost, verdict) if price is not None else None,
-        money_missing=NO_PRICE if price is None else None,
+        money=_money(price, len(nodes), end_ns - begin_ns, verdict)
+        if isinstance(price, Priced)
+        else None,
+        money_missing=price if isinstance(price, str) else None,
         findings=_findings(signals, recorded),
         findings_missing=NOT_EVALUATED if recorded is None else None,
     )
@@ -198,12 +199,14 @@ def _of_suspect(verdict: Verdict, whole: float | None) -> float | None:
     return None if whole is None else verdict.share_ratio * whole
 
 
-def _money(cost: JobCost, verdict: Verdict) -> Money:
+def _money(price: Priced, count: int, duration_ns: int, verdict: Verdict) -> Money:
+    cost = JobCost(instance_count=count, usd_per_hour=price.usd_per_hour, duration_ns=duration_ns)
     step = None
     if verdict.mean_step_ns is not None:
         step = float(replace(cost, duration_ns=round(verdict.mean_step_ns)).exact_usd)
     return Money(
         usd_per_hour=float(cost.usd_per_hour),
+        price=price.used,
         instance_count=cost.instance_count,
         job_usd=float(cost.usd),
         step_usd=step,

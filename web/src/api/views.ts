@@ -69,6 +69,29 @@ export interface AnnotationsView {
   quality: QualityNote[];
 }
 
+/** The payload. */
+export interface BeforeAfter {
+  rows: BeforeAfterRow[];
+  epoch_count: number | null;
+  saved_hours: number | null;
+  saved_usd: number | null;
+  saving_ratio: number | null;
+  speed_up: number | null;
+  before_price: PriceUsed | null;
+  after_price: PriceUsed | null;
+  notes: string[];
+}
+
+/** One figure of both runs; null where a run does not have it. */
+export interface BeforeAfterRow {
+  name: string;
+  unit: "hours" | "ns" | "ratio" | "usd";
+  before: number | null;
+  after: number | null;
+  text: string;
+  change_ratio: number | null;
+}
+
 /** An allocation with its release; null for what happened outside the recording. */
 export interface BlockView {
   operator: string | null;
@@ -150,6 +173,7 @@ export interface Comparison {
   steps: StepChanges | null;
   steps_missing: string | null;
   figures: FigureChange[];
+  before_after: BeforeAfter;
   settings: SettingChange[];
   same_setting_count: number;
   kernels: NameChanges | null;
@@ -499,6 +523,7 @@ export interface JobRow {
   node_count: number | null;
   verdict: JobVerdict | null;
   cost_usd: number | null;
+  price_said: string | null;
   why_no_cost: string | null;
   command: string;
   working_directory: string;
@@ -711,6 +736,7 @@ export interface ModulesView {
 /** What the job costs: machines x price x time, in US dollars. */
 export interface Money {
   usd_per_hour: number;
+  price: PriceUsed;
   instance_count: number;
   job_usd: number;
   step_usd: number | null;
@@ -908,6 +934,15 @@ export interface PhaseShare {
 export interface Pie {
   share_of: string;
   parts: TimeShare[];
+}
+
+/** What one machine costs an hour, and who says so. */
+export interface PriceUsed {
+  usd_per_hour: number;
+  said: string;
+  instance_type: string | null;
+  as_of: string | null;
+  source: string | null;
 }
 
 /** What the memory held at the peak is for. */

@@ -1,8 +1,8 @@
 // Two runs beside one another: what changed, and whether by more than noise.
 import { ArrowLeftRight } from "lucide";
 
-import type { ComparedRun, Comparison, FigureChange, NameChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
-import { counted, number, percent, sentence, words } from "../base/format";
+import type { BeforeAfter, BeforeAfterRow, ComparedRun, Comparison, FigureChange, NameChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
+import { counted, money, number, percent, sentence, words } from "../base/format";
 import { inNamedUnit, inUnit } from "../base/format_field";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
@@ -79,6 +79,7 @@ function Content({ payload }: { payload: Comparison }) {
       ) : (
         <Steps steps={payload.steps} />
       )}
+      <Worth of={payload.before_after} />
       <Figures rows={payload.figures} />
       {payload.kernels === null ? null : <Names id="kernels" title="Kernels" changes={payload.kernels} />}
       {payload.operators === null ? null : <Names id="operators" title="Operators" changes={payload.operators} />}
@@ -149,6 +150,32 @@ function Steps({ steps }: { steps: StepChanges }) {
 function Noise({ beyond, worse }: { beyond: boolean; worse: boolean }) {
   if (!beyond) return <span class="sign-word quiet">within noise</span>;
   return <span class={`sign-word ${worse ? "bad" : "good"}`}><span aria-hidden="true">{worse ? "▲" : "▼"}</span> {worse ? "slower" : "faster"}</span>;
+}
+
+/** What the change was worth. */
+function Worth({ of }: { of: BeforeAfter }) {
+  if (of.rows.length === 0) return null;
+  const said = [
+    of.speed_up === null ? null : `${number(of.speed_up, 2)} times as fast`,
+    of.saved_hours === null ? null : `${number(of.saved_hours, 2)} instance-hours saved`,
+    of.saved_usd === null ? null : `${money(of.saved_usd)} saved${of.saving_ratio === null ? "" : ` (${percent(of.saving_ratio, 1)})`}`,
+    ...new Set([of.before_price, of.after_price].flatMap((price) => (price === null ? [] : [price.said]))),
+    ...of.notes,
+  ].filter((each) => each !== null);
+  return (
+    <LinkedTable
+      id="worth"
+      title="Before and after"
+      testid="table-compare-worth"
+      about={said.length === 0 ? undefined : sentence(said.join("; "))}
+      rows={of.rows}
+      fields={[
+        field("name", { label: "figure" }),
+        field("text", { label: "from → to" }),
+        field<BeforeAfterRow>("change_ratio", { label: "change", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
+      ]}
+    />
+  );
 }
 
 function Figures({ rows }: { rows: FigureChange[] }) {

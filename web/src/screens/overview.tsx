@@ -2,7 +2,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import type { NodeStatus, Overview as Payload, ShortFinding } from "../api/views";
+import type { NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
 import { counted, lasting, money, number, percent, sentence, when } from "../base/format";
 import { inUnit } from "../base/format_field";
 import { LinkedTable } from "../parts/linked_table";
@@ -83,11 +83,17 @@ function tiles(payload: Payload): Tile[] {
 function moneyTiles({ money: cost }: Payload): Tile[] {
   if (cost === null) return [];
   return [
-    { label: "Cost", value: money(cost.job_usd), about: `${counted(cost.instance_count, "machine")} at ${money(cost.usd_per_hour)} an hour`, testid: "cost" },
+    { label: "Cost", value: money(cost.job_usd), about: `${counted(cost.instance_count, "machine")} at ${money(cost.usd_per_hour)} an hour: ${cost.price.said}`, testid: "cost" },
     ...(cost.suspect_step_usd === null || cost.step_usd === null
       ? []
       : [{ label: "Cost of a step", value: money(cost.step_usd), about: `${money(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" }]),
   ];
+}
+
+/** Whose price it is, of which day, and where it stands. */
+function Source({ price }: { price: PriceUsed }) {
+  const said = `${money(price.usd_per_hour)} an hour: ${price.said}`;
+  return price.source === null ? <>{said}</> : <>{said}, <a href={price.source} rel="noreferrer">{price.source}</a></>;
 }
 
 function Findings({ findings, missing }: { findings: ShortFinding[]; missing: string | null }) {
@@ -142,6 +148,7 @@ function About({ payload }: { payload: Payload }) {
           ["In", payload.working_directory],
           ["Revision", payload.git_revision ?? "not under git"],
           ["Versions", versions.join(", ")],
+          ...(payload.money === null ? [] : [["Price of a machine", <Source key="price" price={payload.money.price} />] as const]),
           ...(payload.money_missing === null ? [] : [["Cost", <Prose key="cost" text={sentence(payload.money_missing)} />] as const]),
         ]}
       />

@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 
 from stepscope.cli.writers.compare import write_comparison
+from stepscope.cli.writers.cost import write_cost
 from stepscope.cli.writers.distributed import write_distributed
 from stepscope.cli.writers.generic import write_generic, write_range
 from stepscope.cli.writers.input_pipeline import write_input_pipeline
@@ -26,6 +27,7 @@ from stepscope.cli.writers.series import (
 from stepscope.cli.writers.steps import write_steps
 from stepscope.cli.writers.system import write_system
 from stepscope.views.compare import Comparison
+from stepscope.views.cost import Cost
 from stepscope.views.dashboard import Dashboard
 from stepscope.views.distributed_payload import DistributedView
 from stepscope.views.input_pipeline import InputPipelineView
@@ -46,6 +48,7 @@ _OWN: dict[type, Callable[[Console, Any], None]] = {
     DistributedView: write_distributed,
     InsightsView: write_insights,
     Comparison: write_comparison,
+    Cost: write_cost,
     Dashboard: write_dashboard,
     SystemHeatView: write_heat,
     SystemSeriesView: write_series,

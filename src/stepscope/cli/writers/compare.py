@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import duration, percent, table
+from stepscope.cli.writers.cost import write_before_after
 from stepscope.cli.writers.generic import READABLE, cut
 from stepscope.cli.writers.units import MISSING, text_of
 from stepscope.views.compare import (
@@ -32,6 +33,7 @@ def write_comparison(out: Console, payload: Comparison) -> None:
     elif payload.steps_missing is not None:
         out.print(escape(payload.steps_missing))
     _write_figures(out, payload.figures)
+    write_before_after(out, payload.before_after)
     _write_settings(out, payload.settings, payload.same_setting_count)
     for names in (payload.kernels, payload.operators):
         if names is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import JobStatistics
+from stepscope.diagnosis.pricing import Priced, price_of
 from stepscope.views.report.blocks import Block, Cell, Column, Missing, Section, Table, Text
 from stepscope.views.report.evaluated import Evaluated
 from stepscope.views.report.words import moment, pie
@@ -24,7 +26,7 @@ def job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
         Table(
             title="Training job",
             columns=[Column(label="what"), Column(label="value")],
-            rows=_rows(job, in_progress=in_progress),
+            rows=_rows(job, in_progress=in_progress) + _cost(evaluated),
             share_of="the job's duration",
         ),
     ]
@@ -72,6 +74,24 @@ def _rows(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
             [f"{name} (%)", f"{100 * part / job.duration_ns:.2f}"] for name, part in parts.items()
         ]
     return rows
+
+
+def _cost(evaluated: Evaluated) -> list[list[Cell]]:
+    """What the job cost, and whose price that is; nothing where there is no price."""
+    reader = evaluated.signals.reader
+    count = len(reader.statuses())
+    price = price_of(reader.info, evaluated.signals.nodes.values())
+    if not isinstance(price, Priced) or not count:
+        return []
+    cost = JobCost(
+        instance_count=count,
+        usd_per_hour=price.usd_per_hour,
+        duration_ns=evaluated.job.duration_ns,
+    )
+    return [
+        ["Cost ($)", f"{cost.usd:,}"],
+        ["Price of a machine ($ per hour)", f"{price.usd_per_hour:,} ({price.used.said})"],
+    ]
 
 
 def _seconds(time_ns: int) -> str:

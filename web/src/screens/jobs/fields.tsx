@@ -57,7 +57,7 @@ export function jobFields(chosen: readonly string[], toggle: (id: string) => voi
     field<JobRow>("cost_usd", {
       label: "cost",
       numeric: true,
-      draw: (job) => <span title={job.why_no_cost ?? undefined}>{money(job.cost_usd)}</span>,
+      draw: (job) => <span title={job.why_no_cost ?? job.price_said ?? undefined}>{money(job.cost_usd)}</span>,
     }),
     field<JobRow>("rank_count", { label: "ranks" }),
     field<JobRow>("gpu_count", {

@@ -1,0 +1,51 @@
+"""`stepscope cost RUN`: what a run costs, and what could be saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stepscope.cli.options import epochs_option, json_option, run_argument
+from stepscope.cli.output import print_json
+from stepscope.cli.price_options import price_options
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.pricing import Asked
+from stepscope.store import open_run
+from stepscope.views.cost import cost_of_run
+
+
+@click.command(
+    "cost",
+    help="Say what RUN costs per step, epoch and hour, what its suspect and each fix are worth, "
+    "and whether smaller machines would do.",
+)
+@run_argument
+@price_options
+@epochs_option
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True, max=1e9),
+    metavar="N",
+    help="Also reckon with a run of N hours.",
+)
+@json_option
+def command(  # noqa: PLR0917 - click passes options by name
+    run: str,
+    usd_per_hour: str | None,
+    instance_type: str | None,
+    prices: Path | None,
+    epochs: float | None,
+    hours: float | None,
+    as_json: bool,
+) -> None:
+    asked = Asked(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
+    found = cost_of_run(Signals(open_run(run)), asked, epochs=epochs, hours=hours)
+    if as_json:
+        print_json(found)
+        return
+    # Only text needs them, and `--json` shall start fast.
+    from stepscope.cli.text import console
+    from stepscope.cli.writers import write
+
+    write(console(), found)

@@ -1,0 +1,150 @@
+"""The text of `stepscope cost`, and of the table before and after in `stepscope compare`."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+
+from stepscope.cli.text import duration, percent, table
+from stepscope.cli.writers.units import MISSING
+from stepscope.diagnosis.right_sizing import RightSizing
+from stepscope.views.before_after import BeforeAfter
+from stepscope.views.cost import Cost
+
+
+def dollars(usd: float | None) -> str:
+    """Dollars with cents, and three digits of less than a dime.
+
+    >>> dollars(6.16), dollars(0.000212345), dollars(None)
+    ('$6.16', '$0.000212', 'n/a')
+    """
+    if usd is None:
+        return MISSING
+    if 0 < abs(usd) < 0.1:
+        text = f"{usd:.3g}"
+        return f"${float(text):.12f}".rstrip("0") if "e" in text else f"${text}"
+    return f"${usd:,.2f}"
+
+
+def write_cost(out: Console, payload: Cost) -> None:
+    """Write what a run costs."""
+    if payload.price is None:
+        out.print(f"No dollars: {escape(payload.price_missing or '')}.")
+    else:
+        hour = dollars(payload.price.usd_per_hour)
+        out.print(
+            f"[bold]{dollars(payload.job_usd)}[/bold] for {payload.instance_count} x {hour} an "
+            f"hour x {duration(payload.duration_ns)} ({payload.machine_hours:,.3g} instance-hours)"
+        )
+        out.print(f"[dim]{escape(payload.price.said)}[/dim]")
+        if payload.price.source is not None:
+            out.print(f"[dim]{escape(payload.price.source)}[/dim]", soft_wrap=True)
+    _write_units(out, payload)
+    _write_suspect(out, payload)
+    if payload.right_sizing is not None:
+        _write_sizes(out, payload.right_sizing)
+
+
+def write_before_after(out: Console, payload: BeforeAfter) -> None:
+    """Write what a change was worth."""
+    if not payload.rows:
+        return
+    out.print()
+    rows = table("before and after", "", "change")
+    for row in payload.rows:
+        rows.add_row(escape(row.name), row.text, _signed(row.change_ratio))
+    out.print(rows)
+    said = []
+    if payload.speed_up is not None:
+        said.append(f"{payload.speed_up:.2f} times as fast")
+    if payload.saved_hours is not None:
+        said.append(f"{payload.saved_hours:,.4g} instance-hours saved")
+    if payload.saved_usd is not None:
+        share = "" if payload.saving_ratio is None else f" ({payload.saving_ratio:.1%})"
+        said.append(f"{_saved(payload.saved_usd)} saved{share}")
+    if said:
+        out.print("; ".join(said))
+    prices = {p.said for p in (payload.before_price, payload.after_price) if p is not None}
+    for each in (*sorted(prices), *payload.notes):
+        out.print(f"[dim]{escape(each)}[/dim]")
+
+
+def _write_units(out: Console, payload: Cost) -> None:
+    rows = table("cost of", "takes", "costs")
+    rows.add_row("an hour", "1 h", dollars(payload.hour_usd))
+    rows.add_row("a step", duration(payload.step_ns), dollars(payload.step_usd))
+    if payload.epoch is not None:
+        rows.add_row("an epoch", duration(payload.epoch.mean_ns), dollars(payload.epoch.usd))
+    if payload.samples_per_step is not None:
+        rows.add_row("a million samples", "", dollars(payload.million_samples_usd))
+    for each in payload.projections:
+        rows.add_row(escape(each.what), duration(each.duration_ns), dollars(each.usd))
+    out.print()
+    out.print(rows)
+    for what, why in (("epoch", payload.epoch_missing), ("samples", payload.samples_missing)):
+        if why is not None:
+            out.print(f"[dim]{what}: {escape(why)}[/dim]")
+
+
+def _write_suspect(out: Console, payload: Cost) -> None:
+    out.print()
+    if payload.suspect is None:
+        if payload.suspect_missing is not None:
+            out.print(escape(payload.suspect_missing))
+        return
+    of = payload.suspect
+    rows = table("worth", "of the step", "a step", "an hour", "this run's training")
+    rows.add_row(
+        escape(of.name),
+        percent(of.share_ratio),
+        *(dollars(usd) for usd in (of.step_usd, of.hour_usd, of.training_usd)),
+    )
+    for fix in payload.fixes:
+        rows.add_row(
+            escape(fix.title),
+            percent(fix.saving_ratio),
+            *(dollars(usd) for usd in (fix.step_usd, fix.hour_usd, fix.training_usd)),
+        )
+    rows.columns[0].no_wrap = False
+    out.print(rows)
+    if payload.fixes:
+        out.print("[dim]fixes are predictions, each for itself: they do not add up[/dim]")
+
+
+def _write_sizes(out: Console, advice: RightSizing) -> None:
+    out.print()
+    out.print(f"[bold]{escape(advice.headline)}[/bold]")
+    if advice.choices:
+        rows = table("instead", "this run", "saves", "GPU p95", "CPU mean", "memory", "GPU memory")
+        for each in advice.choices:
+            rows.add_row(
+                f"{each.instance_count} x {escape(each.instance_type)}",
+                dollars(each.job_usd),
+                f"{dollars(each.saving_usd)} ({each.saving_ratio:.1%})",
+                percent(each.gpu_p95_ratio),
+                percent(each.cpu_mean_ratio),
+                percent(each.memory_ratio),
+                percent(each.gpu_memory_ratio),
+            )
+        out.print(rows)
+    said = [each.said for each in advice.choices[:1]]
+    cautions = [
+        f"{each.instance_count} x {each.instance_type}: {each.caution}"
+        for each in advice.choices
+        if each.caution is not None
+    ]
+    for line in (
+        *cautions,
+        *advice.evidence,
+        *(f"if {each}" for each in advice.assumptions),
+        *said,
+    ):
+        out.print(f"[dim]- {escape(line)}[/dim]")
+
+
+def _signed(ratio: float | None) -> str:
+    return MISSING if ratio is None else f"{100 * ratio:+.1f} %"
+
+
+def _saved(usd: float) -> str:
+    return f"-${-usd:,.2f}" if usd < 0 else f"${usd:,.2f}"

@@ -1,0 +1,243 @@
+"""`stepscope cost`: what a run costs per step, epoch and hour, and what could be saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from stepscope.diagnosis import Signals, Suspect, Verdict, diagnose
+from stepscope.diagnosis.cost import JobCost
+from stepscope.diagnosis.epochs import Epochs, find_epochs
+from stepscope.diagnosis.job_times import job_borders, job_statistics, machine_count
+from stepscope.diagnosis.pricing import NOTHING_ASKED, Asked, Priced, PriceUsed, price_of
+from stepscope.diagnosis.right_sizing import RightSizing, right_sizing
+from stepscope.diagnosis.usage import node_usage
+from stepscope.diagnosis.verdict import SUSPECT_NAMES, SUSPECTS
+
+HOUR_NS = 3600 * 10**9
+NO_MACHINES = "on how many machines the job ran is not known: none was watched or imported"
+NO_STEPS = "no training step was measured"
+NO_BATCH_SIZE = "the batch size is not known: no torch DataLoader says one"
+NOT_ACCUSED = "the verdict accuses nothing that could be saved"
+
+
+class EpochCost(msgspec.Struct, frozen=True, kw_only=True):
+    """A pass over the training data, on average of the complete ones."""
+
+    count: int
+    """Complete passes."""
+    mean_ns: float
+    step_count: float
+    """Steps in one."""
+    usd: float | None
+
+
+class SuspectCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What the accused part of the step costs."""
+
+    suspect: Suspect
+    name: str
+    share_ratio: float
+    """Of the measured steps."""
+    step_usd: float
+    hour_usd: float
+    """Of an hour of training."""
+    training_usd: float | None
+    """Of the training of this run, if it owned the same share of all of it."""
+
+
+class FixSaving(msgspec.Struct, frozen=True, kw_only=True):
+    """What one change alone is predicted to save; fixes do not add up."""
+
+    title: str
+    saving_ratio: float
+    """Of the mean step."""
+    condition: str
+    """What the prediction takes for granted, to be read after "if"."""
+    step_usd: float
+    hour_usd: float
+    """Of an hour of training as it was."""
+    training_usd: float | None
+    """Of the training of this run."""
+
+
+class Projection(msgspec.Struct, frozen=True, kw_only=True):
+    """What more of the same would cost."""
+
+    what: str
+    duration_ns: float
+    machine_hours: float
+    usd: float | None
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload. Dollars are null where there is no price, and `price_missing` says why."""
+
+    run_id: str
+    price: PriceUsed | None
+    price_missing: str | None
+    instance_count: int
+    duration_ns: int
+    machine_hours: float
+    job_usd: float | None
+    """So far, rounded to the cent."""
+    hour_usd: float | None
+    """Of all machines."""
+    step_ns: float | None
+    step_usd: float | None
+    """Of the mean measured step, on all machines."""
+    epoch: EpochCost | None
+    epoch_missing: str | None
+    million_samples_usd: float | None
+    samples_missing: str | None
+    samples_per_step: float | None
+    """On all ranks, if each reads batches of its own."""
+    suspect: SuspectCost | None
+    fixes: list[FixSaving]
+    """Those of the verdict with a prediction, in its order."""
+    suspect_missing: str | None
+    projections: list[Projection]
+    right_sizing: RightSizing | None
+
+
+def cost_of_run(
+    signals: Signals,
+    asked: Asked = NOTHING_ASKED,
+    *,
+    epochs: float | None = None,
+    hours: float | None = None,
+) -> Cost:
+    """What a run costs, and what could be saved.
+
+    Args:
+        signals: the run.
+        asked: what the user says of the machines now.
+        epochs, hours: project the cost to so many of them.
+    """
+    info = signals.reader.info
+    count = machine_count(signals)
+    found = price_of(info, signals.nodes.values(), asked) if count else NO_MACHINES
+    priced = found if isinstance(found, Priced) else None
+    verdict = diagnose(signals)
+    job = job_statistics(signals.ranks, *job_borders(signals))
+    paid = None
+    if priced is not None:
+        paid = JobCost(
+            instance_count=count,
+            usd_per_hour=priced.usd_per_hour,
+            duration_ns=job.duration_ns,
+        )
+    passes = find_epochs(signals)
+    samples = _samples_per_step(signals)
+    step_usd = _usd(paid, verdict.mean_step_ns)
+    suspect = _suspect(verdict, paid, job.training_ns)
+    return Cost(
+        run_id=info.run_id,
+        price=None if priced is None else priced.used,
+        price_missing=found if isinstance(found, str) else None,
+        instance_count=count,
+        duration_ns=job.duration_ns,
+        machine_hours=count * job.duration_ns / HOUR_NS,
+        job_usd=None if paid is None else float(paid.usd),
+        hour_usd=_usd(paid, HOUR_NS),
+        step_ns=verdict.mean_step_ns,
+        step_usd=step_usd,
+        epoch=_epoch(passes, paid) if isinstance(passes, Epochs) else None,
+        epoch_missing=passes if isinstance(passes, str) else None,
+        million_samples_usd=step_usd / samples * 1e6 if step_usd is not None and samples else None,
+        samples_missing=None if samples else NO_BATCH_SIZE if signals.ranks else NO_STEPS,
+        samples_per_step=samples,
+        suspect=suspect,
+        fixes=_fixes(verdict, paid, job.training_ns),
+        suspect_missing=NOT_ACCUSED if paid is not None and suspect is None else None,
+        projections=_projections(count, paid, passes, epochs, hours),
+        right_sizing=None
+        if priced is None or paid is None
+        else right_sizing(node_usage(signals), verdict, paid, priced),
+    )
+
+
+def _usd(paid: JobCost | None, duration_ns: float | None) -> float | None:
+    """Dollars, not rounded, that all machines cost for a time."""
+    if paid is None or duration_ns is None:
+        return None
+    return float(replace(paid, duration_ns=round(duration_ns)).exact_usd)
+
+
+def _epoch(passes: Epochs, paid: JobCost | None) -> EpochCost:
+    return EpochCost(
+        count=passes.count,
+        mean_ns=passes.mean_ns,
+        step_count=passes.steps,
+        usd=_usd(paid, passes.mean_ns),
+    )
+
+
+def _samples_per_step(signals: Signals) -> float | None:
+    """Samples that all ranks read for the mean measured step; None where a batch size is not
+    known."""
+    total = 0.0
+    for rank in signals.ranks:
+        size = (rank.loader or {}).get("batch_size")
+        fetched = rank.steps.fetches[rank.steps.measured()]
+        if not isinstance(size, int) or not len(fetched):
+            return None
+        total += size * float(fetched.mean())
+    return total or None
+
+
+def _suspect(verdict: Verdict, paid: JobCost | None, training_ns: int | None) -> SuspectCost | None:
+    step = _usd(paid, verdict.mean_step_ns)
+    hour = _usd(paid, HOUR_NS)
+    if verdict.suspect not in SUSPECTS or step is None or hour is None:
+        return None
+    training = _usd(paid, training_ns)
+    return SuspectCost(
+        suspect=verdict.suspect,
+        name=SUSPECT_NAMES[verdict.suspect],
+        share_ratio=verdict.share_ratio,
+        step_usd=verdict.share_ratio * step,
+        hour_usd=verdict.share_ratio * hour,
+        training_usd=None if training is None else verdict.share_ratio * training,
+    )
+
+
+def _fixes(verdict: Verdict, paid: JobCost | None, training_ns: int | None) -> list[FixSaving]:
+    step, hour = _usd(paid, verdict.mean_step_ns), _usd(paid, HOUR_NS)
+    training = _usd(paid, training_ns)
+    return [
+        FixSaving(
+            title=fix.title,
+            saving_ratio=fix.prediction.saving_ratio,
+            condition=fix.prediction.condition,
+            step_usd=fix.prediction.saving_ratio * step,
+            hour_usd=fix.prediction.saving_ratio * hour,
+            training_usd=None if training is None else fix.prediction.saving_ratio * training,
+        )
+        for fix in verdict.fixes
+        if fix.prediction is not None and step is not None and hour is not None
+    ]
+
+
+def _projections(
+    count: int,
+    paid: JobCost | None,
+    passes: Epochs | str,
+    epochs: float | None,
+    hours: float | None,
+) -> list[Projection]:
+    wanted = []
+    if epochs is not None and isinstance(passes, Epochs):
+        wanted.append((f"{epochs:g} epochs", epochs * passes.mean_ns))
+    if hours is not None:
+        wanted.append((f"{hours:g} hours", hours * HOUR_NS))
+    return [
+        Projection(
+            what=what,
+            duration_ns=duration_ns,
+            machine_hours=count * duration_ns / HOUR_NS,
+            usd=_usd(paid, duration_ns),
+        )
+        for what, duration_ns in wanted
+    ]

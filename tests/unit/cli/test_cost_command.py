@@ -1,0 +1,156 @@
+"""`stepscope cost` as people and machines read it, and what `stepscope run` keeps of prices."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from stepscope.cli.cost import command
+from stepscope.cli.price_options import recorded_prices
+from stepscope.cli.writers import write
+from stepscope.cli.writers.cost import dollars
+from stepscope.diagnosis.prices import ENVIRONMENT
+from stepscope.diagnosis.right_sizing import RightSizing, SmallerChoice
+from stepscope.testing import RunBuilder
+from stepscope.views.compare import comparison
+from stepscope.views.cost import Cost
+
+STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
+OWN = '[[groups]]\nas_of = 2026-05-01\ninstances = [{ type = "rig", usd_per_hour = 36 }]\n'
+
+
+def starving(path: Path, wait: int = 60) -> RunBuilder:
+    run = RunBuilder(path)
+    process = run.rank(workers=1)
+    for _ in range(2):
+        process.draw("start 0").draw(STEP.replace("60", str(wait)), 100).draw("exhausted 0")
+    process.workers[0].draw(f"fetch {wait + 35}", 200)
+    return run
+
+
+def asked(*arguments: str) -> str:
+    done = CliRunner().invoke(command, list(arguments))
+    assert done.exception is None, done.output
+    return done.output
+
+
+def test_the_text(tmp_path: Path) -> None:
+    path = str(starving(tmp_path / "run").write())
+    text = asked(path, "--usd-per-hour", "36", "--epochs", "30")
+    assert "$0.20 for 1 x $36.00 an hour x 20 s" in text
+    assert "as given to this command" in text
+    rows = {line.split("  ")[0].strip(): line.split() for line in text.splitlines() if line}
+    assert rows["a step"][-1] == "$0.001"
+    assert rows["an epoch"][-1] == "$0.10"
+    assert rows["30 epochs"][-1] == "$3.00"
+    assert rows["a million samples"][-1] == "$31.25"
+    assert "the data pipeline" in rows
+    assert "No smaller machine is recommended: no GPU was sampled" in " ".join(text.split())
+
+
+def test_json(tmp_path: Path) -> None:
+    path = str(starving(tmp_path / "run").write())
+    found = json.loads(asked(path, "--instance-type", "p3.2xlarge", "--json"))
+    assert found["price"]["as_of"] == "2026-01-19"
+    assert found["hour_usd"] == 3.06
+
+
+def test_without_a_price(tmp_path: Path) -> None:
+    text = " ".join(asked(str(starving(tmp_path / "run").write())).split())
+    assert "No dollars: the price of a machine is not known" in text
+    assert "--instance-type" in text
+
+
+def test_a_file_of_prices(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(OWN)
+    path = str(starving(tmp_path / "run").write())
+    text = asked(path, "--instance-type", "rig", "--prices", str(file))
+    assert "price of rig, from your own price file, as of 2026-05-01" in text
+
+
+def test_what_a_run_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A price of the user's own is kept in the run; a published one is looked up later."""
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    file = tmp_path / "mine.toml"
+    file.write_text(OWN)
+    nothing = {"usd_per_hour": None, "instance_type": None, "price_source": None}
+    assert recorded_prices(None, None, None) == nothing
+    assert recorded_prices("3", "rig", file) == {
+        "usd_per_hour": "3", "instance_type": "rig", "price_source": None
+    }  # fmt: skip
+    said = "price of rig, from your own price file, as of 2026-05-01"
+    kept = {"usd_per_hour": "36", "instance_type": "rig", "price_source": said}
+    assert recorded_prices(None, "rig", file) == kept
+    monkeypatch.setenv(ENVIRONMENT, str(file))
+    assert recorded_prices(None, "rig", None) == kept
+    assert recorded_prices(None, "p3.2xlarge", None) == nothing | {"instance_type": "p3.2xlarge"}
+    assert capsys.readouterr().err == ""
+    assert recorded_prices(None, "q9.nano", None) == nothing | {"instance_type": "q9.nano"}
+    assert "no price of q9.nano is known" in capsys.readouterr().err
+
+
+def test_advice_as_text() -> None:
+    choice = SmallerChoice(
+        instance_type="ml.p3.2xlarge",
+        instance_count=2,
+        usd_per_hour=3.825,
+        said="price of ml.p3.2xlarge, as of 2020-12-10",
+        job_usd=1.07,
+        saving_usd=5.09,
+        saving_ratio=0.826,
+        gpu_p95_ratio=0.81,
+        cpu_mean_ratio=0.58,
+        cpu_p95_ratio=1.46,
+        memory_ratio=0.5,
+        gpu_memory_ratio=0.375,
+        caution="peaks would take longer",
+    )
+    advice = RightSizing(
+        headline="2 instead of 3.", choices=[choice], evidence=["a: low"], assumptions=["b holds"]
+    )
+    empty: dict[str, object] = dict.fromkeys(Cost.__struct_fields__)
+    empty |= {"run_id": "r", "instance_count": 3, "duration_ns": 1, "machine_hours": 1.0}
+    empty |= {"fixes": [], "projections": [], "right_sizing": advice}
+    out = io.StringIO()
+    write(Console(file=out, width=120), Cost(**empty))  # type: ignore[arg-type]
+    text = out.getvalue()
+    for part in (
+        "2 x ml.p3.2xlarge", "$1.07", "$5.09 (82.6%)", "81 %", "- a: low", "- if b holds",
+        "2 x ml.p3.2xlarge: peaks would take longer", "as of 2020-12-10",
+    ):  # fmt: skip
+        assert part in text
+
+
+def test_before_and_after_as_text(tmp_path: Path) -> None:
+    one, two = starving(tmp_path / "a"), starving(tmp_path / "b", wait=10)
+    out = io.StringIO()
+    write(Console(file=out, width=120), comparison(one.signals(), two.signals(), epochs=3))
+    text = out.getvalue()
+    assert "10 s → 5 s" in text
+    assert "30 s → 15 s" in text
+    assert "-50.0 %" in text
+    assert "2.00 times as fast" in text
+    assert "the price of a machine is not known" in text
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [
+        (None, "n/a"),
+        (0, "$0.00"),
+        (0.25, "$0.25"),
+        (0.0123456, "$0.0123"),
+        (0.0000123456, "$0.0000123"),
+        (5800.29, "$5,800.29"),
+    ],
+)
+def test_dollars(usd: float | None, text: str) -> None:
+    assert dollars(usd) == text

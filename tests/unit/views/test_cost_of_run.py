@@ -1,0 +1,140 @@
+"""`stepscope cost`: what a run costs per step, epoch, hour and sample."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stepscope.diagnosis import Signals
+from stepscope.diagnosis.epochs import NO_LOADER
+from stepscope.diagnosis.pricing import NO_PRICE, Asked
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+from stepscope.views.cost import (
+    NO_BATCH_SIZE,
+    NO_MACHINES,
+    NOT_ACCUSED,
+    Cost,
+    cost_of_run,
+)
+
+STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
+AT_36 = Asked(usd_per_hour="36")
+"""A cent a second."""
+
+
+def starving(path: Path, *, ranks: int = 1) -> RunBuilder:
+    """Two epochs of a hundred steps of a tenth of a second."""
+    run = RunBuilder(path)
+    for rank in range(ranks):
+        process = run.rank(rank if ranks > 1 else None, workers=1)
+        for _ in range(2):
+            process.draw("start 0").draw(STEP, 100).draw("exhausted 0")
+        process.workers[0].draw("fetch 95", 200)
+    return run
+
+
+def reckoned(run: RunBuilder, asked: Asked = AT_36, **more: float) -> Cost:
+    return cost_of_run(run.signals(), asked, **more)
+
+
+def test_a_run_that_waits_for_its_data(tmp_path: Path) -> None:
+    found = reckoned(starving(tmp_path / "run"), epochs=30, hours=12)
+    assert found.duration_ns == 20_000_000_000
+    assert found.job_usd == 0.2
+    assert found.machine_hours == pytest.approx(20 / 3600)
+    assert found.hour_usd == 36
+    assert found.step_usd == pytest.approx(0.001)
+    assert found.epoch is not None
+    assert (found.epoch.count, found.epoch.step_count) == (2, 100)
+    assert found.epoch.usd == pytest.approx(0.1)
+    assert found.samples_per_step == 32
+    assert found.million_samples_usd == pytest.approx(0.001 / 32 * 1e6)
+    assert found.suspect is not None
+    assert found.suspect.suspect == "data_pipeline"
+    assert found.suspect.share_ratio == pytest.approx(0.6, abs=0.01)
+    assert found.suspect.hour_usd == pytest.approx(36 * found.suspect.share_ratio)
+    assert found.suspect.training_usd == pytest.approx(0.2 * found.suspect.share_ratio)
+    assert found.fixes
+    for fix in found.fixes:
+        assert fix.hour_usd == pytest.approx(36 * fix.saving_ratio)
+        assert fix.step_usd == pytest.approx(0.001 * fix.saving_ratio)
+    epochs, hours = found.projections
+    assert (epochs.what, epochs.usd) == ("30 epochs", pytest.approx(3))
+    assert (hours.what, hours.usd, hours.machine_hours) == ("12 hours", 36 * 12, 12)
+    assert found.price is not None
+    assert found.price.said == "as given to this command"
+
+
+def test_every_rank_reads_its_own_batches(tmp_path: Path) -> None:
+    found = reckoned(starving(tmp_path / "run", ranks=4))
+    assert found.samples_per_step == 4 * 32
+
+
+def test_machines_multiply(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    for rank in range(2):
+        run.rank(rank, node=f"n{rank}", workers=0).draw("wait 60 | forward 20 | optimizer 20", 100)
+    found = reckoned(run)
+    assert found.instance_count == 2
+    assert found.hour_usd == 72
+    assert found.job_usd == 0.2
+
+
+def test_without_a_price_times_stay(tmp_path: Path) -> None:
+    found = reckoned(starving(tmp_path / "run"), Asked(), epochs=2)
+    assert found.price_missing == NO_PRICE
+    assert (found.price, found.job_usd, found.hour_usd, found.step_usd) == (None,) * 4
+    assert found.epoch is not None
+    assert found.epoch.mean_ns == 10_000_000_000
+    assert found.epoch.usd is None
+    assert found.million_samples_usd is None
+    assert found.right_sizing is None
+    assert found.fixes == []
+    assert [each.usd for each in found.projections] == [None]
+
+
+def test_a_price_that_was_recorded(tmp_path: Path) -> None:
+    path = starving(tmp_path / "run").write()
+    said = msgspec.json.decode((path / "run.json").read_bytes())
+    said["options"] = {"instance_type": "p3.2xlarge"}
+    (path / "run.json").write_bytes(msgspec.json.encode(said))
+    found = cost_of_run(Signals(open_run(path)))
+    assert found.hour_usd == 3.06
+    assert found.price is not None
+    assert found.price.as_of == "2026-01-19"
+    assert found.right_sizing is not None
+    assert "no GPU was sampled" in found.right_sizing.headline
+
+
+def test_why_there_is_no_figure(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank().draw("forward 30 | backward 40 | optimizer 30", 100)
+    found = reckoned(run, epochs=3)
+    assert found.epoch_missing == NO_LOADER
+    assert found.samples_missing == NO_BATCH_SIZE
+    assert (found.epoch, found.million_samples_usd, found.projections) == (None, None, [])
+    assert found.suspect is not None or found.suspect_missing == NOT_ACCUSED
+
+
+def test_a_run_that_nobody_watched(tmp_path: Path) -> None:
+    path = starving(tmp_path / "run").write()
+    for status in path.rglob("status.json"):
+        status.unlink()
+    imported = cost_of_run(Signals(open_run(path)), AT_36)
+    assert imported.instance_count == 1  # the machine is known, though nobody watched the job
+    for node in path.rglob("node.json"):
+        node.unlink()
+    found = cost_of_run(Signals(open_run(path)), AT_36)
+    assert found.price_missing == NO_MACHINES
+    assert found.job_usd is None
+
+
+def test_a_cent_is_a_cent(tmp_path: Path) -> None:
+    """20 s at this price are 1.005 cents over a dollar: half a cent is rounded up."""
+    price = Decimal("1.005") * 180
+    found = reckoned(starving(tmp_path / "run"), Asked(usd_per_hour=str(price)))
+    assert found.job_usd == 1.01
