@@ -125,6 +125,11 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     any more, the prediction is the best that can come of the change."""
     text: str
 
+    @property
+    def saved_ns(self) -> float:
+        """Of every step."""
+        return self.measured_ns - self.step_ns
+
     @classmethod
     def of(cls, step_ns: float, measured_ns: float, condition: str) -> Prediction:
         """A prediction beside the mean step that was measured; a change never makes it longer."""

@@ -211,12 +211,15 @@ def _fixes(verdict: Verdict, paid: JobCost | None, training_ns: int | None) -> l
             title=fix.title,
             saving_ratio=fix.prediction.saving_ratio,
             condition=fix.prediction.condition,
-            step_usd=fix.prediction.saving_ratio * step,
+            step_usd=fix.prediction.saved_ns / verdict.mean_step_ns * step,
             hour_usd=fix.prediction.saving_ratio * hour,
             training_usd=None if training is None else fix.prediction.saving_ratio * training,
         )
         for fix in verdict.fixes
-        if fix.prediction is not None and step is not None and hour is not None
+        if fix.prediction is not None
+        and verdict.mean_step_ns is not None
+        and step is not None
+        and hour is not None
     ]
 
 

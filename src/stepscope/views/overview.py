@@ -211,14 +211,14 @@ def _money(price: Priced, count: int, duration_ns: int, verdict: Verdict) -> Mon
         job_usd=float(cost.usd),
         step_usd=step,
         suspect_step_usd=_of_suspect(verdict, step),
-        fix_savings_usd=[_saving(fix, step) for fix in verdict.fixes],
+        fix_savings_usd=[_saving(fix, verdict.mean_step_ns, step) for fix in verdict.fixes],
     )
 
 
-def _saving(fix: Fix, step_usd: float | None) -> float | None:
-    if fix.prediction is None or step_usd is None:
+def _saving(fix: Fix, step_ns: float | None, step_usd: float | None) -> float | None:
+    if fix.prediction is None or step_ns is None or step_usd is None:
         return None
-    return fix.prediction.saving_ratio * step_usd
+    return fix.prediction.saved_ns / step_ns * step_usd
 
 
 def _findings(signals: Signals, recorded: RuleRecord | None) -> list[ShortFinding]:

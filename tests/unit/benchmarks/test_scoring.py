@@ -227,7 +227,7 @@ class TestPlot:
     def test_dots_lie_where_the_confidence_and_the_rate_are(self) -> None:
         found = calibration([(0.75, True), (0.75, False), (1.0, True)])
         assert found is not None
-        root = ElementTree.fromstring(reliability({"cause": found}))
+        root = ElementTree.fromstring(reliability({"cause": found}))  # noqa: S314 - our own
         dots = [e for e in root.iter() if e.tag.endswith("circle")]
         places = [(float(dot.attrib["cx"]), float(dot.attrib["cy"])) for dot in dots]
         (half, whole) = sorted(places)
