@@ -22,7 +22,7 @@ FEATURES = 256
 USERS = 512
 BATCH = 16
 STEPS = 220
-LATENCY_S = 0.0019
+LATENCY_S = 0.0012
 
 
 def answer(connection, features, latency_s):

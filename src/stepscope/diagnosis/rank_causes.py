@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stepscope.analysis.exchange import exchanges_per_step
 from stepscope.diagnosis.finding import Case, Finding
-from stepscope.diagnosis.ranks_waiting import exchanges_per_step
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import SUSPECT_NAMES, Evidence, Stage, Suspect
 
@@ -50,7 +50,8 @@ def communication_cause(case: Case) -> Finding:
 
 def exchanges_of(ranks: Sequence[Rank]) -> float:
     """Exchanges of gradients in a step, of the rank with most."""
-    return max(map(exchanges_per_step, ranks))
+    accounts = [rank.facts("ddp")[-1] for rank in ranks if rank.facts("ddp")]
+    return max(map(exchanges_per_step, accounts), default=1.0)
 
 
 def straggler(case: Case, suspect: Suspect) -> Finding:

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis.exchange import exposed_exchange_ratio
 from stepscope.analysis.steps import PHASES
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Suspect
-from stepscope.intervals import Intervals, contains, union
 
 Float = NDArray[np.float64]
 
@@ -54,42 +54,12 @@ class RanksWaiting:
 
 
 def exchange_ns(rank: Rank) -> float:
-    """Gradient exchange per step that nothing hides, from DDP's account; 0 without one.
-
-    DDP's exchange time minus its overlap with the backward computation is what a backward pass
-    waited for: `exposed`, beside `compute`. The account is of the iterations that DDP samples, the
-    first ten above all, so that only its proportions are used. Of the time of a step's m backward
-    passes, k of which exchange gradients, that is
-
-        k exposed / (m compute + k exposed)
-    """
-    accounts, backward = rank.facts("ddp"), _mean_backward_ns(rank)
-    if not accounts or not backward:
+    """Gradient exchange per step that nothing hides, from DDP's account; 0 without one."""
+    accounts, backward = rank.facts("ddp"), rank.steps.phase_ns["backward"]
+    backward = backward[rank.steps.measured()]
+    if not accounts or not len(backward):
         return 0.0
-    last = accounts[-1]
-    exposed = max(0, last["backward_comm_ns"] - last["backward_overlap_ns"])
-    exposed_ns = exchanges_per_step(rank) * exposed
-    compute_ns = backward_passes(rank) * last["backward_compute_ns"]
-    return backward * exposed_ns / (compute_ns + exposed_ns) if exposed_ns else 0.0
-
-
-def exchanges_per_step(rank: Rank) -> float:
-    """Backward passes of a step that exchange gradients; all where that was not counted."""
-    last = rank.facts("ddp")[-1] if rank.facts("ddp") else {}
-    counted = last.get("exchange_count")
-    return float(counted / last["step_count"]) if counted else backward_passes(rank)
-
-
-def backward_passes(rank: Rank) -> float:
-    """Of a measured step."""
-    spans, measured = rank.spans.of("backward"), rank.steps.measured()
-    steps = Intervals(rank.steps.start[measured], rank.steps.end[measured])
-    return float(contains(union(steps), spans.start).sum() / max(1, measured.sum()))
-
-
-def _mean_backward_ns(rank: Rank) -> float:
-    backward = rank.steps.phase_ns["backward"][rank.steps.measured()]
-    return float(backward.mean()) if len(backward) else 0.0
+    return exposed_exchange_ratio(accounts[-1]) * float(backward.mean())
 
 
 def ranks_waiting(ranks: Sequence[Rank]) -> RanksWaiting:

@@ -78,7 +78,12 @@ def gradient_accumulation(run: RunBuilder) -> None:
     piece = "forward 10 | backward 30"
     for rank in range(2):
         process = run.rank(rank).ddp(
-            exchange_ms=20, hidden_ms=0, compute_ms=10, exchange_count=30, step_count=10
+            exchange_ms=20,
+            hidden_ms=0,
+            compute_ms=10,
+            pass_count=30,
+            exchange_count=30,
+            step_count=10,
         )
         process.draw(f"{piece} | {piece} | {piece} | optimizer 10", 60)
 

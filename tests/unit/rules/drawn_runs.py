@@ -69,7 +69,7 @@ def healthy(run: RunBuilder) -> None:
     """Two ranks on a node; eight workers for eight cores, which hide their work."""
     for number in range(2):
         rank = run.rank(number, workers=4).draw(f"{STEP} | do:log 5", 600, jitter=0.02, seed=number)
-        rank.ddp(exchange_ms=100, hidden_ms=95)
+        rank.ddp(exchange_ms=100, hidden_ms=95, compute_ms=400)
         for worker in rank.workers:
             worker.draw("fetch 900 | do 100", 600)
     window(run, "kernel:gemm 90 | memcpy:MemcpyHtoD 1 | kernel:nccl_all 1")
@@ -142,7 +142,7 @@ def slower(run: RunBuilder) -> None:
 
 def exposed(run: RunBuilder) -> None:
     for number in range(2):
-        run.rank(number).ddp(exchange_ms=400, hidden_ms=50).draw(STEP, 120)
+        run.rank(number).ddp(exchange_ms=400, hidden_ms=50, compute_ms=100).draw(STEP, 120)
 
 
 def pageable(run: RunBuilder) -> None:

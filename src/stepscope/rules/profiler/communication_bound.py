@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.analysis.exchange import exposed_exchange_ratio
 from stepscope.intervals import Int
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.parameters import Percentage
@@ -60,11 +61,9 @@ class CommunicationBound(RecordedShare[CommunicationBoundParameters]):
 
     def part_ns(self, steps: RankSteps) -> Int:
         accounts = [f for f in steps.process.facts if f.get("fact") == "ddp"]
-        exposed = 0
-        if accounts:
-            last = accounts[-1]
-            exposed = max(0, last["backward_comm_ns"] - last["backward_overlap_ns"])
-        return steps.phase_ns["communication"] + np.minimum(exposed, steps.phase_ns["backward"])
+        exposed = exposed_exchange_ratio(accounts[-1]) if accounts else 0.0
+        exchange: Int = np.rint(exposed * steps.phase_ns["backward"]).astype(np.int64)
+        return steps.phase_ns["communication"] + exchange
 
     def judge(self, recording: Recording) -> tuple[dict[str, Any], bool] | None:
         time = recording.gpu_time

@@ -47,7 +47,8 @@ the run, and what is read is kept."""
 
 _parallel: weakref.ReferenceType[Any] | None = None
 _next_reading = 1
-_synced_count = 0
+_pass_count = 0
+_exchange_count = 0
 
 
 def install() -> None:
@@ -62,16 +63,18 @@ def install() -> None:
 
 
 def note_parallel_module(module: torch.nn.Module) -> None:
-    """Remember the DistributedDataParallel wrapper whose account to read, and count its forward
-    passes whose backward passes exchange gradients."""
-    global _parallel, _synced_count
+    """Remember the DistributedDataParallel wrapper whose account to read, and count its
+    training passes, and those that exchange gradients."""
+    global _parallel, _pass_count, _exchange_count
     if type(module).__name__ != "DistributedDataParallel":
         return
     if _parallel is None:
         _parallel = weakref.ref(module)
         progress.on_boundary(_probe.protect(_read_account))
-    if torch.is_grad_enabled() and getattr(module, "require_backward_grad_sync", True):
-        _synced_count += 1
+    if torch.is_grad_enabled():
+        _pass_count += 1
+        if getattr(module, "require_backward_grad_sync", True):
+            _exchange_count += 1
 
 
 def _read_account() -> None:
@@ -86,7 +89,8 @@ def _read_account() -> None:
         _probe.fact(
             "ddp",
             step_count=steps,
-            exchange_count=_synced_count,
+            pass_count=_pass_count,
+            exchange_count=_exchange_count,
             backward_compute_ns=account["avg_backward_compute_time"],
             backward_comm_ns=account["avg_backward_comm_time"],
             backward_overlap_ns=account["avg_backward_compute_comm_overlap_time"],
