@@ -147,7 +147,7 @@ _IMAGE_MODULES = frozenset(["ImageChops", "ImageEnhance", "ImageFilter", "ImageO
 
 _NAME_STAGES = re.compile(
     r"(?:^|_)(?:(?P<collate>collate|pad(?:_|$|ding)|stack_batch|make_batch)"
-    r"|(?P<tokenise>token|detoken|bpe|wordpiece)"
+    r"|(?P<tokenise>token|detoken|bpe|word_?piece|sentence_?piece)"
     r"|(?P<decode>decod|decompress|inflate|deserial|unpack|unpickle|parse|imread)"
     r"|(?P<augment>aug|transform(?!er)|crop|[hv]?flip|jitter|noise|rotat|resiz|normali[sz]|mask"
     r"|shuffle|reorder|substitut|insert|blur|warp|distort|cutout|cutmix|mixup|perturb|random_))"

@@ -67,7 +67,8 @@ class Accusation:
     share: float
     """Of the step; of evaluation, see `Proportions.evaluation`."""
     cause: str | None = None
-    """Where what accuses is a cause already: cpu_contention, cpu_limit, evaluation, straggler."""
+    """Where what accuses is a cause already: cpu_contention, cpu_limit, evaluation, or
+    slow_rank, of which there are several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ class Judge:
         ]
         held_up = shares.held_up.get("model", 0.0)
         if held_up >= limits.slow_rank:
-            found.append(Accusation(suspect="model", share=held_up, cause="straggler"))
+            found.append(Accusation(suspect="model", share=held_up, cause="slow_rank"))
         if self.lost is not None:
             lost = Accusation(
                 suspect="framework_overhead", share=self.lost.ratio, cause=self.lost.cause

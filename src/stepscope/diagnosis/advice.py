@@ -255,8 +255,14 @@ _OWN: dict[str, list[tuple[str, str]]] = {
     "straggler": [
         (
             "spread the work evenly over the ranks",
-            "shuffle before sharding or bucket by length, so that all ranks get as much; move what "
-            "only one rank does to a process of its own",
+            "move what only one rank does to a process of its own; shuffle before sharding",
+        ),
+    ],
+    "uneven_ranks": [
+        (
+            "give the ranks even data",
+            "shuffle before sharding, or bucket by length so that all ranks get batches of about "
+            "the same size in the same step",
         ),
     ],
     "gradient_accumulation": [

@@ -8,7 +8,7 @@ from stepscope.diagnosis import overhead_causes
 from stepscope.diagnosis.accusation import Accusation
 from stepscope.diagnosis.data_causes import data_pipeline_cause
 from stepscope.diagnosis.finding import CONTRIBUTING_RATIO, Case, Finding
-from stepscope.diagnosis.rank_causes import communication_cause, straggler
+from stepscope.diagnosis.rank_causes import communication_cause, slow_rank
 from stepscope.diagnosis.verdict import CAUSES, Evidence, OtherCause, Stage, Suspect
 
 LACK_OF_CORES = frozenset(["cpu_contention", "cpu_limit"])
@@ -24,8 +24,8 @@ def find_cause(case: Case, accused: Accusation) -> Finding:
     if accused.cause in LACK_OF_CORES:
         return overhead_causes.lost_cores(case, accused.cause, accused.share)
     held_up = case.shares.held_up.get(accused.suspect, 0.0)
-    if accused.cause == "straggler" or held_up > HELD_UP_RATIO * accused.share:
-        return _straggler(case, accused.suspect)
+    if accused.cause == "slow_rank" or held_up > HELD_UP_RATIO * accused.share:
+        return _slow_rank(case, accused.suspect)
     match accused.suspect:
         case "data_pipeline":
             return data_pipeline_cause(case)
@@ -88,9 +88,9 @@ def _other(suspect: Suspect, finding: Finding, share: float) -> OtherCause:
     return OtherCause(suspect=suspect, cause=finding.cause, share_ratio=share, text=text)
 
 
-def _straggler(case: Case, suspect: Suspect) -> Finding:
+def _slow_rank(case: Case, suspect: Suspect) -> Finding:
     """A slow rank; why it waits for its batches is worth a fix too."""
-    finding = straggler(case, suspect)
+    finding = slow_rank(case, suspect)
     if suspect == "data_pipeline":
         its = data_pipeline_cause(case)
         finding.evidence += its.evidence

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from stepscope.analysis.exchange import exchanges_per_step
 from stepscope.diagnosis.finding import Case, Finding
 from stepscope.diagnosis.signals import Rank
-from stepscope.diagnosis.verdict import SUSPECT_NAMES, Evidence, Stage, Suspect
+from stepscope.diagnosis.verdict import Evidence, Stage, Suspect
 
+ALWAYS_RATIO = 0.75
+"""A rank that is the last in fewer of the steps than this is not slow itself."""
 SEVERAL = 1.5
 """More exchanges in a step than this, and most of them could wait for the last one."""
 
@@ -54,35 +56,43 @@ def exchanges_of(ranks: Sequence[Rank]) -> float:
     return max(map(exchanges_per_step, accounts), default=1.0)
 
 
-def straggler(case: Case, suspect: Suspect) -> Finding:
-    """The other ranks wait for one, for what it is busy with."""
+def slow_rank(case: Case, suspect: Suspect) -> Finding:
+    """The ranks wait for the slowest of them: always the same one, or one that gets more data."""
     waiting, ranks = case.split.waiting, case.signals.ranks
-    slow, own = ranks[waiting.slowest], waiting.own_ns
+    slow = ranks[waiting.slowest]
+    others = [rank for rank in ranks if rank is not slow]
     share = case.shares.held_up[suspect]
-    others = [ns for place, ns in enumerate(own) if place != waiting.slowest]
-    rest = sum(others) / len(others)
-    return Finding(
-        cause="straggler",
-        share=share,
-        stages=[
-            Stage(
-                name=slow.name,
-                detail=f"the others wait for it, and it for {SUSPECT_NAMES[suspect]}"
-                if suspect == "data_pipeline"
-                else "the others wait for it",
-                share_ratio=share,
-            )
-        ],
-        evidence=[
-            Evidence(
-                text=f"{slow.name} needs {own[waiting.slowest] / 1e6:.3g} ms a step for its own "
-                f"work, the other ranks {rest / 1e6:.3g} ms on average",
-                value=own[waiting.slowest] - rest,
-                unit="ns",
-                source="distributed",
-            ),
-            _largest_excess(slow, [rank for rank in ranks if rank is not slow]),
-        ],
+    its = waiting.own_ns[waiting.slowest]
+    rest = (sum(waiting.own_ns) - its) / len(others)
+    evidence = [
+        Evidence(
+            text=f"{slow.name} needs {its / 1e6:.3g} ms a step for its own work, the other ranks "
+            f"{rest / 1e6:.3g} ms on average",
+            value=its - rest,
+            unit="ns",
+            source="distributed",
+        ),
+        _largest_excess(slow, others),
+    ]
+    detail = "the others wait for it"
+    if waiting.slowest_ratio < ALWAYS_RATIO:
+        evidence.insert(0, _in_turn(waiting.slowest_ratio, slow))
+        return _found("uneven_ranks", share, "the ranks in turn", detail, evidence)
+    return _found("straggler", share, slow.name, detail, evidence)
+
+
+def _found(cause: str, share: float, name: str, detail: str, evidence: list[Evidence]) -> Finding:
+    stage = Stage(name=name, detail=detail, share_ratio=share)
+    return Finding(cause=cause, share=share, stages=[stage], evidence=evidence)
+
+
+def _in_turn(ratio: float, slow: Rank) -> Evidence:
+    return Evidence(
+        text=f"the ranks are the last in turn, {slow.name} in {ratio:.0%} of the steps: their "
+        "steps have unlike work",
+        value=ratio,
+        unit="ratio",
+        source="distributed",
     )
 
 

@@ -49,6 +49,8 @@ class RanksWaiting:
     """What the slowest rank did meanwhile; sums to 1."""
     slowest: int = 0
     """Position of the rank that the others wait for most."""
+    slowest_ratio: float = 1.0
+    """Share of the steps in which it is the last."""
     own_ns: tuple[float, ...] = ()
     """By rank, its own work in the mean step: all but communication."""
 
@@ -81,10 +83,12 @@ def ranks_waiting(ranks: Sequence[Rank]) -> RanksWaiting:
     own = sum(phases.values(), np.zeros_like(communication)).mean(axis=1)
     if not total or not waiting.any():
         return RanksWaiting(own_ns=tuple(own.tolist()))
+    slowest = int(waiting.sum(axis=1).argmin())
     return RanksWaiting(
         ratio=float(waiting.sum() / total),
         held_up_by=_held_up_by(phases, communication),
-        slowest=int(waiting.sum(axis=1).argmin()),
+        slowest=slowest,
+        slowest_ratio=float((communication.argmin(axis=0) == slowest).mean()),
         own_ns=tuple(own.tolist()),
     )
 

@@ -41,6 +41,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "inline_data_preparation",
         "host_to_device_copies",
         "straggler",
+        "uneven_ranks",
     ),
     "framework_overhead": (
         "tiny_operators",
@@ -56,8 +57,9 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "cpu_contention",
         "cpu_limit",
         "straggler",
+        "uneven_ranks",
     ),
-    "model": ("compute", "optimizer", "straggler"),
+    "model": ("compute", "optimizer", "straggler", "uneven_ranks"),
     "communication": ("gradient_exchange", "gradient_accumulation", "collectives"),
 }
 """Every cause within a suspect. Names are part of the command line's JSON and do not change."""

@@ -143,7 +143,7 @@ class WhatIf:
                     return 0.0
                 lost = seen.waiting_ratio
                 return seen.throttled_ratio if lost is None else lost
-            case "straggler":
+            case "straggler" | "uneven_ranks":
                 return self._held_up()
             case "recompilation":
                 return shares.overhead_parts["compilation"]
@@ -208,6 +208,7 @@ _CONDITIONS: Mapping[str, str] = {
     "memory_leak": "steps took no longer than the first ones",
     "evaluation": "it evaluated a tenth as often, evaluation being spread over the steps",
     "straggler": "all ranks had the same to do",
+    "uneven_ranks": "all ranks had the same to do in every step",
     "gradient_accumulation": "gradients were exchanged once a step",
     "optimizer": "the optimizer took no time",
     "gradient_exchange": "all of the exchange was hidden behind computing",

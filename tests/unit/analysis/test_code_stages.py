@@ -219,3 +219,18 @@ def test_only_what_lies_inside_a_fetch_has_a_stage() -> None:
 def test_the_comprehension_of_a_fetch_is_passed_over() -> None:
     again = "_MapDatasetFetcher.fetch.<locals>.<listcomp>@torch/utils/data/_utils/fetch.py"
     assert staged(f"fetch > {again} > Rows.__getitem__ > decode") == ("decode", "decode")
+
+
+@pytest.mark.parametrize(
+    ("stack", "stage", "label"),
+    [
+        ("Reverb.__call__", "augment", "Reverb"),
+        ("Reverb.__call__ > spectrum", "augment", "Reverb"),
+        ("WordPiece.__call__", "tokenise", "WordPiece"),
+        ("look_up > Reverb.__call__", "other", "look_up"),
+    ],
+)
+def test_an_object_that_a_dataset_applies_is_a_transform(
+    stack: str, stage: str, label: str
+) -> None:
+    assert staged(f"{GET} > {stack}") == (stage, label)

@@ -186,3 +186,27 @@ def test_what_a_function_does_around_a_save_is_the_save() -> None:
 )
 def test_the_innermost_library_says_more_than_the_line(stack: str, expected: str) -> None:
     assert cause("logger.info(loss.item())", stack) == expected
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        ("Windows.__getitem__", "data_preparation"),
+        ("windows<generator> > cut", "data_preparation"),
+        ("Rows.__next__ > parse", "data_preparation"),
+        ("cut", "python"),
+        # The body of a context manager is a generator, and feeds nobody.
+        ("_GeneratorContextManager.__enter__@python:contextlib.py > timed<generator>", "python"),
+        # A library's own generators say nothing of the user's.
+        ("_wrapped<generator>@torch/utils/_contextlib.py > cut", "python"),
+    ],
+)
+def test_what_feeds_the_loop_prepares_data_whatever_it_is_called(stack: str, expected: str) -> None:
+    assert cause("x = y + z", stack) == expected
+
+
+def test_converting_numbers_while_feeding_the_loop_is_no_synchronisation() -> None:
+    line = "rows = [float(cell) for cell in row]"
+    assert cause(line, "windows<generator>") == "data_preparation"
+    assert cause(line) == "host_sync"
+    assert cause("print(row)", "windows<generator>") == "logging"

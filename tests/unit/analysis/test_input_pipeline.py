@@ -12,6 +12,7 @@ from stepscope.analysis.input_pipeline import (
     Waiting,
     find_making,
     find_waiting,
+    late_batches,
     sample_weights,
 )
 from stepscope.analysis.steps import Steps, find_steps
@@ -241,3 +242,37 @@ def test_samples_are_weighed_where_the_lock_delays_them() -> None:
     found = find_making([one], always(500))
     assert found is not None
     assert stages(found) == pytest.approx({"decode": 0.5, "augment": 0.5})
+
+
+def late(handing_over: int, making: int, busy: float | None) -> Waiting:
+    seen = Waiting(
+        total_ns=handing_over + making + 5,
+        starting_ns=5,
+        handing_over_ns=handing_over,
+        making_ns=making,
+        starved_ratio=0.0,
+    )
+    made = Making(
+        batch_count=1,
+        mean_ns=1.0,
+        cpu_ratio=1.0,
+        samples_ratio=None,
+        collate_ratio=0.0,
+        transforms={},
+        sample_count=0,
+        stages=[],
+        worker_busy_ratio=busy,
+    )
+    return late_batches(seen, made, wall_ns=100)
+
+
+def test_batches_of_busy_workers_are_late_for_the_making() -> None:
+    found = late(60, 10, busy=0.8)
+    assert (found.handing_over_ns, found.making_ns) == (20, 50)  # a fifth of the steps was idle
+    assert found.total_ns == found.starting_ns + found.handing_over_ns + found.making_ns
+
+
+@pytest.mark.parametrize("busy", [0.0, 0.4, None])
+def test_batches_of_idle_workers_are_late_for_the_handing_over(busy: float | None) -> None:
+    found = late(60, 10, busy=busy)
+    assert (found.handing_over_ns, found.making_ns) == (60, 10)

@@ -357,3 +357,29 @@ def test_a_window_in_which_no_step_ends_has_none() -> None:
     numbers, extent = steps_of_window(spans, steps_in(drawing), spans.of("window").intervals)
     assert not len(numbers)
     assert not len(extent.start)
+
+
+def test_predictions_after_the_training_on_a_batch_are_evaluation() -> None:
+    """Validation on tensors held in memory, between two fetches of the training."""
+    drawing = Drawing().draw(STEP, 3).draw("do 2 | predict 10 | do 3 | predict 10").draw(STEP, 2)
+    steps = steps_in(drawing)
+    assert steps.evaluation.total_ns == (10 + 3 + 10) * MS
+    assert walls(steps) == [47, 47, 47, 2 + 47, 47]
+    assert phases(steps, 3) == phases(steps, 1) | {"other": 2}
+
+
+def test_a_prediction_that_training_follows_is_no_evaluation() -> None:
+    steps = found(
+        "wait 2 | forward 4 | backward 4 | predict 3 | forward 4 | backward 4 | optimizer 1"
+    )
+    assert not len(steps.evaluation.start)
+
+
+def test_compiling_inside_a_pass_is_a_phase_of_its_own() -> None:
+    drawing = Drawing().draw(STEP, 2).draw("wait 6 | forward 50 ( compile=1 40 ) | optimizer 8")
+    assert phases(steps_in(drawing)) == {
+        "data_wait": 6,
+        "forward": 10,
+        "compilation": 40,
+        "optimizer": 8,
+    }

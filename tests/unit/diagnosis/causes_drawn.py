@@ -96,6 +96,15 @@ def straggler(run: RunBuilder) -> None:
         run.rank(rank).draw(f"{own}{extra} | optimizer 5", 60)
 
 
+def uneven_ranks(run: RunBuilder) -> None:
+    """In every step another one of two ranks has 40 ms more to compute."""
+    for rank in range(2):
+        process = run.rank(rank)
+        for step in range(60):
+            own, rest = (60, 10) if step % 2 == rank else (20, 50)
+            process.draw(f"forward {own} | communication {rest} | optimizer 5")
+
+
 def cpu_limit(run: RunBuilder) -> None:
     process = run.rank().draw(COMPUTE, 60)
     run.metric("outside_cpu_cores", 0).metric("job_cpu_cores", 0.5)
@@ -152,6 +161,7 @@ DRAWN: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "evaluation": ("framework_overhead", evaluation),
     "memory_leak": ("framework_overhead", memory_leak),
     "straggler": ("model", straggler),
+    "uneven_ranks": ("model", uneven_ranks),
     "gradient_accumulation": ("communication", gradient_accumulation),
     "compute": ("model", heavy),
     "optimizer": (

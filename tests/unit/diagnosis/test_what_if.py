@@ -39,6 +39,7 @@ WITHOUT = {
     "memory_leak": 40 + 13,
     "cpu_limit": 16,
     "straggler": 60,
+    "uneven_ranks": 55,
     "gradient_accumulation": 90,
     "cpu_contention": 20,
     "optimizer": 40,

@@ -1,0 +1,48 @@
+"""Compilations of torch.compile, as a real script makes them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:  # importing it would take seconds
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+SCRIPT = """
+import torch
+
+model = torch.nn.Linear(4, 1)
+compiled = torch.compile(model, backend="aot_eager", dynamic=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for rows in (2, 2, 3, 3, 2):
+    compiled(torch.ones(rows, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(module_spool: Any) -> Any:
+    module_spool.run(SCRIPT)
+    return module_spool.drain()
+
+
+def test_every_new_shape_is_a_compilation_inside_its_forward_pass(recorded: Any) -> None:
+    forward = sorted(recorded.of("forward"), key=lambda r: r.start)
+    assert len(forward) == 5
+    compiled = [
+        [r.value for r in recorded.of("compile") if one.start <= r.start and r.end <= one.end]
+        for one in forward
+    ]
+    first, _, new_shape, _, _ = compiled
+    assert 0 in first
+    assert 1 in new_shape, "the same code was compiled once before"
+    assert [len(each) for each in compiled] == [len(first), 0, len(new_shape), 0, 0]
+
+
+def test_they_have_an_end_and_their_depth(recorded: Any) -> None:
+    for span in recorded.of("compile"):
+        assert span.end > span.start
+        assert span.depth == 1
+    assert not recorded.notes

@@ -1,0 +1,63 @@
+"""How ranks wait for each other, on drawn jobs. Times are milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from causes_drawn import uneven_ranks
+
+from stepscope.diagnosis import diagnose
+from stepscope.diagnosis.ranks_waiting import ranks_waiting
+from stepscope.diagnosis.shares import phase_matrix, proportions, shares_of
+from stepscope.testing import RunBuilder
+
+RunMaker = Callable[..., RunBuilder]
+
+
+def test_ranks_that_have_the_same_to_do_wait_for_nobody(new_run: RunMaker) -> None:
+    run = new_run()
+    for rank in range(3):
+        run.rank(rank).draw("forward 40 | communication 40 | optimizer 10", 60)
+    signals = run.signals()
+    found = ranks_waiting(signals.ranks)
+    assert found.ratio == 0
+    assert found.own_ns == (50e6, 50e6, 50e6)
+    assert diagnose(signals).suspect == "communication"
+
+
+def test_waiting_for_a_rank_that_waits_for_its_batches(new_run: RunMaker) -> None:
+    """Rank 2 waits for 60 of 100; the other two wait 60 for it, and 5 is the transfer itself."""
+    run = new_run()
+    run.rank(0).draw("forward 25 | communication 65 | optimizer 10", 60)
+    run.rank(1).draw("forward 25 | communication 65 | optimizer 10", 60)
+    run.rank(2).draw("wait 60 | forward 25 | communication 5 | optimizer 10", 60)
+    signals = run.signals()
+    found = ranks_waiting(signals.ranks)
+    assert found.slowest == 2
+    assert found.ratio == pytest.approx((60 + 60) / (65 + 65 + 5))
+    assert found.held_up_by == {"data_pipeline": 1}
+    shares = shares_of(phase_matrix(signals.ranks), proportions(signals.ranks))
+    assert shares.suspects["data_pipeline"] == pytest.approx((60 + 60 + 60) / 300)
+    assert shares.suspects["communication"] == pytest.approx((5 + 5 + 5) / 300)
+    assert sum(shares.suspects.values()) == pytest.approx(1)
+    verdict = diagnose(signals)
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "straggler")
+    assert verdict.stages[0].name == "rank 2"
+    assert verdict.also[0].suspect == "data_pipeline"
+
+
+def test_ranks_that_are_slow_in_turn(new_run: RunMaker) -> None:
+    run = new_run()
+    uneven_ranks(run)
+    signals = run.signals()
+    found = ranks_waiting(signals.ranks)
+    assert found.ratio == pytest.approx(40 / 60)
+    assert found.held_up_by == {"model": 1}
+    assert found.slowest_ratio == pytest.approx(0.5, abs=0.02)
+
+
+def test_one_rank_waits_for_none(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("forward 40 | communication 40 | optimizer 10", 60)
+    assert ranks_waiting(run.signals().ranks).ratio == 0
