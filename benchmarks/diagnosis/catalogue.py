@@ -15,6 +15,8 @@ without one is no scenario. Keys, all but those of one of the two kinds optional
     ranks        processes that train together, default 1
     cpu_limit    cores that a control group allows the job, divided by the severity
     quick        part of the ten-minute subset
+    drawn        the script does not train: it writes the record of a job that this machine cannot
+                 run, into the run directory that --run names
 
 The script takes --severity, --seed and --fixed, and prints its mean step as `12.3 ms a step` and
 the samples in it as `steps of 32 samples`. Where neighbours or a limit are planted, --fixed is
@@ -57,6 +59,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ranks: int = 1
     cpu_limit: float | None = None
     quick: bool = False
+    drawn: bool = False
 
     @property
     def causes(self) -> list[str]:

@@ -17,8 +17,8 @@ one scenario are not. A third of the scenarios, chosen by a hash of the name, is
 looks at them while working on the verdict.
 """
 _LEFT_OUT = """\
-Causes that only a GPU has (unpinned copies, synchronisation that waits for kernels, idle streams)
-are left out for now. The slow link between ranks is imitated inside the script.
+Causes that only a GPU has come as drawn records: what the verdict makes of them is scored, how they
+are recorded is not. The slow link between ranks is imitated inside the script.
 """
 
 

@@ -31,6 +31,8 @@ from benchmarks.diagnosis.outcomes import Answer, FixSaid, Job, Metered, Outcome
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 LIMIT_S = 150.0
 """More than this and a job has failed."""
+SHARED = ("common.py", "drawn.py")
+"""What scripts import from beside them."""
 BUSY = "while True: pass"
 _STEP = re.compile(r"([\d.]+) ms a step")
 _SAMPLES = re.compile(r"steps of ([\d.e+]+) samples")
@@ -66,9 +68,11 @@ def run_job(job: Job, scenario: Scenario, *, keep: Path | None = None) -> Outcom
         with copied(scenario) as work:
             script = [str(work / "train.py"), *script_arguments(job)]
             run = work / "run"
-            command = [sys.executable, "-m", "stepscope", "run", "--quiet", "--no-rules"]
-            command += ["--out", str(run), "--", sys.executable]
-            command += [*launcher(scenario.label), *script]
+            command = (
+                _drawing(script, run)
+                if scenario.label.drawn
+                else _training(scenario.label, script, run)
+            )
             ended = run_around(command, job, scenario, cwd=work)
             verdict = _verdict(run)
             if keep is not None:
@@ -86,6 +90,15 @@ def run_job(job: Job, scenario: Scenario, *, keep: Path | None = None) -> Outcom
         wall_s=ended.wall_s,
         outside_cores=ended.outside_cores,
     )
+
+
+def _training(label: Label, script: Sequence[str], run: Path) -> list[str]:
+    command = [sys.executable, "-m", "stepscope", "run", "--quiet", "--no-rules"]
+    return [*command, "--out", str(run), "--", sys.executable, *launcher(label), *script]
+
+
+def _drawing(script: Sequence[str], run: Path) -> list[str]:
+    return [sys.executable, *script, "--run", str(run)]
 
 
 def answer_of(verdict: Mapping[str, Any]) -> Answer:
@@ -128,9 +141,8 @@ def scenario_digest(scenario: Scenario, *more: bytes) -> str:
     label = scenario.label
     around = f"{label.neighbours} {label.ranks} {label.cpu_limit}"
     parts = [without_label(scenario.path.read_text()).encode(), around.encode(), *more]
-    common = scenario.path.parent / "common.py"
-    if common.exists():
-        parts.append(common.read_bytes())
+    shared = [scenario.path.parent / name for name in SHARED]
+    parts += [path.read_bytes() for path in shared if path.exists()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 

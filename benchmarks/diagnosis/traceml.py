@@ -81,6 +81,8 @@ def run_job(job: Job, scenario: Scenario, *, program: Path) -> Outcome:
     """
     digest = depends_on(scenario, program)
     try:
+        if scenario.label.drawn:
+            raise CannotRunError("a drawn record is no job")
         with copied(scenario) as work:
             script = work / "train.py"
             script.write_text(marked(script.read_text()))

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from benchmarks.diagnosis import catalogue, traceml
 from benchmarks.diagnosis.catalogue import Scenario, ScenarioError, read_label, without_label
+from benchmarks.diagnosis.outcomes import Job
+from benchmarks.diagnosis.running import run_job
+from benchmarks.diagnosis.scoring import grade
 
 OURS = catalogue.find([catalogue.HERE])
 
@@ -95,7 +98,27 @@ def test_there_are_enough_of_them() -> None:
     assert any(len(scenario.label.causes) == 2 for scenario in OURS)
 
 
-@pytest.mark.parametrize("scenario", OURS, ids=lambda scenario: scenario.name)
+DRAWN = [scenario for scenario in OURS if scenario.label.drawn]
+TRAINED = [scenario for scenario in OURS if not scenario.label.drawn]
+
+
+@pytest.mark.parametrize("scenario", DRAWN, ids=lambda scenario: scenario.name)
+def test_a_drawn_record_has_what_its_label_says(scenario: Scenario) -> None:
+    found = {}
+    for fixed in (False, True):
+        job = Job(tool="stepscope", scenario=scenario.name, severity=1.0, seed=0, fixed=fixed)
+        outcome = run_job(job, scenario)
+        assert outcome.status == "done", outcome.reason
+        assert outcome.answer is not None
+        assert outcome.metered is not None
+        found[fixed] = outcome
+    planted, mended = found[False], found[True]
+    assert grade(scenario.label, planted.answer).cause_right
+    assert mended.metered.step_ms < 0.85 * planted.metered.step_ms
+    assert mended.answer.cause not in scenario.label.causes
+
+
+@pytest.mark.parametrize("scenario", TRAINED, ids=lambda scenario: scenario.name)
 def test_a_scenario_is_an_ordinary_training_script(scenario: Scenario) -> None:
     text = scenario.path.read_text()
     assert "stepscope" not in text
