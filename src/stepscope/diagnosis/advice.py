@@ -27,12 +27,20 @@ def fixes(
     """
     first = finding.evidence[0].text if finding.evidence else "see the shares above"
     own = _own(finding.cause, finding.why or first, what_if)
+    beside = [fix for other in also for fix in _own(other.cause, other.text, what_if)[:1]]
     if finding.cause in _PIPELINE_CAUSES:
         settings = _loader_fixes(finding, loader, what_if, cores)
-        own = settings + own if finding.cause == "too_few_workers" else own + settings
+        if finding.cause == "too_few_workers":
+            own = settings + own
+        else:
+            beside += settings
     if finding.cause == "straggler":
         own.insert(1, _equal_ranks(first, what_if))
-    return own + [fix for other in also for fix in _own(other.cause, other.text, what_if)[:1]]
+    return own + sorted(beside, key=_saving, reverse=True)
+
+
+def _saving(fix: Fix) -> float:
+    return 0.0 if fix.prediction is None else fix.prediction.saving_ratio
 
 
 def _equal_ranks(why: str, what_if: WhatIf) -> Fix:

@@ -92,8 +92,7 @@ function Also({ verdict }: { verdict: Verdict }) {
       <ul class="stages" data-testid="also">
         {verdict.also.map((other) => (
           <li key={other.cause}>
-            <b>{percent(other.share_ratio)}</b> {words(other.cause)}{" "}
-            <span class="muted">{other.text}</span>
+            <b>{words(other.cause)}</b>: <span class="muted">{other.text}</span>
           </li>
         ))}
       </ul>
