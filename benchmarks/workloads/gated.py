@@ -21,6 +21,8 @@ class Net(nn.Module):
         self.repeat = repeat
         self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(BLOCKS))
         self.head = nn.Linear(WIDTH, 10)
+        for block in self.blocks:  # or else gradients vanish, and tiny numbers are slow ones
+            nn.init.kaiming_normal_(block.weight)
 
     def forward(self, x):
         for place in range(BLOCKS + self.repeat):

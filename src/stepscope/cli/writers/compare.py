@@ -69,9 +69,11 @@ def _write_steps(out: Console, steps: StepChanges) -> None:
 
 
 def _write_contributions(out: Console, found: Contributions) -> None:
-    for part in found.parts:
-        if part.rows and part.change_ns:
-            _write_part(out, part)
+    shown = [part for part in found.parts if part.rows and part.change_ns]
+    for part in shown:
+        _write_part(out, part)
+    for remark in dict.fromkeys(part.split_of for part in shown if part.split_of):
+        out.print(f"[dim]{escape(remark)}[/dim]")
     if found.missing is not None:
         out.print(f"[dim]{escape(found.missing)}[/dim]")
 
@@ -93,8 +95,6 @@ def _write_part(out: Console, part: PartContributions) -> None:
     if rest and rest_ns:
         rows.add_row(f"{rest} others", "", "", "", signed(rest_ns))
     out.print(rows)
-    if part.split_of is not None:
-        out.print(f"[dim]{escape(part.split_of)}[/dim]")
 
 
 def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
