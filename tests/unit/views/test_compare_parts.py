@@ -32,6 +32,9 @@ def summed(found: Comparison) -> dict[str, PartContributions]:
         for row in part.rows:
             assert row.change_ns == row.other_ns - row.base_ns
     assert found.steps is not None
+    if found.steps.source == "recorded":  # exposed times are those of the parts as they are
+        scales = [scale for part in of.parts for scale in (part.base_scale, part.other_scale)]
+        assert scales == pytest.approx([1] * len(scales))
     assert of.change_ns == pytest.approx(found.steps.figures[0].change_ns, abs=1)
     return {part.part: part for part in of.parts}
 
