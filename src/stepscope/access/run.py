@@ -17,6 +17,7 @@ from stepscope.analysis.histograms import DURATION_BINS, RATIO_BIN
 from stepscope.analysis.steps import PHASES
 from stepscope.analysis.sweeps import HEATMAP_METRICS, HEATMAP_SWEEPS, Heatmap, heatmap
 from stepscope.diagnosis import Rank, Signals, Verdict, diagnose
+from stepscope.diagnosis.conditions import parse_condition
 from stepscope.diagnosis.cost import JobCost, price
 from stepscope.diagnosis.job_times import JobStatistics, job_borders, job_statistics
 from stepscope.diagnosis.node_metrics import NodeMetrics
@@ -25,7 +26,9 @@ from stepscope.errors import UsageError
 from stepscope.exporters.timeline import ExportedTimeline, export_timeline
 from stepscope.schema import METRIC_TYPES, TABLES, RunInfo
 from stepscope.schema.tables.spans import SPAN_KINDS
-from stepscope.store import DictColumn
+from stepscope.store import DictColumn, open_run
+from stepscope.views.compare import Comparison, comparison
+from stepscope.views.compare_gate import allowed_groups
 from stepscope.views.cost import Cost, cost_of_run
 from stepscope.views.report import Report, make_report, report_rules
 
@@ -331,6 +334,34 @@ class Run:
         chosen_names("phase", phase, PHASES)
         return functions.python_profile(
             self._signals, self._ranks(rank), workers=workers, phase=phase, steps=steps, top=top
+        )
+
+    # --- against another run -----------------------------------------------------------------
+
+    def compare(
+        self,
+        other: Run | str | Path,
+        *,
+        fail_if: Sequence[str] = (),
+        allow_different: Sequence[str] = (),
+        strict: bool = False,
+    ) -> Comparison:
+        """What changed from this run to another: what `stepscope compare` shows.
+
+        Args:
+            other: a run that was opened, or the place of one.
+            fail_if: conditions such as "step_time>+5%"; `.gate` says whether they hold.
+            allow_different: groups of the contract that may differ; see docs/compare.md.
+            strict: changes within noise count as well.
+
+        Raises:
+            UsageError: a condition or group that there is not.
+        """
+        conditions = [parse_condition(each) for each in fail_if]
+        allowed = allowed_groups(allow_different)
+        signals = other._signals if isinstance(other, Run) else Signals(open_run(other))
+        return comparison(
+            self._signals, signals, conditions=conditions, allowed=allowed, strict=strict
         )
 
     # --- files -------------------------------------------------------------------------------

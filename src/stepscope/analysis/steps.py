@@ -247,7 +247,7 @@ class _Phases:
     def _host_time(self, borders: Int, taken: Intervals) -> dict[str, Int]:
         """Nanoseconds of every phase of the host from each border to the next, but for the time
         that is taken."""
-        edges, places = self._host_places()
+        edges, places = self.host_places()
         cuts = np.concatenate([borders, edges])
         order = np.argsort(cuts, kind="stable")
         cuts, is_border = cuts[order], order < len(borders)
@@ -261,7 +261,7 @@ class _Phases:
         table = sums.reshape(shape)[1:-1].astype(np.int64)
         return {phase: table[:, place].copy() for place, phase in enumerate(PHASES)}
 
-    def _host_places(self) -> tuple[Int, NDArray[np.int8]]:
+    def host_places(self) -> tuple[Int, NDArray[np.int8]]:
         """When the host goes from one phase to another; the innermost counts.
 
         Returns:
@@ -461,6 +461,22 @@ def _evaluated_runs(top: Spans) -> Intervals:
     return Intervals(top.start[begins], top.end[stops - 1])
 
 
+def phases_over(spans: Spans, steps: Steps) -> list[tuple[str, Intervals]]:
+    """When the training thread and its device were in each phase but `other`.
+
+    Phases of the device come first: where several hold a moment, the first in the list has it.
+    """
+    own = spans.take(spans.thread == steps.thread)
+    edges, places = _Phases.of(own).host_places()
+    inner = places[1:-1]
+    found = list(_device_work(own).items())
+    for place, phase in enumerate(PHASES):
+        rows = inner == place
+        if phase != "other" and rows.any():
+            found.append((phase, Intervals(edges[:-1][rows], edges[1:][rows])))
+    return found
+
+
 def in_no_phase(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool_]:
     """Which times belong to the phase `other` of some step."""
     phases = _Phases.of(spans.take(spans.thread == steps.thread))
@@ -481,6 +497,7 @@ __all__ = [
     "Steps",
     "find_steps",
     "in_no_phase",
+    "phases_over",
     "steps_of",
     "training_thread",
 ]

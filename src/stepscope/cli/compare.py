@@ -1,28 +1,134 @@
-"""`stepscope compare BASE RUN`: what changed from one run to another."""
+"""`stepscope compare BASE RUN`: what changed from one run to another, and whether it may."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from stepscope.cli.options import epochs_option, json_option
-from stepscope.cli.output import print_json
+from stepscope.cli.options import epochs_option, json_option, split_names
+from stepscope.cli.output import json_text
 from stepscope.diagnosis import Signals
+from stepscope.diagnosis.conditions import parse_condition
+from stepscope.errors import UsageError
+from stepscope.output_files import replacing
 from stepscope.store import open_run
-from stepscope.views.compare import comparison
+from stepscope.views.compare import Comparison, comparison
+from stepscope.views.compare_gate import allowed_groups
+
+FAILED = 3
+"""Exit status when a condition holds, as of `rules check` and `run --fail-on`."""
+NOT_COMPARABLE = 4
+"""Exit status when the runs did not do the same work, or lack what a condition is about."""
+STDOUT = "-"
 
 
-@click.command("compare", help="Say what changed from BASE to RUN, and whether it is noise.")
+@click.command(
+    "compare",
+    help="Say what changed from BASE to RUN, and whether it is noise.\n\n"
+    "With --fail-if the exit status is 3 when a condition holds, and 4 when the runs did not do "
+    "the same work (see --allow-different) or lack a figure that a condition is about.",
+)
 @click.argument("base", metavar="BASE")
 @click.argument("run", metavar="RUN")
+@click.option(
+    "--fail-if",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help="What must not be, such as 'step_time>+5%', 'data_wait>+3ms' or 'step_time_p95>120ms'; "
+    "may be repeated. A change of the step counts only beyond noise.",
+)
+@click.option(
+    "--strict", is_flag=True, help="With --fail-if, count changes that are within noise as well."
+)
+@click.option(
+    "--allow-different",
+    "allowed",
+    multiple=True,
+    callback=split_names,
+    metavar="GROUP,…",
+    help="With --fail-if, what may differ between the runs: model, batch, precision, hardware, "
+    "software or all; may be repeated.",
+)
+@click.option(
+    "--markdown", metavar="FILE", help="Write the comparison for a pull request; - is stdout."
+)
+@click.option(
+    "--junit", metavar="FILE", help="Write conditions and contract as JUnit XML; - is stdout."
+)
 @epochs_option
 @json_option
-def command(base: str, run: str, epochs: float | None, as_json: bool) -> None:
-    found = comparison(Signals(open_run(base)), Signals(open_run(run)), epochs=epochs)
-    if as_json:
-        print_json(found)
-        return
-    # Only text needs them, and `--json` shall start fast.
-    from stepscope.cli.text import console
-    from stepscope.cli.writers import write
+def command(  # noqa: PLR0917 - click passes options by name
+    base: str,
+    run: str,
+    conditions: tuple[str, ...],
+    strict: bool,
+    allowed: tuple[str, ...],
+    markdown: str | None,
+    junit: str | None,
+    *,
+    epochs: float | None,
+    as_json: bool,
+) -> int:
+    _check(conditions, strict=strict, allowed=allowed, outputs=(markdown, junit), as_json=as_json)
+    wanted = [parse_condition(each) for each in conditions]
+    groups = allowed_groups(allowed)
+    before, after = Signals(open_run(base)), Signals(open_run(run))
+    found = comparison(
+        before, after, epochs=epochs, conditions=wanted, allowed=groups, strict=strict
+    )
+    if markdown is not None:
+        from stepscope.cli.writers.compare_markdown import markdown_of
 
-    write(console(), found)
+        _write(markdown, markdown_of(found))
+    if junit is not None:
+        from stepscope.cli.writers.compare_junit import junit_of
+
+        _write(junit, junit_of(found))
+    if as_json:
+        _write(STDOUT, json_text(found) + "\n")
+    elif STDOUT not in {markdown, junit}:
+        # Only text needs them, and `--json` shall start fast.
+        from stepscope.cli.text import console
+        from stepscope.cli.writers import write
+
+        write(console(), found)
+    return _status(found)
+
+
+def _check(
+    conditions: tuple[str, ...],
+    *,
+    strict: bool,
+    allowed: tuple[str, ...],
+    outputs: tuple[str | None, str | None],
+    as_json: bool,
+) -> None:
+    """Find options that mean nothing together.
+
+    Raises:
+        UsageError: there are some.
+    """
+    if (strict or allowed) and not conditions:
+        option = "--strict" if strict else "--allow-different"
+        raise UsageError(f"{option} belongs to a condition; add one with --fail-if.")
+    if (*outputs, STDOUT if as_json else None).count(STDOUT) > 1:
+        raise UsageError("Only one of --json, --markdown and --junit can go to stdout.")
+    for output in outputs:
+        if output not in {None, STDOUT} and not Path(str(output)).parent.is_dir():
+            raise UsageError(f"{Path(str(output)).parent} is no directory; make it first.")
+
+
+def _write(output: str, text: str) -> None:
+    if output == STDOUT:
+        click.echo(text, nl=False)
+        return
+    with replacing(Path(output)) as file:
+        file.write(text.encode())
+
+
+def _status(found: Comparison) -> int:
+    if found.gate is None or found.gate.outcome == "passed":
+        return 0
+    return FAILED if found.gate.outcome == "failed" else NOT_COMPARABLE

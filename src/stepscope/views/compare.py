@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -20,20 +20,22 @@ from stepscope.analysis.statistics import distribution
 from stepscope.analysis.steps import PHASES
 from stepscope.analysis.trace_steps import break_down, device_categories, together
 from stepscope.diagnosis import Signals, Suspect, diagnose
+from stepscope.diagnosis.conditions import Condition
 from stepscope.diagnosis.configuration import differences
+from stepscope.diagnosis.contract import ContractGroup, contract
 from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import job_borders, job_statistics
 from stepscope.diagnosis.per_step import time_by_name
 from stepscope.diagnosis.pricing import Priced, price_of
 from stepscope.intervals import Int
 from stepscope.views.before_after import BeforeAfter, before_after, side_of
+from stepscope.views.compare_gate import ContractTerms, Gate, contract_terms, judge
+from stepscope.views.compare_parts import Contributions, contributions
 from stepscope.views.recorded_steps import RecordedWork, host_categories, recorded_work
 from stepscope.views.recordings import calls_of
 from stepscope.views.shapes import Statistics, statistics
 
 TOP = 20
-FEWEST_STEPS = 5
-"""With fewer measured steps, noise cannot be told from change."""
 Source = Literal["watched", "recorded"]
 SHARE_OF = {
     "watched": "the mean measured step of all ranks, evaluation left out",
@@ -41,7 +43,8 @@ SHARE_OF = {
 }
 NOISE = (
     "beyond noise: 0 is outside the middle 95 % of the differences of runs whose steps are "
-    "resampled in blocks"
+    "resampled in blocks, and the change is larger than the noise floor, which is how far halves "
+    "of one run differ"
 )
 NOT_ALIKE = (
     "one run has steps that stepscope watched and the other only recordings of a profiler: their "
@@ -80,6 +83,8 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     low_ns: float
     """The interval that 95 % of the resampled changes lie in."""
     high_ns: float
+    noise_ns: float | None
+    """The noise floor: how far halves of one run differ; null where there are too few steps."""
     beyond_noise: bool
 
 
@@ -149,6 +154,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     other: ComparedRun
     steps: StepChanges | None
     steps_missing: str | None
+    contributions: Contributions | None
+    """Where the change of the mean step comes from."""
+    contract: list[ContractTerms]
+    """Whether the runs did the same work."""
+    gate: Gate | None
+    """Null where no condition was given."""
     figures: list[FigureChange]
     before_after: BeforeAfter
     settings: list[SettingChange]
@@ -192,8 +203,22 @@ class _Run:
         return {name: np.concatenate([times[name] for times in every]) for name in every[0]}
 
 
-def comparison(base: Signals, other: Signals, *, epochs: float | None = None) -> Comparison:
-    """What changed from one run to another; `epochs` make a full run of its costs."""
+def comparison(
+    base: Signals,
+    other: Signals,
+    *,
+    epochs: float | None = None,
+    conditions: Sequence[Condition] = (),
+    allowed: Collection[ContractGroup] = (),
+    strict: bool = False,
+) -> Comparison:
+    """What changed from one run to another.
+
+    Args:
+        base, other: the runs.
+        epochs: make a full run of their costs.
+        conditions, allowed, strict: what shall not hold; see `compare_gate.judge`.
+    """
     runs = [_Run(signals=each, recorded=_with_steps(each)) for each in (base, other)]
     source = _source(runs)
     before, after = (run.parts(source) for run in runs)
@@ -202,13 +227,30 @@ def comparison(base: Signals, other: Signals, *, epochs: float | None = None) ->
     lacking = [run.signals.reader.info.run_id for run in runs if not run.recorded]
     kernels, operators = (None, None) if lacking else _names(runs)
     one, two = _compared(base, before), _compared(other, after)
+    steps = _steps(found, source) if found is not None and source is not None else None
+    figures, terms = _figures(base, other), contract_terms(contract(base, other))
+    recorded = (runs[0].recorded, runs[1].recorded)
     return Comparison(
         headline=_headline(found, source),
         base=one,
         other=two,
-        steps=_steps(found, source) if found is not None and source is not None else None,
+        steps=steps,
         steps_missing=None if found is not None else _why_no_steps(runs),
-        figures=_figures(base, other),
+        contributions=None
+        if found is None
+        else contributions(found, (base, other), recorded, watched=source == "watched"),
+        contract=terms,
+        gate=judge(
+            conditions,
+            terms,
+            steps=None if steps is None else (steps.figures, steps.parts),
+            figures=figures,
+            allowed=allowed,
+            strict=strict,
+        )
+        if conditions
+        else None,
+        figures=figures,
         before_after=before_after(side_of(base), side_of(other), epochs),
         settings=[SettingChange(**asdict(each)) for each in settings],
         same_setting_count=same,
@@ -278,6 +320,7 @@ def _change(name: str, found: Difference) -> StepChange:
         change_ratio=found.change_ns / found.base_ns if found.base_ns else None,
         low_ns=found.low_ns,
         high_ns=found.high_ns,
+        noise_ns=found.noise_ns,
         beyond_noise=found.beyond_noise,
     )
 

@@ -246,3 +246,14 @@ def test_every_answer_is_the_same_twice(path: Path, tmp_path: Path) -> None:
     one, other = stepscope.open(path), stepscope.open(again)
     assert one.framework().rows() == other.framework().rows()
     assert one.python_profile().rows() == other.python_profile().rows()
+
+
+def test_conditions_on_another_run(run: Run, path: Path) -> None:
+    assert run.compare(run).gate is None
+    gate = run.compare(path, fail_if=["step_time>1ms"]).gate
+    assert gate is not None
+    assert gate.outcome == "failed"
+    with pytest.raises(UsageError, match="no metric"):
+        run.compare(run, fail_if=["speed>+5%"])
+    with pytest.raises(UsageError, match="no group of the contract"):
+        run.compare(run, allow_different=["weather"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.comparing import compare_names, compare_steps
+from stepscope.analysis.comparing import compare_names, compare_steps, noise_floor
 
 MS = 1_000_000
 
@@ -68,3 +68,61 @@ def test_names() -> None:
     )
     statuses = {row.name: row.status for row in compare_names(base, other, top=9).rows}
     assert (statuses["new"], statuses["same"]) == ("added", "unchanged")
+
+
+def wandering(seed: int, *, slower: float = 1.0, count: int = 200) -> dict[str, np.ndarray]:
+    """Steps of about 50 ms that depend on those before them, on a machine that drifts: an
+    autoregressive process of order 1 (0.6; 5 % of the step) on a slow wave of 2 % of it."""
+    generator = np.random.default_rng(seed)
+    shocks = generator.normal(0, 1, count)
+    noise = np.zeros(count)
+    for place in range(count):
+        noise[place] = 0.6 * noise[place - 1] + 0.8 * shocks[place]
+    turns = generator.uniform(0.5, 2) * np.arange(count) / count + generator.uniform()
+    relative = 1 + 0.05 * noise + 0.02 * np.sin(2 * np.pi * turns)
+    step = 50 * MS * slower * np.maximum(relative, 0.1)
+    return {"wait": (0.3 * step).astype(np.int64), "compute": (0.7 * step).astype(np.int64)}
+
+
+def test_drift_is_no_change() -> None:
+    """The interval alone would call more of such pairs different than it promises."""
+    found = [compare_steps(wandering(2 * i), wandering(2 * i + 1)) for i in range(100)]
+    for figure in ("mean", "p50", "p95"):
+        assert sum(getattr(each, figure).beyond_noise for each in found) <= 5
+    without_floor = sum(not each.mean.low_ns <= 0 <= each.mean.high_ns for each in found)
+    assert without_floor > 5
+
+
+def test_ten_per_cent_are_found_on_a_machine_that_drifts() -> None:
+    pairs = ((2 * i, 2 * i + 1) for i in range(60))
+    found = [compare_steps(wandering(a), wandering(b, slower=1.1)) for a, b in pairs]
+    # The 95th percentile rests on a twentieth of the steps.
+    for figure, least in (("mean", 57), ("p50", 57), ("p95", 51)):
+        changes = [getattr(each, figure) for each in found]
+        assert sum(each.beyond_noise and each.change_ns > 0 for each in changes) >= least
+
+
+def test_the_noise_floor_is_what_halves_differ_by() -> None:
+    """A run that jumps in its middle differs from itself by the jump."""
+    jumps = np.repeat([40.0, 50.0], 50)[:, None] * MS
+    assert noise_floor(jumps)[:2] == pytest.approx([2**0.5 * 10 * MS] * 2)
+    assert noise_floor(np.full((9, 2), 5.0)).tolist() == [0.0] * 5
+    assert noise_floor(np.full((1, 2), 5.0)).tolist() == [0.0] * 5
+
+
+def test_a_change_within_the_noise_floor_is_none() -> None:
+    """Each half is steady, so that the interval is narrow; but the run moved by as much itself."""
+    base = {"compute": np.repeat([40, 50], 100) * MS}
+    found = compare_steps(base, {"compute": np.repeat([50, 52], 100) * MS})
+    assert found.mean.low_ns > 0
+    assert found.mean.noise_ns == pytest.approx(2**0.5 * 10 * MS)
+    assert not found.mean.beyond_noise
+
+
+@pytest.mark.parametrize(("count", "known"), [(4, []), (5, ["mean", "p50"]), (39, ["mean", "p50"])])
+def test_too_few_steps_are_never_beyond_noise(count: int, known: list[str]) -> None:
+    base = {"compute": np.full(count, 10 * MS)}
+    found = compare_steps(base, {"compute": np.full(count, 20 * MS)})
+    for name in ("mean", "p50", "p95"):
+        assert getattr(found, name).beyond_noise == (name in known)
+        assert (getattr(found, name).noise_ns is not None) == (name in known)

@@ -19,6 +19,7 @@ from stepscope.spool import Flag
 if importlib.util.find_spec("torch") is None:  # importing it would take seconds
     pytest.skip("needs PyTorch", allow_module_level=True)
 
+MOST_MODELS = 8
 SCRIPT = Path(__file__).parent / "jobs" / "every_adapter.py"
 
 
@@ -152,6 +153,21 @@ class TestOptimizers:
         (sgd,) = (f for f in job.recorded.facts("optimizer") if f["name"] == "SGD")
         assert (sgd["parameter_count"], sgd["tensor_count"]) == (40, 4)
         assert (sgd["devices"], sgd["dtypes"]) == (["cpu"], ["float32"])
+
+
+class TestModels:
+    def test_the_first_ones_are_described_once(self, job: Job) -> None:
+        models = job.recorded.facts("model")
+        assert [fact["model"] for fact in models] == list(range(1, len(models) + 1))
+        assert len(models) == MOST_MODELS
+        net = models[0]
+        assert (net["name"], net["parameter_count"], net["tensor_count"]) == ("Net", 40, 4)
+        assert (net["dtypes"], net["autocast"]) == (["float32"], None)
+        assert len({f["shapes_digest"] for f in models if f["name"] == "Net"}) == 1
+
+    def test_inputs_are_named_with_their_shapes(self, job: Job) -> None:
+        (first,) = (f for f in job.recorded.facts("model_inputs") if f["model"] == 1)
+        assert first["inputs"] == [{"name": "0", "shape": [3, 4], "dtype": "float32"}]
 
 
 class TestCheckpoints:

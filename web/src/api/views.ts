@@ -172,6 +172,9 @@ export interface Comparison {
   other: ComparedRun;
   steps: StepChanges | null;
   steps_missing: string | null;
+  contributions: Contributions | null;
+  contract: ContractTerms[];
+  gate: Gate | null;
   figures: FigureChange[];
   before_after: BeforeAfter;
   settings: SettingChange[];
@@ -179,6 +182,55 @@ export interface Comparison {
   kernels: NameChanges | null;
   operators: NameChanges | null;
   names_missing: string | null;
+}
+
+/** One condition of `--fail-if`. */
+export interface ConditionResult {
+  condition: string;
+  outcome: "failed" | "passed" | "unknown";
+  said: string;
+}
+
+/** One thing that is not the same; null where a run does not say it. */
+export interface ContractDifference {
+  name: string;
+  base: string | null;
+  other: string | null;
+  standing: "different" | "same" | "unknown";
+}
+
+/** One group of what has to be equal for two runs to be comparable. */
+export interface ContractTerms {
+  group: "batch" | "hardware" | "model" | "precision" | "software";
+  standing: "different" | "same" | "unknown";
+  base_digest: string | null;
+  other_digest: string | null;
+  same_count: number;
+  differences: ContractDifference[];
+}
+
+/** What one row adds to the change of its part. */
+export interface Contribution {
+  name: string;
+  path: string[];
+  kind: "device work" | "host call" | "host cause" | "input stage" | "remainder";
+  status: "added" | "faster" | "less_overlapped" | "more_overlapped" | "removed" | "reordered" | "slower" | "unchanged";
+  base_ns: number;
+  other_ns: number;
+  change_ns: number;
+  base_busy_ns: number | null;
+  other_busy_ns: number | null;
+  base_calls: number | null;
+  other_calls: number | null;
+}
+
+/** The change of the mean step; the changes of `parts` sum to `change_ns`. */
+export interface Contributions {
+  base_ns: number;
+  other_ns: number;
+  change_ns: number;
+  parts: PartContributions[];
+  missing: string | null;
 }
 
 /** Copies between the same two sorts of memory, or sets. */
@@ -406,6 +458,14 @@ export interface Gap {
   saved_ns: number;
   saved_ratio: number;
   roofline_ratio: number;
+}
+
+/** What a comparison was asked to decide. */
+export interface Gate {
+  outcome: "failed" | "not comparable" | "passed";
+  said: string;
+  allowed: string[];
+  conditions: ConditionResult[];
 }
 
 /** The payload. */
@@ -915,6 +975,21 @@ export interface Overview {
   findings_missing: string | null;
 }
 
+/** A part of the mean step; the changes of `rows` and `rest_ns` sum to `change_ns`. */
+export interface PartContributions {
+  part: string;
+  base_ns: number;
+  other_ns: number;
+  change_ns: number;
+  split_by: "calls" | "host causes" | "input stages" | null;
+  split_of: string | null;
+  base_scale: number | null;
+  other_scale: number | null;
+  rows: Contribution[];
+  rest_ns: number;
+  rest_count: number;
+}
+
 /** A peak, by the unit and the precision it is of. */
 export interface PeakRateView {
   unit: "bf16" | "fp16" | "fp32" | "fp32_matrix" | "fp4" | "fp64" | "fp64_matrix" | "fp8" | "int8" | "tf32";
@@ -1251,6 +1326,7 @@ export interface StepChange {
   change_ratio: number | null;
   low_ns: number;
   high_ns: number;
+  noise_ns: number | null;
   beyond_noise: boolean;
 }
 

@@ -1,7 +1,7 @@
 // Two runs beside one another: what changed, and whether by more than noise.
 import { ArrowLeftRight } from "lucide";
 
-import type { BeforeAfter, BeforeAfterRow, ComparedRun, Comparison, FigureChange, NameChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
+import type { BeforeAfter, BeforeAfterRow, ComparedRun, Comparison, ContractTerms, FigureChange, NameChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
 import { counted, money, number, percent, sentence, words } from "../base/format";
 import { inNamedUnit, inUnit } from "../base/format_field";
 import { FigurePanel } from "../charts/figure_panel";
@@ -17,6 +17,8 @@ import { Head } from "../widgets/head";
 import { Icon } from "../widgets/icon";
 import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
+import { Contributions } from "./compare/contributions";
+import { Noise, signed, signedRatio } from "./compare/signed";
 import { stepWaterfall } from "./compare/waterfall";
 
 export default function Compare() {
@@ -79,11 +81,13 @@ function Content({ payload }: { payload: Comparison }) {
       ) : (
         <Steps steps={payload.steps} />
       )}
+      {payload.contributions === null ? null : <Contributions of={payload.contributions} />}
       <Worth of={payload.before_after} />
       <Figures rows={payload.figures} />
       {payload.kernels === null ? null : <Names id="kernels" title="Kernels" changes={payload.kernels} />}
       {payload.operators === null ? null : <Names id="operators" title="Operators" changes={payload.operators} />}
       {payload.names_missing === null ? null : <Empty title="Kernels and operators" text={payload.names_missing} />}
+      <Contract terms={payload.contract} />
       <Settings rows={payload.settings} same={payload.same_setting_count} />
     </>
   );
@@ -102,15 +106,6 @@ function Side({ title, run: of }: { title: string; run: ComparedRun }) {
       <p class="muted"><code>{of.command.slice(0, 400)}</code></p>
     </div>
   );
-}
-
-/** A change with its sign. */
-function signed(ns: number): string {
-  return `${ns > 0 ? "+" : ""}${inUnit(ns, "ns")}`;
-}
-
-function signedRatio(ratio: number | null): string {
-  return ratio === null ? "n/a" : `${ratio > 0 ? "+" : ""}${number(100 * ratio, 1)} %`;
 }
 
 function Steps({ steps }: { steps: StepChanges }) {
@@ -140,16 +135,12 @@ function Steps({ steps }: { steps: StepChanges }) {
           field<StepChange>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
           field<StepChange>("change_ratio", { label: "relative", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
           column<StepChange>("interval", "95 % of resampled changes", "none", (row) => `${signed(row.low_ns)} to ${signed(row.high_ns)}`),
+          field<StepChange>("noise_ns", { label: "noise floor" }),
           field<StepChange>("beyond_noise", { draw: (row) => <Noise beyond={row.beyond_noise} worse={row.change_ns > 0} /> }),
         ]}
       />
     </>
   );
-}
-
-function Noise({ beyond, worse }: { beyond: boolean; worse: boolean }) {
-  if (!beyond) return <span class="sign-word quiet">within noise</span>;
-  return <span class={`sign-word ${worse ? "bad" : "good"}`}><span aria-hidden="true">{worse ? "▲" : "▼"}</span> {worse ? "slower" : "faster"}</span>;
 }
 
 /** What the change was worth. */
@@ -214,6 +205,35 @@ function Names({ id, title, changes }: { id: string; title: string; changes: Nam
         field<NameChange>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
         field("base_calls", { label: "calls, from", numeric: true, unit: "count" }),
         field("other_calls", { label: "to", numeric: true, unit: "count" }),
+      ]}
+    />
+  );
+}
+
+/** Whether both runs did the same work; what differs is listed, what only one says too. */
+function Contract({ terms }: { terms: ContractTerms[] }) {
+  const standing = (wanted: string) => terms.filter((group) => group.standing === wanted).map((group) => group.group);
+  const unknown = standing("unknown");
+  const rows = terms.flatMap((group) => group.differences.map((each) => ({ group: group.group, ...each })));
+  const about = [
+    standing("same").length === 0 ? "" : `The same in both runs: ${standing("same").join(", ")}.`,
+    unknown.length === 0 ? "" : `Not known of both: ${unknown.join(", ")}.`,
+  ].filter((text) => text !== "").join(" ");
+  if (rows.length === 0) return <Panel title="The same work" wide><p class="muted">{about}</p></Panel>;
+  return (
+    <LinkedTable
+      id="contract"
+      title={standing("different").length === 0 ? "The same work, as far as is known" : "Not the same work"}
+      testid="table-compare-contract"
+      about={about}
+      rows={rows}
+      keyOf={(row) => rowKey(row.group, row.name)}
+      fields={[
+        field("name", { label: "what" }),
+        field("group", { label: "of" }),
+        field("base", { label: "from" }),
+        field("other", { label: "to" }),
+        field("standing"),
       ]}
     />
   );

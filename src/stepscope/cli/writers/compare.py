@@ -19,8 +19,13 @@ from stepscope.views.compare import (
     StepChange,
     StepChanges,
 )
+from stepscope.views.compare_gate import ContractTerms, Gate
+from stepscope.views.compare_parts import Contribution, Contributions, PartContributions
 
 MOST_NAMES = 10
+MOST_ROWS = 5
+"""Of a part of the step."""
+NAME_WIDTH = 60
 
 
 def write_comparison(out: Console, payload: Comparison) -> None:
@@ -32,31 +37,101 @@ def write_comparison(out: Console, payload: Comparison) -> None:
         _write_steps(out, payload.steps)
     elif payload.steps_missing is not None:
         out.print(escape(payload.steps_missing))
+    if payload.contributions is not None:
+        _write_contributions(out, payload.contributions)
     _write_figures(out, payload.figures)
     write_before_after(out, payload.before_after)
     _write_settings(out, payload.settings, payload.same_setting_count)
+    _write_contract(out, payload.contract)
     for names in (payload.kernels, payload.operators):
         if names is not None:
             _write_names(out, names)
     if payload.names_missing is not None:
         out.print(escape(payload.names_missing))
+    if payload.gate is not None:
+        _write_gate(out, payload.gate)
 
 
 def _write_steps(out: Console, steps: StepChanges) -> None:
     out.print()
-    rows = table("step", "base", "run", "change", "share", "95 % interval", "beyond noise")
+    rows = table("step", "base", "run", "change", "", "95 % interval", "noise floor", "beyond it")
     for change in (*steps.figures, *steps.parts):
         rows.add_row(
-            change.name.replace("_", " "),
+            word(change.name),
             duration(change.base_ns),
             duration(change.other_ns),
-            _signed(change.change_ns),
-            _share(change.change_ratio),
-            _interval(change),
+            signed(change.change_ns),
+            share(change.change_ratio),
+            interval(change),
+            duration(change.noise_ns),
             "yes" if change.beyond_noise else "no",
         )
     out.print(rows)
     out.print(f"[dim]of {escape(steps.share_of)}; {escape(steps.noise)}[/dim]")
+
+
+def _write_contributions(out: Console, found: Contributions) -> None:
+    shown = [part for part in found.parts if part.rows and part.change_ns]
+    for part in shown:
+        _write_part(out, part)
+    for remark in dict.fromkeys(part.split_of for part in shown if part.split_of):
+        out.print(f"[dim]{escape(remark)}[/dim]")
+    if found.missing is not None:
+        out.print(f"[dim]{escape(found.missing)}[/dim]")
+
+
+def _write_part(out: Console, part: PartContributions) -> None:
+    out.print()
+    rows = table(f"{word(part.part)} {signed(part.change_ns)}", "", "base", "run", "change")
+    shown = [row for row in part.rows[:MOST_ROWS] if row.change_ns]
+    for row in shown:
+        rows.add_row(
+            escape(cut(contribution_name(row), NAME_WIDTH)),
+            word(row.status),
+            duration(row.base_ns),
+            duration(row.other_ns),
+            signed(row.change_ns),
+        )
+    rest_ns = part.change_ns - sum(row.change_ns for row in shown)
+    rest = len(part.rows) - len(shown) + part.rest_count
+    if rest and rest_ns:
+        rows.add_row(f"{rest} others", "", "", "", signed(rest_ns))
+    out.print(rows)
+
+
+def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
+    out.print()
+    unlike = [(each, item) for each in contract for item in each.differences]
+    same = ", ".join(each.group for each in contract if each.standing == "same")
+    unknown = ", ".join(each.group for each in contract if each.standing == "unknown")
+    if not any(each.standing == "different" for each in contract):
+        said = f"the same work as far as is known: {same or 'nothing is'}"
+        out.print(said + (f"; not known: {unknown}" if unknown else ""))
+        return
+    rows = table("not the same work", "", "base", "run")
+    for column in rows.columns:
+        column.justify, column.no_wrap = "left", False
+    for each, item in unlike:
+        cells = (each.group, item.name, item.base or MISSING, item.other or MISSING)
+        rows.add_row(*map(escape, cells))
+    out.print(rows)
+
+
+def _write_gate(out: Console, gate: Gate) -> None:
+    out.print()
+    for result in gate.conditions:
+        out.print(f"{result.outcome:<8}{escape(result.condition)}: {escape(result.said)}")
+    out.print(f"[bold]{escape(gate.said)}[/bold]")
+
+
+def contribution_name(row: Contribution) -> str:
+    """What a row is of, below whom."""
+    return " > ".join([*row.path, row.name])
+
+
+def word(name: str) -> str:
+    """A name of ours in words."""
+    return name.replace("_", " ")
 
 
 def _write_figures(out: Console, figures: Sequence[FigureChange]) -> None:
@@ -69,7 +144,7 @@ def _write_figures(out: Console, figures: Sequence[FigureChange]) -> None:
             escape(figure.name),
             _figure(figure, figure.base),
             _figure(figure, figure.other),
-            _share(figure.change_ratio),
+            share(figure.change_ratio),
         )
     out.print(rows)
 
@@ -98,14 +173,14 @@ def _write_names(out: Console, names: NameChanges) -> None:
             row.status,
             duration(row.base_ns),
             duration(row.other_ns),
-            _signed(row.change_ns),
+            signed(row.change_ns),
         )
     rest_ns = names.rest_ns + sum(row.change_ns for row in names.rows[MOST_NAMES:])
     rest = names.rest_count + len(names.rows[MOST_NAMES:])
     if rest:
-        rows.add_row(f"{rest} others", "", "", "", _signed(rest_ns))
+        rows.add_row(f"{rest} others", "", "", "", signed(rest_ns))
     rows.add_row(
-        "all", "", duration(names.base_ns), duration(names.other_ns), _signed(names.change_ns)
+        "all", "", duration(names.base_ns), duration(names.other_ns), signed(names.change_ns)
     )
     out.print(rows)
 
@@ -118,15 +193,15 @@ def _figure(figure: FigureChange, value: float | None) -> str:
     return f"${value:,.2f}" if figure.unit == "usd" else f"{value:.3g}"
 
 
-def _signed(ns: float) -> str:
+def signed(ns: float) -> str:
     return f"{'+' if ns > 0 else '-' if ns < 0 else ''}{duration(abs(ns))}"
 
 
-def _share(ratio: float | None) -> str:
+def share(ratio: float | None) -> str:
     if ratio is None:
         return MISSING
     return f"{'-' if ratio < 0 else '+'}{percent(abs(ratio))}"
 
 
-def _interval(change: StepChange) -> str:
-    return f"{_signed(change.low_ns)} to {_signed(change.high_ns)}"
+def interval(change: StepChange) -> str:
+    return f"{signed(change.low_ns)} to {signed(change.high_ns)}"

@@ -6,6 +6,7 @@ trace in models, optimizers or anything that is pickled, and torch.compile sees 
 
     progress      where one step ends and the next begins, for those who act on it
     modules       forward: the outermost module call
+    models        what the models are, and what goes into them
     autograd      backward
     optimizers    optimizer steps, GradScaler
     loading       DataLoader: waiting, fetching, samples, collating, pinning

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch import collectives, device_clock
+from stepscope.capture.frameworks.pytorch import collectives, device_clock, models
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import Probe
@@ -62,10 +62,13 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             device = device_clock.begin("forward")
         outermost.inside = True
         try:
-            return original(module, *args, **kwargs)
+            result = original(module, *args, **kwargs)
         finally:
             outermost.inside = False
             device_clock.end(device)
             _probe.end(span, flags=0 if torch.is_grad_enabled() else Flag.NO_GRAD)
+        if span is not None:  # only now a lazy module has its parameters
+            models.describe(module, args, kwargs)
+        return result
 
     return __call__

@@ -1,0 +1,125 @@
+"""A comparison as Markdown, for a comment on a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from stepscope.cli.text import duration, printable
+from stepscope.cli.writers.compare import contribution_name, interval, share, signed, word
+from stepscope.cli.writers.generic import cut
+from stepscope.cli.writers.units import MISSING
+from stepscope.views.compare import Comparison, StepChanges
+from stepscope.views.compare_gate import ContractTerms, Gate
+from stepscope.views.compare_parts import Contributions
+
+MOST_ROWS = 10
+LONGEST = 80
+_MARKS = {"passed": "✅", "failed": "❌", "unknown": "❔", "not comparable": "❔"}
+
+
+def markdown_of(payload: Comparison) -> str:
+    """The Markdown."""
+    lines = [f"### {_text(payload.headline, 400)}", ""]
+    lines += [f"`{_text(payload.base.run_id)}` → `{_text(payload.other.run_id)}`", ""]
+    if payload.gate is not None:
+        lines += _gate(payload.gate)
+    lines += _contract(payload.contract)
+    if payload.steps is not None:
+        lines += _steps(payload.steps)
+    elif payload.steps_missing is not None:
+        lines += [_text(payload.steps_missing, 400), ""]
+    if payload.contributions is not None:
+        lines += _contributions(payload.contributions)
+    if payload.settings:
+        lines += ["**Set up differently**", ""]
+        rows = [(f"{s.group}: {s.name}", s.base, s.other) for s in payload.settings]
+        lines += _table(("setting", "base", "run"), rows)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _gate(gate: Gate) -> list[str]:
+    rows = [(f"`{r.condition}`", _MARKS[r.outcome], r.outcome, r.said) for r in gate.conditions]
+    return [
+        f"{_MARKS[gate.outcome]} **{gate.outcome}**: {_text(gate.said, 400)}",
+        "",
+        *_table(("condition", "", "", "numbers"), rows, longest=300),
+    ]
+
+
+def _contract(terms: Sequence[ContractTerms]) -> list[str]:
+    rows = [
+        (each.group, item.name, item.base, item.other)
+        for each in terms
+        for item in each.differences
+        if item.standing == "different"
+    ]
+    if not rows:
+        return []
+    return [
+        "**The runs did not do the same work**",
+        "",
+        *_table(("", "", "base", "run"), rows),
+    ]
+
+
+def _steps(steps: StepChanges) -> list[str]:
+    rows = [
+        (
+            each.name.replace("_", " "),
+            duration(each.base_ns),
+            duration(each.other_ns),
+            signed(each.change_ns),
+            share(each.change_ratio),
+            interval(each),
+            duration(each.noise_ns),
+            "**yes**" if each.beyond_noise else "no",
+        )
+        for each in (*steps.figures, *steps.parts)
+    ]
+    head = ("step", "base", "run", "change", "", "95 % interval", "noise floor", "beyond noise")
+    return [*_table(head, rows), f"<sub>of {steps.share_of}</sub>", ""]
+
+
+def _contributions(found: Contributions) -> list[str]:
+    every = [(part.part, row) for part in found.parts for row in part.rows if row.change_ns]
+    every.sort(key=lambda pair: -abs(pair[1].change_ns))
+    shown = every[:MOST_ROWS]
+    rows = [
+        (
+            word(part),
+            contribution_name(row),
+            word(row.status),
+            duration(row.base_ns),
+            duration(row.other_ns),
+            signed(row.change_ns),
+        )
+        for part, row in shown
+    ]
+    if not rows:
+        return []
+    rest = found.change_ns - sum(row.change_ns for _, row in shown)
+    rows.append(("", "everything else", "", "", "", signed(rest)))
+    head = ("part", "what", "", "base", "run", "change of the mean step")
+    return ["**Where it comes from**", "", *_table(head, rows)]
+
+
+def _table(
+    head: Sequence[str], rows: Iterable[Sequence[str | None]], *, longest: int = LONGEST
+) -> list[str]:
+    return [*_table_lines(head, rows, longest), ""]
+
+
+def _table_lines(
+    head: Sequence[str], rows: Iterable[Sequence[str | None]], longest: int
+) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{' --- |' * len(head)}"
+    for row in rows:
+        cells = [MISSING if cell is None else _text(cell, longest) for cell in row]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _text(text: str, longest: int = LONGEST) -> str:
+    """Text that ends no cell and opens no tag: names come from recordings."""
+    shown = cut(printable(text), longest)
+    return shown.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

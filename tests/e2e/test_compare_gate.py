@@ -1,0 +1,102 @@
+"""Real jobs, recorded and compared: the gate lets the same work pass and stops what is slower."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from under_stepscope import LIMIT_S, STEPSCOPE, run_under
+
+pytestmark = pytest.mark.e2e
+
+JOB = Path(__file__).parents[2] / "benchmarks" / "workloads" / "gated.py"
+JOBS = {
+    "base": ("--steps", "400"),
+    "again": ("--steps", "100"),
+    "slower": ("--steps", "250", "--repeat", "36"),  # more blocks, with the same parameters
+    "larger": ("--steps", "40", "--batch", "128"),
+}
+WINDOWS = {"base": 300, "slower": 150}
+"""First step of a window, some seconds after the start: what opens it looks once a second."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("gated")
+    for name, options in JOBS.items():
+        first = WINDOWS.get(name)
+        window = ("--start-step", str(first), "--num-steps", "4") if first else ("--window", "off")
+        chosen = ("--no-rules", *window)
+        done = run_under(place / name, sys.executable, str(JOB), *options, options=chosen)
+        assert done.code == 0, done.stderr
+    return place
+
+
+def compare(runs: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run(
+        [*STEPSCOPE, "compare", *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        cwd=runs,
+    )
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_same_work_again_passes(runs: Path) -> None:
+    """On a machine that others use as well: a doubling is no noise of any of them."""
+    code, found = compare(runs, "base", "again", "--fail-if", "step_time>+100%")
+    assert code == 0, found["gate"]
+    assert {group["group"]: group["standing"] for group in found["contract"]} == dict.fromkeys(
+        ("model", "batch", "precision", "hardware", "software"), "same"
+    )
+    assert all(group["base_digest"] == group["other_digest"] for group in found["contract"])
+
+
+def test_more_work_is_stopped_and_found(runs: Path) -> None:
+    code, found = compare(runs, "base", "slower", "--fail-if", "step_time>+20%")
+    assert code == 3, found["gate"]
+    assert {group["standing"] for group in found["contract"]} == {"same"}
+    of = found["contributions"]
+    assert sum(part["change_ns"] for part in of["parts"]) == of["change_ns"]
+    parts = {part["part"]: part for part in of["parts"]}
+    for part in parts.values():
+        assert sum(row["change_ns"] for row in part["rows"]) + part["rest_ns"] == part["change_ns"]
+    forward = parts["forward"]
+    assert forward["split_by"] == "calls"
+    rows = [row for row in forward["rows"] if row["kind"] == "host call"]
+    largest = max(rows, key=lambda row: row["change_ns"])
+    assert (largest["name"], largest["path"], largest["status"]) == ("aten::linear", [], "added")
+    assert (largest["base_calls"], largest["other_calls"]) == (0, 36)
+
+
+def test_other_work_is_refused_unless_it_is_allowed(runs: Path) -> None:
+    asked = ("base", "larger", "--fail-if", "step_time>+1000%")
+    code, found = compare(runs, *asked)
+    assert code == 4
+    (batch,) = [group for group in found["contract"] if group["standing"] == "different"]
+    assert batch["group"] == "batch"
+    differences = {each["name"]: (each["base"], each["other"]) for each in batch["differences"]}
+    assert differences == {
+        "DataLoader batch size": ("64", "128"),
+        "input 0": ("64 x 256", "128 x 256"),
+    }
+    assert compare(runs, *asked, "--allow-different", "batch")[0] == 0
+
+
+def test_files_for_a_pull_request(runs: Path) -> None:
+    files = ("--markdown", "comment.md", "--junit", "result.xml")
+    code, _ = compare(runs, "base", "slower", "--fail-if", "step_time>+20%", *files)
+    assert code == 3
+    suite = ET.parse(runs / "result.xml").getroot().find("testsuite")  # noqa: S314 - our own
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    comment = (runs / "comment.md").read_text()
+    assert "❌ **failed**: failed: step_time>+20%" in comment
+    assert "**Where it comes from**" in comment

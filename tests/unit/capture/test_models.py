@@ -1,0 +1,56 @@
+"""What is said of models and what goes into them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:  # importing it would take seconds
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+SCRIPT = """
+import torch, stepscope
+from torch import nn
+
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.LazyLinear(3)
+    def forward(self, tokens, *, more):
+        return self.inner(tokens) + more["mask"][0].sum()
+
+model = Named()
+for length in (4, 5, 5, 6, 7, 8):
+    model(torch.ones(length, 2), more={"mask": [torch.ones(1, dtype=torch.int64)], "text": "no"})
+half = nn.Linear(2, 2).to(torch.bfloat16)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    half(torch.ones(1, 2))
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(module_spool: Any) -> Any:
+    module_spool.run(SCRIPT)
+    return module_spool.drain()
+
+
+def test_a_lazy_model_is_described_after_its_first_call(recorded: Any) -> None:
+    named = recorded.facts("model")[0]
+    assert (named["name"], named["parameter_count"], named["tensor_count"]) == ("Named", 9, 2)
+    assert recorded.notes == []
+
+
+def test_shapes_that_change_are_noted_during_the_first_calls(recorded: Any) -> None:
+    inputs = [fact["inputs"] for fact in recorded.facts("model_inputs") if fact["model"] == 1]
+    assert [each[0]["shape"] for each in inputs] == [[4, 2], [5, 2], [6, 2], [7, 2]]
+    assert [(each["name"], each["dtype"]) for each in inputs[0]] == [
+        ("0", "float32"),
+        ("more.mask.0", "int64"),
+    ]
+
+
+def test_precision(recorded: Any) -> None:
+    half = recorded.facts("model")[1]
+    assert (half["dtypes"], half["autocast"]) == (["bfloat16"], "bfloat16")

@@ -1,0 +1,178 @@
+"""`stepscope compare --fail-if`: exit statuses, what is said, and what is written for CI."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from stepscope.testing import RunBuilder
+
+STEPSCOPE = [sys.executable, "-m", "stepscope"]
+
+
+def job(
+    path: Path, *, wait: float, seed: int, cores: float = 8, count: int = 90, torch: str = "2.9"
+) -> Path:
+    run = RunBuilder(path, cores=cores)
+    rank = run.rank(workers=1, versions={"torch": torch})
+    rank.draw(
+        f"wait=0 {wait} | forward 12 | backward 20 | optimizer 8", count, jitter=0.1, seed=seed
+    )
+    run.metric("memory_used_bytes", 1 << 30)
+    return run.write()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("compared")
+    job(place / "base", wait=10, seed=1)
+    job(place / "again", wait=10.1, seed=2)
+    job(place / "slow", wait=20, seed=3)
+    job(place / "small", wait=10, seed=4, cores=4)
+    job(place / "short", wait=20, seed=5, count=4)
+    RunBuilder(place / "empty").write()
+    return place
+
+
+def compare(runs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*STEPSCOPE, "compare", *arguments], capture_output=True, text=True, timeout=60, cwd=runs
+    )
+
+
+def test_statuses(runs: Path) -> None:
+    passed = compare(runs, "base", "again", "--fail-if", "step_time>+5%")
+    assert (passed.returncode, passed.stderr) == (0, "")
+    assert "1 of 1 conditions passed" in passed.stdout
+    failed = compare(runs, "base", "slow", "--fail-if", "step_time>+5%")
+    assert (failed.returncode, failed.stderr) == (3, "")
+    assert "failed: step_time>+5%" in failed.stdout
+    assert "beyond noise; 95 % interval" in " ".join(failed.stdout.split())
+    without = compare(runs, "base", "slow")
+    assert without.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "conditions", "outcomes"),
+    [
+        ("slow", ["data_wait>+3ms", "forward>+5%"], ["failed", "passed"]),
+        ("slow", ["step_time_p50>+5%", "step_time_p95>1s"], ["failed", "passed"]),
+        ("slow", ["step_time>55ms", "step_time<55ms"], ["failed", "passed"]),
+        ("slow", ["throughput<-5%", "memory>+1%"], ["failed", "passed"]),
+        ("slow", ["communication>+1ms", "communication>1ms"], ["passed", "passed"]),
+        ("again", ["step_time>+0.01%"], ["passed"]),
+        ("slow", ["gpu_busy<-5pp"], ["unknown"]),
+        ("slow", ["kernel>+5%"], ["unknown"]),
+        ("short", ["step_time>+5%"], ["passed"]),
+    ],
+)
+def test_conditions(runs: Path, other: str, conditions: list[str], outcomes: list[str]) -> None:
+    asked = [word for each in conditions for word in ("--fail-if", each)]
+    done = compare(runs, "base", other, *asked, "--json")
+    gate = json.loads(done.stdout)["gate"]
+    assert [each["condition"] for each in gate["conditions"]] == conditions
+    assert [each["outcome"] for each in gate["conditions"]] == outcomes, gate
+    expected = 3 if "failed" in outcomes else 4 if "unknown" in outcomes else 0
+    assert done.returncode == expected
+
+
+def test_within_noise_counts_only_when_it_is_asked_for(runs: Path) -> None:
+    asked = ("base", "again", "--fail-if", "step_time>+0.01%")
+    lenient, strict = compare(runs, *asked), compare(runs, *asked, "--strict")
+    assert (lenient.returncode, strict.returncode) == (0, 3)
+    assert "but within noise" in lenient.stdout
+    assert "within noise, which --strict counts" in " ".join(strict.stdout.split())
+
+
+def test_other_work_is_not_compared(runs: Path) -> None:
+    asked = ("base", "small", "--fail-if", "step_time>+5%")
+    refused = compare(runs, *asked)
+    assert refused.returncode == 4
+    said = " ".join(refused.stdout.split())
+    assert "they differ in hardware; where that is meant, add --allow-different hardware" in said
+    assert "cores available" in said
+    for allowed in ("hardware", "model,hardware", "all"):
+        assert compare(runs, *asked, "--allow-different", allowed).returncode == 0
+    assert compare(runs, *asked, "--allow-different", "software").returncode == 4
+    assert compare(runs, "base", "small").returncode == 0
+
+
+def test_runs_without_steps(runs: Path) -> None:
+    done = compare(runs, "base", "empty", "--fail-if", "step_time>+5%", "--json")
+    assert done.returncode == 4
+    (condition,) = json.loads(done.stdout)["gate"]["conditions"]
+    assert condition["said"] == "the steps of the two runs cannot be compared"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--fail-if", "speed>+5%"], "'speed' in 'speed>+5%' is no metric; there are step_time"),
+        (["--fail-if", "step_time>+5 parsec"], "'parsec' is no unit in"),
+        (["--strict"], "--strict belongs to a condition; add one with --fail-if."),
+        (["--allow-different", "model"], "--allow-different belongs to a condition"),
+        (
+            ["--fail-if", "step_time>+5%", "--allow-different", "weather"],
+            "'weather' is no group of the contract; there are model, batch, precision",
+        ),
+        (["--json", "--markdown", "-"], "Only one of --json, --markdown and --junit"),
+        (["--junit", "-", "--markdown", "-"], "Only one of --json, --markdown and --junit"),
+        (["--junit", "nowhere/x.xml"], "nowhere is no directory; make it first."),
+    ],
+)
+def test_one_sentence(runs: Path, arguments: list[str], says: str) -> None:
+    done = compare(runs, "base", "slow", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_junit(runs: Path) -> None:
+    asked = ["step_time>+5%", "forward>+5%", "gpu_busy<-5pp"]
+    options = [word for each in asked for word in ("--fail-if", each)]
+    done = compare(runs, "base", "slow", *options, "--junit", "result.xml")
+    assert done.returncode == 3
+    assert "data wait" in done.stdout, "the text is printed all the same"
+    suites = ET.parse(runs / "result.xml").getroot()  # noqa: S314 - our own
+    (suite,) = suites
+    assert (suites.tag, suite.tag) == ("testsuites", "testsuite")
+    cases = suite.findall("testcase")
+    assert [case.get("name") for case in cases] == ["the runs did the same work", *asked]
+    outcomes = [[child.tag for child in case if child.tag != "system-out"] for case in cases]
+    assert outcomes == [[], ["failure"], [], ["error"]]
+    for element in (suites, suite):
+        counts = [element.get(name) for name in ("tests", "failures", "errors")]
+        assert counts == ["4", "1", "1"]
+    failure = cases[1].find("failure")
+    assert failure is not None
+    assert "beyond noise" in str(failure.get("message"))
+    assert all(case.get("classname") and case.get("time") for case in cases)
+
+
+def test_junit_of_other_work(runs: Path) -> None:
+    done = compare(runs, "base", "small", "--fail-if", "step_time>+5%", "--junit", "-")
+    assert done.returncode == 4
+    contract = ET.fromstring(done.stdout).find("*/testcase/failure")  # noqa: S314
+    assert contract is not None
+    assert contract.get("message") == "they differ in hardware"
+    assert "hardware: cores available: 8 -> 4" in str(contract.text)
+
+
+def test_markdown(runs: Path) -> None:
+    done = compare(runs, "base", "slow", "--fail-if", "step_time>+5%", "--markdown", "-")
+    assert done.returncode == 3
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("### The mean step is")
+    assert any(line.startswith("| `step_time>+5%` | ❌ | failed |") for line in lines)
+    assert any(line.startswith("| data wait |") and line.endswith("| **yes** |") for line in lines)
+    heads = [place for place, line in enumerate(lines) if set(line) <= {"|", " ", "-"} and line]
+    for place in heads:
+        assert lines[place - 1].count("|") == lines[place].count("|") == lines[place + 1].count("|")
+    same = compare(runs, "base", "again", "--markdown", "pull.md")
+    assert same.returncode == 0
+    assert (runs / "pull.md").read_text().startswith("### The mean step did not change")

@@ -1,0 +1,43 @@
+// Where the change of the mean step comes from: what each call, stage or cause adds to it.
+import type { Contribution, Contributions as Payload } from "../../api/views";
+import { number, words } from "../../base/format";
+import { LinkedTable } from "../../parts/linked_table";
+import { rowKey } from "../../parts/row_key";
+import { Empty } from "../../widgets/answer";
+import { column, field } from "../../widgets/fields";
+import { signed } from "./signed";
+
+interface Row extends Contribution {
+  part: string;
+}
+
+export function Contributions({ of }: { of: Payload }) {
+  const rows = of.parts.flatMap((part) => part.rows.map((row): Row => ({ part: part.part, ...row })));
+  rows.sort((one, two) => Math.abs(two.change_ns) - Math.abs(one.change_ns));
+  const rest = of.change_ns - rows.reduce((sum, row) => sum + row.change_ns, 0);
+  const says = of.parts.flatMap((part) => (part.split_of === null ? [] : [part.split_of]));
+  if (rows.length === 0) return <Empty title="Where it comes from" text={of.missing ?? "neither run says what the parts of its steps consist of"} />;
+  return (
+    <LinkedTable
+      id="from"
+      title="Where the change comes from"
+      testid="table-compare-contributions"
+      about={`What each adds to the change of the mean step, ${signed(of.change_ns)}. ${[...new Set(says)].map((text) => `${text}.`).join(" ")}`}
+      rows={rows}
+      keyOf={(row) => rowKey(row.part, row.kind, row.status, ...row.path, row.name)}
+      more={rest === 0 ? of.missing : `everything else: ${signed(rest)}`}
+      fields={[
+        field("name"),
+        field<Row>("part", { value: (row) => words(row.part) }),
+        column<Row>("path", "below", "none", (row) => row.path.join(" > ")),
+        field<Row>("status", { value: (row) => words(row.status) }),
+        field("base_ns", { label: "from" }),
+        field("other_ns", { label: "to" }),
+        field<Row>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
+        field<Row>("base_busy_ns", { label: "duration, from" }),
+        field<Row>("other_busy_ns", { label: "to" }),
+        column<Row>("calls", "calls", "none", (row) => (row.base_calls === null || row.other_calls === null ? null : `${number(row.base_calls, 1)} to ${number(row.other_calls, 1)}`)),
+      ]}
+    />
+  );
+}
