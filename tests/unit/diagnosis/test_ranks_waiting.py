@@ -61,3 +61,16 @@ def test_one_rank_waits_for_none(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("forward 40 | communication 40 | optimizer 10", 60)
     assert ranks_waiting(run.signals().ranks).ratio == 0
+
+
+@pytest.mark.parametrize(("length", "cause"), [(24, "uneven_ranks"), (23, "straggler")])
+def test_a_slow_rank_with_larger_inputs_has_more_to_do(
+    new_run: RunMaker, length: int, cause: str
+) -> None:
+    run = new_run()
+    for rank, sentence in enumerate((20, length)):
+        own = "forward 60" if rank else "forward 20 | communication 40"
+        process = run.rank(rank).draw(f"{own} | optimizer 5", 60)
+        shapes = [{"name": "0", "shape": [16, sentence], "dtype": "int64"}]
+        process.fact("model_inputs", model=1, inputs=shapes)
+    assert diagnose(run.signals()).cause == cause
