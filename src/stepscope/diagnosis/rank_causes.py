@@ -107,7 +107,7 @@ def _elements(rank: Rank) -> float:
 
 def _larger(ratio: float, slow: Rank) -> Evidence:
     return Evidence(
-        text=f"the inputs of {slow.name} are {ratio:.2g} times as large as those of the other ranks",
+        text=f"the inputs of {slow.name} are {ratio:.2g} times as large as those of the others",
         value=ratio,
         unit="ratio",
         source="distributed",
