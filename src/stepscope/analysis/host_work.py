@@ -28,6 +28,15 @@ _LOGGING = re.compile(
     r"\bprint\(|\blogg(er|ing)\b|\b(self|run|trainer|fabric|accelerator)\.log(_\w+)?\(|\bwandb\b"
     r"|\.add_scalar|\bwriter\.|\btqdm\b|\bflush\("
 )
+_LOGGING_NAMES = re.compile(
+    r"(^|_)(log(s|ged|ging)?(?!_?(prob|softmax|sum|it|like|space|abs))|track|report|publish|notify"
+    r"|emit)(s|ed|ing)?(_|$)|logger|tracker|reporter|telemetry"
+)
+"""Functions, and classes with their methods, that tell somebody of the training."""
+_READING_METHODS = frozenset(
+    ["__array__", "__contains__", "__format__", "__iter__", "__repr__", "__str__"]
+)
+"""Of torch's tensors: what Python calls where a tensor is used as a number or a sequence."""
 _SAVING = re.compile(r"\bfsync\(|\bsave_(checkpoint|state|model|pretrained)\(")
 _COLLECTING = re.compile(r"\bgc\.collect\(")
 _DATA = re.compile(
@@ -183,13 +192,35 @@ def _cause(frames: Sequence[Frame], text: str) -> HostCause:
         return "garbage_collection"
     if _feeds(frames):
         return "logging" if _LOGGING.search(text) else "data_preparation"
-    if _SYNC.search(text):
+    if _SYNC.search(text) or _reads_tensor(frames):
         return "host_sync"
     if _LOGGING.search(text):
         return "logging"
-    if _DATA.search(text) or any(_DATA.search(f.bare_function) for f in frames if not f.library):
-        return "data_preparation"
-    return "python"
+    return _by_names(frames) or ("data_preparation" if _DATA.search(text) else "python")
+
+
+def _reads_tensor(frames: Sequence[Frame]) -> bool:
+    """Whether torch itself takes a tensor to pieces, or into text."""
+    return any(
+        frame.library == "torch"
+        and (
+            frame.module == "_tensor_str"
+            or (frame.module == "_tensor" and frame.bare_function in _READING_METHODS)
+        )
+        for frame in frames
+    )
+
+
+def _by_names(frames: Sequence[Frame]) -> HostCause | None:
+    """What the user's functions say of themselves. The outermost says what all of it is for: who
+    reports to a server reads its answer, too."""
+    for frame in frames:
+        if not frame.library and frame.bare_function:
+            if any(_LOGGING_NAMES.search(n.lower()) for n in (frame.bare_function, frame.owner)):
+                return "logging"
+            if _DATA.search(frame.bare_function):
+                return "data_preparation"
+    return None
 
 
 def _feeds(frames: Sequence[Frame]) -> bool:

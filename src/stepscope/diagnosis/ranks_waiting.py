@@ -94,15 +94,26 @@ def ranks_waiting(ranks: Sequence[Rank]) -> RanksWaiting:
 
 
 def _held_up_by(phases: dict[str, Float], communication: Float) -> dict[Suspect, float]:
-    """What the slowest rank of each step does longer than the mean of the others."""
+    """What the slowest rank of each step does longer than the mean of the others.
+
+    A rank that computes more slowly, or more, does so in its forward passes as well. What its
+    backward passes take beyond that is no computing: there it sends its gradients.
+    """
     slowest = communication.argmin(axis=0)[None]
     others = len(communication) - 1
-    excess: dict[Suspect, float] = {}
+    its_ns, their_ns = {}, {}
     for name, times in phases.items():
         its = np.take_along_axis(times, slowest, axis=0)[0]
-        longer = its - (times.sum(axis=0) - its) / others
-        suspect = SUSPECT_OF_PHASE[name]
-        excess[suspect] = excess.get(suspect, 0.0) + float(longer.sum())
+        its_ns[name] = float(its.sum())
+        their_ns[name] = float((times.sum(axis=0) - its).sum()) / others
+    excess: dict[Suspect, float] = {}
+    for name, suspect in SUSPECT_OF_PHASE.items():
+        excess[suspect] = excess.get(suspect, 0.0) + its_ns[name] - their_ns[name]
+    if their_ns["forward"] > 0:
+        slower = max(1.0, its_ns["forward"] / their_ns["forward"])
+        sending = max(0.0, its_ns["backward"] - slower * their_ns["backward"])
+        excess["model"] -= sending
+        excess["communication"] = sending
     positive = {suspect: max(0.0, ns) for suspect, ns in excess.items()}
     total = sum(positive.values())
     return {s: ns / total for s, ns in positive.items() if ns} if total else {}

@@ -136,7 +136,8 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
             + inline
             + held_up.get("data_pipeline", 0.0),
             "model": compute - inside + held_up.get("model", 0.0),
-            "communication": (phase["communication"] + exchange) * left,
+            "communication": (phase["communication"] + exchange) * left
+            + held_up.get("communication", 0.0),
             "framework_overhead": sum(parts.values()),
         },
         overhead_parts=parts,

@@ -60,7 +60,13 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "uneven_ranks",
     ),
     "model": ("compute", "optimizer", "straggler", "uneven_ranks"),
-    "communication": ("gradient_exchange", "gradient_accumulation", "collectives"),
+    "communication": (
+        "gradient_exchange",
+        "gradient_accumulation",
+        "collectives",
+        "straggler",
+        "uneven_ranks",
+    ),
 }
 """Every cause within a suspect. Names are part of the command line's JSON and do not change."""
 

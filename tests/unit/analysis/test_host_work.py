@@ -103,8 +103,8 @@ def test_what_a_function_does_around_its_reads_serves_them(reads: int, causes: s
     found = host_work(
         f"do:read {reads} | do:sum {100 - reads} | forward 10 | backward 10 | optimizer 5",
         {
-            "read": f"{LOOP} > report # value = loss.item()",
-            "sum": f"{LOOP} > report # total += value",
+            "read": f"{LOOP} > weigh # value = loss.item()",
+            "sum": f"{LOOP} > weigh # total += value",
         },
     )
     assert found is not None
@@ -210,3 +210,21 @@ def test_converting_numbers_while_feeding_the_loop_is_no_synchronisation() -> No
     assert cause(line, "windows<generator>") == "data_preparation"
     assert cause(line) == "host_sync"
     assert cause("print(row)", "windows<generator>") == "logging"
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        ("report_metrics > post > read@python:http/client.py", "logging"),
+        ("Tracker.write > flush", "logging"),
+        ("log_metrics", "logging"),
+        ("log_prob", "python"),
+        ("post_process", "python"),
+        ("load_rows > report_progress", "data_preparation"),
+        ("tally > Tensor.__iter__@torch/_tensor.py", "host_sync"),
+        ("show > _tensor_str@torch/_tensor_str.py", "host_sync"),
+        ("mix > cat@torch/functional.py", "python"),
+    ],
+)
+def test_what_functions_and_torch_itself_say(stack: str, expected: str) -> None:
+    assert cause("x = y(z)", stack) == expected

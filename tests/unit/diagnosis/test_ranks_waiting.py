@@ -74,3 +74,23 @@ def test_a_slow_rank_with_larger_inputs_has_more_to_do(
         shapes = [{"name": "0", "shape": [16, sentence], "dtype": "int64"}]
         process.fact("model_inputs", model=1, inputs=shapes)
     assert diagnose(run.signals()).cause == cause
+
+
+def test_a_rank_that_is_slow_only_where_gradients_are_sent_has_a_slow_link(
+    new_run: RunMaker,
+) -> None:
+    """Forward passes take 20 on both; sending adds 50 to the backward passes of rank 1."""
+    run = new_run()
+    run.rank(0).draw("forward 20 | backward 20 | communication 50 | optimizer 10", 60)
+    run.rank(1).draw("forward 20 | backward 70 | optimizer 10", 60)
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("communication", "straggler")
+    assert verdict.share_ratio == pytest.approx(0.25)
+
+
+def test_a_rank_that_computes_more_slowly_does_so_in_both_passes(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank(0).draw("forward 20 | backward 20 | communication 60 | optimizer 10", 60)
+    run.rank(1).draw("forward 50 | backward 50 | optimizer 10", 60)
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("model", "straggler")
