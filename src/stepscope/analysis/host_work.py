@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.code_stages import SAMPLE_FUNCTIONS, Frame, parse_stack
 from stepscope.analysis.input_pipeline import StackSamples
 from stepscope.analysis.spans import Spans
-from stepscope.analysis.steps import Steps, in_no_phase, steps_of
+from stepscope.analysis.steps import Steps, device_busy, in_no_phase, steps_of
 from stepscope.intervals import contains, union
 
 HostCause = Literal[
@@ -81,11 +81,13 @@ def find_host_work(
         samples: of the training thread.
         sources: text of source lines by (file, line), as far as they were recorded.
     """
-    between = in_no_phase(samples.t_ns, spans, steps)
+    own = spans.take(spans.thread == steps.thread)
+    # What the host does while a device is busy costs nothing, and is in no phase of the step.
+    between = in_no_phase(samples.t_ns, spans, steps) & ~contains(device_busy(own), samples.t_ns)
     if not between.any():
         return None
     loop = _training_loop(samples, (steps_of(samples.t_ns, steps) >= 0) & ~between)
-    savers = _savers(samples, spans.take(spans.thread == steps.thread), len(loop))
+    savers = _savers(samples, own, len(loop))
     pairs = np.stack([samples.stack[between], samples.user_line[between]], axis=1)
     unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
     spent = np.zeros(len(unique), dtype=np.int64)

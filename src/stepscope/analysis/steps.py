@@ -309,6 +309,14 @@ def _device_work(own: Spans) -> dict[str, Intervals]:
     return found
 
 
+def device_busy(own: Spans) -> Intervals:
+    """When a device was busy with any of its phases, which then has the time; see above."""
+    busy = EMPTY
+    for part in _device_work(own).values():
+        busy = _joined(busy, part)
+    return busy
+
+
 def _joined(one: Intervals, other: Intervals) -> Intervals:
     """The union of two sets of intervals."""
     return union(
@@ -495,6 +503,7 @@ __all__ = [
     "COMPUTE_PHASES",
     "PHASES",
     "Steps",
+    "device_busy",
     "find_steps",
     "in_no_phase",
     "phases_over",

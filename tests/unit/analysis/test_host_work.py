@@ -228,3 +228,12 @@ def test_converting_numbers_while_feeding_the_loop_is_no_synchronisation() -> No
 )
 def test_what_functions_and_torch_itself_say(stack: str, expected: str) -> None:
     assert cause("x = y(z)", stack) == expected
+
+
+def test_what_the_host_does_while_a_device_is_busy_is_in_no_share() -> None:
+    found = host_work(
+        "forward 2 | backward 2 | optimizer 1 | do:rest 40 ( device:forward 40 ) | do:sync 10",
+        {"rest": f"{LOOP} > wait # pass", "sync": f"{LOOP} # history.append(loss.item())"},
+    )
+    assert found is not None
+    assert found.causes == {"host_sync": 1}
