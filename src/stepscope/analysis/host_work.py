@@ -21,6 +21,15 @@ HostCause = Literal[
     "host_sync", "logging", "garbage_collection", "data_preparation", "checkpoint", "python"
 ]
 
+HOST_CAUSE_NAMES: dict[HostCause, str] = {
+    "host_sync": "reading values from tensors",
+    "logging": "logging",
+    "garbage_collection": "garbage collection",
+    "data_preparation": "preparing batches",
+    "checkpoint": "writing checkpoints",
+    "python": "other Python",
+}
+
 _SYNC = re.compile(
     r"\.(item|tolist|cpu|numpy)\(|synchronize\(|\bfloat\(|\bint\(|\bbool\(|isnan\(|isfinite\("
 )

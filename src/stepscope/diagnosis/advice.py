@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.verdict import LEAST_SAVING, Fix, OtherCause
+from stepscope.diagnosis.verdict import CAUSES, LEAST_SAVING, Fix, OtherCause
 from stepscope.diagnosis.what_if import WhatIf
 
 
@@ -61,20 +61,12 @@ def _own(cause: str, why: str, what_if: WhatIf) -> list[Fix]:
     ]
 
 
-_PIPELINE_CAUSES = frozenset(
-    [
-        "too_few_workers",
-        "slow_reads",
-        "slow_decode",
-        "slow_augmentation",
-        "slow_tokenisation",
-        "slow_collate",
-        "slow_dataset",
-        "worker_startup",
-        "batch_handover",
-        "inline_data_preparation",
-    ]
-)
+_PIPELINE_CAUSES = frozenset(CAUSES["data_pipeline"]) - {
+    "host_to_device_copies",
+    "straggler",
+    "uneven_ranks",
+}
+"""Those that settings of the DataLoader may help with."""
 
 _OWN: dict[str, list[tuple[str, str]]] = {
     "slow_decode": [

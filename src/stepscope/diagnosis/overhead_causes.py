@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.growth import growth
-from stepscope.analysis.host_work import HostCause
+from stepscope.analysis.host_work import HOST_CAUSE_NAMES, HostCause
 from stepscope.analysis.operators import ComputeProfile
 from stepscope.analysis.statistics import ahead_ratio, distribution
 from stepscope.diagnosis.finding import (
@@ -27,12 +27,8 @@ STEADY_RATIO = 0.85
 """… and of so many pairs of stretches of the run the later one took longer …"""
 LEAKED_BYTES = 4_000_000
 """… while the memory of the process has grown by this: an allocator's own caches are smaller."""
-HOST_CAUSES: dict[HostCause, str] = {
-    "host_sync": "reading values from tensors",
-    "logging": "logging",
-    "garbage_collection": "garbage collection",
-    "python": "Python between the phases",
-}
+HOST_CAUSES: tuple[HostCause, ...] = ("host_sync", "logging", "garbage_collection", "python")
+"""Of the time between phases; the others belong to the data pipeline and to checkpoints."""
 
 
 def overhead_cause(case: Case) -> Finding:
@@ -86,9 +82,9 @@ def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
     profile = _profile(case.signals)
     if profile is not None:
         found.append((_dispatch_cause(profile), parts["inside_compute"], "dispatching operators"))
-    for name, what in HOST_CAUSES.items():
+    for name in HOST_CAUSES:
         share = shares.phases["other"] * share_of_host_cause(ranks, name)
-        found.append((_cause_of(name), share, what))
+        found.append((_cause_of(name), share, HOST_CAUSE_NAMES[name]))
     return [
         (cause, share, f"{what} takes {share:.0%} of the step")
         for cause, share, what in sorted(found, key=lambda each: -each[1])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.analysis.host_work import HostCause
+from stepscope.analysis.host_work import HOST_CAUSE_NAMES
 from stepscope.diagnosis import Rank, Signals
 
 Amounts = dict[str, float]
@@ -16,14 +16,6 @@ MAKING = "making batches"
 STARTING = "starting the loader"
 HANDING_OVER = "handing over"
 UNSAMPLED = "not sampled"
-CAUSE_NAMES: dict[HostCause, str] = {
-    "host_sync": "waiting for values from tensors",
-    "logging": "logging",
-    "garbage_collection": "garbage collection",
-    "data_preparation": "preparing batches",
-    "checkpoint": "writing checkpoints",
-    "python": "other Python",
-}
 
 
 def data_stages(signals: Signals) -> Amounts | None:
@@ -31,7 +23,7 @@ def data_stages(signals: Signals) -> Amounts | None:
     ranks; None where there was waiting that no loader accounts for."""
     amounts: Amounts = {}
     for rank in signals.ranks:
-        waiting, making = rank.waiting, rank.making
+        waiting, making = rank.late_batches, rank.making
         if not waiting.total_ns and _phase_ns(rank, "data_wait"):
             return None
         stages = making.stages if making is not None else []
@@ -54,7 +46,7 @@ def host_causes(signals: Signals) -> Amounts | None:
         work = rank.host_work
         causes = work.causes if work is not None else {}
         for cause, ratio in causes.items():
-            _add(amounts, CAUSE_NAMES[cause], between_ns * ratio)
+            _add(amounts, HOST_CAUSE_NAMES[cause], between_ns * ratio)
         _add(amounts, UNSAMPLED, between_ns * max(0.0, 1 - sum(causes.values())))
     return amounts
 

@@ -170,7 +170,7 @@ def test_waiting_and_the_time_between_phases_of_a_watched_job(tmp_path: Path) ->
     assert abs(rows["reading"].change_ns) < 2 * MS
     between = parts["other"]
     assert between.split_by == "host causes"
-    assert rows_of(between)["waiting for values from tensors"].change_ns == pytest.approx(
+    assert rows_of(between)["reading values from tensors"].change_ns == pytest.approx(
         7 * MS, rel=0.2
     )
     assert rows_of(between)["logging"].status in {"unchanged", "slower", "faster"}
