@@ -9,6 +9,10 @@ from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.verdict import CAUSES, LEAST_SAVING, Fix, OtherCause
 from stepscope.diagnosis.what_if import WhatIf
 
+OVERLAP = "overlap the waiting"
+FEWER_THREADS = "ask for fewer threads"
+"""It only takes a part of the cause away, and how large a part nobody can say."""
+
 
 def fixes(
     finding: Finding,
@@ -55,8 +59,9 @@ def _equal_ranks(why: str, what_if: WhatIf) -> Fix:
 
 def _own(cause: str, why: str, what_if: WhatIf) -> list[Fix]:
     without = what_if.without(cause)
+    unlike = {OVERLAP: what_if.with_twice_the_workers(), FEWER_THREADS: None}
     return [
-        Fix(title=title, how=how, why=why, prediction=None if title in _UNPREDICTED else without)
+        Fix(title=title, how=how, why=why, prediction=unlike.get(title, without))
         for title, how in _OWN.get(cause, [])
     ]
 
@@ -100,9 +105,9 @@ _OWN: dict[str, list[tuple[str, str]]] = {
             "copy the dataset to local disk or memory before training, or cache on first use",
         ),
         (
-            "overlap the waiting",
-            "these reads wait rather than compute: more workers or a larger prefetch_factor cost "
-            "little CPU until the storage itself is saturated",
+            OVERLAP,
+            "these reads wait rather than compute: twice the workers, or a larger prefetch_factor, "
+            "cost little CPU until the storage itself is saturated",
         ),
     ],
     "slow_tokenisation": [
@@ -210,7 +215,7 @@ _OWN: dict[str, list[tuple[str, str]]] = {
             "cgroup or container limit on the others)",
         ),
         (
-            "ask for fewer threads",
+            FEWER_THREADS,
             "if the neighbours must stay: torch.set_num_threads and num_workers to what is free",
         ),
     ],
@@ -221,7 +226,7 @@ _OWN: dict[str, list[tuple[str, str]]] = {
             "drop the limit and keep the request",
         ),
         (
-            "ask for fewer threads",
+            FEWER_THREADS,
             "torch.set_num_threads and num_workers to what the limit allows: threads beyond it use "
             "the quota up sooner and then all stand still",
         ),
@@ -315,10 +320,6 @@ _OWN: dict[str, list[tuple[str, str]]] = {
         ),
     ],
 }
-
-
-_UNPREDICTED = frozenset(["overlap the waiting", "ask for fewer threads"])
-"""They only take a part of the cause away, and how large a part nobody can say."""
 
 
 def _loader_fixes(

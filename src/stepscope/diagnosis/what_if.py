@@ -82,6 +82,12 @@ class WhatIf:
             self._pipeline.step_ns(workers=workers), "each worker is as fast as now"
         )
 
+    def with_twice_the_workers(self) -> Prediction | None:
+        """The step with twice the workers, for fetches that wait rather than compute."""
+        return (
+            None if self._pipeline is None else self.with_workers(2 * (self._pipeline.workers or 1))
+        )
+
     def evened_out(self) -> Prediction | None:
         """The step without the waiting that the pace of the workers does not account for."""
         if self._pipeline is None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis.advice import OVERLAP
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
 from stepscope.testing import RunBuilder
 
@@ -71,6 +72,16 @@ def test_what_the_first_fix_of_every_cause_would_bring(new_run: RunMaker, cause:
     else:  # the share of the compute phases in which no sizeable operator runs
         inside = [s.share_ratio for s in verdict.stages if s.name.startswith("dispatch")]
         assert first.saving_ratio == pytest.approx(sum(inside))
+
+
+def test_reads_that_wait_are_overlapped_by_more_workers(new_run: RunMaker) -> None:
+    """Without workers a batch takes 60 beside the 40 of the passes; two hide it."""
+    run = new_run()
+    DRAWN["slow_reads"][1](run)
+    fixes = {fix.title: fix.prediction for fix in diagnose(run.signals()).fixes}
+    overlapped = fixes[OVERLAP]
+    assert overlapped is not None
+    assert overlapped.step_ns == pytest.approx(40 * MS)
 
 
 def simulated(workers: int, *, busy: int, fetch: int, steps: int = 400) -> float:
