@@ -43,9 +43,10 @@ def other_causes(
 ) -> list[OtherCause]:
     """What else takes enough of the step to be worth a fix, the largest first.
 
-    Nothing is named beside a lack of cores: time without one is in every part of the step.
+    Nothing is named beside a lack of cores, because time without one is in every part of the step,
+    and nothing where there is nothing to accuse.
     """
-    if accused.cause in LACK_OF_CORES:
+    if accused.cause in LACK_OF_CORES or accused.suspect == "healthy":
         return []
     found = [
         OtherCause(
@@ -84,8 +85,10 @@ def other_causes(
 
 
 def _other(suspect: Suspect, finding: Finding, share: float) -> OtherCause:
-    text = finding.evidence[0].text if finding.evidence else f"it owns {share:.0%} of the step"
-    return OtherCause(suspect=suspect, cause=finding.cause, share_ratio=share, text=text)
+    first = finding.evidence[0].text if finding.evidence else f"it owns {share:.0%} of the step"
+    return OtherCause(
+        suspect=suspect, cause=finding.cause, share_ratio=share, text=finding.why or first
+    )
 
 
 def _slow_rank(case: Case, suspect: Suspect) -> Finding:

@@ -58,6 +58,9 @@ def data_pipeline_cause(case: Case) -> Finding:
             finding.share, finding.why = share, text
         else:
             finding.contributing.append((cause, share, text))
+    if finding.why is None and finding.stages and finding.cause != "too_few_workers":
+        largest = finding.stages[0]
+        finding.why = f"{largest.name} takes {largest.share_ratio:.0%} of the step"
     return finding
 
 
