@@ -210,6 +210,8 @@ def _of_steps(condition: Condition, found: StepFigure, *, strict: bool) -> Condi
         f"{_number(found.high_ns, 'ns', signed=True)}, noise floor "
         f"{_number(found.noise_ns, 'ns')}"
     )
+    if found.noise_ns is not None and _hides(condition, found.base_ns, found.noise_ns):
+        noise += ", which hides what the condition is about: record the noisier run again"
     if not holds:
         return _answer(condition, "passed", f"{numbers}; {noise}")
     if found.beyond_noise:
@@ -219,6 +221,13 @@ def _of_steps(condition: Condition, found: StepFigure, *, strict: bool) -> Condi
             condition, "failed", f"{numbers}, within noise, which --strict counts; {noise}"
         )
     return _answer(condition, "passed", f"{numbers}, but within noise; {noise}")
+
+
+def _hides(condition: Condition, base_ns: float, noise_ns: float) -> bool:
+    """Whether a change that just meets the condition is within the noise floor."""
+    if condition.of == "relative change":
+        return abs(condition.threshold) * base_ns < noise_ns
+    return condition.of == "change" and abs(condition.threshold) < noise_ns
 
 
 def _of_job(condition: Condition, found: Figure | None) -> ConditionResult:

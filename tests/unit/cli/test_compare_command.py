@@ -89,6 +89,19 @@ def test_within_noise_counts_only_when_it_is_asked_for(runs: Path) -> None:
     assert "within noise, which --strict counts" in " ".join(strict.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("condition", "hidden"),
+    [("step_time>+0.01%", True), ("step_time>+0.001ms", True), ("step_time>+90%", False)],
+)
+def test_noise_that_hides_what_is_asked_for_is_said(
+    runs: Path, condition: str, hidden: bool
+) -> None:
+    done = compare(runs, "base", "again", "--fail-if", condition)
+    assert done.returncode == 0
+    said = " ".join(done.stdout.split())
+    assert ("which hides what the condition is about" in said) == hidden
+
+
 def test_other_work_is_not_compared(runs: Path) -> None:
     asked = ("base", "small", "--fail-if", "step_time>+5%")
     refused = compare(runs, *asked)
