@@ -19,10 +19,7 @@ both say so:
                  whole runs are twice as long as halves.
 
 A figure that rests on too few steps is never called beyond noise: the mean and the median need
-`FEWEST_STEPS` in both runs, the 10th and the 95th percentile so many that two lie beyond them.
-
-What disturbs a job makes steps longer and never shorter. So the 10th percentile says best what the
-code itself takes on a machine that others use as well.
+`FEWEST_STEPS` in both runs, the 95th percentile so many that two lie above it.
 """
 
 from __future__ import annotations
@@ -44,7 +41,6 @@ ROTATIONS = 32
 """Places around a run at which it is cut into halves."""
 DRIFT_FACTOR = 2**0.5
 FEWEST_STEPS = 5
-FEWEST_FOR_P10 = 20
 FEWEST_FOR_P95 = 40
 MOST_STEPS = 20_000
 """Of a longer run so many steps are resampled, at equal distances: that widens the interval."""
@@ -73,7 +69,6 @@ class StepDifference:
     """How the steps of two runs differ."""
 
     mean: Difference
-    p10: Difference
     p50: Difference
     p95: Difference
     parts: dict[str, Difference]
@@ -97,7 +92,7 @@ def compare_steps(base: Mapping[str, Int], other: Mapping[str, Int]) -> StepDiff
     def difference(place: int) -> Difference:
         low, high = np.percentile(drawn[:, place], INTERVAL_PERCENT).tolist()
         one, two = float(measured[0][place]), float(measured[1][place])
-        known = count >= _FEWEST.get(place, FEWEST_STEPS)
+        known = count >= (FEWEST_FOR_P95 if place == _P95 else FEWEST_STEPS)
         noise = float(floor[place])
         return Difference(
             base_ns=one,
@@ -111,7 +106,6 @@ def compare_steps(base: Mapping[str, Int], other: Mapping[str, Int]) -> StepDiff
 
     return StepDifference(
         mean=difference(_MEAN),
-        p10=difference(_P10),
         p50=difference(_P50),
         p95=difference(_P95),
         parts={name: difference(_PARTS + place) for place, name in enumerate(names)},
@@ -125,8 +119,8 @@ def noise_floor(steps: Float) -> Float:
         steps: nanoseconds by step and part.
 
     Returns:
-        Nanoseconds by figure: of the mean, the 10th percentile, the median and the 95th percentile
-        of whole steps, then of the mean of each part; 0 for a single step.
+        Nanoseconds by figure: of the mean, the median and the 95th percentile of whole steps, then
+        of the mean of each part; 0 for a single step.
     """
     steps = _thinned(steps)
     count = len(steps)
@@ -140,9 +134,8 @@ def noise_floor(steps: Float) -> Float:
     return DRIFT_FACTOR * largest
 
 
-_MEAN, _P10, _P50, _P95, _PARTS = range(5)
+_MEAN, _P50, _P95, _PARTS = range(4)
 """Places of figures; those of the parts follow one another."""
-_FEWEST = {_P10: FEWEST_FOR_P10, _P95: FEWEST_FOR_P95}
 
 
 def _matrix(parts: Mapping[str, Int], names: list[str]) -> Float:
@@ -153,10 +146,9 @@ def _matrix(parts: Mapping[str, Int], names: list[str]) -> Float:
 
 
 def _figures(steps: Float) -> Float:
-    """Mean, 10th percentile, median and 95th percentile of whole steps, then the mean of each
-    part."""
+    """Mean, median and 95th percentile of whole steps, then the mean of each part."""
     wall = steps.sum(axis=1)
-    return np.concatenate([[wall.mean()], np.percentile(wall, [10, 50, 95]), steps.mean(axis=0)])
+    return np.concatenate([[wall.mean()], np.percentile(wall, [50, 95]), steps.mean(axis=0)])
 
 
 def _thinned(steps: Float) -> Float:

@@ -26,12 +26,7 @@ from stepscope.errors import UsageError
 Unit = Literal["ns", "ratio", "bytes", "usd", "per_s", "hours"]
 Of = Literal["value", "change", "relative change"]
 
-STEP_FIGURES = {
-    "step_time": "mean",
-    "step_time_p10": "p10",
-    "step_time_p50": "p50",
-    "step_time_p95": "p95",
-}
+STEP_FIGURES = {"step_time": "mean", "step_time_p50": "p50", "step_time_p95": "p95"}
 """Metrics of whole steps, by the figure each is."""
 PARTS = tuple(dict.fromkeys([*PHASES, *CATEGORIES]))
 """Metrics that are parts of the mean step: phases, or categories of recorded steps."""

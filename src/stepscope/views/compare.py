@@ -74,7 +74,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     """How one figure of the steps changed."""
 
     name: str
-    """`mean`, `p10`, `p50`, `p95`, or a part of the mean step."""
+    """`mean`, `p50`, `p95`, or a part of the mean step."""
     base_ns: float
     other_ns: float
     change_ns: float
@@ -301,7 +301,7 @@ def _steps(found: StepDifference, source: Source) -> StepChanges:
     return StepChanges(
         source=source,
         share_of=SHARE_OF[source],
-        figures=[_change(name, getattr(found, name)) for name in ("mean", "p10", "p50", "p95")],
+        figures=[_change(name, getattr(found, name)) for name in ("mean", "p50", "p95")],
         parts=[
             _change(name, part)
             for name, part in found.parts.items()
