@@ -71,6 +71,12 @@ class Contention:
     throttled_ratio: float
     """Share of the time in which the job's cgroup had used up its quota."""
 
+    @property
+    def without_core_ratio(self) -> float:
+        """The waiting; the throttling on kernels that do not count the waiting of a thread, but
+        that of a group."""
+        return self.throttled_ratio if self.waiting_ratio is None else self.waiting_ratio
+
 
 class Means(Protocol):
     """Means of sampled metrics."""

@@ -6,7 +6,9 @@ or screens (`views`, `cli`).
 
     signals     loads a run and runs the analyses, each at most once
     shares      how much of the step each suspect owns
-    causes      which cause within a suspect
+    accusation  which of them is accused, and how surely
+    causes      which cause within a suspect, by data_causes, overhead_causes and rank_causes
+    what_if     what the step would be without a cause
     advice      what to do about each cause
     diagnose    puts them together into a `Verdict`
 """

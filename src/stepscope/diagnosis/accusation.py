@@ -86,7 +86,7 @@ class Judge:
         self.lost = lost_cores(signals, thresholds)
         self._split = split
         self._thresholds = thresholds
-        self._core_ns = (signals.busy_devices or 0.0) * mean_step_ns(signals)
+        self._core_ns = (signals.busy_devices or 0.0) * signals.mean_step_ns
 
     def accuse(self, shares: Shares) -> Accusation:
         """The largest accusation; `healthy` without any."""
@@ -178,14 +178,7 @@ def lost_cores(signals: Signals, thresholds: Thresholds) -> LostCores | None:
         return None
     throttled = seen.throttled_ratio >= thresholds.throttled_ratio
     taken = seen.outside_cores >= thresholds.outside_core_ratio * cores
-    # Kernels that do not count the waiting of a thread still count the throttling of a group.
-    waiting = seen.throttled_ratio if seen.waiting_ratio is None else seen.waiting_ratio
+    waiting = seen.without_core_ratio
     if waiting < thresholds.waiting_ratio or not (throttled or taken):
         return None
     return LostCores(cause="cpu_limit" if throttled else "cpu_contention", ratio=waiting)
-
-
-def mean_step_ns(signals: Signals) -> float:
-    """Of the measured steps of all ranks."""
-    walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in signals.ranks]
-    return float(np.concatenate(walls).mean())

@@ -113,7 +113,7 @@ def model_cause(case: Case) -> Finding:
         if phases[name] >= 0.01
     ]
     evidence = []
-    profile = next((r.compute_profile for r in ranks if r.compute_profile), None)
+    profile = case.signals.compute_profile
     if profile is not None:
         evidence += overhead_causes.operator_evidence(profile)
     for optimizer in (ranks[0].facts("optimizer") or [])[:1]:
@@ -126,5 +126,4 @@ def model_cause(case: Case) -> Finding:
                 source="steps",
             )
         )
-    share = phases["optimizer"] if cause == "optimizer" else case.shares.suspects["model"]
-    return Finding(cause=cause, share=share, stages=stages, evidence=evidence)
+    return Finding(cause=cause, stages=stages, evidence=evidence)

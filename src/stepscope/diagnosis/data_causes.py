@@ -45,17 +45,16 @@ def data_pipeline_cause(case: Case) -> Finding:
         share = shares.phases["h2d"]
         return Finding(
             cause="host_to_device_copies",
-            share=share,
             stages=[Stage(name="copies to the device", detail="", share_ratio=share)],
         )
     waiting, making = rank.late_batches, rank.making
-    finding = Finding(cause="slow_dataset", share=shares.phases["data_wait"])
+    finding = Finding(cause="slow_dataset")
     finding.stages = _data_stages(waiting, making, shares)
     finding.evidence = _data_evidence(rank, waiting, making)
     finding.cause = _making_cause(case.pipeline, waiting, making, finding)
     for cause, share, text in _contributing(waiting, making, shares):
         if cause == finding.cause:
-            finding.share, finding.why = share, text
+            finding.why = text
         else:
             finding.contributing.append((cause, share, text))
     if finding.why is None and finding.stages and finding.cause != "too_few_workers":
@@ -235,7 +234,6 @@ def _inline_data(rank: Rank, shares: Shares) -> Finding:
     lines = work.lines if work is not None else []
     return Finding(
         cause="inline_data_preparation",
-        share=shares.inline_data,
         stages=[
             Stage(
                 name="preparing batches in the training thread",

@@ -8,7 +8,6 @@ from stepscope.diagnosis.accusation import (
     Accusation,
     Judge,
     Thresholds,
-    mean_step_ns,
 )
 from stepscope.diagnosis.advice import fixes
 from stepscope.diagnosis.causes import find_cause, other_causes
@@ -43,7 +42,7 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
     shares = shares_of(matrix, split)
     judge = Judge(signals, split, thresholds)
     accused = judge.accuse(shares)
-    step_ns = mean_step_ns(signals)
+    step_ns = signals.mean_step_ns
     fed = slowest_fed(signals.ranks)
     pipeline = Pipeline.of(signals, fed)
     case = Case(signals=signals, shares=shares, split=split, fed=fed, pipeline=pipeline)
@@ -60,7 +59,7 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
         headline=_headline(accused, finding),
         stages=finding.stages,
         evidence=[_phase_evidence(shares), *finding.evidence],
-        ruled_out=_ruled_out(signals, accused.suspect, shares, split, thresholds),
+        ruled_out=_ruled_out(signals, accused.suspect, shares, thresholds),
         also=also,
         fixes=fixes(
             finding,
@@ -184,14 +183,13 @@ def _ruled_out(
     signals: Signals,
     suspect: Suspect,
     shares: Shares,
-    split: Proportions,
     thresholds: Thresholds,
 ) -> list[RuledOut]:
     owned = shares.suspects
     reasons: dict[Suspect, str] = {
         "data_pipeline": f"waiting for batches takes {owned['data_pipeline']:.0%} of the step, "
         f"an accusation needs {thresholds.data_pipeline:.0%}",
-        "model": _why_not_model(signals, shares, split),
+        "model": _why_not_model(signals, shares),
         "communication": _why_not_communication(signals, shares, thresholds),
         "framework_overhead": f"time between the phases, checkpoints and dispatch take "
         f"{owned['framework_overhead']:.0%} of the step, an accusation needs "
@@ -207,11 +205,11 @@ def _ruled_out(
     ]
 
 
-def _why_not_model(signals: Signals, shares: Shares, split: Proportions) -> str:
+def _why_not_model(signals: Signals, shares: Shares) -> str:
     compute = shares.suspects["model"]
-    if not split.has_window:
+    profile = signals.compute_profile
+    if profile is None:
         return f"computing takes {compute:.0%} of the step"
-    profile = next(p for rank in signals.ranks if (p := rank.compute_profile) is not None)
     return (
         f"sizeable operators take {compute:.0%} of the step; half of the operators' time is in "
         f"operators of at least {profile.median_work_ns / 1e6:.2g} ms"

@@ -36,8 +36,6 @@ class Finding:
     """A cause with what speaks for it."""
 
     cause: str
-    share: float = 0.0
-    """Of the step, that this cause takes."""
     certainty: float = 1.0
     """How sure it is that this cause of the suspect is the largest; 1 where all was measured."""
     why: str | None = None

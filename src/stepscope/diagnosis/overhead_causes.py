@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.growth import growth
+from stepscope.analysis.growth import Growth, growth
 from stepscope.analysis.host_work import HOST_CAUSE_NAMES, HostCause
 from stepscope.analysis.operators import ComputeProfile
 from stepscope.analysis.statistics import ahead_ratio, distribution
@@ -44,9 +46,7 @@ def overhead_cause(case: Case) -> Finding:
             finding = _inside_compute(case)
         case _:
             finding = _between_phases(case)
-    found = overhead_causes(case)
-    finding.share = next((share for cause, share, _ in found if cause == finding.cause), 0.0)
-    finding.contributing = [each for each in found if each[0] != finding.cause]
+    finding.contributing = [each for each in overhead_causes(case) if each[0] != finding.cause]
     finding.stages = _stages(case)
     if largest == "inside_compute" and finding.stages[0].name.endswith("optimizer"):
         share = case.shares.phases["optimizer"]
@@ -58,7 +58,7 @@ def overhead_cause(case: Case) -> Finding:
 def _stages(case: Case) -> list[Stage]:
     """Parts of the overhead, that inside the compute phases phase by phase."""
     parts = {_PART_NAMES[n]: s for n, s in case.shares.overhead_parts.items() if n in _PART_NAMES}
-    profile = _profile(case.signals)
+    profile = case.signals.compute_profile
     if profile is not None and (whole := sum(profile.overhead_by_phase.values())):
         inside = parts.pop(_PART_NAMES["inside_compute"])
         for phase, ratio in profile.overhead_by_phase.items():
@@ -79,7 +79,7 @@ def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
         ("checkpoint", parts["checkpoint"], "writing checkpoints"),
         ("recompilation", parts["compilation"], "compiling"),
     ]
-    profile = _profile(case.signals)
+    profile = case.signals.compute_profile
     if profile is not None:
         found.append((_dispatch_cause(profile), parts["inside_compute"], "dispatching operators"))
     for name in HOST_CAUSES:
@@ -124,7 +124,7 @@ def lost_cores(case: Case, cause: str, lost: float) -> Finding:
         detail="main thread of the training process",
         share_ratio=lost,
     )
-    return Finding(cause=cause, share=lost, stages=[stage], evidence=[why, waited])
+    return Finding(cause=cause, stages=[stage], evidence=[why, waited])
 
 
 def evaluation(case: Case) -> Finding:
@@ -136,13 +136,12 @@ def evaluation(case: Case) -> Finding:
     share = case.split.evaluation
     return Finding(
         cause="evaluation",
-        share=share,
         stages=[Stage(name="evaluation", detail="beside the steps", share_ratio=share)],
         evidence=[
             Evidence(
                 text=f"{runs} evaluations of {total / max(1, runs) / 1e6:.3g} ms each, one every "
                 f"{steps / max(1, runs):.3g} steps; the steps without them take "
-                f"{_mean_ns(ranks) / 1e6:.3g} ms",
+                f"{case.signals.mean_step_ns / 1e6:.3g} ms",
                 value=share,
                 unit="ratio",
                 source="steps",
@@ -172,22 +171,37 @@ def operator_evidence(profile: ComputeProfile) -> list[Evidence]:
     ]
 
 
-def leak_ns(signals: Signals) -> float:
-    """What a step takes longer, in the mean, than at the beginning of the run, where it grows
-    steadily together with the memory of the process; 0 where that is not so. The rank with most
-    of it counts."""
-    return max(map(_leak_ns, signals.ranks), default=0.0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """Time between the phases that grows steadily together with the memory of the process."""
+
+    time: Growth
+    """Nanoseconds of a step."""
+    memory: Growth
+    """Bytes."""
+    step_count: int
+
+    @property
+    def excess_ns(self) -> float:
+        """What a step takes longer, in the mean, than at the beginning of the run."""
+        return max(0.0, self.time.excess)
 
 
-def _leak_ns(rank: Rank) -> float:
+def find_leak(signals: Signals) -> Leak | None:
+    """That of the rank with most of it; None where nothing grows."""
+    leaks = [leak for rank in signals.ranks if (leak := _leak_of(rank)) is not None]
+    return max(leaks, key=lambda leak: leak.excess_ns, default=None)
+
+
+def _leak_of(rank: Rank) -> Leak | None:
     measured = rank.steps.measured()
-    found = growth(rank.steps.phase_ns["other"][measured])
-    if found is None or found.steady_ratio < STEADY_RATIO:
-        return 0.0
+    time = growth(rank.steps.phase_ns["other"][measured])
+    if time is None or time.steady_ratio < STEADY_RATIO:
+        return None
     memory = growth(_memory(rank, measured))
     if memory is None or memory.last - memory.first < LEAKED_BYTES:
-        return 0.0
-    return max(0.0, found.excess)
+        return None
+    return Leak(time=time, memory=memory, step_count=int(measured.sum()))
 
 
 def _memory(rank: Rank, measured: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -214,16 +228,12 @@ def _cause_of(host_cause: str) -> str:
     return "python_overhead" if host_cause == "python" else host_cause
 
 
-def _profile(signals: Signals) -> ComputeProfile | None:
-    return next((r.compute_profile for r in signals.ranks if r.compute_profile), None)
-
-
 def _dispatch_cause(profile: ComputeProfile) -> str:
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
 
 
 def _inside_compute(case: Case) -> Finding:
-    profile = _profile(case.signals)
+    profile = case.signals.compute_profile
     assert profile is not None  # noqa: S101 - without a window this part is zero
     return Finding(cause=_dispatch_cause(profile), evidence=operator_evidence(profile))
 
@@ -234,9 +244,9 @@ def _between_phases(case: Case) -> Finding:
     lines = max(works, key=lambda w: w.sample_count).lines if works else []
     evidence = [line_evidence(w.file, w.line, w.text, w.ratio) for w in lines[:3]]
     share = case.shares.overhead_parts["between_phases"]
-    leaked = leak_ns(signals) / _mean_ns(signals.ranks)
-    if leaked >= LEAK_RATIO * share:
-        return Finding(cause="memory_leak", evidence=[*_leak_evidence(signals), *evidence])
+    leak = find_leak(signals)
+    if leak is not None and leak.excess_ns >= LEAK_RATIO * share * signals.mean_step_ns:
+        return Finding(cause="memory_leak", evidence=[*_leak_evidence(leak), *evidence])
     if not works:
         return Finding(cause="python_overhead", certainty=UNRECOGNISED)
     ratios = {name: share_of_host_cause(signals.ranks, name) for name in HOST_CAUSES}
@@ -247,13 +257,8 @@ def _between_phases(case: Case) -> Finding:
     return Finding(cause=_cause_of(top), certainty=certainty, evidence=evidence)
 
 
-def _leak_evidence(signals: Signals) -> list[Evidence]:
-    rank = max(signals.ranks, key=_leak_ns)
-    measured = rank.steps.measured()
-    time = growth(rank.steps.phase_ns["other"][measured])
-    memory = growth(_memory(rank, measured))
-    assert time is not None  # noqa: S101 - a leak was found
-    assert memory is not None  # noqa: S101
+def _leak_evidence(leak: Leak) -> list[Evidence]:
+    time, memory = leak.time, leak.memory
     return [
         Evidence(
             text=f"the time between the phases grows from {time.first / 1e6:.3g} ms to "
@@ -264,16 +269,12 @@ def _leak_evidence(signals: Signals) -> list[Evidence]:
         ),
         Evidence(
             text=f"meanwhile the memory of the process grows by "
-            f"{(memory.last - memory.first) / 1e6:.0f} MB in {int(measured.sum())} steps",
+            f"{(memory.last - memory.first) / 1e6:.0f} MB in {leak.step_count} steps",
             value=memory.last - memory.first,
             unit="bytes",
             source="system",
         ),
     ]
-
-
-def _mean_ns(ranks: list[Rank]) -> float:
-    return float(np.concatenate([r.steps.wall_ns[r.steps.measured()] for r in ranks]).mean())
 
 
 def _checkpoint_evidence(signals: Signals) -> list[Evidence]:

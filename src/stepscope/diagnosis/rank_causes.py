@@ -47,7 +47,6 @@ def communication_cause(case: Case) -> Finding:
         )
     return Finding(
         cause=cause,
-        share=max(shares.exchange, shares.collectives),
         stages=stages,
         evidence=evidence,
     )
@@ -92,7 +91,7 @@ def slow_rank(case: Case, suspect: Suspect) -> Finding:
 
 def _found(cause: str, share: float, name: str, detail: str, evidence: list[Evidence]) -> Finding:
     stage = Stage(name=name, detail=detail, share_ratio=share)
-    return Finding(cause=cause, share=share, stages=[stage], evidence=evidence)
+    return Finding(cause=cause, stages=[stage], evidence=evidence)
 
 
 def _elements(rank: Rank) -> float:

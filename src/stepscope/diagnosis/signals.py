@@ -190,6 +190,17 @@ class Signals:
         return found
 
     @cached_property
+    def mean_step_ns(self) -> float:
+        """Of the measured steps of all ranks; NaN without any."""
+        walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in self.ranks]
+        return float(np.concatenate(walls).mean())
+
+    @cached_property
+    def compute_profile(self) -> ComputeProfile | None:
+        """That of the first rank with a window, which speaks for all; None without one."""
+        return next((p for rank in self.ranks if (p := rank.compute_profile) is not None), None)
+
+    @cached_property
     def clock(self) -> RunClock:
         """When it was recorded, and what times are counted from."""
         return clock_of(self.reader)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from stepscope.analysis.input_pipeline import Making
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
-from stepscope.diagnosis.overhead_causes import leak_ns
+from stepscope.diagnosis.overhead_causes import find_leak
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
 from stepscope.diagnosis.rank_causes import exchanges_of
 from stepscope.diagnosis.shares import Proportions, Shares, share_of_host_cause
@@ -145,16 +145,14 @@ class WhatIf:
         match cause:
             case "cpu_contention" | "cpu_limit":
                 seen = self._signals.contention
-                if seen is None:
-                    return 0.0
-                lost = seen.waiting_ratio
-                return seen.throttled_ratio if lost is None else lost
+                return seen.without_core_ratio if seen is not None else 0.0
             case "straggler" | "uneven_ranks":
                 return self._held_up()
             case "recompilation":
                 return shares.overhead_parts["compilation"]
             case "memory_leak":
-                return leak_ns(self._signals) / self._step_ns
+                leak = find_leak(self._signals)
+                return leak.excess_ns / self._step_ns if leak is not None else 0.0
             case "gradient_accumulation":
                 return shares.exchange * (1 - 1 / exchanges_of(self._signals.ranks))
             case "host_to_device_copies":
