@@ -192,6 +192,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     phases: dict[str, float] = {}
     """Share of the step by phase."""
 
+    @property
+    def owned_step_ratio(self) -> float:
+        """What the suspect owns, relative to the mean step. Evaluation is in no step: a share s of
+        both together is s / (1 - s) of the steps."""
+        if self.share_of == LOOP_SHARE and self.share_ratio < 1:
+            return self.share_ratio / (1 - self.share_ratio)
+        return self.share_ratio
+
 
 def _time(ns: float) -> str:
     return f"{ns / 1e9:.3g} s" if ns >= 1e9 else f"{ns / 1e6:.3g} ms"

@@ -197,7 +197,7 @@ def _suspect(verdict: Verdict, paid: JobCost | None, training_ns: int | None) ->
         suspect=verdict.suspect,
         name=SUSPECT_NAMES[verdict.suspect],
         share_ratio=verdict.share_ratio,
-        step_usd=verdict.share_ratio * step,
+        step_usd=verdict.owned_step_ratio * step,
         hour_usd=verdict.share_ratio * hour,
         training_usd=None if training is None else verdict.share_ratio * training,
     )

@@ -196,7 +196,7 @@ def _parts(verdict: Verdict) -> list[StepPart]:
 
 
 def _of_suspect(verdict: Verdict, whole: float | None) -> float | None:
-    return None if whole is None else verdict.share_ratio * whole
+    return None if whole is None else verdict.owned_step_ratio * whole
 
 
 def _money(price: Priced, count: int, duration_ns: int, verdict: Verdict) -> Money:

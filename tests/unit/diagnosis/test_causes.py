@@ -98,3 +98,12 @@ def test_evidence_of_lines_and_saves(new_run: RunMaker) -> None:
     assert verdict.evidence[1].text == (
         "train.py:7 takes 75% of the time between phases: total += loss.item()"
     )
+
+
+def test_what_evaluation_owns_is_beside_the_steps(new_run: RunMaker) -> None:
+    """300 ms after every ten steps of 41: nine times in the ninety measured ones."""
+    run = new_run()
+    DRAWN["evaluation"][1](run)
+    verdict = diagnose(run.signals())
+    assert verdict.share_ratio == pytest.approx(9 * 300 / (9 * 300 + 90 * 41))
+    assert verdict.owned_step_ratio == pytest.approx(30 / 41)

@@ -69,7 +69,7 @@ function tiles(payload: Payload): Tile[] {
   const events = recordings.reduce((sum, each) => sum + each.event_count, 0);
   return [
     ...(known && payload.suspect_step_ns !== null
-      ? [{ label: "The suspect takes", value: inUnit(payload.suspect_step_ns, "ns"), about: `of each step, ${percent(verdict.share_ratio)} of it`, testid: "suspect-ms" }]
+      ? [{ label: "The suspect takes", value: inUnit(payload.suspect_step_ns, "ns"), about: `a step; ${percent(verdict.share_ratio)} of the ${verdict.share_of}`, testid: "suspect-ms" }]
       : []),
     { label: "Mean step", value: inUnit(payload.step_ns?.mean ?? verdict.mean_step_ns, "ns"), about: payload.step_ns === null ? "no step was measured" : `of ${number(payload.step_ns.count, 0)} measured steps, p95 ${inUnit(payload.step_ns.p95, "ns")}`, testid: "step-mean" },
     ...moneyTiles(payload),
