@@ -16,12 +16,12 @@ pytestmark = pytest.mark.e2e
 
 JOB = Path(__file__).parents[2] / "benchmarks" / "workloads" / "gated.py"
 JOBS = {
-    "base": ("--steps", "400"),
+    "base": ("--steps", "900"),
     "again": ("--steps", "100"),
-    "slower": ("--steps", "250", "--repeat", "36"),  # more blocks, with the same parameters
+    "slower": ("--steps", "450", "--repeat", "36"),  # more blocks, with the same parameters
     "larger": ("--steps", "40", "--batch", "128"),
 }
-WINDOWS = {"base": 300, "slower": 150}
+WINDOWS = {"base": 800, "slower": 400}
 """First step of a window, some seconds after the start: what opens it looks once a second."""
 
 
