@@ -80,7 +80,7 @@ def choose(options: argparse.Namespace) -> list[Scenario]:
         found = [scenario for scenario in found if scenario.label.quick]
     if options.held_out != "include":
         wanted = options.held_out == "only"
-        found = [scenario for scenario in found if scenario.held_out == wanted]
+        found = [scenario for scenario in found if scenario.label.held_out == wanted]
     return found
 
 
@@ -168,7 +168,7 @@ def _as_json(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> str:
 
 def _run_json(row: Row) -> dict[str, Any]:
     return {
-        "held_out": row.scenario.held_out,
+        "held_out": row.scenario.label.held_out,
         "label": msgspec.to_builtins(row.scenario.label),
         "outcome": msgspec.to_builtins(row.outcome),
         "grade": dataclasses.asdict(row.grade),

@@ -15,6 +15,8 @@ without one is no scenario. Keys, all but those of one of the two kinds optional
     ranks        processes that train together, default 1
     cpu_limit    cores that a control group allows the job, divided by the severity
     quick        part of the ten-minute subset
+    held_out     written by somebody who did not know the rules of the verdict, and not looked at
+                 by those who work on them; once looked at, it is held out no more
     drawn        the script does not train: it writes the record of a job that this machine cannot
                  run, into the run directory that --run names
 
@@ -25,7 +27,6 @@ that they are gone.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tomllib
 from collections.abc import Iterable
@@ -38,7 +39,6 @@ from stepscope.diagnosis.verdict import Suspect
 
 HERE = Path(__file__).resolve().parent / "scenarios"
 _BLOCK = re.compile(r"^# /// scenario\n(?P<label>(?:#(?: .*)?\n)+?)# ///$", re.MULTILINE)
-HELD_OUT_ONE_IN = 3
 
 
 class ScenarioError(Exception):
@@ -59,6 +59,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ranks: int = 1
     cpu_limit: float | None = None
     quick: bool = False
+    held_out: bool = False
     drawn: bool = False
 
     @property
@@ -87,16 +88,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     path: Path
     label: Label
-
-    @property
-    def held_out(self) -> bool:
-        """Whether it is one of the third that nobody looks at while working on the verdict."""
-        return is_held_out(self.name)
-
-
-def is_held_out(name: str) -> bool:
-    """By a hash of the name, so that it never changes and nobody chooses."""
-    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % HELD_OUT_ONE_IN == 0
 
 
 def find(directories: Iterable[Path]) -> list[Scenario]:

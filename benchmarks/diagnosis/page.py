@@ -13,8 +13,8 @@ Real training jobs of a few seconds, each with a planted cause, run under each t
 says at the end is set against the label. Severities and seeds go together: run 1 has the first
 severity and seed 0, and so on. Shares are of all runs that ended, so an abstention counts
 against them; in brackets the 95 % interval (Wilson) as if runs were independent, which those of
-one scenario are not. A third of the scenarios, chosen by a hash of the name, is *held out*: nobody
-looks at them while working on the verdict.
+one scenario are not. Scenarios that are *held out* were written without knowledge of the verdict's
+rules, and nobody looks at them while working on those.
 """
 _LEFT_OUT = """\
 Causes that only a GPU has come as drawn records: what the verdict makes of them is scored, how they
@@ -156,7 +156,7 @@ def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:
     titles = ["scenario", "planted", "severity", *tools, "fix saves", "closest fix predicts"]
     lines = []
     for row in (row for row in rows if row.outcome.job.tool == tools[0]):
-        name = row.scenario.name + (" *" if row.scenario.held_out else "")
+        name = row.scenario.name + (" *" if row.scenario.label.held_out else "")
         said = [_said(_other(rows, row, tool)) for tool in tools]
         label = row.scenario.label
         planted = f"{label.suspect}: {' + '.join(label.causes)}"

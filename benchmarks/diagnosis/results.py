@@ -119,7 +119,7 @@ def summarise(rows: Iterable[Row], tool: Tool, split: Split) -> Summary:
 
 def in_split(row: Row, split: Split) -> bool:
     """Whether a row belongs to a part of the scenarios."""
-    return split == "all" or row.scenario.held_out == (split == "held out")
+    return split == "all" or row.scenario.label.held_out == (split == "held out")
 
 
 def _key(outcome: Outcome) -> tuple[str, str, float, int]:

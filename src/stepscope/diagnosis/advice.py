@@ -10,8 +10,6 @@ from stepscope.diagnosis.verdict import CAUSES, LEAST_SAVING, Fix, OtherCause
 from stepscope.diagnosis.what_if import WhatIf
 
 OVERLAP = "overlap the waiting"
-FEWER_THREADS = "ask for fewer threads"
-"""It only takes a part of the cause away, and how large a part nobody can say."""
 
 
 def fixes(
@@ -59,7 +57,7 @@ def _equal_ranks(why: str, what_if: WhatIf) -> Fix:
 
 def _own(cause: str, why: str, what_if: WhatIf) -> list[Fix]:
     without = what_if.without(cause)
-    unlike = {OVERLAP: what_if.with_twice_the_workers(), FEWER_THREADS: None}
+    unlike = {OVERLAP: what_if.with_twice_the_workers()}
     return [
         Fix(title=title, how=how, why=why, prediction=unlike.get(title, without))
         for title, how in _OWN.get(cause, [])
@@ -212,23 +210,17 @@ _OWN: dict[str, list[tuple[str, str]]] = {
         (
             "get the cores back",
             "stop or move the other processes, or reserve cores for the job (taskset, cpuset, a "
-            "cgroup or container limit on the others)",
-        ),
-        (
-            FEWER_THREADS,
-            "if the neighbours must stay: torch.set_num_threads and num_workers to what is free",
+            "cgroup or container limit on the others); if they must stay, torch.set_num_threads "
+            "and num_workers to what is free",
         ),
     ],
     "cpu_limit": [
         (
             "give the job more cores",
             "raise the CPU limit of its container or cgroup (Kubernetes: resources.limits.cpu), or "
-            "drop the limit and keep the request",
-        ),
-        (
-            FEWER_THREADS,
-            "torch.set_num_threads and num_workers to what the limit allows: threads beyond it use "
-            "the quota up sooner and then all stand still",
+            "drop the limit and keep the request; until then torch.set_num_threads and num_workers "
+            "to what the limit allows: threads beyond it use the quota up sooner and then all "
+            "stand still",
         ),
     ],
     "recompilation": [
@@ -296,9 +288,8 @@ _OWN: dict[str, list[tuple[str, str]]] = {
             "(scaled_dot_product_attention)",
         ),
         (
-            "or accept it",
-            "the hardware is busy with the model: the step gets shorter with a smaller model or "
-            "more or faster devices",
+            "a smaller model, or more or faster devices",
+            "the hardware is busy with the model and nothing is in its way: otherwise accept it",
         ),
     ],
     "gradient_exchange": [

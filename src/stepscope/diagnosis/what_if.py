@@ -163,6 +163,8 @@ class WhatIf:
                 return shares.overhead_parts["inside_compute"]
             case "optimizer":
                 return phases["optimizer"]
+            case "compute":
+                return shares.suspects["model"] / 2
             case "collectives":
                 return shares.collectives
             case "gradient_exchange":
@@ -215,6 +217,7 @@ _CONDITIONS: Mapping[str, str] = {
     "uneven_ranks": "all ranks had the same to do in every step",
     "gradient_accumulation": "gradients were exchanged once a step",
     "optimizer": "the optimizer took no time",
+    "compute": "the arithmetic took half as long",
     "gradient_exchange": "all of the exchange was hidden behind computing",
     "collectives": "the collectives took no time",
 }

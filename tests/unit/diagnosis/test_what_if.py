@@ -44,6 +44,7 @@ WITHOUT = {
     "gradient_accumulation": 90,
     "cpu_contention": 20,
     "optimizer": 40,
+    "compute": (100 + 200 + 10) / 2,
     "gradient_exchange": 70,
     "collectives": 40,
 }
@@ -57,9 +58,6 @@ def test_what_the_first_fix_of_every_cause_would_bring(new_run: RunMaker, cause:
     verdict = diagnose(run.signals())
     predictions = [fix.prediction for fix in verdict.fixes]
     assert verdict.mean_step_ns is not None
-    if cause == "compute":
-        assert predictions == [None, None]  # how much cheaper arithmetic gets, no record says
-        return
     first = predictions[0]
     assert first is not None
     for each in filter(None, predictions):
