@@ -256,6 +256,15 @@ def test_windows_change_no_bit(tmp_path: Path) -> None:
     assert len(stored(tmp_path / "watched")) == 2
 
 
+def test_a_job_that_ends_before_its_window_says_so(start: Callable[..., Running]) -> None:
+    job = start("--window", "asked", "--start-step", "90000000", "--num-steps", "4")
+    wait_for(lambda: (job.run / "run.json").exists() and open_run(job.run).has("spans"))
+    assert job.end() == 0
+    (status,) = open_run(job.run).statuses().values()
+    (note,) = status.notes
+    assert note.startswith("the window scheduled for step 90000000 was not recorded: the job ended")
+
+
 def test_an_overlapping_window_is_left_out_and_said_so(start: Callable[..., Running]) -> None:
     refused = subprocess.run(
         [

@@ -98,6 +98,11 @@ class Trainee:
             if plan is not None:
                 yield plan
 
+    def waits_for(self, plan: WindowPlan) -> bool:
+        """True while a plan of its has not begun."""
+        last = plan.number == self.plan_count - 1
+        return last and self.window_state == WindowState.WAITING
+
     def observe(self) -> bool:
         """Look at the pulse; True when there is a new observation of the step time."""
         steps, boundary, wait = self.steps, self.boundary_ns, self.data_wait_ns

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from stepscope.monitor.kineto_peer import KinetoPeer
 from stepscope.monitor.trainees import Trainee
 from stepscope.spool.plan import Depth, Recorder, WindowPlan, window_file
-from stepscope.spool.pulse import WindowState
 
 USUAL_POLL_S = 1.0
 HEARD_WITHIN = 3
@@ -114,9 +113,7 @@ class Planner:
     def resume(self, trainee: Trainee) -> None:
         """Offer again what a former monitor may have died with."""
         for plan in trainee.plans():
-            last = plan.number == trainee.plan_count - 1
-            waits = trainee.window_state == WindowState.WAITING
-            if last and waits and plan.recorder == Recorder.LIBKINETO:
+            if trainee.waits_for(plan) and plan.recorder == Recorder.LIBKINETO:
                 self._offer(trainee, plan)
 
     def withdraw_unused(self) -> None:

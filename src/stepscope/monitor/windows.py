@@ -132,6 +132,7 @@ class WindowService:
             if not process_is_alive(path):
                 self._note_lost(name, settle_unfinished(directory))
             self._collect(name, directory, rank_of(directory))
+        self._note_not_begun()
         left = self._imports.close()
         self._note_imports()
         if self._settings.enabled:
@@ -269,6 +270,28 @@ class WindowService:
                 f"detailed window {number} of process {name.partition('-')[0]} was not finished "
                 "when the process ended"
             )
+
+    def _note_not_begun(self) -> None:
+        """Say so where the job ended before its first scheduled window."""
+        schedule, trained = self._settings.schedule, in_training(self._trainees.values())
+        if schedule is None:
+            return
+        planned = [
+            (trainee, plan)
+            for trainee in trained
+            for plan in trainee.plans()
+            if plan.reason == "scheduled"
+        ]
+        if any(not trainee.waits_for(plan) for trainee, plan in planned):
+            return
+        asked = schedule.first_step
+        when = f"{schedule.start_s:g} s after the start" if asked is None else f"step {asked}"
+        soonest = {plan.first_step for _, plan in planned} - {None, asked}
+        late = f", which it could at step {soonest.pop()} at the soonest" if soonest else ""
+        self._notes["not begun"] = (
+            f"the window scheduled for {when} was not recorded: the job ended before it could "
+            f"begin{late}"
+        )
 
     def _note_imports(self) -> None:
         for (name, number), why in self._imports.unreadable.items():
