@@ -1,8 +1,10 @@
 """What a detailed window costs while it is open and when it ends, beside torch.profiler.
 
-A convolutional net on the CPU (benchmarks/workloads/convolutions.py) runs under our adapters; its
-steps are recorded in windows of twenty, by torch.profiler and by us in turn, in one process, with
-unrecorded steps before each. This script stands in for the monitor, so nothing else runs.
+Two training loops on the CPU (benchmarks/workloads/recorded_loop.py) run under our adapters: a
+convolutional net, as one trains it, and a net of thousands of small operators, in which recording
+shows. Their steps are recorded in windows of twenty, by torch.profiler and by us in turn, in one
+process, with unrecorded steps before each. This script stands in for the monitor, so nothing else
+runs.
 
     in-window overhead   a step inside a window over a step just before it, less 1: lower deciles of
                          the training thread's CPU time, since what disturbs a step only adds to it
@@ -41,7 +43,8 @@ from stepscope.spool import SpoolTree
 from stepscope.store import RunWriter, create_run
 
 HERE = Path(__file__).resolve().parent
-WORKLOAD = HERE / "workloads" / "convolutions.py"
+WORKLOAD = HERE / "workloads" / "recorded_loop.py"
+NETS = ("convolutions", "small")
 LIMIT_BYTES = 256 * 1024 * 1024
 AHEAD_STEPS = 2
 NOTHING = "no recorder"
@@ -110,10 +113,10 @@ def wait(condition):
         time.sleep(0.01)
 
 
-def measure(stand, work, steps, rounds):
+def measure(stand, work, net, steps, rounds):
     """What the workload measured, one entry per window."""
     out = work / "out.json"
-    command = [sys.executable, str(WORKLOAD), str(out)]
+    command = [sys.executable, str(WORKLOAD), str(out), "--net", net]
     job = subprocess.Popen(
         [*command, "--steps", str(steps), "--rounds", str(rounds)],
         stdin=subprocess.PIPE,
@@ -193,9 +196,9 @@ def summarise(windows, files, work, steps):
     return found
 
 
-def report(found):
+def report(net, found):
     usual = statistics.median(each["usual_step_ms"] for each in found.values())
-    print(f"\na usual step: {usual:.1f} ms\n")
+    print(f"\n{net}: a usual step takes {usual:.1f} ms\n")
     print(
         f"{'':<40}{'in-window overhead':>28}{'longest step at the end':>28}"
         f"{'KB a step: JSON':>17}{'gzip -6':>9}{'tables':>8}"
@@ -222,26 +225,32 @@ def report(found):
         print(f"{name}: {share:.2f} of the overhead and {stall:.2f} of the longest step of {peer}")
 
 
+def recorded(net, steps, rounds):
+    """All that is reported of one loop, by recorder."""
+    work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
+    stand = Stand(work)
+    try:
+        windows = measure(stand, work, net, steps, rounds)
+        files = {**stand.files, **{n: work / f"{n}.json" for n in set(PEERS.values())}}
+        found = summarise(windows, files, work, steps)
+    finally:
+        stand.end()
+        shutil.rmtree(work, ignore_errors=True)
+    report(net, found)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20)
     arguments = parser.parse_args()
-    work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
-    stand = Stand(work)
-    try:
-        windows = measure(stand, work, arguments.steps, arguments.rounds)
-        files = {**stand.files, **{n: work / f"{n}.json" for n in set(PEERS.values())}}
-        found = summarise(windows, files, work, arguments.steps)
-    finally:
-        stand.end()
-        shutil.rmtree(work, ignore_errors=True)
-    report(found)
+    loops = {net: recorded(net, arguments.steps, arguments.rounds) for net in NETS}
     result = {
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
         "window_steps": arguments.steps,
         "rounds": arguments.rounds,
-        "recorders": found,
+        "loops": loops,
     }
     out = HERE / "results" / "capture_overhead.json"
     out.parent.mkdir(exist_ok=True)

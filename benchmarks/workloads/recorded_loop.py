@@ -1,9 +1,9 @@
-"""A convolutional net on the CPU, its steps in blocks: under a recorder, and under none, in turn.
+"""A training loop on the CPU, its steps in blocks: under a recorder, and under none, in turn.
 
 The blocks of our own windows are opened by the caller, who stands in for the monitor: it is
 asked for each over stdout and answers on stdin. Those of torch.profiler are opened here.
 
-Usage: convolutions.py OUT [--steps N] [--rounds R] [--before B]
+Usage: recorded_loop.py OUT [--net convolutions|small] [--steps N] [--rounds R] [--before B]
 """
 
 import argparse
@@ -34,19 +34,32 @@ SETTLE_STEPS = 25
 """After a window: libkineto writes its file, and the block that follows must not see that."""
 
 
-class Net(nn.Sequential):
-    def __init__(self, width=32, depth=16):
-        layers = []
-        channels = 3
-        for _ in range(depth):
-            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
-            channels = width
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+def convolutions(width=32, depth=16):
+    """A few hundred operators a step, which take a tenth of a second: a recorder costs little."""
+    layers = []
+    channels = 3
+    for _ in range(depth):
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+        channels = width
+    net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+    return net, torch.randn(8, 3, 32, 32)
+
+
+def small(width=32, depth=120):
+    """Some thousand operators of a few microseconds a step: recording them is what costs."""
+    layers = []
+    for _ in range(depth):
+        layers += [nn.Linear(width, width), nn.LayerNorm(width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, 10)), torch.randn(8, width)
+
+
+NETS = {"convolutions": convolutions, "small": small}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out")
+    parser.add_argument("--net", choices=NETS, default="convolutions")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--before", type=int, default=12)
@@ -55,14 +68,14 @@ def main():
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    net = Net()
+    net, inputs = NETS[arguments.net]()
+    labels = torch.randint(0, 10, (len(inputs),))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    images, labels = torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))
     times = []
 
     def step():
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(images), labels).backward()
+        nn.functional.cross_entropy(net(inputs), labels).backward()
         optimizer.step()
 
     def timed(count):
