@@ -5,7 +5,7 @@ same with every step a tenth longer; each is compared with the base under `step_
 the same condition on the median. The gate should let the identical runs pass and stop the slower
 ones. Writes benchmarks/results/compare_gate.json.
 
-    python benchmarks/compare_gate.py [--repeats 20] [--steps 600]
+    python benchmarks/compare_gate.py [--repeats 20] [--steps 1500]
 """
 
 import argparse
@@ -79,7 +79,7 @@ def measure(repeats, steps, work):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=1500)
     arguments = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
     try:

@@ -202,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
         "--traceml", type=_absolute, metavar="PROGRAM", help="its `traceml` command"
     )
     parser.add_argument("--traceml-seeds", type=int, metavar="SEEDS",
-                        help="runs of every scenario under it, the first ones; default all")  # fmt: skip
+                        help="runs of every scenario under it; default all")  # fmt: skip
     parser.add_argument("--no-twins", dest="twins", action="store_false",
                         help="do not run the fixed twins: no predictions are checked")  # fmt: skip
     parser.add_argument("--fresh", action="store_true", help="forget earlier runs")
