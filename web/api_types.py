@@ -24,7 +24,7 @@ from stepscope.server.payloads import (
     StopWanted,
 )
 from stepscope.views import VIEWS
-from stepscope.views.compare import Comparison
+from stepscope.views.compare_payload import Comparison
 from stepscope.views.jobs import Jobs
 from stepscope.views.report import Report
 

@@ -27,8 +27,9 @@ from stepscope.exporters.timeline import ExportedTimeline, export_timeline
 from stepscope.schema import METRIC_TYPES, TABLES, RunInfo
 from stepscope.schema.tables.spans import SPAN_KINDS
 from stepscope.store import DictColumn, open_run
-from stepscope.views.compare import Comparison, comparison
+from stepscope.views.compare import comparison
 from stepscope.views.compare_gate import allowed_groups
+from stepscope.views.compare_payload import Comparison
 from stepscope.views.cost import Cost, cost_of_run
 from stepscope.views.report import Report, make_report, report_rules
 

@@ -13,8 +13,9 @@ from stepscope.diagnosis.conditions import parse_condition
 from stepscope.errors import UsageError
 from stepscope.output_files import replacing
 from stepscope.store import open_run
-from stepscope.views.compare import Comparison, comparison
+from stepscope.views.compare import comparison
 from stepscope.views.compare_gate import allowed_groups
+from stepscope.views.compare_payload import Comparison
 
 FAILED = 3
 """Exit status when a condition holds, as of `rules check` and `run --fail-on`."""

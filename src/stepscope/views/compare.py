@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
 
-import msgspec
 import numpy as np
 
 from stepscope.analysis.comparing import (
@@ -19,7 +17,7 @@ from stepscope.analysis.comparing import (
 from stepscope.analysis.statistics import distribution
 from stepscope.analysis.steps import PHASES
 from stepscope.analysis.trace_steps import break_down, device_categories, together
-from stepscope.diagnosis import Signals, Suspect, diagnose
+from stepscope.diagnosis import Signals, diagnose
 from stepscope.diagnosis.conditions import Condition
 from stepscope.diagnosis.configuration import differences
 from stepscope.diagnosis.contract import ContractGroup, contract
@@ -28,15 +26,25 @@ from stepscope.diagnosis.job_times import job_borders, job_statistics
 from stepscope.diagnosis.per_step import time_by_name
 from stepscope.diagnosis.pricing import Priced, price_of
 from stepscope.intervals import Int
-from stepscope.views.before_after import BeforeAfter, before_after, side_of
-from stepscope.views.compare_gate import ContractTerms, Gate, contract_terms, judge
-from stepscope.views.compare_parts import Contributions, contributions
+from stepscope.views.before_after import before_after, side_of
+from stepscope.views.compare_gate import contract_terms, judge
+from stepscope.views.compare_parts import contributions
+from stepscope.views.compare_payload import (
+    ComparedRun,
+    Comparison,
+    FigureChange,
+    NameChange,
+    NameChanges,
+    SettingChange,
+    Source,
+    StepChange,
+    StepChanges,
+)
 from stepscope.views.recorded_steps import RecordedWork, host_categories, recorded_work
 from stepscope.views.recordings import calls_of
-from stepscope.views.shapes import Statistics, statistics
+from stepscope.views.shapes import statistics
 
 TOP = 20
-Source = Literal["watched", "recorded"]
 SHARE_OF = {
     "watched": "the mean measured step of all ranks, evaluation left out",
     "recorded": "the mean step of all recordings, until its device work is done",
@@ -52,121 +60,6 @@ NOT_ALIKE = (
 )
 NO_STEPS = "no steps: {} holds neither steps of a watched job nor recordings with steps"
 NO_RECORDINGS = "kernels and operators need recordings with steps in both runs; {} has none"
-
-
-class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two."""
-
-    run_id: str
-    command: str
-    suspect: Suspect
-    cause: str
-    share_ratio: float
-    share_of: str
-    confidence_ratio: float
-    headline: str
-    step_count: int
-    """Steps that are compared."""
-    step_ns: Statistics | None
-
-
-class StepChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How one figure of the steps changed."""
-
-    name: str
-    """`mean`, `p50`, `p95`, or a part of the mean step."""
-    base_ns: float
-    other_ns: float
-    change_ns: float
-    change_ratio: float | None
-    """Share of `base_ns`."""
-    low_ns: float
-    """The interval that 95 % of the resampled changes lie in."""
-    high_ns: float
-    noise_ns: float | None
-    """The noise floor: how far halves of one run differ; null where there are too few steps."""
-    beyond_noise: bool
-
-
-class StepChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """How the steps changed."""
-
-    source: Source
-    share_of: str
-    figures: list[StepChange]
-    """Mean, median and 95th percentile."""
-    parts: list[StepChange]
-    """Of the mean step; their changes sum to that of the mean."""
-    noise: str
-    """What `beyond_noise` means."""
-
-
-class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of the whole job; null where a run does not have it."""
-
-    name: str
-    unit: str
-    base: float | None
-    other: float | None
-    change_ratio: float | None
-    """Of the base; negative where there is less of it."""
-
-
-class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is set up differently; null where a run does not say."""
-
-    group: str
-    name: str
-    base: str | None
-    other: str | None
-
-
-class NameChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel or an operator, in the mean step."""
-
-    name: str
-    status: Literal["added", "removed", "slower", "faster", "unchanged"]
-    base_ns: float
-    other_ns: float
-    change_ns: float
-    base_calls: float
-    other_calls: float
-
-
-class NameChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """By name; the changes of the rows and `rest_ns` sum to `change_ns`."""
-
-    time_of: str
-    base_ns: float
-    other_ns: float
-    change_ns: float
-    rows: list[NameChange]
-    """The twenty largest changes."""
-    rest_ns: float
-    rest_count: int
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload."""
-
-    headline: str
-    base: ComparedRun
-    other: ComparedRun
-    steps: StepChanges | None
-    steps_missing: str | None
-    contributions: Contributions | None
-    """Where the change of the mean step comes from."""
-    contract: list[ContractTerms]
-    """Whether the runs did the same work."""
-    gate: Gate | None
-    """Null where no condition was given."""
-    figures: list[FigureChange]
-    before_after: BeforeAfter
-    settings: list[SettingChange]
-    same_setting_count: int
-    kernels: NameChanges | None
-    operators: NameChanges | None
-    names_missing: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

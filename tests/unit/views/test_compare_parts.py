@@ -12,8 +12,9 @@ from drawn_trace import event, kernel, launch, step
 from stepscope.diagnosis import Signals
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.views.compare import Comparison, comparison
+from stepscope.views.compare import comparison
 from stepscope.views.compare_parts import IDLE, NO_CALLS, Contribution, PartContributions
+from stepscope.views.compare_payload import Comparison
 
 Imported = Callable[..., Signals]
 MS = 1_000_000

@@ -26,7 +26,7 @@ from stepscope.cli.writers.series import (
 )
 from stepscope.cli.writers.steps import write_steps
 from stepscope.cli.writers.system import write_system
-from stepscope.views.compare import Comparison
+from stepscope.views.compare_payload import Comparison
 from stepscope.views.cost import Cost
 from stepscope.views.dashboard import Dashboard
 from stepscope.views.distributed_payload import DistributedView

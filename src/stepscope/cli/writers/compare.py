@@ -11,7 +11,9 @@ from stepscope.cli.text import duration, percent, table
 from stepscope.cli.writers.cost import write_before_after
 from stepscope.cli.writers.generic import READABLE, cut
 from stepscope.cli.writers.units import MISSING, text_of
-from stepscope.views.compare import (
+from stepscope.views.compare_gate import ContractTerms, Gate
+from stepscope.views.compare_parts import Contribution, Contributions, PartContributions
+from stepscope.views.compare_payload import (
     Comparison,
     FigureChange,
     NameChanges,
@@ -19,8 +21,6 @@ from stepscope.views.compare import (
     StepChange,
     StepChanges,
 )
-from stepscope.views.compare_gate import ContractTerms, Gate
-from stepscope.views.compare_parts import Contribution, Contributions, PartContributions
 
 MOST_NAMES = 10
 MOST_ROWS = 5

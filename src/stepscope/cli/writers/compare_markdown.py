@@ -8,9 +8,9 @@ from stepscope.cli.text import duration, printable
 from stepscope.cli.writers.compare import contribution_name, interval, share, signed, word
 from stepscope.cli.writers.generic import cut
 from stepscope.cli.writers.units import MISSING
-from stepscope.views.compare import Comparison, StepChanges
 from stepscope.views.compare_gate import ContractTerms, Gate
 from stepscope.views.compare_parts import Contributions
+from stepscope.views.compare_payload import Comparison, StepChanges
 
 MOST_ROWS = 10
 LONGEST = 80
