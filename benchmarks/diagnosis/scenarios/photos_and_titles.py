@@ -4,7 +4,7 @@
 # stage = "rank 0"
 # accept = ["framework_overhead/logging"]
 # fix = "write the journal every N steps, so that the ranks have the same to do"
-# severities = [0.7, 1.0, 1.5]  # neighbours that are written down for a photo
+# severities = [0.7, 1.0, 1.5]  # neighbours that are written down for each
 # ranks = 2
 # held_out = true
 # ///
@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 WORDS = 2000
 BATCH = 32
-STEPS = 130
+STEPS = 280
 
 
 class TwoTowers(nn.Module):
@@ -39,14 +39,14 @@ class TwoTowers(nn.Module):
 
 
 class Journal:
-    """Which titles came closest to each photo, a line for a photo."""
+    """What came closest to each photo and to each title, a line for each."""
 
     def __init__(self, file, titles, neighbours):
         self.file = file
         self.names = [" ".join(map(str, words)) for words in titles.tolist()]
         self.neighbours = neighbours
 
-    def write(self, step, rows, scores):
+    def write(self, step, kind, rows, scores):
         products = rows.tolist()
         for product, line in zip(products, scores.detach().tolist(), strict=True):
             ranked = sorted(zip(line, products, strict=True), reverse=True)
@@ -54,7 +54,7 @@ class Journal:
                 {"rank": rank, "product": other, "score": score, "title": self.names[other]}
                 for rank, (score, other) in enumerate(ranked[: self.neighbours])
             ]
-            entry = {"step": step, "product": product, "closest": closest}
+            entry = {"step": step, kind: product, "closest": closest}
             self.file.write(json.dumps(entry) + "\n")
 
 
@@ -80,7 +80,8 @@ def main():
             loss.backward()
             optimizer.step()
             if chief and (not args.fixed or step % 50 == 0):
-                journal.write(step, rows, scores)
+                journal.write(step, "photo", rows, scores)
+                journal.write(step, "title", rows, scores.T)
             meter.update(2 * BATCH)
     if chief:
         print(f"final loss {loss.item():.4f}")

@@ -16,7 +16,7 @@ PENDULUMS = 16
 FEATURES = 64
 ACTIONS = 5
 BATCH = 512
-STEPS = 500
+STEPS = 460
 
 
 class Pendulums:
@@ -65,7 +65,7 @@ class Agent:
     def __init__(self, width):
         self.model = perceptron(FEATURES, width, ACTIONS, depth=3)
         self.target = copy.deepcopy(self.model).requires_grad_(False)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-4)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-4, fused=True)
         self.memory = Memory()
 
     @torch.no_grad()
@@ -73,6 +73,11 @@ class Agent:
         best = self.model(torch.from_numpy(seen)).argmax(dim=1).numpy()
         guess = np.random.randint(0, ACTIONS, size=len(best))
         return np.where(np.random.random(len(best)) < curiosity, guess, best)
+
+    @torch.no_grad()
+    def follow(self):
+        parameters = list(self.target.parameters()), list(self.model.parameters())
+        torch._foreach_lerp_(*parameters, 0.005)
 
     def learn(self, world, meter):
         model, optimizer = self.model, self.optimizer
@@ -84,12 +89,13 @@ class Agent:
                 self.memory.add(*move)
             states, chosen, gained, following = self.memory.sample(BATCH)
             optimizer.zero_grad()
-            hoped = gained + 0.98 * self.target(following).amax(dim=1)
+            with torch.no_grad():
+                hoped = gained + 0.98 * self.target(following).amax(dim=1)
             values = model(states).gather(1, chosen.unsqueeze(1)).squeeze(1)
             loss = nn.functional.smooth_l1_loss(values, hoped)
             loss.backward()
             optimizer.step()
-            torch._foreach_lerp_(list(self.target.parameters()), list(model.parameters()), 0.005)
+            self.follow()
             if step % 50 == 0:
                 print(f"step {step} loss {loss.item():.4f} reward {rewards.mean():.3f}")
             meter.update(BATCH)
@@ -98,7 +104,7 @@ class Agent:
 def main():
     args = arguments(__doc__)
     meter = Throughput()
-    Agent(16 * round(20 * args.severity)).learn(Pendulums(), meter)
+    Agent(16 * round(24 * args.severity)).learn(Pendulums(), meter)
     meter.report()
 
 
