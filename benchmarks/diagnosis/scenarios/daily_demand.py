@@ -20,7 +20,7 @@ SHOPS = 128
 DAYS = 720
 WINDOW = 112
 BATCH = 16
-STEPS = 540
+STEPS = 600
 
 
 class Demand(Dataset):
@@ -58,7 +58,7 @@ def batches(dataset):
 class Forecaster(nn.Module):
     """Convolutions that look further back with each layer."""
 
-    def __init__(self, width=40):
+    def __init__(self, width=32):
         super().__init__()
         sizes = [2, width, width, width, width]
         self.layers = nn.ModuleList(

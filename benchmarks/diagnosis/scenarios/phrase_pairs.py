@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
 PHRASES = 480
-LONGEST = 24
+LONGEST = 32
 BATCH = 16
 STEPS = 340
 
@@ -77,24 +77,24 @@ def collate(pairs, encode):
 
 
 class Translator(nn.Module):
-    def __init__(self, symbols, width=40):
+    def __init__(self, symbols, width=96):
         super().__init__()
         self.embed = nn.Embedding(symbols, width, padding_idx=0)
-        self.encoder = nn.GRU(width, width, batch_first=True)
-        self.decoder = nn.GRU(width, width, batch_first=True)
+        self.encoder = nn.Conv1d(width, width, 5, padding=2)
+        self.decoder = nn.Conv1d(width, width, 4, padding=3)
         self.head = nn.Linear(width, symbols)
 
     def forward(self, source, target):
-        _, state = self.encoder(self.embed(source))
-        hidden, _ = self.decoder(self.embed(target[:, :-1]), state)
-        return self.head(hidden)
+        meant = torch.relu(self.encoder(self.embed(source).transpose(1, 2))).amax(dim=2)
+        said = self.decoder(self.embed(target[:, :-1]).transpose(1, 2))[:, :, :-3]
+        return self.head(torch.relu(said + meant.unsqueeze(2)).transpose(1, 2))
 
 
 def main():
     args = arguments(__doc__)
     syllables = ["".join(random.choices(string.ascii_lowercase, k=3)) for _ in range(60)]
     words = ["".join(random.choices(syllables, k=random.randint(2, 5))) for _ in range(900)]
-    length = round(26 * args.severity)
+    length = round(30 * args.severity)
     corpus = [
         tuple(" ".join(random.choices(words, k=length)) for _ in range(2)) for _ in range(PHRASES)
     ]
