@@ -1,0 +1,93 @@
+# /// scenario
+# suspect = "framework_overhead"
+# cause = "straggler"
+# stage = "rank 0"
+# accept = ["framework_overhead/logging"]
+# fix = "write the journal every N steps, so that the ranks have the same to do"
+# severities = [0.7, 1.0, 1.5]  # neighbours that are written down for each
+# ranks = 2
+# held_out = true
+# ///
+"""Trains photos and titles of products towards each other, on two ranks."""
+
+import gzip
+import json
+import tempfile
+
+import torch
+import torch.distributed as dist
+from common import Throughput, arguments, convolutions
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+WORDS = 2000
+BATCH = 32
+STEPS = 280
+
+
+class TwoTowers(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.photo = convolutions(3, 32, 8, width)
+        self.title = nn.EmbeddingBag(WORDS, width)
+        self.sharpness = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, photos, titles):
+        photo = nn.functional.normalize(self.photo(photos), dim=1)
+        title = nn.functional.normalize(self.title(titles), dim=1)
+        return self.sharpness.exp() * photo @ title.T
+
+
+class Journal:
+    """What came closest to each photo and to each title, a line for each."""
+
+    def __init__(self, file, titles, neighbours):
+        self.file = file
+        self.names = [" ".join(map(str, words)) for words in titles.tolist()]
+        self.neighbours = neighbours
+
+    def write(self, step, kind, rows, scores):
+        products = rows.tolist()
+        for product, line in zip(products, scores.detach().tolist(), strict=True):
+            ranked = sorted(zip(line, products, strict=True), reverse=True)
+            closest = [
+                {"rank": rank, "product": other, "score": score, "title": self.names[other]}
+                for rank, (score, other) in enumerate(ranked[: self.neighbours])
+            ]
+            entry = {"step": step, kind: product, "closest": closest}
+            self.file.write(json.dumps(entry) + "\n")
+
+
+def main():
+    args = arguments(__doc__)
+    dist.init_process_group("gloo")
+    torch.manual_seed(args.seed + dist.get_rank())
+    chief = dist.get_rank() == 0
+    photos = torch.rand(512, 3, 32, 32)
+    titles = torch.randint(0, WORDS, (512, 8))
+    model = DistributedDataParallel(TwoTowers())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    matches = torch.arange(BATCH)
+    with tempfile.TemporaryFile() as disk, gzip.open(disk, "wt") as file:
+        journal = Journal(file, titles, round(20 * args.severity))
+        meter = Throughput()
+        for step in range(STEPS):
+            rows = torch.randint(0, 512, (BATCH,))
+            optimizer.zero_grad()
+            scores = model(photos[rows], titles[rows])
+            loss = nn.functional.cross_entropy(scores, matches)
+            loss = (loss + nn.functional.cross_entropy(scores.T, matches)) / 2
+            loss.backward()
+            optimizer.step()
+            if chief and (not args.fixed or step % 50 == 0):
+                journal.write(step, "photo", rows, scores)
+                journal.write(step, "title", rows, scores.T)
+            meter.update(2 * BATCH)
+    if chief:
+        print(f"final loss {loss.item():.4f}")
+        meter.report()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
