@@ -100,7 +100,7 @@ def planned(scenarios: Sequence[Scenario], options: argparse.Namespace) -> Itera
             yield job
             if not scenario.label.healthy and options.twins:
                 yield msgspec.structs.replace(job, fixed=True)
-            if options.traceml is not None and seed < (options.traceml_seeds or options.seeds):
+            if options.traceml is not None and seed in (options.traceml_seeds or [seed]):
                 yield msgspec.structs.replace(job, tool="TraceML")
 
 
@@ -201,8 +201,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--traceml", type=_absolute, metavar="PROGRAM", help="its `traceml` command"
     )
-    parser.add_argument("--traceml-seeds", type=int, metavar="SEEDS",
-                        help="runs of every scenario under it; default all")  # fmt: skip
+    parser.add_argument("--traceml-seeds", type=int, nargs="+", metavar="SEED",
+                        help="run it with these seeds only, of 0, 1, 2; default all")  # fmt: skip
     parser.add_argument("--no-twins", dest="twins", action="store_false",
                         help="do not run the fixed twins: no predictions are checked")  # fmt: skip
     parser.add_argument("--fresh", action="store_true", help="forget earlier runs")

@@ -8,7 +8,7 @@ Whether a difference is more than noise follows from the steps themselves, by tw
 both say so:
 
     interval     Slow steps come in groups, so runs are resampled in blocks of n^(1/3) consecutive
-                 steps (circular block bootstrap, Politis and Romano 1992): 0 must not be within
+                 moments (circular block bootstrap, Politis and Romano 1992): 0 must not be within
                  the middle 95 % of the resampled differences.
     noise floor  That interval knows only what changes within a block. A machine drifts over
                  minutes, and two runs of one program then differ by more. How far it drifts shows
@@ -18,13 +18,18 @@ both say so:
                  walk, neighbouring stretches differ in proportion to the root of their length, and
                  whole runs are twice as long as halves.
 
+Both follow a run through time, not from rank to rank: ranks that train together have each step at
+the same moment, are slow at the same moment, and differ from one another for good. So a moment is
+one step of every rank, or in a long run several.
+
 A figure that rests on too few steps is never called beyond noise: the mean and the median need
-`FEWEST_STEPS` in both runs, the 95th percentile so many that two lie above it.
+`FEWEST_STEPS` of them one after the other in both runs, the 95th percentile so many that two lie
+above it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,10 +47,38 @@ ROTATIONS = 32
 DRIFT_FACTOR = 2**0.5
 FEWEST_STEPS = 5
 FEWEST_FOR_P95 = 40
-MOST_STEPS = 20_000
-"""Of a longer run so many steps are resampled, at equal distances: that widens the interval."""
+MOST_MOMENTS = 20_000
+"""In a longer run a moment is several consecutive steps of every rank."""
 ALIKE_RATIO = 0.01
 """A name whose time changes by less than this share of itself is called unchanged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """The steps of a run, those of all ranks in the order in which they began."""
+
+    parts: Mapping[str, Int]
+    """Nanoseconds of every part of every step, by part; they sum to the step."""
+    rank_count: int = 1
+
+    @classmethod
+    def of(cls, ranks: Sequence[tuple[Int, Mapping[str, Int]]]) -> StepTimes:
+        """From when the steps of each rank began, and their parts."""
+        order = np.argsort(np.concatenate([start for start, _ in ranks]), kind="stable")
+        names = dict.fromkeys(name for _, parts in ranks for name in parts)
+        parts = {
+            name: np.concatenate([own.get(name, np.zeros_like(start)) for start, own in ranks])
+            for name in names
+        }
+        return cls(
+            parts={name: times[order] for name, times in parts.items()}, rank_count=len(ranks)
+        )
+
+    @property
+    def wall_ns(self) -> Int:
+        """Of every step."""
+        found: Int = np.sum([*self.parts.values()], axis=0, dtype=np.int64)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +88,10 @@ class Difference:
     base_ns: float
     other_ns: float
     change_ns: float
-    low_ns: float
-    """Ends of the interval of the change."""
-    high_ns: float
+    interval_ns: tuple[float, float] | None
+    """The interval of the change; None, as the next, where there are too few steps to know it."""
     noise_ns: float | None
-    """The noise floor; None where there are too few steps to know it."""
+    """The noise floor."""
     beyond_noise: bool
     """0 is not within the interval, and the change is larger than the noise floor."""
 
@@ -75,31 +107,26 @@ class StepDifference:
     """Of the mean step; their changes sum to that of the mean."""
 
 
-def compare_steps(base: Mapping[str, Int], other: Mapping[str, Int]) -> StepDifference:
-    """How steps differ.
-
-    Args:
-        base, other: nanoseconds of every part of every step, by part; those that one run does not
-            have count as 0. Parts sum to the step.
-    """
-    names = list(dict.fromkeys([*base, *other]))
-    before, after = _matrix(base, names), _matrix(other, names)
-    drawn = _resampled(after, seed=1) - _resampled(before, seed=0)
-    measured = [_figures(values) for values in (before, after)]
-    floor = np.maximum(noise_floor(before), noise_floor(after))
-    count = min(len(before), len(after))
+def compare_steps(base: StepTimes, other: StepTimes) -> StepDifference:
+    """How steps differ; a part that one run does not have counts as 0."""
+    names = list(dict.fromkeys([*base.parts, *other.parts]))
+    runs = [_Moments.of(each, names, seed=seed) for seed, each in enumerate((base, other))]
+    before, after = (each.resampled(seed=seed) for seed, each in enumerate(runs))
+    drawn = after - before
+    floor = np.maximum(runs[0].noise_floor(), runs[1].noise_floor())
+    moments = min(len(each.walls) for each in runs)
+    steps = min(each.step_count for each in runs)
 
     def difference(place: int) -> Difference:
         low, high = np.percentile(drawn[:, place], INTERVAL_PERCENT).tolist()
-        one, two = float(measured[0][place]), float(measured[1][place])
-        known = count >= (FEWEST_FOR_P95 if place == _P95 else FEWEST_STEPS)
+        one, two = (float(each.figures[place]) for each in runs)
+        known = moments >= FEWEST_STEPS and (place != _P95 or steps >= FEWEST_FOR_P95)
         noise = float(floor[place])
         return Difference(
             base_ns=one,
             other_ns=two,
             change_ns=two - one,
-            low_ns=low,
-            high_ns=high,
+            interval_ns=(low, high) if known else None,
             noise_ns=noise if known else None,
             beyond_noise=known and not low <= 0 <= high and abs(two - one) > noise,
         )
@@ -112,61 +139,70 @@ def compare_steps(base: Mapping[str, Int], other: Mapping[str, Int]) -> StepDiff
     )
 
 
-def noise_floor(steps: Float) -> Float:
-    """How far a run differs from itself: see the top of this file.
-
-    Args:
-        steps: nanoseconds by step and part.
-
-    Returns:
-        Nanoseconds by figure: of the mean, the median and the 95th percentile of whole steps, then
-        of the mean of each part; 0 for a single step.
-    """
-    steps = _thinned(steps)
-    count = len(steps)
-    half = count // 2
-    places = np.unique(np.linspace(0, half, min(ROTATIONS, half), endpoint=False, dtype=np.int64))
-    largest = np.zeros(_PARTS + steps.shape[1])
-    for place in places.tolist():
-        turned = np.roll(steps, -place, axis=0)
-        apart = np.abs(_figures(turned[:half]) - _figures(turned[count - half :]))
-        largest = np.maximum(largest, apart)
-    return DRIFT_FACTOR * largest
-
-
 _MEAN, _P50, _P95, _PARTS = range(4)
 """Places of figures; those of the parts follow one another."""
 
 
-def _matrix(parts: Mapping[str, Int], names: list[str]) -> Float:
-    """Nanoseconds by step and part."""
-    count = len(next(iter(parts.values())))
-    nothing = np.zeros(count)
-    return np.stack([parts.get(name, nothing) for name in names], axis=1).astype(np.float64)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moments:
+    """A run cut into moments that follow one another."""
+
+    parts: Float
+    """Mean nanoseconds by moment and part."""
+    walls: Float
+    """Nanoseconds of steps by moment: one of every rank; where a moment is several of them, drawn
+    from those, because steps at equal distances would keep in step with whatever recurs."""
+    figures: Float
+    """Of all steps: mean, median and 95th percentile of whole steps, then the mean of each part."""
+    step_count: int
+
+    @classmethod
+    def of(cls, run: StepTimes, names: Sequence[str], *, seed: int) -> _Moments:
+        walls = run.wall_ns.astype(np.float64)
+        nothing = np.zeros_like(walls)
+        steps = np.stack([run.parts.get(name, nothing) for name in names], axis=1, dtype=np.float64)
+        together = run.rank_count * -(-len(walls) // (MOST_MOMENTS * run.rank_count))
+        count = len(walls) // together
+        cut = walls[: count * together].reshape(count, together)
+        if together > run.rank_count:
+            cut = np.random.default_rng(seed).permuted(cut, axis=1)[:, : run.rank_count]
+        return cls(
+            parts=steps[: count * together].reshape(count, together, len(names)).mean(axis=1),
+            walls=cut,
+            figures=_figures(steps, walls),
+            step_count=len(walls),
+        )
+
+    def noise_floor(self) -> Float:
+        """How far the run differs from itself (see the top of this file), by figure; 0 for a single
+        moment."""
+        count = len(self.walls)
+        half = count // 2
+        cuts = min(ROTATIONS, half)
+        largest = np.zeros(_PARTS + self.parts.shape[1])
+        for place in np.unique(np.linspace(0, half, cuts, endpoint=False, dtype=np.int64)).tolist():
+            turned = np.roll(np.arange(count), -place)
+            apart = self._at(turned[:half]) - self._at(turned[count - half :])
+            largest = np.maximum(largest, np.abs(apart))
+        return DRIFT_FACTOR * largest
+
+    def resampled(self, *, seed: int) -> Float:
+        """The figures of resampled runs, one row each."""
+        count = len(self.walls)
+        block = max(1, round(count ** (1 / 3)))
+        generator = np.random.default_rng(seed)
+        begins = generator.integers(0, count, size=(RESAMPLES, -(-count // block)))
+        within = np.arange(block)
+        drawn = [((begin[:, None] + within).ravel()[:count]) % count for begin in begins]
+        return np.stack([self._at(moments) for moments in drawn])
+
+    def _at(self, moments: Int) -> Float:
+        return _figures(self.parts[moments], self.walls[moments])
 
 
-def _figures(steps: Float) -> Float:
-    """Mean, median and 95th percentile of whole steps, then the mean of each part."""
-    wall = steps.sum(axis=1)
-    return np.concatenate([[wall.mean()], np.percentile(wall, [50, 95]), steps.mean(axis=0)])
-
-
-def _thinned(steps: Float) -> Float:
-    """Of a long run some steps, at equal distances."""
-    return steps[:: -(-len(steps) // MOST_STEPS)]
-
-
-def _resampled(steps: Float, *, seed: int) -> Float:
-    """The figures of resampled runs, one row each."""
-    steps = _thinned(steps)
-    count = len(steps)
-    block = max(1, round(count ** (1 / 3)))
-    generator = np.random.default_rng(seed)
-    begins = generator.integers(0, count, size=(RESAMPLES, -(-count // block)))
-    within = np.arange(block)
-    return np.stack(
-        [_figures(steps[((begin[:, None] + within).ravel()[:count]) % count]) for begin in begins]
-    )
+def _figures(parts: Float, walls: Float) -> Float:
+    means = parts.mean(axis=0)
+    return np.concatenate([[means.sum()], np.percentile(walls, [50, 95]), means])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ def time_by_name(
     traces: Sequence[Trace],
     extents: Sequence[Intervals],
     *,
+    left_out: Sequence[Intervals],
     table: str,
     time: str,
 ) -> PerStep:
@@ -26,14 +27,16 @@ def time_by_name(
     Args:
         traces: recordings.
         extents: of the steps of each.
+        left_out: what is in no step all the same (evaluation), of each.
         table: of events with a name.
         time: column that says how long each took.
     """
     step_count = sum(len(extent.start) for extent in extents)
     totals: dict[str, tuple[int, int]] = {}
-    for trace, extent in zip(traces, extents, strict=True):
+    for trace, extent, without in zip(traces, extents, left_out, strict=True):
         columns = trace.columns(table, ("name", "start_ns", time))
-        rows = contains(union(extent), columns["start_ns"])
+        begin = columns["start_ns"]
+        rows = contains(union(extent), begin) & ~contains(without, begin)
         _add(totals, columns, rows.nonzero()[0].astype(np.int64), time)
     return {
         name: (total / step_count, count / step_count) for name, (total, count) in totals.items()

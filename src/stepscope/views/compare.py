@@ -8,14 +8,16 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from stepscope.analysis.comparing import (
+    FEWEST_STEPS,
     Difference,
     PerStep,
     StepDifference,
+    StepTimes,
     compare_names,
     compare_steps,
 )
 from stepscope.analysis.statistics import distribution
-from stepscope.analysis.steps import PHASES
+from stepscope.analysis.steps import PHASES, Steps
 from stepscope.analysis.trace_steps import break_down, device_categories, together
 from stepscope.diagnosis import Signals, diagnose
 from stepscope.diagnosis.conditions import Condition
@@ -25,7 +27,7 @@ from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import job_borders, job_statistics
 from stepscope.diagnosis.per_step import time_by_name
 from stepscope.diagnosis.pricing import Priced, price_of
-from stepscope.intervals import Int
+from stepscope.intervals import EMPTY, Int
 from stepscope.views.before_after import before_after, side_of
 from stepscope.views.compare_gate import contract_terms, judge
 from stepscope.views.compare_parts import contributions
@@ -71,29 +73,28 @@ class _Run:
     """Recordings with steps."""
 
     @property
-    def watched(self) -> dict[str, Int] | None:
-        """Parts of the measured steps of all ranks."""
-        ranks = self.signals.ranks
-        parts = {
-            phase: np.concatenate([r.steps.phase_ns[phase][r.steps.measured()] for r in ranks])
-            for phase in PHASES
-            if ranks
-        }
-        return parts if parts and len(parts["other"]) else None
+    def watched(self) -> bool:
+        """Whether any step was watched, and measured."""
+        return any(rank.steps.measured().any() for rank in self.signals.ranks)
 
-    def parts(self, source: Source | None) -> dict[str, Int] | None:
-        """Parts of the steps that are compared."""
-        if source == "watched":
-            return self.watched
-        if source is None or not self.recorded:
-            return None
-        every = [
-            break_down(one.steps.extent, together(device, host))
-            for one in self.recorded
-            for device in [{} if one.on_host else device_categories(one.work)]
-            for host in [host_categories(one.trace, calls_of(one.trace))]
-        ]
-        return {name: np.concatenate([times[name] for times in every]) for name in every[0]}
+    def step_times(self, source: Source | None) -> StepTimes | None:
+        """The steps that are compared."""
+        if source == "watched" and self.watched:
+            return StepTimes.of([_measured(rank.steps) for rank in self.signals.ranks])
+        if source == "recorded" and self.recorded:
+            return StepTimes.of([_broken_down(one) for one in self.recorded])
+        return None
+
+
+def _measured(steps: Steps) -> tuple[Int, Mapping[str, Int]]:
+    rows = steps.measured()
+    return steps.start[rows], {phase: steps.phase_ns[phase][rows] for phase in PHASES}
+
+
+def _broken_down(one: RecordedWork) -> tuple[Int, Mapping[str, Int]]:
+    device = {} if one.on_host else device_categories(one.work)
+    host = host_categories(one.trace, calls_of(one.trace))
+    return one.steps.extent.start, break_down(one.steps.extent, together(device, host))
 
 
 def comparison(
@@ -114,7 +115,7 @@ def comparison(
     """
     runs = [_Run(signals=each, recorded=_with_steps(each)) for each in (base, other)]
     source = _source(runs)
-    before, after = (run.parts(source) for run in runs)
+    before, after = (run.step_times(source) for run in runs)
     found = compare_steps(before, after) if before is not None and after is not None else None
     settings, same = differences(base, other)
     lacking = [run.signals.reader.info.run_id for run in runs if not run.recorded]
@@ -123,15 +124,19 @@ def comparison(
     steps = _steps(found, source) if found is not None and source is not None else None
     figures, terms = _figures(base, other), contract_terms(contract(base, other))
     recorded = (runs[0].recorded, runs[1].recorded)
+    contributed = None
+    if found is not None:
+        contributed = contributions(found, (base, other), recorded, watched=source == "watched")
+    money = before_after(side_of(base), side_of(other), epochs)
+    # What is damaged shows when it is read: so this comes last.
+    notes = [f"{s.reader.info.run_id}: {note}" for s in (base, other) for note in s.reader.damage]
     return Comparison(
         headline=_headline(found, source),
         base=one,
         other=two,
         steps=steps,
         steps_missing=None if found is not None else _why_no_steps(runs),
-        contributions=None
-        if found is None
-        else contributions(found, (base, other), recorded, watched=source == "watched"),
+        contributions=contributed,
         contract=terms,
         gate=judge(
             conditions,
@@ -140,16 +145,18 @@ def comparison(
             figures=figures,
             allowed=allowed,
             strict=strict,
+            damage=notes,
         )
         if conditions
         else None,
         figures=figures,
-        before_after=before_after(side_of(base), side_of(other), epochs),
+        before_after=money,
         settings=[SettingChange(**asdict(each)) for each in settings],
         same_setting_count=same,
         kernels=kernels,
         operators=operators,
         names_missing=NO_RECORDINGS.format(" and ".join(lacking)) if lacking else None,
+        notes=notes,
     )
 
 
@@ -158,21 +165,22 @@ def _with_steps(signals: Signals) -> list[RecordedWork]:
 
 
 def _source(runs: Sequence[_Run]) -> Source | None:
-    if all(run.watched is not None for run in runs):
-        return "watched"
+    watched = [run.watched for run in runs]
+    if any(watched):
+        return "watched" if all(watched) else None
     return "recorded" if all(run.recorded for run in runs) else None
 
 
 def _why_no_steps(runs: Sequence[_Run]) -> str:
     for run in runs:
-        if run.watched is None and not run.recorded:
+        if not run.watched and not run.recorded:
             return NO_STEPS.format(run.signals.reader.info.run_id)
     return NOT_ALIKE
 
 
-def _compared(signals: Signals, parts: Mapping[str, Int] | None) -> ComparedRun:
+def _compared(signals: Signals, steps: StepTimes | None) -> ComparedRun:
     verdict, info = diagnose(signals), signals.reader.info
-    walls = sum(parts.values()) if parts is not None else np.empty(0)
+    walls = steps.wall_ns if steps is not None else np.empty(0)
     return ComparedRun(
         run_id=info.run_id,
         command=" ".join(info.command),
@@ -182,7 +190,7 @@ def _compared(signals: Signals, parts: Mapping[str, Int] | None) -> ComparedRun:
         share_of=verdict.share_of,
         confidence_ratio=verdict.confidence_ratio,
         headline=verdict.headline,
-        step_count=int(np.size(walls)),
+        step_count=len(walls),
         step_ns=statistics(distribution(walls)),
     )
 
@@ -211,8 +219,8 @@ def _change(name: str, found: Difference) -> StepChange:
         other_ns=found.other_ns,
         change_ns=found.change_ns,
         change_ratio=found.change_ns / found.base_ns if found.base_ns else None,
-        low_ns=found.low_ns,
-        high_ns=found.high_ns,
+        low_ns=None if found.interval_ns is None else found.interval_ns[0],
+        high_ns=None if found.interval_ns is None else found.interval_ns[1],
         noise_ns=found.noise_ns,
         beyond_noise=found.beyond_noise,
     )
@@ -222,15 +230,23 @@ def _headline(found: StepDifference | None, source: Source | None) -> str:
     if found is None or source is None:
         return "The steps of the two runs cannot be compared."
     mean = found.mean
-    size = abs(mean.change_ns) / mean.base_ns if mean.base_ns else 0.0
+    change = f"{mean.change_ns / 1e6:+.3g} ms"
+    if mean.noise_ns is None:
+        return (
+            f"There are too few steps to tell a change of the mean step ({change}) from noise: "
+            f"{FEWEST_STEPS} of each run are needed, one after the other."
+        )
     if not mean.beyond_noise:
-        return f"The mean step did not change by more than noise ({mean.change_ns / 1e6:+.3g} ms)."
+        return f"The mean step did not change by more than noise ({change})."
+    size = f" ({abs(mean.change_ns) / mean.base_ns:.0%})" if mean.base_ns else ""
     direction = "shorter" if mean.change_ns < 0 else "longer"
-    name, part = max(found.parts.items(), key=lambda item: abs(item[1].change_ns))
-    return (
-        f"The mean step is {abs(mean.change_ns) / 1e6:.3g} ms ({size:.0%}) {direction}; most of "
-        f"it: {name.replace('_', ' ')}, {part.change_ns / 1e6:+.3g} ms."
-    )
+    said = f"The mean step is {abs(mean.change_ns) / 1e6:.3g} ms{size} {direction}"
+    # A part that moved by noise alone is no explanation.
+    real = {name: part.change_ns for name, part in found.parts.items() if part.beyond_noise}
+    if not real:
+        return f"{said}; no single part of it changed by more than noise."
+    name = max(real, key=lambda name: abs(real[name]))
+    return f"{said}; the largest part: {name.replace('_', ' ')}, {real[name] / 1e6:+.3g} ms."
 
 
 # --- the whole job -------------------------------------------------------------------------------
@@ -295,11 +311,14 @@ def _names(runs: Sequence[_Run]) -> tuple[NameChanges | None, NameChanges | None
 
 def _by_name(run: _Run, *, on_device: bool) -> PerStep:
     traces = [one.trace for one in run.recorded]
+    ranks = {rank.process.process: rank for rank in run.signals.ranks}
+    evaluating = [ranks.get(trace.process or "") for trace in traces]
+    left_out = [EMPTY if rank is None else rank.steps.evaluation for rank in evaluating]
     if on_device:
         extents = [one.steps.extent for one in run.recorded]
-        return time_by_name(traces, extents, table="kernels", time="duration_ns")
+        return time_by_name(traces, extents, table="kernels", time="duration_ns", left_out=left_out)
     extents = [one.steps.host for one in run.recorded]
-    return time_by_name(traces, extents, table="operators", time="host_self_ns")
+    return time_by_name(traces, extents, table="operators", time="host_self_ns", left_out=left_out)
 
 
 def _name_changes(time_of: str, base: PerStep, other: PerStep) -> NameChanges | None:

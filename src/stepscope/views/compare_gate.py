@@ -58,6 +58,9 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     conditions: list[ConditionResult]
 
 
+SHOWN_IN_S_NS = 10_000_000_000
+
+
 class Figure(Protocol):
     """A figure of the whole job in both runs."""
 
@@ -81,9 +84,9 @@ class StepFigure(Protocol):
     @property
     def change_ns(self) -> float: ...
     @property
-    def low_ns(self) -> float: ...
+    def low_ns(self) -> float | None: ...
     @property
-    def high_ns(self) -> float: ...
+    def high_ns(self) -> float | None: ...
     @property
     def noise_ns(self) -> float | None: ...
     @property
@@ -132,6 +135,7 @@ def judge(
     figures: Sequence[Figure],
     allowed: Collection[ContractGroup],
     strict: bool,
+    damage: Sequence[str],
 ) -> Gate:
     """Whether conditions hold.
 
@@ -143,6 +147,7 @@ def judge(
         figures: of the whole jobs.
         allowed: groups of the contract that may differ.
         strict: a change of steps counts within noise as well.
+        damage: what of either run cannot be read, so that its figures are not those of the job.
     """
     known = _steps_by_metric(*steps) if steps is not None else {}
     of_job = {figure.name: figure for figure in figures}
@@ -158,6 +163,8 @@ def judge(
             f"the runs did not do the same work: they differ in {', '.join(broken)}; where that is "
             f"meant, add --allow-different {broken[0]}"
         )
+    elif damage:
+        outcome, said = "not comparable", f"a part of the record is damaged: {damage[0]}"
     elif failed:
         outcome, said = "failed", f"failed: {', '.join(failed)}"
     elif unknown:
@@ -203,14 +210,14 @@ def _of_steps(condition: Condition, found: StepFigure, *, strict: bool) -> Condi
     if condition.of == "value":
         return _answer(condition, _outcome(condition.holds(found.other_ns)), numbers)
     holds = condition.holds(_measure(condition, found.base_ns, found.other_ns))
+    if found.low_ns is None or found.high_ns is None or found.noise_ns is None:
+        decided: Outcome = "unknown" if holds and not strict else _outcome(holds)
+        return _answer(condition, decided, f"{numbers}; too few steps to know the noise")
     noise = (
-        "too few steps to know the noise"
-        if found.noise_ns is None
-        else f"95 % interval {_number(found.low_ns, 'ns', signed=True)} to "
-        f"{_number(found.high_ns, 'ns', signed=True)}, noise floor "
-        f"{_number(found.noise_ns, 'ns')}"
+        f"95 % interval {_number(found.low_ns, 'ns', signed=True)} to "
+        f"{_number(found.high_ns, 'ns', signed=True)}, noise floor {_number(found.noise_ns, 'ns')}"
     )
-    if found.noise_ns is not None and _hides(condition, found.base_ns, found.noise_ns):
+    if not found.beyond_noise and _hides(condition, found.base_ns, found.noise_ns):
         noise += ", which hides what the condition is about: record the noisier run again"
     if not holds:
         return _answer(condition, "passed", f"{numbers}; {noise}")
@@ -226,8 +233,8 @@ def _of_steps(condition: Condition, found: StepFigure, *, strict: bool) -> Condi
 def _hides(condition: Condition, base_ns: float, noise_ns: float) -> bool:
     """Whether a change that just meets the condition is within the noise floor."""
     if condition.of == "relative change":
-        return abs(condition.threshold) * base_ns < noise_ns
-    return condition.of == "change" and abs(condition.threshold) < noise_ns
+        return 0 < abs(condition.threshold) * base_ns < noise_ns
+    return condition.of == "change" and 0 < abs(condition.threshold) < noise_ns
 
 
 def _of_job(condition: Condition, found: Figure | None) -> ConditionResult:
@@ -261,6 +268,8 @@ def _answer(condition: Condition, outcome: Outcome, said: str) -> ConditionResul
 def _numbers(base: float, other: float, unit: Unit) -> str:
     share = f" ({(other - base) / abs(base):+.1%})" if base else ""
     change = _number(other - base, unit, signed=True)
+    if unit == "ratio":
+        change = change.replace("%", "pp")  # points, not a share of the base
     return f"{_number(base, unit)} to {_number(other, unit)}: {change}{share}"
 
 
@@ -268,7 +277,8 @@ def _number(value: float, unit: Unit, *, signed: bool = False) -> str:
     sign = "+" if signed and value > 0 else ""
     match unit:
         case "ns":
-            return f"{sign}{value / 1e6:.4g} ms"
+            in_s = abs(value) >= SHOWN_IN_S_NS
+            return f"{sign}{value / 1e9:.4g} s" if in_s else f"{sign}{value / 1e6:.4g} ms"
         case "ratio":
             return f"{sign}{100 * value:.3g} %"
         case "bytes":

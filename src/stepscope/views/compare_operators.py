@@ -17,10 +17,12 @@ from stepscope.analysis.mean_tree import MeanTree, StepCalls, mean_tree
 from stepscope.analysis.operator_tree import rows_of
 from stepscope.analysis.trace_steps import is_data_loader, is_step
 from stepscope.diagnosis.traces import Trace
-from stepscope.intervals import EMPTY, Int, Intervals
+from stepscope.intervals import EMPTY, Int, Intervals, contains
 from stepscope.views.recorded_steps import RecordedWork
 
 Phases = Sequence[tuple[str, Intervals]]
+EVALUATION = "evaluation"
+"""No part of a step, though it lies within one."""
 WHOLE = "other"
 """What is left of a step that no category or phase has."""
 _TIMES = ("start_ns", "duration_ns")
@@ -45,15 +47,18 @@ def mean_step(
 
     Args:
         recorded: recordings with steps.
-        phases_of: the phases of a recording's process; None to divide steps by category instead.
+        phases_of: the phases of a recording's process, the first that holds a moment having it, and
+            `EVALUATION` where that is left out; None to divide steps by category instead.
     """
     step_count = sum(len(one.steps.names) for one in recorded)
     every, outside, idle = [], dict[str, float](), dict[str, float]()
     for one in recorded:
         calls = _Recorded.of(one)
-        division = divide(one.steps.extent, phases_of(one) if phases_of else [], WHOLE)
+        phases = phases_of(one) if phases_of else []
+        division = divide(one.steps.extent, phases, WHOLE)
         whose = owned(calls.claims, division, len(calls.start), by_category=phases_of is None)
-        kept = calls.step >= 0
+        evaluating = dict(phases).get(EVALUATION, EMPTY)
+        kept = (calls.step >= 0) & ~contains(evaluating, calls.start)
         every.append(calls.in_steps(kept, whose))
         _add(outside, whose.nobodys, step_count)
         _add(outside, {part: ns[~kept].sum() for part, ns in whose.exposed.items()}, step_count)

@@ -9,22 +9,23 @@ the part, both exactly: they are whole nanoseconds. What the rows rest on depend
                 exposed time (`analysis.exclusive_time`, `analysis.tree_alignment`)
 
 Recordings of a watched job cover a few of its steps, under a profiler that makes them longer. So
-their times are scaled, part by part, to what the part takes in the measured steps.
+their times are scaled, part by part, to what the part takes in the measured steps of the ranks that
+were recorded. By how much the mean of all ranks is above or below that is a row of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from stepscope.analysis.comparing import StepDifference
-from stepscope.analysis.steps import phases_over
+from stepscope.analysis.steps import PHASES, phases_over
 from stepscope.analysis.tree_alignment import Status, aligned_rows, status_of
 from stepscope.analysis.whole_parts import whole_parts
 from stepscope.diagnosis import Signals
-from stepscope.views.compare_operators import WHOLE, MeanStep, Phases, mean_step
+from stepscope.views.compare_operators import EVALUATION, WHOLE, MeanStep, Phases, mean_step
 from stepscope.views.compare_stages import Amounts, data_stages, host_causes
 from stepscope.views.recorded_steps import RecordedWork
 
@@ -34,6 +35,9 @@ SplitBy = Literal["calls", "input stages", "host causes"]
 OUTSIDE = "outside of operators"
 IDLE = "nothing recorded on host or device"
 NOT_RECORDED = "not in any recording"
+OTHER_RANKS = "mean of all ranks, less that of the recorded ones"
+LEAST_APART = 0.001
+"""Recorded ranks that differ by less than this share from all of them stand for all of them."""
 REMARKS: dict[SplitBy, str] = {
     "calls": "exposed time of calls: each moment of a step belongs to one of them, device work "
     "before the host",
@@ -130,6 +134,7 @@ def contributions(
         watched: the steps that are compared are those of watched jobs, not those of recordings.
     """
     splits: dict[str, _Part] = {}
+    own: list[Mapping[str, float]] = [{}, {}]
     usable = [_usable(s, r) if watched else list(r) for s, r in zip(runs, recorded, strict=True)]
     if all(usable):
         base, other = (
@@ -137,6 +142,8 @@ def contributions(
             for signals, every in zip(runs, usable, strict=True)
         )
         splits = _by_calls(base, other)
+        if watched:
+            own = [_parts_of_recorded(s, r) for s, r in zip(runs, usable, strict=True)]
     if watched:
         splits |= _by_amounts("data_wait", "input stages", runs, data_stages)
         splits |= _by_amounts("other", "host causes", runs, host_causes)
@@ -145,7 +152,7 @@ def contributions(
     before = whole_parts([found.parts[name].base_ns for name in names], base_ns)
     after = whole_parts([found.parts[name].other_ns for name in names], other_ns)
     parts = [
-        _part(name, one, two, splits.get(name))
+        _part(name, one, two, splits.get(name), own=(own[0].get(name), own[1].get(name)))
         for name, one, two in zip(names, before, after, strict=True)
         if one or two
     ]
@@ -164,12 +171,27 @@ def _usable(signals: Signals, recorded: Sequence[RecordedWork]) -> list[Recorded
     return [one for one in recorded if one.trace.process in known]
 
 
+def _parts_of_recorded(signals: Signals, recorded: Sequence[RecordedWork]) -> Mapping[str, float]:
+    """Measured nanoseconds of each part of the mean step of the ranks that were recorded, each as
+    much as it has of the recorded steps."""
+    ranks = {rank.process.process: rank for rank in signals.ranks}
+    steps = [(len(one.steps.names), ranks[one.trace.process or ""].steps) for one in recorded]
+    known = [(count, own, own.measured()) for count, own in steps if own.measured().any()]
+    every = sum(count for count, _, _ in known)
+    return {
+        phase: sum(count * float(own.phase_ns[phase][rows].mean()) for count, own, rows in known)
+        / every
+        for phase in PHASES
+        if every
+    }
+
+
 def _phases_of(signals: Signals) -> Callable[[RecordedWork], Phases]:
     ranks = {rank.process.process: rank for rank in signals.ranks}
 
     def phases(one: RecordedWork) -> Phases:
         rank = ranks[one.trace.process or ""]
-        return phases_over(rank.spans, rank.steps)
+        return [(EVALUATION, rank.steps.evaluation), *phases_over(rank.spans, rank.steps)]
 
     return phases
 
@@ -226,7 +248,19 @@ def _by_amounts(
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _part(name: str, base_ns: int, other_ns: int, split: _Part | None) -> PartContributions:
+def _part(
+    name: str,
+    base_ns: int,
+    other_ns: int,
+    split: _Part | None,
+    *,
+    own: tuple[float | None, float | None],
+) -> PartContributions:
+    """One part of the mean step.
+
+    Args:
+        own: what it takes on the ranks that were recorded, where they are not all.
+    """
     rows: list[Contribution] = []
     scales: tuple[float | None, float | None] = (None, None)
     if split is not None:
@@ -234,7 +268,12 @@ def _part(name: str, base_ns: int, other_ns: int, split: _Part | None) -> PartCo
         sums = [sum(line.base_ns for line in lines), sum(line.other_ns for line in lines)]
         if (base_ns and sums[0] <= 0) or (other_ns and sums[1] <= 0):
             lines.append(_unrecorded(sums, base_ns, other_ns))
-        rows, scales = _rows(lines, base_ns, other_ns)
+        by_calls = split.split_by == "calls"
+        of_lines = [
+            _recorded_share(total, of if by_calls else None)
+            for total, of in zip((base_ns, other_ns), own, strict=True)
+        ]
+        rows, scales = _rows(lines, (base_ns, other_ns), of_lines)
         rows.sort(key=lambda row: -abs(row.change_ns))
     return PartContributions(
         part=name,
@@ -261,21 +300,37 @@ def _unrecorded(sums: Sequence[float], base_ns: int, other_ns: int) -> _Line:
     )
 
 
+def _recorded_share(total_ns: int, recorded_ns: float | None) -> float:
+    """What the lines of a part have to sum to."""
+    if recorded_ns is None or abs(recorded_ns - total_ns) <= LEAST_APART * total_ns:
+        return float(total_ns)
+    return recorded_ns
+
+
 def _rows(
-    lines: Sequence[_Line], base_ns: int, other_ns: int
+    lines: Sequence[_Line], totals_ns: Sequence[int], of_lines_ns: Sequence[float]
 ) -> tuple[list[Contribution], tuple[float | None, float | None]]:
-    """Rows in whole nanoseconds that sum to the part, and what they were multiplied by."""
+    """Rows in whole nanoseconds that sum to the part, and what they were multiplied by.
+
+    Args:
+        lines: what the rows are of.
+        totals_ns: of the part, in both runs.
+        of_lines_ns: what the lines account for of that; the rest is that of the other ranks.
+    """
     scales, whole = [], []
-    for total, times in (
-        (base_ns, [line.base_ns for line in lines]),
-        (other_ns, [line.other_ns for line in lines]),
+    for total, of_lines, times in (
+        (totals_ns[0], of_lines_ns[0], [line.base_ns for line in lines]),
+        (totals_ns[1], of_lines_ns[1], [line.other_ns for line in lines]),
     ):
-        scale = total / sum(times) if sum(times) > 0 else 1.0
+        scale = of_lines / sum(times) if sum(times) > 0 else 1.0
         scales.append(scale)
-        whole.append(whole_parts([scale * ns for ns in times], total))
+        apart = [] if of_lines == total else [total - of_lines]
+        sums = whole_parts([*(scale * ns for ns in times), *apart], total)
+        whole.append([*sums, *[0] * (1 - len(apart))])
+    others = _Line(name=OTHER_RANKS, kind="remainder", base_ns=0, other_ns=0)
     rows = [
         _contribution(line, one, two, (scales[0], scales[1]))
-        for line, one, two in zip(lines, *whole, strict=True)
+        for line, one, two in zip([*lines, others], *whole, strict=True)
         if one or two
     ]
     return rows, (scales[0], scales[1])

@@ -41,11 +41,12 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     change_ns: float
     change_ratio: float | None
     """Share of `base_ns`."""
-    low_ns: float
-    """The interval that 95 % of the resampled changes lie in."""
-    high_ns: float
+    low_ns: float | None
+    """The interval that 95 % of the resampled changes lie in; null, as is the noise floor, where
+    there are too few steps to know it."""
+    high_ns: float | None
     noise_ns: float | None
-    """The noise floor: how far halves of one run differ; null where there are too few steps."""
+    """The noise floor: how far halves of one run differ."""
     beyond_noise: bool
 
 
@@ -128,3 +129,5 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     kernels: NameChanges | None
     operators: NameChanges | None
     names_missing: str | None
+    notes: list[str]
+    """What is wrong with the record of either run, so that figures may be."""

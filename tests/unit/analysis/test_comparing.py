@@ -5,9 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.comparing import compare_names, compare_steps, noise_floor
+from stepscope.analysis.comparing import (
+    StepDifference,
+    StepTimes,
+    compare_names,
+    compare_steps,
+)
 
 MS = 1_000_000
+Parts = dict[str, np.ndarray]
+
+
+def compared(base: Parts, other: Parts) -> StepDifference:
+    """One rank against one."""
+    return compare_steps(StepTimes(parts=base), StepTimes(parts=other))
+
+
+def together(*ranks: Parts) -> StepTimes:
+    """Ranks that begin each step at the same time."""
+    return StepTimes.of([(np.arange(len(next(iter(r.values())))), r) for r in ranks])
 
 
 def drawn(seed: int, *, wait: float = 20, count: int = 200) -> dict[str, np.ndarray]:
@@ -22,7 +38,7 @@ def drawn(seed: int, *, wait: float = 20, count: int = 200) -> dict[str, np.ndar
 
 def test_parts_sum_to_the_whole() -> None:
     base, other = drawn(1), drawn(2, wait=5) | {"save": np.full(200, 3 * MS)}
-    found = compare_steps(base, other)
+    found = compared(base, other)
     assert sum(part.change_ns for part in found.parts.values()) == pytest.approx(
         found.mean.change_ns
     )
@@ -32,22 +48,23 @@ def test_parts_sum_to_the_whole() -> None:
     assert found.p95.base_ns == pytest.approx(np.percentile(wall, 95))
     assert found.parts["save"].base_ns == 0
     assert found.parts["wait"].beyond_noise
-    assert found.mean.low_ns <= found.mean.change_ns <= found.mean.high_ns
+    low, high = found.mean.interval_ns or (0, 0)
+    assert low <= found.mean.change_ns <= high
 
 
 def test_the_same_program_again_is_noise() -> None:
     """At 95 %, some of the pairs may be called different by chance."""
-    wrong = sum(compare_steps(drawn(2 * i), drawn(2 * i + 1)).mean.beyond_noise for i in range(40))
+    wrong = sum(compared(drawn(2 * i), drawn(2 * i + 1)).mean.beyond_noise for i in range(40))
     assert wrong <= 6
 
 
 def test_ten_per_cent_are_found() -> None:
-    found = [compare_steps(drawn(2 * i), drawn(2 * i + 1, wait=28)).mean for i in range(20)]
+    found = [compared(drawn(2 * i), drawn(2 * i + 1, wait=28)).mean for i in range(20)]
     assert sum(each.beyond_noise and each.change_ns > 0 for each in found) >= 19
 
 
 def test_long_runs_are_thinned() -> None:
-    found = compare_steps(drawn(1, count=50_000), drawn(2, wait=21, count=50_000))
+    found = compared(drawn(1, count=50_000), drawn(2, wait=21, count=50_000))
     assert found.mean.beyond_noise
     assert found.mean.change_ns == pytest.approx(MS, rel=0.2)
 
@@ -86,43 +103,85 @@ def wandering(seed: int, *, slower: float = 1.0, count: int = 200) -> dict[str, 
 
 def test_drift_is_no_change() -> None:
     """The interval alone would call more of such pairs different than it promises."""
-    found = [compare_steps(wandering(2 * i), wandering(2 * i + 1)) for i in range(100)]
+    found = [compared(wandering(2 * i), wandering(2 * i + 1)) for i in range(100)]
     for figure in ("mean", "p50", "p95"):
         assert sum(getattr(each, figure).beyond_noise for each in found) <= 5
-    without_floor = sum(not each.mean.low_ns <= 0 <= each.mean.high_ns for each in found)
+    intervals = [each.mean.interval_ns or (0, 0) for each in found]
+    without_floor = sum(not low <= 0 <= high for low, high in intervals)
     assert without_floor > 5
 
 
 def test_ten_per_cent_are_found_on_a_machine_that_drifts() -> None:
     pairs = ((2 * i, 2 * i + 1) for i in range(60))
-    found = [compare_steps(wandering(a), wandering(b, slower=1.1)) for a, b in pairs]
+    found = [compared(wandering(a), wandering(b, slower=1.1)) for a, b in pairs]
     # The 95th percentile rests on a twentieth of the steps.
     for figure, least in (("mean", 57), ("p50", 57), ("p95", 51)):
         changes = [getattr(each, figure) for each in found]
         assert sum(each.beyond_noise and each.change_ns > 0 for each in changes) >= least
 
 
+def floor_of(wall: np.ndarray) -> float:
+    """Of the mean, compared with itself."""
+    found = compared({"compute": wall}, {"compute": wall}).mean.noise_ns
+    assert found is not None
+    return found
+
+
 def test_the_noise_floor_is_what_halves_differ_by() -> None:
     """A run that jumps in its middle differs from itself by the jump."""
-    jumps = np.repeat([40.0, 50.0], 50)[:, None] * MS
-    assert noise_floor(jumps)[:2] == pytest.approx([2**0.5 * 10 * MS] * 2)
-    assert noise_floor(np.full((9, 2), 5.0)).tolist() == [0.0] * 5
-    assert noise_floor(np.full((1, 2), 5.0)).tolist() == [0.0] * 5
+    assert floor_of(np.repeat([40, 50], 50) * MS) == pytest.approx(2**0.5 * 10 * MS)
+    assert floor_of(np.full(9, 5)) == 0
 
 
 def test_a_change_within_the_noise_floor_is_none() -> None:
     """Each half is steady, so that the interval is narrow; but the run moved by as much itself."""
     base = {"compute": np.repeat([40, 50], 100) * MS}
-    found = compare_steps(base, {"compute": np.repeat([50, 52], 100) * MS})
-    assert found.mean.low_ns > 0
+    found = compared(base, {"compute": np.repeat([50, 52], 100) * MS})
+    assert found.mean.interval_ns is not None
+    assert found.mean.interval_ns[0] > 0
     assert found.mean.noise_ns == pytest.approx(2**0.5 * 10 * MS)
     assert not found.mean.beyond_noise
+
+
+def test_ranks_that_differ_for_good_are_no_noise() -> None:
+    """One rank waits for the other in every step: the steps themselves are steady."""
+    base = together(*({"wait": np.full(60, w * MS), "work": np.full(60, 9 * MS)} for w in (80, 1)))
+    same = compare_steps(base, base)
+    assert same.parts["wait"].base_ns == 40.5 * MS
+    assert same.parts["wait"].noise_ns == 0
+    faster = together(*({"wait": np.full(60, MS), "work": np.full(60, 9 * MS)} for _ in range(2)))
+    assert compare_steps(base, faster).parts["wait"].beyond_noise
+
+
+def test_what_ranks_go_through_together_is_noise() -> None:
+    """Every second step of the list is another rank's: halves of the list differ as halves of the
+    time do."""
+    drift = np.repeat([40, 50], 50) * MS
+    found = compare_steps(together({"work": drift}, {"work": drift}), together({"work": drift}))
+    assert found.mean.noise_ns == pytest.approx(2**0.5 * 10 * MS)
+
+
+@pytest.mark.parametrize("late", range(0, 10, 3))
+def test_what_recurs_in_a_long_run_is_seen_as_often_as_it_is(late: int) -> None:
+    """Every tenth of 200 000 steps logs for 5 ms: half a millisecond of the mean step."""
+    plain = np.full(200_000, 100 * MS)
+    logging = plain + 5 * MS * (np.arange(200_000) % 10 == late)
+    found = compared({"step": plain}, {"step": logging}).mean
+    assert found.change_ns == pytest.approx(0.5 * MS)
+    assert found.interval_ns == pytest.approx((0.5 * MS, 0.5 * MS), rel=0.01)
+    assert found.beyond_noise
 
 
 @pytest.mark.parametrize(("count", "known"), [(4, []), (5, ["mean", "p50"]), (39, ["mean", "p50"])])
 def test_too_few_steps_are_never_beyond_noise(count: int, known: list[str]) -> None:
     base = {"compute": np.full(count, 10 * MS)}
-    found = compare_steps(base, {"compute": np.full(count, 20 * MS)})
+    found = compared(base, {"compute": np.full(count, 20 * MS)})
     for name in ("mean", "p50", "p95"):
         assert getattr(found, name).beyond_noise == (name in known)
         assert (getattr(found, name).noise_ns is not None) == (name in known)
+        assert (getattr(found, name).interval_ns is not None) == (name in known)
+
+
+def test_many_ranks_do_not_make_up_for_few_steps() -> None:
+    ranks = [{"work": np.full(3, 10 * MS)} for _ in range(64)]
+    assert compare_steps(together(*ranks), together(*ranks)).mean.noise_ns is None

@@ -11,6 +11,7 @@ from drawn_trace import event, kernel, launch, step
 
 from stepscope.cli import root
 from stepscope.diagnosis import Signals
+from stepscope.diagnosis.conditions import parse_condition
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views.compare import NOT_ALIKE, comparison
@@ -40,7 +41,7 @@ def test_what_became_faster(tmp_path: Path) -> None:
     assert sum(part.change_ns for part in parts.values()) == pytest.approx(mean.change_ns)
     assert parts["data_wait"].change_ns == pytest.approx(-50 * MS, rel=0.1)
     assert not parts["forward"].beyond_noise
-    assert "shorter; most of it: data wait" in found.headline
+    assert "shorter; the largest part: data wait" in found.headline
     settings = {(each.group, each.name): (each.base, each.other) for each in found.settings}
     assert settings["data loader", "num_workers"] == ("1", "4")
     assert ("versions", "torch") not in settings
@@ -118,3 +119,38 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["steps"]["source"] == "watched"
     root.main(["compare", str(base), str(other)], standalone_mode=False)
     assert "data wait" in capsys.readouterr().out
+
+
+def test_nor_where_the_job_has_recordings_as_well(imported: Imported, tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "job")
+    rank = run.rank()
+    rank.draw("forward 30 | optimizer 2", 20)
+    rank.draw("window ( forward 30 ( op:mm 20 ) | optimizer 2 )")
+    found = comparison(imported(a=recorded(20)), run.signals())
+    assert (found.steps, found.steps_missing) == (None, NOT_ALIKE)
+
+
+def test_too_few_steps_are_said_to_be(tmp_path: Path) -> None:
+    runs = []
+    for name, forward in (("a", 30), ("b", 60)):
+        run = RunBuilder(tmp_path / name)
+        run.rank().draw(f"forward {forward} | optimizer 2", 4)
+        runs.append(run.signals())
+    found = comparison(*runs, conditions=[parse_condition("step_time>+5%")])
+    assert found.headline.startswith("There are too few steps to tell")
+    assert found.gate is not None
+    assert found.gate.outcome == "not comparable"
+
+
+def test_a_damaged_record_is_said_to_be_and_decides_nothing(tmp_path: Path) -> None:
+    base, other = job(tmp_path / "a", wait=60).signals(), job(tmp_path / "b", wait=60)
+    other.signals()
+    segment = max((tmp_path / "b").rglob("spans/**/*.parquet"))
+    segment.write_bytes(segment.read_bytes()[:500])
+    damaged = Signals(open_run(tmp_path / "b"))
+    found = comparison(base, damaged, conditions=[parse_condition("wall_time>1s")])
+    assert len(found.notes) == 1
+    assert segment.name in found.notes[0]
+    assert found.gate is not None
+    assert found.gate.outcome == "not comparable"
+    assert "damaged" in found.gate.said

@@ -13,7 +13,13 @@ from stepscope.diagnosis import Signals
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views.compare import comparison
-from stepscope.views.compare_parts import IDLE, NO_CALLS, Contribution, PartContributions
+from stepscope.views.compare_parts import (
+    IDLE,
+    NO_CALLS,
+    OTHER_RANKS,
+    Contribution,
+    PartContributions,
+)
 from stepscope.views.compare_payload import Comparison
 
 Imported = Callable[..., Signals]
@@ -215,3 +221,39 @@ def test_windows_of_a_watched_job_are_scaled_to_its_measured_steps(tmp_path: Pat
     assert addmm.other_ns == pytest.approx(8 * MS * 9 / 12, abs=2)
     assert addmm.status == "slower"
     assert parts["backward"].change_ns == 0
+
+
+def test_the_recorded_rank_is_scaled_to_its_own_steps(tmp_path: Path) -> None:
+    """Rank 1, which nobody recorded, has a backward pass of 60 ms; the mean of the two is 40."""
+    run = windowed(tmp_path / "a", addmm=4, forward=6)
+    run.rank(1).draw("forward 6 | backward 60 | optimizer 8", 60)
+    found = comparison(run.signals(), windowed(tmp_path / "b", addmm=4, forward=6).signals())
+    backward = summed(found)["backward"]
+    assert (backward.base_ns, backward.other_ns) == (40 * MS, 20 * MS)
+    assert backward.base_scale == pytest.approx(1)
+    rows = rows_of(backward)
+    assert rows["MulBackward"].base_ns == rows["MulBackward"].other_ns == 18 * MS
+    assert (rows[OTHER_RANKS].base_ns, rows[OTHER_RANKS].other_ns) == (20 * MS, 0)
+
+
+def test_evaluation_within_a_recorded_step_is_no_part_of_it(tmp_path: Path) -> None:
+    """The step that was recorded evaluates for 30 ms before it goes on."""
+    run = RunBuilder(tmp_path / "a")
+    rank = run.rank()
+    rank.draw("forward 6 | backward 20 | optimizer 8", 30)
+    rank.draw(
+        "window ( start 1 | wait 5 | predict 30 ( op:linear 30 ( op:addmm 28 ) ) | exhausted 1 "
+        "| forward 12 ( op:linear 9 ( op:addmm 8 ) ) | backward 20 ( op:MulBackward 18 ) "
+        "| optimizer 8 ( op:add_ 6 ) )"
+    )
+    rank.draw("forward 6 | backward 20 | optimizer 8", 30)
+    signals = run.signals()
+    found = comparison(signals, signals)
+    forward = summed(found)["forward"]
+    assert forward.base_scale == pytest.approx(6 / 12)
+    addmm = rows_of(forward)["addmm"]
+    assert addmm.base_ns == pytest.approx(8 * MS * 6 / 12, abs=2)
+    assert addmm.base_calls == 1
+    assert found.operators is not None
+    names = {row.name: row.base_ns for row in found.operators.rows}
+    assert names["addmm"] == 8 * MS

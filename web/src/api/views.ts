@@ -182,6 +182,7 @@ export interface Comparison {
   kernels: NameChanges | null;
   operators: NameChanges | null;
   names_missing: string | null;
+  notes: string[];
 }
 
 /** One condition of `--fail-if`. */
@@ -1324,8 +1325,8 @@ export interface StepChange {
   other_ns: number;
   change_ns: number;
   change_ratio: number | null;
-  low_ns: number;
-  high_ns: number;
+  low_ns: number | null;
+  high_ns: number | null;
   noise_ns: number | null;
   beyond_noise: boolean;
 }

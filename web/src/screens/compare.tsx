@@ -76,6 +76,7 @@ function Content({ payload }: { payload: Comparison }) {
           <Side title="To" run={payload.other} />
         </div>
       </section>
+      {payload.notes.length === 0 ? null : <Empty title="A part of the record is damaged" text={payload.notes.join(" ")} />}
       {payload.steps === null ? (
         <Empty title="Steps cannot be compared" text={payload.steps_missing ?? "one of the runs has no steps"} />
       ) : (
@@ -108,6 +109,10 @@ function Side({ title, run: of }: { title: string; run: ComparedRun }) {
   );
 }
 
+function interval(change: StepChange): string {
+  return change.low_ns === null || change.high_ns === null ? "n/a" : `${signed(change.low_ns)} to ${signed(change.high_ns)}`;
+}
+
 function Steps({ steps }: { steps: StepChanges }) {
   return (
     <>
@@ -115,7 +120,7 @@ function Steps({ steps }: { steps: StepChanges }) {
         tiles={steps.figures.map((figure) => ({
           label: `Step, ${figure.name === "p50" ? "median" : figure.name}`,
           value: signedRatio(figure.change_ratio),
-          about: `${inUnit(figure.base_ns, "ns")} to ${inUnit(figure.other_ns, "ns")}; ${figure.beyond_noise ? "beyond noise" : "within noise"}`,
+          about: `${inUnit(figure.base_ns, "ns")} to ${inUnit(figure.other_ns, "ns")}; ${figure.noise_ns === null ? "too few steps to know the noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
           testid: `compare-${figure.name}`,
         }))}
       />
@@ -134,9 +139,9 @@ function Steps({ steps }: { steps: StepChanges }) {
           field("other_ns", { label: "to" }),
           field<StepChange>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
           field<StepChange>("change_ratio", { label: "relative", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
-          column<StepChange>("interval", "95 % of resampled changes", "none", (row) => `${signed(row.low_ns)} to ${signed(row.high_ns)}`),
+          column<StepChange>("interval", "95 % of resampled changes", "none", interval),
           field<StepChange>("noise_ns", { label: "noise floor" }),
-          field<StepChange>("beyond_noise", { draw: (row) => <Noise beyond={row.beyond_noise} worse={row.change_ns > 0} /> }),
+          field<StepChange>("beyond_noise", { draw: (row) => (row.noise_ns === null ? <span class="sign-word quiet">too few steps</span> : <Noise beyond={row.beyond_noise} worse={row.change_ns > 0} />) }),
         ]}
       />
     </>

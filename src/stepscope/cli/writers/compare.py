@@ -26,6 +26,8 @@ MOST_NAMES = 10
 MOST_ROWS = 5
 """Of a part of the step."""
 NAME_WIDTH = 60
+FAR_SCALE = 1.25
+"""Recorded times that are scaled by more than this, or its inverse, are said to be."""
 
 
 def write_comparison(out: Console, payload: Comparison) -> None:
@@ -33,6 +35,8 @@ def write_comparison(out: Console, payload: Comparison) -> None:
     out.print(f"[bold]{escape(payload.headline)}[/bold]")
     for title, run in (("base", payload.base), ("run", payload.other)):
         out.print(f"[dim]{title:<5}[/dim] {escape(run.run_id)}: {escape(run.headline)}")
+    for note in payload.notes:
+        out.print(f"damaged: {escape(note)}")
     if payload.steps is not None:
         _write_steps(out, payload.steps)
     elif payload.steps_missing is not None:
@@ -64,7 +68,7 @@ def _write_steps(out: Console, steps: StepChanges) -> None:
             share(change.change_ratio),
             interval(change),
             duration(change.noise_ns),
-            "yes" if change.beyond_noise else "no",
+            beyond_noise(change, yes="yes"),
         )
     out.print(rows)
     out.print(f"[dim]of {escape(steps.share_of)}; {escape(steps.noise)}[/dim]")
@@ -87,7 +91,7 @@ def _write_part(out: Console, part: PartContributions) -> None:
     for row in shown:
         rows.add_row(
             escape(cut(contribution_name(row), NAME_WIDTH)),
-            word(row.status),
+            status_of(row),
             duration(row.base_ns),
             duration(row.other_ns),
             signed(row.change_ns),
@@ -97,11 +101,28 @@ def _write_part(out: Console, part: PartContributions) -> None:
     if rest and rest_ns:
         rows.add_row(f"{rest} others", "", "", "", signed(rest_ns))
     out.print(rows)
+    scaled = scaling(part)
+    if scaled is not None:
+        out.print(f"[dim]{scaled}[/dim]")
+
+
+def scaling(part: PartContributions) -> str | None:
+    """What recorded times were multiplied by, where that is much; None where it is little."""
+    scales = [scale for scale in (part.base_scale, part.other_scale) if scale is not None]
+    if all(1 / FAR_SCALE < scale < FAR_SCALE for scale in scales):
+        return None
+    said = " and ".join(f"{scale:.2f}" for scale in scales)
+    return f"recorded times are multiplied by {said}, to be those of measured steps"
 
 
 def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
     out.print()
-    unlike = [(each, item) for each in contract for item in each.differences]
+    unlike = [
+        (each, item)
+        for each in contract
+        for item in each.differences
+        if item.standing == "different"
+    ]
     same = ", ".join(each.group for each in contract if each.standing == "same")
     unknown = ", ".join(each.group for each in contract if each.standing == "unknown")
     if not any(each.standing == "different" for each in contract):
@@ -122,6 +143,11 @@ def _write_gate(out: Console, gate: Gate) -> None:
     for result in gate.conditions:
         out.print(f"{result.outcome:<8}{escape(result.condition)}: {escape(result.said)}")
     out.print(f"[bold]{escape(gate.said)}[/bold]")
+
+
+def status_of(row: Contribution) -> str:
+    """What to call a row's change; a remainder is only a sum."""
+    return "" if row.kind == "remainder" else word(row.status)
 
 
 def contribution_name(row: Contribution) -> str:
@@ -203,5 +229,13 @@ def share(ratio: float | None) -> str:
     return f"{'-' if ratio < 0 else '+'}{percent(abs(ratio))}"
 
 
+def beyond_noise(change: StepChange, *, yes: str) -> str:
+    if change.noise_ns is None:
+        return "too few steps"
+    return yes if change.beyond_noise else "no"
+
+
 def interval(change: StepChange) -> str:
+    if change.low_ns is None or change.high_ns is None:
+        return MISSING
     return f"{signed(change.low_ns)} to {signed(change.high_ns)}"

@@ -20,6 +20,10 @@ _NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ff
 def junit_of(payload: Comparison) -> str:
     """The XML."""
     cases = [_contract_case(payload)]
+    for note in payload.notes:
+        case = _case("the record can be read")
+        ET.SubElement(case, "error", message=_clean(note), type="damaged")
+        cases.append(case)
     for result in payload.gate.conditions if payload.gate is not None else []:
         case = _case(result.condition)
         if result.outcome == "failed":

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from stepscope.cli.text import duration, printable
-from stepscope.cli.writers.compare import contribution_name, interval, share, signed, word
+from stepscope.cli.writers.compare import (
+    beyond_noise,
+    contribution_name,
+    interval,
+    scaling,
+    share,
+    signed,
+    status_of,
+    word,
+)
 from stepscope.cli.writers.generic import cut
 from stepscope.cli.writers.units import MISSING
 from stepscope.views.compare_gate import ContractTerms, Gate
@@ -21,6 +30,8 @@ def markdown_of(payload: Comparison) -> str:
     """The Markdown."""
     lines = [f"### {_text(payload.headline, 400)}", ""]
     lines += [f"`{_text(payload.base.run_id)}` → `{_text(payload.other.run_id)}`", ""]
+    for note in payload.notes:
+        lines += [f"damaged: {_text(note, 400)}", ""]
     if payload.gate is not None:
         lines += _gate(payload.gate)
     lines += _contract(payload.contract)
@@ -72,7 +83,7 @@ def _steps(steps: StepChanges) -> list[str]:
             share(each.change_ratio),
             interval(each),
             duration(each.noise_ns),
-            "**yes**" if each.beyond_noise else "no",
+            beyond_noise(each, yes="**yes**"),
         )
         for each in (*steps.figures, *steps.parts)
     ]
@@ -88,7 +99,7 @@ def _contributions(found: Contributions) -> list[str]:
         (
             word(part),
             contribution_name(row),
-            word(row.status),
+            status_of(row),
             duration(row.base_ns),
             duration(row.other_ns),
             signed(row.change_ns),
@@ -100,7 +111,13 @@ def _contributions(found: Contributions) -> list[str]:
     rest = found.change_ns - sum(row.change_ns for _, row in shown)
     rows.append(("", "everything else", "", "", "", signed(rest)))
     head = ("part", "what", "", "base", "run", "change of the mean step")
-    return ["**Where it comes from**", "", *_table(head, rows)]
+    lines = ["**Where it comes from**", "", *_table(head, rows)]
+    parts = {part for part, _ in shown}
+    for part in found.parts:
+        scaled = scaling(part) if part.part in parts else None
+        if scaled is not None:
+            lines += [f"<sub>{word(part.part)}: {scaled}</sub>", ""]
+    return lines
 
 
 def _table(
