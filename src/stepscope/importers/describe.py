@@ -149,14 +149,17 @@ class Description:
         devices: list[int | None] = [None] * len(tracks)
         streams: list[int | None] = [None] * len(tracks)
         for kind in (*DEVICE_KINDS, Kind.DEVICE_ANNOTATION):
-            for columns in [self.gathered.columns(kind, "track", "device", "stream")]:
-                track, first = np.unique(columns["track"], return_index=True)
-                for number, row in zip(track.tolist(), first.tolist(), strict=True):
-                    kinds[number] = "device"
-                    devices[number] = _known(columns["device"][row], tracks[number][0])
-                    streams[number] = _known(columns["stream"][row], tracks[number][1])
+            columns = self.gathered.columns(kind, "track", "device", "stream")
+            first = np.full(len(tracks), -1, dtype=np.int64)
+            first[columns["track"][::-1]] = np.arange(len(columns["track"]))[::-1]
+            for number in np.flatnonzero(first >= 0).tolist():
+                row = first[number]
+                kinds[number] = "device"
+                devices[number] = _known(columns["device"][row], tracks[number][0])
+                streams[number] = _known(columns["stream"][row], tracks[number][1])
         for kind in (Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.PYTHON):
-            for number in np.unique(self.gathered.columns(kind, "track")["track"]).tolist():
+            events = np.bincount(self.gathered.columns(kind, "track")["track"])
+            for number in np.flatnonzero(events).tolist():
                 kinds[number] = "host"
         said: dict[tuple[str, Any], Any] = {}
         for name, pid, tid, value in self.gathered.metadata:

@@ -1,8 +1,9 @@
 """What the arguments of an event may say, by kind.
 
-Each struct lists the keys of one kind of event. Keys that are not listed make the arguments of
-that event take the slow way, and are kept as they are in the column `args`. Some listed keys are
-read and not stored, because what they say is in other columns already:
+Each struct lists the keys of one kind of event, in the order in which Kineto writes them: so each
+is found where it is looked for first. Keys that are not listed make the arguments of that event
+take the slow way, and are kept as they are in the column `args`. Some listed keys are read and not
+stored, because what they say is in other columns already:
 
 - External id, Python id, Python parent id, Ev Idx and their older spellings: the links `operator`,
   `host` and `parent`, and the `id`.
@@ -28,14 +29,14 @@ class OperatorArgs(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     external_id: int = field(name="External id", default=ABSENT)
     record_function: int = field(name="Record function id", default=ABSENT)
-    sequence: int = field(name="Sequence number", default=ABSENT)
-    forward_thread: int = field(name="Fwd thread id", default=ABSENT)
-    input_dims: Raw = field(name="Input Dims", default=EMPTY)
+    concrete_inputs: Raw = field(name="Concrete Inputs", default=EMPTY)
     input_types: Raw = field(name="Input type", default=EMPTY)
     input_strides: Raw = field(name="Input Strides", default=EMPTY)
-    concrete_inputs: Raw = field(name="Concrete Inputs", default=EMPTY)
-    call_stack: Raw = field(name="Call stack", default=EMPTY)
+    input_dims: Raw = field(name="Input Dims", default=EMPTY)
     event_index: Raw = field(name="Ev Idx", default=EMPTY)
+    forward_thread: int = field(name="Fwd thread id", default=ABSENT)
+    sequence: int = field(name="Sequence number", default=ABSENT)
+    call_stack: Raw = field(name="Call stack", default=EMPTY)
     old_event_index: Raw = field(name="Profiler Event Index", default=EMPTY)
     device: Raw = field(name="Device", default=EMPTY)
     trace_name: Raw = field(name="Trace name", default=EMPTY)
@@ -54,8 +55,8 @@ class RuntimeArgs(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """Of a call of the runtime or driver."""
 
     external_id: int = field(name="External id", default=ABSENT)
-    correlation: int = field(name="correlation", default=ABSENT)
     callback: int = field(name="cbid", default=ABSENT)
+    correlation: int = field(name="correlation", default=ABSENT)
     old_external_id: int = field(name="external id", default=ABSENT)
     external_ts: Raw = field(name="external ts", default=EMPTY)
     hip_call: Raw = field(name="cid", default=EMPTY)
@@ -79,33 +80,33 @@ class RuntimeArgs(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class DeviceArgs(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """Of a kernel, a copy or a fill."""
 
-    correlation: int = field(name="correlation", default=ABSENT)
+    external_id: Raw = field(name="External id", default=EMPTY)
+    queued: int = field(name="queued", default=ABSENT)
     device: int = field(name="device", default=ABSENT)
+    context: int = field(name="context", default=ABSENT)
     stream: int = field(name="stream", default=ABSENT)
-    graph: int = field(name="graph id", default=ABSENT)
-    graph_node: int = field(name="graph node id", default=ABSENT)
-    grid: list[int] = []
-    block: list[int] = []
+    correlation: int = field(name="correlation", default=ABSENT)
     registers: int = field(name="registers per thread", default=ABSENT)
     shared_memory: int = field(name="shared memory", default=ABSENT)
     blocks: float = field(name="blocks per SM", default=float("nan"))
     warps: float = field(name="warps per SM", default=float("nan"))
+    grid: list[int] = []
+    block: list[int] = []
     occupancy: float = field(name="est. achieved occupancy %", default=float("nan"))
     size: int = field(name="bytes", default=ABSENT)
-    context: int = field(name="context", default=ABSENT)
-    queued: int = field(name="queued", default=ABSENT)
+    bandwidth: Raw = field(name="memory bandwidth (GB/s)", default=EMPTY)
+    graph: int = field(name="graph id", default=ABSENT)
+    graph_node: int = field(name="graph node id", default=ABSENT)
     kind: str = ""
     old_external_id: Raw = field(name="external id", default=EMPTY)
-    external_id: Raw = field(name="External id", default=EMPTY)
-    bandwidth: Raw = field(name="memory bandwidth (GB/s)", default=EMPTY)
     event_index: Raw = field(name="Ev Idx", default=EMPTY)
 
 
 class PythonArgs(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """Of a Python function."""
 
-    python_id: int = field(name="Python id", default=ABSENT)
     python_parent: int | None = field(name="Python parent id", default=ABSENT)
+    python_id: int = field(name="Python id", default=ABSENT)
     module_id: int = field(name="Python module id", default=ABSENT)
     event_index: Raw = field(name="Ev Idx", default=EMPTY)
     thread: Raw = field(name="Python thread", default=EMPTY)

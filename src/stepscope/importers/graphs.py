@@ -45,6 +45,8 @@ class Captures:
 def name_captured(gathered: Gathered, captures: Captures, counts: Counts) -> None:
     """Gives work of replayed graphs the column `captured`: the launch that was captured for its
     node; -1 for all other work, and where no capture fits."""
+    if not captures.launches:
+        return
     graphs = _nodes(gathered)
     launch_of: dict[tuple[int, int], int] = {}
     for form in set(captures.kinds):

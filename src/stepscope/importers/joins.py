@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stepscope.importers.decode import Columns
 from stepscope.importers.gather import Bounds, Gathered, impossible
 from stepscope.importers.kinds import Kind
-from stepscope.intervals import nesting_order
+from stepscope.intervals import nesting_order, sort_order
 
 Int = NDArray[np.int64]
 
@@ -68,7 +68,7 @@ def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:
     if len(captured):
         launching &= ~np.isin(ids, captured)
     usable = np.flatnonzero((keys > 0) & ~impossible(calls, gathered.bounds))
-    order = usable[np.lexsort((starts[usable], keys[usable]))]
+    order = usable[sort_order(keys[usable], starts[usable])]
     ids, starts, keys, launching = ids[order], starts[order], keys[order], launching[order]
     counts.launches = len(keys)
     found_unlinked: dict[Kind, tuple[Columns, NDArray[np.bool_]]] = {}

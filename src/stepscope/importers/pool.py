@@ -11,6 +11,7 @@ import gc
 import mmap
 import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -105,10 +106,11 @@ def _ahead(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 class _Pool:
-    """Workers and the memory through which they are handed text.
+    """Workers and the memory through which text goes to them and columns come back.
 
     Only short messages go to the workers through pipes: were a block sent while a worker is
-    sending its columns, both sides would wait for ever.
+    sending a chunk, both sides would wait for ever. And columns that went through pipes would be
+    copied four times, some pages at a time.
     """
 
     def __init__(self, workers: int) -> None:
@@ -154,18 +156,16 @@ class _Pool:
                     number, waiting_chunk = self._receive(ready)  # type: ignore[arg-type]
                     waiting_chunk.gap = gaps.pop(number)
                     queued[ready] -= 1  # type: ignore[index]
-                    if number in self._taken:
-                        self._free.append(self._taken.pop(number))
                     waiting[number] = waiting_chunk
             while following in waiting:
                 yield waiting.pop(following)
                 following += 1
 
     def _send(self, pipe: Connection, number: int, block: Block) -> None:
-        """Hands a block to a worker, its text in a slot of the shared memory."""
-        slot = -1
+        """Hands a block to a worker, and a slot of the shared memory, with its text if it has it
+        already."""
+        slot = self._taken[number] = self._free.pop()
         if not block.path:
-            slot = self._taken[number] = self._free.pop()
             at, length = slot * _SLOT_BYTES, len(block.text) + 2
             self._memory[at] = ord("[")
             self._memory[at + 1 : at + length - 1] = block.text
@@ -176,15 +176,22 @@ class _Pool:
         except OSError as error:
             raise DecodingStoppedError from error
 
-    @staticmethod
-    def _receive(pipe: Connection) -> tuple[int, Chunk]:
+    def _receive(self, pipe: Connection) -> tuple[int, Chunk]:
         try:
-            number, answer = pipe.recv()
+            number, answer, sizes = pipe.recv()
         except (EOFError, OSError) as error:  # an OSError within a message
             raise DecodingStoppedError from error
         if isinstance(answer, OSError):
             raise answer
-        return number, answer
+        slot = self._taken.pop(number)
+        columns = []
+        with memoryview(self._memory) as memory:
+            at = slot * _SLOT_BYTES
+            for size in sizes:
+                columns.append(bytearray(memory[at : at + size]))
+                at += size
+        self._free.append(slot)
+        return number, pickle.loads(answer, buffers=columns)  # noqa: S301 - of our own process
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -201,14 +208,30 @@ def _work(pipe: Connection, memory: mmap.mmap) -> None:
     try:
         while True:
             number, block, slot = pipe.recv()
-            if slot >= 0:
+            if not block.path:
                 # Nothing of it outlives decoding, so that it need not be copied.
                 shared = memoryview(memory)[block.offset : block.offset + block.length]
                 block = replace(block, shared=shared)
             try:
-                answer: Chunk | OSError = decode_block(block)
+                chunk = decode_block(block)
             except OSError as error:
-                answer = error
-            pipe.send((number, answer))
+                pipe.send((number, error, ()))
+                continue
+            pipe.send((number, *_packed(chunk, memory, slot * _SLOT_BYTES)))
     except (EOFError, ConnectionError):
         os._exit(0)
+
+
+def _packed(chunk: Chunk, memory: mmap.mmap, at: int) -> tuple[bytes, list[int]]:
+    """A chunk as a message and, from a place of the shared memory on, its columns of some sizes;
+    as a message alone when they are larger than a slot."""
+    columns: list[pickle.PickleBuffer] = []
+    message = pickle.dumps(chunk, protocol=5, buffer_callback=columns.append)
+    raws = [column.raw() for column in columns]
+    sizes = [raw.nbytes for raw in raws]
+    if sum(sizes) > _SLOT_BYTES:
+        return pickle.dumps(chunk, protocol=5), []
+    for raw, size in zip(raws, sizes, strict=True):
+        memory[at : at + size] = raw
+        at += size
+    return message, sizes

@@ -82,13 +82,11 @@ def _dropped(header: Header) -> tuple[int, None, None, str | None]:
 
 
 def _duplicate_steps(gathered: Gathered) -> int:
-    codes = gathered.columns(Kind.ANNOTATION, "name")["name"]
-    operators = gathered.columns(Kind.OPERATOR, "name")["name"]
-    steps = {code for code, name in enumerate(gathered.strings) if name.startswith("ProfilerStep#")}
-    found = (
-        [code for code in (*codes.tolist(), *operators.tolist()) if code in steps] if steps else []
-    )
-    return len(found) - len(set(found))
+    kinds = (Kind.ANNOTATION, Kind.OPERATOR)
+    codes = np.concatenate([gathered.columns(kind, "name")["name"] for kind in kinds])
+    steps = [code for code, name in enumerate(gathered.strings) if name.startswith("ProfilerStep#")]
+    found = codes[np.isin(codes, steps)]
+    return len(found) - len(np.unique(found))
 
 
 def _clock(reading: Reading) -> str:

@@ -33,6 +33,8 @@ SLICES = 4
 """A trace of middling size is parted so often: one slice is stored while the next is linked."""
 TIMELINE_EVENTS = 50_000
 """A smaller trace is drawn from its events; it needs no level of detail but the coarsest."""
+_SECOND_LANE = frozenset({"operators", "timeline", "quality"})
+"""Tables that are written beside all others."""
 _READING_SHARE = 0.6
 """Of the whole work."""
 
@@ -96,7 +98,7 @@ def import_trace(
 
 
 class _Storing:
-    """Appends beside everything else: operators, which take the longest, beside the other tables.
+    """Appends beside everything else, in lanes that take about as long as each other.
 
     Args:
         writer: of the run.
@@ -123,7 +125,7 @@ class _Storing:
     def append(self, tables: Iterable[tuple[str, Rows]]) -> None:
         """Begins to append the rows of some tables."""
         for table, rows in tables:
-            writer, beside = self._lanes[-1 if table == "operators" else 0]
+            writer, beside = self._lanes[-1 if table in _SECOND_LANE else 0]
             self._begun.append(beside.submit(writer.append, table, rows))
 
     def wait(self) -> None:
@@ -137,12 +139,19 @@ def _store(
 ) -> Imported:
     gathered, counts = reading.gathered, Counts()
     bounds = gathered.find_bounds()
+    trace = secrets.randbits(48)
+    maker = TableMaker(trace, reading.header.base_ns, gathered)
+    description = Description(
+        gathered=gathered,
+        header=reading.header,
+        identity=identity,
+        flows=bind_flows(gathered, reading.header.base_ns),
+    )
+    storing.append(description.tables(maker))  # they need no links: written beside the joins
     captures = find_captures(gathered)
     join_launches(gathered, counts, captures.ids)
     name_captured(gathered, captures, counts)
     count_overlaps(gathered, counts)
-    trace = secrets.randbits(48)
-    maker = TableMaker(trace, reading.header.base_ns, gathered)
     linker = Linker(gathered, counts)
     summariser = Summariser(
         bounds, reading.header.base_ns, whole=gathered.event_count >= TIMELINE_EVENTS
@@ -158,13 +167,6 @@ def _store(
         if summary:
             storing.append([("timeline", maker.complete("timeline", summary))])
         progress(done / (len(cuts) - 1))
-    description = Description(
-        gathered=gathered,
-        header=reading.header,
-        identity=identity,
-        flows=bind_flows(gathered, reading.header.base_ns),
-    )
-    storing.append(description.tables(maker))
     storing.append([("quality", maker.complete("quality", quality_rows(reading, counts)))])
     row = description.trace_row(start_ns=bounds.first, end_ns=end)
     storing.wait()  # it says that all else is there

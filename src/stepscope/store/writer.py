@@ -81,7 +81,9 @@ class RunWriter:
             self._connection = None
 
     def prepare(self) -> None:
-        """Starts DuckDB, which the first append does otherwise."""
+        """Starts DuckDB and loads what else the first append does otherwise."""
+        import numpy.ma  # noqa: F401
+
         with self._environment_errors():
             self._engine()
 
