@@ -44,6 +44,8 @@ KEPT = RESULTS / "diagnosis.jsonl.tmp"
 def main() -> None:
     options = _parser().parse_args()
     options.seeds = options.seeds or (1 if options.subset else 3)
+    if options.judge_again and options.keep_runs is None:
+        raise SystemExit("--judge-again needs --keep-runs DIR, where runs were kept")
     if options.traceml is not None and not options.traceml.exists():
         raise SystemExit(f"{options.traceml} does not exist")
     try:
@@ -53,7 +55,10 @@ def main() -> None:
     if options.fresh:
         options.kept.unlink(missing_ok=True)
     jobs = list(planned(scenarios, options))
-    outcomes = list(run_all(jobs, scenarios, options))
+    if options.judge_again:
+        outcomes = list(judge_all_again(jobs, options))
+    else:
+        outcomes = list(run_all(jobs, scenarios, options))
     rows = put_together(scenarios, outcomes)
     name = "diagnosis-subset" if options.subset else "diagnosis"
     plot_name = f"{name}-reliability.svg"
@@ -122,6 +127,16 @@ def run_all(
         yield outcome
 
 
+def judge_all_again(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Outcome]:
+    """Outcomes of runs whose directories were kept, with the verdicts of now."""
+    kept = Kept(options.kept)
+    for job in jobs:
+        outcome, run = kept.latest(job), options.keep_runs / job.directory
+        if outcome is None:
+            continue
+        yield running.judge_again(outcome, run) if run.exists() else outcome
+
+
 def _run(job: Job, scenario: Scenario, options: argparse.Namespace) -> Outcome:
     if job.tool == "TraceML":
         return traceml.run_job(job, scenario, program=options.traceml)
@@ -182,7 +197,7 @@ def _run_json(row: Row) -> dict[str, Any]:
 
 def _is_whole(options: argparse.Namespace) -> bool:
     chosen = options.only or options.scenarios or options.held_out != "include"
-    return not chosen and options.twins
+    return not chosen and options.twins and not options.judge_again
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -211,6 +226,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kept", type=Path, default=KEPT, help="where runs are kept")
     parser.add_argument("--keep-runs", type=Path, metavar="DIR",
                         help="keep the run directories, to look at them")  # fmt: skip
+    parser.add_argument("--judge-again", action="store_true",
+                        help="run nothing: judge the runs in DIR by what is now")  # fmt: skip
     parser.add_argument("--out", type=Path, help="directory for the results")
     return parser
 

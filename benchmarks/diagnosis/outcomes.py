@@ -98,11 +98,17 @@ class Kept:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._known: dict[tuple[Job, str], Outcome] = {}
+        self._latest: dict[Job, Outcome] = {}
         if path.exists():
             for line in path.read_bytes().splitlines():
                 outcome = _read(line)
                 if outcome is not None:
                     self._known[outcome.job, outcome.depends_on] = outcome
+                    self._latest[outcome.job] = outcome
+
+    def latest(self, job: Job) -> Outcome | None:
+        """The last outcome of a run, whatever has changed since; None where it never ran."""
+        return self._latest.get(job)
 
     def get(self, job: Job, depends_on: str) -> Outcome | None:
         """The outcome of a run, None where it has to be run; runs that failed are tried again."""
@@ -112,6 +118,7 @@ class Kept:
     def add(self, outcome: Outcome) -> None:
         """Keep an outcome, on disk before this returns."""
         self._known[outcome.job, outcome.depends_on] = outcome
+        self._latest[outcome.job] = outcome
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
             file.write(msgspec.json.encode(outcome) + b"\n")

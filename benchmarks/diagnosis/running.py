@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 from benchmarks.diagnosis.catalogue import Label, Scenario, without_label
 from benchmarks.diagnosis.outcomes import Answer, FixSaid, Job, Metered, Outcome, StageSaid
@@ -90,6 +91,15 @@ def run_job(job: Job, scenario: Scenario, *, keep: Path | None = None) -> Outcom
         wall_s=ended.wall_s,
         outside_cores=ended.outside_cores,
     )
+
+
+def judge_again(outcome: Outcome, run: Path) -> Outcome:
+    """An outcome with the verdict that stepscope gives now.
+
+    Args:
+        run: the directory that was kept of the run.
+    """
+    return msgspec.structs.replace(outcome, answer=answer_of(_verdict(run)))
 
 
 def _training(label: Label, script: Sequence[str], run: Path) -> list[str]:

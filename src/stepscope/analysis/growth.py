@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stepscope.intervals import Int
 
 BLOCKS = 10
-FEWEST = 4
+FEWEST = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.diagnosis.contract import largest_model
 from stepscope.diagnosis.shares import Proportions, Shares, shares_of
 from stepscope.diagnosis.signals import Signals
 from stepscope.diagnosis.verdict import Suspect
@@ -32,8 +33,8 @@ class Thresholds:
     heavy_compute: float = 0.85
     """A model is heavy when it owns this much of the step …"""
     heavy_step_core_ns: float = 200_000_000
-    """… and a step keeps one core (or one GPU) busy for this long. Below that, a job that is
-    bound by computing simply does its work."""
+    """… and a step keeps one core (or one GPU) busy for this long, or computes in double
+    precision. Below that, a job that is bound by computing simply does its work."""
     outside_core_ratio: float = 0.25
     """Others use this share of the cores, …"""
     throttled_ratio: float = 0.20
@@ -87,6 +88,7 @@ class Judge:
         self._split = split
         self._thresholds = thresholds
         self._core_ns = (signals.busy_devices or 0.0) * signals.mean_step_ns
+        self._in_double = in_double_precision(signals)
 
     def accuse(self, shares: Shares) -> Accusation:
         """The largest accusation; `healthy` without any."""
@@ -164,7 +166,14 @@ class Judge:
         limits = self._thresholds
         if not self._split.has_window or shares.suspects["model"] < limits.heavy_compute:
             return False
-        return self._core_ns >= limits.heavy_step_core_ns
+        return self._in_double or self._core_ns >= limits.heavy_step_core_ns
+
+
+def in_double_precision(signals: Signals) -> bool:
+    """Whether the parameters of the largest model are of double precision, which no training
+    needs and which costs twice as much or more."""
+    model = largest_model(signals.ranks[0])
+    return model is not None and model["dtypes"] == ["float64"]
 
 
 def lost_cores(signals: Signals, thresholds: Thresholds) -> LostCores | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.diagnosis import overhead_causes
-from stepscope.diagnosis.accusation import Accusation
+from stepscope.diagnosis.accusation import Accusation, in_double_precision
 from stepscope.diagnosis.data_causes import data_pipeline_cause
 from stepscope.diagnosis.finding import CONTRIBUTING_RATIO, Case, Finding
 from stepscope.diagnosis.rank_causes import communication_cause, slow_rank
@@ -113,6 +113,9 @@ def model_cause(case: Case) -> Finding:
         if phases[name] >= 0.01
     ]
     evidence = []
+    if cause == "compute" and in_double_precision(case.signals):
+        text = "the model's parameters are float64: float32 takes half as long or less"
+        evidence.append(Evidence(text=text, source="steps"))
     profile = case.signals.compute_profile
     if profile is not None:
         evidence += overhead_causes.operator_evidence(profile)

@@ -76,9 +76,8 @@ def contract(base: Signals, other: Signals) -> list[GroupTerms]:
 def terms_of(signals: Signals) -> dict[ContractGroup, Terms]:
     """What a run says of each group."""
     rank = signals.ranks[0] if signals.ranks else None
-    models = rank.facts("model") if rank else []
     optimizers = rank.facts("optimizer") if rank else []
-    model = max(models, key=lambda fact: int(fact["parameter_count"]), default=None)
+    model = largest_model(rank) if rank else None
     inputs = [
         fact
         for fact in (rank.facts("model_inputs") if rank else [])
@@ -91,6 +90,11 @@ def terms_of(signals: Signals) -> dict[ContractGroup, Terms]:
         "hardware": _hardware(signals),
         "software": _software(signals, rank),
     }
+
+
+def largest_model(rank: Rank) -> Fact | None:
+    """What a rank said of its model with most parameters; None where it said nothing."""
+    return max(rank.facts("model"), key=lambda fact: int(fact["parameter_count"]), default=None)
 
 
 def digest_of(terms: Terms) -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from stepscope.analysis.exchange import exchanges_per_step
 from stepscope.diagnosis.finding import Case, Finding
+from stepscope.diagnosis.ranks_waiting import larger_inputs
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Evidence, Stage, Suspect
 
@@ -77,12 +77,10 @@ def slow_rank(case: Case, suspect: Suspect) -> Finding:
         _largest_excess(slow, others),
     ]
     detail = "the others wait for it"
-    its_inputs, their_inputs = _elements(slow), [n for rank in others if (n := _elements(rank))]
-    if its_inputs and their_inputs:
-        larger = its_inputs / (sum(their_inputs) / len(their_inputs))
-        if larger >= LARGER_RATIO:
-            evidence.insert(0, _larger(larger, slow))
-            return _found("uneven_ranks", share, slow.name, detail, evidence)
+    larger = larger_inputs(slow, others)
+    if larger is not None and larger >= LARGER_RATIO:
+        evidence.insert(0, _larger(larger, slow))
+        return _found("uneven_ranks", share, slow.name, detail, evidence)
     if waiting.slowest_ratio < ALWAYS_RATIO:
         evidence.insert(0, _in_turn(waiting.slowest_ratio, slow))
         return _found("uneven_ranks", share, "the ranks in turn", detail, evidence)
@@ -92,16 +90,6 @@ def slow_rank(case: Case, suspect: Suspect) -> Finding:
 def _found(cause: str, share: float, name: str, detail: str, evidence: list[Evidence]) -> Finding:
     stage = Stage(name=name, detail=detail, share_ratio=share)
     return Finding(cause=cause, stages=[stage], evidence=evidence)
-
-
-def _elements(rank: Rank) -> float:
-    """Mean number of elements that went into the models of a rank, over the unlike inputs of
-    their first calls; 0 where that was not recorded."""
-    sizes = [
-        sum(math.prod(each["shape"]) for each in fact["inputs"])
-        for fact in rank.facts("model_inputs")
-    ]
-    return sum(sizes) / len(sizes) if sizes else 0.0
 
 
 def _larger(ratio: float, slow: Rank) -> Evidence:

@@ -12,6 +12,7 @@ beyond what the others need for the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -84,20 +85,47 @@ def ranks_waiting(ranks: Sequence[Rank]) -> RanksWaiting:
     if not total or not waiting.any():
         return RanksWaiting(own_ns=tuple(own.tolist()))
     slowest = int(waiting.sum(axis=1).argmin())
+    larger = larger_inputs(ranks[slowest], [rank for rank in ranks if rank is not ranks[slowest]])
     return RanksWaiting(
         ratio=float(waiting.sum() / total),
-        held_up_by=_held_up_by(phases, communication),
+        held_up_by=_held_up_by(phases, communication, larger or 1.0),
         slowest=slowest,
         slowest_ratio=float((communication.argmin(axis=0) == slowest).mean()),
         own_ns=tuple(own.tolist()),
     )
 
 
-def _held_up_by(phases: dict[str, Float], communication: Float) -> dict[Suspect, float]:
+def larger_inputs(slow: Rank, others: Sequence[Rank]) -> float | None:
+    """How many times as large the inputs of a rank's models are as those of the others on average;
+    None where they were not recorded."""
+    its, theirs = _elements(slow), [n for rank in others if (n := _elements(rank))]
+    return its * len(theirs) / sum(theirs) if its and theirs else None
+
+
+def _elements(rank: Rank) -> float:
+    """Mean number of elements that went into the models of a rank, over the unlike inputs of
+    their first calls; 0 where that was not recorded."""
+    sizes = [
+        sum(math.prod(each["shape"]) for each in fact["inputs"])
+        for fact in rank.facts("model_inputs")
+    ]
+    return sum(sizes) / len(sizes) if sizes else 0.0
+
+
+def _held_up_by(
+    phases: dict[str, Float], communication: Float, larger: float
+) -> dict[Suspect, float]:
     """What the slowest rank of each step does longer than the mean of the others.
 
-    A rank that computes more slowly, or more, does so in its forward passes as well. What its
-    backward passes take beyond that is no computing: there it sends its gradients.
+    A rank that computes more slowly, or more, does so in its forward passes as well, or its inputs
+    are larger: forward passes grow less than those, because what each operator costs whatever its
+    size is a larger part of them. What its backward passes take beyond that is no computing:
+    there it sends its gradients.
+
+    Args:
+        phases: by rank and step.
+        communication: by rank and step.
+        larger: how many times as large the inputs of the slowest rank are.
     """
     slowest = communication.argmin(axis=0)[None]
     others = len(communication) - 1
@@ -110,7 +138,7 @@ def _held_up_by(phases: dict[str, Float], communication: Float) -> dict[Suspect,
     for name, suspect in SUSPECT_OF_PHASE.items():
         excess[suspect] = excess.get(suspect, 0.0) + its_ns[name] - their_ns[name]
     if their_ns["forward"] > 0:
-        slower = max(1.0, its_ns["forward"] / their_ns["forward"])
+        slower = max(1.0, larger, its_ns["forward"] / their_ns["forward"])
         sending = max(0.0, its_ns["backward"] - slower * their_ns["backward"])
         excess["model"] -= sending
         excess["communication"] = sending

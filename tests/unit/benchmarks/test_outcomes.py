@@ -45,6 +45,14 @@ def test_an_interrupted_benchmark_goes_on(tmp_path: Path) -> None:
     assert again.get(msgspec.structs.replace(JOB, seed=1), "a") is None
 
 
+def test_the_latest_of_a_run_is_known_whatever_has_changed_since(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "kept.jsonl")
+    kept.add(outcome(JOB, FINE))
+    kept.add(msgspec.structs.replace(outcome(JOB, FOUND), depends_on="something else"))
+    assert [each.latest(JOB).answer for each in (kept, Kept(kept.path))] == [FOUND, FOUND]
+    assert kept.latest(msgspec.structs.replace(JOB, seed=1)) is None
+
+
 def test_what_failed_is_tried_again(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "kept.jsonl")
     kept.add(outcome(JOB, None))

@@ -182,6 +182,20 @@ def test_a_model_that_is_not_heavy_is_healthy(new_run: RunMaker) -> None:
     assert [other.suspect for other in verdict.ruled_out] == list(SUSPECTS)
 
 
+@pytest.mark.parametrize(("dtypes", "suspect"), [(["float64"], "model"), (["float32"], "healthy")])
+def test_double_precision_is_worth_a_word_in_a_model_that_is_not_heavy_too(
+    new_run: RunMaker, dtypes: list[str], suspect: str
+) -> None:
+    run = new_run()
+    step = "forward 10 | backward 15 | optimizer 1"
+    rank = run.rank().draw(step, 30).draw(LARGE).draw(step, 30)
+    rank.fact("model", model=1, parameter_count=9, tensor_count=1, dtypes=dtypes)
+    run.metric("process_cpu_cores", 1, device=str(run.processes[0].info.pid))
+    verdict = diagnose(run.signals())
+    assert verdict.suspect == suspect
+    assert any("float64" in each.text for each in verdict.evidence) == (suspect == "model")
+
+
 def test_many_small_operators_are_overhead(new_run: RunMaker) -> None:
     run = new_run()
     step = "forward 10 | backward 10 | optimizer 2"

@@ -94,3 +94,17 @@ def test_a_rank_that_computes_more_slowly_does_so_in_both_passes(new_run: RunMak
     run.rank(1).draw("forward 50 | backward 50 | optimizer 10", 60)
     verdict = diagnose(run.signals())
     assert (verdict.suspect, verdict.cause) == ("model", "straggler")
+
+
+def test_a_rank_with_larger_inputs_may_take_longer_only_in_its_backward_passes(
+    new_run: RunMaker,
+) -> None:
+    """Six times the input makes its forward passes 2.3 times as long, its backward passes six."""
+    run = new_run()
+    run.rank(0).draw("forward 20 | backward 10 | communication 75 | optimizer 10", 60)
+    run.rank(1).draw("forward 45 | backward 60 | optimizer 10", 60)
+    for number, length in enumerate((10, 60)):
+        shapes = [{"name": "0", "shape": [16, length], "dtype": "int64"}]
+        run.rank(number).fact("model_inputs", model=1, inputs=shapes)
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("model", "uneven_ranks")
