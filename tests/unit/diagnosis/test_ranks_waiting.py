@@ -101,10 +101,13 @@ def test_a_rank_with_larger_inputs_may_take_longer_only_in_its_backward_passes(
 ) -> None:
     """Six times the input makes its forward passes 2.3 times as long, its backward passes six."""
     run = new_run()
-    run.rank(0).draw("forward 20 | backward 10 | communication 75 | optimizer 10", 60)
-    run.rank(1).draw("forward 45 | backward 60 | optimizer 10", 60)
-    for number, length in enumerate((10, 60)):
+    steps = (
+        "forward 20 | backward 10 | communication 75 | optimizer 10",
+        "forward 45 | backward 60 | optimizer 10",
+    )
+    for number, (step, length) in enumerate(zip(steps, (10, 60), strict=True)):
+        process = run.rank(number).draw(step, 60)
         shapes = [{"name": "0", "shape": [16, length], "dtype": "int64"}]
-        run.rank(number).fact("model_inputs", model=1, inputs=shapes)
+        process.fact("model_inputs", model=1, inputs=shapes)
     verdict = diagnose(run.signals())
     assert (verdict.suspect, verdict.cause) == ("model", "uneven_ranks")
