@@ -53,6 +53,20 @@ def test_the_text(tmp_path: Path) -> None:
     assert "No smaller machine is recommended: no GPU was sampled" in " ".join(text.split())
 
 
+def test_a_share_says_what_it_is_of(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    process = run.rank(workers=0)
+    for _ in range(100):
+        process.draw("wait 5 | h2d 55 | forward 12 | backward 20 | optimizer 8 | predict 400")
+    text = asked(str(run.write()), "--usd-per-hour", "36")
+    rows = {" ".join(line.split()) for line in text.splitlines()}
+    assert "a step with its evaluation 500 ms $0.005" in rows
+    shares = " ".join(text.split())
+    assert "80 % step with its evaluation $0.004 $28.80" in shares
+    assert "55 % step $0.00055 $3.96" in shares
+    assert "evaluate less at a time: if it evaluated a tenth as often" in shares
+
+
 def test_json(tmp_path: Path) -> None:
     path = str(starving(tmp_path / "run").write())
     found = json.loads(asked(path, "--instance-type", "p3.2xlarge", "--json"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import duration, percent, table
 from stepscope.cli.writers.units import MISSING
 from stepscope.diagnosis.right_sizing import RightSizing
+from stepscope.diagnosis.verdict import LOOP_SHARE
 from stepscope.views.before_after import BeforeAfter
-from stepscope.views.cost import Cost
+from stepscope.views.cost import Cost, FixSaving
 
 
 def dollars(usd: float | None) -> str:
@@ -73,6 +76,12 @@ def _write_units(out: Console, payload: Cost) -> None:
     rows = table("cost of", "takes", "costs")
     rows.add_row("an hour", "1 h", dollars(payload.hour_usd))
     rows.add_row("a step", duration(payload.step_ns), dollars(payload.step_usd))
+    if payload.evaluated_step_ns is not None:
+        rows.add_row(
+            "a step with its evaluation",
+            duration(payload.evaluated_step_ns),
+            dollars(payload.evaluated_step_usd),
+        )
     if payload.epoch is not None:
         rows.add_row("an epoch", duration(payload.epoch.mean_ns), dollars(payload.epoch.usd))
     if payload.samples_per_step is not None:
@@ -93,22 +102,40 @@ def _write_suspect(out: Console, payload: Cost) -> None:
             out.print(escape(payload.suspect_missing))
         return
     of = payload.suspect
-    rows = table("worth", "of the step", "a step", "an hour", "this run's training")
+    rows = table("worth", "share", "of", "a step", "an hour", "this run's training")
     rows.add_row(
         escape(of.name),
         percent(of.share_ratio),
+        _whole(of.share_of),
         *(dollars(usd) for usd in (of.step_usd, of.hour_usd, of.training_usd)),
     )
     for fix in payload.fixes:
         rows.add_row(
             escape(fix.title),
             percent(fix.saving_ratio),
+            _whole(fix.share_of),
             *(dollars(usd) for usd in (fix.step_usd, fix.hour_usd, fix.training_usd)),
         )
     rows.columns[0].no_wrap = False
     out.print(rows)
-    if payload.fixes:
-        out.print("[dim]fixes are predictions, each for itself: they do not add up[/dim]")
+    if not payload.fixes:
+        return
+    out.print("[dim]fixes are predictions, each for itself: they do not add up[/dim]")
+    for condition, titles in _by_condition(payload.fixes).items():
+        out.print(f"[dim]- {escape(', '.join(titles))}: if {escape(condition)}[/dim]")
+
+
+def _by_condition(fixes: Sequence[FixSaving]) -> dict[str, list[str]]:
+    """Titles of fixes by what their predictions take for granted."""
+    found: dict[str, list[str]] = {}
+    for fix in fixes:
+        found.setdefault(fix.condition, []).append(fix.title)
+    return found
+
+
+def _whole(share_of: str) -> str:
+    """What a share is of, in the words of the rows above."""
+    return "step with its evaluation" if share_of == LOOP_SHARE else "step"
 
 
 def _write_sizes(out: Console, advice: RightSizing) -> None:
