@@ -122,7 +122,9 @@ def _asked_price(text: str) -> Decimal:
     try:
         return price(text)
     except (ValueError, InvalidOperation):
-        raise UsageError(f"{text!r} is no price: give dollars per hour such as 3.06.") from None
+        raise UsageError(
+            f"{text!r} is no price: give dollars per hour such as 3.06, up to a million."
+        ) from None
 
 
 def _told(

@@ -15,8 +15,11 @@ from stepscope.diagnosis.right_sizing import RightSizing, right_sizing
 from stepscope.diagnosis.shares import evaluation_ratio
 from stepscope.diagnosis.usage import node_usage
 from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, SUSPECT_NAMES, SUSPECTS, Prediction
+from stepscope.errors import UsageError
 
 HOUR_NS = 3600 * 10**9
+MOST_PROJECTED = 1e9
+"""Epochs or hours."""
 NO_MACHINES = "on how many machines the job ran is not known: none was watched or imported"
 NO_STEPS = "no training step was measured"
 NO_BATCH_SIZE = "the batch size is not known: no torch DataLoader says one"
@@ -124,7 +127,13 @@ def cost_of_run(
         signals: the run.
         asked: what the user says of the machines now.
         epochs, hours: project the cost to so many of them.
+
+    Raises:
+        UsageError: no such price, machine, or number of epochs or hours.
     """
+    for wanted in (epochs, hours):
+        if wanted is not None and not 0 < wanted <= MOST_PROJECTED:  # NaN is neither
+            raise UsageError(f"{wanted!r} is no number of epochs or hours above 0.")
     info = signals.reader.info
     count = machine_count(signals)
     found = price_of(info, signals.nodes.values(), asked) if count else NO_MACHINES

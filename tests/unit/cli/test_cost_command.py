@@ -74,6 +74,24 @@ def test_json(tmp_path: Path) -> None:
     assert found["hour_usd"] == 3.06
 
 
+@pytest.mark.parametrize("option", ["--epochs", "--hours"])
+@pytest.mark.parametrize("wrong", ["nan", "inf", "-1", "0", "1e10", "many"])
+def test_what_is_no_amount(tmp_path: Path, option: str, wrong: str) -> None:
+    """NaN is below and above nothing: a range alone lets it through."""
+    done = CliRunner().invoke(command, ["run", option, wrong])
+    assert done.exit_code == 2
+    assert f"'{wrong}' is no number above 0 and up to 1,000,000,000." in done.output
+
+
+@pytest.mark.parametrize("wrong", ["nan", "inf", "-1", "1e30", "1e999999", "1e99999999999", "much"])
+def test_what_is_no_price(tmp_path: Path, wrong: str) -> None:
+    done = CliRunner().invoke(command, ["run", "--usd-per-hour", wrong])
+    assert done.exit_code == 2
+    assert f"'{wrong}' is no price; give dollars per hour such as 3.06, up to a million." in (
+        done.output
+    )
+
+
 def test_without_a_price(tmp_path: Path) -> None:
     text = " ".join(asked(str(starving(tmp_path / "run").write())).split())
     assert "No dollars: the price of a machine is not known" in text

@@ -12,6 +12,7 @@ from stepscope.diagnosis import Signals
 from stepscope.diagnosis.epochs import NO_LOADER
 from stepscope.diagnosis.pricing import NO_PRICE, Asked
 from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE
+from stepscope.errors import UsageError
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views.cost import (
@@ -171,3 +172,9 @@ def test_a_cent_is_a_cent(tmp_path: Path) -> None:
     price = Decimal("1.005") * 180
     found = reckoned(starving(tmp_path / "run"), Asked(usd_per_hour=str(price)))
     assert found.job_usd == 1.01
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_is_no_number_of_hours(tmp_path: Path, wrong: float) -> None:
+    with pytest.raises(UsageError, match="is no number of epochs or hours above 0"):
+        reckoned(starving(tmp_path / "run"), hours=wrong)
