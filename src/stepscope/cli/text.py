@@ -11,6 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
+from stepscope import quantities
+
 BAR_CELLS = 24
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
 _PICTURES |= dict.fromkeys(
@@ -61,17 +63,10 @@ def console(*, stderr: bool = False) -> Console:
 def duration(ns: float | None) -> str:
     """A duration with three significant digits.
 
-    >>> duration(86_400_000)
-    '86.4 ms'
+    >>> duration(86_400_000), duration(18_000e9)
+    ('86.4 ms', '5 h')
     """
-    if ns is None:
-        return "-"
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if abs(ns) >= size:
-            return (
-                f"{ns / size:.3g} {unit}" if abs(ns) < 1000 * size else f"{ns / size:,.0f} {unit}"
-            )
-    return f"{ns:.0f} ns"
+    return "-" if ns is None else quantities.duration(ns)
 
 
 def clock_time(epoch_ns: int) -> str:

@@ -16,6 +16,7 @@ from stepscope.diagnosis.epochs import Epochs, find_epochs
 from stepscope.diagnosis.job_times import job_borders, machine_count
 from stepscope.diagnosis.pricing import Priced, PriceUsed, price_of
 from stepscope.diagnosis.usage import mean_p95, node_usage
+from stepscope.quantities import digits, duration
 
 HOUR_NS = 3600 * 10**9
 Unit = Literal["ratio", "ns", "hours", "usd"]
@@ -183,25 +184,9 @@ def _text(unit: Unit, value: float | None) -> str:
     if value is None:
         return "n/a"
     if unit == "ratio":
-        return f"{_digits(100 * value)} %"
+        return f"{digits(100 * value)} %"
     if unit == "usd":
         return f"${value:,.2f}"
     if unit == "hours":
-        return f"{_digits(value)} h"
-    return _duration(value)
-
-
-def _duration(ns: float) -> str:
-    for sign, size in (("h", HOUR_NS), ("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        if ns >= size:
-            return f"{_digits(ns / size)} {sign}"
-    return f"{ns:.0f} ns"
-
-
-def _digits(value: float) -> str:
-    """Three significant digits, and all before the point; no idle zeros.
-
-    >>> _digits(5.9), _digits(40.0), _digits(13.46), _digits(1234.5)
-    ('5.9', '40', '13.5', '1,234')
-    """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return f"{digits(value)} h"
+    return duration(value)
