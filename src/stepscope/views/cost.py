@@ -21,7 +21,7 @@ HOUR_NS = 3600 * 10**9
 MOST_PROJECTED = 1e9
 """Epochs or hours."""
 NO_MACHINES = "on how many machines the job ran is not known: none was watched or imported"
-NO_STEPS = "no training step was measured"
+NO_STEPS = "no watched step, and samples are what the DataLoader of those reads"
 NO_BATCH_SIZE = "the batch size is not known: no torch DataLoader says one"
 NOT_ACCUSED = "the verdict accuses nothing that could be saved"
 

@@ -13,10 +13,11 @@ from rich.console import Console
 from stepscope.cli.cost import command
 from stepscope.cli.price_options import recorded_prices
 from stepscope.cli.writers import write
-from stepscope.cli.writers.cost import dollars
+from stepscope.cli.writers.cost import dollars, write_before_after
 from stepscope.diagnosis.prices import ENVIRONMENT
 from stepscope.diagnosis.right_sizing import RightSizing, SmallerChoice
 from stepscope.testing import RunBuilder
+from stepscope.views.before_after import Side, before_after
 from stepscope.views.compare import comparison
 from stepscope.views.cost import Cost
 
@@ -169,8 +170,20 @@ def test_before_and_after_as_text(tmp_path: Path) -> None:
     assert "10 s → 5 s" in text
     assert "30 s → 15 s" in text
     assert "-50.0 %" in text
-    assert "2.00 times as fast" in text
+    assert "2.00 times as fast by the epoch" in text
+    assert "0.004167 instance-hours of 3 epochs saved" not in text  # three digits, as everywhere
+    assert "0.00417 instance-hours of 3 epochs saved" in text
     assert "the price of a machine is not known" in text
+
+
+def test_notes_are_shown_without_a_table() -> None:
+    out = io.StringIO()
+    write_before_after(Console(file=out, width=120), before_after(Side(notes=["a: b"]), Side(), 3))
+    assert [line.strip() for line in out.getvalue().splitlines()] == [
+        "",
+        "a: b",
+        "a run of 3 epochs: how long an epoch takes is known of neither run",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,6 +11,7 @@ from stepscope.cli.text import duration, percent, table
 from stepscope.cli.writers.units import MISSING
 from stepscope.diagnosis.right_sizing import RightSizing
 from stepscope.diagnosis.verdict import LOOP_SHARE
+from stepscope.quantities import digits
 from stepscope.views.before_after import BeforeAfter
 from stepscope.views.cost import Cost, FixSaving
 
@@ -50,26 +51,32 @@ def write_cost(out: Console, payload: Cost) -> None:
 
 def write_before_after(out: Console, payload: BeforeAfter) -> None:
     """Write what a change was worth."""
-    if not payload.rows:
+    if not payload.rows and not payload.notes:
         return
     out.print()
-    rows = table("before and after", "", "change")
-    for row in payload.rows:
-        rows.add_row(escape(row.name), row.text, _signed(row.change_ratio))
-    out.print(rows)
-    said = []
-    if payload.speed_up is not None:
-        said.append(f"{payload.speed_up:.2f} times as fast")
-    if payload.saved_hours is not None:
-        said.append(f"{payload.saved_hours:,.4g} instance-hours saved")
-    if payload.saved_usd is not None:
-        share = "" if payload.saving_ratio is None else f" ({payload.saving_ratio:.1%})"
-        said.append(f"{_saved(payload.saved_usd)} saved{share}")
+    if payload.rows:
+        rows = table("before and after", "", "change")
+        for row in payload.rows:
+            rows.add_row(escape(row.name), row.text, row.change_text or MISSING)
+        out.print(rows)
+    said = list(_gains(payload))
     if said:
         out.print("; ".join(said))
     prices = {p.said for p in (payload.before_price, payload.after_price) if p is not None}
     for each in (*sorted(prices), *payload.notes):
         out.print(f"[dim]{escape(each)}[/dim]")
+
+
+def _gains(payload: BeforeAfter) -> Iterator[str]:
+    """What was gained, each with the whole that it is of."""
+    if payload.speed_up is not None:
+        yield f"{payload.speed_up:.2f} times as fast by the {payload.speed_up_by}"
+    of = "the run" if payload.epoch_count is None else f"{payload.epoch_count:g} epochs"
+    if payload.saved_hours is not None:
+        yield f"{digits(payload.saved_hours)} instance-hours of {of} saved"
+    if payload.saved_usd is not None:
+        share = "" if payload.saving_ratio is None else f" ({payload.saving_ratio:.1%})"
+        yield f"{_saved(payload.saved_usd)} of {of} saved{share}"
 
 
 def _write_units(out: Console, payload: Cost) -> None:
@@ -167,10 +174,6 @@ def _write_sizes(out: Console, advice: RightSizing) -> None:
         *said,
     ):
         out.print(f"[dim]- {escape(line)}[/dim]")
-
-
-def _signed(ratio: float | None) -> str:
-    return MISSING if ratio is None else f"{100 * ratio:+.1f} %"
 
 
 def _saved(usd: float) -> str:
