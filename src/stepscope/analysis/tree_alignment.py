@@ -151,7 +151,7 @@ def aligned_rows(base: MeanTree, other: MeanTree) -> list[Row]:
     row_of = np.full(len(base), -1, dtype=np.int64), np.full(len(other), -1, dtype=np.int64)
     paths: list[dict[int, tuple[str, ...]]] = [{-1: ()}, {-1: ()}]
     outermost: list[dict[int, int]] = [{}, {}]
-    counts: list[dict[int, bool]] = [{}, {}]
+    inside_others: tuple[set[int], set[int]] = set(), set()
     for pair in align(base, other):
         side = 0 if pair.base >= 0 else 1
         tree, node = ((base, pair.base), (other, pair.other))[side]
@@ -160,7 +160,7 @@ def aligned_rows(base: MeanTree, other: MeanTree) -> list[Row]:
         if whole is not None:  # it counts with what it is inside of
             outermost[side][node] = whole
             row_of[side][node] = row_of[side][whole]
-            counts[side][node] = False
+            inside_others[side].add(node)
             continue
         key = _Key(paths[side][above], tree.name[node], bool(tree.on_device[node]), pair.fate)
         row = keys.setdefault(key, len(keys))
@@ -171,18 +171,18 @@ def aligned_rows(base: MeanTree, other: MeanTree) -> list[Row]:
                 paths[place][own] = inner
         if pair.fate in {"added", "removed"}:
             outermost[side][node] = node
-    return list(_rows(list(keys), (base, other), row_of, counts))
+    return list(_rows(list(keys), (base, other), row_of, inside_others))
 
 
 def _rows(
     keys: list[_Key],
     trees: tuple[MeanTree, MeanTree],
     row_of: tuple[Int, Int],
-    counts: list[dict[int, bool]],
+    inside_others: tuple[set[int], set[int]],
 ) -> Iterator[Row]:
     parts = list(dict.fromkeys([*trees[0].exposed, *trees[1].exposed]))
     calls = []
-    for tree, rows, left_out in zip(trees, row_of, counts, strict=True):
+    for tree, rows, left_out in zip(trees, row_of, inside_others, strict=True):
         weights = tree.calls.copy()
         weights[list(left_out)] = 0
         calls.append(np.bincount(rows, weights=weights, minlength=len(keys)))

@@ -8,8 +8,10 @@ import click
 
 from stepscope.cli.options import epochs_option, json_option, split_names
 from stepscope.cli.output import json_text
+from stepscope.cli.price_options import price_options
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.conditions import parse_condition
+from stepscope.diagnosis.pricing import Asked, as_told
 from stepscope.errors import UsageError
 from stepscope.output_files import replacing
 from stepscope.store import open_run
@@ -58,6 +60,7 @@ STDOUT = "-"
 @click.option(
     "--junit", metavar="FILE", help="Write conditions and contract as JUnit XML; - is stdout."
 )
+@price_options
 @epochs_option
 @json_option
 def command(  # noqa: PLR0917 - click passes options by name
@@ -69,13 +72,17 @@ def command(  # noqa: PLR0917 - click passes options by name
     markdown: str | None,
     junit: str | None,
     *,
+    usd_per_hour: str | None,
+    instance_type: str | None,
+    prices: Path | None,
     epochs: float | None,
     as_json: bool,
 ) -> int:
     _check(conditions, strict=strict, allowed=allowed, outputs=(markdown, junit), as_json=as_json)
     wanted = [parse_condition(each) for each in conditions]
     groups = allowed_groups(allowed)
-    before, after = Signals(open_run(base)), Signals(open_run(run))
+    asked = Asked(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
+    before, after = _priced(base, asked), _priced(run, asked)
     found = comparison(
         before, after, epochs=epochs, conditions=wanted, allowed=groups, strict=strict
     )
@@ -96,6 +103,13 @@ def command(  # noqa: PLR0917 - click passes options by name
 
         write(console(), found)
     return _status(found)
+
+
+def _priced(run: str, asked: Asked) -> Signals:
+    """A run at the price that was asked for: its cost, that of a condition and the saving."""
+    reader = open_run(run)
+    reader.info = as_told(reader.info, reader.nodes().values(), asked)
+    return Signals(reader)
 
 
 def _check(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stepscope.cli.options import epochs_option, json_option, run_argument
+from stepscope.cli.options import epochs_option, json_option, parse_amount, run_argument
 from stepscope.cli.output import print_json
 from stepscope.cli.price_options import price_options
 from stepscope.diagnosis import Signals
@@ -25,7 +25,7 @@ from stepscope.views.cost import cost_of_run
 @epochs_option
 @click.option(
     "--hours",
-    type=click.FloatRange(min=0, min_open=True, max=1e9),
+    callback=parse_amount,
     metavar="N",
     help="Also reckon with a run of N hours.",
 )

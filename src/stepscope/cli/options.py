@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from decimal import InvalidOperation
 from pathlib import Path
@@ -11,6 +12,8 @@ import click
 
 Decorated = Callable[..., Any]
 DEFAULT_SCAN_S = 60.0
+MOST_AMOUNT = 1e9
+"""Hours or epochs; more make no sense."""
 
 
 def json_option(command: Decorated) -> Decorated:
@@ -27,7 +30,7 @@ def epochs_option(command: Decorated) -> Decorated:
     """`--epochs`: what a full run of so many would cost."""
     return click.option(
         "--epochs",
-        type=click.FloatRange(min=0, min_open=True, max=1e9),
+        callback=parse_amount,
         metavar="N",
         help="Reckon with a run of N epochs, at the time that one takes.",
     )(command)
@@ -111,6 +114,27 @@ def parse_bytes(context: click.Context, parameter: click.Parameter, text: str) -
     return int(float(number) * units[unit])
 
 
+def parse_amount(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> float | None:
+    """A number above 0.
+
+    Not `click.FloatRange`: NaN is below and above nothing, and so in every range.
+
+    >>> parse_amount(None, None, "2.5")
+    2.5
+    """
+    if text is None:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= MOST_AMOUNT:
+        raise click.BadParameter(f"{text!r} is no number above 0 and up to {MOST_AMOUNT:,.0f}.")
+    return found
+
+
 def parse_price(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     """A price in decimal digits, as it was written: a cent is a cent.
 
@@ -125,5 +149,5 @@ def parse_price(context: click.Context, parameter: click.Parameter, text: str | 
         return str(price(text))
     except (ValueError, InvalidOperation):
         raise click.BadParameter(
-            f"{text!r} is no price; give dollars per hour such as 3.06."
+            f"{text!r} is no price; give dollars per hour such as 3.06, up to a million."
         ) from None

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
+
+from stepscope import quantities
 
 BAR_CELLS = 24
+GAP = 2
+"""Between columns."""
+LEAST_NAME = 12
+"""Names are not cut to less."""
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
 _PICTURES |= dict.fromkeys(
     (*range(0x80, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD
@@ -44,11 +51,51 @@ class _Printer(Console):
 
 
 class _Rows(Table):
-    """A table in which a line end in a cell does not end the row."""
+    """A table in which a line end in a cell does not end the row, and no number loses its end.
+
+    Where it does not fit, headings of numbers are broken first, then names are cut, and then
+    numbers are broken: a name is known by its beginning, a number without its unit is another.
+    """
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [_widths(console, options, column) for column in self.columns]
+        room = options.max_width - GAP * len(widths)
+        if sum(wanted for wanted, _ in widths) > room:
+            self._make_fit(widths, room)
+        yield from super().__rich_console__(console, options)
+
+    def _make_fit(self, widths: Sequence[tuple[int, int]], room: int) -> None:
+        numbers: dict[int, int] = {}
+        names: dict[int, int] = {}
+        for index, (column, (wanted, needed)) in enumerate(zip(self.columns, widths, strict=True)):
+            if column.justify == "right":
+                column.no_wrap, column.overflow = False, "fold"
+                numbers[index] = needed
+            else:
+                names[index] = wanted
+        names = _cut(names, room - sum(numbers.values()))
+        fits = sum(names.values()) + sum(numbers.values()) <= room
+        for index, width in (names | numbers if fits else names).items():
+            self.columns[index].width = width
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         shown = [printable(cell) if isinstance(cell, str) else cell for cell in cells]
         super().add_row(*shown, **options)
+
+
+def _widths(console: Console, options: ConsoleOptions, column: Column) -> tuple[int, int]:
+    """How wide a column would be, and how wide with its heading in as many lines as words."""
+    heading = Measurement.get(console, options, column.header)
+    cells = [Measurement.get(console, options, cell).maximum for cell in column.cells]
+    return max(heading.maximum, *cells, 0), max(heading.minimum, *cells, 0)
+
+
+def _cut(widths: Mapping[int, int], room: int) -> dict[int, int]:
+    """Widths of names, the widest of them less where there is no room, but readable."""
+    most = max(widths.values(), default=0)
+    while most > LEAST_NAME and sum(min(width, most) for width in widths.values()) > room:
+        most -= 1
+    return {index: min(width, most) for index, width in widths.items()}
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -61,17 +108,10 @@ def console(*, stderr: bool = False) -> Console:
 def duration(ns: float | None) -> str:
     """A duration with three significant digits.
 
-    >>> duration(86_400_000)
-    '86.4 ms'
+    >>> duration(86_400_000), duration(18_000e9)
+    ('86.4 ms', '5 h')
     """
-    if ns is None:
-        return "-"
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if abs(ns) >= size:
-            return (
-                f"{ns / size:.3g} {unit}" if abs(ns) < 1000 * size else f"{ns / size:,.0f} {unit}"
-            )
-    return f"{ns:.0f} ns"
+    return "-" if ns is None else quantities.duration(ns)
 
 
 def clock_time(epoch_ns: int) -> str:
@@ -125,7 +165,7 @@ def bar(ratio: float) -> str:
 
 def table(*columns: str) -> Table:
     """A table with left-aligned first and right-aligned other columns."""
-    made = _Rows(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    made = _Rows(box=None, padding=(0, GAP, 0, 0), header_style="dim")
     for position, column in enumerate(columns):
         made.add_column(column, justify="left" if position == 0 else "right", no_wrap=True)
     return made

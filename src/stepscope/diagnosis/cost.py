@@ -8,6 +8,8 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from stepscope.schema import RunInfo
 
 _CENT = Decimal("0.01")
+MOST_USD_PER_HOUR = 10**6
+"""More is no price of a machine; and sums of such prices stay exact to the cent."""
 _HOUR_NS = Decimal(3600 * 10**9)
 
 
@@ -43,9 +45,9 @@ class JobCost:
 
 
 def price(usd_per_hour: float | str | Decimal) -> Decimal:
-    """A price as it is written; ValueError for what is none."""
+    """A price as it is written; ValueError or InvalidOperation for what is none."""
     found = Decimal(str(usd_per_hour))
-    if not found.is_finite() or found < 0:
+    if not found.is_finite() or not 0 <= found <= MOST_USD_PER_HOUR:
         raise ValueError(f"{usd_per_hour!r} is no price")
     return found
 

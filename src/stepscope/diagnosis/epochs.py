@@ -10,7 +10,7 @@ from stepscope.analysis.spans import FLAG_NO_RESULT
 from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.intervals import Int
 
-NO_STEPS = "no training step was seen"
+NO_STEPS = "no watched step, and epochs are counted by the DataLoader that feeds those"
 NO_LOADER = "no torch DataLoader feeds the training steps, and epochs are counted by its passes"
 NO_EPOCH = "no pass over the training data was complete: the record ends within the first"
 ANEW = "the DataLoader is started anew for every batch: its passes are no epochs"

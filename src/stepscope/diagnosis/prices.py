@@ -7,6 +7,7 @@ the day that the file states; nothing is fetched.
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.diagnosis.cost import price
 from stepscope.errors import UsageError
 
 SHIPPED = Path(__file__).with_name("prices.toml")
@@ -139,12 +141,26 @@ def read_prices(path: Path, *, own: bool) -> list[Offer]:
         ) from None
     offers = [_offer(group, each, own=own) for group in file.groups for each in group.instances]
     for offer in offers:
-        if not offer.usd_per_hour.is_finite() or offer.usd_per_hour < 0:
-            raise UsageError(
-                f"The price file {path} gives {offer.type} the price {offer.usd_per_hour}; give "
-                "US dollars per hour."
-            )
+        _check(path, offer)
     return offers
+
+
+def _check(path: Path, offer: Offer) -> None:
+    """Find what is no price or no size: a machine without cores would hold any job."""
+    try:
+        price(offer.usd_per_hour)
+    except ValueError:
+        raise UsageError(
+            f"The price file {path} gives {offer.type} the price {offer.usd_per_hour}; give "
+            "US dollars per hour, up to a million."
+        ) from None
+    sizes = (offer.gpu_memory_gib, offer.vcpu_count, offer.memory_gib)
+    wrong = [each for each in sizes if each is not None and not 0 < each < math.inf]
+    if wrong or offer.gpu_count < 0:
+        raise UsageError(
+            f"The price file {path} gives {offer.type} the size "
+            f"{wrong[0] if wrong else offer.gpu_count}; give numbers above 0."
+        )
 
 
 def price_table(own: Path | None = None) -> PriceTable:

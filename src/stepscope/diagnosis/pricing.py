@@ -16,7 +16,7 @@ from stepscope.schema import NodeInfo, RunInfo
 
 NO_PRICE = (
     "the price of a machine is not known: start the job with stepscope run --usd-per-hour or "
-    "--instance-type, or give one of them to stepscope cost"
+    "--instance-type, or give one of them to stepscope cost or compare"
 )
 TOLD = "as stepscope run --usd-per-hour was told"
 ASKED = "as given to this command"
@@ -103,6 +103,20 @@ def price_of(
     return no_offer(kind) if offer is None else _from_table(offer, table)
 
 
+def as_told(info: RunInfo, nodes: Iterable[NodeInfo], asked: Asked) -> RunInfo:
+    """The run as if `stepscope run` had been told what the user says now: for what looks at several
+    figures of a run, which then all have one price.
+
+    Raises:
+        UsageError: what the user says is no price, or names a machine without one.
+    """
+    found = price_of(info, nodes, asked)
+    if asked == NOTHING_ASKED or isinstance(found, str):
+        return info
+    said = {"usd_per_hour": str(found.usd_per_hour), "price_source": found.used.said}
+    return msgspec.structs.replace(info, options=info.options | said)
+
+
 def no_offer(kind: str) -> str:
     """What is said of a type of machine that is in no table."""
     return (
@@ -122,7 +136,9 @@ def _asked_price(text: str) -> Decimal:
     try:
         return price(text)
     except (ValueError, InvalidOperation):
-        raise UsageError(f"{text!r} is no price: give dollars per hour such as 3.06.") from None
+        raise UsageError(
+            f"{text!r} is no price: give dollars per hour such as 3.06, up to a million."
+        ) from None
 
 
 def _told(

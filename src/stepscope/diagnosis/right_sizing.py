@@ -3,28 +3,29 @@
 The method: a machine is under-used when the 95th percentiles of its CPU and of all of its GPUs lie
 below the thresholds of the rule BatchSize. What all machines used together is then laid out on
 fewer or smaller ones of the same provider, region and model of GPU, and must fill no more than
-`FULL` of them. A share of another model of GPU cannot be foretold from this record.
+`FULL` of them. The run's own type of machine costs what this run is reckoned at, any other what the
+table of prices says. A share of another model of GPU cannot be foretold from this record.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple
 
 import msgspec
 
 from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.prices import Offer
 from stepscope.diagnosis.pricing import Priced
-from stepscope.diagnosis.usage import NodeUsage
+from stepscope.diagnosis.usage import FEWEST_SAMPLES, NodeUsage
 from stepscope.diagnosis.verdict import SUSPECT_NAMES, Suspect, Verdict
 from stepscope.rules.profiler.batch_size import BatchSizeParameters
 
 FULL = 0.85
 """How far what was used may fill the machines that are recommended."""
-FEWEST_SAMPLES = 100
-"""A 95th percentile of fewer has less than five samples above it."""
 MOST = 3
 GIB = 1 << 30
 MEND_FIRST: tuple[Suspect, ...] = ("data_pipeline", "communication", "framework_overhead")
@@ -36,6 +37,7 @@ ASSUMPTIONS = [
     "peaks above it queue",
     f"what was used may fill {FULL:.0%} of what is recommended",
 ]
+LISTED_PRICES = "other types of machine cost what the table of prices says, though yours do not"
 
 
 class SmallerChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,25 +111,28 @@ def right_sizing(
     demand = _demand(nodes, offer)
     if isinstance(demand, str):
         return _none(demand, evidence)
-    found = [_fit(each, demand, paid) for each in table.alternatives(offer)]
-    choices = [each for each in found if each is not None and each.saving_usd > 0]
+    offers = table.alternatives(offer)
+    choices = list(_smaller_choices(offers, offer, demand, paid, priced.used.said))
     choices.sort(key=lambda each: (each.instance_count * each.usd_per_hour, each.instance_count))
     if not choices:
         where = " ".join(part for part in (offer.provider, offer.region) if part)
         return _none(
-            f"the machines are under-used, but no cheaper choice of machines with {offer.gpu} "
-            f"GPUs ({where}) that holds what the job used is in the table of prices",
+            "the machines are under-used, but no smaller and cheaper choice of machines with "
+            f"{offer.gpu} GPUs ({where}) that holds what the job used is in the table of prices",
             evidence,
         )
     if verdict.suspect == "insufficient_evidence":
         evidence.append("what the job waited for is not known: see its verdict")
-    best = choices[0]
+    best, shown = choices[0], choices[:MOST]
+    listed = paid.usd_per_hour != offer.usd_per_hour and any(
+        each.instance_type != offer.type for each in shown
+    )
     return RightSizing(
         headline=f"The machines are under-used: {best.instance_count} x {best.instance_type} "
         f"instead of {paid.instance_count} x {offer.type} would cost {best.saving_ratio:.1%} less.",
-        choices=choices[:MOST],
+        choices=shown,
         evidence=evidence,
-        assumptions=ASSUMPTIONS,
+        assumptions=[*ASSUMPTIONS, LISTED_PRICES] if listed else ASSUMPTIONS,
     )
 
 
@@ -202,7 +207,49 @@ def _demand(nodes: list[NodeUsage], offer: Offer) -> _Demand | str:
     )
 
 
-def _fit(offer: Offer, demand: _Demand, paid: JobCost) -> SmallerChoice | None:
+def _smaller_choices(
+    offers: Iterable[Offer], own: Offer, demand: _Demand, paid: JobCost, said: str
+) -> Iterator[SmallerChoice]:
+    """Machines that hold the demand, are less than the run's own, and cost less.
+
+    Args:
+        offers: types to choose from.
+        own: the type that the run was on.
+        paid: what the run cost, at a price that is not always that of the table.
+        said: where that price is from.
+    """
+    used = _size(own, paid.instance_count)
+    for offer in offers:
+        mine = offer.type == own.type
+        choice = _fit(offer, demand, paid, paid.usd_per_hour if mine else offer.usd_per_hour)
+        if choice is None or choice.saving_usd <= 0:
+            continue
+        if _size(offer, choice.instance_count).is_less_than(used):
+            yield msgspec.structs.replace(choice, said=said) if mine else choice
+
+
+class _Size(NamedTuple):
+    """Of machines together; infinite where it is not known."""
+
+    gpus: float
+    cores: float
+    memory_gib: float
+
+    def is_less_than(self, other: _Size) -> bool:
+        """Fewer GPUs, for which such machines are paid; or as many, and less beside them."""
+        if self.gpus != other.gpus:
+            return self.gpus < other.gpus
+        return self != other and self.cores <= other.cores and self.memory_gib <= other.memory_gib
+
+
+def _size(offer: Offer, count: int) -> _Size:
+    each = (offer.gpu_count, offer.vcpu_count, offer.memory_gib)
+    return _Size(*(count * size if size else math.inf for size in each))
+
+
+def _fit(
+    offer: Offer, demand: _Demand, paid: JobCost, usd_per_hour: Decimal
+) -> SmallerChoice | None:
     """The fewest machines of a type that hold the demand; None where its size is not known."""
     cores, memory, each = offer.vcpu_count, offer.memory_gib, offer.gpu_memory_gib
     if not (offer.gpu_count and cores and memory and each):
@@ -214,14 +261,12 @@ def _fit(offer: Offer, demand: _Demand, paid: JobCost) -> SmallerChoice | None:
         "held": demand.gpu_memory_gib / (offer.gpu_count * each),
     }
     count = max(1, math.ceil(max(of_one.values()) / FULL))
-    cost = JobCost(
-        instance_count=count, usd_per_hour=offer.usd_per_hour, duration_ns=paid.duration_ns
-    )
+    cost = JobCost(instance_count=count, usd_per_hour=usd_per_hour, duration_ns=paid.duration_ns)
     busy = demand.cores_p95 / (cores * count)
     return SmallerChoice(
         instance_type=offer.type,
         instance_count=count,
-        usd_per_hour=float(offer.usd_per_hour),
+        usd_per_hour=float(usd_per_hour),
         said=offer.origin,
         job_usd=float(cost.usd),
         saving_usd=float(paid.usd - cost.usd),

@@ -78,7 +78,7 @@ def proportions(ranks: Sequence[Rank]) -> Proportions:
         exposed_exchange=_exposed_exchange(ranks),
         inline_data=share_of_host_cause(ranks, "data_preparation"),
         inline_saving=share_of_host_cause(ranks, "checkpoint"),
-        evaluation=_evaluation(ranks),
+        evaluation=evaluation_ratio(ranks),
         waiting=ranks_waiting(ranks),
         has_window=bool(profiled),
     )
@@ -167,7 +167,8 @@ def _exposed_exchange(ranks: Sequence[Rank]) -> float:
     return sum(map(exchange_ns, knowing)) / backward if backward else 0.0
 
 
-def _evaluation(ranks: Sequence[Rank]) -> float:
+def evaluation_ratio(ranks: Sequence[Rank]) -> float:
+    """Evaluation over evaluation and steps together, in the measured part of the run."""
     evaluated = trained = 0
     for rank in ranks:
         measured = np.flatnonzero(rank.steps.measured())

@@ -12,6 +12,8 @@ from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.diagnosis.signals import Signals
 from stepscope.schema import NodeInfo
 
+FEWEST_SAMPLES = 100
+"""A 95th percentile of fewer has less than five samples above it."""
 _GPU = ("gpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
 _NODE = ("cpu_busy_ratio", "memory_used_bytes", "memory_used_ratio")
 
@@ -60,7 +62,9 @@ def node_usage(signals: Signals) -> list[NodeUsage]:
 
 
 def mean_p95(levels: list[Level]) -> float | None:
-    """The mean of the 95th percentiles of machines or GPUs."""
+    """The mean of the 95th percentiles of machines or GPUs; None where one has too few samples."""
+    if any(level.count < FEWEST_SAMPLES for level in levels):
+        return None
     return mean_of_known(level.p95 for level in levels)
 
 

@@ -18,10 +18,11 @@ from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
 from stepscope.diagnosis.rank_causes import exchanges_of
 from stepscope.diagnosis.shares import Proportions, Shares, share_of_host_cause
 from stepscope.diagnosis.signals import Rank, Signals
-from stepscope.diagnosis.verdict import Prediction
+from stepscope.diagnosis.verdict import LEAST_SAVING, Prediction
 
 FEWER = 0.9
 """Of the evaluations: those that would be left out."""
+GIVEN_BACK = ", and the training thread got the cores that its workers need no more"
 
 
 class WhatIf:
@@ -59,7 +60,7 @@ class WhatIf:
         if condition is None:
             return None
         if cause in _STAGE_OF or cause in {"worker_startup", "batch_handover"}:
-            return self._of_pipeline(self._fed_without(cause), condition)
+            return self._of_pipeline(self._fed_without(cause), condition + self._given_back(cause))
         if cause == "inline_data_preparation":
             return self._beside(condition)
         if cause == "evaluation":
@@ -103,6 +104,14 @@ class WhatIf:
             return self._pipeline.step_ns(handing_over_ratio=0.0)
         gone = stage_ratio(self._making, cause)
         return None if gone is None else self._pipeline.step_ns(fetch_ratio=1 - gone)
+
+    def _given_back(self, cause: str) -> str:
+        """What is to be said where a part of the saving is not of the waiting for batches."""
+        gone = stage_ratio(self._making, cause) if cause in _STAGE_OF else None
+        if self._pipeline is None or gone is None:
+            return ""
+        back_ns = self._pipeline.crowded_ns * gone
+        return GIVEN_BACK if back_ns >= LEAST_SAVING * self._pipeline.step_ns() else ""
 
     def _of_pipeline(self, step_ns: float | None, condition: str) -> Prediction | None:
         """A prediction for the job from that for the rank that is fed slowest."""

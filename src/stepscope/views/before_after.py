@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
@@ -11,14 +11,22 @@ import msgspec
 
 from stepscope.analysis.statistics import mean_of_known
 from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis.contract import terms_of
 from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.epochs import Epochs, find_epochs
 from stepscope.diagnosis.job_times import job_borders, machine_count
 from stepscope.diagnosis.pricing import Priced, PriceUsed, price_of
-from stepscope.diagnosis.usage import mean_p95, node_usage
+from stepscope.diagnosis.usage import FEWEST_SAMPLES, mean_p95, node_usage
+from stepscope.quantities import digits, duration
 
 HOUR_NS = 3600 * 10**9
 Unit = Literal["ratio", "ns", "hours", "usd"]
+Pace = Literal["epoch", "step"]
+OTHER_BATCH = "the batch is not the same in both runs: a step says nothing of how fast they are"
+FEW_SAMPLES = "{run}: a 95th percentile takes {least} samples; of use it has {count}"
+NO_FULL_RUN = "a run of {epochs:g} epochs: how long an epoch takes is known of {of} run"
+OTHER_TIMES = "utilisation is that {before} in the first run and that {after} in the second"
+WHILE_TRAINING, OF_ALL = "while training", "of the whole run"
 
 
 class BeforeAfterRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +40,8 @@ class BeforeAfterRow(msgspec.Struct, frozen=True, kw_only=True):
     """As it is read: `40 % → 88 %`."""
     change_ratio: float | None
     """Of `before`; negative where there is less of it."""
+    change_text: str | None
+    """As it is read: percentage points of what is a ratio itself, else per cent of `before`."""
 
 
 class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +56,14 @@ class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
     saving_ratio: float | None
     """Of the cost before; both from the costs as they are rounded to the cent."""
     speed_up: float | None
-    """How many times as fast: by epochs, else by steps."""
+    """How many times as fast; null where neither epochs nor steps can be compared."""
+    speed_up_by: Pace | None
+    """What was timed for that. An epoch includes what is evaluated or saved in it; a step does
+    not, and counts only where the batch is the same."""
     before_price: PriceUsed | None
     after_price: PriceUsed | None
     notes: list[str]
-    """Why there are no dollars or no epochs."""
+    """Why there are no dollars, epochs, percentiles or speed-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +76,10 @@ class Side:
     cpu_mean: float | None = None
     cpu_p95: float | None = None
     """Mean of the 95th percentiles of the machines."""
+    trained: bool = True
+    """Use is that of training; else of all the time, where no step was seen."""
+    batch: Mapping[str, str] = field(default_factory=dict)
+    """What is known of the batch, by name."""
     step_ns: float | None = None
     epoch_ns: float | None = None
     job_ns: int | None = None
@@ -75,7 +92,7 @@ class Side:
 
 
 def side_of(signals: Signals) -> Side:
-    """One run's figures. Means and percentiles of use are those of its training steps."""
+    """One run's figures."""
     nodes = node_usage(signals)
     gpus = [level for node in nodes for level in node.gpus.values()]
     cpus = [node.cpu for node in nodes if node.cpu is not None]
@@ -83,18 +100,24 @@ def side_of(signals: Signals) -> Side:
     passes = find_epochs(signals)
     begin_ns, end_ns = job_borders(signals)
     run = signals.reader.info.run_id
+    notes = [f"{run}: {each}" for each in (price, passes) if isinstance(each, str)]
+    fewest = min((level.count for level in (*gpus, *cpus)), default=FEWEST_SAMPLES)
+    if fewest < FEWEST_SAMPLES:
+        notes.append(FEW_SAMPLES.format(run=run, count=fewest, least=FEWEST_SAMPLES))
     return Side(
         gpu_mean=mean_of_known(level.mean for level in gpus),
         gpu_p95=mean_p95(gpus),
         cpu_mean=mean_of_known(level.mean for level in cpus),
         cpu_p95=mean_p95(cpus),
+        trained=bool(signals.ranks),
+        batch=terms_of(signals)["batch"],
         step_ns=diagnose(signals).mean_step_ns,
         epoch_ns=passes.mean_ns if isinstance(passes, Epochs) else None,
         job_ns=end_ns - begin_ns,
         instance_count=machine_count(signals),
         usd_per_hour=price.usd_per_hour if isinstance(price, Priced) else None,
         price=price.used if isinstance(price, Priced) else None,
-        notes=[f"{run}: {each}" for each in (price, passes) if isinstance(each, str)],
+        notes=notes,
     )
 
 
@@ -109,11 +132,13 @@ def before_after(before: Side, after: Side, epochs: float | None = None) -> Befo
     ours, theirs = _full_ns(before, epochs), _full_ns(after, epochs)
     was, became = _cost(before, ours), _cost(after, theirs)
     hours = _hours(before, ours), _hours(after, theirs)
+    speed_up, by = _speed_up(before, after)
+    when = f" {_when(before)}" if before.trained == after.trained else ""
     rows = [
-        _row("GPU utilisation", "ratio", before.gpu_mean, after.gpu_mean),
-        _row("GPU utilisation, p95", "ratio", before.gpu_p95, after.gpu_p95),
-        _row("CPU utilisation", "ratio", before.cpu_mean, after.cpu_mean),
-        _row("CPU utilisation, p95", "ratio", before.cpu_p95, after.cpu_p95),
+        _row(f"GPU utilisation{when}", "ratio", before.gpu_mean, after.gpu_mean),
+        _row(f"GPU utilisation{when}, p95", "ratio", before.gpu_p95, after.gpu_p95),
+        _row(f"CPU utilisation{when}", "ratio", before.cpu_mean, after.cpu_mean),
+        _row(f"CPU utilisation{when}, p95", "ratio", before.cpu_p95, after.cpu_p95),
         _row("step", "ns", before.step_ns, after.step_ns),
         _row("epoch", "ns", before.epoch_ns, after.epoch_ns),
         _row("run" if epochs is None else f"run of {epochs:g} epochs", "ns", ours, theirs),
@@ -131,10 +156,11 @@ def before_after(before: Side, after: Side, epochs: float | None = None) -> Befo
         saved_hours=hours[0] - hours[1] if hours[0] is not None and hours[1] is not None else None,
         saved_usd=float(was.usd - became.usd) if was is not None and became is not None else None,
         saving_ratio=became.saving_ratio(was) if was is not None and became is not None else None,
-        speed_up=_speed_up(before, after),
+        speed_up=speed_up,
+        speed_up_by=by,
         before_price=before.price,
         after_price=after.price,
-        notes=[*before.notes, *after.notes],
+        notes=[*before.notes, *after.notes, *_notes(before, after, epochs)],
     )
 
 
@@ -160,48 +186,62 @@ def _cost(side: Side, duration_ns: int | None) -> JobCost | None:
     )
 
 
-def _speed_up(before: Side, after: Side) -> float | None:
-    for one, two in ((before.epoch_ns, after.epoch_ns), (before.step_ns, after.step_ns)):
-        if one and two:
-            return one / two
-    return None
+def _when(side: Side) -> str:
+    """Of which time use is: it is low while a job starts, and that is not the step's fault."""
+    return WHILE_TRAINING if side.trained else OF_ALL
+
+
+def _speed_up(before: Side, after: Side) -> tuple[float, Pace] | tuple[None, None]:
+    if before.epoch_ns and after.epoch_ns:
+        return before.epoch_ns / after.epoch_ns, "epoch"
+    if before.step_ns and after.step_ns and not _other_batch(before, after):
+        return before.step_ns / after.step_ns, "step"
+    return None, None
+
+
+def _other_batch(before: Side, after: Side) -> bool:
+    """Whether anything that both runs say of the batch is not the same."""
+    shared = before.batch.keys() & after.batch.keys()
+    return any(before.batch[name] != after.batch[name] for name in shared)
+
+
+def _notes(before: Side, after: Side, epochs: float | None) -> Iterator[str]:
+    if before.step_ns and after.step_ns and _other_batch(before, after):
+        yield OTHER_BATCH
+    known = [side for side in (before, after) if side.epoch_ns is not None]
+    if epochs is not None and len(known) < 2:
+        yield NO_FULL_RUN.format(epochs=epochs, of="only one" if known else "neither")
+    if before.trained != after.trained:
+        yield OTHER_TIMES.format(before=_when(before), after=_when(after))
 
 
 def _row(name: str, unit: Unit, before: float | None, after: float | None) -> BeforeAfterRow:
-    change = (after - before) / before if before and after is not None else None
     return BeforeAfterRow(
         name=name,
         unit=unit,
         before=before,
         after=after,
         text=f"{_text(unit, before)} → {_text(unit, after)}",
-        change_ratio=change,
+        change_ratio=(after - before) / before if before and after is not None else None,
+        change_text=_change(unit, before, after),
     )
+
+
+def _change(unit: Unit, before: float | None, after: float | None) -> str | None:
+    if before is None or after is None:
+        return None
+    if unit == "ratio":
+        return f"{100 * (after - before):+.1f} pp"
+    return f"{100 * (after - before) / before:+.1f} %" if before else None
 
 
 def _text(unit: Unit, value: float | None) -> str:
     if value is None:
         return "n/a"
     if unit == "ratio":
-        return f"{_digits(100 * value)} %"
+        return f"{digits(100 * value)} %"
     if unit == "usd":
         return f"${value:,.2f}"
     if unit == "hours":
-        return f"{_digits(value)} h"
-    return _duration(value)
-
-
-def _duration(ns: float) -> str:
-    for sign, size in (("h", HOUR_NS), ("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        if ns >= size:
-            return f"{_digits(ns / size)} {sign}"
-    return f"{ns:.0f} ns"
-
-
-def _digits(value: float) -> str:
-    """Three significant digits, and all before the point; no idle zeros.
-
-    >>> _digits(5.9), _digits(40.0), _digits(13.46), _digits(1234.5)
-    ('5.9', '40', '13.5', '1,234')
-    """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return f"{digits(value)} h"
+    return duration(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -12,12 +12,16 @@ from stepscope.diagnosis.epochs import Epochs, find_epochs
 from stepscope.diagnosis.job_times import job_borders, job_statistics, machine_count
 from stepscope.diagnosis.pricing import NOTHING_ASKED, Asked, Priced, PriceUsed, price_of
 from stepscope.diagnosis.right_sizing import RightSizing, right_sizing
+from stepscope.diagnosis.shares import evaluation_ratio
 from stepscope.diagnosis.usage import node_usage
-from stepscope.diagnosis.verdict import SUSPECT_NAMES, SUSPECTS
+from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, SUSPECT_NAMES, SUSPECTS, Prediction
+from stepscope.errors import UsageError
 
 HOUR_NS = 3600 * 10**9
+MOST_PROJECTED = 1e9
+"""Epochs or hours."""
 NO_MACHINES = "on how many machines the job ran is not known: none was watched or imported"
-NO_STEPS = "no training step was measured"
+NO_STEPS = "no watched step, and samples are what the DataLoader of those reads"
 NO_BATCH_SIZE = "the batch size is not known: no torch DataLoader says one"
 NOT_ACCUSED = "the verdict accuses nothing that could be saved"
 
@@ -39,10 +43,12 @@ class SuspectCost(msgspec.Struct, frozen=True, kw_only=True):
     suspect: Suspect
     name: str
     share_ratio: float
-    """Of the measured steps."""
+    share_of: str
+    """What that is a share of: the steps, or steps and evaluation together."""
     step_usd: float
+    """For every step, with its part of the evaluation where that is accused."""
     hour_usd: float
-    """Of an hour of training."""
+    """Of an hour of training, evaluation included."""
     training_usd: float | None
     """Of the training of this run, if it owned the same share of all of it."""
 
@@ -52,12 +58,14 @@ class FixSaving(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     saving_ratio: float
-    """Of the mean step."""
+    share_of: str
+    """What that is a share of: the steps, or steps and evaluation together."""
     condition: str
     """What the prediction takes for granted, to be read after "if"."""
     step_usd: float
+    """For every step, with its part of the evaluation where the fix is for that."""
     hour_usd: float
-    """Of an hour of training as it was."""
+    """Of an hour of training as it was, evaluation included."""
     training_usd: float | None
     """Of the training of this run."""
 
@@ -87,6 +95,11 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: float | None
     step_usd: float | None
     """Of the mean measured step, on all machines."""
+    evaluation_ratio: float
+    """Evaluation over evaluation and steps together: no step holds it, an hour does."""
+    evaluated_step_ns: float | None
+    """The mean step with its part of the evaluation; null where nothing was evaluated."""
+    evaluated_step_usd: float | None
     epoch: EpochCost | None
     epoch_missing: str | None
     million_samples_usd: float | None
@@ -114,7 +127,13 @@ def cost_of_run(
         signals: the run.
         asked: what the user says of the machines now.
         epochs, hours: project the cost to so many of them.
+
+    Raises:
+        UsageError: no such price, machine, or number of epochs or hours.
     """
+    for wanted in (epochs, hours):
+        if wanted is not None and not 0 < wanted <= MOST_PROJECTED:  # NaN is neither
+            raise UsageError(f"{wanted!r} is no number of epochs or hours above 0.")
     info = signals.reader.info
     count = machine_count(signals)
     found = price_of(info, signals.nodes.values(), asked) if count else NO_MACHINES
@@ -131,7 +150,10 @@ def cost_of_run(
     passes = find_epochs(signals)
     samples = _samples_per_step(signals)
     step_usd = _usd(paid, verdict.mean_step_ns)
-    suspect = _suspect(verdict, paid, job.training_ns)
+    evaluation = evaluation_ratio(signals.ranks)
+    evaluated_ns = _evaluated_ns(verdict.mean_step_ns, evaluation)
+    worth = _worth(paid, verdict, job.training_ns, evaluation)
+    suspect = None if worth is None else _suspect(verdict, worth)
     return Cost(
         run_id=info.run_id,
         price=None if priced is None else priced.used,
@@ -143,13 +165,16 @@ def cost_of_run(
         hour_usd=_usd(paid, HOUR_NS),
         step_ns=verdict.mean_step_ns,
         step_usd=step_usd,
+        evaluation_ratio=evaluation,
+        evaluated_step_ns=evaluated_ns,
+        evaluated_step_usd=_usd(paid, evaluated_ns),
         epoch=_epoch(passes, paid) if isinstance(passes, Epochs) else None,
         epoch_missing=passes if isinstance(passes, str) else None,
         million_samples_usd=step_usd / samples * 1e6 if step_usd is not None and samples else None,
         samples_missing=None if samples else NO_BATCH_SIZE if signals.ranks else NO_STEPS,
         samples_per_step=samples,
         suspect=suspect,
-        fixes=_fixes(verdict, paid, job.training_ns),
+        fixes=[] if worth is None else _fixes(verdict, worth),
         suspect_missing=NOT_ACCUSED if paid is not None and suspect is None else None,
         projections=_projections(count, paid, passes, epochs, hours),
         right_sizing=None
@@ -187,40 +212,82 @@ def _samples_per_step(signals: Signals) -> float | None:
     return total or None
 
 
-def _suspect(verdict: Verdict, paid: JobCost | None, training_ns: int | None) -> SuspectCost | None:
-    step = _usd(paid, verdict.mean_step_ns)
-    hour = _usd(paid, HOUR_NS)
-    if verdict.suspect not in SUSPECTS or step is None or hour is None:
+def _evaluated_ns(step_ns: float | None, evaluation: float) -> float | None:
+    return step_ns / (1 - evaluation) if step_ns is not None and evaluation else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Worth:
+    """Dollars that shares are taken of."""
+
+    step_ns: float
+    """The mean step, without evaluation."""
+    step_usd: float
+    hour_usd: float
+    training_usd: float | None
+    evaluation_ratio: float
+
+    def of_hour(self, share: float, share_of: str) -> float:
+        """The share of an hour of training that a share is: some of the hour is evaluation, of
+        which a share of the steps has no part."""
+        return share if share_of == LOOP_SHARE else share * (1 - self.evaluation_ratio)
+
+    def of_training(self, ratio: float) -> float | None:
+        """Dollars for a share of the training of this run."""
+        return None if self.training_usd is None else ratio * self.training_usd
+
+
+def _worth(
+    paid: JobCost | None, verdict: Verdict, training_ns: int | None, evaluation: float
+) -> _Worth | None:
+    step, hour = _usd(paid, verdict.mean_step_ns), _usd(paid, HOUR_NS)
+    if verdict.mean_step_ns is None or step is None or hour is None:
         return None
-    training = _usd(paid, training_ns)
+    return _Worth(
+        step_ns=verdict.mean_step_ns,
+        step_usd=step,
+        hour_usd=hour,
+        training_usd=_usd(paid, training_ns),
+        evaluation_ratio=evaluation,
+    )
+
+
+def _suspect(verdict: Verdict, worth: _Worth) -> SuspectCost | None:
+    if verdict.suspect not in SUSPECTS:
+        return None
+    of_hour = worth.of_hour(verdict.share_ratio, verdict.share_of)
     return SuspectCost(
         suspect=verdict.suspect,
         name=SUSPECT_NAMES[verdict.suspect],
         share_ratio=verdict.share_ratio,
-        step_usd=verdict.owned_step_ratio * step,
-        hour_usd=verdict.share_ratio * hour,
-        training_usd=None if training is None else verdict.share_ratio * training,
+        share_of=verdict.share_of,
+        step_usd=verdict.owned_step_ratio * worth.step_usd,
+        hour_usd=of_hour * worth.hour_usd,
+        training_usd=worth.of_training(of_hour),
     )
 
 
-def _fixes(verdict: Verdict, paid: JobCost | None, training_ns: int | None) -> list[FixSaving]:
-    step, hour = _usd(paid, verdict.mean_step_ns), _usd(paid, HOUR_NS)
-    training = _usd(paid, training_ns)
+def _fixes(verdict: Verdict, worth: _Worth) -> list[FixSaving]:
     return [
-        FixSaving(
-            title=fix.title,
-            saving_ratio=fix.prediction.saving_ratio,
-            condition=fix.prediction.condition,
-            step_usd=fix.prediction.saved_ns / verdict.mean_step_ns * step,
-            hour_usd=fix.prediction.saving_ratio * hour,
-            training_usd=None if training is None else fix.prediction.saving_ratio * training,
-        )
+        _saving(fix.title, fix.prediction, worth)
         for fix in verdict.fixes
         if fix.prediction is not None
-        and verdict.mean_step_ns is not None
-        and step is not None
-        and hour is not None
     ]
+
+
+def _saving(title: str, prediction: Prediction, worth: _Worth) -> FixSaving:
+    # Where evaluation is what changes, the prediction is set against more than the step.
+    share_of = LOOP_SHARE if prediction.measured_ns != worth.step_ns else STEP_SHARE
+    of_hour = worth.of_hour(prediction.saving_ratio, share_of)
+    return FixSaving(
+        title=title,
+        saving_ratio=prediction.saving_ratio,
+        share_of=share_of,
+        condition=prediction.condition,
+        step_usd=prediction.saved_ns / worth.step_ns * worth.step_usd,
+        hour_usd=of_hour * worth.hour_usd,
+        training_usd=worth.of_training(of_hour),
+    )
 
 
 def _projections(

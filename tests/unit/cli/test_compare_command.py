@@ -189,3 +189,23 @@ def test_markdown(runs: Path) -> None:
     same = compare(runs, "base", "again", "--markdown", "pull.md")
     assert same.returncode == 0
     assert (runs / "pull.md").read_text().startswith("### The mean step did not change")
+
+
+def test_a_price_for_runs_without_one(runs: Path) -> None:
+    """At a dollar a second, to the cent, in all that is said of cost."""
+    priced = ("--usd-per-hour", "3600")
+    done = compare(runs, "base", "slow", *priced, "--fail-if", "cost>1", "--json")
+    found = json.loads(done.stdout)
+    figures = {each["name"]: each for each in found["figures"]}
+    wall, cost = figures["wall time"], figures["cost"]
+    assert [cost[run] for run in ("base", "other")] == [
+        round(wall[run] / 1e9, 2) for run in ("base", "other")
+    ]
+    worth = {each["name"]: each for each in found["before_after"]["rows"]}["cost"]
+    assert (worth["before"], worth["after"]) == (cost["base"], cost["other"])
+    assert found["before_after"]["before_price"]["said"] == "as given to this command"
+    assert (done.returncode, found["gate"]["outcome"]) == (3, "failed")
+    assert "$" not in compare(runs, "base", "slow").stdout
+    wrong = compare(runs, "base", "slow", "--instance-type", "q9.nano")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "no price of q9.nano is known" in wrong.stderr

@@ -13,10 +13,11 @@ from rich.console import Console
 from stepscope.cli.cost import command
 from stepscope.cli.price_options import recorded_prices
 from stepscope.cli.writers import write
-from stepscope.cli.writers.cost import dollars
+from stepscope.cli.writers.cost import dollars, write_before_after
 from stepscope.diagnosis.prices import ENVIRONMENT
 from stepscope.diagnosis.right_sizing import RightSizing, SmallerChoice
 from stepscope.testing import RunBuilder
+from stepscope.views.before_after import Side, before_after
 from stepscope.views.compare import comparison
 from stepscope.views.cost import Cost
 
@@ -53,11 +54,43 @@ def test_the_text(tmp_path: Path) -> None:
     assert "No smaller machine is recommended: no GPU was sampled" in " ".join(text.split())
 
 
+def test_a_share_says_what_it_is_of(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    process = run.rank(workers=0)
+    for _ in range(100):
+        process.draw("wait 5 | h2d 55 | forward 12 | backward 20 | optimizer 8 | predict 400")
+    text = asked(str(run.write()), "--usd-per-hour", "36")
+    rows = {" ".join(line.split()) for line in text.splitlines()}
+    assert "a step with its evaluation 500 ms $0.005" in rows
+    shares = " ".join(text.split())
+    assert "80 % step with its evaluation $0.004 $28.80" in shares
+    assert "55 % step $0.00055 $3.96" in shares
+    assert "evaluate less at a time: if it evaluated a tenth as often" in shares
+
+
 def test_json(tmp_path: Path) -> None:
     path = str(starving(tmp_path / "run").write())
     found = json.loads(asked(path, "--instance-type", "p3.2xlarge", "--json"))
     assert found["price"]["as_of"] == "2026-01-19"
     assert found["hour_usd"] == 3.06
+
+
+@pytest.mark.parametrize("option", ["--epochs", "--hours"])
+@pytest.mark.parametrize("wrong", ["nan", "inf", "-1", "0", "1e10", "many"])
+def test_what_is_no_amount(tmp_path: Path, option: str, wrong: str) -> None:
+    """NaN is below and above nothing: a range alone lets it through."""
+    done = CliRunner().invoke(command, ["run", option, wrong])
+    assert done.exit_code == 2
+    assert f"'{wrong}' is no number above 0 and up to 1,000,000,000." in done.output
+
+
+@pytest.mark.parametrize("wrong", ["nan", "inf", "-1", "1e30", "1e999999", "1e99999999999", "much"])
+def test_what_is_no_price(tmp_path: Path, wrong: str) -> None:
+    done = CliRunner().invoke(command, ["run", "--usd-per-hour", wrong])
+    assert done.exit_code == 2
+    assert f"'{wrong}' is no price; give dollars per hour such as 3.06, up to a million." in (
+        done.output
+    )
 
 
 def test_without_a_price(tmp_path: Path) -> None:
@@ -137,8 +170,20 @@ def test_before_and_after_as_text(tmp_path: Path) -> None:
     assert "10 s → 5 s" in text
     assert "30 s → 15 s" in text
     assert "-50.0 %" in text
-    assert "2.00 times as fast" in text
+    assert "2.00 times as fast by the epoch" in text
+    assert "0.004167 instance-hours of 3 epochs saved" not in text  # three digits, as everywhere
+    assert "0.00417 instance-hours of 3 epochs saved" in text
     assert "the price of a machine is not known" in text
+
+
+def test_notes_are_shown_without_a_table() -> None:
+    out = io.StringIO()
+    write_before_after(Console(file=out, width=120), before_after(Side(notes=["a: b"]), Side(), 3))
+    assert [line.strip() for line in out.getvalue().splitlines()] == [
+        "",
+        "a: b",
+        "a run of 3 epochs: how long an epoch takes is known of neither run",
+    ]
 
 
 @pytest.mark.parametrize(

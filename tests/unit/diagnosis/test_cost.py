@@ -43,7 +43,16 @@ def test_what_cost_nothing_cannot_be_saved() -> None:
     assert cost(1, 2, 3600).saving_ratio(cost(1, 1, 3600)) == -1
 
 
-@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf")])
-def test_what_is_no_price(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), 1e30, "1000000.01"])
+def test_what_is_no_price(wrong: float | str) -> None:
     with pytest.raises(ValueError, match="is no price"):
         price(wrong)
+
+
+def test_the_largest_sum_is_exact_to_the_cent() -> None:
+    """Ten thousand machines at the largest price for a thousand years."""
+    hours = 1000 * 365 * 24
+    most = JobCost(
+        instance_count=10_000, usd_per_hour=price("999999.99"), duration_ns=hours * HOUR_NS
+    )
+    assert most.usd == Decimal("999999.99") * 10_000 * hours

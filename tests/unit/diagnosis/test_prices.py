@@ -160,6 +160,13 @@ def test_an_option_wins_over_the_environment(
         ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = 'much' }]", "usd_per_hour"),
         ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = -1 }]", "-1"),
         ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = nan }]", "NaN"),
+        ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = 1e30 }]", "up to a million"),
+        ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = 1, vcpu_count = 0 }]", "size 0;"),
+        ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = 1, gpu_count = -2 }]", "size -2;"),
+        (
+            "[[groups]]\ninstances = [{ type = 'x', usd_per_hour = 1, memory_gib = nan }]",
+            "size nan",
+        ),
         ("[[groups]]\nas_of = 'May'\ninstances = []", "as_of"),
         ("[[groups]]\nprices = []", "prices"),
         ("[[groups", "docs/cost.md"),

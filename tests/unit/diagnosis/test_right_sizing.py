@@ -12,7 +12,7 @@ import pytest
 from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.prices import Offer, PriceTable, published_prices
 from stepscope.diagnosis.pricing import Priced, PriceUsed
-from stepscope.diagnosis.right_sizing import FULL, RightSizing, right_sizing
+from stepscope.diagnosis.right_sizing import FULL, LISTED_PRICES, RightSizing, right_sizing
 from stepscope.diagnosis.usage import Level, NodeUsage, node_usage
 from stepscope.diagnosis.verdict import Suspect, Verdict
 from stepscope.testing import RunBuilder
@@ -189,7 +189,9 @@ def test_where_the_record_carries_no_advice(nodes: list[NodeUsage], why: str) ->
 def test_one_of_everything_is_not_made_smaller() -> None:
     found = advice([node(gpus=1, cores=8)], "p3.2xlarge")
     assert found.choices == []
-    assert "no cheaper choice of machines with V100 GPUs (AWS us-east-1)" in found.headline
+    assert (
+        "no smaller and cheaper choice of machines with V100 GPUs (AWS us-east-1)" in found.headline
+    )
 
 
 @pytest.mark.parametrize("suspect", ["data_pipeline", "communication", "framework_overhead"])
@@ -245,6 +247,51 @@ def test_evidence_names_the_least_and_the_most_used_gpu() -> None:
     )
 
 
+def told(kind: str, usd: str) -> Priced:
+    """A price that is not the published one."""
+    used = PriceUsed(
+        usd_per_hour=float(usd), said="as told", instance_type=kind, as_of=None, source=None
+    )
+    return replace(priced(kind), usd_per_hour=Decimal(usd), used=used)
+
+
+def sized(count: int, usd: str, **use: float) -> RightSizing:
+    """Advice for an hour of p3.8xlarge at a price that was told."""
+    nodes = [node(f"n{number}", **use) for number in range(count)]  # type: ignore[arg-type]
+    paid = JobCost(instance_count=count, usd_per_hour=Decimal(usd), duration_ns=3600 * S)
+    return right_sizing(nodes, verdict(), paid, told("p3.8xlarge", usd))
+
+
+def test_ones_own_machines_cost_what_was_told() -> None:
+    """Three at $3.70, of which one would do: $11.10 less $3.70; a published p3.2xlarge costs $3.06,
+    and two of them hold the GPUs' 12 x 13.5 %."""
+    found = sized(3, "3.70")
+    assert [(each.instance_count, each.instance_type, each.job_usd) for each in found.choices] == [
+        (1, "p3.8xlarge", 3.70),
+        (2, "p3.2xlarge", 6.12),
+    ]
+    best = found.choices[0]
+    assert (best.said, best.saving_usd) == ("as told", pytest.approx(7.40))
+    assert "1 x p3.8xlarge instead of 3 x p3.8xlarge would cost 66.7% less" in found.headline
+    assert LISTED_PRICES in found.assumptions
+
+
+def test_as_much_again_is_not_smaller() -> None:
+    """One at $20, of which 4 x 60 % of the GPUs are used: one at the published $12.24, and four
+    p3.2xlarge of the same size, cost less and are no smaller. Three are."""
+    found = sized(1, "20", gpu=0.6)
+    assert [(each.instance_count, each.instance_type) for each in found.choices] == [
+        (3, "p3.2xlarge")
+    ]
+    full = sized(1, "20", gpu=0.69, held=15)  # five p3.2xlarge are needed for that memory
+    assert full.choices == []
+    assert "no smaller and cheaper choice" in full.headline
+
+
+def test_at_the_published_price_nothing_is_taken_for_granted_of_it() -> None:
+    assert LISTED_PRICES not in advice([node()], "p3.8xlarge").assumptions
+
+
 def test_machines_of_unknown_size_are_not_recommended() -> None:
     def offer(kind: str, usd: int, **size: object) -> Offer:
         fields: dict[str, object] = {
@@ -254,7 +301,9 @@ def test_machines_of_unknown_size_are_not_recommended() -> None:
         }  # fmt: skip
         return Offer(**(fields | size))  # type: ignore[arg-type]
 
-    table = PriceTable([offer("now", 9), offer("small", 5), offer("unknown", 1, vcpu_count=None)])
+    table = PriceTable(
+        [offer("now", 9), offer("small", 5, vcpu_count=16), offer("unknown", 1, vcpu_count=None)]
+    )
     price = priced("now", table)
     paid = JobCost(instance_count=1, usd_per_hour=Decimal(9), duration_ns=3600 * S)
     found = right_sizing([node(gpus=1)], verdict(), paid, price)

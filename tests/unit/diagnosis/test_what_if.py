@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stepscope.diagnosis import Signals, diagnose
 from stepscope.diagnosis.advice import OVERLAP
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
+from stepscope.diagnosis.what_if import GIVEN_BACK
 from stepscope.testing import RunBuilder
 
 RunMaker = Callable[..., RunBuilder]
@@ -145,6 +146,26 @@ def test_batches_that_come_late_by_chance(new_run: RunMaker) -> None:
     assert pipeline.steady_ns() == pytest.approx(40 * MS)
     half = 40 * MS + (measured - 40 * MS) / 2
     assert pipeline.step_ns(workers=4) == pytest.approx(half)
+
+
+@pytest.mark.parametrize(("without_core", "crowded"), [(0.1, True), (0.004, False)])
+def test_cores_that_workers_need_no_more(
+    new_run: RunMaker, without_core: float, crowded: bool
+) -> None:
+    """Steps of 100 ms, 60 of them waiting for a batch of which 90 % is decoding. Without that, 90 %
+    of the time in which the training thread had no core is gone from the other 40 as well: a
+    prediction that saves more than the waiting says why."""
+    run = new_run(cores=2)
+    process = run.rank(workers=1).draw(f"wait=0 60 | {COMPUTE}", 50)
+    process.workers[0].draw("fetch ( samples ( do:decode 90 ) | collate 10 )", 50)
+    run.metric("job_cpu_cores", 1.4).metric("outside_cpu_cores", 0)
+    run.metric("process_runqueue_ratio", without_core, device=str(process.info.pid))
+    verdict = diagnose(run.signals())
+    found = verdict.fixes[0].prediction
+    assert found is not None
+    assert found.step_ns == pytest.approx((40 - 0.9 * 100 * without_core) * MS, rel=0.01)
+    assert found.condition == "decoding took no time" + (GIVEN_BACK if crowded else "")
+    assert (found.saving_ratio > verdict.share_ratio + 0.005) == crowded
 
 
 # --- how many workers -------------------------------------------------------------------------

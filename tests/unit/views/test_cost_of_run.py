@@ -11,6 +11,8 @@ import pytest
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.epochs import NO_LOADER
 from stepscope.diagnosis.pricing import NO_PRICE, Asked
+from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE
+from stepscope.errors import UsageError
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views.cost import (
@@ -56,6 +58,8 @@ def test_a_run_that_waits_for_its_data(tmp_path: Path) -> None:
     assert found.suspect is not None
     assert found.suspect.suspect == "data_pipeline"
     assert found.suspect.share_ratio == pytest.approx(0.6, abs=0.01)
+    assert (found.suspect.share_of, found.evaluation_ratio) == (STEP_SHARE, 0)
+    assert found.evaluated_step_ns is None
     assert found.suspect.hour_usd == pytest.approx(36 * found.suspect.share_ratio)
     assert found.suspect.training_usd == pytest.approx(0.2 * found.suspect.share_ratio)
     assert found.fixes
@@ -67,6 +71,36 @@ def test_a_run_that_waits_for_its_data(tmp_path: Path) -> None:
     assert (hours.what, hours.usd, hours.machine_hours) == ("12 hours", 36 * 12, 12)
     assert found.price is not None
     assert found.price.said == "as given to this command"
+
+
+def test_evaluation_is_in_no_step(tmp_path: Path) -> None:
+    """Steps of 100 ms, 55 of them copies, each followed by 400 ms of evaluation at a cent a second:
+    of an hour and of the training, the copies are 55 % of a fifth."""
+    run = RunBuilder(tmp_path / "run")
+    process = run.rank(workers=0)
+    for _ in range(100):
+        process.draw("wait 5 | h2d 55 | forward 12 | backward 20 | optimizer 8 | predict 400")
+    found = reckoned(run)
+    training_usd = 0.01 * (99 * 0.5 + 0.1)  # it ends with the last step
+    assert found.evaluation_ratio == pytest.approx(0.8)
+    assert (found.step_ns, found.evaluated_step_ns) == (100_000_000, pytest.approx(500_000_000))
+    assert (found.step_usd, found.evaluated_step_usd) == (0.001, 0.005)
+    assert found.suspect is not None
+    assert found.suspect.share_of == LOOP_SHARE
+    assert found.suspect.step_usd == pytest.approx(0.8 * 0.005)
+    assert found.suspect.hour_usd == pytest.approx(0.8 * 36)
+    assert found.suspect.training_usd == pytest.approx(0.8 * training_usd)
+    fixes = {fix.share_of: fix for fix in found.fixes}
+    less = fixes[LOOP_SHARE]
+    assert less.saving_ratio == pytest.approx(0.9 * 0.8)  # a tenth of it is left
+    assert less.step_usd == pytest.approx(0.72 * 0.005)
+    assert less.hour_usd == pytest.approx(0.72 * 36)
+    assert less.training_usd == pytest.approx(0.72 * training_usd)
+    copies = fixes[STEP_SHARE]
+    assert copies.saving_ratio == pytest.approx(0.55)
+    assert copies.step_usd == pytest.approx(0.55 * 0.001)
+    assert copies.hour_usd == pytest.approx(0.55 * 0.2 * 36)
+    assert copies.training_usd == pytest.approx(0.55 * 0.2 * training_usd)
 
 
 def test_every_rank_reads_its_own_batches(tmp_path: Path) -> None:
@@ -138,3 +172,9 @@ def test_a_cent_is_a_cent(tmp_path: Path) -> None:
     price = Decimal("1.005") * 180
     found = reckoned(starving(tmp_path / "run"), Asked(usd_per_hour=str(price)))
     assert found.job_usd == 1.01
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_is_no_number_of_hours(tmp_path: Path, wrong: float) -> None:
+    with pytest.raises(UsageError, match="is no number of epochs or hours above 0"):
+        reckoned(starving(tmp_path / "run"), hours=wrong)

@@ -77,6 +77,7 @@ export interface BeforeAfter {
   saved_usd: number | null;
   saving_ratio: number | null;
   speed_up: number | null;
+  speed_up_by: "epoch" | "step" | null;
   before_price: PriceUsed | null;
   after_price: PriceUsed | null;
   notes: string[];
@@ -90,6 +91,7 @@ export interface BeforeAfterRow {
   after: number | null;
   text: string;
   change_ratio: number | null;
+  change_text: string | null;
 }
 
 /** An allocation with its release; null for what happened outside the recording. */

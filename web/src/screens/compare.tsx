@@ -2,7 +2,7 @@
 import { ArrowLeftRight } from "lucide";
 
 import type { BeforeAfter, BeforeAfterRow, ComparedRun, Comparison, ContractTerms, FigureChange, NameChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
-import { counted, money, number, percent, sentence, words } from "../base/format";
+import { MISSING, counted, money, number, percent, sentence, words } from "../base/format";
 import { inNamedUnit, inUnit } from "../base/format_field";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
@@ -152,7 +152,7 @@ function Steps({ steps }: { steps: StepChanges }) {
 function Worth({ of }: { of: BeforeAfter }) {
   if (of.rows.length === 0) return null;
   const said = [
-    of.speed_up === null ? null : `${number(of.speed_up, 2)} times as fast`,
+    of.speed_up === null || of.speed_up_by === null ? null : `${number(of.speed_up, 2)} times as fast by the ${of.speed_up_by}`,
     of.saved_hours === null ? null : `${number(of.saved_hours, 2)} instance-hours saved`,
     of.saved_usd === null ? null : `${money(of.saved_usd)} saved${of.saving_ratio === null ? "" : ` (${percent(of.saving_ratio, 1)})`}`,
     ...new Set([of.before_price, of.after_price].flatMap((price) => (price === null ? [] : [price.said]))),
@@ -168,7 +168,7 @@ function Worth({ of }: { of: BeforeAfter }) {
       fields={[
         field("name", { label: "figure" }),
         field("text", { label: "from → to" }),
-        field<BeforeAfterRow>("change_ratio", { label: "change", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
+        field<BeforeAfterRow>("change_ratio", { label: "change", draw: (row) => <>{row.change_text ?? MISSING}</> }),
       ]}
     />
   );

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import duration, percent, table
 from stepscope.cli.writers.units import MISSING
 from stepscope.diagnosis.right_sizing import RightSizing
+from stepscope.diagnosis.verdict import LOOP_SHARE
+from stepscope.quantities import digits
 from stepscope.views.before_after import BeforeAfter
-from stepscope.views.cost import Cost
+from stepscope.views.cost import Cost, FixSaving
 
 
 def dollars(usd: float | None) -> str:
@@ -47,21 +51,15 @@ def write_cost(out: Console, payload: Cost) -> None:
 
 def write_before_after(out: Console, payload: BeforeAfter) -> None:
     """Write what a change was worth."""
-    if not payload.rows:
+    if not payload.rows and not payload.notes:
         return
     out.print()
-    rows = table("before and after", "", "change")
-    for row in payload.rows:
-        rows.add_row(escape(row.name), row.text, _signed(row.change_ratio))
-    out.print(rows)
-    said = []
-    if payload.speed_up is not None:
-        said.append(f"{payload.speed_up:.2f} times as fast")
-    if payload.saved_hours is not None:
-        said.append(f"{payload.saved_hours:,.4g} instance-hours saved")
-    if payload.saved_usd is not None:
-        share = "" if payload.saving_ratio is None else f" ({payload.saving_ratio:.1%})"
-        said.append(f"{_saved(payload.saved_usd)} saved{share}")
+    if payload.rows:
+        rows = table("before and after", "", "change")
+        for row in payload.rows:
+            rows.add_row(escape(row.name), row.text, row.change_text or MISSING)
+        out.print(rows)
+    said = list(_gains(payload))
     if said:
         out.print("; ".join(said))
     prices = {p.said for p in (payload.before_price, payload.after_price) if p is not None}
@@ -69,10 +67,28 @@ def write_before_after(out: Console, payload: BeforeAfter) -> None:
         out.print(f"[dim]{escape(each)}[/dim]")
 
 
+def _gains(payload: BeforeAfter) -> Iterator[str]:
+    """What was gained, each with the whole that it is of."""
+    if payload.speed_up is not None:
+        yield f"{payload.speed_up:.2f} times as fast by the {payload.speed_up_by}"
+    of = "the run" if payload.epoch_count is None else f"{payload.epoch_count:g} epochs"
+    if payload.saved_hours is not None:
+        yield f"{digits(payload.saved_hours)} instance-hours of {of} saved"
+    if payload.saved_usd is not None:
+        share = "" if payload.saving_ratio is None else f" ({payload.saving_ratio:.1%})"
+        yield f"{_saved(payload.saved_usd)} of {of} saved{share}"
+
+
 def _write_units(out: Console, payload: Cost) -> None:
     rows = table("cost of", "takes", "costs")
     rows.add_row("an hour", "1 h", dollars(payload.hour_usd))
     rows.add_row("a step", duration(payload.step_ns), dollars(payload.step_usd))
+    if payload.evaluated_step_ns is not None:
+        rows.add_row(
+            "a step with its evaluation",
+            duration(payload.evaluated_step_ns),
+            dollars(payload.evaluated_step_usd),
+        )
     if payload.epoch is not None:
         rows.add_row("an epoch", duration(payload.epoch.mean_ns), dollars(payload.epoch.usd))
     if payload.samples_per_step is not None:
@@ -93,22 +109,40 @@ def _write_suspect(out: Console, payload: Cost) -> None:
             out.print(escape(payload.suspect_missing))
         return
     of = payload.suspect
-    rows = table("worth", "of the step", "a step", "an hour", "this run's training")
+    rows = table("worth", "share", "of", "a step", "an hour", "this run's training")
     rows.add_row(
         escape(of.name),
         percent(of.share_ratio),
+        _whole(of.share_of),
         *(dollars(usd) for usd in (of.step_usd, of.hour_usd, of.training_usd)),
     )
     for fix in payload.fixes:
         rows.add_row(
             escape(fix.title),
             percent(fix.saving_ratio),
+            _whole(fix.share_of),
             *(dollars(usd) for usd in (fix.step_usd, fix.hour_usd, fix.training_usd)),
         )
     rows.columns[0].no_wrap = False
     out.print(rows)
-    if payload.fixes:
-        out.print("[dim]fixes are predictions, each for itself: they do not add up[/dim]")
+    if not payload.fixes:
+        return
+    out.print("[dim]fixes are predictions, each for itself: they do not add up[/dim]")
+    for condition, titles in _by_condition(payload.fixes).items():
+        out.print(f"[dim]- {escape(', '.join(titles))}: if {escape(condition)}[/dim]")
+
+
+def _by_condition(fixes: Sequence[FixSaving]) -> dict[str, list[str]]:
+    """Titles of fixes by what their predictions take for granted."""
+    found: dict[str, list[str]] = {}
+    for fix in fixes:
+        found.setdefault(fix.condition, []).append(fix.title)
+    return found
+
+
+def _whole(share_of: str) -> str:
+    """What a share is of, in the words of the rows above."""
+    return "step with its evaluation" if share_of == LOOP_SHARE else "step"
 
 
 def _write_sizes(out: Console, advice: RightSizing) -> None:
@@ -140,10 +174,6 @@ def _write_sizes(out: Console, advice: RightSizing) -> None:
         *said,
     ):
         out.print(f"[dim]- {escape(line)}[/dim]")
-
-
-def _signed(ratio: float | None) -> str:
-    return MISSING if ratio is None else f"{100 * ratio:+.1f} %"
 
 
 def _saved(usd: float) -> str:
