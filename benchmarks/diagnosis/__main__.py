@@ -134,7 +134,8 @@ def judge_all_again(jobs: Sequence[Job], options: argparse.Namespace) -> Iterato
         outcome, run = kept.latest(job), options.keep_runs / job.directory
         if outcome is None:
             continue
-        yield running.judge_again(outcome, run) if run.exists() else outcome
+        ours = job.tool == "stepscope" and run.exists()
+        yield running.judge_again(outcome, run) if ours else outcome
 
 
 def _run(job: Job, scenario: Scenario, options: argparse.Namespace) -> Outcome:

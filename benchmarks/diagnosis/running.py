@@ -29,6 +29,9 @@ import psutil
 from benchmarks.diagnosis.catalogue import Label, Scenario, without_label
 from benchmarks.diagnosis.outcomes import Answer, FixSaid, Job, Metered, Outcome, StageSaid
 
+from stepscope.diagnosis import Signals, diagnose
+from stepscope.store import open_run
+
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 LIMIT_S = 150.0
 """More than this and a job has failed."""
@@ -99,7 +102,8 @@ def judge_again(outcome: Outcome, run: Path) -> Outcome:
     Args:
         run: the directory that was kept of the run.
     """
-    return msgspec.structs.replace(outcome, answer=answer_of(_verdict(run)))
+    verdict = diagnose(Signals(open_run(run)))
+    return msgspec.structs.replace(outcome, answer=answer_of(msgspec.to_builtins(verdict)))
 
 
 def _training(label: Label, script: Sequence[str], run: Path) -> list[str]:

@@ -4,7 +4,6 @@
 # stage = "decode"
 # fix = "decode once and cache the result in an array"
 # severities = [0.7, 1.0, 1.5]  # samples in a clip
-# held_out = true
 # ///
 """Trains an autoencoder on birdsong that the archive keeps as Rice codes."""
 

@@ -4,7 +4,6 @@
 # stage = "starting"
 # fix = "keep the workers alive between epochs: build the loader once, with persistent workers"
 # severities = [0.7, 1.0, 1.5]  # 1 is six steps per epoch
-# held_out = true
 # ///
 """Trains a demand forecaster; every epoch sees the shops from another starting day."""
 

@@ -3,7 +3,6 @@
 # cause = ["evaluation", "checkpoint"]
 # fix = ["evaluate less often", "save less often"]
 # severities = [0.8, 1.0, 1.3]  # both: how often it draws samples, and how often it saves
-# held_out = true
 # ///
 """Trains a diffusion model of load curves, looks at what it draws and saves it now and then."""
 

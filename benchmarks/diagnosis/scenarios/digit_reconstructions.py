@@ -3,7 +3,6 @@
 # cause = "logging"
 # fix = "log every N steps"
 # severities = [0.6, 1.0, 1.6]  # reconstructions that are shown
-# held_out = true
 # ///
 """Trains a variational autoencoder on digits and shows on a board how they come out again."""
 

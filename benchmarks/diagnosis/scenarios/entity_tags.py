@@ -3,7 +3,6 @@
 # cause = "tiny_operators"
 # fix = "replace the loop over elements by tensor operations: all tags at once"
 # severities = [0.7, 1.0, 1.5]  # words per sentence
-# held_out = true
 # ///
 """Trains a tagger of names in sentences, with a conditional random field on top."""
 

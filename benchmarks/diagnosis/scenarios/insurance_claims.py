@@ -4,7 +4,6 @@
 # stage = "optimizer"
 # fix = "make the optimizer cheaper: renew its preconditioners every N steps"
 # severities = [0.7, 1.0, 1.4]  # width of the layers
-# held_out = true
 # ///
 """Trains a model of insurance claims on tables, with gradients shaped as Shampoo does it."""
 

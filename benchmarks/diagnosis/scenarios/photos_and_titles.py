@@ -6,7 +6,6 @@
 # fix = "write the journal every N steps, so that the ranks have the same to do"
 # severities = [0.7, 1.0, 1.5]  # neighbours that are written down for each
 # ranks = 2
-# held_out = true
 # ///
 """Trains photos and titles of products towards each other, on two ranks."""
 

@@ -4,7 +4,6 @@
 # stage = "tokenise"
 # fix = "tokenise once and store the ids"
 # severities = [0.7, 1.0, 1.5]  # words per phrase
-# held_out = true
 # ///
 """Trains a translation model on phrases and their translations, as byte pairs."""
 

@@ -7,7 +7,6 @@
 #     "prepare batches beside the training thread, or for the whole batch at once",
 # ]
 # severities = [0.8, 1.0, 1.3]  # both: rows of the table, products that nobody bought per trip
-# held_out = true
 # ///
 """Trains a recommender on shopping trips: what was bought, and what could have been."""
 

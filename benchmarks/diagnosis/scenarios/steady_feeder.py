@@ -1,7 +1,6 @@
 # /// scenario
 # healthy = true
 # severities = [0.8, 1.0, 1.3]  # width of the model
-# held_out = true
 # ///
 """Trains a classifier of engine sounds on spectrograms that a thread puts into a queue."""
 

@@ -1,7 +1,6 @@
 # /// scenario
 # healthy = true
 # severities = [0.8, 1.0, 1.3]  # width of the model
-# held_out = true
 # ///
 """Trains a controller of pendulums off-policy; what it has seen is kept and drawn again."""
 

@@ -4,7 +4,6 @@
 # stage = "read"
 # fix = "bring the data closer: copy the dataset to local disk before training"
 # severities = [0.7, 1.0, 1.5]  # 1 is 2 MB/s, shared by all connections
-# held_out = true
 # ///
 """Trains a land use classifier on satellite tiles, from tar archives that the data hub streams."""
 

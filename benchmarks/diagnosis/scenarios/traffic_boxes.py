@@ -3,7 +3,6 @@
 # cause = "python_overhead"
 # fix = "move work out of the loop: match boxes with tensor operations"
 # severities = [0.6, 1.0, 1.6]  # vehicles in a picture
-# held_out = true
 # ///
 """Trains a detector of vehicles; each of them is matched to the box that fits it best."""
 

@@ -147,12 +147,13 @@ _IMAGE_MODULES = frozenset(["ImageChops", "ImageEnhance", "ImageFilter", "ImageO
 
 _NAME_STAGES = re.compile(
     r"(?:^|_)(?:(?P<collate>collate|pad(?:_|$|ding)|stack_batch|make_batch)"
-    r"|(?P<tokenise>token|detoken|bpe|word_?piece|sentence_?piece)"
+    r"|(?P<tokenise>token|detoken|bpe|byte_?pair|word_?piece|sentence_?piece)"
     r"|(?P<decode>decod|decompress|inflate|deserial|unpack|unpickle|parse|imread)"
     r"|(?P<augment>aug|transform(?!er)|crop|[hv]?flip|jitter|noise|rotat|resiz|normali[sz]|mask"
     r"|shuffle|reorder|substitut|insert|blur|warp|distort|cutout|cutmix|mixup|perturb|random_))"
 )
 """The first word counts: `mask_tokens` masks, `tokenise_and_pad` tokenises."""
+_TOKENISES = re.compile(r"(?:^|_)(?:token|bpe|byte_?pair|word_?piece|sentence_?piece)")
 _READ_NAMES = re.compile(
     r"(?:^|_)(?:(?:read|load|open|fetch)(?:s|ed|lines?|into|txt)?(?:_|$|\d)|download|request"
     r"|get_bytes|recv|pread)"
@@ -163,8 +164,8 @@ def stage_of(frames: Sequence[Frame], *, collating: bool = False) -> StagedStack
     """The stage of one stack, None when it does not lie inside the making of a batch.
 
     Args:
-        collating: the collate function ran. It collates, unless a library says otherwise: many
-            tokenise there.
+        collating: the collate function ran. It collates, unless a library says otherwise, or what
+            it calls is named after tokens: many tokenise there.
     """
     inside = _inside_fetch(frames)
     if inside is None:
@@ -172,7 +173,7 @@ def stage_of(frames: Sequence[Frame], *, collating: bool = False) -> StagedStack
     if not inside:
         return StagedStack("other", "the fetch itself")
     if collating:
-        found = _network_read(inside) or _by_library(inside)
+        found = _network_read(inside) or _by_library(inside) or _tokenises(inside[1:])
         return found or StagedStack("collate", _call_name(inside[0]))
     read = _network_read(inside)
     found = read or _by_chain(inside) or _by_library(inside) or _by_name(inside)
@@ -210,6 +211,15 @@ def _reads_network(frame: Frame) -> bool:
             return "/protobuf/" not in frame.file
         case library:
             return library in _NETWORK_LIBRARIES
+
+
+def _tokenises(frames: Sequence[Frame]) -> StagedStack | None:
+    for frame in frames:
+        if frame.library == "" and any(
+            _TOKENISES.search(name.lower()) for name in (frame.bare_function, frame.owner)
+        ):
+            return StagedStack("tokenise", frame.bare_function)
+    return None
 
 
 def _by_library(frames: Sequence[Frame]) -> StagedStack | None:

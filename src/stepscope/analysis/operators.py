@@ -47,6 +47,8 @@ class ComputeProfile:
     """The five operators with the most time of their own, as shares of compute time."""
     overhead_by_phase: dict[str, float]
     """What of the compute time is overhead in each phase, the largest first."""
+    overhead_per_call_ns: float
+    """Overhead over the operators that are called by no other, in the phase with most of it."""
 
 
 def profile_compute(
@@ -81,9 +83,12 @@ def profile_compute(
             return phase.total_ns - int(overlap(phase, busy).sum())
         return phase.total_ns - int(own[sizeable & contains(phase, begins)].sum())
 
-    by_phase = {name: overhead_ns(union(phase)) / compute_ns for name, phase in phases.items()}
+    overhead_ns_of = {name: overhead_ns(union(phase)) for name, phase in phases.items()}
+    worst = max(overhead_ns_of, key=lambda name: overhead_ns_of[name])
     worked_ns = int(overlap(merged, busy).sum()) if on_device else int(own[sizeable].sum())
-    called = duration[inside & (operators["parent"] < 0)]
+    outer = inside & (operators["parent"] < 0)
+    called = duration[outer]
+    calls_of_worst = int(contains(union(phases[worst]), start[outer]).sum())
     return ComputeProfile(
         step_count=step_count,
         compute_ns=compute_ns,
@@ -94,9 +99,10 @@ def profile_compute(
         on_device=on_device,
         largest=_largest(operators["name"], inside, own, compute_ns),
         overhead_by_phase={
-            name: max(0.0, ratio)
-            for name, ratio in sorted(by_phase.items(), key=lambda item: -item[1])
+            name: max(0.0, ns / compute_ns)
+            for name, ns in sorted(overhead_ns_of.items(), key=lambda item: -item[1])
         },
+        overhead_per_call_ns=max(0, overhead_ns_of[worst]) / max(1, calls_of_worst),
     )
 
 

@@ -485,6 +485,11 @@ def phases_over(spans: Spans, steps: Steps) -> list[tuple[str, Intervals]]:
     return found
 
 
+def losses(spans: Spans, steps: Steps) -> Intervals:
+    """When the training thread was in the phase `loss`: between a forward and a backward pass."""
+    return _Phases.of(spans.take(spans.thread == steps.thread)).loss()
+
+
 def in_no_phase(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool_]:
     """Which times belong to the phase `other` of some step."""
     phases = _Phases.of(spans.take(spans.thread == steps.thread))

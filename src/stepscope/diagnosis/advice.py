@@ -176,7 +176,11 @@ _OWN: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "python_overhead": [
-        ("move work out of the loop", "the lines named above run between the phases of every step"),
+        (
+            "move work out of the loop",
+            "Python runs in every step, at the lines or in the phases named above: do it with "
+            "tensor operations, once for several steps, or beside the training",
+        ),
     ],
     "tiny_operators": [
         (

@@ -12,9 +12,11 @@ from stepscope.diagnosis.rank_causes import communication_cause, slow_rank
 from stepscope.diagnosis.verdict import CAUSES, Evidence, OtherCause, Stage, Suspect
 
 LACK_OF_CORES = frozenset(["cpu_contention", "cpu_limit"])
-HELD_UP_RATIO = 0.4
-"""Waiting for one rank is the cause when it makes up this much of what its suspect owns: of two
-ranks of which one waits for batches, the other waits as long for that one."""
+SLOW_RANK_RATIO = 0.5
+"""One slow rank is the cause when what it does beyond the others, and their waiting for that, is
+more than this of what its suspect owns."""
+MENTIONED_OPTIMIZER = 0.2
+"""Of the step; an optimizer that takes less is left unsaid where something else is accused."""
 
 
 def find_cause(case: Case, accused: Accusation) -> Finding:
@@ -24,7 +26,7 @@ def find_cause(case: Case, accused: Accusation) -> Finding:
     if accused.cause in LACK_OF_CORES:
         return overhead_causes.lost_cores(case, accused.cause, accused.share)
     held_up = case.shares.held_up.get(accused.suspect, 0.0)
-    if accused.cause == "slow_rank" or held_up > HELD_UP_RATIO * accused.share:
+    if accused.cause == "slow_rank" or _one_is_slow(case, held_up, accused.share):
         return _slow_rank(case, accused.suspect)
     match accused.suspect:
         case "data_pipeline":
@@ -36,6 +38,13 @@ def find_cause(case: Case, accused: Accusation) -> Finding:
         case "model":
             return model_cause(case)
     return Finding(cause="none", stages=model_cause(case).stages)
+
+
+def _one_is_slow(case: Case, held_up: float, share: float) -> bool:
+    """The mean of R ranks has a Rth of what the slow one does beyond the others, and their waiting
+    for that, which is (R - 1) / R of it."""
+    count = len(case.signals.ranks)
+    return held_up * count / max(1, count - 1) > SLOW_RANK_RATIO * share
 
 
 def other_causes(
@@ -67,6 +76,12 @@ def other_causes(
             OtherCause(suspect="framework_overhead", cause=cause, share_ratio=share, text=text)
             for cause, share, text in overhead_causes.overhead_causes(case)
         ]
+    optimizer = shares.phases["optimizer"]
+    if optimizer >= MENTIONED_OPTIMIZER:
+        text = f"the optimizer takes {optimizer:.0%} of the step"
+        found.append(
+            OtherCause(suspect="model", cause="optimizer", share_ratio=optimizer, text=text)
+        )
     for suspect in ("data_pipeline", "communication"):
         if suspect != accused.suspect and shares.suspects[suspect] >= CONTRIBUTING_RATIO:
             share = shares.suspects[suspect]

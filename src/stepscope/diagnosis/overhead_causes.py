@@ -25,6 +25,8 @@ from stepscope.intervals import Intervals, contains, union
 
 LEAK_RATIO = 0.5
 """Work that has grown since the first steps is a leak when it makes up this much of the share …"""
+SLOWEST_CALL_NS = 100_000
+"""Of an operator through Python and the framework: usually 5 to 50 us."""
 STEADY_RATIO = 0.85
 """… and of so many pairs of stretches of the run the later one took longer …"""
 LEAKED_BYTES = 4_000_000
@@ -61,8 +63,9 @@ def _stages(case: Case) -> list[Stage]:
     profile = case.signals.compute_profile
     if profile is not None and (whole := sum(profile.overhead_by_phase.values())):
         inside = parts.pop(_PART_NAMES["inside_compute"])
+        what = "Python" if python_inside(profile) else "dispatch"
         for phase, ratio in profile.overhead_by_phase.items():
-            parts[f"dispatch inside the {_PASSES.get(phase, phase)}"] = inside * ratio / whole
+            parts[f"{what} inside the {_PASSES.get(phase, phase)}"] = inside * ratio / whole
     return [
         Stage(name=name, detail="", share_ratio=share)
         for name, share in sorted(parts.items(), key=lambda item: -item[1])
@@ -79,11 +82,14 @@ def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
         ("checkpoint", parts["checkpoint"], "writing checkpoints"),
         ("recompilation", parts["compilation"], "compiling"),
     ]
-    profile = case.signals.compute_profile
-    if profile is not None:
-        found.append((_dispatch_cause(profile), parts["inside_compute"], "dispatching operators"))
+    profile, inside = case.signals.compute_profile, parts["inside_compute"]
+    in_python = profile is not None and python_inside(profile)
+    if profile is not None and not in_python:
+        found.append((_dispatch_cause(profile), inside, "dispatching operators"))
     for name in HOST_CAUSES:
         share = shares.phases["other"] * share_of_host_cause(ranks, name)
+        if name == "python" and in_python:
+            share += inside
         found.append((_cause_of(name), share, HOST_CAUSE_NAMES[name]))
     return [
         (cause, share, f"{what} takes {share:.0%} of the step")
@@ -221,14 +227,26 @@ _PART_NAMES = {
 }
 
 
-_PASSES = {"forward": "forward pass", "backward": "backward pass"}
+_PASSES = {
+    "forward": "forward pass",
+    "loss": "time between forward and backward pass",
+    "backward": "backward pass",
+}
 
 
 def _cause_of(host_cause: str) -> str:
     return "python_overhead" if host_cause == "python" else host_cause
 
 
+def python_inside(profile: ComputeProfile) -> bool:
+    """Whether the script's own Python is what keeps operators from following each other: there is
+    more time between them than calling them can take."""
+    return profile.overhead_per_call_ns > SLOWEST_CALL_NS
+
+
 def _dispatch_cause(profile: ComputeProfile) -> str:
+    if python_inside(profile):
+        return "python_overhead"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
 
 

@@ -29,6 +29,7 @@ from stepscope.analysis.steps import (
     PHASE_OF_KIND,
     Steps,
     find_steps,
+    losses,
     steps_of_window,
 )
 from stepscope.analysis.utilization import Contention, contention
@@ -115,11 +116,15 @@ class Rank:
         kinds = [kind for kind, phase in PHASE_OF_KIND.items() if phase in COMPUTE_PHASES]
         # The profiler starts and stops between steps, so a window holds whole phases.
         inside = self.spans.take(contains(windows, self.spans.start))
+        phases = {PHASE_OF_KIND[kind]: inside.of(kind).intervals for kind in kinds}
+        loss = losses(self.spans, self.steps)
+        recorded = contains(windows, loss.start)
+        phases["loss"] = Intervals(loss.start[recorded], loss.end[recorded])
         steps = int(contains(windows, self.steps.end - 1).sum())
         return profile_compute(
             trace.columns("operators", _PROFILED),
             trace.device_intervals(),
-            {PHASE_OF_KIND[kind]: inside.of(kind).intervals for kind in kinds},
+            phases,
             step_count=max(1, steps),
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from stepscope.analysis.input_pipeline import Making
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
-from stepscope.diagnosis.overhead_causes import find_leak
+from stepscope.diagnosis.overhead_causes import find_leak, python_inside
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
 from stepscope.diagnosis.rank_causes import exchanges_of
 from stepscope.diagnosis.shares import Proportions, Shares, share_of_host_cause
@@ -181,7 +181,10 @@ class WhatIf:
             case "host_sync" | "logging" | "garbage_collection":
                 return phases["other"] * share_of_host_cause(self._signals.ranks, cause)
             case _:
-                return phases["other"] * share_of_host_cause(self._signals.ranks, "python")
+                between = phases["other"] * share_of_host_cause(self._signals.ranks, "python")
+                profile = self._signals.compute_profile
+                in_python = profile is not None and python_inside(profile)
+                return between + shares.overhead_parts["inside_compute"] * in_python
 
 
 def stage_ratio(making: Making | None, cause: str) -> float | None:
@@ -213,7 +216,7 @@ _CONDITIONS: Mapping[str, str] = {
     "host_sync": "no value was read from a tensor in the loop",
     "logging": "nothing was logged in the loop",
     "garbage_collection": "the collector never ran in the loop",
-    "python_overhead": "Python between the phases took no time",
+    "python_overhead": "the script's own Python took no time",
     "tiny_operators": "operators followed each other without gaps",
     "dispatch_overhead": "operators followed each other without gaps",
     "checkpoint": "saving never held the training thread up",

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from stepscope.testing import RunBuilder
 
 COMPUTE = "forward 20 | backward 15 | optimizer 5"
-SMALL = " | ".join(["op:add 0.015"] * 10)
-MEDIUM = " | ".join(["op:mm 0.1 | do 0.4"] * 20)
+SMALL = " | ".join(["op:add 0.015"] * 300)
+MEDIUM = " | ".join(["op:mm 0.03 | do 0.06"] * 200)
 
 
 def inline(samples: str, *, share: float = 1.0) -> Callable[[RunBuilder], None]:

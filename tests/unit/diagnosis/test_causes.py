@@ -16,6 +16,7 @@ from stepscope.diagnosis import Verdict, advice, diagnose
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder
+from stepscope.testing.drawing import MS
 
 RunMaker = Callable[..., RunBuilder]
 
@@ -107,3 +108,42 @@ def test_what_evaluation_owns_is_beside_the_steps(new_run: RunMaker) -> None:
     verdict = diagnose(run.signals())
     assert verdict.share_ratio == pytest.approx(9 * 300 / (9 * 300 + 90 * 41))
     assert verdict.owned_step_ratio == pytest.approx(30 / 41)
+
+
+# --- Python where operators should follow each other ----------------------------------------------
+
+
+def test_python_between_forward_and_backward_is_no_work_of_the_model(new_run: RunMaker) -> None:
+    """20 of 41 ms match boxes in Python; four operators a step cannot take that long to call."""
+    run = new_run()
+    step = "forward 10 | do 20 | backward 10 | optimizer 1"
+    window = "forward ( op:mm 10 ) | do 20 | backward ( op:mm 10 ) | optimizer ( op:a 1 )"
+    run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "python_overhead")
+    assert verdict.stages[0].name == "Python inside the time between forward and backward pass"
+    assert verdict.stages[0].share_ratio == pytest.approx(20 / 41)
+    prediction = verdict.fixes[0].prediction
+    assert prediction is not None
+    assert prediction.step_ns == pytest.approx(21 * MS)
+
+
+def test_what_one_rank_does_alone_is_that_rank_s_whatever_all_do_beside_it(
+    new_run: RunMaker,
+) -> None:
+    """Both spend 5 ms between their phases; rank 0 spends 11 more, for which rank 1 waits."""
+    run = new_run()
+    run.rank(0).draw("forward 5 | backward 7 | optimizer 1 | do 16", 60)
+    run.rank(1).draw("forward 5 | backward 7 | communication 11 | optimizer 1 | do 5", 60)
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "straggler")
+    assert verdict.share_ratio == pytest.approx((16 + 5 + 11) / 58, abs=0.01)
+
+
+def test_a_large_optimizer_is_mentioned_beside_another_cause(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("wait 40 | forward 10 | backward 20 | optimizer 30", 60)
+    verdict = diagnose(run.signals())
+    assert verdict.suspect == "data_pipeline"
+    (optimizer,) = [other for other in verdict.also if other.cause == "optimizer"]
+    assert optimizer.share_ratio == pytest.approx(0.3)
