@@ -145,15 +145,16 @@ _ARCHIVE_MODULES = frozenset(["cache", "gopen", "shardlists", "tariterators"])
 _IMAGE_TRANSFORMS = re.compile(r"(resize|rotate|crop|transform|filter|transpose|convert)")
 _IMAGE_MODULES = frozenset(["ImageChops", "ImageEnhance", "ImageFilter", "ImageOps"])
 
+_TOKENS = r"token|bpe|byte_?pair|word_?piece|sentence_?piece"
 _NAME_STAGES = re.compile(
     r"(?:^|_)(?:(?P<collate>collate|pad(?:_|$|ding)|stack_batch|make_batch)"
-    r"|(?P<tokenise>token|detoken|bpe|byte_?pair|word_?piece|sentence_?piece)"
+    rf"|(?P<tokenise>{_TOKENS}|detoken)"
     r"|(?P<decode>decod|decompress|inflate|deserial|unpack|unpickle|parse|imread)"
     r"|(?P<augment>aug|transform(?!er)|crop|[hv]?flip|jitter|noise|rotat|resiz|normali[sz]|mask"
     r"|shuffle|reorder|substitut|insert|blur|warp|distort|cutout|cutmix|mixup|perturb|random_))"
 )
 """The first word counts: `mask_tokens` masks, `tokenise_and_pad` tokenises."""
-_TOKENISES = re.compile(r"(?:^|_)(?:token|bpe|byte_?pair|word_?piece|sentence_?piece)")
+_TOKENISES = re.compile(rf"(?:^|_)(?:{_TOKENS})")
 _READ_NAMES = re.compile(
     r"(?:^|_)(?:(?:read|load|open|fetch)(?:s|ed|lines?|into|txt)?(?:_|$|\d)|download|request"
     r"|get_bytes|recv|pread)"

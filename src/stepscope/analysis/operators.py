@@ -68,6 +68,7 @@ def profile_compute(
             np.concatenate([phase.end for phase in phases.values()]),
         )
     )
+    apart = {name: union(phase) for name, phase in phases.items()}
     compute_ns = merged.total_ns
     start, duration = operators["start_ns"], operators["duration_ns"]
     inside = overlap(Intervals(start, start + duration), merged) > 0
@@ -83,12 +84,14 @@ def profile_compute(
             return phase.total_ns - int(overlap(phase, busy).sum())
         return phase.total_ns - int(own[sizeable & contains(phase, begins)].sum())
 
-    overhead_ns_of = {name: overhead_ns(union(phase)) for name, phase in phases.items()}
-    worst = max(overhead_ns_of, key=lambda name: overhead_ns_of[name])
+    by_phase = sorted(
+        ((name, overhead_ns(phase)) for name, phase in apart.items()), key=lambda each: -each[1]
+    )
+    worst, worst_ns = by_phase[0]
     worked_ns = int(overlap(merged, busy).sum()) if on_device else int(own[sizeable].sum())
     outer = inside & (operators["parent"] < 0)
     called = duration[outer]
-    calls_of_worst = int(contains(union(phases[worst]), start[outer]).sum())
+    calls_of_worst = int(contains(apart[worst], start[outer]).sum())
     return ComputeProfile(
         step_count=step_count,
         compute_ns=compute_ns,
@@ -98,11 +101,8 @@ def profile_compute(
         median_work_ns=_weighted_median(own),
         on_device=on_device,
         largest=_largest(operators["name"], inside, own, compute_ns),
-        overhead_by_phase={
-            name: max(0.0, ns / compute_ns)
-            for name, ns in sorted(overhead_ns_of.items(), key=lambda item: -item[1])
-        },
-        overhead_per_call_ns=max(0, overhead_ns_of[worst]) / max(1, calls_of_worst),
+        overhead_by_phase={name: max(0.0, ns / compute_ns) for name, ns in by_phase},
+        overhead_per_call_ns=max(0, worst_ns) / max(1, calls_of_worst),
     )
 
 

@@ -474,7 +474,7 @@ def phases_over(spans: Spans, steps: Steps) -> list[tuple[str, Intervals]]:
 
     Phases of the device come first: where several hold a moment, the first in the list has it.
     """
-    own = spans.take(spans.thread == steps.thread)
+    own = _of_training_thread(spans, steps)
     edges, places = _Phases.of(own).host_places()
     inner = places[1:-1]
     found = list(_device_work(own).items())
@@ -487,14 +487,18 @@ def phases_over(spans: Spans, steps: Steps) -> list[tuple[str, Intervals]]:
 
 def losses(spans: Spans, steps: Steps) -> Intervals:
     """When the training thread was in the phase `loss`: between a forward and a backward pass."""
-    return _Phases.of(spans.take(spans.thread == steps.thread)).loss()
+    return _Phases.of(_of_training_thread(spans, steps)).loss()
 
 
 def in_no_phase(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool_]:
     """Which times belong to the phase `other` of some step."""
-    phases = _Phases.of(spans.take(spans.thread == steps.thread))
+    phases = _Phases.of(_of_training_thread(spans, steps))
     inside = innermost_at(times, phases.spans.start, phases.spans.end, phases.parent) >= 0
     return (steps_of(times, steps) >= 0) & ~inside & ~contains(phases.loss(), times)
+
+
+def _of_training_thread(spans: Spans, steps: Steps) -> Spans:
+    return spans.take(spans.thread == steps.thread)
 
 
 def steps_of(times: Int, steps: Steps) -> Int:

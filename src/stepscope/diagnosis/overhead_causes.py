@@ -25,12 +25,12 @@ from stepscope.intervals import Intervals, contains, union
 
 LEAK_RATIO = 0.5
 """Work that has grown since the first steps is a leak when it makes up this much of the share …"""
-SLOWEST_CALL_NS = 100_000
-"""Of an operator through Python and the framework: usually 5 to 50 us."""
 STEADY_RATIO = 0.85
 """… and of so many pairs of stretches of the run the later one took longer …"""
 LEAKED_BYTES = 4_000_000
 """… while the memory of the process has grown by this: an allocator's own caches are smaller."""
+SLOWEST_CALL_NS = 100_000
+"""Of an operator through Python and the framework: usually 5 to 50 us."""
 HOST_CAUSES: tuple[HostCause, ...] = ("host_sync", "logging", "garbage_collection", "python")
 """Of the time between phases; the others belong to the data pipeline and to checkpoints."""
 
@@ -83,7 +83,7 @@ def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
         ("recompilation", parts["compilation"], "compiling"),
     ]
     profile, inside = case.signals.compute_profile, parts["inside_compute"]
-    in_python = profile is not None and python_inside(profile)
+    in_python = python_inside(profile)
     if profile is not None and not in_python:
         found.append((_dispatch_cause(profile), inside, "dispatching operators"))
     for name in HOST_CAUSES:
@@ -238,10 +238,10 @@ def _cause_of(host_cause: str) -> str:
     return "python_overhead" if host_cause == "python" else host_cause
 
 
-def python_inside(profile: ComputeProfile) -> bool:
+def python_inside(profile: ComputeProfile | None) -> bool:
     """Whether the script's own Python is what keeps operators from following each other: there is
-    more time between them than calling them can take."""
-    return profile.overhead_per_call_ns > SLOWEST_CALL_NS
+    more time between them than calling them can take. Not without a window."""
+    return profile is not None and profile.overhead_per_call_ns > SLOWEST_CALL_NS
 
 
 def _dispatch_cause(profile: ComputeProfile) -> str:

@@ -222,8 +222,13 @@ class Signals:
 
     def steps_in(self, trace: Trace) -> WatchedSteps:
         """Steps that were watched while a window was open; none for an imported recording."""
-        ranks = [r for r in self.ranks if r.process.process == trace.process]
-        return ranks[0].steps_in(trace) if ranks else WatchedSteps([], EMPTY)
+        rank = self.rank_of(trace)
+        return rank.steps_in(trace) if rank is not None else WatchedSteps([], EMPTY)
+
+    def rank_of(self, trace: Trace) -> Rank | None:
+        """The rank in whose process a window was recorded; None for an imported recording, and
+        where no step of the process was seen."""
+        return next((r for r in self.ranks if r.process.process == trace.process), None)
 
     @cached_property
     def metrics(self) -> dict[str, NodeMetrics]:

@@ -182,8 +182,7 @@ class WhatIf:
                 return phases["other"] * share_of_host_cause(self._signals.ranks, cause)
             case _:
                 between = phases["other"] * share_of_host_cause(self._signals.ranks, "python")
-                profile = self._signals.compute_profile
-                in_python = profile is not None and python_inside(profile)
+                in_python = python_inside(self._signals.compute_profile)
                 return between + shares.overhead_parts["inside_compute"] * in_python
 
 

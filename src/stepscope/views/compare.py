@@ -311,9 +311,8 @@ def _names(runs: Sequence[_Run]) -> tuple[NameChanges | None, NameChanges | None
 
 def _by_name(run: _Run, *, on_device: bool) -> PerStep:
     traces = [one.trace for one in run.recorded]
-    ranks = {rank.process.process: rank for rank in run.signals.ranks}
-    evaluating = [ranks.get(trace.process or "") for trace in traces]
-    left_out = [EMPTY if rank is None else rank.steps.evaluation for rank in evaluating]
+    ranks = [run.signals.rank_of(trace) for trace in traces]
+    left_out = [EMPTY if rank is None else rank.steps.evaluation for rank in ranks]
     if on_device:
         extents = [one.steps.extent for one in run.recorded]
         return time_by_name(traces, extents, table="kernels", time="duration_ns", left_out=left_out)

@@ -24,7 +24,7 @@ from stepscope.analysis.comparing import StepDifference
 from stepscope.analysis.steps import PHASES, phases_over
 from stepscope.analysis.tree_alignment import Status, aligned_rows, status_of
 from stepscope.analysis.whole_parts import whole_parts
-from stepscope.diagnosis import Signals
+from stepscope.diagnosis import Rank, Signals
 from stepscope.views.compare_operators import EVALUATION, WHOLE, MeanStep, Phases, mean_step
 from stepscope.views.compare_stages import Amounts, data_stages, host_causes
 from stepscope.views.recorded_steps import RecordedWork
@@ -167,15 +167,19 @@ def contributions(
 
 def _usable(signals: Signals, recorded: Sequence[RecordedWork]) -> list[RecordedWork]:
     """Windows of processes whose phases are known."""
-    known = {rank.process.process for rank in signals.ranks}
-    return [one for one in recorded if one.trace.process in known]
+    return [one for one in recorded if signals.rank_of(one.trace) is not None]
+
+
+def _rank_of(signals: Signals, one: RecordedWork) -> Rank:
+    rank = signals.rank_of(one.trace)
+    assert rank is not None  # noqa: S101 - others are not usable
+    return rank
 
 
 def _parts_of_recorded(signals: Signals, recorded: Sequence[RecordedWork]) -> Mapping[str, float]:
     """Measured nanoseconds of each part of the mean step of the ranks that were recorded, each as
     much as it has of the recorded steps."""
-    ranks = {rank.process.process: rank for rank in signals.ranks}
-    steps = [(len(one.steps.names), ranks[one.trace.process or ""].steps) for one in recorded]
+    steps = [(len(one.steps.names), _rank_of(signals, one).steps) for one in recorded]
     known = [(count, own, own.measured()) for count, own in steps if own.measured().any()]
     every = sum(count for count, _, _ in known)
     return {
@@ -187,10 +191,8 @@ def _parts_of_recorded(signals: Signals, recorded: Sequence[RecordedWork]) -> Ma
 
 
 def _phases_of(signals: Signals) -> Callable[[RecordedWork], Phases]:
-    ranks = {rank.process.process: rank for rank in signals.ranks}
-
     def phases(one: RecordedWork) -> Phases:
-        rank = ranks[one.trace.process or ""]
+        rank = _rank_of(signals, one)
         return [(EVALUATION, rank.steps.evaluation), *phases_over(rank.spans, rank.steps)]
 
     return phases

@@ -11,7 +11,7 @@ from stepscope.cli.text import duration, percent, table
 from stepscope.cli.writers.cost import write_before_after
 from stepscope.cli.writers.generic import READABLE, cut
 from stepscope.cli.writers.units import MISSING, text_of
-from stepscope.views.compare_gate import ContractTerms, Gate
+from stepscope.views.compare_gate import ContractDifference, ContractTerms, Gate
 from stepscope.views.compare_parts import Contribution, Contributions, PartContributions
 from stepscope.views.compare_payload import (
     Comparison,
@@ -117,15 +117,10 @@ def scaling(part: PartContributions) -> str | None:
 
 def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
     out.print()
-    unlike = [
-        (each, item)
-        for each in contract
-        for item in each.differences
-        if item.standing == "different"
-    ]
+    unlike = unlike_terms(contract)
     same = ", ".join(each.group for each in contract if each.standing == "same")
     unknown = ", ".join(each.group for each in contract if each.standing == "unknown")
-    if not any(each.standing == "different" for each in contract):
+    if not unlike:
         said = f"the same work as far as is known: {same or 'nothing is'}"
         out.print(said + (f"; not known: {unknown}" if unknown else ""))
         return
@@ -136,6 +131,18 @@ def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
         cells = (each.group, item.name, item.base or MISSING, item.other or MISSING)
         rows.add_row(*map(escape, cells))
     out.print(rows)
+
+
+def unlike_terms(
+    contract: Sequence[ContractTerms],
+) -> list[tuple[ContractTerms, ContractDifference]]:
+    """What both runs say of their work, and say differently, with the group that it is of."""
+    return [
+        (each, item)
+        for each in contract
+        for item in each.differences
+        if item.standing == "different"
+    ]
 
 
 def _write_gate(out: Console, gate: Gate) -> None:

@@ -13,6 +13,7 @@ from stepscope.cli.writers.compare import (
     share,
     signed,
     status_of,
+    unlike_terms,
     word,
 )
 from stepscope.cli.writers.generic import cut
@@ -58,12 +59,7 @@ def _gate(gate: Gate) -> list[str]:
 
 
 def _contract(terms: Sequence[ContractTerms]) -> list[str]:
-    rows = [
-        (each.group, item.name, item.base, item.other)
-        for each in terms
-        for item in each.differences
-        if item.standing == "different"
-    ]
+    rows = [(each.group, item.name, item.base, item.other) for each, item in unlike_terms(terms)]
     if not rows:
         return []
     return [
