@@ -1,11 +1,12 @@
-"""How often the gate of `stepscope compare` is right: identical runs, and runs with a slowdown.
+"""How often the gate of `stepscope compare` is right: identical programs, and slower ones.
 
-One run of a small job (workloads/gated.py) is the base. Then, in turn, the same job again, and the
-same with every step a tenth longer; each is compared with the base under `step_time>+5%`, and under
-the same condition on the median. The gate should let the identical runs pass and stop the slower
-ones. Writes benchmarks/results/compare_gate.json.
+A small job (workloads/gated.py) and the same job with every step a tenth longer are run in turn,
+several runs of each to a gate. Each gate compares, under `step_time>+5%` and under the same on the
+median, the runs of this round with those of the plain job in the round before: the identical
+program should pass and the slower one fail. The same is judged of the first run of each alone.
+Writes benchmarks/results/compare_gate.json.
 
-    python benchmarks/compare_gate.py [--repeats 20] [--steps 1500]
+    python benchmarks/compare_gate.py [--repeats 20] [--runs 5] [--steps 500]
 """
 
 import argparse
@@ -24,21 +25,22 @@ STEPSCOPE = [sys.executable, "-m", "stepscope"]
 CONDITIONS = {"mean": "step_time>+5%", "p50": "step_time_p50>+5%"}
 """By the figure of the steps that each is about."""
 SLOWER = 0.1
+KINDS = {"identical": 0.0, "slower": SLOWER}
 
 
 def record(run, steps, slower=0.0):
     job = [sys.executable, str(WORKLOAD), "--steps", str(steps), "--slower", str(slower)]
     options = ["--quiet", "--no-rules", "--window", "off", "--out", str(run)]
     subprocess.run(
-        [*STEPSCOPE, "run", *options, "--", *job], check=True, capture_output=True, cwd=run.parent
+        [*STEPSCOPE, "run", *options, "--", *job], check=True, capture_output=True, cwd=HERE
     )
 
 
-def judged(base, run):
+def judged(base, runs):
     """What the gate says of each figure, with the numbers it says it by."""
     asked = [word for each in CONDITIONS.values() for word in ("--fail-if", each)]
     done = subprocess.run(
-        [*STEPSCOPE, "compare", str(base), str(run), *asked, "--json"],
+        [*STEPSCOPE, "compare", str(base), str(runs), *asked, "--json"],
         capture_output=True,
         text=True,
         check=False,
@@ -56,53 +58,64 @@ def judged(base, run):
     }
 
 
-def measure(repeats, steps, work):
+def measure(repeats, runs, steps, work):
+    """By how many runs a gate had and kind: what each gate said."""
+    found = {count: {kind: [] for kind in KINDS} for count in (runs, 1)}
     base = work / "base"
-    record(base, steps)
-    found = {"identical": [], "slower": []}
+    for number in range(runs):
+        record(base / str(number), steps)
     for number in range(repeats):
-        for kind, slower in (("identical", 0.0), ("slower", SLOWER)):
-            run = work / f"{kind}-{number}"
-            record(run, steps, slower)
-            result = judged(base, run)
-            found[kind].append(result)
-            shutil.rmtree(run)
-            said = ", ".join(
-                f"{name} {each['change_ratio']:+.1%}, noise floor {each['noise_ratio']:.1%}: "
-                f"{each['outcome']}"
-                for name, each in result.items()
-            )
-            print(f"{number + 1}/{repeats} {kind:<9} {said}", flush=True)
+        for each in range(runs):
+            for kind, slower in KINDS.items():
+                record(work / kind / str(each), steps, slower)
+        for kind in KINDS:
+            for count, place in ((runs, Path()), (1, Path("0"))):
+                result = judged(base / place, work / kind / place)
+                found[count][kind].append(result)
+                said = ", ".join(
+                    f"{name} {of['change_ratio']:+.1%} ± {of['noise_ratio']:.1%}: {of['outcome']}"
+                    for name, of in result.items()
+                )
+                print(f"{number + 1}/{repeats} {kind:<9} {count} runs: {said}", flush=True)
+        shutil.rmtree(base)
+        (work / "identical").rename(base)
+        shutil.rmtree(work / "slower")
     return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=500)
     arguments = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
     try:
-        found = measure(arguments.repeats, arguments.steps, work)
+        found = measure(arguments.repeats, arguments.runs, arguments.steps, work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     stopped = {
-        condition: {
-            kind: sum(each[figure]["outcome"] == "failed" for each in results)
-            for kind, results in found.items()
+        count: {
+            condition: {
+                kind: sum(each[figure]["outcome"] == "failed" for each in results)
+                for kind, results in kinds.items()
+            }
+            for figure, condition in CONDITIONS.items()
         }
-        for figure, condition in CONDITIONS.items()
+        for count, kinds in found.items()
     }
-    for condition, counts in stopped.items():
-        for kind, count in counts.items():
-            print(f"{condition} stopped {count} of {arguments.repeats} {kind} runs")
+    for count, conditions in stopped.items():
+        for condition, kinds in conditions.items():
+            for kind, failed in kinds.items():
+                gates = f"{failed} of {arguments.repeats} gates"
+                print(f"{count} runs of each: {condition} stopped {gates} of the {kind} program")
     result = {
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
-        "stopped": stopped,
         "repeats": arguments.repeats,
-        "slower_ratio": SLOWER,
         "steps": arguments.steps,
-        **found,
+        "slower_ratio": SLOWER,
+        "stopped_by_runs": stopped,
+        "gates_by_runs": found,
     }
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=2) + "\n")

@@ -343,6 +343,8 @@ class Run:
         self,
         other: Run | str | Path,
         *,
+        again: Sequence[Run | str | Path] = (),
+        other_again: Sequence[Run | str | Path] = (),
         fail_if: Sequence[str] = (),
         allow_different: Sequence[str] = (),
         strict: bool = False,
@@ -351,6 +353,8 @@ class Run:
 
         Args:
             other: a run that was opened, or the place of one.
+            again, other_again: more runs of this program, and of the other. The median run of each
+                program is compared, and from four of each on noise is how they differ.
             fail_if: conditions such as "step_time>+5%"; `.gate` says whether they hold.
             allow_different: groups of the contract that may differ; see docs/compare.md.
             strict: changes within noise count as well.
@@ -360,10 +364,11 @@ class Run:
         """
         conditions = [parse_condition(each) for each in fail_if]
         allowed = allowed_groups(allow_different)
-        signals = other._signals if isinstance(other, Run) else Signals(open_run(other))
-        return comparison(
-            self._signals, signals, conditions=conditions, allowed=allowed, strict=strict
-        )
+        programs = [
+            [one._signals if isinstance(one, Run) else Signals(open_run(one)) for one in runs]
+            for runs in ((self, *again), (other, *other_again))
+        ]
+        return comparison(*programs, conditions=conditions, allowed=allowed, strict=strict)
 
     # --- files -------------------------------------------------------------------------------
 

@@ -25,6 +25,14 @@ one step of every rank, or in a long run several.
 A figure that rests on too few steps is never called beyond noise: the mean and the median need
 `FEWEST_STEPS` of them one after the other in both runs, the 95th percentile so many that two lie
 above it.
+
+What no single run can tell is how much the next run of the same program will differ: a machine may
+be in another state for all of it. That takes several runs of each. Then the median run stands for
+its program (the whole run, so that parts still sum), and noise is how runs of one program differ:
+the interval is that of Hodges and Lehmann, between order statistics of the differences of every
+pair of runs, and exact whatever the distribution (Hollander, Wolfe, Chicken 2014, section 4.3); it
+leaves out 0 if and only if the rank-sum test of Mann and Whitney tells the programs apart. The
+noise floor is half of its width.
 """
 
 from __future__ import annotations
@@ -42,11 +50,16 @@ Float = NDArray[np.float64]
 Status = Literal["added", "removed", "slower", "faster", "unchanged"]
 RESAMPLES = 400
 INTERVAL_PERCENT = (2.5, 97.5)
+TAIL_BETWEEN_RUNS = 0.05
+"""Of the interval between runs, at each end. They are few, and one in an odd state must not hide a
+change; what a gate asks has one side."""
 ROTATIONS = 32
 """Places around a run at which it is cut into halves."""
 DRIFT_FACTOR = 2**0.5
 FEWEST_STEPS = 5
 FEWEST_FOR_P95 = 40
+FEWEST_RUNS = 3
+"""Of each program: two that are both slower than two others are so by chance once in six times."""
 MOST_MOMENTS = 20_000
 """In a longer run a moment is several consecutive steps of every rank."""
 ALIKE_RATIO = 0.01
@@ -80,6 +93,21 @@ class StepTimes:
         found: Int = np.sum([*self.parts.values()], axis=0, dtype=np.int64)
         return found
 
+    @property
+    def steps_in_moment(self) -> int:
+        """Steps, those of all ranks, that make a moment."""
+        return self.rank_count * -(-len(self.wall_ns) // (MOST_MOMENTS * self.rank_count))
+
+    def matrix(self, names: Sequence[str]) -> Float:
+        """Nanoseconds by step and named part."""
+        nothing = np.zeros_like(self.wall_ns)
+        parts = [self.parts.get(name, nothing) for name in names]
+        return np.stack(parts, axis=1, dtype=np.float64)
+
+    def figures(self, names: Sequence[str]) -> Float:
+        """Mean, median and 95th percentile of whole steps, then the mean of each named part."""
+        return _figures(self.matrix(names), self.wall_ns.astype(np.float64))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
@@ -93,7 +121,8 @@ class Difference:
     noise_ns: float | None
     """The noise floor."""
     beyond_noise: bool
-    """0 is not within the interval, and the change is larger than the noise floor."""
+    """0 is not within the interval, and the change of a single run is larger than the noise
+    floor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,30 +134,36 @@ class StepDifference:
     p95: Difference
     parts: dict[str, Difference]
     """Of the mean step; their changes sum to that of the mean."""
+    repeated: bool
+    """Noise is how several runs of one program differ."""
 
 
-def compare_steps(base: StepTimes, other: StepTimes) -> StepDifference:
-    """How steps differ; a part that one run does not have counts as 0."""
-    names = list(dict.fromkeys([*base.parts, *other.parts]))
-    runs = [_Moments.of(each, names, seed=seed) for seed, each in enumerate((base, other))]
-    before, after = (each.resampled(seed=seed) for seed, each in enumerate(runs))
-    drawn = after - before
-    floor = np.maximum(runs[0].noise_floor(), runs[1].noise_floor())
-    moments = min(len(each.walls) for each in runs)
-    steps = min(each.step_count for each in runs)
+def compare_steps(base: Sequence[StepTimes], other: Sequence[StepTimes]) -> StepDifference:
+    """How steps differ; a part that one run does not have counts as 0.
+
+    Args:
+        base, other: one or more runs of each program, the median one of which is compared.
+    """
+    chosen = [runs[median_run(runs)] for runs in (base, other)]
+    names = list(dict.fromkeys(name for run in (*base, *other) for name in run.parts))
+    figures = [run.figures(names) for run in chosen]
+    repeated = min(len(base), len(other)) >= FEWEST_RUNS
+    low, high, floor = _between(base, other, names) if repeated else _within(chosen, names)
+    steps = min(len(run.wall_ns) for run in chosen)
+    moments = min(len(run.wall_ns) // run.steps_in_moment for run in chosen)
 
     def difference(place: int) -> Difference:
-        low, high = np.percentile(drawn[:, place], INTERVAL_PERCENT).tolist()
-        one, two = (float(each.figures[place]) for each in runs)
+        one, two = (float(each[place]) for each in figures)
+        change = two - one
         known = moments >= FEWEST_STEPS and (place != _P95 or steps >= FEWEST_FOR_P95)
-        noise = float(floor[place])
+        apart = low[place] > 0 if change > 0 else high[place] < 0
         return Difference(
             base_ns=one,
             other_ns=two,
-            change_ns=two - one,
-            interval_ns=(low, high) if known else None,
-            noise_ns=noise if known else None,
-            beyond_noise=known and not low <= 0 <= high and abs(two - one) > noise,
+            change_ns=change,
+            interval_ns=(float(low[place]), float(high[place])) if known else None,
+            noise_ns=float(floor[place]) if known else None,
+            beyond_noise=bool(known and apart and (repeated or abs(change) > floor[place])),
         )
 
     return StepDifference(
@@ -136,7 +171,65 @@ def compare_steps(base: StepTimes, other: StepTimes) -> StepDifference:
         p50=difference(_P50),
         p95=difference(_P95),
         parts={name: difference(_PARTS + place) for place, name in enumerate(names)},
+        repeated=repeated,
     )
+
+
+def median_run(runs: Sequence[StepTimes]) -> int:
+    """Place of the run whose mean step is the median; of two in the middle the shorter one."""
+    means = [float(run.wall_ns.mean()) for run in runs]
+    return sorted(range(len(runs)), key=means.__getitem__)[(len(runs) - 1) // 2]
+
+
+def _within(runs: Sequence[StepTimes], names: Sequence[str]) -> tuple[Float, Float, Float]:
+    """Interval and noise floor of every figure, from the steps of one run of each program."""
+    cut = [_Moments.of(each, names, seed=seed) for seed, each in enumerate(runs)]
+    before, after = (each.resampled(seed=seed) for seed, each in enumerate(cut))
+    low, high = np.percentile(after - before, INTERVAL_PERCENT, axis=0)
+    return low, high, np.maximum(cut[0].noise_floor(), cut[1].noise_floor())
+
+
+def _between(
+    base: Sequence[StepTimes], other: Sequence[StepTimes], names: Sequence[str]
+) -> tuple[Float, Float, Float]:
+    """The same from several runs of each program."""
+    before, after = (np.stack([run.figures(names) for run in runs]) for runs in (base, other))
+    apart = (after[:, None] - before[None, :]).reshape(-1, before.shape[1])
+    apart.sort(axis=0)
+    place = critical_rank(len(base), len(other), TAIL_BETWEEN_RUNS)
+    low, high = apart[place], apart[len(apart) - 1 - place]
+    return low, high, (high - low) / 2
+
+
+def critical_rank(one: int, two: int, tail: float) -> int:
+    """Place, from 0, of the difference that bounds the interval of Hodges and Lehmann, among the
+    sorted differences of samples of two sizes.
+
+    The statistic U of Mann and Whitney is as large as that or smaller with a probability of at most
+    `tail` where the samples have one distribution. How many of the orders of both samples have
+    which U are the coefficients of the Gaussian binomial, the product over i up to `one` of
+    (1 - q^(two + i)) / (1 - q^i).
+
+    >>> critical_rank(3, 3, 0.05), critical_rank(5, 5, 0.05), critical_rank(10, 10, 0.025)
+    (0, 4, 23)
+
+    Raises:
+        ValueError: the samples are too small for that.
+    """
+    counts = [1] + [0] * (one * two)
+    for i in range(1, one + 1):
+        for power in range(one * two, two + i - 1, -1):
+            counts[power] -= counts[power - two - i]
+        for power in range(i, one * two + 1):
+            counts[power] += counts[power - i]
+    below = tail * sum(counts)
+    rank, seen = -1, 0
+    while seen + counts[rank + 1] <= below:
+        rank += 1
+        seen += counts[rank]
+    if rank < 0:
+        raise ValueError(f"samples of {one} and {two} are too small for {tail:g} in each tail")
+    return rank
 
 
 _MEAN, _P50, _P95, _PARTS = range(4)
@@ -152,26 +245,16 @@ class _Moments:
     walls: Float
     """Nanoseconds of steps by moment: one of every rank; where a moment is several of them, drawn
     from those, because steps at equal distances would keep in step with whatever recurs."""
-    figures: Float
-    """Of all steps: mean, median and 95th percentile of whole steps, then the mean of each part."""
-    step_count: int
 
     @classmethod
     def of(cls, run: StepTimes, names: Sequence[str], *, seed: int) -> _Moments:
-        walls = run.wall_ns.astype(np.float64)
-        nothing = np.zeros_like(walls)
-        steps = np.stack([run.parts.get(name, nothing) for name in names], axis=1, dtype=np.float64)
-        together = run.rank_count * -(-len(walls) // (MOST_MOMENTS * run.rank_count))
-        count = len(walls) // together
-        cut = walls[: count * together].reshape(count, together)
+        together = run.steps_in_moment
+        count = len(run.wall_ns) // together
+        cut = run.wall_ns[: count * together].astype(np.float64).reshape(count, together)
         if together > run.rank_count:
             cut = np.random.default_rng(seed).permuted(cut, axis=1)[:, : run.rank_count]
-        return cls(
-            parts=steps[: count * together].reshape(count, together, len(names)).mean(axis=1),
-            walls=cut,
-            figures=_figures(steps, walls),
-            step_count=len(walls),
-        )
+        parts = run.matrix(names)[: count * together].reshape(count, together, len(names))
+        return cls(parts=parts.mean(axis=1), walls=cut)
 
     def noise_floor(self) -> Float:
         """How far the run differs from itself (see the top of this file), by figure; 0 for a single

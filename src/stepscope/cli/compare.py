@@ -14,7 +14,7 @@ from stepscope.diagnosis.conditions import parse_condition
 from stepscope.diagnosis.pricing import Asked, as_told
 from stepscope.errors import UsageError
 from stepscope.output_files import replacing
-from stepscope.store import open_run
+from stepscope.store import open_run, repeated_runs
 from stepscope.views.compare import comparison
 from stepscope.views.compare_gate import allowed_groups
 from stepscope.views.compare_payload import Comparison
@@ -29,6 +29,9 @@ STDOUT = "-"
 @click.command(
     "compare",
     help="Say what changed from BASE to RUN, and whether it is noise.\n\n"
+    "Either may be a directory of several runs of one program, recorded in turn with those of the "
+    "other: then the median run stands for it, and noise is how its runs differ, which one run "
+    "cannot tell.\n\n"
     "With --fail-if the exit status is 3 when a condition holds, and 4 when the runs did not do "
     "the same work (see --allow-different) or lack a figure that a condition is about.",
 )
@@ -105,11 +108,14 @@ def command(  # noqa: PLR0917 - click passes options by name
     return _status(found)
 
 
-def _priced(run: str, asked: Asked) -> Signals:
-    """A run at the price that was asked for: its cost, that of a condition and the saving."""
-    reader = open_run(run)
-    reader.info = as_told(reader.info, reader.nodes().values(), asked)
-    return Signals(reader)
+def _priced(place: str, asked: Asked) -> list[Signals]:
+    """Runs at the price that was asked for: their cost, that of a condition and the saving."""
+    found = []
+    for run in repeated_runs(place):
+        reader = open_run(run)
+        reader.info = as_told(reader.info, reader.nodes().values(), asked)
+        found.append(Signals(reader))
+    return found
 
 
 def _check(

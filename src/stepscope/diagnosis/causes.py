@@ -77,7 +77,8 @@ def other_causes(
             for cause, share, text in overhead_causes.overhead_causes(case)
         ]
     optimizer = shares.phases["optimizer"]
-    if optimizer >= MENTIONED_OPTIMIZER:
+    within_optimizer = bool(main.stages) and main.stages[0].name.endswith("optimizer")
+    if optimizer >= MENTIONED_OPTIMIZER or within_optimizer:
         text = f"the optimizer takes {optimizer:.0%} of the step"
         found.append(
             OtherCause(suspect="model", cause="optimizer", share_ratio=optimizer, text=text)

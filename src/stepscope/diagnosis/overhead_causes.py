@@ -50,10 +50,6 @@ def overhead_cause(case: Case) -> Finding:
             finding = _between_phases(case)
     finding.contributing = [each for each in overhead_causes(case) if each[0] != finding.cause]
     finding.stages = _stages(case)
-    if largest == "inside_compute" and finding.stages[0].name.endswith("optimizer"):
-        share = case.shares.phases["optimizer"]
-        why = f"the optimizer takes {share:.0%} of the step"
-        finding.contributing.insert(0, ("optimizer", share, why))
     return finding
 
 

@@ -119,7 +119,7 @@ def compare(
 ) -> msgspec.Struct:
     """Two runs beside each other, as `stepscope compare` has them."""
     base = runs.signals(base_location, base_revision)
-    return comparison(base, runs.signals(location, revision))
+    return comparison([base], [runs.signals(location, revision)])
 
 
 def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Session:

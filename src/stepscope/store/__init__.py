@@ -12,6 +12,7 @@ from stepscope.store.columns import DictColumn
 from stepscope.store.engine import available_cores
 from stepscope.store.objectstore import LocalStore, ObjectStore, is_remote, open_store
 from stepscope.store.reader import RunReader, open_run
+from stepscope.store.repeats import repeated_runs
 from stepscope.store.revision import revision_of, size_of
 from stepscope.store.writer import RunWriter, create_run
 
@@ -26,6 +27,7 @@ __all__ = [
     "is_remote",
     "open_run",
     "open_store",
+    "repeated_runs",
     "revision_of",
     "size_of",
 ]

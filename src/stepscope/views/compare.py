@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-
-import numpy as np
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
 
 from stepscope.analysis.comparing import (
+    FEWEST_RUNS,
     FEWEST_STEPS,
     Difference,
     PerStep,
     StepDifference,
-    StepTimes,
     compare_names,
     compare_steps,
 )
-from stepscope.analysis.statistics import distribution
-from stepscope.analysis.steps import PHASES, Steps
-from stepscope.analysis.trace_steps import break_down, device_categories, together
-from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis import Signals
 from stepscope.diagnosis.conditions import Condition
 from stepscope.diagnosis.configuration import differences
 from stepscope.diagnosis.contract import ContractGroup, contract
@@ -27,12 +22,11 @@ from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import job_borders, job_statistics
 from stepscope.diagnosis.per_step import time_by_name
 from stepscope.diagnosis.pricing import Priced, price_of
-from stepscope.intervals import EMPTY, Int
+from stepscope.intervals import EMPTY
 from stepscope.views.before_after import before_after, side_of
 from stepscope.views.compare_gate import contract_terms, judge
 from stepscope.views.compare_parts import contributions
 from stepscope.views.compare_payload import (
-    ComparedRun,
     Comparison,
     FigureChange,
     NameChange,
@@ -42,9 +36,7 @@ from stepscope.views.compare_payload import (
     StepChange,
     StepChanges,
 )
-from stepscope.views.recorded_steps import RecordedWork, host_categories, recorded_work
-from stepscope.views.recordings import calls_of
-from stepscope.views.shapes import statistics
+from stepscope.views.compare_programs import Program, ProgramRun, source_of, why_no_steps
 
 TOP = 20
 SHARE_OF = {
@@ -56,86 +48,62 @@ NOISE = (
     "resampled in blocks, and the change is larger than the noise floor, which is how far halves "
     "of one run differ"
 )
-NOT_ALIKE = (
-    "one run has steps that stepscope watched and the other only recordings of a profiler: their "
-    "steps cannot be compared"
+NOISE_BETWEEN = (
+    "beyond noise: 0 is outside the 90 % interval of Hodges and Lehmann, made of how each run of "
+    "one program differs from each of the other; the noise floor is half of its width"
 )
-NO_STEPS = "no steps: {} holds neither steps of a watched job nor recordings with steps"
+TOO_FEW_RUNS = (
+    f"; to know how runs of one program differ, {FEWEST_RUNS} of each are needed, so noise is "
+    "judged by the steps of the two median runs"
+)
 NO_RECORDINGS = "kernels and operators need recordings with steps in both runs; {} has none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """What is compared of one run."""
-
-    signals: Signals
-    recorded: list[RecordedWork]
-    """Recordings with steps."""
-
-    @property
-    def watched(self) -> bool:
-        """Whether any step was watched, and measured."""
-        return any(rank.steps.measured().any() for rank in self.signals.ranks)
-
-    def step_times(self, source: Source | None) -> StepTimes | None:
-        """The steps that are compared."""
-        if source == "watched" and self.watched:
-            return StepTimes.of([_measured(rank.steps) for rank in self.signals.ranks])
-        if source == "recorded" and self.recorded:
-            return StepTimes.of([_broken_down(one) for one in self.recorded])
-        return None
-
-
-def _measured(steps: Steps) -> tuple[Int, Mapping[str, Int]]:
-    rows = steps.measured()
-    return steps.start[rows], {phase: steps.phase_ns[phase][rows] for phase in PHASES}
-
-
-def _broken_down(one: RecordedWork) -> tuple[Int, Mapping[str, Int]]:
-    device = {} if one.on_host else device_categories(one.work)
-    host = host_categories(one.trace, calls_of(one.trace))
-    return one.steps.extent.start, break_down(one.steps.extent, together(device, host))
-
-
 def comparison(
-    base: Signals,
-    other: Signals,
+    base: Sequence[Signals],
+    other: Sequence[Signals],
     *,
     epochs: float | None = None,
     conditions: Sequence[Condition] = (),
     allowed: Collection[ContractGroup] = (),
     strict: bool = False,
 ) -> Comparison:
-    """What changed from one run to another.
+    """What changed from one program to another.
 
     Args:
-        base, other: the runs.
+        base, other: one or more runs of each. The run with the median step stands for its program
+            in everything but noise.
         epochs: make a full run of their costs.
         conditions, allowed, strict: what shall not hold; see `compare_gate.judge`.
     """
-    runs = [_Run(signals=each, recorded=_with_steps(each)) for each in (base, other)]
-    source = _source(runs)
-    before, after = (run.step_times(source) for run in runs)
-    found = compare_steps(before, after) if before is not None and after is not None else None
-    settings, same = differences(base, other)
-    lacking = [run.signals.reader.info.run_id for run in runs if not run.recorded]
-    kernels, operators = (None, None) if lacking else _names(runs)
-    one, two = _compared(base, before), _compared(other, after)
-    steps = _steps(found, source) if found is not None and source is not None else None
-    figures, terms = _figures(base, other), contract_terms(contract(base, other))
-    recorded = (runs[0].recorded, runs[1].recorded)
+    runs = [[ProgramRun.of(each) for each in signals] for signals in (base, other)]
+    source = source_of([*runs[0], *runs[1]])
+    before, after = (Program.of(each, source) for each in runs)
+    found = None
+    if before.steps and after.steps:
+        found = compare_steps(before.steps, after.steps)
+    medians = before.stands, after.stands
+    one, two = (run.signals for run in medians)
+    settings, same = differences(one, two)
+    lacking = [run.signals.reader.info.run_id for run in medians if not run.recorded]
+    kernels, operators = (None, None) if lacking else _names(medians)
+    steps = None
+    if found is not None and source is not None:
+        steps = _steps(found, source, several=len(base) + len(other) > 2)
+    figures, terms = _figures(one, two), contract_terms(contract(one, two))
     contributed = None
     if found is not None:
-        contributed = contributions(found, (base, other), recorded, watched=source == "watched")
-    money = before_after(side_of(base), side_of(other), epochs)
-    # What is damaged shows when it is read: so this comes last.
-    notes = [f"{s.reader.info.run_id}: {note}" for s in (base, other) for note in s.reader.damage]
+        recorded = (medians[0].recorded, medians[1].recorded)
+        contributed = contributions(found, (one, two), recorded, watched=source == "watched")
+    money = before_after(side_of(one), side_of(two), epochs)
+    compared = before.compared(), after.compared()
+    notes = [*before.doubts(), *after.doubts()]  # comes last, for what is read shows them
     return Comparison(
-        headline=_headline(found, source),
-        base=one,
-        other=two,
+        headline=_headline(found),
+        base=compared[0],
+        other=compared[1],
         steps=steps,
-        steps_missing=None if found is not None else _why_no_steps(runs),
+        steps_missing=None if found is not None else why_no_steps([*runs[0], *runs[1]]),
         contributions=contributed,
         contract=terms,
         gate=judge(
@@ -145,7 +113,7 @@ def comparison(
             figures=figures,
             allowed=allowed,
             strict=strict,
-            damage=notes,
+            doubts=notes,
         )
         if conditions
         else None,
@@ -160,47 +128,14 @@ def comparison(
     )
 
 
-def _with_steps(signals: Signals) -> list[RecordedWork]:
-    return [one for one in recorded_work(signals, "keep") if one.marked and one.steps.names]
-
-
-def _source(runs: Sequence[_Run]) -> Source | None:
-    watched = [run.watched for run in runs]
-    if any(watched):
-        return "watched" if all(watched) else None
-    return "recorded" if all(run.recorded for run in runs) else None
-
-
-def _why_no_steps(runs: Sequence[_Run]) -> str:
-    for run in runs:
-        if not run.watched and not run.recorded:
-            return NO_STEPS.format(run.signals.reader.info.run_id)
-    return NOT_ALIKE
-
-
-def _compared(signals: Signals, steps: StepTimes | None) -> ComparedRun:
-    verdict, info = diagnose(signals), signals.reader.info
-    walls = steps.wall_ns if steps is not None else np.empty(0)
-    return ComparedRun(
-        run_id=info.run_id,
-        command=" ".join(info.command),
-        suspect=verdict.suspect,
-        cause=verdict.cause,
-        share_ratio=verdict.share_ratio,
-        share_of=verdict.share_of,
-        confidence_ratio=verdict.confidence_ratio,
-        headline=verdict.headline,
-        step_count=len(walls),
-        step_ns=statistics(distribution(walls)),
-    )
-
-
 # --- steps ---------------------------------------------------------------------------------------
 
 
-def _steps(found: StepDifference, source: Source) -> StepChanges:
+def _steps(found: StepDifference, source: Source, *, several: bool) -> StepChanges:
+    noise = NOISE_BETWEEN if found.repeated else NOISE + (TOO_FEW_RUNS if several else "")
     return StepChanges(
         source=source,
+        interval_percent=90 if found.repeated else 95,
         share_of=SHARE_OF[source],
         figures=[_change(name, getattr(found, name)) for name in ("mean", "p50", "p95")],
         parts=[
@@ -208,7 +143,7 @@ def _steps(found: StepDifference, source: Source) -> StepChanges:
             for name, part in found.parts.items()
             if part.base_ns or part.other_ns
         ],
-        noise=NOISE,
+        noise=noise,
     )
 
 
@@ -226,8 +161,8 @@ def _change(name: str, found: Difference) -> StepChange:
     )
 
 
-def _headline(found: StepDifference | None, source: Source | None) -> str:
-    if found is None or source is None:
+def _headline(found: StepDifference | None) -> str:
+    if found is None:
         return "The steps of the two runs cannot be compared."
     mean = found.mean
     change = f"{mean.change_ns / 1e6:+.3g} ms"
@@ -300,7 +235,7 @@ def _of_job(signals: Signals) -> dict[tuple[str, str], float | None]:
 # --- kernels and operators -----------------------------------------------------------------------
 
 
-def _names(runs: Sequence[_Run]) -> tuple[NameChanges | None, NameChanges | None]:
+def _names(runs: Sequence[ProgramRun]) -> tuple[NameChanges | None, NameChanges | None]:
     kernels = [_by_name(run, on_device=True) for run in runs]
     operators = [_by_name(run, on_device=False) for run in runs]
     return (
@@ -309,7 +244,7 @@ def _names(runs: Sequence[_Run]) -> tuple[NameChanges | None, NameChanges | None
     )
 
 
-def _by_name(run: _Run, *, on_device: bool) -> PerStep:
+def _by_name(run: ProgramRun, *, on_device: bool) -> PerStep:
     traces = [one.trace for one in run.recorded]
     ranks = [run.signals.rank_of(trace) for trace in traces]
     left_out = [EMPTY if rank is None else rank.steps.evaluation for rank in ranks]

@@ -135,7 +135,7 @@ def judge(
     figures: Sequence[Figure],
     allowed: Collection[ContractGroup],
     strict: bool,
-    damage: Sequence[str],
+    doubts: Sequence[str],
 ) -> Gate:
     """Whether conditions hold.
 
@@ -147,7 +147,7 @@ def judge(
         figures: of the whole jobs.
         allowed: groups of the contract that may differ.
         strict: a change of steps counts within noise as well.
-        damage: what of either run cannot be read, so that its figures are not those of the job.
+        doubts: why figures may not be those of the programs.
     """
     known = _steps_by_metric(*steps) if steps is not None else {}
     of_job = {figure.name: figure for figure in figures}
@@ -163,8 +163,8 @@ def judge(
             f"the runs did not do the same work: they differ in {', '.join(broken)}; where that is "
             f"meant, add --allow-different {broken[0]}"
         )
-    elif damage:
-        outcome, said = "not comparable", f"a part of the record is damaged: {damage[0]}"
+    elif doubts:
+        outcome, said = "not comparable", doubts[0]
     elif failed:
         outcome, said = "failed", f"failed: {', '.join(failed)}"
     elif unknown:
@@ -214,11 +214,11 @@ def _of_steps(condition: Condition, found: StepFigure, *, strict: bool) -> Condi
         decided: Outcome = "unknown" if holds and not strict else _outcome(holds)
         return _answer(condition, decided, f"{numbers}; too few steps to know the noise")
     noise = (
-        f"95 % interval {_number(found.low_ns, 'ns', signed=True)} to "
+        f"interval {_number(found.low_ns, 'ns', signed=True)} to "
         f"{_number(found.high_ns, 'ns', signed=True)}, noise floor {_number(found.noise_ns, 'ns')}"
     )
     if not found.beyond_noise and _hides(condition, found.base_ns, found.noise_ns):
-        noise += ", which hides what the condition is about: record the noisier run again"
+        noise += ", which hides what the condition is about: record several runs of each"
     if not holds:
         return _answer(condition, "passed", f"{numbers}; {noise}")
     if found.beyond_noise:

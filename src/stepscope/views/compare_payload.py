@@ -19,6 +19,8 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two."""
 
     run_id: str
+    of_runs: int
+    """Runs of the program; of several, this is the one with the median step."""
     command: str
     suspect: Suspect
     cause: str
@@ -42,11 +44,12 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     change_ratio: float | None
     """Share of `base_ns`."""
     low_ns: float | None
-    """The interval that 95 % of the resampled changes lie in; null, as is the noise floor, where
-    there are too few steps to know it."""
+    """Of the interval of the change; null, as is the noise floor, where there are too few steps to
+    know it."""
     high_ns: float | None
     noise_ns: float | None
-    """The noise floor: how far halves of one run differ."""
+    """The noise floor: how far halves of one run differ; of repeated runs half of the interval's
+    width."""
     beyond_noise: bool
 
 
@@ -59,6 +62,8 @@ class StepChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Mean, median and 95th percentile."""
     parts: list[StepChange]
     """Of the mean step; their changes sum to that of the mean."""
+    interval_percent: int
+    """How often the intervals hold the true change."""
     noise: str
     """What `beyond_noise` means."""
 
@@ -130,4 +135,4 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     operators: NameChanges | None
     names_missing: str | None
     notes: list[str]
-    """What is wrong with the record of either run, so that figures may be."""
+    """What is wrong with a record, or with the choice of the runs, so that figures may be."""

@@ -112,6 +112,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     suspect_missing: str | None
     projections: list[Projection]
     right_sizing: RightSizing | None
+    damage: list[str]
+    """What of the run could not be read, and is not in these figures."""
 
 
 def cost_of_run(
@@ -154,6 +156,9 @@ def cost_of_run(
     evaluated_ns = _evaluated_ns(verdict.mean_step_ns, evaluation)
     worth = _worth(paid, verdict, job.training_ns, evaluation)
     suspect = None if worth is None else _suspect(verdict, worth)
+    sizes = None
+    if priced is not None and paid is not None:
+        sizes = right_sizing(node_usage(signals), verdict, paid, priced)
     return Cost(
         run_id=info.run_id,
         price=None if priced is None else priced.used,
@@ -177,9 +182,8 @@ def cost_of_run(
         fixes=[] if worth is None else _fixes(verdict, worth),
         suspect_missing=NOT_ACCUSED if paid is not None and suspect is None else None,
         projections=_projections(count, paid, passes, epochs, hours),
-        right_sizing=None
-        if priced is None or paid is None
-        else right_sizing(node_usage(signals), verdict, paid, priced),
+        right_sizing=sizes,
+        damage=list(signals.reader.damage),  # shows when it is read
     )
 
 

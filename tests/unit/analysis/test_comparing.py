@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from stepscope.analysis.comparing import (
     StepTimes,
     compare_names,
     compare_steps,
+    critical_rank,
+    median_run,
 )
 
 MS = 1_000_000
@@ -18,7 +22,7 @@ Parts = dict[str, np.ndarray]
 
 def compared(base: Parts, other: Parts) -> StepDifference:
     """One rank against one."""
-    return compare_steps(StepTimes(parts=base), StepTimes(parts=other))
+    return compare_steps([StepTimes(parts=base)], [StepTimes(parts=other)])
 
 
 def together(*ranks: Parts) -> StepTimes:
@@ -146,18 +150,18 @@ def test_a_change_within_the_noise_floor_is_none() -> None:
 def test_ranks_that_differ_for_good_are_no_noise() -> None:
     """One rank waits for the other in every step: the steps themselves are steady."""
     base = together(*({"wait": np.full(60, w * MS), "work": np.full(60, 9 * MS)} for w in (80, 1)))
-    same = compare_steps(base, base)
+    same = compare_steps([base], [base])
     assert same.parts["wait"].base_ns == 40.5 * MS
     assert same.parts["wait"].noise_ns == 0
     faster = together(*({"wait": np.full(60, MS), "work": np.full(60, 9 * MS)} for _ in range(2)))
-    assert compare_steps(base, faster).parts["wait"].beyond_noise
+    assert compare_steps([base], [faster]).parts["wait"].beyond_noise
 
 
 def test_what_ranks_go_through_together_is_noise() -> None:
     """Every second step of the list is another rank's: halves of the list differ as halves of the
     time do."""
     drift = np.repeat([40, 50], 50) * MS
-    found = compare_steps(together({"work": drift}, {"work": drift}), together({"work": drift}))
+    found = compare_steps([together({"work": drift}, {"work": drift})], [together({"work": drift})])
     assert found.mean.noise_ns == pytest.approx(2**0.5 * 10 * MS)
 
 
@@ -184,4 +188,65 @@ def test_too_few_steps_are_never_beyond_noise(count: int, known: list[str]) -> N
 
 def test_many_ranks_do_not_make_up_for_few_steps() -> None:
     ranks = [{"work": np.full(3, 10 * MS)} for _ in range(64)]
-    assert compare_steps(together(*ranks), together(*ranks)).mean.noise_ns is None
+    assert compare_steps([together(*ranks)], [together(*ranks)]).mean.noise_ns is None
+
+
+# --- several runs of each program ------------------------------------------------------------
+
+
+def programs(seed: int, *, slower: float = 1.0, count: int = 5) -> list[list[StepTimes]]:
+    """Runs of two programs on a machine that now and then is in a faster state for a whole run."""
+    generator = np.random.default_rng(seed)
+
+    def run(length: float) -> StepTimes:
+        state = generator.choice([0.9, 1.0], p=[0.1, 0.9]) * generator.normal(1, 0.03)
+        work = generator.normal(40 * length * state, 1, 60)
+        return StepTimes(parts={"work": (work * MS).astype(np.int64), "wait": np.full(60, 10 * MS)})
+
+    return [[run(length) for _ in range(count)] for length in (1.0, slower)]
+
+
+@pytest.mark.parametrize(("one", "two"), [(3, 3), (4, 6), (5, 5), (6, 5), (6, 6)])
+def test_the_interval_is_that_of_all_orders(one: int, two: int) -> None:
+    """By brute force: in which share of all orders of both samples U is as small as the rank."""
+    orders = list(combinations(range(one + two), two))
+    found = [sum(place - number for number, place in enumerate(order)) for order in orders]
+    rank = critical_rank(one, two, 0.05)
+    share = [np.mean(np.array(found) <= each) for each in (rank, rank + 1)]
+    assert share[0] <= 0.05 < share[1]
+
+
+def test_samples_that_are_too_small_have_no_interval() -> None:
+    with pytest.raises(ValueError, match="too small"):
+        critical_rank(2, 2, 0.05)
+
+
+def test_the_median_run_stands_for_its_program() -> None:
+    base, other = programs(1)
+    means = [float(run.wall_ns.mean()) for run in base]
+    assert means[median_run(base)] == np.median(means)
+    assert median_run(base[:2]) == int(np.argmin(means[:2]))
+    found = compare_steps(base, other)
+    assert found.repeated
+    assert found.mean.base_ns == pytest.approx(np.median(means))
+    assert sum(part.change_ns for part in found.parts.values()) == pytest.approx(
+        found.mean.change_ns
+    )
+    assert found.parts["wait"].change_ns == 0
+
+
+def test_runs_of_one_program_that_differ_are_noise() -> None:
+    """Of one run each, one in five pairs differs by the state of the machine alone."""
+    single = repeated = 0
+    for seed in range(100):
+        base, other = programs(seed)
+        found = [compare_steps(base[:1], other[:1]).mean, compare_steps(base, other).mean]
+        wrong = [abs(each.change_ns) > 0.05 * each.base_ns and each.beyond_noise for each in found]
+        single, repeated = single + wrong[0], repeated + wrong[1]
+    assert single >= 10
+    assert repeated <= 2
+
+
+def test_a_slower_program_is_found_among_runs_that_differ() -> None:
+    found = [compare_steps(*programs(seed, slower=1.125, count=6)).mean for seed in range(100)]
+    assert sum(each.beyond_noise and each.change_ns > 0 for each in found) >= 95

@@ -151,7 +151,7 @@ def test_advice_as_text() -> None:
     )
     empty: dict[str, object] = dict.fromkeys(Cost.__struct_fields__)
     empty |= {"run_id": "r", "instance_count": 3, "duration_ns": 1, "machine_hours": 1.0}
-    empty |= {"fixes": [], "projections": [], "right_sizing": advice}
+    empty |= {"fixes": [], "projections": [], "right_sizing": advice, "damage": []}
     out = io.StringIO()
     write(Console(file=out, width=120), Cost(**empty))  # type: ignore[arg-type]
     text = out.getvalue()
@@ -165,7 +165,7 @@ def test_advice_as_text() -> None:
 def test_before_and_after_as_text(tmp_path: Path) -> None:
     one, two = starving(tmp_path / "a"), starving(tmp_path / "b", wait=10)
     out = io.StringIO()
-    write(Console(file=out, width=120), comparison(one.signals(), two.signals(), epochs=3))
+    write(Console(file=out, width=120), comparison([one.signals()], [two.signals()], epochs=3))
     text = out.getvalue()
     assert "10 s → 5 s" in text
     assert "30 s → 15 s" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from stepscope.store import (
     open_run,
     open_store,
     remote,
+    repeated_runs,
     revision_of,
     size_of,
 )
@@ -289,3 +291,18 @@ def test_an_import_is_there_as_a_whole_or_not_at_all(
     with pytest.raises(RunExistsError, match="already holds a run"):
         check_free(url)
     assert seqs(open_run(url)) == [0, 1, 2]
+
+
+def test_runs_of_one_program_in_a_directory_or_below_a_url(
+    tmp_path: Path, run: Path, bucket: TestBucket
+) -> None:
+    place = tmp_path / "program"
+    for name in ("b", "a"):
+        shutil.copytree(run, place / name)
+        url = bucket.put_run(run, f"program/{name}").rpartition("/")[0]
+    (place / "notes").mkdir()
+    assert repeated_runs(place) == [str(place / "a"), str(place / "b")]
+    assert repeated_runs(place / "a") == [str(place / "a")]
+    assert repeated_runs(tmp_path / "nowhere") == [str(tmp_path / "nowhere")]
+    assert repeated_runs(url + "/") == [f"{url}/a", f"{url}/b"]
+    assert repeated_runs(f"{url}/a") == [f"{url}/a"]

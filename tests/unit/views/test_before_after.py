@@ -57,7 +57,7 @@ def test_fewer_and_smaller_machines(tmp_path: Path) -> None:
     """The first published case: 3 at $14.688 for 503 s, then 2 at $3.825 for 502 s."""
     base = machines(tmp_path / "a", count=3, seconds=503, usd="14.688", gpu=0.135, cpu=0.244)
     other = machines(tmp_path / "b", count=2, seconds=502, usd="3.825", gpu=0.46, cpu=0.61)
-    found = comparison(base, other).before_after
+    found = comparison([base], [other]).before_after
     shown = texts(found)
     assert shown["cost"] == "$6.16 → $1.07"
     assert shown["GPU utilisation of the whole run, p95"] == "13.5 % → 46 %"
@@ -133,7 +133,7 @@ def test_the_same_from_recorded_epochs(tmp_path: Path) -> None:
     usd = str(Decimal("32.77") * 3600)
     base = epochs_of(tmp_path / "a", wait_ms=190, usd=usd, gpu=0.4)
     other = epochs_of(tmp_path / "b", wait_ms=25, usd=usd, gpu=0.88)
-    compared = comparison(base, other, epochs=30)
+    compared = comparison([base], [other], epochs=30)
     found = compared.before_after
     shown = texts(found)
     assert shown["epoch"] == "5.9 s → 2.6 s"
@@ -151,7 +151,7 @@ def test_the_same_from_recorded_epochs(tmp_path: Path) -> None:
     assert found.speed_up_by == "epoch"
     assert found.epoch_count == 30
     # Without a number of epochs the runs are as they were: three epochs each.
-    plain = comparison(base, other).before_after
+    plain = comparison([base], [other]).before_after
     assert texts(plain)["run"] == "17.7 s → 7.8 s"
     assert texts(plain)["cost"] == "$580.03 → $255.61"
 

@@ -14,7 +14,8 @@ from stepscope.diagnosis import Signals
 from stepscope.diagnosis.conditions import parse_condition
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.views.compare import NOT_ALIKE, comparison
+from stepscope.views.compare import comparison
+from stepscope.views.compare_programs import NOT_ALIKE
 
 Imported = Callable[..., Signals]
 MS = 1_000_000
@@ -32,7 +33,7 @@ def job(path: Path, *, wait: float, workers: int = 1, seed: int = 0) -> RunBuild
 def test_what_became_faster(tmp_path: Path) -> None:
     base = job(tmp_path / "base", wait=60).signals()
     other = job(tmp_path / "other", wait=10, workers=4, seed=7).signals()
-    found = comparison(base, other)
+    found = comparison([base], [other])
     assert found.steps is not None
     mean = found.steps.figures[0]
     assert mean.beyond_noise
@@ -54,7 +55,7 @@ def test_what_became_faster(tmp_path: Path) -> None:
 
 def test_the_same_run_is_noise(tmp_path: Path) -> None:
     signals = job(tmp_path / "run", wait=60).signals()
-    found = comparison(signals, signals)
+    found = comparison([signals], [signals])
     assert found.steps is not None
     assert not any(each.beyond_noise for each in (*found.steps.figures, *found.steps.parts))
     assert found.settings == []
@@ -80,7 +81,7 @@ def test_recordings(imported: Imported, tmp_path: Path) -> None:
     imported(a=recorded(20, "relu"))
     (tmp_path / "run").rename(tmp_path / "base")
     other = imported(a=recorded(30))
-    found = comparison(Signals(open_run(tmp_path / "base")), other)
+    found = comparison([Signals(open_run(tmp_path / "base"))], [other])
     assert found.steps is not None
     assert found.steps.source == "recorded"
     parts = {part.name: part for part in found.steps.parts}
@@ -101,13 +102,14 @@ def test_recordings(imported: Imported, tmp_path: Path) -> None:
 
 
 def test_a_job_and_a_recording_cannot_be_compared(imported: Imported, tmp_path: Path) -> None:
-    found = comparison(job(tmp_path / "job", wait=60).signals(), imported(a=recorded(20)))
+    found = comparison([job(tmp_path / "job", wait=60).signals()], [imported(a=recorded(20))])
     assert found.steps is None
     assert found.steps_missing == NOT_ALIKE
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:
-    found = comparison(RunBuilder(tmp_path / "a").signals(), RunBuilder(tmp_path / "b").signals())
+    runs = [RunBuilder(tmp_path / name).signals() for name in "ab"]
+    found = comparison(runs[:1], runs[1:])
     assert found.steps_missing is not None
     assert "neither" in found.steps_missing
 
@@ -126,7 +128,7 @@ def test_nor_where_the_job_has_recordings_as_well(imported: Imported, tmp_path: 
     rank = run.rank()
     rank.draw("forward 30 | optimizer 2", 20)
     rank.draw("window ( forward 30 ( op:mm 20 ) | optimizer 2 )")
-    found = comparison(imported(a=recorded(20)), run.signals())
+    found = comparison([imported(a=recorded(20))], [run.signals()])
     assert (found.steps, found.steps_missing) == (None, NOT_ALIKE)
 
 
@@ -136,7 +138,7 @@ def test_too_few_steps_are_said_to_be(tmp_path: Path) -> None:
         run = RunBuilder(tmp_path / name)
         run.rank().draw(f"forward {forward} | optimizer 2", 4)
         runs.append(run.signals())
-    found = comparison(*runs, conditions=[parse_condition("step_time>+5%")])
+    found = comparison(runs[:1], runs[1:], conditions=[parse_condition("step_time>+5%")])
     assert found.headline.startswith("There are too few steps to tell")
     assert found.gate is not None
     assert found.gate.outcome == "not comparable"
@@ -148,9 +150,53 @@ def test_a_damaged_record_is_said_to_be_and_decides_nothing(tmp_path: Path) -> N
     segment = max((tmp_path / "b").rglob("spans/**/*.parquet"))
     segment.write_bytes(segment.read_bytes()[:500])
     damaged = Signals(open_run(tmp_path / "b"))
-    found = comparison(base, damaged, conditions=[parse_condition("wall_time>1s")])
+    found = comparison([base], [damaged], conditions=[parse_condition("wall_time>1s")])
     assert len(found.notes) == 1
     assert segment.name in found.notes[0]
     assert found.gate is not None
     assert found.gate.outcome == "not comparable"
     assert "damaged" in found.gate.said
+
+
+def repeats(path: Path, *forward: float, torch: str = "2.9") -> list[Signals]:
+    """Runs of one program on a machine that is in another state each time."""
+    found = []
+    for number, each in enumerate(forward):
+        run = RunBuilder(path / str(number))
+        rank = run.rank(versions={"torch": torch})
+        rank.draw(f"forward {each} | optimizer 8", 30, jitter=0.02)
+        found.append(run.signals())
+    return found
+
+
+def test_of_several_runs_the_median_one_stands_for_its_program(tmp_path: Path) -> None:
+    base = repeats(tmp_path / "a", 30, 29, 34, 31, 30.5)
+    other = repeats(tmp_path / "b", 36, 35, 45, 37, 28.5)
+    found = comparison(base, other, conditions=[parse_condition("step_time>+5%")])
+    assert (found.base.run_id, found.base.of_runs) == (base[4].reader.info.run_id, 5)
+    assert found.other.run_id == other[0].reader.info.run_id
+    assert found.steps is not None
+    mean = found.steps.figures[0]
+    assert mean.change_ns == pytest.approx(5.5e6, rel=0.1)
+    assert sum(part.change_ns for part in found.steps.parts) == pytest.approx(mean.change_ns)
+    assert not mean.beyond_noise  # 36, 35, 45 and 37 are above all, but 28.5 is below all
+    assert found.gate is not None
+    assert found.gate.outcome == "passed"
+    assert "Hodges" in found.steps.noise
+    slower = repeats(tmp_path / "c", 36, 35, 45, 37, 35.5)
+    assert comparison(base, slower).steps.figures[0].beyond_noise  # type: ignore[union-attr]
+
+
+def test_two_runs_of_each_do_not_tell_how_runs_differ(tmp_path: Path) -> None:
+    found = comparison(repeats(tmp_path / "a", 30, 29), repeats(tmp_path / "b", 36, 35))
+    assert found.steps is not None
+    assert "3 of each are needed" in found.steps.noise
+
+
+def test_runs_that_are_not_of_one_program_decide_nothing(tmp_path: Path) -> None:
+    base = repeats(tmp_path / "a", 30, 31)
+    other = [*repeats(tmp_path / "b", 30), *repeats(tmp_path / "c", 31, torch="2.8")]
+    found = comparison(base, other, conditions=[parse_condition("step_time>+5%")])
+    assert found.gate is not None
+    assert found.gate.outcome == "not comparable"
+    assert "differ in software" in found.gate.said

@@ -75,7 +75,7 @@ def compared(imported: Imported, tmp_path: Path, base: Any, other: Any) -> Compa
     imported(a=base)
     (tmp_path / "run").rename(tmp_path / "base")
     after = imported(a=other)
-    return comparison(Signals(open_run(tmp_path / "base")), after)
+    return comparison([Signals(open_run(tmp_path / "base"))], [after])
 
 
 def test_a_kernel_that_takes_longer(imported: Imported, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def job(path: Path, *, read: float, crop: float, log: float, sync: float) -> Run
 def test_waiting_and_the_time_between_phases_of_a_watched_job(tmp_path: Path) -> None:
     base = job(tmp_path / "a", read=10, crop=20, log=4, sync=2).signals()
     other = job(tmp_path / "b", read=10, crop=50, log=4, sync=9).signals()
-    found = comparison(base, other)
+    found = comparison([base], [other])
     parts = summed(found)
     waiting = parts["data_wait"]
     assert waiting.split_by == "input stages"
@@ -206,7 +206,7 @@ def windowed(path: Path, *, addmm: float, forward: float) -> RunBuilder:
 def test_windows_of_a_watched_job_are_scaled_to_its_measured_steps(tmp_path: Path) -> None:
     base = windowed(tmp_path / "a", addmm=4, forward=6).signals()
     other = windowed(tmp_path / "b", addmm=8, forward=9).signals()
-    found = comparison(base, other)
+    found = comparison([base], [other])
     assert found.steps is not None
     assert found.steps.source == "watched"
     parts = summed(found)
@@ -227,7 +227,7 @@ def test_the_recorded_rank_is_scaled_to_its_own_steps(tmp_path: Path) -> None:
     """Rank 1, which nobody recorded, has a backward pass of 60 ms; the mean of the two is 40."""
     run = windowed(tmp_path / "a", addmm=4, forward=6)
     run.rank(1).draw("forward 6 | backward 60 | optimizer 8", 60)
-    found = comparison(run.signals(), windowed(tmp_path / "b", addmm=4, forward=6).signals())
+    found = comparison([run.signals()], [windowed(tmp_path / "b", addmm=4, forward=6).signals()])
     backward = summed(found)["backward"]
     assert (backward.base_ns, backward.other_ns) == (40 * MS, 20 * MS)
     assert backward.base_scale == pytest.approx(1)
@@ -248,7 +248,7 @@ def test_evaluation_within_a_recorded_step_is_no_part_of_it(tmp_path: Path) -> N
     )
     rank.draw("forward 6 | backward 20 | optimizer 8", 30)
     signals = run.signals()
-    found = comparison(signals, signals)
+    found = comparison([signals], [signals])
     forward = summed(found)["forward"]
     assert forward.base_scale == pytest.approx(6 / 12)
     addmm = rows_of(forward)["addmm"]

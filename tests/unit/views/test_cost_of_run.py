@@ -178,3 +178,13 @@ def test_a_cent_is_a_cent(tmp_path: Path) -> None:
 def test_what_is_no_number_of_hours(tmp_path: Path, wrong: float) -> None:
     with pytest.raises(UsageError, match="is no number of epochs or hours above 0"):
         reckoned(starving(tmp_path / "run"), hours=wrong)
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    run = starving(tmp_path / "run")
+    assert reckoned(run).damage == []
+    segment = max((tmp_path / "run").rglob("spans/**/*.parquet"))
+    segment.write_bytes(segment.read_bytes()[:500])
+    found = cost_of_run(Signals(open_run(tmp_path / "run")), AT_36)
+    assert len(found.damage) == 1
+    assert segment.name in found.damage[0]

@@ -156,6 +156,7 @@ export interface Collective {
 /** One of the two. */
 export interface ComparedRun {
   run_id: string;
+  of_runs: number;
   command: string;
   suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
   cause: string;
@@ -1339,6 +1340,7 @@ export interface StepChanges {
   share_of: string;
   figures: StepChange[];
   parts: StepChange[];
+  interval_percent: number;
   noise: string;
 }
 

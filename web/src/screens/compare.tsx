@@ -76,7 +76,7 @@ function Content({ payload }: { payload: Comparison }) {
           <Side title="To" run={payload.other} />
         </div>
       </section>
-      {payload.notes.length === 0 ? null : <Empty title="A part of the record is damaged" text={payload.notes.join(" ")} />}
+      {payload.notes.length === 0 ? null : <Empty title="These figures may be wrong" text={payload.notes.join(" ")} />}
       {payload.steps === null ? (
         <Empty title="Steps cannot be compared" text={payload.steps_missing ?? "one of the runs has no steps"} />
       ) : (
@@ -139,7 +139,7 @@ function Steps({ steps }: { steps: StepChanges }) {
           field("other_ns", { label: "to" }),
           field<StepChange>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
           field<StepChange>("change_ratio", { label: "relative", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
-          column<StepChange>("interval", "95 % of resampled changes", "none", interval),
+          column<StepChange>("interval", `${steps.interval_percent} % interval`, "none", interval),
           field<StepChange>("noise_ns", { label: "noise floor" }),
           field<StepChange>("beyond_noise", { draw: (row) => (row.noise_ns === null ? <span class="sign-word quiet">too few steps</span> : <Noise beyond={row.beyond_noise} worse={row.change_ns > 0} />) }),
         ]}

@@ -14,6 +14,7 @@ from stepscope.cli.writers.units import MISSING, text_of
 from stepscope.views.compare_gate import ContractDifference, ContractTerms, Gate
 from stepscope.views.compare_parts import Contribution, Contributions, PartContributions
 from stepscope.views.compare_payload import (
+    ComparedRun,
     Comparison,
     FigureChange,
     NameChanges,
@@ -34,9 +35,9 @@ def write_comparison(out: Console, payload: Comparison) -> None:
     """Write what changed."""
     out.print(f"[bold]{escape(payload.headline)}[/bold]")
     for title, run in (("base", payload.base), ("run", payload.other)):
-        out.print(f"[dim]{title:<5}[/dim] {escape(run.run_id)}: {escape(run.headline)}")
+        out.print(f"[dim]{title:<5}[/dim] {escape(run_name(run))}: {escape(run.headline)}")
     for note in payload.notes:
-        out.print(f"damaged: {escape(note)}")
+        out.print(escape(note))
     if payload.steps is not None:
         _write_steps(out, payload.steps)
     elif payload.steps_missing is not None:
@@ -56,9 +57,15 @@ def write_comparison(out: Console, payload: Comparison) -> None:
         _write_gate(out, payload.gate)
 
 
+def run_name(run: ComparedRun) -> str:
+    """The run, and of how many it is the median one."""
+    return run.run_id if run.of_runs == 1 else f"{run.run_id} (median of {run.of_runs} runs)"
+
+
 def _write_steps(out: Console, steps: StepChanges) -> None:
     out.print()
-    rows = table("step", "base", "run", "change", "", "95 % interval", "noise floor", "beyond it")
+    held = f"{steps.interval_percent} % interval"
+    rows = table("step", "base", "run", "change", "", held, "noise floor", "beyond it")
     for change in (*steps.figures, *steps.parts):
         rows.add_row(
             word(change.name),

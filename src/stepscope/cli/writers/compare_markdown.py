@@ -9,6 +9,7 @@ from stepscope.cli.writers.compare import (
     beyond_noise,
     contribution_name,
     interval,
+    run_name,
     scaling,
     share,
     signed,
@@ -30,9 +31,10 @@ _MARKS = {"passed": "✅", "failed": "❌", "unknown": "❔", "not comparable": 
 def markdown_of(payload: Comparison) -> str:
     """The Markdown."""
     lines = [f"### {_text(payload.headline, 400)}", ""]
-    lines += [f"`{_text(payload.base.run_id)}` → `{_text(payload.other.run_id)}`", ""]
+    names = (_text(run_name(run)) for run in (payload.base, payload.other))
+    lines += [" → ".join(f"`{name}`" for name in names), ""]
     for note in payload.notes:
-        lines += [f"damaged: {_text(note, 400)}", ""]
+        lines += [_text(note, 400), ""]
     if payload.gate is not None:
         lines += _gate(payload.gate)
     lines += _contract(payload.contract)
@@ -83,7 +85,8 @@ def _steps(steps: StepChanges) -> list[str]:
         )
         for each in (*steps.figures, *steps.parts)
     ]
-    head = ("step", "base", "run", "change", "", "95 % interval", "noise floor", "beyond noise")
+    held = f"{steps.interval_percent} % interval"
+    head = ("step", "base", "run", "change", "", held, "noise floor", "beyond noise")
     return [*_table(head, rows), f"<sub>of {steps.share_of}</sub>", ""]
 
 

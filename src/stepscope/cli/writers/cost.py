@@ -32,6 +32,8 @@ def dollars(usd: float | None) -> str:
 
 def write_cost(out: Console, payload: Cost) -> None:
     """Write what a run costs."""
+    for note in payload.damage:
+        out.print(f"damaged: {escape(note)}")
     if payload.price is None:
         out.print(f"No dollars: {escape(payload.price_missing or '')}.")
     else:

@@ -1,0 +1,140 @@
+"""The runs of one program, and those of their steps that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.analysis.comparing import StepTimes, median_run
+from stepscope.analysis.statistics import distribution
+from stepscope.analysis.steps import PHASES, Steps
+from stepscope.analysis.trace_steps import break_down, device_categories, together
+from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis.contract import contract
+from stepscope.intervals import Int
+from stepscope.views.compare_payload import ComparedRun, Source
+from stepscope.views.recorded_steps import RecordedWork, host_categories, recorded_work
+from stepscope.views.recordings import calls_of
+from stepscope.views.shapes import statistics
+
+NOT_ALIKE = (
+    "one run has steps that stepscope watched and the other only recordings of a profiler: their "
+    "steps cannot be compared"
+)
+NO_STEPS = "no steps: {} holds neither steps of a watched job nor recordings with steps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRun:
+    """One run of a program."""
+
+    signals: Signals
+    recorded: list[RecordedWork]
+    """Recordings with steps."""
+
+    @classmethod
+    def of(cls, signals: Signals) -> ProgramRun:
+        """Finds the recordings."""
+        every = recorded_work(signals, "keep")
+        return cls(signals=signals, recorded=[o for o in every if o.marked and o.steps.names])
+
+    @property
+    def watched(self) -> bool:
+        """Whether any step was watched, and measured."""
+        return any(rank.steps.measured().any() for rank in self.signals.ranks)
+
+    def step_times(self, source: Source | None) -> StepTimes | None:
+        """The steps that are compared."""
+        if source == "watched" and self.watched:
+            return StepTimes.of([_measured(rank.steps) for rank in self.signals.ranks])
+        if source == "recorded" and self.recorded:
+            return StepTimes.of([_broken_down(one) for one in self.recorded])
+        return None
+
+
+def _measured(steps: Steps) -> tuple[Int, Mapping[str, Int]]:
+    rows = steps.measured()
+    return steps.start[rows], {phase: steps.phase_ns[phase][rows] for phase in PHASES}
+
+
+def _broken_down(one: RecordedWork) -> tuple[Int, Mapping[str, Int]]:
+    device = {} if one.on_host else device_categories(one.work)
+    host = host_categories(one.trace, calls_of(one.trace))
+    return one.steps.extent.start, break_down(one.steps.extent, together(device, host))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The runs of one program; the median one stands for it."""
+
+    runs: list[ProgramRun]
+    steps: list[StepTimes]
+    """By run; none where the steps of the two programs cannot be compared."""
+    median: int
+
+    @classmethod
+    def of(cls, runs: list[ProgramRun], source: Source | None) -> Program:
+        """Finds the median run."""
+        found = [run.step_times(source) for run in runs]
+        known = [each for each in found if each is not None]
+        steps = known if len(known) == len(runs) else []
+        return cls(runs=runs, steps=steps, median=median_run(steps) if steps else 0)
+
+    @property
+    def stands(self) -> ProgramRun:
+        """The median run."""
+        return self.runs[self.median]
+
+    def compared(self) -> ComparedRun:
+        """What is said of the program."""
+        signals = self.stands.signals
+        verdict, info = diagnose(signals), signals.reader.info
+        walls = self.steps[self.median].wall_ns if self.steps else np.empty(0)
+        return ComparedRun(
+            run_id=info.run_id,
+            of_runs=len(self.runs),
+            command=" ".join(info.command),
+            suspect=verdict.suspect,
+            cause=verdict.cause,
+            share_ratio=verdict.share_ratio,
+            share_of=verdict.share_of,
+            confidence_ratio=verdict.confidence_ratio,
+            headline=verdict.headline,
+            step_count=len(walls),
+            step_ns=statistics(distribution(walls)),
+        )
+
+    def doubts(self) -> list[str]:
+        """Why figures may not be those of the program. What is damaged shows when it is read."""
+        median = self.stands.signals
+        found = []
+        for run in self.runs:
+            signals, name = run.signals, run.signals.reader.info.run_id
+            found += [f"damaged: {name}: {note}" for note in signals.reader.damage]
+            unlike = [
+                each.group for each in contract(median, signals) if each.standing == "different"
+            ]
+            if unlike:
+                found.append(
+                    f"not runs of one program: {median.reader.info.run_id} and {name} differ in "
+                    f"{', '.join(unlike)}"
+                )
+        return found
+
+
+def source_of(runs: Sequence[ProgramRun]) -> Source | None:
+    """Which steps all of them have; None where that is none."""
+    watched = [run.watched for run in runs]
+    if any(watched):
+        return "watched" if all(watched) else None
+    return "recorded" if all(run.recorded for run in runs) else None
+
+
+def why_no_steps(runs: Sequence[ProgramRun]) -> str:
+    """One sentence."""
+    for run in runs:
+        if not run.watched and not run.recorded:
+            return NO_STEPS.format(run.signals.reader.info.run_id)
+    return NOT_ALIKE
