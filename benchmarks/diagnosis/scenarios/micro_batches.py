@@ -1,10 +1,6 @@
 # /// scenario
 # suspect = "framework_overhead"
-# cause = "gradient_accumulation"
-# accept = [
-#     "framework_overhead/tiny_operators", "framework_overhead/dispatch_overhead",
-#     "framework_overhead/small_batch",
-# ]
+# cause = "small_batch"
 # fix = "larger micro-batches: give each operator more to do"
 # severities = [0.5, 1.0, 2.0]  # 1 is two samples in a micro-batch
 # ///

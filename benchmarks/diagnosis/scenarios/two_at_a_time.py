@@ -1,7 +1,6 @@
 # /// scenario
 # suspect = "framework_overhead"
 # cause = "small_batch"
-# accept = ["framework_overhead/tiny_operators", "framework_overhead/dispatch_overhead"]
 # fix = "a larger batch: give each operator more to do"
 # severities = [0.5, 1.0, 2.0]  # 1 is four samples a step
 # ///

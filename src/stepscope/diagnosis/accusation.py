@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.diagnosis.contract import largest_model
+from stepscope.diagnosis.model_facts import largest_model
 from stepscope.diagnosis.shares import Proportions, Shares, shares_of
 from stepscope.diagnosis.signals import Signals
 from stepscope.diagnosis.verdict import Suspect

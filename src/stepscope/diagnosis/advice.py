@@ -182,6 +182,18 @@ _OWN: dict[str, list[tuple[str, str]]] = {
             "tensor operations, once for several steps, or beside the training",
         ),
     ],
+    "small_batch": [
+        (
+            "give each operator more to do: a larger batch",
+            "it costs little while operators are this small; of micro-batches, fewer and larger "
+            "ones in a step; and a learning rate to match",
+        ),
+        (
+            "let a compiler fuse the operators",
+            "model = torch.compile(model); with fixed shapes also CUDA graphs "
+            "(mode='reduce-overhead')",
+        ),
+    ],
     "tiny_operators": [
         (
             "let a compiler fuse the operators",

@@ -23,11 +23,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 
+from stepscope.diagnosis.model_facts import Fact, inputs_of, largest_model
 from stepscope.diagnosis.signals import Rank, Signals
 
 ContractGroup = Literal["model", "batch", "precision", "hardware", "software"]
@@ -62,7 +63,6 @@ class GroupTerms:
     same_count: int
 
 
-Fact = Mapping[str, Any]
 Terms = Mapping[str, str]
 """What a run says of one group, by name."""
 
@@ -78,11 +78,7 @@ def terms_of(signals: Signals) -> dict[ContractGroup, Terms]:
     rank = signals.ranks[0] if signals.ranks else None
     optimizers = rank.facts("optimizer") if rank else []
     model = largest_model(rank) if rank else None
-    inputs = [
-        fact
-        for fact in (rank.facts("model_inputs") if rank else [])
-        if model is not None and fact["model"] == model["model"]
-    ]
+    inputs = inputs_of(rank, model) if rank else []
     return {
         "model": _model(model, optimizers),
         "batch": _batch(rank, inputs),
@@ -90,11 +86,6 @@ def terms_of(signals: Signals) -> dict[ContractGroup, Terms]:
         "hardware": _hardware(signals),
         "software": _software(signals, rank),
     }
-
-
-def largest_model(rank: Rank) -> Fact | None:
-    """What a rank said of its model with most parameters; None where it said nothing."""
-    return max(rank.facts("model"), key=lambda fact: int(fact["parameter_count"]), default=None)
 
 
 def digest_of(terms: Terms) -> str | None:

@@ -18,6 +18,7 @@ from stepscope.diagnosis.finding import (
     Finding,
     line_evidence,
 )
+from stepscope.diagnosis.model_facts import samples_at_a_time
 from stepscope.diagnosis.shares import share_of_host_cause
 from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import Evidence, Stage
@@ -29,6 +30,9 @@ STEADY_RATIO = 0.85
 """… and of so many pairs of stretches of the run the later one took longer …"""
 LEAKED_BYTES = 4_000_000
 """… while the memory of the process has grown by this: an allocator's own caches are smaller."""
+SMALL_BATCH = 8
+"""Samples in a call of the model. Operators that are short although they do more at a time than
+this are the model's own, and a batch several times as large hardly changes that."""
 SLOWEST_CALL_NS = 100_000
 """Of an operator through Python and the framework: usually 5 to 50 us."""
 HOST_CAUSES: tuple[HostCause, ...] = ("host_sync", "logging", "garbage_collection", "python")
@@ -81,7 +85,7 @@ def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
     profile, inside = case.signals.compute_profile, parts["inside_compute"]
     in_python = python_inside(profile)
     if profile is not None and not in_python:
-        found.append((_dispatch_cause(profile), inside, "dispatching operators"))
+        found.append((_dispatch_cause(case, profile), inside, "dispatching operators"))
     for name in HOST_CAUSES:
         share = shares.phases["other"] * share_of_host_cause(ranks, name)
         if name == "python" and in_python:
@@ -240,16 +244,35 @@ def python_inside(profile: ComputeProfile | None) -> bool:
     return profile is not None and profile.overhead_per_call_ns > SLOWEST_CALL_NS
 
 
-def _dispatch_cause(profile: ComputeProfile) -> str:
+def _dispatch_cause(case: Case, profile: ComputeProfile) -> str:
     if python_inside(profile):
         return "python_overhead"
+    samples = samples_at_a_time(case.signals.ranks[0])
+    if samples is not None and samples <= SMALL_BATCH:
+        return "small_batch"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
 
 
 def _inside_compute(case: Case) -> Finding:
     profile = case.signals.compute_profile
     assert profile is not None  # noqa: S101 - without a window this part is zero
-    return Finding(cause=_dispatch_cause(profile), evidence=operator_evidence(profile))
+    cause, evidence = _dispatch_cause(case, profile), operator_evidence(profile)
+    if cause == "small_batch":
+        evidence.insert(0, _batch_evidence(case.signals.ranks[0]))
+    return Finding(cause=cause, evidence=evidence)
+
+
+def _batch_evidence(rank: Rank) -> Evidence:
+    samples = samples_at_a_time(rank) or 0
+    passes = len(rank.spans.of("forward")) / max(1, len(rank.steps))
+    often = f", {passes:.0f} times a step" if passes >= 1.5 else ""
+    plural = "s" if samples > 1 else ""
+    return Evidence(
+        text=f"the model is given {samples} sample{plural} at a time{often}",
+        value=samples,
+        unit="count",
+        source="steps",
+    )
 
 
 def _between_phases(case: Case) -> Finding:

@@ -44,6 +44,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "uneven_ranks",
     ),
     "framework_overhead": (
+        "small_batch",
         "tiny_operators",
         "dispatch_overhead",
         "host_sync",

@@ -168,7 +168,7 @@ class WhatIf:
                 return phases["h2d"]
             case "checkpoint":
                 return shares.overhead_parts["checkpoint"]
-            case "tiny_operators" | "dispatch_overhead":
+            case "small_batch" | "tiny_operators" | "dispatch_overhead":
                 return shares.overhead_parts["inside_compute"]
             case "optimizer":
                 return phases["optimizer"]
@@ -216,6 +216,7 @@ _CONDITIONS: Mapping[str, str] = {
     "logging": "nothing was logged in the loop",
     "garbage_collection": "the collector never ran in the loop",
     "python_overhead": "the script's own Python took no time",
+    "small_batch": "a step of as many samples had operators without gaps between them",
     "tiny_operators": "operators followed each other without gaps",
     "dispatch_overhead": "operators followed each other without gaps",
     "checkpoint": "saving never held the training thread up",

@@ -36,6 +36,15 @@ def with_window(step: str, window: str) -> Callable[[RunBuilder], None]:
     return draw
 
 
+def small_batch(run: RunBuilder) -> None:
+    with_window(COMPUTE, f"forward 20 ( {SMALL} ) | optimizer ( op:step 1 )")(run)
+    process = run.processes[0]
+    process.fact("model", model=1, parameter_count=1000, dtypes=["float32"])
+    for name, samples in (("x", 4), ("x", 2)):
+        inputs = [{"name": name, "shape": [samples, 64], "dtype": "float32"}]
+        process.fact("model_inputs", model=1, inputs=inputs)
+
+
 def too_few_workers(run: RunBuilder) -> None:
     process = run.rank(workers=1).draw(f"wait=0 60 | {COMPUTE}", 60)
     process.workers[0].draw("fetch 100", 60)
@@ -142,6 +151,7 @@ DRAWN: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "batch_handover": ("data_pipeline", batch_handover),
     "inline_data_preparation": ("data_pipeline", steps(f"do:batch 60 | {COMPUTE}")),
     "host_to_device_copies": ("data_pipeline", steps(f"wait 1 | h2d 30 | {COMPUTE}")),
+    "small_batch": ("framework_overhead", small_batch),
     "tiny_operators": (
         "framework_overhead",
         with_window(COMPUTE, f"forward 20 ( {SMALL} ) | optimizer ( op:step 1 )"),
