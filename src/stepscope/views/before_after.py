@@ -23,7 +23,7 @@ HOUR_NS = 3600 * 10**9
 Unit = Literal["ratio", "ns", "hours", "usd"]
 Pace = Literal["epoch", "step"]
 OTHER_BATCH = "the batch is not the same in both runs: a step says nothing of how fast they are"
-FEW_SAMPLES = "{run}: a 95th percentile takes {least} samples; of use it has {count}"
+FEW_SAMPLES = "a 95th percentile takes {least} samples; of use it has {count}"
 NO_FULL_RUN = "a run of {epochs:g} epochs: how long an epoch takes is known of {of} run"
 OTHER_TIMES = "utilisation is that {before} in the first run and that {after} in the second"
 WHILE_TRAINING, OF_ALL = "while training", "of the whole run"
@@ -70,6 +70,7 @@ class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
 class Side:
     """What the table is made of, of one run."""
 
+    name: str = ""
     gpu_mean: float | None = None
     gpu_p95: float | None = None
     """Mean of the 95th percentiles of the GPUs."""
@@ -99,12 +100,12 @@ def side_of(signals: Signals) -> Side:
     price = price_of(signals.reader.info, signals.nodes.values())
     passes = find_epochs(signals)
     begin_ns, end_ns = job_borders(signals)
-    run = signals.reader.info.run_id
-    notes = [f"{run}: {each}" for each in (price, passes) if isinstance(each, str)]
+    notes = [each for each in (price, passes) if isinstance(each, str)]
     fewest = min((level.count for level in (*gpus, *cpus)), default=FEWEST_SAMPLES)
     if fewest < FEWEST_SAMPLES:
-        notes.append(FEW_SAMPLES.format(run=run, count=fewest, least=FEWEST_SAMPLES))
+        notes.append(FEW_SAMPLES.format(count=fewest, least=FEWEST_SAMPLES))
     return Side(
+        name=signals.reader.info.run_id,
         gpu_mean=mean_of_known(level.mean for level in gpus),
         gpu_p95=mean_p95(gpus),
         cpu_mean=mean_of_known(level.mean for level in cpus),
@@ -160,7 +161,7 @@ def before_after(before: Side, after: Side, epochs: float | None = None) -> Befo
         speed_up_by=by,
         before_price=before.price,
         after_price=after.price,
-        notes=[*before.notes, *after.notes, *_notes(before, after, epochs)],
+        notes=[*_of_runs(before, after), *_notes(before, after, epochs)],
     )
 
 
@@ -203,6 +204,12 @@ def _other_batch(before: Side, after: Side) -> bool:
     """Whether anything that both runs say of the batch is not the same."""
     shared = before.batch.keys() & after.batch.keys()
     return any(before.batch[name] != after.batch[name] for name in shared)
+
+
+def _of_runs(before: Side, after: Side) -> Iterator[str]:
+    for note in dict.fromkeys([*before.notes, *after.notes]):
+        of = [side.name for side in (before, after) if note in side.notes]
+        yield f"{'both runs' if len(of) > 1 else of[0]}: {note}"
 
 
 def _notes(before: Side, after: Side, epochs: float | None) -> Iterator[str]:

@@ -24,7 +24,7 @@ from stepscope.diagnosis.per_step import time_by_name
 from stepscope.diagnosis.pricing import Priced, price_of
 from stepscope.intervals import EMPTY
 from stepscope.views.before_after import before_after, side_of
-from stepscope.views.compare_gate import contract_terms, judge
+from stepscope.views.compare_gate import ContractTerms, contract_terms, judge
 from stepscope.views.compare_parts import contributions
 from stepscope.views.compare_payload import (
     Comparison,
@@ -99,7 +99,7 @@ def comparison(
     compared = before.compared(), after.compared()
     notes = [*before.doubts(), *after.doubts()]  # comes last, for what is read shows them
     return Comparison(
-        headline=_headline(found),
+        headline=_headline(found) + _other_batch(terms),
         base=compared[0],
         other=compared[1],
         steps=steps,
@@ -159,6 +159,12 @@ def _change(name: str, found: Difference) -> StepChange:
         noise_ns=found.noise_ns,
         beyond_noise=found.beyond_noise,
     )
+
+
+def _other_batch(terms: Sequence[ContractTerms]) -> str:
+    """A longer step may well be the faster one where it holds more samples."""
+    other = any(each.group == "batch" and each.standing == "different" for each in terms)
+    return " The batch is not the same in both runs." if other else ""
 
 
 def _headline(found: StepDifference | None) -> str:

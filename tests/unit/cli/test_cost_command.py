@@ -178,7 +178,9 @@ def test_before_and_after_as_text(tmp_path: Path) -> None:
 
 def test_notes_are_shown_without_a_table() -> None:
     out = io.StringIO()
-    write_before_after(Console(file=out, width=120), before_after(Side(notes=["a: b"]), Side(), 3))
+    write_before_after(
+        Console(file=out, width=120), before_after(Side(name="a", notes=["b"]), Side(), 3)
+    )
     assert [line.strip() for line in out.getvalue().splitlines()] == [
         "",
         "a: b",

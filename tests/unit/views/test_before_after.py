@@ -165,7 +165,7 @@ def test_a_run_that_costs_more() -> None:
 
 
 def test_what_one_run_lacks(tmp_path: Path) -> None:
-    found = before_after(SLOW, Side(instance_count=2, notes=["b: no price"]), 30)
+    found = before_after(SLOW, Side(instance_count=2, name="b", notes=["no price"]), 30)
     assert texts(found)["epoch"] == "5.9 h → n/a"
     assert texts(found)["cost"] == "$5,800.29 → n/a"
     assert (found.saved_usd, found.saved_hours, found.saving_ratio) == (None, None, None)
@@ -208,7 +208,7 @@ def test_a_percentile_takes_a_hundred_samples(
     run.metric("cpu_busy_ratio", 0.5)
     found = side_of(run.signals())
     assert (found.cpu_mean, found.cpu_p95, found.trained) == (0.5, p95, False)
-    said = f"drawn: a 95th percentile takes 100 samples; of use it has {count}"
+    said = f"a 95th percentile takes 100 samples; of use it has {count}"
     assert (said in found.notes) == (p95 is None)
 
 
@@ -222,7 +222,13 @@ def test_notes_name_their_run(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     run.rank().draw("forward 30 | backward 40 | optimizer 30", 20)
     found = side_of(run.signals())
-    assert [note.partition(": ")[0] for note in found.notes] == ["drawn", "drawn"]
+    assert len(found.notes) == 2
+    assert [note.partition(": ")[0] for note in before_after(found, Side()).notes[:2]] == [
+        "drawn",
+        "drawn",
+    ]
+    both = before_after(found, found).notes
+    assert [note.partition(": ")[0] for note in both] == ["both runs", "both runs"]
     assert found.usd_per_hour is None
     assert found.step_ns == 100_000_000
 

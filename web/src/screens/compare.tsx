@@ -10,7 +10,7 @@ import { rowKey } from "../parts/row_key";
 import { useGet } from "../state/fetch";
 import { useJobs } from "../state/jobs";
 import { link, other, run, setParams } from "../state/url";
-import { Answer, Empty } from "../widgets/answer";
+import { Answer, Doubts, Empty } from "../widgets/answer";
 import { Choice } from "../widgets/choice";
 import { column, field } from "../widgets/fields";
 import { Head } from "../widgets/head";
@@ -156,21 +156,23 @@ function Worth({ of }: { of: BeforeAfter }) {
     of.saved_hours === null ? null : `${number(of.saved_hours, 2)} instance-hours saved`,
     of.saved_usd === null ? null : `${money(of.saved_usd)} saved${of.saving_ratio === null ? "" : ` (${percent(of.saving_ratio, 1)})`}`,
     ...new Set([of.before_price, of.after_price].flatMap((price) => (price === null ? [] : [price.said]))),
-    ...of.notes,
   ].filter((each) => each !== null);
   return (
-    <LinkedTable
-      id="worth"
-      title="Before and after"
-      testid="table-compare-worth"
-      about={said.length === 0 ? undefined : sentence(said.join("; "))}
-      rows={of.rows}
-      fields={[
-        field("name", { label: "figure" }),
-        field("text", { label: "from → to" }),
-        field<BeforeAfterRow>("change_ratio", { label: "change", draw: (row) => <>{row.change_text ?? MISSING}</> }),
-      ]}
-    />
+    <>
+      <LinkedTable
+        id="worth"
+        title="Before and after"
+        testid="table-compare-worth"
+        about={said.length === 0 ? undefined : sentence(said.join("; "))}
+        rows={of.rows}
+        fields={[
+          field("name", { label: "figure" }),
+          field("text", { label: "from → to" }),
+          field<BeforeAfterRow>("change_ratio", { label: "change", draw: (row) => <>{row.change_text ?? MISSING}</> }),
+        ]}
+      />
+      <Doubts quality={[]} notes={of.notes} />
+    </>
   );
 }
 

@@ -40,7 +40,7 @@ test("a waterfall goes from one mean step to the other", () => {
   expect(bars).toEqual(["from", "data wait", "forward", "to"]);
   expect(from).toEqual([0, 70, 70, 0]);
   expect(parts.map(({ values }) => values)).toEqual([
-    [100, null, null, 80], [null, 30, null, null], [null, null, 10, null],
+    [100, null, null, 80], [null, null, 10, null], [null, 30, null, null],
   ]);
 });
 

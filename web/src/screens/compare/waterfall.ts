@@ -21,8 +21,8 @@ export function stepWaterfall(steps: StepChanges): Stacks {
     from: [0, ...changed.map((_, place) => Math.min(begins[place] ?? 0, ends[place] ?? 0)), 0],
     parts: [
       { name: "mean step", values: [start, ...changed.map(() => null), mean?.other_ns ?? null] },
-      { name: "shorter", values: only(changed.map((part) => (part.change_ns < 0 ? -part.change_ns : null))) },
       { name: "longer", values: only(changed.map((part) => (part.change_ns > 0 ? part.change_ns : null))) },
+      { name: "shorter", values: only(changed.map((part) => (part.change_ns < 0 ? -part.change_ns : null))) },
     ],
   };
 }
