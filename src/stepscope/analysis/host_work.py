@@ -35,11 +35,20 @@ _SYNC = re.compile(
 )
 _LOGGING = re.compile(
     r"\bprint\(|\blogg(er|ing)\b|\b(self|run|trainer|fabric|accelerator)\.log(_\w+)?\(|\bwandb\b"
-    r"|\.add_scalar|\bwriter\.|\btqdm\b|\bflush\("
+    r"|\.add_(scalar|histogram|image|figure|text|video|audio)|\bwriter\.|\btqdm\b|\bflush\("
+    r"|\b(savefig|imsave|save_image)\("
+)
+_LOGGING_LIBRARIES = frozenset(
+    (
+        *("wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml", "neptune", "clearml"),
+        *("aim", "visdom", "loguru", "matplotlib", "plotly", "seaborn", "tqdm", "rich"),
+    )
 )
 _LOGGING_NAMES = re.compile(
     r"(^|_)(log(s|ged|ging)?(?!_?(prob|softmax|sum|it|like|space|abs))|track|report|publish|notify"
-    r"|emit)(s|ed|ing)?(_|$)|logger|tracker|reporter|telemetry"
+    r"|emit|plot|visuali[sz]e|savefig|imsave|save_images?)(s|d|ed|t?ing)?(_|$)"
+    r"|(^|_)add_(scalar|histogram|image|figure|text|video|audio)s?(_|$)"
+    r"|logger|tracker|reporter|telemetry|summarywriter"
 )
 """Functions, and classes with their methods, that tell somebody of the training."""
 _READING_METHODS = frozenset(
@@ -189,7 +198,7 @@ def _user_place(frames: Sequence[Frame], line: int) -> tuple[str, int] | None:
 def _cause(frames: Sequence[Frame], text: str) -> HostCause:
     """The innermost evidence counts: a logging call inside a synchronising line is logging."""
     for frame in reversed(frames):
-        if frame.library in {"wandb", "tensorboard", "mlflow", "tqdm", "rich"} or (
+        if frame.library in _LOGGING_LIBRARIES or (
             frame.library == "python"
             and frame.module in {"logging", "__init__"}
             and "/logging/" in frame.file
