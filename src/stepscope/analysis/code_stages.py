@@ -160,11 +160,41 @@ _READ_NAMES = re.compile(
     r"|get_bytes|recv|pread)"
 )
 
+_LINE_STAGES: tuple[tuple[re.Pattern[str], Stage, str], ...] = (
+    (
+        re.compile(r"\.(execute|executemany|fetchone|fetchmany|fetchall)\("),
+        "read",
+        "database query",
+    ),
+    (
+        re.compile(r"\bopen\(|\.(read|readline|readlines|readinto|read_bytes|read_text|pread)\("),
+        "read",
+        "file read",
+    ),
+    (re.compile(r"\b(np|numpy)\.(fromfile|memmap)\("), "read", "file read"),
+    (re.compile(r"\bjson\.loads?\("), "decode", "JSON decode"),
+    (re.compile(r"\bpickle\.loads?\("), "decode", "unpickling"),
+    (
+        re.compile(r"\b(unpack|unpack_from|iter_unpack|unpackb|frombuffer|decompress)\("),
+        "decode",
+        "unpacking",
+    ),
+    (
+        re.compile(r"\b(re|regex|pattern)\.(match|search|findall|finditer|fullmatch|split)\("),
+        "decode",
+        "parsing",
+    ),
+)
+"""What lines of the user's code call that is no Python, and so is no frame of a stack."""
 
-def stage_of(frames: Sequence[Frame], *, collating: bool = False) -> StagedStack | None:
+
+def stage_of(
+    frames: Sequence[Frame], *, collating: bool = False, line: str = ""
+) -> StagedStack | None:
     """The stage of one stack, None when it does not lie inside the making of a batch.
 
     Args:
+        line: text of the line that runs in the innermost frame of the user's.
         collating: the collate function ran. It collates, unless a library says otherwise, or what
             it calls is named after tokens: many tokenise there.
     """
@@ -178,7 +208,7 @@ def stage_of(frames: Sequence[Frame], *, collating: bool = False) -> StagedStack
         return found or StagedStack("collate", _call_name(inside[0]))
     read = _network_read(inside)
     found = read or _by_chain(inside) or _by_library(inside) or _by_name(inside)
-    return found or _unnamed(inside)
+    return found or _by_line(line) or _unnamed(inside)
 
 
 def _inside_fetch(frames: Sequence[Frame]) -> Sequence[Frame] | None:
@@ -317,6 +347,13 @@ def _by_name(frames: Sequence[Frame]) -> StagedStack | None:
     for frame in user:
         if _READ_NAMES.search(_snake(frame.bare_function)):
             return StagedStack("read", _call_name(frame))
+    return None
+
+
+def _by_line(line: str) -> StagedStack | None:
+    for pattern, stage, label in _LINE_STAGES:
+        if pattern.search(line):
+            return StagedStack(stage, label)
     return None
 
 

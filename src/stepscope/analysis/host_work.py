@@ -62,6 +62,10 @@ _DATA = re.compile(
     r"|from_numpy|memmap|(load|read|decode|augment|transform|collate)(?!_(state|checkpoint|model|weights))"
     r"(s|ed|ing|ation)?(?![a-z]))|\bnext\("
 )
+_DATA_NAMES = re.compile(
+    r"(^|_)(sampl(e|es|er|ing)|draw|negatives?|mini_?batch(es)?|batch(es)?|pairs|triplets)(_|$)"
+)
+"""Functions that choose what the model is given."""
 
 READING_RATIO = 0.15
 """A function that spends this share of its time reading values from tensors is there for that."""
@@ -87,17 +91,11 @@ class HostWork:
     """The lines of the user's code with the largest shares."""
 
 
-def find_host_work(
-    spans: Spans,
-    samples: StackSamples,
-    steps: Steps,
-    sources: Mapping[tuple[str, int], str],
-) -> HostWork | None:
+def find_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> HostWork | None:
     """Attribute the time outside all phases, None without samples there.
 
     Args:
         samples: of the training thread.
-        sources: text of source lines by (file, line), as far as they were recorded.
     """
     own = spans.take(spans.thread == steps.thread)
     # What the host does while a device is busy costs nothing, and is in no phase of the step.
@@ -116,7 +114,7 @@ def find_host_work(
     for (stack, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
         frames = parse_stack(samples.stacks[stack])
         place = _user_place(frames, line)
-        text = sources.get(place, "") if place else ""
+        text = samples.line_text(frames, line)
         inner = frames[len(_shared(loop, frames)) :]
         times = by_function.setdefault(_function(inner), {})
         cause = "checkpoint" if savers.intersection(inner) else _cause(inner, text)
@@ -128,7 +126,7 @@ def find_host_work(
         sample_count=int(between.sum()),
         causes=_causes(by_function, total),
         lines=[
-            HostLine(file=f, line=n, text=sources.get((f, n), ""), ratio=time_ns / total)
+            HostLine(file=f, line=n, text=samples.sources.get((f, n), ""), ratio=time_ns / total)
             for (f, n), time_ns in top
         ],
     )
@@ -238,7 +236,7 @@ def _by_names(frames: Sequence[Frame]) -> HostCause | None:
         if not frame.library and frame.bare_function:
             if any(_LOGGING_NAMES.search(n.lower()) for n in (frame.bare_function, frame.owner)):
                 return "logging"
-            if _DATA.search(frame.bare_function):
+            if _DATA.search(frame.bare_function) or _DATA_NAMES.search(frame.bare_function):
                 return "data_preparation"
     return None
 

@@ -18,13 +18,13 @@ thread) spend in each stage: collating as measured, the rest by stack samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.code_stages import STAGE_NAMES, Stage, parse_stack, stage_of
+from stepscope.analysis.code_stages import STAGE_NAMES, Frame, Stage, parse_stack, stage_of
 from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps import Steps, steps_of
 from stepscope.intervals import Int, contains, union
@@ -48,6 +48,13 @@ class StackSamples:
     stack: NDArray[np.int32]
     stacks: Sequence[str]
     user_line: NDArray[np.int32]
+    sources: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """Text of lines of the user's that were seen running, by file and line."""
+
+    def line_text(self, frames: Sequence[Frame], line: int) -> str:
+        """The line that runs in the innermost frame of the user's; '' where it is not known."""
+        files = [frame.file for frame in frames if not frame.library]
+        return self.sources.get((files[-1], line), "") if files else ""
 
 
 def sample_weights(t_ns: Int, period_ns: int) -> Int:
@@ -222,15 +229,19 @@ class _Part:
         """Time that the stack samples inside fetches stand for."""
         samples, inside = self.fetcher.samples, self._inside()
         collating = contains(union(self.inner.of("collate").intervals), samples.t_ns)
-        spent = np.zeros((2, len(samples.stacks)), dtype=np.int64)
-        place = (collating[inside].astype(np.intp), samples.stack[inside])
-        np.add.at(spent, place, samples.weight_ns[inside])
+        seen = np.stack([collating, samples.stack, samples.user_line], axis=1)[inside]
+        places, place = np.unique(seen, axis=0, return_inverse=True)
+        spent = np.bincount(
+            place.ravel(), weights=samples.weight_ns[inside], minlength=len(places)
+        ).astype(np.int64)
         times: _StageTimes = {}
-        for in_collate, code in np.argwhere(spent).tolist():
-            staged = stage_of(parse_stack(samples.stacks[code]), collating=bool(in_collate))
+        for (in_collate, code, line), time_ns in zip(places.tolist(), spent.tolist(), strict=True):
+            frames = parse_stack(samples.stacks[code])
+            text = samples.line_text(frames, line)
+            staged = stage_of(frames, collating=bool(in_collate), line=text)
             if staged is not None:
                 key = (staged.stage, staged.label, bool(in_collate))
-                times[key] = times.get(key, 0) + int(spent[in_collate, code])
+                times[key] = times.get(key, 0) + time_ns
         return times
 
 

@@ -154,7 +154,7 @@ def _walk(target: int) -> list[tuple[CodeType, int]]:
     places: list[tuple[CodeType, int]] = []
     frame = sys._current_frames().get(target)
     while frame is not None and len(places) < MAX_FRAMES:
-        places.append((frame.f_code, frame.f_lineno))
+        places.append((frame.f_code, frame.f_lineno or 0))  # some instructions are of no line
         frame = frame.f_back
     return places
 

@@ -166,7 +166,8 @@ _OWN: dict[str, list[tuple[str, str]]] = {
     "logging": [
         (
             "log every N steps",
-            "and hand the values to a background thread or an asynchronous logger",
+            "and hand the values to a background thread or an asynchronous logger; draw figures, "
+            "pictures and histograms less often still",
         ),
     ],
     "garbage_collection": [

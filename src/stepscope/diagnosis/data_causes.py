@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stepscope.analysis.input_pipeline import Making, StageShare, Waiting
 from stepscope.analysis.statistics import ahead_ratio
@@ -47,12 +48,15 @@ def data_pipeline_cause(case: Case) -> Finding:
             cause="host_to_device_copies",
             stages=[Stage(name="copies to the device", detail="", share_ratio=share)],
         )
-    waiting, making = rank.late_batches, rank.making
+    waiting, making = _with_crowding(case), rank.making
+    owned = shares.phases["data_wait"] + shares.crowded
     finding = Finding(cause="slow_dataset")
-    finding.stages = _data_stages(waiting, making, shares)
+    finding.stages = _data_stages(waiting, making, owned)
     finding.evidence = _data_evidence(rank, waiting, making)
+    if shares.crowded >= CONTRIBUTING_RATIO:
+        finding.evidence.insert(0, _crowding_evidence(shares))
     finding.cause = _making_cause(case.pipeline, waiting, making, finding)
-    for cause, share, text in _contributing(waiting, making, shares):
+    for cause, share, text in _contributing(waiting, making, owned):
         if cause == finding.cause:
             finding.why = text
         else:
@@ -63,16 +67,41 @@ def data_pipeline_cause(case: Case) -> Finding:
     return finding
 
 
+def _with_crowding(case: Case) -> Waiting:
+    """The waiting, and beside it the time in which the training thread had no core because workers
+    had them: making batches costs that too, and receiving one that lies ready takes longer."""
+    waiting, rank = case.fed.late_batches, case.fed
+    wall_ns = int(rank.steps.wall_ns[rank.steps.measured()].sum())
+    beside_ns = round(case.shares.crowded * wall_ns)
+    receiving_ns = round(case.split.crowded * waiting.handing_over_ns)
+    return replace(
+        waiting,
+        total_ns=waiting.total_ns + beside_ns,
+        making_ns=waiting.making_ns + beside_ns + receiving_ns,
+        handing_over_ns=waiting.handing_over_ns - receiving_ns,
+    )
+
+
+def _crowding_evidence(shares: Shares) -> Evidence:
+    return Evidence(
+        text=f"for {shares.crowded:.0%} of the step the training thread was ready to compute but "
+        "had no core, because the workers had them",
+        value=shares.crowded,
+        unit="ratio",
+        source="system",
+    )
+
+
 def slowest_fed(ranks: Sequence[Rank]) -> Rank:
     """The rank that waits longest for batches."""
     return max(ranks, key=lambda rank: rank.waiting.total_ns)
 
 
-def _data_stages(waiting: Waiting, making: Making | None, shares: Shares) -> list[Stage]:
+def _data_stages(waiting: Waiting, making: Making | None, owned: float) -> list[Stage]:
     """What the data share of the step consists of, largest first."""
     if not waiting.total_ns:
         return []
-    per_ns = shares.phases["data_wait"] / waiting.total_ns
+    per_ns = owned / waiting.total_ns
     stages = []
     if making is not None and making.stages:
         for stage in making.stages:
@@ -101,11 +130,11 @@ def _data_stages(waiting: Waiting, making: Making | None, shares: Shares) -> lis
 
 
 def _contributing(
-    waiting: Waiting, making: Making | None, shares: Shares
+    waiting: Waiting, making: Making | None, owned: float
 ) -> list[tuple[str, float, str]]:
     if making is None or not waiting.total_ns:
         return []
-    of_step = shares.phases["data_wait"] * waiting.making_ns / waiting.total_ns
+    of_step = owned * waiting.making_ns / waiting.total_ns
     return [
         (STAGE_CAUSES[stage.stage], share, f"{_stage_name(stage)} takes {share:.0%} of the step")
         for stage in making.stages

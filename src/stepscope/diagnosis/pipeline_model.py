@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepscope.analysis.utilization import Contention
+from stepscope.diagnosis.crowding import crowded_ratio
 from stepscope.diagnosis.signals import Rank, Signals
-
-FEW_CORES = 0.1
-"""Others that use no more than this crowd nobody out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +87,7 @@ class Pipeline:
             fetch_ns=fetch,
             fetch_cpu_ns=fetch_cpu,
             other_cpu_ns=other_cpu,
-            crowded_ns=_crowded(contention, wall, busy) if workers else 0.0,
+            crowded_ns=min(crowded_ratio(signals) * wall, busy) if workers else 0.0,
         )
 
     def step_ns(
@@ -139,13 +136,3 @@ class Pipeline:
             return self.busy_ns + fetch
         cpu = self.fetch_cpu_ns * fetch_ratio + self.other_cpu_ns
         return max(self.busy_ns, fetch / workers, cpu / self.cores if self.cores else 0.0)
-
-
-def _crowded(contention: Contention | None, wall_ns: float, busy_ns: float) -> float:
-    """Time of a step for which the training thread had no core, where none of it is due to
-    others."""
-    if contention is None or contention.waiting_ratio is None:
-        return 0.0
-    if contention.outside_cores >= FEW_CORES or contention.throttled_ratio:
-        return 0.0
-    return min(contention.waiting_ratio * wall_ns, busy_ns)

@@ -11,7 +11,9 @@ the four suspects together own all of it:
                      which no sizeable operator runs
     model            what is left of the compute phases
 
-What ranks wait for the slowest of them is taken from communication and given to what that rank is
+Time for which the training thread could run but had no core, because the loader's workers had them
+all, is taken from whatever it was busy with and given to the data pipeline (`crowding`). What ranks
+wait for the slowest of them is taken from communication and given to what that rank is
 busy with meanwhile (`ranks_waiting`).
 """
 
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.host_work import HostCause
 from stepscope.analysis.steps import COMPUTE_PHASES, PHASES
+from stepscope.diagnosis.crowding import crowded_by_workers
 from stepscope.diagnosis.ranks_waiting import RanksWaiting, exchange_ns, ranks_waiting
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Suspect
@@ -51,6 +54,8 @@ class Proportions:
     """Evaluation over evaluation and steps together, in the measured part of the run."""
     waiting: RanksWaiting
     has_window: bool
+    crowded: float
+    """Share of the time in which training threads could run for which workers had all cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +73,9 @@ class Shares:
     """Gradient exchange that nothing hides, without waiting for the slowest rank."""
     held_up: dict[Suspect, float] = field(default_factory=dict)
     """Waiting for the slowest rank, by what that one was busy with: part of `suspects`."""
+    crowded: float = 0.0
+    """Time outside of `data_wait` without a core because workers had them all: part of the data
+    pipeline's."""
 
 
 def proportions(ranks: Sequence[Rank]) -> Proportions:
@@ -81,6 +89,7 @@ def proportions(ranks: Sequence[Rank]) -> Proportions:
         evaluation=evaluation_ratio(ranks),
         waiting=ranks_waiting(ranks),
         has_window=bool(profiled),
+        crowded=_crowded(ranks),
     )
 
 
@@ -111,7 +120,12 @@ def phase_matrix(ranks: Sequence[Rank]) -> NDArray[np.int64]:
 def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
     """Shares over the given steps (rows of `phase_matrix`)."""
     totals = phase_ns.sum(axis=0).astype(np.float64)
-    phase = dict(zip(PHASES, (totals / totals.sum()).tolist(), strict=True))
+    measured = dict(zip(PHASES, (totals / totals.sum()).tolist(), strict=True))
+    own = 1 - split.crowded
+    phase = {
+        name: share if name == "data_wait" else share * own for name, share in measured.items()
+    }
+    crowded = (1 - measured["data_wait"]) * split.crowded
     exchange = phase["backward"] * split.exposed_exchange
     compute = sum(phase[name] for name in COMPUTE_PHASES)
     compute -= exchange
@@ -129,9 +143,10 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
         "slow_rank": held_up.get("framework_overhead", 0.0),
     }
     return Shares(
-        phases=phase,
+        phases=measured,
         suspects={
             "data_pipeline": phase["data_wait"]
+            + crowded
             + phase["h2d"]
             + inline
             + held_up.get("data_pipeline", 0.0),
@@ -145,7 +160,20 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
         collectives=phase["communication"] * left,
         exchange=exchange * left,
         held_up=held_up,
+        crowded=crowded,
     )
+
+
+def _crowded(ranks: Sequence[Rank]) -> float:
+    """A thread that waits for a batch in the making does not want a core; one that takes over a
+    batch which lies ready does."""
+    ratio = crowded_by_workers(ranks[0].signals)
+    if not ratio:
+        return 0.0
+    measured = [rank.steps.measured() for rank in ranks]
+    wall = sum(int(r.steps.wall_ns[rows].sum()) for r, rows in zip(ranks, measured, strict=True))
+    blocked = sum(rank.late_batches.total_ns - rank.late_batches.handing_over_ns for rank in ranks)
+    return min(1.0, ratio * wall / max(1, wall - blocked))
 
 
 def _compute_overhead(rank: Rank) -> float:

@@ -99,12 +99,7 @@ class Rank:
         samples = self.signals.stack_samples(self.process)
         if not len(samples.t_ns):
             return None
-        sources = {
-            (fact["file"], fact["line"]): fact["text"]
-            for fact in self.process.facts
-            if fact.get("fact") == "source"
-        }
-        return find_host_work(self.spans, samples, self.steps, sources)
+        return find_host_work(self.spans, samples, self.steps)
 
     @cached_property
     def compute_profile(self) -> ComputeProfile | None:
@@ -329,6 +324,11 @@ class Signals:
             stack=rows["stack"].codes,
             stacks=[value or "" for value in rows["stack"].values],
             user_line=rows["user_line"],
+            sources={
+                (fact["file"], fact["line"]): fact["text"]
+                for fact in process.facts
+                if fact.get("fact") == "source"
+            },
         )
 
     def window_of(self, process: ProcessInfo) -> Trace | None:

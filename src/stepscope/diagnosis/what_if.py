@@ -181,7 +181,9 @@ class WhatIf:
             case "host_sync" | "logging" | "garbage_collection":
                 return phases["other"] * share_of_host_cause(self._signals.ranks, cause)
             case _:
-                between = phases["other"] * share_of_host_cause(self._signals.ranks, "python")
+                sampled = any(rank.host_work is not None for rank in self._signals.ranks)
+                ratio = share_of_host_cause(self._signals.ranks, "python") if sampled else 1.0
+                between = phases["other"] * ratio
                 in_python = python_inside(self._signals.compute_profile)
                 return between + shares.overhead_parts["inside_compute"] * in_python
 

@@ -237,3 +237,32 @@ def test_an_object_that_a_dataset_applies_is_a_transform(
     stack: str, stage: str, label: str
 ) -> None:
     assert staged(f"{GET} > {stack}") == (stage, label)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("rows = self.database.execute(", ("read", "database query")),
+        (").fetchall()", ("read", "database query")),
+        ("with open(self.paths[index], 'rb') as file:", ("read", "file read")),
+        ("values = np.memmap(path, dtype=np.float32)[begin:end]", ("read", "file read")),
+        ("record = json.loads(line)", ("decode", "JSON decode")),
+        ("found = pattern.search(line)", ("decode", "parsing")),
+        ("pixels = np.frombuffer(data, dtype=np.uint8)", ("decode", "unpacking")),
+        ("grid[hours, items] = values", ("other", "Rows.__getitem__")),
+        ("", ("other", "Rows.__getitem__")),
+    ],
+)
+def test_what_is_no_python_shows_in_the_line_that_calls_it(
+    line: str, expected: tuple[str, str]
+) -> None:
+    found = stage_of(parse_stack(stack_text(GET)), line=line)
+    assert found is not None
+    assert (found.stage, found.label) == expected
+
+
+def test_what_functions_are_called_counts_before_what_their_lines_call() -> None:
+    frames = parse_stack(stack_text(f"{GET} > Rows.augment"))
+    found = stage_of(frames, line="noise = json.loads(settings)")
+    assert found is not None
+    assert found.stage == "augment"

@@ -34,12 +34,12 @@ def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | No
         stack=seen,
         stacks=[stack_text(stack) for stack in stacks.values()],
         user_line=seen,  # every stack has a line of its own
+        sources={
+            ("/job/train.py", names.index(name)): text.partition(" # ")[2]
+            for name, text in code.items()
+        },
     )
-    sources = {
-        ("/job/train.py", names.index(name)): text.partition(" # ")[2]
-        for name, text in code.items()
-    }
-    return find_host_work(spans, samples, steps, sources)
+    return find_host_work(spans, samples, steps)
 
 
 def cause(line: str, stack: str = "") -> str:
@@ -223,6 +223,9 @@ def test_converting_numbers_while_feeding_the_loop_is_no_synchronisation() -> No
         ("Board.add_images > compress", "logging"),
         ("plot_curves > draw@matplotlib/figure.py", "logging"),
         ("add_noise", "python"),
+        ("sample > randrange@python:random.py", "data_preparation"),
+        ("draw_negatives", "data_preparation"),
+        ("resample_weights", "python"),
         ("log_prob", "python"),
         ("post_process", "python"),
         ("load_rows > report_progress", "data_preparation"),

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +46,17 @@ def test_it_sees_what_the_thread_is_doing(sampler: Any) -> None:
     assert not any("capture/stacks.py" in name for name in names), "that is not what the job does"
     sources = sampler.drain().facts("source")
     assert any("time.sleep(0.002)" in source["text"] for source in sources)
+
+
+def test_an_instruction_of_no_line_ends_nothing(
+    sampler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = SimpleNamespace(f_code=wait_for.__code__, f_lineno=None, f_back=None)
+    monkeypatch.setattr(stacks.sys, "_current_frames", lambda: dict.fromkeys(range(2), frame))
+    assert stacks._walk(1) == [(wait_for.__code__, 0)]
+    watcher = stacks._Sampler(1, 60.0)
+    watcher._look(1)
+    assert not watcher._stop.is_set()
 
 
 def test_the_library_of_a_file_is_its_package() -> None:
