@@ -131,7 +131,7 @@ class Judge:
 
         return sorted(found, key=size, reverse=True)
 
-    def confidence(self, matrix: NDArray[np.int64], accused: Accusation, steps: int) -> float:
+    def stability(self, matrix: NDArray[np.int64], accused: Accusation, steps: int) -> float:
         """How often resampled steps give the same verdict (circular block bootstrap), times
         n/(n+5) for n steps.
 

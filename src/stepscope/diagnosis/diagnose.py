@@ -12,7 +12,7 @@ from stepscope.diagnosis.accusation import (
 from stepscope.diagnosis.advice import fixes
 from stepscope.diagnosis.causes import find_cause, other_causes
 from stepscope.diagnosis.data_causes import slowest_fed
-from stepscope.diagnosis.finding import Case, Finding
+from stepscope.diagnosis.finding import RIGHT_WHEN_STABLE, Case, Finding
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
 from stepscope.diagnosis.signals import Rank, Signals
@@ -48,14 +48,13 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
     case = Case(signals=signals, shares=shares, split=split, fed=fed, pipeline=pipeline)
     finding = find_cause(case, accused)
     also = other_causes(case, finding, accused, judge.accusations(shares))
+    stability = judge.stability(matrix, accused, _measured_count(signals))
     return Verdict(
         suspect=accused.suspect,
         cause=finding.cause,
         share_ratio=accused.share,
         share_of=LOOP_SHARE if finding.cause == "evaluation" else STEP_SHARE,
-        confidence_ratio=round(
-            judge.confidence(matrix, accused, _measured_count(signals)) * finding.certainty, 3
-        ),
+        confidence_ratio=round(stability * finding.certainty * RIGHT_WHEN_STABLE, 3),
         headline=_headline(accused, finding),
         stages=finding.stages,
         evidence=[_phase_evidence(shares), *finding.evidence],

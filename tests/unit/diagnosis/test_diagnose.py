@@ -9,6 +9,7 @@ import pytest
 
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.diagnosis.diagnose import Thresholds
+from stepscope.diagnosis.finding import RIGHT_WHEN_STABLE
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.schema import JobState
 from stepscope.testing import RunBuilder
@@ -61,7 +62,7 @@ def test_the_recommender_waits_for_its_data_pipeline(new_run: RunMaker) -> None:
     )
     assert verdict.mean_step_ns == 100_000_000
     assert verdict.step_count == 90
-    assert verdict.confidence_ratio >= 0.9
+    assert verdict.confidence_ratio >= 0.9 * RIGHT_WHEN_STABLE
 
 
 def test_the_recommender_is_told_to_fix_both(new_run: RunMaker) -> None:
@@ -228,7 +229,7 @@ def test_only_the_window_that_is_looked_at_counts(new_run: RunMaker) -> None:
 
 def test_without_a_window_a_verdict_on_compute_counts_half(new_run: RunMaker) -> None:
     verdict = drawn(new_run(), HEALTHY)
-    assert verdict.confidence_ratio == pytest.approx(0.5 * 90 / 95, abs=1e-3)
+    assert verdict.confidence_ratio == pytest.approx(0.5 * 90 / 95 * RIGHT_WHEN_STABLE, abs=1e-3)
     assert any("no profiler window" in note for note in verdict.notes)
 
 
@@ -271,7 +272,8 @@ def test_others_take_the_cores(
 def test_confidence_grows_with_the_number_of_steps(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("wait 60 | forward 30 | optimizer 10", 20)
-    assert diagnose(run.signals()).confidence_ratio == pytest.approx(18 / 23, abs=1e-3)
+    confidence = diagnose(run.signals()).confidence_ratio
+    assert confidence == pytest.approx(18 / 23 * RIGHT_WHEN_STABLE, abs=1e-3)
 
 
 def test_confidence_falls_when_the_share_straddles_the_threshold(new_run: RunMaker) -> None:
@@ -281,7 +283,7 @@ def test_confidence_falls_when_the_share_straddles_the_threshold(new_run: RunMak
         rank.draw("wait 20", jitter=1, seed=seed).draw("forward 60 | optimizer 20")
         rank.draw("wait 20", jitter=1, seed=seed + 1000).draw("forward 60 | optimizer 20")
     verdict = diagnose(run.signals())
-    assert verdict.confidence_ratio < 0.9
+    assert verdict.confidence_ratio < 0.9 * RIGHT_WHEN_STABLE
     assert verdict.phases["data_wait"] == pytest.approx(0.2, abs=0.03)
 
 
