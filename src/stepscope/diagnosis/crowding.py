@@ -9,32 +9,25 @@ from __future__ import annotations
 
 from stepscope.diagnosis.signals import Rank, Signals
 
-FEW_CORES = 0.1
-"""Others than the job that use no more than this crowd nobody out."""
-
-
-def crowded_ratio(signals: Signals) -> float:
-    """Share of the time for which training threads had no core because others of the job had them
-    all; 0 where that is not known, or where a quota or somebody outside the job was in the way."""
-    seen = signals.contention
-    if seen is None or seen.waiting_ratio is None:
-        return 0.0
-    if seen.outside_cores >= FEW_CORES or seen.throttled_ratio:
-        return 0.0
-    return min(1.0, seen.waiting_ratio)
-
 
 def crowded_by_workers(signals: Signals) -> float:
-    """The part of it that is the workers': what they use of the cores that the job keeps busy
-    outside the training processes."""
-    ratio = crowded_ratio(signals)
-    workers = sum(_worker_cores(signals, rank) for rank in signals.ranks)
-    if not ratio or not workers:
-        return 0.0
+    """Share of the time for which training threads had no core because workers had them; 0 where
+    that is not known, or where the job's own quota was in the way.
+
+    Whoever keeps cores busy beside the training processes has a part in it in proportion: the
+    workers, other processes of the job, and those outside it.
+    """
     seen = signals.contention
-    assert seen is not None  # noqa: S101 - or the ratio were 0
-    others = seen.job_cores - sum(_cores(signals, rank, rank.process.pid) for rank in signals.ranks)
-    return ratio * min(1.0, workers / others) if others > 0 else ratio
+    if seen is None or seen.waiting_ratio is None or seen.throttled_ratio:
+        return 0.0
+    node = signals.ranks[0].process.node  # of which `contention` speaks
+    ranks = [rank for rank in signals.ranks if rank.process.node == node]
+    workers = sum(_worker_cores(signals, rank) for rank in ranks)
+    if not workers:
+        return 0.0
+    training = sum(_cores(signals, rank, rank.process.pid) for rank in ranks)
+    others = max(workers, seen.job_cores - training) + seen.outside_cores
+    return min(1.0, seen.waiting_ratio) * workers / others
 
 
 def _worker_cores(signals: Signals, rank: Rank) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepscope.diagnosis.crowding import crowded_ratio
+from stepscope.diagnosis.crowding import crowded_by_workers
 from stepscope.diagnosis.signals import Rank, Signals
 
 
@@ -49,8 +49,7 @@ class Pipeline:
     """CPU time of fetching; time that a worker was ready to run without a core counts as such."""
     other_cpu_ns: float
     crowded_ns: float = 0.0
-    """Part of `busy_ns` in which the training thread had no core because others of the job had
-    them all: workers, above all."""
+    """Part of `busy_ns` in which the training thread had no core because workers had them."""
 
     @classmethod
     def of(cls, signals: Signals, rank: Rank) -> Pipeline | None:
@@ -87,7 +86,7 @@ class Pipeline:
             fetch_ns=fetch,
             fetch_cpu_ns=fetch_cpu,
             other_cpu_ns=other_cpu,
-            crowded_ns=min(crowded_ratio(signals) * wall, busy) if workers else 0.0,
+            crowded_ns=min(crowded_by_workers(signals) * wall, busy),
         )
 
     def step_ns(
