@@ -125,7 +125,7 @@ def test_a_scenario_is_an_ordinary_training_script(scenario: Scenario) -> None:
     assert "stepscope" not in text
     assert len(scenario.label.severities) == 3
     fixed_outside = scenario.label.neighbours or scenario.label.cpu_limit
-    assert scenario.label.healthy or fixed_outside or "args.fixed" in text
+    assert scenario.label.healthy or fixed_outside or ".fixed" in text
     if scenario.name in LOOPS_OF_TRAINERS:
         with pytest.raises(traceml.NoTrainingLoopError):
             traceml.marked(text)
