@@ -2,8 +2,8 @@
 
 Events of a track and row that are shorter than a bucket of a level are gathered in such buckets,
 of a power of four microseconds; longer ones have rows of their own. The finest level is the first
-one with at most an eighth as many rows as there are events, and the coarsest spans the trace in at
-most 256 buckets per row.
+one with at most an eighth as many rows as there are events, of smaller traces a sixteenth, and the
+coarsest spans the trace in at most 256 buckets per row.
 """
 
 from __future__ import annotations
@@ -24,8 +24,14 @@ Int = NDArray[np.int64]
 
 BASE_NS = 1_000
 FANOUT = 4
+SMALL_EVENTS = 50_000
+"""A smaller trace is drawn from its events; it needs no level of detail but the coarsest."""
+_MIDDLING_EVENTS = 300_000
+"""A smaller trace is read as a whole in a fifth of a second, and then kept in memory."""
 _SPARE = 8
 """A level is fine enough when it has so many times fewer rows than there are events."""
+_SPARE_OF_MIDDLING = 16
+"""With the next finer level, windows of small operators would take a fifth more room."""
 _COARSEST_BUCKETS = 256
 _ROWS = 1 << 15
 """Rows of a track, at most; what is nested deeper shares the last one."""
@@ -40,14 +46,15 @@ class Summariser:
     Args:
         bounds: of the times of the file.
         base_ns: what they are relative to.
-        whole: all levels are made; else the coarsest only.
+        event_count: events of the trace; it decides which levels are made.
     """
 
-    def __init__(self, bounds: Bounds, base_ns: int, *, whole: bool) -> None:
+    def __init__(self, bounds: Bounds, base_ns: int, *, event_count: int) -> None:
         self._bounds = bounds
         self._base_ns = base_ns
         self._coarsest = _level_of((bounds.last - bounds.first) // _COARSEST_BUCKETS)
-        self._finest = None if whole else self._coarsest
+        self._spare = _SPARE if event_count >= _MIDDLING_EVENTS else _SPARE_OF_MIDDLING
+        self._finest = None if event_count >= SMALL_EVENTS else self._coarsest
         """The first slice decides for all."""
         self._nested_before: list[Columns] = []
         self._flat_before: list[Columns] = []
@@ -147,7 +154,7 @@ class Summariser:
         for level in range(_level_of(span * lines // count), self._coarsest):
             short = outlasts < level
             buckets = self._opens({"line": line[short], "start": start[short]}, level).sum()
-            if (count - short.sum() + buckets) * _SPARE <= count:
+            if (count - short.sum() + buckets) * self._spare <= count:
                 return level
         return self._coarsest
 

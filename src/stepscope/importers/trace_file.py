@@ -31,8 +31,6 @@ SLICE_ROWS = 600_000
 MIN_SLICE_ROWS = 150_000
 SLICES = 4
 """A trace of middling size is parted so often: one slice is stored while the next is linked."""
-TIMELINE_EVENTS = 50_000
-"""A smaller trace is drawn from its events; it needs no level of detail but the coarsest."""
 _SECOND_LANE = frozenset({"operators", "timeline", "quality"})
 """Tables that are written beside all others."""
 _READING_SHARE = 0.6
@@ -153,9 +151,7 @@ def _store(
     name_captured(gathered, captures, counts)
     count_overlaps(gathered, counts)
     linker = Linker(gathered, counts)
-    summariser = Summariser(
-        bounds, reading.header.base_ns, whole=gathered.event_count >= TIMELINE_EVENTS
-    )
+    summariser = Summariser(bounds, reading.header.base_ns, event_count=gathered.event_count)
     cuts = gathered.cuts(min(most_rows, _slice_rows(gathered.event_count)))
     end = bounds.first
     for done, (start, stop) in enumerate(pairwise(cuts), 1):

@@ -15,7 +15,7 @@ from kineto_files import (
     python,
     trace,
 )
-from stepscope.importers import trace_file
+from stepscope.importers import timeline, trace_file
 
 
 def steps(count: int) -> list[Event]:
@@ -45,7 +45,7 @@ def totals(tables: Tables) -> dict[int, tuple[int, int]]:
 
 @pytest.mark.parametrize("slice_rows", [600_000, 3_000, 700])
 def test_every_level_holds_all_ranges(slice_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_file, "TIMELINE_EVENTS", 1)
+    monkeypatch.setattr(timeline, "SMALL_EVENTS", 1)
     monkeypatch.setattr(trace_file, "SLICE_ROWS", slice_rows)
     monkeypatch.setattr(trace_file, "MIN_SLICE_ROWS", slice_rows)
     events = steps(2_000)
@@ -64,7 +64,7 @@ def test_every_level_holds_all_ranges(slice_rows: int, monkeypatch: pytest.Monke
 def test_long_events_are_summed_up_at_no_level(
     slice_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_file, "TIMELINE_EVENTS", 1)
+    monkeypatch.setattr(timeline, "SMALL_EVENTS", 1)
     monkeypatch.setattr(trace_file, "SLICE_ROWS", slice_rows)
     monkeypatch.setattr(trace_file, "MIN_SLICE_ROWS", slice_rows)
     long = [op("long", 1_000, 60_000_000), op("longer", 70_000_000, 20_000_000)]

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from kineto_files import BASE_NS, Event, trace
 from stepscope.diagnosis import Signals, timeline_trace, timeline_window
-from stepscope.importers import trace_file
+from stepscope.importers import timeline, trace_file
 from stepscope.importers.describe import Identity
 from stepscope.importers.trace_file import import_trace
 from stepscope.schema import SCHEMA_VERSION, RunInfo
@@ -64,7 +64,7 @@ def nanoseconds(text: Any) -> int:
 def cut_small(*, levels: bool, slice_rows: int = 40) -> Iterator[None]:
     """Lets tiny recordings be stored and read in as many pieces as large ones."""
     with (
-        patch.object(trace_file, "TIMELINE_EVENTS", 1 if levels else 10**9),
+        patch.object(timeline, "SMALL_EVENTS", 1 if levels else 10**9),
         patch.object(trace_file, "SLICE_ROWS", slice_rows),
         patch.object(trace_file, "MIN_SLICE_ROWS", slice_rows),
         patch.object(timeline_trace, "BLOCK_EVENTS", 7),
