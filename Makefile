@@ -7,7 +7,7 @@
 #   make web     the front end: what the report's page is drawn by
 #   make fix     let the formatter and linter repair what they can
 #   make bench   the always-on cost, measured against doing nothing and against peers
-#   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
+#   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
 SHELL := /bin/sh

@@ -1,6 +1,7 @@
 """Does the verdict find what was planted? Training jobs with labelled causes, scored.
 
-    python -m benchmarks.diagnosis                    everything, about an hour on two cores
+    python -m benchmarks.diagnosis                    everything, about two hours on two cores
+    python -m benchmarks.diagnosis --each-cause-once  an hour
     python -m benchmarks.diagnosis --subset           ten minutes
     python -m benchmarks.diagnosis --only NAME        one scenario
     python -m benchmarks.diagnosis --traceml PROGRAM  TraceML on the same jobs as well (pip install
@@ -83,6 +84,8 @@ def choose(options: argparse.Namespace) -> list[Scenario]:
         found = [scenario for scenario in found if scenario.name in options.only]
     if options.subset:
         found = [scenario for scenario in found if scenario.label.quick]
+    if options.each_cause_once:
+        found = catalogue.one_of_each_cause(found)
     if options.held_out != "include":
         wanted = options.held_out == "only"
         found = [scenario for scenario in found if scenario.label.held_out == wanted]
@@ -198,6 +201,7 @@ def _run_json(row: Row) -> dict[str, Any]:
 
 def _is_whole(options: argparse.Namespace) -> bool:
     chosen = options.only or options.scenarios or options.held_out != "include"
+    chosen = chosen or options.each_cause_once
     return not chosen and options.twins and not options.judge_again
 
 
@@ -208,6 +212,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--subset", action="store_true", help="the quick scenarios, one seed each")
+    parser.add_argument("--each-cause-once", action="store_true",
+                        help="one scenario of each cause, and all healthy ones")  # fmt: skip
     parser.add_argument("--seeds", type=int, help="runs of every scenario; default 3, or 1")
     parser.add_argument("--scenarios", type=Path, action="append", default=[], metavar="DIR",
                         help="scenarios of your own beside ours; may be repeated")  # fmt: skip

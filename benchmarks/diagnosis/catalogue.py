@@ -108,6 +108,16 @@ def find(directories: Iterable[Path]) -> list[Scenario]:
     return [found[name] for name in sorted(found)]
 
 
+def one_of_each_cause(scenarios: Iterable[Scenario]) -> list[Scenario]:
+    """Of those that plant the same the quick one, or the first by name; and all healthy ones."""
+    chosen: dict[tuple[str, ...], Scenario] = {}
+    for scenario in sorted(scenarios, key=lambda each: (not each.label.quick, each.name)):
+        label = scenario.label
+        planted = (scenario.name,) if label.healthy else (label.suspect, *label.causes)
+        chosen.setdefault(planted, scenario)
+    return sorted(chosen.values(), key=lambda each: each.name)
+
+
 def read_label(text: str, place: str) -> Label | None:
     """The label of a script, None without one.
 

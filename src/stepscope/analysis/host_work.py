@@ -47,7 +47,7 @@ _LOGGING_LIBRARIES = frozenset(
 _LOGGING_NAMES = re.compile(
     r"(^|_)(log(s|ged|ging)?(?!_?(prob|softmax|sum|it|like|space|abs))|track|report|publish|notify"
     r"|emit|plot|visuali[sz]e|savefig|imsave|save_images?)(s|d|ed|t?ing)?(_|$)"
-    r"|(^|_)add_(scalar|histogram|image|figure|text|video|audio)s?(_|$)"
+    r"|(^|_)(add_)?(scalar|histogram)s?(_|$)|(^|_)add_(image|figure|text|video|audio)s?(_|$)"
     r"|logger|tracker|reporter|telemetry|summarywriter"
 )
 """Functions, and classes with their methods, that tell somebody of the training."""
@@ -99,7 +99,8 @@ def find_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> HostWor
     """
     own = spans.take(spans.thread == steps.thread)
     # What the host does while a device is busy costs nothing, and is in no phase of the step.
-    between = in_no_phase(samples.t_ns, spans, steps) & ~contains(device_busy(own), samples.t_ns)
+    busy = device_busy(own)
+    between = in_no_phase(samples.t_ns, spans, steps) & ~contains(busy, samples.t_ns)
     if not between.any():
         return None
     loop = _training_loop(samples, (steps_of(samples.t_ns, steps) >= 0) & ~between)
@@ -117,7 +118,8 @@ def find_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> HostWor
         text = samples.line_text(frames, line)
         inner = frames[len(_shared(loop, frames)) :]
         times = by_function.setdefault(_function(inner), {})
-        cause = "checkpoint" if savers.intersection(inner) else _cause(inner, text)
+        cause = _cause(inner, text, waits=len(busy.start) > 0)
+        cause = "checkpoint" if savers.intersection(inner) else cause
         times[cause] = times.get(cause, 0) + time_ns
         if place:
             lines[place] = lines.get(place, 0) + time_ns
@@ -193,8 +195,13 @@ def _user_place(frames: Sequence[Frame], line: int) -> tuple[str, int] | None:
     return None
 
 
-def _cause(frames: Sequence[Frame], text: str) -> HostCause:
-    """The innermost evidence counts: a logging call inside a synchronising line is logging."""
+def _cause(frames: Sequence[Frame], text: str, *, waits: bool) -> HostCause:
+    """The innermost evidence counts: a logging call inside a synchronising line is logging.
+
+    Args:
+        waits: there is a device, so that reading a value from a tensor waits for it; without one
+            it is a part of what it is read for.
+    """
     for frame in reversed(frames):
         if frame.library in _LOGGING_LIBRARIES or (
             frame.library == "python"
@@ -210,11 +217,14 @@ def _cause(frames: Sequence[Frame], text: str) -> HostCause:
         return "garbage_collection"
     if _feeds(frames):
         return "logging" if _LOGGING.search(text) else "data_preparation"
+    named = _by_names(frames)
+    if named == "logging" and not waits:
+        return named
     if _SYNC.search(text) or _reads_tensor(frames):
         return "host_sync"
     if _LOGGING.search(text):
         return "logging"
-    return _by_names(frames) or ("data_preparation" if _DATA.search(text) else "python")
+    return named or ("data_preparation" if _DATA.search(text) else "python")
 
 
 def _reads_tensor(frames: Sequence[Frame]) -> bool:

@@ -104,7 +104,8 @@ class Judge:
 
         Time without a core is in everything that the thread does, so it comes first unless a
         suspect owns more than that; evaluation is beside the steps, so that shares of the step
-        are scaled to both for the comparison.
+        are scaled to both for the comparison. It comes before the rest of its suspect where it is
+        larger than every part of that.
         """
         limits, split = self._thresholds, self._split
         found = [
@@ -129,7 +130,16 @@ class Judge:
         def size(each: Accusation) -> float:
             return each.share if each.cause == "evaluation" else each.share * (1 - split.evaluation)
 
-        return sorted(found, key=size, reverse=True)
+        largest_part = max(shares.overhead_parts.values(), default=0.0)
+
+        def before_its_suspect(each: Accusation) -> bool:
+            larger = split.evaluation > largest_part * (1 - split.evaluation)
+            return each.cause == "evaluation" and larger
+
+        found.sort(key=size, reverse=True)
+        if found and found[0].suspect == "framework_overhead" and found[0].cause is None:
+            found.sort(key=before_its_suspect, reverse=True)
+        return found
 
     def stability(self, matrix: NDArray[np.int64], accused: Accusation, steps: int) -> float:
         """How often resampled steps give the same verdict (circular block bootstrap), times

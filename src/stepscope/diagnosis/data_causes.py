@@ -14,7 +14,7 @@ from stepscope.diagnosis.finding import (
     Finding,
     line_evidence,
 )
-from stepscope.diagnosis.pipeline_model import Pipeline
+from stepscope.diagnosis.pipeline_model import WAITING_FETCH_CPU_RATIO, Pipeline
 from stepscope.diagnosis.shares import Shares
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Evidence, Stage
@@ -23,8 +23,6 @@ STARTING_RATIO = 0.5
 """Starting iterators is the cause when it makes up this much of the waiting."""
 HIDDEN_RATIO = 0.15
 """More workers are the fix when they would bring the data share of the step below this."""
-WAITING_FETCH_CPU_RATIO = 0.4
-"""A fetch that uses less CPU than this of its time waits for something outside."""
 MIN_WORKER_GAIN = 0.25
 """More workers are the fix only when they shorten the step at least by this."""
 STAGE_CAUSES = {

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from stepscope.diagnosis.crowding import crowded_by_workers
 from stepscope.diagnosis.signals import Rank, Signals
 
+WAITING_FETCH_CPU_RATIO = 0.4
+"""A fetch that uses less CPU than this of its time waits for something outside."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEstimate:
@@ -118,12 +121,13 @@ class Pipeline:
         return min(pace, self.step_ns())
 
     def best_workers(self) -> WorkerEstimate | None:
-        """The fewest workers, up to the number of cores, that make the step shortest; None where
-        the cores are not known."""
+        """The fewest workers that make the step shortest, up to the number of cores, or twice as
+        many where they mostly wait; None where the cores are not known."""
         if self.cores is None:
             return None
         estimates = []
-        for count in range(1, max(1, int(self.cores)) + 1):
+        waits = self.fetch_cpu_ns < WAITING_FETCH_CPU_RATIO * self.fetch_ns
+        for count in range(1, max(1, int(self.cores)) * (2 if waits else 1) + 1):
             step = self.step_ns(workers=count)
             ratio = 1 - self.busy_ns / step
             estimates.append(WorkerEstimate(workers=count, step_ns=step, data_ratio=ratio))

@@ -26,12 +26,12 @@ BASE_NS = 1_000
 FANOUT = 4
 SMALL_EVENTS = 50_000
 """A smaller trace is drawn from its events; it needs no level of detail but the coarsest."""
-_MIDDLING_EVENTS = 300_000
-"""A smaller trace is read as a whole in a fifth of a second, and then kept in memory."""
+_MIDDLING_EVENTS = 1_000_000
+"""What lies below the finest level of a smaller trace is read in a tenth of a second, once."""
 _SPARE = 8
 """A level is fine enough when it has so many times fewer rows than there are events."""
 _SPARE_OF_MIDDLING = 16
-"""With the next finer level, windows of small operators would take a fifth more room."""
+"""With the next finer level, windows of small operators take a fifth more room."""
 _COARSEST_BUCKETS = 256
 _ROWS = 1 << 15
 """Rows of a track, at most; what is nested deeper shares the last one."""

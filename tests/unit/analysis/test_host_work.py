@@ -42,8 +42,8 @@ def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | No
     return find_host_work(spans, samples, steps)
 
 
-def cause(line: str, stack: str = "") -> str:
-    return _cause(parse_stack(stack_text(stack)) if stack else [], line)
+def cause(line: str, stack: str = "", *, waits: bool = True) -> str:
+    return _cause(parse_stack(stack_text(stack)) if stack else [], line, waits=waits)
 
 
 def test_shares_are_of_the_time_between_phases() -> None:
@@ -236,6 +236,13 @@ def test_converting_numbers_while_feeding_the_loop_is_no_synchronisation() -> No
 )
 def test_what_functions_and_torch_itself_say(stack: str, expected: str) -> None:
     assert cause("x = y(z)", stack) == expected
+
+
+@pytest.mark.parametrize("stack", ["log_norms", "report > norm", "EventFile.histogram"])
+def test_reading_values_for_a_log_waits_for_a_device_and_else_is_logging(stack: str) -> None:
+    assert cause("values = weight.norm().item()", stack, waits=True) == "host_sync"
+    assert cause("values = weight.norm().item()", stack, waits=False) == "logging"
+    assert cause("values = weight.norm().item()", "clip", waits=False) == "host_sync"
 
 
 def test_what_the_host_does_while_a_device_is_busy_is_in_no_share() -> None:

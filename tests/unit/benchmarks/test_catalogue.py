@@ -13,7 +13,26 @@ from benchmarks.diagnosis.running import run_job
 from benchmarks.diagnosis.scoring import grade
 
 OURS = catalogue.find([catalogue.HERE])
-LOOPS_OF_TRAINERS = {"hospital_stays", "song_lyrics", "ticket_routing", "vegetation_plots"}
+LOOPS_OF_TRAINERS = {
+    "gesture_traces",
+    "headline_writer",
+    "hospital_stays",
+    "leaf_disease",
+    "legal_clauses",
+    "museum_scans",
+    "pendulum_fleet",
+    "retina_grades",
+    "sleep_stages",
+    "song_lyrics",
+    "splice_sites",
+    "sprint_motion",
+    "ticket_routing",
+    "tide_stations",
+    "toll_cameras",
+    "turbine_blades",
+    "vegetation_plots",
+    "volcano_tremor",
+}
 """Their training loop is not in the script, or not in sight: nothing to mark for TraceML."""
 
 LABELLED = '''\
@@ -91,6 +110,22 @@ def test_a_label_says_that_its_scenario_is_held_out() -> None:
     held_out = LABELLED.replace("# ///\n", "# held_out = true\n# ///\n", 1)
     labels = [read_label(text, "some/script.py") for text in (LABELLED, held_out)]
     assert [label is not None and label.held_out for label in labels] == [False, True]
+
+
+def test_one_of_each_cause() -> None:
+    def planted(scenarios: list[Scenario]) -> list[tuple[str, ...]]:
+        labels = [each.label for each in scenarios if not each.label.healthy]
+        return [(label.suspect, *label.causes) for label in labels]
+
+    chosen = catalogue.one_of_each_cause(OURS)
+    assert sorted(planted(chosen)) == sorted(set(planted(OURS)))
+    assert [each for each in OURS if each.label.healthy] == [
+        each for each in chosen if each.label.healthy
+    ]
+    shared = [each for each in OURS if each.label.causes == ["checkpoint"]]
+    assert len(shared) > 1
+    assert any(each.label.quick for each in shared)
+    assert all(each.label.quick for each in chosen if each in shared)
 
 
 def test_there_are_enough_of_them() -> None:

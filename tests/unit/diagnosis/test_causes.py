@@ -110,6 +110,19 @@ def test_what_evaluation_owns_is_beside_the_steps(new_run: RunMaker) -> None:
     assert verdict.owned_step_ratio == pytest.approx(30 / 41)
 
 
+@pytest.mark.parametrize(("log", "save", "cause"), [(18, 12, "evaluation"), (28, 2, "logging")])
+def test_evaluation_is_weighed_against_the_other_causes_of_its_suspect(
+    new_run: RunMaker, log: int, save: int, cause: str
+) -> None:
+    """250 ms of it to 300 ms of logging and checkpoints, in every 960 ms."""
+    run = new_run()
+    process = run.rank()
+    for _ in range(10):
+        process.draw(f"wait 1 | {COMPUTE} | save {save} | do:log {log}", 10).draw("predict 250")
+    verdict = diagnose(run.signals())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", cause)
+
+
 # --- Python where operators should follow each other ----------------------------------------------
 
 

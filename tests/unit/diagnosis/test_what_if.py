@@ -210,6 +210,16 @@ def test_reads_that_wait_need_no_cores(new_run: RunMaker) -> None:
     assert (found.workers, found.step_ns) == (4, pytest.approx(40e6))
 
 
+@pytest.mark.parametrize(("cpu", "workers"), [(0.39, 4), (0.41, 2)])
+def test_workers_that_mostly_wait_may_be_twice_as_many_as_cores(
+    new_run: RunMaker, cpu: float, workers: int
+) -> None:
+    # 160 ms to make a batch for 40 ms of computing; 62 ms of it CPU time leave two cores enough.
+    found = estimate(new_run(cores=2), wait=120, fetch=f"fetch={cpu} 160", job_cores=0.6)
+    assert found.workers == workers
+    assert found.step_ns == pytest.approx(160e6 / workers, rel=0.35)
+
+
 def test_ranks_of_a_node_share_its_cores(new_run: RunMaker) -> None:
     # Each of two ranks has two cores for 100 ms of batch and 40 ms of the rest: 70 ms.
     found = estimate(new_run(cores=4), wait=60, fetch="fetch 100", job_cores=2.8, ranks=2)
