@@ -1,12 +1,15 @@
 """How often the gate of `stepscope compare` is right: identical programs, and slower ones.
 
-A small job (workloads/gated.py) and the same job with every step a tenth longer are run in turn,
-several runs of each to a gate. Each gate compares, under `step_time>+5%` and under the same on the
-median, the runs of this round with those of the plain job in the round before: the identical
-program should pass and the slower one fail. The same is judged of the first run of each alone.
-Writes benchmarks/results/compare_gate.json.
+A small job (workloads/gated.py) is recorded at the same time as itself, or as the same job with
+every step a tenth longer, each on a core of its own, which they exchange from pair to pair; what
+both are slowed by does not tell them apart. Each gate has several pairs, and judges them under
+`step_time>+5%` and under the same on the median: the identical program should pass and the slower
+one fail. The same is judged of the first pair of each gate alone. Writes
+benchmarks/results/compare_gate.json.
 
-    python benchmarks/compare_gate.py [--repeats 20] [--runs 5] [--steps 500]
+    python benchmarks/compare_gate.py [--repeats 20] [--runs 6] [--steps 750] [--keep DIR]
+
+With --keep runs are kept, and pairs that are there already are not recorded again.
 """
 
 import argparse
@@ -25,15 +28,39 @@ STEPSCOPE = [sys.executable, "-m", "stepscope"]
 CONDITIONS = {"mean": "step_time>+5%", "p50": "step_time_p50>+5%"}
 """By the figure of the steps that each is about."""
 SLOWER = 0.1
+SIDES = ("base", "other")
 KINDS = {"identical": 0.0, "slower": SLOWER}
+CORES = sorted(os.sched_getaffinity(0))[:2]
 
 
-def record(run, steps, slower=0.0):
-    job = [sys.executable, str(WORKLOAD), "--steps", str(steps), "--slower", str(slower)]
-    options = ["--quiet", "--no-rules", "--window", "off", "--out", str(run)]
-    subprocess.run(
-        [*STEPSCOPE, "run", *options, "--", *job], check=True, capture_output=True, cwd=HERE
-    )
+def record_pair(place, number, steps, slower):
+    """One run of each program at the same time, both there whole or not at all."""
+    part = place / "part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    jobs = []
+    for side, longer in enumerate((0.0, slower)):
+        core = CORES[(number + side) % 2]
+        job = [sys.executable, str(WORKLOAD), "--steps", str(steps), "--slower", str(longer)]
+        options = ["--quiet", "--no-rules", "--window", "off", "--out", str(part / SIDES[side])]
+        command = ["taskset", "-c", str(core), *STEPSCOPE, "run", *options, "--", *job]
+        with (part / f"{SIDES[side]}.log").open("w") as log:
+            jobs.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=HERE))
+    if [job.wait() for job in jobs] != [0, 0]:
+        raise SystemExit(f"a job failed, see the logs in {part}")
+    for side in SIDES:
+        run = place / side / f"{number:02d}"
+        shutil.rmtree(run, ignore_errors=True)
+        run.parent.mkdir(exist_ok=True)
+        (part / side).rename(run)
+    shutil.rmtree(part)
+
+
+def record(gate, runs, steps, slower):
+    """What of a gate is not there yet."""
+    for number in range(runs):
+        if not (gate / SIDES[1] / f"{number:02d}").exists():
+            record_pair(gate, number, steps, slower)
 
 
 def judged(base, runs):
@@ -58,42 +85,36 @@ def judged(base, runs):
     }
 
 
-def measure(repeats, runs, steps, work):
-    """By how many runs a gate had and kind: what each gate said."""
+def measure(repeats, runs, steps, kept):
+    """By how many runs a gate had and kind of program: what each gate said."""
+    gates = [(kind, kept / f"{kind}-{number:02d}") for number in range(repeats) for kind in KINDS]
+    for kind, gate in gates:
+        record(gate, runs, steps, KINDS[kind])
     found = {count: {kind: [] for kind in KINDS} for count in (runs, 1)}
-    base = work / "base"
-    for number in range(runs):
-        record(base / str(number), steps)
-    for number in range(repeats):
-        for each in range(runs):
-            for kind, slower in KINDS.items():
-                record(work / kind / str(each), steps, slower)
-        for kind in KINDS:
-            for count, place in ((runs, Path()), (1, Path("0"))):
-                result = judged(base / place, work / kind / place)
-                found[count][kind].append(result)
-                said = ", ".join(
-                    f"{name} {of['change_ratio']:+.1%} ± {of['noise_ratio']:.1%}: {of['outcome']}"
-                    for name, of in result.items()
-                )
-                print(f"{number + 1}/{repeats} {kind:<9} {count} runs: {said}", flush=True)
-        shutil.rmtree(base)
-        (work / "identical").rename(base)
-        shutil.rmtree(work / "slower")
+    for kind, gate in gates:
+        for count, place in {runs: "", 1: "00"}.items():
+            result = judged(*(gate / side / place for side in SIDES))
+            found[count][kind].append(result)
+            said = ", ".join(
+                f"{name} {of['change_ratio']:+.1%} ± {of['noise_ratio']:.1%}: {of['outcome']}"
+                for name, of in result.items()
+            )
+            print(f"{gate.name} {count} runs: {said}", flush=True)
     return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--runs", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=750)
+    parser.add_argument("--keep", type=Path, help="where to keep the runs")
     arguments = parser.parse_args()
-    work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
-    try:
-        found = measure(arguments.repeats, arguments.runs, arguments.steps, work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    if len(CORES) < 2:
+        parser.error("two cores are needed, one for each of the programs")
+    with tempfile.TemporaryDirectory(prefix="stepscope-bench-") as temporary:
+        kept = Path(temporary) if arguments.keep is None else arguments.keep.resolve()
+        found = measure(arguments.repeats, arguments.runs, arguments.steps, kept)
     stopped = {
         count: {
             condition: {
@@ -107,8 +128,8 @@ def main():
     for count, conditions in stopped.items():
         for condition, kinds in conditions.items():
             for kind, failed in kinds.items():
-                gates = f"{failed} of {arguments.repeats} gates"
-                print(f"{count} runs of each: {condition} stopped {gates} of the {kind} program")
+                of = f"{failed} of {len(found[count][kind])} gates"
+                print(f"{count} runs of each: {condition} stopped {of} of the {kind} program")
     result = {
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
         "repeats": arguments.repeats,

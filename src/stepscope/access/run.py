@@ -353,8 +353,8 @@ class Run:
 
         Args:
             other: a run that was opened, or the place of one.
-            again, other_again: more runs of this program, and of the other. The median run of each
-                program is compared, and from four of each on noise is how they differ.
+            again, other_again: more runs of this program, and of the other. One of each stands for
+                its program, and from three of each on noise is how they differ.
             fail_if: conditions such as "step_time>+5%"; `.gate` says whether they hold.
             allow_different: groups of the contract that may differ; see docs/compare.md.
             strict: changes within noise count as well.

@@ -27,12 +27,15 @@ A figure that rests on too few steps is never called beyond noise: the mean and 
 above it.
 
 What no single run can tell is how much the next run of the same program will differ: a machine may
-be in another state for all of it. That takes several runs of each. Then the median run stands for
-its program (the whole run, so that parts still sum), and noise is how runs of one program differ:
-the interval is that of Hodges and Lehmann, between order statistics of the differences of every
-pair of runs, and exact whatever the distribution (Hollander, Wolfe, Chicken 2014, section 4.3); it
-leaves out 0 if and only if the rank-sum test of Mann and Whitney tells the programs apart. The
-noise floor is half of its width.
+be in another state for all of it. That takes several runs of each. Then noise is how runs of one
+program differ: the interval is that of Hodges and Lehmann (see `location_shift`), and the noise
+floor is half of its width. One run stands for its program, the whole run, so that parts still sum.
+
+    runs     The median run of each stands for it; every run is set against every other one.
+    pairs    Of runs that were recorded in turn, one of each program and then the next of each, two
+             neighbours had the machine in about one state, where that lasts longer than a run. So
+             each is set against its neighbour alone, and the pair stands for the programs whose
+             change is nearest to the median of all Walsh averages.
 """
 
 from __future__ import annotations
@@ -42,12 +45,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepscope.analysis.location_shift import (
+    Float,
+    critical_rank,
+    critical_signed_rank,
+    differences,
+    walsh_averages,
+)
 from stepscope.intervals import Int
 
-Float = NDArray[np.float64]
 Status = Literal["added", "removed", "slower", "faster", "unchanged"]
+NoiseOf = Literal["steps", "runs", "pairs"]
+"""What is taken for noise: how the steps of single runs differ, several runs of one program, or
+pairs of runs, one of each program, that were recorded one after the other."""
 RESAMPLES = 400
 INTERVAL_PERCENT = (2.5, 97.5)
 TAIL_BETWEEN_RUNS = 0.05
@@ -60,6 +71,8 @@ FEWEST_STEPS = 5
 FEWEST_FOR_P95 = 40
 FEWEST_RUNS = 3
 """Of each program: two that are both slower than two others are so by chance once in six times."""
+FEWEST_PAIRS = 5
+"""Four pairs of which each differs the same way do so by chance once in 16 times."""
 MOST_MOMENTS = 20_000
 """In a longer run a moment is several consecutive steps of every rank."""
 ALIKE_RATIO = 0.01
@@ -73,6 +86,8 @@ class StepTimes:
     parts: Mapping[str, Int]
     """Nanoseconds of every part of every step, by part; they sum to the step."""
     rank_count: int = 1
+    began_ns: int = 0
+    """When the first of them began; 0 where that is not known."""
 
     @classmethod
     def of(cls, ranks: Sequence[tuple[Int, Mapping[str, Int]]]) -> StepTimes:
@@ -84,7 +99,9 @@ class StepTimes:
             for name in names
         }
         return cls(
-            parts={name: times[order] for name, times in parts.items()}, rank_count=len(ranks)
+            parts={name: times[order] for name, times in parts.items()},
+            rank_count=len(ranks),
+            began_ns=min((int(start.min()) for start, _ in ranks if len(start)), default=0),
         )
 
     @property
@@ -134,26 +151,38 @@ class StepDifference:
     p95: Difference
     parts: dict[str, Difference]
     """Of the mean step; their changes sum to that of the mean."""
-    repeated: bool
-    """Noise is how several runs of one program differ."""
+    noise_of: NoiseOf
+    chosen: tuple[int, int]
+    """Places of the runs that stand for their programs."""
 
 
 def compare_steps(base: Sequence[StepTimes], other: Sequence[StepTimes]) -> StepDifference:
     """How steps differ; a part that one run does not have counts as 0.
 
     Args:
-        base, other: one or more runs of each program, the median one of which is compared.
+        base, other: one or more runs of each program.
     """
-    chosen = [runs[median_run(runs)] for runs in (base, other)]
     names = list(dict.fromkeys(name for run in (*base, *other) for name in run.parts))
-    figures = [run.figures(names) for run in chosen]
-    repeated = min(len(base), len(other)) >= FEWEST_RUNS
-    low, high, floor = _between(base, other, names) if repeated else _within(chosen, names)
-    steps = min(len(run.wall_ns) for run in chosen)
-    moments = min(len(run.wall_ns) // run.steps_in_moment for run in chosen)
+    before, after = (np.stack([run.figures(names) for run in runs]) for runs in (base, other))
+    pairs = recorded_in_turn(base, other)
+    noise_of: NoiseOf
+    if pairs is not None:
+        noise_of = "pairs"
+        chosen, low, high, floor = _of_pairs(before, after, pairs)
+    else:
+        chosen = _median_run(before), _median_run(after)
+        if min(len(base), len(other)) >= FEWEST_RUNS:
+            noise_of = "runs"
+            low, high, floor = _between(before, after)
+        else:
+            noise_of = "steps"
+            low, high, floor = _within((base[chosen[0]], other[chosen[1]]), names)
+    runs = base[chosen[0]], other[chosen[1]]
+    steps = min(len(run.wall_ns) for run in runs)
+    moments = min(len(run.wall_ns) // run.steps_in_moment for run in runs)
 
     def difference(place: int) -> Difference:
-        one, two = (float(each[place]) for each in figures)
+        one, two = float(before[chosen[0], place]), float(after[chosen[1], place])
         change = two - one
         known = moments >= FEWEST_STEPS and (place != _P95 or steps >= FEWEST_FOR_P95)
         apart = low[place] > 0 if change > 0 else high[place] < 0
@@ -163,7 +192,9 @@ def compare_steps(base: Sequence[StepTimes], other: Sequence[StepTimes]) -> Step
             change_ns=change,
             interval_ns=(float(low[place]), float(high[place])) if known else None,
             noise_ns=float(floor[place]) if known else None,
-            beyond_noise=bool(known and apart and (repeated or abs(change) > floor[place])),
+            beyond_noise=bool(
+                known and apart and (noise_of != "steps" or abs(change) > floor[place])
+            ),
         )
 
     return StepDifference(
@@ -171,14 +202,34 @@ def compare_steps(base: Sequence[StepTimes], other: Sequence[StepTimes]) -> Step
         p50=difference(_P50),
         p95=difference(_P95),
         parts={name: difference(_PARTS + place) for place, name in enumerate(names)},
-        repeated=repeated,
+        noise_of=noise_of,
+        chosen=chosen,
     )
 
 
-def median_run(runs: Sequence[StepTimes]) -> int:
+def recorded_in_turn(
+    base: Sequence[StepTimes], other: Sequence[StepTimes]
+) -> list[tuple[int, int]] | None:
+    """Places of runs of both that were recorded one after the other, or at the same time: the
+    first two of all, the next two and so on; None where two of one program follow each other in
+    that, or the pairs are too few."""
+    if len(base) != len(other) or len(base) < FEWEST_PAIRS:
+        return None
+    sides = (base, other)
+    order = sorted(
+        (run.began_ns, side, place)
+        for side, runs in enumerate(sides)
+        for place, run in enumerate(runs)
+    )
+    pairs = [sorted(each[1:] for each in two) for two in zip(order[::2], order[1::2], strict=True)]
+    if any([side for side, _ in two] != [0, 1] for two in pairs):
+        return None
+    return [(one, another) for (_, one), (_, another) in pairs]
+
+
+def _median_run(figures: Float) -> int:
     """Place of the run whose mean step is the median; of two in the middle the shorter one."""
-    means = [float(run.wall_ns.mean()) for run in runs]
-    return sorted(range(len(runs)), key=means.__getitem__)[(len(runs) - 1) // 2]
+    return int(np.argsort(figures[:, _MEAN], kind="stable")[(len(figures) - 1) // 2])
 
 
 def _within(runs: Sequence[StepTimes], names: Sequence[str]) -> tuple[Float, Float, Float]:
@@ -189,47 +240,26 @@ def _within(runs: Sequence[StepTimes], names: Sequence[str]) -> tuple[Float, Flo
     return low, high, np.maximum(cut[0].noise_floor(), cut[1].noise_floor())
 
 
-def _between(
-    base: Sequence[StepTimes], other: Sequence[StepTimes], names: Sequence[str]
-) -> tuple[Float, Float, Float]:
+def _between(before: Float, after: Float) -> tuple[Float, Float, Float]:
     """The same from several runs of each program."""
-    before, after = (np.stack([run.figures(names) for run in runs]) for runs in (base, other))
-    apart = (after[:, None] - before[None, :]).reshape(-1, before.shape[1])
-    apart.sort(axis=0)
-    place = critical_rank(len(base), len(other), TAIL_BETWEEN_RUNS)
-    low, high = apart[place], apart[len(apart) - 1 - place]
+    apart = differences(before, after)
+    return _around(apart, critical_rank(len(before), len(after), TAIL_BETWEEN_RUNS))
+
+
+def _of_pairs(
+    before: Float, after: Float, pairs: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, int], Float, Float, Float]:
+    """The same from pairs of runs, after the pair that stands for the programs."""
+    apart = np.stack([after[another] - before[one] for one, another in pairs])
+    averages = walsh_averages(apart)
+    nearest = np.abs(apart[:, _MEAN] - np.median(averages[:, _MEAN])).argmin()
+    bounds = _around(averages, critical_signed_rank(len(pairs), TAIL_BETWEEN_RUNS))
+    return pairs[int(nearest)], *bounds
+
+
+def _around(ordered: Float, place: int) -> tuple[Float, Float, Float]:
+    low, high = ordered[place], ordered[len(ordered) - 1 - place]
     return low, high, (high - low) / 2
-
-
-def critical_rank(one: int, two: int, tail: float) -> int:
-    """Place, from 0, of the difference that bounds the interval of Hodges and Lehmann, among the
-    sorted differences of samples of two sizes.
-
-    The statistic U of Mann and Whitney is as large as that or smaller with a probability of at most
-    `tail` where the samples have one distribution. How many of the orders of both samples have
-    which U are the coefficients of the Gaussian binomial, the product over i up to `one` of
-    (1 - q^(two + i)) / (1 - q^i).
-
-    >>> critical_rank(3, 3, 0.05), critical_rank(5, 5, 0.05), critical_rank(10, 10, 0.025)
-    (0, 4, 23)
-
-    Raises:
-        ValueError: the samples are too small for that.
-    """
-    counts = [1] + [0] * (one * two)
-    for i in range(1, one + 1):
-        for power in range(one * two, two + i - 1, -1):
-            counts[power] -= counts[power - two - i]
-        for power in range(i, one * two + 1):
-            counts[power] += counts[power - i]
-    below = tail * sum(counts)
-    rank, seen = -1, 0
-    while seen + counts[rank + 1] <= below:
-        rank += 1
-        seen += counts[rank]
-    if rank < 0:
-        raise ValueError(f"samples of {one} and {two} are too small for {tail:g} in each tail")
-    return rank
 
 
 _MEAN, _P50, _P95, _PARTS = range(4)

@@ -29,9 +29,9 @@ STDOUT = "-"
 @click.command(
     "compare",
     help="Say what changed from BASE to RUN, and whether it is noise.\n\n"
-    "Either may be a directory of several runs of one program, recorded in turn with those of the "
-    "other: then the median run stands for it, and noise is how its runs differ, which one run "
-    "cannot tell.\n\n"
+    "Either may be a directory of several runs of one program, best recorded in turn with those "
+    "of the other: then one run stands for it, and noise is how runs differ, which one run cannot "
+    "tell.\n\n"
     "With --fail-if the exit status is 3 when a condition holds, and 4 when the runs did not do "
     "the same work (see --allow-different) or lack a figure that a condition is about.",
 )

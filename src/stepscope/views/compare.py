@@ -36,7 +36,13 @@ from stepscope.views.compare_payload import (
     StepChange,
     StepChanges,
 )
-from stepscope.views.compare_programs import Program, ProgramRun, source_of, why_no_steps
+from stepscope.views.compare_programs import (
+    Program,
+    ProgramRun,
+    source_of,
+    steps_of_runs,
+    why_no_steps,
+)
 
 TOP = 20
 SHARE_OF = {
@@ -49,12 +55,20 @@ NOISE = (
     "of one run differ"
 )
 NOISE_BETWEEN = (
-    "beyond noise: 0 is outside the 90 % interval of Hodges and Lehmann, made of how each run of "
-    "one program differs from each of the other; the noise floor is half of its width"
+    "beyond noise: 0 is outside the 90 % interval of Hodges and Lehmann, made of how {}; the noise "
+    "floor is half of its width"
 )
+DIFFERING = {
+    "runs": "each run of one program differs from each of the other",
+    "pairs": "the runs of each pair differ, which were recorded one after the other",
+}
 TOO_FEW_RUNS = (
     f"; to know how runs of one program differ, {FEWEST_RUNS} of each are needed, so noise is "
     "judged by the steps of the two median runs"
+)
+FIGURES_OF = (
+    "all of the run on all its machines, start-up and what follows training included; steps are "
+    "those of the rank that took most, and steps per second are those of the time from its first step to its last"
 )
 NO_RECORDINGS = "kernels and operators need recordings with steps in both runs; {} has none"
 
@@ -71,29 +85,33 @@ def comparison(
     """What changed from one program to another.
 
     Args:
-        base, other: one or more runs of each. The run with the median step stands for its program
-            in everything but noise.
+        base, other: one or more runs of each program. One stands for it in everything but noise;
+            see `compare_steps`.
         epochs: make a full run of their costs.
         conditions, allowed, strict: what shall not hold; see `compare_gate.judge`.
     """
     runs = [[ProgramRun.of(each) for each in signals] for signals in (base, other)]
     source = source_of([*runs[0], *runs[1]])
-    before, after = (Program.of(each, source) for each in runs)
-    found = None
-    if before.steps and after.steps:
-        found = compare_steps(before.steps, after.steps)
-    medians = before.stands, after.stands
-    one, two = (run.signals for run in medians)
+    timed = [steps_of_runs(each, source) for each in runs]
+    found = compare_steps(*timed) if all(timed) else None
+    before, after = (
+        Program(runs=each, steps=steps, place=place)
+        for each, steps, place in zip(
+            runs, timed, (0, 0) if found is None else found.chosen, strict=True
+        )
+    )
+    chosen = before.stands, after.stands
+    one, two = (run.signals for run in chosen)
     settings, same = differences(one, two)
-    lacking = [run.signals.reader.info.run_id for run in medians if not run.recorded]
-    kernels, operators = (None, None) if lacking else _names(medians)
+    lacking = [run.signals.reader.info.run_id for run in chosen if not run.recorded]
+    kernels, operators = (None, None) if lacking else _names(chosen)
     steps = None
     if found is not None and source is not None:
         steps = _steps(found, source, several=len(base) + len(other) > 2)
     figures, terms = _figures(one, two), contract_terms(contract(one, two))
     contributed = None
     if found is not None:
-        recorded = (medians[0].recorded, medians[1].recorded)
+        recorded = (chosen[0].recorded, chosen[1].recorded)
         contributed = contributions(found, (one, two), recorded, watched=source == "watched")
     money = before_after(side_of(one), side_of(two), epochs)
     compared = before.compared(), after.compared()
@@ -118,6 +136,7 @@ def comparison(
         if conditions
         else None,
         figures=figures,
+        figures_of=FIGURES_OF,
         before_after=money,
         settings=[SettingChange(**asdict(each)) for each in settings],
         same_setting_count=same,
@@ -132,10 +151,11 @@ def comparison(
 
 
 def _steps(found: StepDifference, source: Source, *, several: bool) -> StepChanges:
-    noise = NOISE_BETWEEN if found.repeated else NOISE + (TOO_FEW_RUNS if several else "")
+    differing = DIFFERING.get(found.noise_of)
+    noise = NOISE + (TOO_FEW_RUNS if several else "")
     return StepChanges(
         source=source,
-        interval_percent=90 if found.repeated else 95,
+        interval_percent=95 if differing is None else 90,
         share_of=SHARE_OF[source],
         figures=[_change(name, getattr(found, name)) for name in ("mean", "p50", "p95")],
         parts=[
@@ -143,7 +163,7 @@ def _steps(found: StepDifference, source: Source, *, several: bool) -> StepChang
             for name, part in found.parts.items()
             if part.base_ns or part.other_ns
         ],
-        noise=noise,
+        noise=noise if differing is None else NOISE_BETWEEN.format(differing),
     )
 
 

@@ -20,7 +20,7 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     of_runs: int
-    """Runs of the program; of several, this is the one with the median step."""
+    """Runs of the program, for all of which this one stands."""
     command: str
     suspect: Suspect
     cause: str
@@ -128,6 +128,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     gate: Gate | None
     """Null where no condition was given."""
     figures: list[FigureChange]
+    figures_of: str
+    """What they are means and sums over."""
     before_after: BeforeAfter
     settings: list[SettingChange]
     same_setting_count: int

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.analysis.comparing import StepTimes, median_run
+from stepscope.analysis.comparing import StepTimes
 from stepscope.analysis.statistics import distribution
 from stepscope.analysis.steps import PHASES, Steps
 from stepscope.analysis.trace_steps import break_down, device_categories, together
@@ -65,33 +65,33 @@ def _broken_down(one: RecordedWork) -> tuple[Int, Mapping[str, Int]]:
     return one.steps.extent.start, break_down(one.steps.extent, together(device, host))
 
 
+def steps_of_runs(runs: Sequence[ProgramRun], source: Source | None) -> list[StepTimes]:
+    """The steps of every run; none where those of one are not known."""
+    found = [run.step_times(source) for run in runs]
+    known = [each for each in found if each is not None]
+    return known if len(known) == len(runs) else []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The runs of one program; the median one stands for it."""
+    """The runs of one program, one of which stands for it."""
 
     runs: list[ProgramRun]
     steps: list[StepTimes]
     """By run; none where the steps of the two programs cannot be compared."""
-    median: int
-
-    @classmethod
-    def of(cls, runs: list[ProgramRun], source: Source | None) -> Program:
-        """Finds the median run."""
-        found = [run.step_times(source) for run in runs]
-        known = [each for each in found if each is not None]
-        steps = known if len(known) == len(runs) else []
-        return cls(runs=runs, steps=steps, median=median_run(steps) if steps else 0)
+    place: int
+    """Of the run that stands for it."""
 
     @property
     def stands(self) -> ProgramRun:
-        """The median run."""
-        return self.runs[self.median]
+        """The run that stands for it."""
+        return self.runs[self.place]
 
     def compared(self) -> ComparedRun:
         """What is said of the program."""
         signals = self.stands.signals
         verdict, info = diagnose(signals), signals.reader.info
-        walls = self.steps[self.median].wall_ns if self.steps else np.empty(0)
+        walls = self.steps[self.place].wall_ns if self.steps else np.empty(0)
         return ComparedRun(
             run_id=info.run_id,
             of_runs=len(self.runs),
@@ -108,17 +108,17 @@ class Program:
 
     def doubts(self) -> list[str]:
         """Why figures may not be those of the program. What is damaged shows when it is read."""
-        median = self.stands.signals
+        stands = self.stands.signals
         found = []
         for run in self.runs:
             signals, name = run.signals, run.signals.reader.info.run_id
             found += [f"damaged: {name}: {note}" for note in signals.reader.damage]
             unlike = [
-                each.group for each in contract(median, signals) if each.standing == "different"
+                each.group for each in contract(stands, signals) if each.standing == "different"
             ]
             if unlike:
                 found.append(
-                    f"not runs of one program: {median.reader.info.run_id} and {name} differ in "
+                    f"not runs of one program: {stands.reader.info.run_id} and {name} differ in "
                     f"{', '.join(unlike)}"
                 )
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +12,7 @@ from stepscope.analysis.comparing import (
     StepTimes,
     compare_names,
     compare_steps,
-    critical_rank,
-    median_run,
+    recorded_in_turn,
 )
 
 MS = 1_000_000
@@ -206,29 +205,14 @@ def programs(seed: int, *, slower: float = 1.0, count: int = 5) -> list[list[Ste
     return [[run(length) for _ in range(count)] for length in (1.0, slower)]
 
 
-@pytest.mark.parametrize(("one", "two"), [(3, 3), (4, 6), (5, 5), (6, 5), (6, 6)])
-def test_the_interval_is_that_of_all_orders(one: int, two: int) -> None:
-    """By brute force: in which share of all orders of both samples U is as small as the rank."""
-    orders = list(combinations(range(one + two), two))
-    found = [sum(place - number for number, place in enumerate(order)) for order in orders]
-    rank = critical_rank(one, two, 0.05)
-    share = [np.mean(np.array(found) <= each) for each in (rank, rank + 1)]
-    assert share[0] <= 0.05 < share[1]
-
-
-def test_samples_that_are_too_small_have_no_interval() -> None:
-    with pytest.raises(ValueError, match="too small"):
-        critical_rank(2, 2, 0.05)
-
-
 def test_the_median_run_stands_for_its_program() -> None:
     base, other = programs(1)
     means = [float(run.wall_ns.mean()) for run in base]
-    assert means[median_run(base)] == np.median(means)
-    assert median_run(base[:2]) == int(np.argmin(means[:2]))
     found = compare_steps(base, other)
-    assert found.repeated
+    assert found.noise_of == "runs"
+    assert means[found.chosen[0]] == np.median(means)
     assert found.mean.base_ns == pytest.approx(np.median(means))
+    assert compare_steps(base[:2], other).chosen[0] == int(np.argmin(means[:2]))
     assert sum(part.change_ns for part in found.parts.values()) == pytest.approx(
         found.mean.change_ns
     )
@@ -250,3 +234,88 @@ def test_runs_of_one_program_that_differ_are_noise() -> None:
 def test_a_slower_program_is_found_among_runs_that_differ() -> None:
     found = [compare_steps(*programs(seed, slower=1.125, count=6)).mean for seed in range(100)]
     assert sum(each.beyond_noise and each.change_ns > 0 for each in found) >= 95
+
+
+# --- runs recorded in turn -------------------------------------------------------------------
+
+
+def in_turn(seed: int, *, slower: float = 1.0, count: int = 12) -> list[list[StepTimes]]:
+    """Runs of two programs, one after the other, on a machine that is slow half of the time."""
+    generator = np.random.default_rng(seed)
+    found: list[list[StepTimes]] = [[], []]
+    for number in range(2 * count):
+        state = 0.25 * np.sin(2 * np.pi * (number / (2 * count) + seed / 7))
+        length = (1.0, slower)[number % 2] * np.exp(state + generator.normal(0, 0.03))
+        work = (generator.normal(40 * length, 1, 60) * MS).astype(np.int64)
+        found[number % 2].append(StepTimes(parts={"work": work}, began_ns=1 + number))
+    return found
+
+
+def began(*moments: int) -> list[StepTimes]:
+    return [StepTimes(parts={"work": np.full(9, MS)}, began_ns=each) for each in moments]
+
+
+def test_runs_are_paired_in_the_order_in_which_they_were_recorded() -> None:
+    one, two = began(50, 10, 30, 20, 40), began(21, 51, 41, 11, 31)
+    assert recorded_in_turn(one, two) == [(1, 3), (3, 0), (2, 4), (4, 2), (0, 1)]
+    either_first = began(*range(1, 11, 4), 16, 12), began(*range(2, 12, 4), 15, 11)
+    assert recorded_in_turn(*either_first) == [(0, 0), (1, 1), (2, 2), (4, 4), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ((1, 2, 3, 4, 5), (6, 7, 8, 9, 10)),  # one program, then the other
+        ((1, 3, 5, 7, 9), (2, 4, 6, 8)),  # a run is missing
+        ((1, 3, 5, 7), (2, 4, 6, 8)),  # too few
+        ((0, 0, 0, 0, 0), (0, 0, 0, 0, 0)),  # who knows when
+    ],
+)
+def test_runs_that_were_not_recorded_in_turn_are_not_paired(
+    one: tuple[int, ...], two: tuple[int, ...]
+) -> None:
+    assert recorded_in_turn(began(*one), began(*two)) is None
+
+
+def test_when_a_run_began_is_when_its_first_rank_did() -> None:
+    step = {"work": np.full(2, MS)}
+    late, early = (np.array([at, at + 10]) for at in (9, 7))
+    assert StepTimes.of([(late, step), (early, step)]).began_ns == 7
+
+
+def test_the_pair_nearest_to_all_pairs_stands_for_the_programs() -> None:
+    """By brute force: the median over the mean of every two changes, each with itself as well."""
+    base, other = in_turn(3, slower=1.1)
+    found = compare_steps(base, other)
+    assert found.noise_of == "pairs"
+    changes = [
+        float(two.wall_ns.mean() - one.wall_ns.mean()) for one, two in zip(base, other, strict=True)
+    ]
+    halves = [(a + b) / 2 for place, a in enumerate(changes) for b in changes[place:]]
+    nearest = min(changes, key=lambda change: abs(change - np.median(halves)))
+    assert found.mean.change_ns == pytest.approx(nearest)
+    assert found.chosen == (changes.index(nearest),) * 2
+    low, high = found.mean.interval_ns or (0, 0)
+    assert low <= np.median(halves) <= high
+    assert found.mean.noise_ns == pytest.approx((high - low) / 2)
+
+
+def test_a_machine_that_wanders_hides_a_slower_program_only_from_runs_that_are_not_paired() -> None:
+    paired = apart = 0
+    for seed in range(100):
+        base, other = in_turn(seed, slower=1.1)
+        found = compare_steps(base, other)
+        without = compare_steps(
+            *[[replace(run, began_ns=0) for run in runs] for runs in (base, other)]
+        )
+        assert (found.noise_of, without.noise_of) == ("pairs", "runs")
+        paired += found.mean.beyond_noise and found.mean.change_ns > 0.05 * found.mean.base_ns
+        apart += without.mean.beyond_noise
+    assert paired >= 95
+    assert apart <= 50
+
+
+def test_the_same_program_recorded_in_turn_is_noise() -> None:
+    """At 90 %, at most one in twenty pairs of identical programs is slower beyond noise."""
+    found = [compare_steps(*in_turn(seed)).mean for seed in range(200)]
+    assert sum(each.beyond_noise and each.change_ns > 0 for each in found) <= 18

@@ -218,7 +218,7 @@ def test_directories_of_several_runs(tmp_path: Path) -> None:
     done = compare(tmp_path, "old", "new", "--fail-if", "step_time>+5%")
     assert done.returncode == 3, done.stderr
     said = " ".join(done.stdout.split())
-    assert said.count("(median of 3 runs)") == 2
+    assert said.count("(stands for 3 runs)") == 2
     assert "90 % interval" in said
     assert "beyond noise" in said
     single = compare(tmp_path, "old/0", "new", "--json")

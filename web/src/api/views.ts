@@ -179,6 +179,7 @@ export interface Comparison {
   contract: ContractTerms[];
   gate: Gate | null;
   figures: FigureChange[];
+  figures_of: string;
   before_after: BeforeAfter;
   settings: SettingChange[];
   same_setting_count: number;

@@ -84,7 +84,7 @@ function Content({ payload }: { payload: Comparison }) {
       )}
       {payload.contributions === null ? null : <Contributions of={payload.contributions} />}
       <Worth of={payload.before_after} />
-      <Figures rows={payload.figures} />
+      <Figures rows={payload.figures} of={payload.figures_of} />
       {payload.kernels === null ? null : <Names id="kernels" title="Kernels" changes={payload.kernels} />}
       {payload.operators === null ? null : <Names id="operators" title="Operators" changes={payload.operators} />}
       {payload.names_missing === null ? null : <Empty title="Kernels and operators" text={payload.names_missing} />}
@@ -176,19 +176,19 @@ function Worth({ of }: { of: BeforeAfter }) {
   );
 }
 
-function Figures({ rows }: { rows: FigureChange[] }) {
+function Figures({ rows, of }: { rows: FigureChange[]; of: string }) {
   return (
     <LinkedTable
       id="figures"
       title="The whole job"
       testid="table-compare-figures"
+      about={`Of ${of}.`}
       rows={rows}
       fields={[
         field("name", { label: "figure" }),
         field<FigureChange>("base", { label: "from", numeric: true, draw: (row) => <>{inNamedUnit(row.base, row.unit)}</> }),
         field<FigureChange>("other", { label: "to", numeric: true, draw: (row) => <>{inNamedUnit(row.other, row.unit)}</> }),
         field<FigureChange>("change_ratio", { label: "change", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
-        field("unit"),
       ]}
     />
   );

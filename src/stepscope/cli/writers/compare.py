@@ -44,7 +44,7 @@ def write_comparison(out: Console, payload: Comparison) -> None:
         out.print(escape(payload.steps_missing))
     if payload.contributions is not None:
         _write_contributions(out, payload.contributions)
-    _write_figures(out, payload.figures)
+    _write_figures(out, payload.figures, payload.figures_of)
     write_before_after(out, payload.before_after)
     _write_settings(out, payload.settings, payload.same_setting_count)
     _write_contract(out, payload.contract)
@@ -58,8 +58,8 @@ def write_comparison(out: Console, payload: Comparison) -> None:
 
 
 def run_name(run: ComparedRun) -> str:
-    """The run, and of how many it is the median one."""
-    return run.run_id if run.of_runs == 1 else f"{run.run_id} (median of {run.of_runs} runs)"
+    """The run, and for how many it stands."""
+    return run.run_id if run.of_runs == 1 else f"{run.run_id} (stands for {run.of_runs} runs)"
 
 
 def _write_steps(out: Console, steps: StepChanges) -> None:
@@ -174,7 +174,7 @@ def word(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _write_figures(out: Console, figures: Sequence[FigureChange]) -> None:
+def _write_figures(out: Console, figures: Sequence[FigureChange], figures_of: str) -> None:
     if not figures:
         return
     out.print()
@@ -187,6 +187,7 @@ def _write_figures(out: Console, figures: Sequence[FigureChange]) -> None:
             share(figure.change_ratio),
         )
     out.print(rows)
+    out.print(f"[dim]of {escape(figures_of)}[/dim]")
 
 
 def _write_settings(out: Console, settings: Sequence[SettingChange], same_count: int) -> None:
