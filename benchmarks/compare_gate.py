@@ -1,13 +1,13 @@
 """How often the gate of `stepscope compare` is right: identical programs, and slower ones.
 
 A small job (workloads/gated.py) is recorded at the same time as itself, or as the same job with
-every step a tenth longer, each on a core of its own, which they exchange from pair to pair; what
-both are slowed by does not tell them apart. Each gate has several pairs, and judges them under
-`step_time>+5%` and under the same on the median: the identical program should pass and the slower
-one fail. The same is judged of the first pair of each gate alone. Writes
+more blocks, which make its step a tenth longer. Each has a core of its own, which they exchange
+from pair to pair: what both are slowed by does not tell them apart. A gate has several pairs, and
+judges them under `step_time>+5%` and under the same on the median: the identical program should
+pass and the slower one fail. The same is judged of the first pair of each gate alone. Writes
 benchmarks/results/compare_gate.json.
 
-    python benchmarks/compare_gate.py [--repeats 20] [--runs 6] [--steps 750] [--keep DIR]
+    python benchmarks/compare_gate.py [--repeats 20] [--runs 12] [--steps 360] [--keep DIR]
 
 With --keep runs are kept, and pairs that are there already are not recorded again.
 """
@@ -27,25 +27,31 @@ RESULT = HERE / "results" / "compare_gate.json"
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
 CONDITIONS = {"mean": "step_time>+5%", "p50": "step_time_p50>+5%"}
 """By the figure of the steps that each is about."""
-SLOWER = 0.1
+MORE_BLOCKS = 3
+"""Called by the slower program: an eighth of the model, and a tenth of the step."""
 SIDES = ("base", "other")
-KINDS = {"identical": 0.0, "slower": SLOWER}
+KINDS = {"identical": 0, "slower": MORE_BLOCKS}
+ENVIRONMENT = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""Memory in huge pages where they are to be had: which small ones a process gets makes it slower or
+faster for all of its life."""
 CORES = sorted(os.sched_getaffinity(0))[:2]
 
 
-def record_pair(place, number, steps, slower):
+def record_pair(place, number, steps, more):
     """One run of each program at the same time, both there whole or not at all."""
     part = place / "part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     jobs = []
-    for side, longer in enumerate((0.0, slower)):
+    for side, repeat in enumerate((0, more)):
         core = CORES[(number + side) % 2]
-        job = [sys.executable, str(WORKLOAD), "--steps", str(steps), "--slower", str(longer)]
+        job = [sys.executable, str(WORKLOAD), "--steps", str(steps), "--repeat", str(repeat)]
         options = ["--quiet", "--no-rules", "--window", "off", "--out", str(part / SIDES[side])]
         command = ["taskset", "-c", str(core), *STEPSCOPE, "run", *options, "--", *job]
         with (part / f"{SIDES[side]}.log").open("w") as log:
-            jobs.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=HERE))
+            jobs.append(
+                subprocess.Popen(command, stdout=log, stderr=log, cwd=HERE, env=ENVIRONMENT)
+            )
     if [job.wait() for job in jobs] != [0, 0]:
         raise SystemExit(f"a job failed, see the logs in {part}")
     for side in SIDES:
@@ -56,11 +62,11 @@ def record_pair(place, number, steps, slower):
     shutil.rmtree(part)
 
 
-def record(gate, runs, steps, slower):
+def record(gate, runs, steps, more):
     """What of a gate is not there yet."""
     for number in range(runs):
         if not (gate / SIDES[1] / f"{number:02d}").exists():
-            record_pair(gate, number, steps, slower)
+            record_pair(gate, number, steps, more)
 
 
 def judged(base, runs):
@@ -77,7 +83,7 @@ def judged(base, runs):
     return {
         figure["name"]: {
             "outcome": outcomes[CONDITIONS[figure["name"]]],
-            "change_ratio": figure["change_ratio"],
+            "change_ratio": figure["estimate_ns"] / figure["base_ns"],
             "noise_ratio": figure["noise_ns"] / figure["base_ns"],
         }
         for figure in found["steps"]["figures"]
@@ -106,8 +112,8 @@ def measure(repeats, runs, steps, kept):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--runs", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=750)
+    parser.add_argument("--runs", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=360)
     parser.add_argument("--keep", type=Path, help="where to keep the runs")
     arguments = parser.parse_args()
     if len(CORES) < 2:
@@ -134,7 +140,7 @@ def main():
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
         "repeats": arguments.repeats,
         "steps": arguments.steps,
-        "slower_ratio": SLOWER,
+        "more_blocks": MORE_BLOCKS,
         "stopped_by_runs": stopped,
         "gates_by_runs": found,
     }

@@ -1,11 +1,9 @@
 """A small training job on one core for comparisons of runs: steps of about ten milliseconds.
 
---slower 0.1    after each step, spin for a tenth of what it took
 --repeat 10     calls ten more blocks of the model: more work with the same parameters
 """
 
 import argparse
-import time
 
 import torch
 from torch import nn
@@ -34,7 +32,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--slower", type=float, default=0.0)
     parser.add_argument("--repeat", type=int, default=0)
     arguments = parser.parse_args()
     torch.manual_seed(0)
@@ -43,15 +40,10 @@ def main():
     data = TensorDataset(torch.randn(rows, WIDTH), torch.randint(10, (rows,)))
     net, loss = Net(arguments.repeat), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    began = time.perf_counter()
     for inputs, targets in DataLoader(data, batch_size=arguments.batch):
         loss(net(inputs), targets).backward()
         optimizer.step()
         optimizer.zero_grad()
-        until = began + (1 + arguments.slower) * (time.perf_counter() - began)
-        while time.perf_counter() < until:
-            pass
-        began = time.perf_counter()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,10 @@ above it.
 What no single run can tell is how much the next run of the same program will differ: a machine may
 be in another state for all of it. That takes several runs of each. Then noise is how runs of one
 program differ: the interval is that of Hodges and Lehmann (see `location_shift`), and the noise
-floor is half of its width. One run stands for its program, the whole run, so that parts still sum.
+floor is half of its width. One run stands for its program, the whole run, so that parts still sum;
+what all runs say of a change is the median of the differences that the interval is between. With
+normal noise that needs two thirds of the runs to be as sure as a difference of medians is (their
+asymptotic efficiencies are 3 / pi and 2 / pi).
 
     runs     The median run of each stands for it; every run is set against every other one.
     pairs    Of runs that were recorded in turn, one of each program and then the next of each, two
@@ -133,6 +136,9 @@ class Difference:
     base_ns: float
     other_ns: float
     change_ns: float
+    estimate_ns: float
+    """The change as all runs tell it, the median of what the interval is between; of single runs
+    `change_ns`."""
     interval_ns: tuple[float, float] | None
     """The interval of the change; None, as the next, where there are too few steps to know it."""
     noise_ns: float | None
@@ -168,15 +174,15 @@ def compare_steps(base: Sequence[StepTimes], other: Sequence[StepTimes]) -> Step
     noise_of: NoiseOf
     if pairs is not None:
         noise_of = "pairs"
-        chosen, low, high, floor = _of_pairs(before, after, pairs)
+        chosen, noise = _of_pairs(before, after, pairs)
     else:
         chosen = _median_run(before), _median_run(after)
         if min(len(base), len(other)) >= FEWEST_RUNS:
             noise_of = "runs"
-            low, high, floor = _between(before, after)
+            noise = _between(before, after)
         else:
             noise_of = "steps"
-            low, high, floor = _within((base[chosen[0]], other[chosen[1]]), names)
+            noise = _within((base[chosen[0]], other[chosen[1]]), names)
     runs = base[chosen[0]], other[chosen[1]]
     steps = min(len(run.wall_ns) for run in runs)
     moments = min(len(run.wall_ns) // run.steps_in_moment for run in runs)
@@ -185,16 +191,17 @@ def compare_steps(base: Sequence[StepTimes], other: Sequence[StepTimes]) -> Step
         one, two = float(before[chosen[0], place]), float(after[chosen[1], place])
         change = two - one
         known = moments >= FEWEST_STEPS and (place != _P95 or steps >= FEWEST_FOR_P95)
-        apart = low[place] > 0 if change > 0 else high[place] < 0
+        low, high, floor = (float(each[place]) for each in (noise.low, noise.high, noise.floor))
+        estimate = change if noise.estimate is None else float(noise.estimate[place])
+        apart = low > 0 if estimate > 0 else high < 0
         return Difference(
             base_ns=one,
             other_ns=two,
             change_ns=change,
-            interval_ns=(float(low[place]), float(high[place])) if known else None,
-            noise_ns=float(floor[place]) if known else None,
-            beyond_noise=bool(
-                known and apart and (noise_of != "steps" or abs(change) > floor[place])
-            ),
+            estimate_ns=estimate,
+            interval_ns=(low, high) if known else None,
+            noise_ns=floor if known else None,
+            beyond_noise=known and apart and (noise_of != "steps" or abs(change) > floor),
         )
 
     return StepDifference(
@@ -232,34 +239,49 @@ def _median_run(figures: Float) -> int:
     return int(np.argsort(figures[:, _MEAN], kind="stable")[(len(figures) - 1) // 2])
 
 
-def _within(runs: Sequence[StepTimes], names: Sequence[str]) -> tuple[Float, Float, Float]:
-    """Interval and noise floor of every figure, from the steps of one run of each program."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Noise:
+    """Nanoseconds by figure."""
+
+    low: Float
+    """Of the interval."""
+    high: Float
+    floor: Float
+    estimate: Float | None
+    """Of the change, from all runs."""
+
+    @classmethod
+    def around(cls, ordered: Float, place: int) -> _Noise:
+        """From sorted differences, and the place of the lower bound."""
+        low, high = ordered[place], ordered[len(ordered) - 1 - place]
+        estimate = np.median(ordered, axis=0)
+        return cls(low=low, high=high, floor=(high - low) / 2, estimate=estimate)
+
+
+def _within(runs: Sequence[StepTimes], names: Sequence[str]) -> _Noise:
+    """From the steps of one run of each program."""
     cut = [_Moments.of(each, names, seed=seed) for seed, each in enumerate(runs)]
     before, after = (each.resampled(seed=seed) for seed, each in enumerate(cut))
     low, high = np.percentile(after - before, INTERVAL_PERCENT, axis=0)
-    return low, high, np.maximum(cut[0].noise_floor(), cut[1].noise_floor())
+    floor = np.maximum(cut[0].noise_floor(), cut[1].noise_floor())
+    return _Noise(low=low, high=high, floor=floor, estimate=None)
 
 
-def _between(before: Float, after: Float) -> tuple[Float, Float, Float]:
-    """The same from several runs of each program."""
-    apart = differences(before, after)
-    return _around(apart, critical_rank(len(before), len(after), TAIL_BETWEEN_RUNS))
+def _between(before: Float, after: Float) -> _Noise:
+    """From several runs of each program."""
+    place = critical_rank(len(before), len(after), TAIL_BETWEEN_RUNS)
+    return _Noise.around(differences(before, after), place)
 
 
 def _of_pairs(
     before: Float, after: Float, pairs: Sequence[tuple[int, int]]
-) -> tuple[tuple[int, int], Float, Float, Float]:
-    """The same from pairs of runs, after the pair that stands for the programs."""
+) -> tuple[tuple[int, int], _Noise]:
+    """From pairs of runs, and the pair that stands for the programs."""
     apart = np.stack([after[another] - before[one] for one, another in pairs])
     averages = walsh_averages(apart)
     nearest = np.abs(apart[:, _MEAN] - np.median(averages[:, _MEAN])).argmin()
-    bounds = _around(averages, critical_signed_rank(len(pairs), TAIL_BETWEEN_RUNS))
-    return pairs[int(nearest)], *bounds
-
-
-def _around(ordered: Float, place: int) -> tuple[Float, Float, Float]:
-    low, high = ordered[place], ordered[len(ordered) - 1 - place]
-    return low, high, (high - low) / 2
+    place = critical_signed_rank(len(pairs), TAIL_BETWEEN_RUNS)
+    return pairs[int(nearest)], _Noise.around(averages, place)
 
 
 _MEAN, _P50, _P95, _PARTS = range(4)

@@ -68,7 +68,7 @@ TOO_FEW_RUNS = (
 )
 FIGURES_OF = (
     "all of the run on all its machines, start-up and what follows training included; steps are "
-    "those of the rank that took most, and steps per second are those of the time from its first step to its last"
+    "those of the rank that took most, per second of the time from the first step to the last"
 )
 NO_RECORDINGS = "kernels and operators need recordings with steps in both runs; {} has none"
 
@@ -155,6 +155,7 @@ def _steps(found: StepDifference, source: Source, *, several: bool) -> StepChang
     noise = NOISE + (TOO_FEW_RUNS if several else "")
     return StepChanges(
         source=source,
+        noise_of=found.noise_of,
         interval_percent=95 if differing is None else 90,
         share_of=SHARE_OF[source],
         figures=[_change(name, getattr(found, name)) for name in ("mean", "p50", "p95")],
@@ -174,6 +175,7 @@ def _change(name: str, found: Difference) -> StepChange:
         other_ns=found.other_ns,
         change_ns=found.change_ns,
         change_ratio=found.change_ns / found.base_ns if found.base_ns else None,
+        estimate_ns=found.estimate_ns,
         low_ns=None if found.interval_ns is None else found.interval_ns[0],
         high_ns=None if found.interval_ns is None else found.interval_ns[1],
         noise_ns=found.noise_ns,
@@ -191,7 +193,7 @@ def _headline(found: StepDifference | None) -> str:
     if found is None:
         return "The steps of the two runs cannot be compared."
     mean = found.mean
-    change = f"{mean.change_ns / 1e6:+.3g} ms"
+    change = f"{mean.estimate_ns / 1e6:+.3g} ms"
     if mean.noise_ns is None:
         return (
             f"There are too few steps to tell a change of the mean step ({change}) from noise: "
@@ -199,11 +201,11 @@ def _headline(found: StepDifference | None) -> str:
         )
     if not mean.beyond_noise:
         return f"The mean step did not change by more than noise ({change})."
-    size = f" ({abs(mean.change_ns) / mean.base_ns:.0%})" if mean.base_ns else ""
-    direction = "shorter" if mean.change_ns < 0 else "longer"
-    said = f"The mean step is {abs(mean.change_ns) / 1e6:.3g} ms{size} {direction}"
+    size = f" ({abs(mean.estimate_ns) / mean.base_ns:.0%})" if mean.base_ns else ""
+    direction = "shorter" if mean.estimate_ns < 0 else "longer"
+    said = f"The mean step is {abs(mean.estimate_ns) / 1e6:.3g} ms{size} {direction}"
     # A part that moved by noise alone is no explanation.
-    real = {name: part.change_ns for name, part in found.parts.items() if part.beyond_noise}
+    real = {name: part.estimate_ns for name, part in found.parts.items() if part.beyond_noise}
     if not real:
         return f"{said}; no single part of it changed by more than noise."
     name = max(real, key=lambda name: abs(real[name]))

@@ -82,7 +82,7 @@ class StepFigure(Protocol):
     @property
     def other_ns(self) -> float: ...
     @property
-    def change_ns(self) -> float: ...
+    def estimate_ns(self) -> float: ...
     @property
     def low_ns(self) -> float | None: ...
     @property
@@ -209,7 +209,11 @@ def _of_steps(condition: Condition, found: StepFigure, *, strict: bool) -> Condi
     numbers = _numbers(found.base_ns, found.other_ns, "ns")
     if condition.of == "value":
         return _answer(condition, _outcome(condition.holds(found.other_ns)), numbers)
-    holds = condition.holds(_measure(condition, found.base_ns, found.other_ns))
+    change = found.estimate_ns
+    holds = condition.holds(_measure(condition, found.base_ns, found.base_ns + change))
+    if change != found.other_ns - found.base_ns:
+        share = f" ({change / found.base_ns:+.1%})" if found.base_ns else ""
+        numbers += f"; by all runs {_number(change, 'ns', signed=True)}{share}"
     if found.low_ns is None or found.high_ns is None or found.noise_ns is None:
         decided: Outcome = "unknown" if holds and not strict else _outcome(holds)
         return _answer(condition, decided, f"{numbers}; too few steps to know the noise")

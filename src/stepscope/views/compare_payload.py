@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from stepscope.analysis.comparing import NoiseOf
 from stepscope.diagnosis import Suspect
 from stepscope.views.before_after import BeforeAfter
 from stepscope.views.compare_gate import ContractTerms, Gate
@@ -43,6 +44,9 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     change_ns: float
     change_ratio: float | None
     """Share of `base_ns`."""
+    estimate_ns: float
+    """The change as all runs of both programs tell it, by which a gate goes; where there is one of
+    each, `change_ns`."""
     low_ns: float | None
     """Of the interval of the change; null, as is the noise floor, where there are too few steps to
     know it."""
@@ -62,6 +66,7 @@ class StepChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Mean, median and 95th percentile."""
     parts: list[StepChange]
     """Of the mean step; their changes sum to that of the mean."""
+    noise_of: NoiseOf
     interval_percent: int
     """How often the intervals hold the true change."""
     noise: str

@@ -16,10 +16,18 @@ STEPSCOPE = [sys.executable, "-m", "stepscope"]
 
 
 def job(
-    path: Path, *, wait: float, seed: int, cores: float = 8, count: int = 90, torch: str = "2.9"
+    path: Path,
+    *,
+    wait: float,
+    seed: int,
+    cores: float = 8,
+    count: int = 90,
+    torch: str = "2.9",
+    late_ms: float = 0,
 ) -> Path:
     run = RunBuilder(path, cores=cores)
     rank = run.rank(workers=1, versions={"torch": torch})
+    rank.pause(late_ms)
     rank.draw(
         f"wait=0 {wait} | forward 12 | backward 20 | optimizer 8", count, jitter=0.1, seed=seed
     )
@@ -219,12 +227,38 @@ def test_directories_of_several_runs(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     said = " ".join(done.stdout.split())
     assert said.count("(stands for 3 runs)") == 2
-    assert "90 % interval" in said
+    assert "change all runs 90 % interval" in said
     assert "beyond noise" in said
     single = compare(tmp_path, "old/0", "new", "--json")
     payload = json.loads(single.stdout)
     assert (payload["base"]["of_runs"], payload["other"]["of_runs"]) == (1, 3)
-    assert payload["steps"]["interval_percent"] == 95
+    assert (payload["steps"]["interval_percent"], payload["steps"]["noise_of"]) == (95, "steps")
+    assert "all runs" not in compare(tmp_path, "old/0", "new", "--fail-if", "step_time>+5%").stdout
+    assert (
+        json.loads(compare(tmp_path, "old", "new", "--json").stdout)["steps"]["noise_of"] == "runs"
+    )
     empty = compare(tmp_path, "old", str(tmp_path))
     assert (empty.returncode, empty.stderr.count("\n")) == (2, 1)
     assert "is not a run" in empty.stderr
+
+
+def test_runs_recorded_in_turn_are_compared_in_pairs(tmp_path: Path) -> None:
+    """On a machine that becomes slower and slower, twice as slow in the end."""
+    for number in range(6):
+        for place, wait in (("old", 20), ("new", 24)):
+            slower = 1 + number / 5
+            job(
+                tmp_path / place / str(number),
+                wait=wait * slower,
+                seed=number,
+                late_ms=1000 * number + 500 * (place == "new"),
+            )
+    asked = ("old", "new", "--fail-if", "data_wait>+5%")
+    assert "; by all runs +" in " ".join(compare(tmp_path, *asked).stdout.split())
+    done = compare(tmp_path, *asked, "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["steps"]["noise_of"]) == (3, "pairs")
+    assert "pair" in found["steps"]["noise"]
+    (waiting,) = [part for part in found["steps"]["parts"] if part["name"] == "data_wait"]
+    assert waiting["low_ns"] > 0
+    assert waiting["estimate_ns"] == pytest.approx(4e6 * 1.5, rel=0.1)

@@ -1329,6 +1329,7 @@ export interface StepChange {
   other_ns: number;
   change_ns: number;
   change_ratio: number | null;
+  estimate_ns: number;
   low_ns: number | null;
   high_ns: number | null;
   noise_ns: number | null;
@@ -1341,6 +1342,7 @@ export interface StepChanges {
   share_of: string;
   figures: StepChange[];
   parts: StepChange[];
+  noise_of: "pairs" | "runs" | "steps";
   interval_percent: number;
   noise: string;
 }

@@ -65,7 +65,8 @@ def run_name(run: ComparedRun) -> str:
 def _write_steps(out: Console, steps: StepChanges) -> None:
     out.print()
     held = f"{steps.interval_percent} % interval"
-    rows = table("step", "base", "run", "change", "", held, "noise floor", "beyond it")
+    several = ("all runs",) if steps.noise_of != "steps" else ()
+    rows = table("step", "base", "run", "change", "", *several, held, "noise floor", "beyond it")
     for change in (*steps.figures, *steps.parts):
         rows.add_row(
             word(change.name),
@@ -73,6 +74,7 @@ def _write_steps(out: Console, steps: StepChanges) -> None:
             duration(change.other_ns),
             signed(change.change_ns),
             share(change.change_ratio),
+            *(signed(change.estimate_ns) for _ in several),
             interval(change),
             duration(change.noise_ns),
             beyond_noise(change, yes="yes"),

@@ -72,6 +72,7 @@ def _contract(terms: Sequence[ContractTerms]) -> list[str]:
 
 
 def _steps(steps: StepChanges) -> list[str]:
+    several = ("all runs",) if steps.noise_of != "steps" else ()
     rows = [
         (
             each.name.replace("_", " "),
@@ -79,6 +80,7 @@ def _steps(steps: StepChanges) -> list[str]:
             duration(each.other_ns),
             signed(each.change_ns),
             share(each.change_ratio),
+            *(signed(each.estimate_ns) for _ in several),
             interval(each),
             duration(each.noise_ns),
             beyond_noise(each, yes="**yes**"),
@@ -86,7 +88,7 @@ def _steps(steps: StepChanges) -> list[str]:
         for each in (*steps.figures, *steps.parts)
     ]
     held = f"{steps.interval_percent} % interval"
-    head = ("step", "base", "run", "change", "", held, "noise floor", "beyond noise")
+    head = ("step", "base", "run", "change", "", *several, held, "noise floor", "beyond noise")
     return [*_table(head, rows), f"<sub>of {steps.share_of}</sub>", ""]
 
 
