@@ -7,7 +7,7 @@ judges them under `step_time>+5%` and under the same on the median: the identica
 pass and the slower one fail. The same is judged of the first pair of each gate alone. Writes
 benchmarks/results/compare_gate.json.
 
-    python benchmarks/compare_gate.py [--repeats 20] [--runs 12] [--steps 360] [--keep DIR]
+    python benchmarks/compare_gate.py [--repeats 20] [--runs 14] [--steps 360] [--keep DIR]
 
 With --keep runs are kept, and pairs that are there already are not recorded again.
 """
@@ -112,7 +112,7 @@ def measure(repeats, runs, steps, kept):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--runs", type=int, default=12)
+    parser.add_argument("--runs", type=int, default=14)
     parser.add_argument("--steps", type=int, default=360)
     parser.add_argument("--keep", type=Path, help="where to keep the runs")
     arguments = parser.parse_args()

@@ -60,7 +60,7 @@ NOISE_BETWEEN = (
 )
 DIFFERING = {
     "runs": "each run of one program differs from each of the other",
-    "pairs": "the runs of each pair differ, which were recorded one after the other",
+    "pairs": "the runs of each pair differ, recorded one after the other or at the same time",
 }
 TOO_FEW_RUNS = (
     f"; to know how runs of one program differ, {FEWEST_RUNS} of each are needed, so noise is "
