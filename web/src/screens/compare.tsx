@@ -114,14 +114,13 @@ function interval(change: StepChange): string {
 }
 
 function Steps({ steps }: { steps: StepChanges }) {
-  const several = steps.noise_of !== "steps";
   return (
     <>
       <Tiles
         tiles={steps.figures.map((figure) => ({
           label: `Step, ${figure.name === "p50" ? "median" : figure.name}`,
           value: signedRatio(figure.change_ratio),
-          about: `${inUnit(figure.base_ns, "ns")} to ${inUnit(figure.other_ns, "ns")}; ${several ? `by all runs ${signed(figure.estimate_ns)}; ` : ""}${figure.noise_ns === null ? "too few steps to know the noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
+          about: `${inUnit(figure.base_ns, "ns")} to ${inUnit(figure.other_ns, "ns")}; ${figure.noise_ns === null ? "too few steps to know the noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
           testid: `compare-${figure.name}`,
         }))}
       />
@@ -140,7 +139,6 @@ function Steps({ steps }: { steps: StepChanges }) {
           field("other_ns", { label: "to" }),
           field<StepChange>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
           field<StepChange>("change_ratio", { label: "relative", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
-          ...(several ? [field<StepChange>("estimate_ns", { label: "by all runs", draw: (row) => <>{signed(row.estimate_ns)}</> })] : []),
           column<StepChange>("interval", `${steps.interval_percent} % interval`, "none", interval),
           field<StepChange>("noise_ns", { label: "noise floor" }),
           field<StepChange>("beyond_noise", { draw: (row) => (row.noise_ns === null ? <span class="sign-word quiet">too few steps</span> : <Noise beyond={row.beyond_noise} worse={row.estimate_ns > 0} />) }),
