@@ -153,7 +153,7 @@ function Worth({ of }: { of: BeforeAfter }) {
   if (of.rows.length === 0) return null;
   const said = [
     of.speed_up === null || of.speed_up_by === null ? null : `${number(of.speed_up, 2)} times as fast by the ${of.speed_up_by}`,
-    of.saved_hours === null ? null : `${number(of.saved_hours, 2)} instance-hours saved`,
+    of.saved_hours === null ? null : `${inNamedUnit(of.saved_hours, "instance-hours")} saved`,
     of.saved_usd === null ? null : `${money(of.saved_usd)} saved${of.saving_ratio === null ? "" : ` (${percent(of.saving_ratio, 1)})`}`,
     ...new Set([of.before_price, of.after_price].flatMap((price) => (price === null ? [] : [price.said]))),
   ].filter((each) => each !== null);
