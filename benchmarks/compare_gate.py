@@ -1,10 +1,10 @@
 """How often the gate of `stepscope compare` is right: identical programs, and slower ones.
 
 A small job (workloads/gated.py) is recorded at the same time as itself, or as the same job with
-more blocks, which make its step a tenth longer. Each has a core of its own, which they exchange
-from pair to pair: what both are slowed by does not tell them apart. A gate has several pairs, and
-judges them under `step_time>+5%` and under the same on the median: the identical program should
-pass and the slower one fail. The same is judged of the first pair of each gate alone. Writes
+more blocks, which make its step about an eighth longer. Each has a core of its own, which they
+exchange from pair to pair: what both are slowed by does not tell them apart. A gate has several
+pairs, and judges them under `step_time>+5%` and under the same on the median: the identical program
+should pass and the slower one fail. The same is judged of the first pair of each gate alone. Writes
 benchmarks/results/compare_gate.json.
 
     python benchmarks/compare_gate.py [--repeats 20] [--runs 14] [--steps 360] [--keep DIR]
@@ -28,7 +28,7 @@ STEPSCOPE = [sys.executable, "-m", "stepscope"]
 CONDITIONS = {"mean": "step_time>+5%", "p50": "step_time_p50>+5%"}
 """By the figure of the steps that each is about."""
 MORE_BLOCKS = 3
-"""Called by the slower program: an eighth of the model, and a tenth of the step."""
+"""Called by the slower program: an eighth of the model, and about as much of the step."""
 SIDES = ("base", "other")
 KINDS = {"identical": 0, "slower": MORE_BLOCKS}
 ENVIRONMENT = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
