@@ -15,16 +15,13 @@ from stepscope.analysis.code_stages import SAMPLE_FUNCTIONS, Frame, parse_stack
 from stepscope.analysis.input_pipeline import StackSamples
 from stepscope.analysis.spans import Spans
 from stepscope.analysis.steps import Steps, device_busy, in_no_phase, steps_of
-from stepscope.intervals import contains, union
+from stepscope.intervals import Int, Intervals, contains, overlap, union
 
-HostCause = Literal[
-    "host_sync", "logging", "garbage_collection", "data_preparation", "checkpoint", "python"
-]
+HostCause = Literal["host_sync", "logging", "data_preparation", "checkpoint", "python"]
 
 HOST_CAUSE_NAMES: dict[HostCause, str] = {
     "host_sync": "reading values from tensors",
     "logging": "logging",
-    "garbage_collection": "garbage collection",
     "data_preparation": "preparing batches",
     "checkpoint": "writing checkpoints",
     "python": "other Python",
@@ -56,7 +53,6 @@ _READING_METHODS = frozenset(
 )
 """Of torch's tensors: what Python calls where a tensor is used as a number or a sequence."""
 _SAVING = re.compile(r"\bfsync\(|\bsave_(checkpoint|state|model|pretrained)\(")
-_COLLECTING = re.compile(r"\bgc\.collect\(")
 _DATA = re.compile(
     r"(?<![A-Za-z])((get|make|sample|generate|next|fetch|prepare)_(mini_?)?batch(es)?"
     r"|from_numpy|memmap|(load|read|decode|augment|transform|collate)(?!_(state|checkpoint|model|weights))"
@@ -108,7 +104,7 @@ def find_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> HostWor
     pairs = np.stack([samples.stack[between], samples.user_line[between]], axis=1)
     unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
     spent = np.zeros(len(unique), dtype=np.int64)
-    np.add.at(spent, inverse.ravel(), samples.weight_ns[between])
+    np.add.at(spent, inverse.ravel(), _without_collections(samples, own)[between])
     total = max(1, int(spent.sum()))
     by_function: dict[str, dict[HostCause, int]] = {}
     lines: dict[tuple[str, int], int] = {}
@@ -132,6 +128,17 @@ def find_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> HostWor
             for (f, n), time_ns in top
         ],
     )
+
+
+def _without_collections(samples: StackSamples, spans: Spans) -> Int:
+    """Nanoseconds that each sample stands for.
+
+    The garbage collector keeps the interpreter lock, so the sampler looks when it is done: the
+    line that runs then has not taken the time of the collection, which is a phase of its own.
+    """
+    collected = union(spans.of("garbage_collection").intervals)
+    stood_for = Intervals(samples.t_ns - samples.weight_ns, samples.t_ns)
+    return samples.weight_ns - overlap(stood_for, collected)
 
 
 def _function(frames: Sequence[Frame]) -> str:
@@ -213,8 +220,6 @@ def _cause(frames: Sequence[Frame], text: str, *, waits: bool) -> HostCause:
             break
     if _SAVING.search(text):
         return "checkpoint"
-    if _COLLECTING.search(text):
-        return "garbage_collection"
     if _feeds(frames):
         return "logging" if _LOGGING.search(text) else "data_preparation"
     named = _by_names(frames)

@@ -18,6 +18,8 @@ cut out of it. What is left is its wall time, and the phases below plus `other` 
     checkpoint     saves
     compilation    torch.compile compiles: most often inside a forward pass, once more for shapes
                    that it has not seen yet
+    garbage_collection
+                   Python's garbage collector runs, whatever it interrupts
     other          the training thread does something else
 
 Where a device computes, the host runs ahead of it and its own times say little: a wait for
@@ -60,7 +62,10 @@ PHASE_OF_KIND = {
     "communication": "communication",
     "checkpoint": "checkpoint",
     "compile": "compilation",
+    "garbage_collection": "garbage_collection",
 }
+WORK_KINDS = tuple(kind for kind in PHASE_OF_KIND if kind != "garbage_collection")
+"""What a job does of its own accord: the collector comes when it likes."""
 PHASES = (
     "data_wait",
     "h2d",
@@ -71,6 +76,7 @@ PHASES = (
     "communication",
     "checkpoint",
     "compilation",
+    "garbage_collection",
     "other",
 )
 """In the order in which a step goes through them."""
@@ -355,7 +361,8 @@ def _optimizer_boundaries(phases: _Phases, evaluation: Intervals) -> Int:
 
 def _first_work(phases: _Phases, evaluation: Intervals, boundaries: Int) -> int:
     """When the first step begins: its first phase outside evaluation, or else the first mark."""
-    start = phases.spans.start[~contains(evaluation, phases.spans.start)]
+    start = phases.spans.of(*WORK_KINDS).start
+    start = start[~contains(evaluation, start)]
     return int(min(start[:1].tolist() + boundaries[:1].tolist(), default=0))
 
 
@@ -370,7 +377,7 @@ def _evaluation(own: Spans, phases: _Phases) -> Intervals:
     modes = own.of("mode")
     named = [i for i in range(len(modes)) if modes.name_of(i) in EVALUATION_MODES]
     said = Intervals(modes.start[named], modes.end[named])
-    top = phases.outermost(*PHASE_OF_KIND)
+    top = phases.outermost(*WORK_KINDS)
     trains, predicts = _work_classes(top)
     if not trains.any() or not predicts.any():
         found = EMPTY  # nothing is predicted, or the job does nothing else: that is its work

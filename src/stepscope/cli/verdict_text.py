@@ -44,9 +44,10 @@ def write_verdict(out: Console, verdict: Verdict) -> None:
         f"{verdict.share_of}[/dim]"
     )
     out.print()
-    for name, share in verdict.phases.items():
-        if share >= 0.005:
-            out.print(f"  {name.replace('_', ' '):<14}{bar(share)} {percent(share):>5}")
+    shown = {_words(name): share for name, share in verdict.phases.items() if share >= 0.005}
+    width = max([13, *map(len, shown)]) + 1
+    for name, share in shown.items():
+        out.print(f"  {name:<{width}}{bar(share)} {percent(share):>5}")
     if verdict.suspect != "healthy":
         _write_stages(out, verdict)
     _write_section(out, "Evidence", [entry.text for entry in verdict.evidence[1:]])

@@ -172,8 +172,9 @@ _OWN: dict[str, list[tuple[str, str]]] = {
     ],
     "garbage_collection": [
         (
-            "keep the collector out of the step",
-            "gc.freeze() after set-up, gc.disable() in the loop and gc.collect() between epochs",
+            "keep the garbage collector out of the step",
+            "collect less often: gc.freeze() after set-up, gc.disable() in the loop, gc.collect() "
+            "between epochs",
         ),
     ],
     "python_overhead": [

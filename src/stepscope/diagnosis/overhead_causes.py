@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.growth import Growth, growth
 from stepscope.analysis.host_work import HOST_CAUSE_NAMES, HostCause
 from stepscope.analysis.operators import ComputeProfile
-from stepscope.analysis.statistics import ahead_ratio, distribution
+from stepscope.analysis.statistics import ahead_ratio
 from stepscope.diagnosis.finding import (
     CONTRIBUTING_RATIO,
     UNRECOGNISED,
@@ -21,8 +21,13 @@ from stepscope.diagnosis.finding import (
 from stepscope.diagnosis.model_facts import samples_at_a_time
 from stepscope.diagnosis.shares import share_of_host_cause
 from stepscope.diagnosis.signals import Rank, Signals
+from stepscope.diagnosis.stalls import (
+    checkpoint_evidence,
+    collecting,
+    collection_evidence,
+    compilation_evidence,
+)
 from stepscope.diagnosis.verdict import Evidence, Stage
-from stepscope.intervals import Intervals, contains, union
 
 LEAK_RATIO = 0.5
 """Work that has grown since the first steps is a leak when it makes up this much of the share …"""
@@ -35,7 +40,7 @@ SMALL_BATCH = 8
 this are the model's own, and a batch several times as large hardly changes that."""
 SLOWEST_CALL_NS = 100_000
 """Of an operator through Python and the framework: usually 5 to 50 us."""
-HOST_CAUSES: tuple[HostCause, ...] = ("host_sync", "logging", "garbage_collection", "python")
+HOST_CAUSES: tuple[HostCause, ...] = ("host_sync", "logging", "python")
 """Of the time between phases; the others belong to the data pipeline and to checkpoints."""
 
 
@@ -45,9 +50,12 @@ def overhead_cause(case: Case) -> Finding:
     largest = max(_PART_NAMES, key=lambda name: parts[name])
     match largest:
         case "checkpoint":
-            finding = Finding(cause="checkpoint", evidence=_checkpoint_evidence(case.signals))
+            finding = Finding(cause="checkpoint", evidence=checkpoint_evidence(case.signals))
         case "compilation":
-            finding = Finding(cause="recompilation", evidence=_compilation_evidence(case.signals))
+            finding = Finding(cause="recompilation", evidence=compilation_evidence(case.signals))
+        case "garbage_collection":
+            evidence = collection_evidence(case.signals)
+            finding = Finding(cause="garbage_collection", evidence=evidence)
         case "inside_compute":
             finding = _inside_compute(case)
         case _:
@@ -81,6 +89,7 @@ def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
     found = [
         ("checkpoint", parts["checkpoint"], "writing checkpoints"),
         ("recompilation", parts["compilation"], "compiling"),
+        ("garbage_collection", parts["garbage_collection"], collecting(case.signals)),
     ]
     profile, inside = case.signals.compute_profile, parts["inside_compute"]
     in_python = python_inside(profile)
@@ -222,6 +231,7 @@ def _memory(rank: Rank, measured: NDArray[np.bool_]) -> NDArray[np.float64]:
 _PART_NAMES = {
     "checkpoint": "writing checkpoints",
     "compilation": "compiling",
+    "garbage_collection": "collecting garbage",
     "between_phases": "Python between the phases",
     "inside_compute": "dispatch inside the compute phases",
 }
@@ -311,46 +321,4 @@ def _leak_evidence(leak: Leak) -> list[Evidence]:
             unit="bytes",
             source="system",
         ),
-    ]
-
-
-def _checkpoint_evidence(signals: Signals) -> list[Evidence]:
-    saves = [rank.spans.of("checkpoint") for rank in signals.ranks]
-    durations = np.concatenate([save.duration for save in saves])
-    summary = distribution(durations)
-    if summary is None:
-        return []
-    sizes = np.concatenate([save.value for save in saves])
-    return [
-        Evidence(
-            text=f"{summary.count} saves of {sizes.mean() / 1e6:.0f} MB took "
-            f"{summary.mean / 1e6:.0f} ms each",
-            value=summary.mean,
-            unit="ns",
-            source="steps",
-        )
-    ]
-
-
-def _compilation_evidence(signals: Signals) -> list[Evidence]:
-    durations, again = [], 0
-    for rank in signals.ranks:
-        spans = rank.spans.of("compile")
-        rows = rank.steps.measured()
-        steps = Intervals(rank.steps.start[rows], rank.steps.end[rows])
-        inside = contains(union(steps), spans.start)
-        durations.append(spans.duration[inside])
-        again += int((spans.value[inside] > 0).sum())
-    summary = distribution(np.concatenate(durations))
-    if summary is None:
-        return []
-    return [
-        Evidence(
-            text=f"torch.compile compiled {summary.count} times in the measured steps, "
-            f"{summary.mean / 1e6:.3g} ms each; {again} times what it had compiled before, for "
-            "inputs that it had not seen",
-            value=summary.count,
-            unit="count",
-            source="steps",
-        )
     ]

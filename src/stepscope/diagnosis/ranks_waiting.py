@@ -35,6 +35,7 @@ SUSPECT_OF_PHASE: dict[str, Suspect] = {
     "optimizer": "model",
     "checkpoint": "framework_overhead",
     "compilation": "framework_overhead",
+    "garbage_collection": "framework_overhead",
     "other": "framework_overhead",
 }
 """Whose work a phase is, but for communication."""

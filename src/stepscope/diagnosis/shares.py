@@ -7,8 +7,8 @@ the four suspects together own all of it:
     communication    collectives of the script, and the gradient exchange that DDP reports as
                      not hidden behind its backward pass
     overhead         the rest of the time between phases, checkpoints with all that the functions
-                     which write them do, compilations, and the part of the compute phases in
-                     which no sizeable operator runs
+                     which write them do, compilations, garbage collections, and the part of the
+                     compute phases in which no sizeable operator runs
     model            what is left of the compute phases
 
 Time for which the training thread could run but had no core, because the loader's workers had them
@@ -65,7 +65,8 @@ class Shares:
     phases: dict[str, float]
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
-    """checkpoint, compilation, between_phases, inside_compute, and waiting for a slow rank."""
+    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, and waiting for
+    a slow rank."""
     inline_data: float
     collectives: float
     """Collectives of the script, without waiting for the slowest rank."""
@@ -138,6 +139,7 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
     parts = {
         "checkpoint": phase["checkpoint"] + saving,
         "compilation": phase["compilation"],
+        "garbage_collection": phase["garbage_collection"],
         "between_phases": max(0.0, phase["other"] - inline - saving),
         "inside_compute": inside,
         "slow_rank": held_up.get("framework_overhead", 0.0),

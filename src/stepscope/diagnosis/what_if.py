@@ -159,6 +159,8 @@ class WhatIf:
                 return self._held_up()
             case "recompilation":
                 return shares.overhead_parts["compilation"]
+            case "garbage_collection":
+                return shares.overhead_parts["garbage_collection"]
             case "memory_leak":
                 leak = find_leak(self._signals)
                 return leak.excess_ns / self._step_ns if leak is not None else 0.0
@@ -178,7 +180,7 @@ class WhatIf:
                 return shares.collectives
             case "gradient_exchange":
                 return shares.exchange
-            case "host_sync" | "logging" | "garbage_collection":
+            case "host_sync" | "logging":
                 return phases["other"] * share_of_host_cause(self._signals.ranks, cause)
             case _:
                 sampled = any(rank.host_work is not None for rank in self._signals.ranks)

@@ -66,6 +66,7 @@ class Kind:
     DEVICE: Final = 18
     WINDOW: Final = 19
     COMPILE: Final = 20
+    GARBAGE_COLLECTION: Final = 21
     STACK: Final = 100
     """A stack sample. name: the stack; value: thread id << 32 | line."""
     SCALAR: Final = 101

@@ -9,6 +9,7 @@ from stepscope.analysis.code_stages import parse_stack
 from stepscope.analysis.host_work import HostWork, _cause, find_host_work
 from stepscope.analysis.input_pipeline import StackSamples, sample_weights
 from stepscope.analysis.steps import find_steps
+from stepscope.intervals import contains, union
 from stepscope.testing import Drawing, stack_text
 
 MS = 1_000_000
@@ -111,6 +112,34 @@ def test_what_a_function_does_around_its_reads_serves_them(reads: int, causes: s
     assert set(found.causes) == causes
 
 
+def test_the_line_that_runs_after_a_collection_has_not_taken_its_time() -> None:
+    """The sampler cannot look while the collector keeps the interpreter lock."""
+    text = "do:a 4 | garbage_collection=2 12 | do:b 4 | forward 10 | backward 10 | optimizer 5"
+    drawing = Drawing().draw(text, 20)
+    spans = drawing.table()
+    steps = find_steps(spans)
+    assert steps is not None
+    t_ns = np.arange(0, drawing.now, MS) + MS // 2
+    collected = spans.of("garbage_collection")
+    held_up = contains(union(collected.intervals), t_ns)
+    seen = np.zeros(len(t_ns), dtype=np.int32)
+    for doing in drawing.doings:
+        seen[(t_ns >= doing.start) & (t_ns < doing.end)] = 1 + (doing.code == "b")
+    t_ns, seen = t_ns[~held_up], seen[~held_up]
+    samples = StackSamples(
+        t_ns=t_ns,
+        weight_ns=sample_weights(t_ns, 20 * MS),
+        stack=seen,
+        stacks=[stack_text(s) for s in (MODULE, f"{LOOP} > sum_up", f"{LOOP} > report")],
+        user_line=seen,
+        sources={},
+    )
+    found = find_host_work(spans, samples, steps)
+    assert found is not None
+    # The first step begins with its forward pass.
+    assert found.causes == pytest.approx({"python": 0.5, "logging": 0.5})
+
+
 def test_in_the_training_loop_itself_python_stays_python() -> None:
     found = host_work(
         "do:read 50 | do:sum 50 | forward 10 | backward 10 | optimizer 5",
@@ -140,7 +169,6 @@ def test_no_samples_no_work() -> None:
         ("writer.add_scalar('loss', loss, step)", "logging"),
         ("board.add_histogram('weights', model.head.weight, step)", "logging"),
         ("plt.savefig(path)", "logging"),
-        ("gc.collect()", "garbage_collection"),
         ("x, y = get_batch('train')", "data_preparation"),
         ("batch = next(iterator)", "data_preparation"),
         ("x = torch.from_numpy(data[i : i + n])", "data_preparation"),

@@ -375,6 +375,30 @@ def test_a_prediction_that_training_follows_is_no_evaluation() -> None:
     assert not len(steps.evaluation.start)
 
 
+def test_collecting_garbage_is_a_phase_wherever_it_happens() -> None:
+    drawing = Drawing().draw(STEP, 2)
+    drawing.draw(
+        "wait 6 ( garbage_collection=2 1 ) | forward 20 ( garbage_collection=2 5 ) | backward 10 | "
+        "optimizer 8 | garbage_collection=2 3"
+    )
+    drawing.draw(STEP)
+    # The boundary is the end of the optimizer's step: what comes after it begins the next step.
+    found = steps_in(drawing)
+    assert found.phase_ns["garbage_collection"].tolist()[2:] == [6 * MS, 3 * MS]
+    assert found.phase_ns["data_wait"][2] == 5 * MS
+    assert found.phase_ns["forward"][2] == 15 * MS
+
+
+def test_collections_neither_begin_the_first_step_nor_end_an_evaluation() -> None:
+    drawing = Drawing().draw("garbage_collection=2 50 | do:set-up 500")
+    drawing.draw(STEP, 3).draw("wait 2 | predict 3 | garbage_collection=2 4 | do:metrics 7", 2)
+    drawing.draw(STEP, 3)
+    found = steps_in(drawing)
+    assert found.wall_ns.max() == found.wall_ns.min()
+    assert (found.evaluation.end - found.evaluation.start).sum() == 2 * (2 + 3 + 4 + 7) * MS
+    assert not found.phase_ns["garbage_collection"].any()
+
+
 def test_compiling_inside_a_pass_is_a_phase_of_its_own() -> None:
     drawing = Drawing().draw(STEP, 2).draw("wait 6 | forward 50 ( compile=1 40 ) | optimizer 8")
     assert phases(steps_in(drawing)) == {

@@ -159,7 +159,10 @@ DRAWN: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "dispatch_overhead": ("framework_overhead", with_window(COMPUTE, f"forward 20 ( {MEDIUM} )")),
     "host_sync": ("framework_overhead", steps(f"{COMPUTE} | do:sync 40 | do:log 5")),
     "logging": ("framework_overhead", steps(f"{COMPUTE} | do:sync 5 | do:log 40")),
-    "garbage_collection": ("framework_overhead", steps(f"{COMPUTE} | do:gc 40 | do:log 5")),
+    "garbage_collection": (
+        "framework_overhead",
+        steps(f"{COMPUTE} | garbage_collection:train.py:9=2 40 | do:log 5"),
+    ),
     "python_overhead": ("framework_overhead", steps(f"{COMPUTE} | do:python 40 | do:log 5")),
     "checkpoint": ("framework_overhead", steps(f"{COMPUTE} | save=2000000 40 | do:log 5")),
     "cpu_contention": ("framework_overhead", cpu_contention),

@@ -21,7 +21,6 @@ CODE = {
     "collate": "fetch > collate_rows",
     "sync": f"{LOOP} # total += loss.item()",
     "log": f"{LOOP} # print(step, total)",
-    "gc": f"{LOOP} # gc.collect()",
     "python": f"{LOOP} > schedule # rate = base / step",
     "batch": f"{LOOP} > get_batch # x = data[i : i + n]",
     "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",

@@ -101,6 +101,44 @@ def test_evidence_of_lines_and_saves(new_run: RunMaker) -> None:
     )
 
 
+COLLECTIONS = (
+    "forward 20 ( garbage_collection:model.py:3=2 10 ) | backward 15 | optimizer 5 | "
+    "garbage_collection:train.py:9=2 30"
+)
+
+
+def test_evidence_of_collections(new_run: RunMaker) -> None:
+    """Two a step, 10 ms in the forward pass and 30 after the step; six steps warm up."""
+    run = new_run()
+    run.rank().draw(COLLECTIONS, 60)
+    verdict = diagnose(run.signals())
+    assert verdict.cause == "garbage_collection"
+    # The last step ends with its optimizer.
+    assert verdict.evidence[1].text == (
+        "Python collected garbage 108 times in 54 steps, 20 ms each, 75% of the time at train.py:9"
+    )
+    assert verdict.share_ratio == pytest.approx(40 / 70)
+
+
+@pytest.mark.parametrize(
+    ("step", "where"),
+    [
+        (COLLECTIONS, " (mostly at train.py:9)"),
+        (f"{COMPUTE} | garbage_collection:train.py:9=2 40", " (at train.py:9)"),
+        (f"{COMPUTE} | garbage_collection=2 40", ""),
+    ],
+)
+def test_collections_beside_something_larger(new_run: RunMaker, step: str, where: str) -> None:
+    run = new_run()
+    run.rank().draw(f"{step} | do:log 100", 60)
+    verdict = diagnose(run.signals())
+    assert verdict.cause == "logging"
+    whole_ms = verdict.mean_step_ns / MS
+    assert [(other.cause, other.text) for other in verdict.also] == [
+        ("garbage_collection", f"collecting garbage{where} takes {40 / whole_ms:.0%} of the step")
+    ]
+
+
 def test_what_evaluation_owns_is_beside_the_steps(new_run: RunMaker) -> None:
     """300 ms after every ten steps of 41: nine times in the ninety measured ones."""
     run = new_run()

@@ -58,6 +58,8 @@ SPAN_KINDS: dict[str, str] = {
     "checkpoint": "A checkpoint is written. value: bytes, 0 if unknown.",
     "compile": "torch.compile compiles; the name says what asked for it. value: how often the same "
     "code was compiled before.",
+    "garbage_collection": "Python's garbage collector runs for 0.1 ms or longer; the name is the "
+    "line of the user's that was running. value: the generation.",
     "fetch": "One batch is made, in a worker or in the training thread. "
     "value: nanoseconds of CPU the thread used.",
     "samples": "All __getitem__ or next calls of one batch; duration is the batch's extent. "

@@ -24,7 +24,7 @@ trace in models, optimizers or anything that is pickled, and torch.compile sees 
 
 from __future__ import annotations
 
-from stepscope.capture import stacks
+from stepscope.capture import garbage, stacks
 from stepscope.capture.bootstrap.imports import after_import
 from stepscope.capture.frameworks.pytorch import (
     autograd,
@@ -58,6 +58,7 @@ def install() -> None:
     after_import("torch._dynamo.callback", compiling.install)
     progress.on_boundary(_probe.protect(_say_versions))
     progress.on_boundary(_watch_stacks)
+    progress.on_boundary(_probe.protect(garbage.watch_this_process))
     _probe.protect(hide_from_compiler)()
 
 

@@ -1,0 +1,91 @@
+"""Collections of Python's garbage collector, as real scripts have them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:  # importing it would take seconds
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+SCRIPT = """
+import gc, os
+import torch
+
+kept = [{"number": n} for n in range(300_000)]
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+class Collects(torch.nn.Module):
+    def forward(self, x):
+        if collecting:
+            gc.collect()  # in the forward pass
+        return model(x)
+
+outer = Collects()
+for collecting in (False, True, True, False):
+    outer(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+gc.collect()  # after the steps
+gc.collect(0)
+few = [[n] for n in range(100_000)]
+gc.set_threshold(1_000_000)
+outer(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+many = [[n] for n in range(500_000)]
+gc.collect(0)  # of more new objects than usual
+if os.fork() == 0:
+    gc.collect()
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(module_spool: Any) -> Any:
+    module_spool.run(SCRIPT)
+    return module_spool.drain()
+
+
+def test_a_collection_is_where_it_happened(recorded: Any) -> None:
+    forward = sorted(recorded.of("forward"), key=lambda r: r.start)
+    collections = recorded.of("garbage_collection")
+    inside = [[c for c in collections if f.start <= c.start and c.end <= f.end] for f in forward]
+    assert [len(each) for each in inside] == [0, 1, 1, 0, 0]
+    assert all(c.depth == 1 for each in inside for c in each)
+    assert not recorded.notes
+
+
+def test_it_says_its_generation_and_the_line_of_the_user(recorded: Any) -> None:
+    script = SCRIPT.splitlines()
+    found = []
+    for collection in recorded.of("garbage_collection"):
+        assert collection.end - collection.start >= 100_000
+        file, _, number = collection.name.rpartition(":")
+        assert file.endswith(".py")
+        line = script[int(number) - 1]
+        if "# " in line:  # the others began by themselves
+            found.append((collection.value, line.partition("# ")[2]))
+    assert sorted(found) == [
+        (0, "of more new objects than usual"),
+        (2, "after the steps"),
+        (2, "in the forward pass"),
+        (2, "in the forward pass"),
+    ]
+
+
+def test_few_new_objects_are_not_even_timed(recorded: Any) -> None:
+    """They are collected a hundred times over, in microseconds each."""
+    young = [c for c in recorded.of("garbage_collection") if c.value == 0]
+    assert len(young) == 1
+
+
+def test_what_a_training_process_forks_is_not_watched(recorded: Any) -> None:
+    assert len({c.process for c in recorded.of("garbage_collection")}) == 1
+
+
+def test_collections_of_what_does_not_train_open_no_session(spool: Any) -> None:
+    spool.run("import gc, torch\nkept = [[n] for n in range(300_000)]\ngc.collect()\n")
+    assert not list(spool.path.rglob("journal.jsonl"))
