@@ -1,10 +1,9 @@
 # /// scenario
-# suspect = "model"
-# cause = ["optimizer", "inline_data_preparation"]
-# stage = "optimizer"
+# suspect = "data_pipeline"
+# cause = ["inline_data_preparation", "optimizer"]
 # fix = [
-#     "update only what changed: sparse embedding with SparseAdam",
 #     "prepare batches beside the training thread, or for the whole batch at once",
+#     "update only what changed: sparse embedding with SparseAdam",
 # ]
 # severities = [0.8, 1.0, 1.3]  # both: rows of the table, products that nobody bought per trip
 # ///
