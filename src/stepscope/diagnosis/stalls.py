@@ -73,6 +73,7 @@ def _collected(signals: Signals) -> _Collected:
     durations, by_place, step_count = [np.empty(0, dtype=np.int64)], Counter[str](), 0
     for rank in signals.ranks:
         spans, steps = _in_measured_steps(rank, "garbage_collection")
+        spans = spans.take(spans.thread == rank.steps.thread)
         durations.append(spans.duration)
         step_count += steps
         for name, duration in zip(spans.name.tolist(), spans.duration.tolist(), strict=True):
@@ -112,9 +113,8 @@ def collection_evidence(signals: Signals) -> list[Evidence]:
 
 
 def _in_measured_steps(rank: Rank, kind: str) -> tuple[Spans, int]:
-    """What of one kind began in the training thread's measured steps, and how many those are."""
+    """What of one kind began in a rank's measured steps, and how many those are."""
     rows = rank.steps.measured()
     steps = Intervals(rank.steps.start[rows], rank.steps.end[rows])
     spans = rank.spans.of(kind)
-    inside = contains(union(steps), spans.start) & (spans.thread == rank.steps.thread)
-    return spans.take(inside), int(rows.sum())
+    return spans.take(contains(union(steps), spans.start)), int(rows.sum())
