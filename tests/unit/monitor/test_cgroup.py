@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stepscope.monitor.cgroup import ThrottleSampler, cores_available, memory_limit_bytes
 from stepscope.monitor.samplers import Unavailable
+
+Start = Callable[..., Any]
 
 GIB = 1 << 30
 MS = 1_000_000
@@ -53,6 +57,39 @@ def v1(root: Path, files: dict[str, str], *, path: str) -> Path:
 def test_without_any_cgroup_the_affinity_mask_counts(tmp_path: Path) -> None:
     assert cores_available(tmp_path) == len(os.sched_getaffinity(0))
     assert memory_limit_bytes(tmp_path) is None
+
+
+MOVES = """
+import os, sys
+every = os.sched_getaffinity(0)
+for core in (min(every), max(every)):
+    os.sched_setaffinity(0, [core])
+    print(flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_job_on_one_core_has_one(tmp_path: Path, start: Start) -> None:
+    job = start(MOVES)
+    job.stdout.readline()
+    assert cores_available(tmp_path, pid=job.pid) == 1
+
+
+def test_a_job_that_looks_at_its_cores_one_by_one_has_them_all(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As importing PyTorch does; the job goes on to its next core while the monitor waits."""
+    job = start(MOVES)
+    job.stdout.readline()
+
+    def move(_: float) -> None:
+        job.stdin.write(b"\n")
+        job.stdin.flush()
+        job.stdout.readline()
+
+    monkeypatch.setattr("stepscope.monitor.cgroup.time.sleep", move)
+    mine = os.sched_getaffinity(0)
+    assert cores_available(tmp_path, pid=job.pid) == len({min(mine), max(mine)})
 
 
 def test_v2_quota_below_the_mask(tmp_path: Path) -> None:
