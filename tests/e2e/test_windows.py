@@ -114,13 +114,13 @@ def stored(run: Path) -> dict[tuple[str, int], str]:
 
 def test_all_ranks_record_the_same_scheduled_steps(start: Callable[..., Running]) -> None:
     job = start(
-        *("--window", "asked", "--start-step", "400", "--num-steps", "5", "--every", "300"),
+        *("--window", "asked", "--start-step", "900", "--num-steps", "5", "--every", "300"),
         command=TORCHRUN,
     )
     wait_for(lambda: len(job.facts()) >= 4)
     assert job.end() == 0
     found = sorted((f["number"], f["first_step"], f["step_count"]) for f in job.facts())
-    assert found[:4] == [(0, 400, 5), (0, 400, 5), (1, 700, 5), (1, 700, 5)]
+    assert found[:4] == [(0, 900, 5), (0, 900, 5), (1, 1200, 5), (1, 1200, 5)]
     assert len(stored(job.run)) == len(job.facts())
     assert not list(job.run.rglob("*.json.tmp"))
 

@@ -119,6 +119,9 @@ class Waiting:
     making_ns: int
     starved_ratio: float | None
     """Share of requests that found no batch ready; None without workers."""
+    irregular_ns: int = 0
+    """Part of the handing over beyond the median of the batches that took longer than it. Batches
+    are alike, so that this is hardly the batches' own."""
 
 
 def find_waiting(spans: Spans, steps: Steps, chosen: NDArray[np.bool_]) -> Waiting:
@@ -138,12 +141,15 @@ def find_waiting(spans: Spans, steps: Steps, chosen: NDArray[np.bool_]) -> Waiti
     starting = starts | ((first | exhausted) & ~ready & ~inline)
     handing = ~starting & ready
     asked = ~starts & ~inline & ~exhausted
+    handed_over = duration[handing]
+    usual = np.median(handed_over) if len(handed_over) else 0.0
     return Waiting(
         total_ns=int(duration.sum()),
         starting_ns=int(duration[starting].sum()),
-        handing_over_ns=int(duration[handing].sum()),
+        handing_over_ns=int(handed_over.sum()),
         making_ns=int(duration[~starting & ~handing].sum()),
         starved_ratio=float((~ready[asked]).mean()) if asked.any() else None,
+        irregular_ns=int(np.maximum(handed_over - usual, 0).sum()),
     )
 
 
@@ -163,6 +169,7 @@ def late_batches(waiting: Waiting, making: Making | None, wall_ns: int) -> Waiti
         waiting,
         handing_over_ns=waiting.handing_over_ns - busy_ns,
         making_ns=waiting.making_ns + busy_ns,
+        irregular_ns=max(0, waiting.irregular_ns - busy_ns),
     )
 
 

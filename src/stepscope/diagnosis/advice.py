@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.verdict import CAUSES, LEAST_SAVING, Fix, OtherCause
 from stepscope.diagnosis.what_if import WhatIf
 
 OVERLAP = "overlap the waiting"
+SPARSE_UPDATES = "update only what changed"
+MOSTLY_TABLES = 0.5
+"""Sparse updates are the first advice where lookup tables are at least this share of the model."""
 
 
 def fixes(
@@ -19,6 +24,7 @@ def fixes(
     *,
     loader: Mapping[str, Any] | None,
     cores: float | None,
+    embedding_ratio: float | None,
 ) -> list[Fix]:
     """Fixes for a cause and for what is worth one beside it, the most promising first, each with
     what it alone would bring.
@@ -26,10 +32,14 @@ def fixes(
     Args:
         loader: the settings of the DataLoader that the job waits for, None without one.
         cores: that the job may use.
+        embedding_ratio: share of the parameters that are lookup tables with dense gradients, None
+            where that is not known.
     """
     first = finding.evidence[0].text if finding.evidence else "see the shares above"
-    own = _own(finding.cause, finding.why or first, what_if)
-    beside = [fix for other in also for fix in _own(other.cause, other.text, what_if)[:1]]
+    own = _own(finding.cause, finding.why or first, what_if, embedding_ratio)
+    beside = [
+        fix for other in also for fix in _own(other.cause, other.text, what_if, embedding_ratio)[:1]
+    ]
     if finding.cause in _PIPELINE_CAUSES:
         settings = _loader_fixes(finding, loader, what_if, cores)
         if finding.cause == "too_few_workers":
@@ -55,13 +65,27 @@ def _equal_ranks(why: str, what_if: WhatIf) -> Fix:
     )
 
 
-def _own(cause: str, why: str, what_if: WhatIf) -> list[Fix]:
+def _own(cause: str, why: str, what_if: WhatIf, embedding_ratio: float | None) -> list[Fix]:
     without = what_if.without(cause)
     unlike = {OVERLAP: what_if.with_twice_the_workers()}
-    return [
+    found = [
         Fix(title=title, how=how, why=why, prediction=unlike.get(title, without))
         for title, how in _OWN.get(cause, [])
     ]
+    return found if embedding_ratio is None else _for_tables(found, embedding_ratio)
+
+
+def _for_tables(found: list[Fix], embedding_ratio: float) -> list[Fix]:
+    """Sparse updates come first where most parameters are lookup tables, and nowhere where there
+    are none."""
+    sparse = [fix for fix in found if fix.title == SPARSE_UPDATES]
+    others = [fix for fix in found if fix.title != SPARSE_UPDATES]
+    if not embedding_ratio or not sparse:
+        return others
+    if embedding_ratio < MOSTLY_TABLES:
+        return found
+    tables = f"{embedding_ratio:.0%} of the parameters are embedding tables updated in full"
+    return [structs.replace(fix, why=f"{fix.why}; {tables}") for fix in sparse] + others
 
 
 _PIPELINE_CAUSES = frozenset(CAUSES["data_pipeline"]) - {
@@ -293,7 +317,7 @@ _OWN: dict[str, list[tuple[str, str]]] = {
             "torch.optim.AdamW(..., fused=True) updates all parameters in a few kernels",
         ),
         (
-            "update only what changed",
+            SPARSE_UPDATES,
             "embedding tables: nn.Embedding(sparse=True) with SparseAdam or Adagrad touches only "
             "the rows of the batch",
         ),

@@ -47,7 +47,7 @@ def data_pipeline_cause(case: Case) -> Finding:
             stages=[Stage(name="copies to the device", detail="", share_ratio=share)],
         )
     waiting, making = _with_crowding(case), rank.making
-    owned = shares.phases["data_wait"] + shares.crowded
+    owned = shares.waiting_for_batches + shares.crowded
     finding = Finding(cause="slow_dataset")
     finding.stages = _data_stages(waiting, making, owned)
     finding.evidence = _data_evidence(rank, waiting, making)
@@ -68,15 +68,14 @@ def data_pipeline_cause(case: Case) -> Finding:
 def _with_crowding(case: Case) -> Waiting:
     """The waiting, and beside it the time in which the training thread had no core because workers
     had them: making batches costs that too, and receiving one that lies ready takes longer."""
-    waiting, rank = case.fed.late_batches, case.fed
+    rank = case.fed
+    waiting = case.split.crowding.of_waiting(rank.late_batches)
     wall_ns = int(rank.steps.wall_ns[rank.steps.measured()].sum())
     beside_ns = round(case.shares.crowded * wall_ns)
-    receiving_ns = round(case.split.crowded * waiting.handing_over_ns)
     return replace(
         waiting,
         total_ns=waiting.total_ns + beside_ns,
-        making_ns=waiting.making_ns + beside_ns + receiving_ns,
-        handing_over_ns=waiting.handing_over_ns - receiving_ns,
+        making_ns=waiting.making_ns + beside_ns,
     )
 
 

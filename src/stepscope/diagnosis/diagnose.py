@@ -13,6 +13,7 @@ from stepscope.diagnosis.advice import fixes
 from stepscope.diagnosis.causes import find_cause, other_causes
 from stepscope.diagnosis.data_causes import slowest_fed
 from stepscope.diagnosis.finding import RIGHT_WHEN_STABLE, Case, Finding
+from stepscope.diagnosis.model_facts import embedding_ratio
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
 from stepscope.diagnosis.signals import Rank, Signals
@@ -66,6 +67,7 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
             WhatIf(signals, shares, split, step_ns, fed=fed, pipeline=pipeline),
             loader=fed.loader,
             cores=signals.cores_available,
+            embedding_ratio=embedding_ratio(signals.ranks[0]),
         ),
         notes=_notes(signals, accused, split),
         step_count=_measured_count(signals),

@@ -22,6 +22,15 @@ def inputs_of(rank: Rank, model: Fact | None) -> list[Fact]:
     return [fact for fact in rank.facts("model_inputs") if fact["model"] == model["model"]]
 
 
+def embedding_ratio(rank: Rank) -> float | None:
+    """Share of the largest model's parameters that are lookup tables with dense gradients, so that
+    the optimizer updates rows that no sample asked for. None where that is not known."""
+    model = largest_model(rank)
+    if model is None or "embedding_parameter_count" not in model:
+        return None
+    return float(model["embedding_parameter_count"] / max(1, model["parameter_count"]))
+
+
 def samples_at_a_time(rank: Rank) -> int | None:
     """Fewest samples in a call of the largest model: by convention the first dimension of its
     first input. None where that is not known."""

@@ -58,6 +58,8 @@ def overhead_cause(case: Case) -> Finding:
             finding = Finding(cause="garbage_collection", evidence=evidence)
         case "inside_compute":
             finding = _inside_compute(case)
+        case "without_core":
+            finding = lost_cores(case, "cpu_contention", parts[largest])
         case _:
             finding = _between_phases(case)
     finding.contributing = [each for each in overhead_causes(case) if each[0] != finding.cause]
@@ -234,6 +236,7 @@ _PART_NAMES = {
     "garbage_collection": "collecting garbage",
     "between_phases": "Python between the phases",
     "inside_compute": "dispatch inside the compute phases",
+    "without_core": "ready to receive a batch, but without a core",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepscope.diagnosis.crowding import crowded_by_workers
+from stepscope.diagnosis.crowding import crowding
 from stepscope.diagnosis.signals import Rank, Signals
 
 WAITING_FETCH_CPU_RATIO = 0.4
@@ -40,7 +40,8 @@ class Pipeline:
     cores: float | None
     """That this rank may use; None where that, or who uses them, is not known."""
     busy_ns: float
-    """All but waiting for batches."""
+    """All but waiting for batches; batches that lie ready while others than the workers have the
+    cores are not waited for."""
     making_ns: float
     """Waiting for batches to be made."""
     starting_ns: float
@@ -66,7 +67,10 @@ class Pipeline:
         sharing = sum(other.process.node == rank.process.node for other in signals.ranks)
         measured = rank.steps.measured()
         wall = float(rank.steps.wall_ns[measured].mean())
+        late, without_core = rank.late_batches, crowding(signals.ranks)
+        parts = without_core.of_waiting(late)
         waited = float(rank.steps.phase_ns["data_wait"][measured].mean())
+        waited *= parts.total_ns / max(1, late.total_ns)
         busy = wall - waited
         fetches = float(rank.steps.fetches[measured].clip(1).mean())
         fetch = making.mean_ns * fetches
@@ -76,7 +80,6 @@ class Pipeline:
             cores = signals.cores_available / sharing
             used = contention.job_cores / sharing * wall
             other_cpu = min(max(0.0, used - fetch_cpu), busy * cores)
-        parts = rank.late_batches
         workers = int(rank.loader["num_workers"]) if rank.loader is not None else 0
         scale = waited / parts.total_ns if parts.total_ns else 0.0
         return cls(
@@ -89,7 +92,7 @@ class Pipeline:
             fetch_ns=fetch,
             fetch_cpu_ns=fetch_cpu,
             other_cpu_ns=other_cpu,
-            crowded_ns=min(crowded_by_workers(signals) * wall, busy),
+            crowded_ns=without_core.beside * busy,
         )
 
     def step_ns(

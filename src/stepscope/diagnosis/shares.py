@@ -12,7 +12,8 @@ the four suspects together own all of it:
     model            what is left of the compute phases
 
 Time for which the training thread could run but had no core, because the loader's workers had them
-all, is taken from whatever it was busy with and given to the data pipeline (`crowding`). What ranks
+all, is taken from whatever it was busy with and given to the data pipeline; and where others had
+them while a batch lay ready, that is overhead (`crowding`). What ranks
 wait for the slowest of them is taken from communication and given to what that rank is
 busy with meanwhile (`ranks_waiting`).
 """
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.host_work import HostCause
 from stepscope.analysis.steps import COMPUTE_PHASES, PHASES
-from stepscope.diagnosis.crowding import crowded_by_workers
+from stepscope.diagnosis.crowding import Crowding, crowding
 from stepscope.diagnosis.ranks_waiting import RanksWaiting, exchange_ns, ranks_waiting
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Suspect
@@ -54,8 +55,9 @@ class Proportions:
     """Evaluation over evaluation and steps together, in the measured part of the run."""
     waiting: RanksWaiting
     has_window: bool
-    crowded: float
-    """Share of the time in which training threads could run for which workers had all cores."""
+    crowding: Crowding
+    late_for_others: float
+    """Share of `data_wait` in which a batch lay ready, but others than workers had the cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +67,8 @@ class Shares:
     phases: dict[str, float]
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
-    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, and waiting for
-    a slow rank."""
+    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, batches that
+    lay ready while others had the cores, and waiting for a slow rank."""
     inline_data: float
     collectives: float
     """Collectives of the script, without waiting for the slowest rank."""
@@ -74,6 +76,8 @@ class Shares:
     """Gradient exchange that nothing hides, without waiting for the slowest rank."""
     held_up: dict[Suspect, float] = field(default_factory=dict)
     """Waiting for the slowest rank, by what that one was busy with: part of `suspects`."""
+    waiting_for_batches: float = 0.0
+    """`data_wait`, without the time for which others than workers had the cores."""
     crowded: float = 0.0
     """Time outside of `data_wait` without a core because workers had them all: part of the data
     pipeline's."""
@@ -82,6 +86,9 @@ class Shares:
 def proportions(ranks: Sequence[Rank]) -> Proportions:
     """From the ranks that know: a window on any rank speaks for all."""
     profiled = [rank for rank in ranks if rank.compute_profile is not None]
+    without_core = crowding(ranks)
+    handing = sum(rank.late_batches.handing_over_ns for rank in ranks)
+    waited = sum(rank.late_batches.total_ns for rank in ranks)
     return Proportions(
         compute_overhead=_compute_overhead(profiled[0]) if profiled else 0.0,
         exposed_exchange=_exposed_exchange(ranks),
@@ -90,7 +97,8 @@ def proportions(ranks: Sequence[Rank]) -> Proportions:
         evaluation=evaluation_ratio(ranks),
         waiting=ranks_waiting(ranks),
         has_window=bool(profiled),
-        crowded=_crowded(ranks),
+        crowding=without_core,
+        late_for_others=without_core.receiving_others * handing / max(1, waited),
     )
 
 
@@ -122,11 +130,12 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
     """Shares over the given steps (rows of `phase_matrix`)."""
     totals = phase_ns.sum(axis=0).astype(np.float64)
     measured = dict(zip(PHASES, (totals / totals.sum()).tolist(), strict=True))
-    own = 1 - split.crowded
+    own = 1 - split.crowding.beside
     phase = {
         name: share if name == "data_wait" else share * own for name, share in measured.items()
     }
-    crowded = (1 - measured["data_wait"]) * split.crowded
+    crowded = (1 - measured["data_wait"]) * split.crowding.beside
+    for_others = phase["data_wait"] * split.late_for_others
     exchange = phase["backward"] * split.exposed_exchange
     compute = sum(phase[name] for name in COMPUTE_PHASES)
     compute -= exchange
@@ -142,12 +151,14 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
         "garbage_collection": phase["garbage_collection"],
         "between_phases": max(0.0, phase["other"] - inline - saving),
         "inside_compute": inside,
+        "without_core": for_others,
         "slow_rank": held_up.get("framework_overhead", 0.0),
     }
     return Shares(
         phases=measured,
         suspects={
             "data_pipeline": phase["data_wait"]
+            - for_others
             + crowded
             + phase["h2d"]
             + inline
@@ -163,19 +174,8 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
         exchange=exchange * left,
         held_up=held_up,
         crowded=crowded,
+        waiting_for_batches=phase["data_wait"] - for_others,
     )
-
-
-def _crowded(ranks: Sequence[Rank]) -> float:
-    """A thread that waits for a batch in the making does not want a core; one that takes over a
-    batch which lies ready does."""
-    ratio = crowded_by_workers(ranks[0].signals)
-    if not ratio:
-        return 0.0
-    measured = [rank.steps.measured() for rank in ranks]
-    wall = sum(int(r.steps.wall_ns[rows].sum()) for r, rows in zip(ranks, measured, strict=True))
-    blocked = sum(rank.late_batches.total_ns - rank.late_batches.handing_over_ns for rank in ranks)
-    return min(1.0, ratio * wall / max(1, wall - blocked))
 
 
 def _compute_overhead(rank: Rank) -> float:

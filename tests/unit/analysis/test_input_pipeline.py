@@ -244,13 +244,14 @@ def test_samples_are_weighed_where_the_lock_delays_them() -> None:
     assert stages(found) == pytest.approx({"decode": 0.5, "augment": 0.5})
 
 
-def late(handing_over: int, making: int, busy: float | None) -> Waiting:
+def late(handing_over: int, making: int, busy: float | None, irregular: int = 0) -> Waiting:
     seen = Waiting(
         total_ns=handing_over + making + 5,
         starting_ns=5,
         handing_over_ns=handing_over,
         making_ns=making,
         starved_ratio=0.0,
+        irregular_ns=irregular,
     )
     made = Making(
         batch_count=1,
@@ -267,8 +268,9 @@ def late(handing_over: int, making: int, busy: float | None) -> Waiting:
 
 
 def test_batches_of_busy_workers_are_late_for_the_making() -> None:
-    found = late(60, 10, busy=0.8)
+    found = late(60, 10, busy=0.8, irregular=45)
     assert (found.handing_over_ns, found.making_ns) == (20, 50)  # a fifth of the steps was idle
+    assert found.irregular_ns == 45 - 40
     assert found.total_ns == found.starting_ns + found.handing_over_ns + found.making_ns
 
 

@@ -27,6 +27,21 @@ for length in (4, 5, 5, 6, 7, 8):
 half = nn.Linear(2, 2).to(torch.bfloat16)
 with torch.autocast("cpu", dtype=torch.bfloat16):
     half(torch.ones(1, 2))
+
+class Tables(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Embedding(10, 3)
+        self.sparse = nn.Embedding(10, 3, sparse=True)
+        self.bag = nn.EmbeddingBag(7, 3)
+        self.again = self.dense
+        self.shared = nn.Embedding(5, 3)
+        self.out = nn.Linear(3, 5)
+        self.out.weight = self.shared.weight
+    def forward(self, rows):
+        return self.out(self.dense(rows) + self.sparse(rows) + self.bag(rows[:, None]))
+
+Tables()(torch.arange(4))
 """
 
 
@@ -54,3 +69,10 @@ def test_shapes_that_change_are_noted_during_the_first_calls(recorded: Any) -> N
 def test_precision(recorded: Any) -> None:
     half = recorded.facts("model")[1]
     assert (half["dtypes"], half["autocast"]) == (["bfloat16"], "bfloat16")
+
+
+def test_parameters_in_lookup_tables(recorded: Any) -> None:
+    """One that is sparse, and one that a layer uses whole, are not among them."""
+    _, half, tables = recorded.facts("model")
+    assert half["embedding_parameter_count"] == 0
+    assert tables["embedding_parameter_count"] == 10 * 3 + 7 * 3

@@ -198,3 +198,25 @@ def test_a_large_optimizer_is_mentioned_beside_another_cause(new_run: RunMaker) 
     assert verdict.suspect == "data_pipeline"
     (optimizer,) = [other for other in verdict.also if other.cause == "optimizer"]
     assert optimizer.share_ratio == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("in_tables", "titles"),
+    [
+        (900, ["update only what changed", "use a fused or foreach optimizer"]),
+        (100, ["use a fused or foreach optimizer", "update only what changed"]),
+        (0, ["use a fused or foreach optimizer", "step less often"]),
+        (None, ["use a fused or foreach optimizer", "update only what changed"]),
+    ],
+)
+def test_sparse_updates_are_for_lookup_tables(
+    new_run: RunMaker, in_tables: int | None, titles: list[str]
+) -> None:
+    run = new_run()
+    rank = run.rank().draw("wait 5 | forward 20 | backward 15 | optimizer 60", 60)
+    known = {} if in_tables is None else {"embedding_parameter_count": in_tables}
+    rank.fact("model", model=1, parameter_count=1000, dtypes=["float32"], **known)
+    verdict = diagnose(run.signals())
+    assert verdict.cause == "optimizer"
+    assert [fix.title for fix in verdict.fixes][:2] == titles
+    assert ("90% of the parameters are embedding" in verdict.fixes[0].why) == (in_tables == 900)

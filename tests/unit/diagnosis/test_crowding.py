@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.diagnosis import Signals, Verdict, diagnose
-from stepscope.diagnosis.crowding import crowded_by_workers
+from stepscope.diagnosis.crowding import crowding, workers_part
 from stepscope.diagnosis.shares import phase_matrix, proportions, shares_of
 from stepscope.testing import RunBuilder
 
@@ -53,17 +53,53 @@ def test_it_belongs_to_the_data_pipeline(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "ratio"),
+    ("case", "part"),
     [
-        ({}, WITHOUT_CORE),
-        ({"outside": 0.6}, WITHOUT_CORE * 0.9 / 1.5),  # somebody else is in the way too
-        ({"other": 0.9}, WITHOUT_CORE / 2),  # another process of the job takes as much
+        ({}, 1.0),
+        ({"outside": 0.6}, 0.9 / 1.5),  # somebody else is in the way too
+        ({"other": 0.9}, 0.5),  # another process of the job takes as much
         ({"worker": 0.0}, 0.0),
         ({"workers": 0}, 0.0),
     ],
 )
-def test_only_what_workers_take_counts(
-    tmp_path: Path, case: dict[str, float], ratio: float
-) -> None:
+def test_only_what_workers_take_counts(tmp_path: Path, case: dict[str, float], part: float) -> None:
     signals = crowded(tmp_path, **case)  # type: ignore[arg-type]
-    assert crowded_by_workers(signals) == pytest.approx(ratio)
+    assert workers_part(signals) == pytest.approx(part)
+    assert (crowding(signals.ranks).beside > 0) == (part > 0)
+
+
+@pytest.mark.parametrize("without_core", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize(("often", "seldom"), [(2, 32), (12, 12)])
+def test_batches_that_lay_ready_while_others_had_the_cores(
+    tmp_path: Path, often: int, seldom: int, without_core: float
+) -> None:
+    """Two of three batches are handed over in `often` ms, the third in `seldom`, beside 100 ms of
+    computing. What is irregular is waiting for a core as far as there was any, and of it the
+    workers, who have a third of the cores that were taken, are to blame for a third."""
+    run = RunBuilder(tmp_path)
+    rank = run.rank(workers=1)
+    for _ in range(60):
+        for wait in (often, often, seldom):
+            rank.draw(f"wait=1 {wait} | forward 50 | backward 50 | optimizer 1")
+    rank.workers[0].draw("fetch 10 | do 90", 180)
+    run.metric("process_runqueue_ratio", without_core, device=str(rank.info.pid))
+    run.metric("process_cpu_cores", 1, device=str(rank.info.pid))
+    run.metric("process_cpu_cores", 0.3, device=str(rank.workers[0].info.pid))
+    run.metric("job_cpu_cores", 1.3).metric("outside_cpu_cores", 0.6)
+    signals = run.signals()
+
+    waited, busy = (2 * often + seldom) / 3, 101
+    step, irregular = waited + busy, (seldom - often) / 3
+    asked = without_core * step
+    receiving = min(asked, waited, max(irregular, asked * waited / step))
+    beside = (asked - receiving) / busy / 3
+    split = proportions(signals.ranks)
+    assert split.crowding.receiving == pytest.approx(receiving / waited / 3, rel=0.02)
+    assert split.crowding.receiving_others == pytest.approx(receiving / waited * 2 / 3, rel=0.02)
+    assert split.crowding.beside == pytest.approx(beside, rel=0.05, abs=1e-3)
+    shares = shares_of(phase_matrix(signals.ranks), split)
+    others = receiving * 2 / 3
+    assert shares.overhead_parts["without_core"] == pytest.approx(others / step, rel=0.02)
+    expected = (waited - others + beside * busy) / step
+    assert shares.suspects["data_pipeline"] == pytest.approx(expected, rel=0.02)
+    assert sum(shares.suspects.values()) == pytest.approx(1)

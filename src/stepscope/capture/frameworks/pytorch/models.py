@@ -85,10 +85,24 @@ def _parameters(module: torch.nn.Module) -> dict[str, Any]:
         "name": type(module).__name__,
         "parameter_count": sum(p.numel() for p in parameters),
         "tensor_count": len(parameters),
+        "embedding_parameter_count": _in_dense_embeddings(module),
         "shapes_digest": hashlib.sha256("\n".join(shapes).encode()).hexdigest()[:DIGEST_LENGTH],
         "dtypes": sorted({_dtype(p.dtype) for p in parameters}),
         "autocast": _autocast(parameters[0].device.type if parameters else "cpu"),
     }
+
+
+def _in_dense_embeddings(module: torch.nn.Module) -> int:
+    """Parameters of lookup tables whose gradients are of the size of the table. A table that a
+    layer of another kind shares is none: that layer uses all of it."""
+    tables, others = {}, set()
+    for each in module.modules():
+        for parameter in each.parameters(recurse=False):
+            if isinstance(each, torch.nn.Embedding | torch.nn.EmbeddingBag) and not each.sparse:
+                tables[id(parameter)] = parameter.numel()
+            else:
+                others.add(id(parameter))
+    return sum(count for table, count in tables.items() if table not in others)
 
 
 def _autocast(device: str) -> str | None:
