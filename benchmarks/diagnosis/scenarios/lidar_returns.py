@@ -1,7 +1,6 @@
 # /// scenario
 # healthy = true
 # severities = [0.7, 1.0, 1.5]  # points of a crop
-# held_out = true
 # ///
 """Classification of objects in lidar sweeps with a small PointNet, streamed by two workers."""
 

@@ -15,6 +15,7 @@ unless the job has chosen an interval of its own. Only threads that compete for 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 import sysconfig
@@ -39,6 +40,8 @@ _probe = Probe("the stack sampler")
 _MARK_BITS = Flag.MARK << 16
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_COLLECTS_ANYWHERE = sys.version_info < (3, 12)
+"""Any allocation may run the collector; later versions run it between two instructions."""
 _GENERATOR = 0x20  # inspect.CO_GENERATOR
 _SITE = ("site-packages" + os.sep, "dist-packages" + os.sep)
 
@@ -149,13 +152,23 @@ def _walk(target: int) -> list[tuple[CodeType, int]]:
     """Code and line of the frames of a thread, innermost first.
 
     A frame keeps the job's objects alive and lets them die on the thread that drops it last, so
-    no frame outlives this function, and nothing in it gives the interpreter lock away.
+    no frame outlives this function, and nothing in it gives the interpreter lock away. A collection
+    would: before Python 3.12 asking for a frame can begin one, and what that runs lets the watched
+    thread go on and leave the frame that is being asked for. The interpreter then reads memory that
+    is no frame any more, so nothing is collected until the walk is over.
     """
     places: list[tuple[CodeType, int]] = []
-    frame = sys._current_frames().get(target)
-    while frame is not None and len(places) < MAX_FRAMES:
-        places.append((frame.f_code, frame.f_lineno or 0))  # some instructions are of no line
-        frame = frame.f_back
+    collects = _COLLECTS_ANYWHERE and gc.isenabled()
+    if collects:
+        gc.disable()
+    try:
+        frame = sys._current_frames().get(target)
+        while frame is not None and len(places) < MAX_FRAMES:
+            places.append((frame.f_code, frame.f_lineno or 0))  # some instructions are of no line
+            frame = frame.f_back
+    finally:
+        if collects:
+            gc.enable()
     return places
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -57,6 +58,46 @@ def test_an_instruction_of_no_line_ends_nothing(
     watcher = stacks._Sampler(1, 60.0)
     watcher._look(1)
     assert not watcher._stop.is_set()
+
+
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="there an allocation does not run the collector"
+)
+def test_nothing_is_collected_while_frames_are_walked() -> None:
+    """Asking for thirty frames makes thirty objects, and the collector is due after ten."""
+    until, inside = threading.Event(), threading.Event()
+
+    def deep(depth: int) -> None:
+        if depth:
+            deep(depth - 1)
+        else:
+            inside.set()
+            until.wait(10)
+
+    collected: list[str] = []
+    watch = lambda phase, info: collected.append(phase)  # noqa: E731 - one line of bytecode
+    thread = threading.Thread(target=deep, args=(30,))
+    thread.start()
+    thresholds = gc.get_threshold()
+    try:
+        assert inside.wait(10)
+        gc.collect()
+        gc.callbacks.append(watch)
+        gc.set_threshold(10)
+        places = stacks._walk(thread.ident or 0)
+        assert not collected
+        assert gc.isenabled()
+        gc.disable()
+        assert stacks._walk(thread.ident or 0) == places
+        assert not gc.isenabled()  # as the job had it
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.enable()
+        if watch in gc.callbacks:
+            gc.callbacks.remove(watch)
+        until.set()
+        thread.join()
+    assert len(places) > 30
 
 
 def test_the_library_of_a_file_is_its_package() -> None:
