@@ -63,11 +63,15 @@ class Contention:
     """Whether others took the CPU that the job wanted."""
 
     outside_cores: float
-    """Mean number of cores kept busy by others."""
+    """Mean number of cores kept busy by others, other virtual machines among them."""
     waiting_ratio: float | None
     """Share of the time in which the training process's main thread was ready to run but had no
     core. Denominator: the sampled time. None on kernels that do not count it."""
     job_cores: float
+    stolen_cores: float = 0.0
+    """Part of `outside_cores` that the hypervisor gave to other virtual machines."""
+    stolen_ratio: float = 0.0
+    """Part of `waiting_ratio` for which it did."""
     throttled_ratio: float
     """Share of the time in which the job's cgroup had used up its quota."""
 
@@ -86,16 +90,30 @@ class Means(Protocol):
 
 
 def contention(metrics: Means, training_pids: Sequence[int]) -> Contention | None:
-    """None when the CPU was not sampled. The waiting ratio is the mean over the training
-    processes."""
+    """None when the CPU was not sampled. Ratios are means over the training processes.
+
+    The kernel does not count as waiting what the hypervisor takes from a thread that runs. It takes
+    from all that run alike: from one that runs for the share r of the time r x stolen / running
+    cores.
+    """
     outside = metrics.mean("outside_cpu_cores")
     if outside is None:
         return None
-    waiting = [metrics.mean("process_runqueue_ratio", str(pid)) for pid in training_pids]
-    known = [ratio for ratio in waiting if ratio is not None]
+    job_cores = metrics.mean("job_cpu_cores") or 0.0
+    stolen_cores = min(outside, metrics.mean("stolen_cpu_cores") or 0.0)
+    running = job_cores + outside + (metrics.mean("own_cpu_cores") or 0.0) - stolen_cores
+    waiting, stolen = [], []
+    for pid in training_pids:
+        waited = metrics.mean("process_runqueue_ratio", str(pid))
+        if waited is not None:
+            runs = min(1.0, metrics.mean("process_cpu_cores", str(pid)) or 0.0)
+            stolen.append(runs * stolen_cores / running if running else 0.0)
+            waiting.append(min(1.0, waited + stolen[-1]))
     return Contention(
         outside_cores=outside,
-        waiting_ratio=float(np.mean(known)) if known else None,
-        job_cores=metrics.mean("job_cpu_cores") or 0.0,
+        waiting_ratio=float(np.mean(waiting)) if waiting else None,
+        job_cores=job_cores,
         throttled_ratio=metrics.mean("cgroup_throttled_ratio") or 0.0,
+        stolen_cores=stolen_cores,
+        stolen_ratio=float(np.mean(stolen)) if stolen else 0.0,
     )

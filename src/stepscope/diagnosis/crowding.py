@@ -20,7 +20,7 @@ from stepscope.diagnosis.signals import Rank, Signals
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowding:
     """Shares of the time of the training threads for which they had no core. All are 0 where that
-    is not known, where the job's own quota was in the way, and without workers."""
+    is not known, and where the job's own quota was in the way."""
 
     beside: float = 0.0
     """Of the time outside `data_wait`, because workers had them."""
@@ -50,7 +50,7 @@ def crowding(ranks: Sequence[Rank]) -> Crowding:
     """
     signals = ranks[0].signals
     seen, workers = signals.contention, workers_part(signals)
-    if seen is None or seen.waiting_ratio is None or not workers:
+    if seen is None or seen.waiting_ratio is None or seen.throttled_ratio:
         return Crowding()
     waits = [rank.late_batches for rank in ranks]
     wall = sum(int(rank.steps.wall_ns[rank.steps.measured()].sum()) for rank in ranks)
@@ -70,10 +70,11 @@ def workers_part(signals: Signals) -> float:
     """The workers' part in the lack of cores, between 0 and 1.
 
     Whoever keeps cores busy beside the training processes has a part in it in proportion: the
-    workers, other processes of the job, and those outside it. A quota that is used up is nobody's.
+    workers, other processes of the job, and those outside it. What a hypervisor steals is none of
+    theirs, and a quota that is used up is nobody's.
     """
     seen = signals.contention
-    if seen is None or seen.throttled_ratio:
+    if seen is None or seen.throttled_ratio or not seen.waiting_ratio:
         return 0.0
     node = signals.ranks[0].process.node  # of which `contention` speaks
     ranks = [rank for rank in signals.ranks if rank.process.node == node]
@@ -81,7 +82,9 @@ def workers_part(signals: Signals) -> float:
     if not workers:
         return 0.0
     training = sum(_cores(signals, rank, rank.process.pid) for rank in ranks)
-    return workers / (max(workers, seen.job_cores - training) + seen.outside_cores)
+    outside = seen.outside_cores - seen.stolen_cores
+    of_the_queue = workers / (max(workers, seen.job_cores - training) + outside)
+    return of_the_queue * (1 - min(1.0, seen.stolen_ratio / seen.waiting_ratio))
 
 
 def _worker_cores(signals: Signals, rank: Rank) -> float:

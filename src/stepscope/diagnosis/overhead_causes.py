@@ -40,6 +40,8 @@ SMALL_BATCH = 8
 this are the model's own, and a batch several times as large hardly changes that."""
 SLOWEST_CALL_NS = 100_000
 """Of an operator through Python and the framework: usually 5 to 50 us."""
+MENTIONED_STOLEN = 0.05
+"""Cores that a hypervisor gave to others, from which on they are mentioned."""
 HOST_CAUSES: tuple[HostCause, ...] = ("host_sync", "logging", "python")
 """Of the time between phases; the others belong to the data pipeline and to checkpoints."""
 
@@ -125,7 +127,7 @@ def lost_cores(case: Case, cause: str, lost: float) -> Finding:
     else:
         why = Evidence(
             text=f"processes outside the job kept {seen.outside_cores:.1f} of {cores:g} cores "
-            "busy while it trained",
+            f"busy while it trained{_stolen(seen.stolen_cores)}",
             value=seen.outside_cores,
             unit="count",
             source="system",
@@ -142,6 +144,10 @@ def lost_cores(case: Case, cause: str, lost: float) -> Finding:
         share_ratio=lost,
     )
     return Finding(cause=cause, stages=[stage], evidence=[why, waited])
+
+
+def _stolen(cores: float) -> str:
+    return f", {cores:.1f} of them in other virtual machines" if cores >= MENTIONED_STOLEN else ""
 
 
 def evaluation(case: Case) -> Finding:

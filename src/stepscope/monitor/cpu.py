@@ -15,11 +15,12 @@ _NS_PER_S = 1_000_000_000
 
 
 class _Core(NamedTuple):
-    """Cumulative clock ticks of one core."""
+    """Cumulative clock ticks of one core; those that were stolen are among the busy ones."""
 
     busy: int
     idle: int
     iowait: int
+    stolen: int
 
 
 class _Share(NamedTuple):
@@ -27,6 +28,7 @@ class _Share(NamedTuple):
 
     busy: float
     iowait: float
+    stolen: float
 
 
 class CpuSampler:
@@ -74,6 +76,7 @@ class CpuSampler:
             outside = busy_cores - (job_s + own_s) / elapsed_s
             # Cores and processes are read at slightly different times and in ticks of 10 ms.
             yield Sample("outside_cpu_cores", "", max(0.0, outside))
+            yield Sample("stolen_cpu_cores", "", sum(share.stolen for share in shares.values()))
 
     def _core_samples(self, shares: Mapping[str, _Share]) -> Iterator[Sample]:
         for core, share in shares.items():
@@ -110,9 +113,9 @@ def _shares(before: Mapping[str, _Core], now: Mapping[str, _Core]) -> dict[str, 
         if old is None:
             continue
         # The kernel takes I/O wait back at times: a decrease is none.
-        busy, idle, iowait = (max(0, n - o) for n, o in zip(new, old, strict=True))
+        busy, idle, iowait, stolen = (max(0, n - o) for n, o in zip(new, old, strict=True))
         if total := busy + idle + iowait:
-            shares[core] = _Share(busy / total, iowait / total)
+            shares[core] = _Share(busy / total, iowait / total, stolen / total)
     return shares
 
 
@@ -127,5 +130,5 @@ def _parse_cores(stat: bytes) -> dict[str, _Core]:
         # to be had, and nobody in the job had it.
         stolen = int(rest[0]) if rest else 0
         busy = int(user) + int(nice) + int(system) + int(irq) + int(softirq) + stolen
-        cores[name[3:].decode()] = _Core(busy, int(idle), int(iowait))
+        cores[name[3:].decode()] = _Core(busy, int(idle), int(iowait), stolen)
     return cores

@@ -71,3 +71,22 @@ def test_contention_is_of_the_training_processes() -> None:
     assert found is not None
     assert (found.outside_cores, found.job_cores, found.throttled_ratio) == (3, 1, 0.5)
     assert found.waiting_ratio == pytest.approx(0.3)
+    assert (found.stolen_cores, found.stolen_ratio) == (0, 0)
+
+
+@pytest.mark.parametrize("runs", [0.8, 3.0])
+def test_what_a_hypervisor_steals_from_a_thread_that_runs_is_waiting(runs: float) -> None:
+    """Of four cores' time the machine had three: for each part that a thread ran, a third more."""
+    means = {
+        ("outside_cpu_cores", ""): 1.4,
+        ("stolen_cpu_cores", ""): 1.0,
+        ("job_cpu_cores", ""): 2.5,
+        ("own_cpu_cores", ""): 0.1,
+        ("process_runqueue_ratio", "10"): 0.1,
+        ("process_cpu_cores", "10"): runs,
+    }
+    found = contention(Means(means), [10])
+    assert found is not None
+    stolen = min(1, runs) / 3
+    assert (found.stolen_cores, found.stolen_ratio) == (1, pytest.approx(stolen))
+    assert found.waiting_ratio == pytest.approx(0.1 + stolen)

@@ -16,7 +16,13 @@ WITHOUT_CORE = 0.36
 
 
 def crowded(
-    path: Path, *, outside: float = 0.0, worker: float = 0.9, other: float = 0.0, workers: int = 1
+    path: Path,
+    *,
+    outside: float = 0.0,
+    worker: float = 0.9,
+    other: float = 0.0,
+    workers: int = 1,
+    stolen: float = 0.0,
 ) -> Signals:
     """A tenth of the step is taking over batches; for 36 % of it the thread has no core."""
     run = RunBuilder(path)
@@ -28,7 +34,8 @@ def crowded(
         run.metric("process_cpu_cores", worker, device=str(rank.workers[0].info.pid))
     run.metric("process_runqueue_ratio", WITHOUT_CORE, device=pid)
     run.metric("process_cpu_cores", 0.8, device=pid)
-    run.metric("job_cpu_cores", 0.8 + worker + other).metric("outside_cpu_cores", outside)
+    run.metric("job_cpu_cores", 0.8 + worker + other)
+    run.metric("outside_cpu_cores", outside + stolen).metric("stolen_cpu_cores", stolen)
     return run.signals()
 
 
@@ -59,6 +66,8 @@ def test_it_belongs_to_the_data_pipeline(tmp_path: Path) -> None:
         ({"outside": 0.6}, 0.9 / 1.5),  # somebody else is in the way too
         ({"other": 0.9}, 0.5),  # another process of the job takes as much
         ({"worker": 0.0}, 0.0),
+        # A fifth of the 1.7 cores that run was stolen beside them: from 0.8 of a core 0.16.
+        ({"stolen": 0.34}, WITHOUT_CORE / (WITHOUT_CORE + 0.16)),
         ({"workers": 0}, 0.0),
     ],
 )

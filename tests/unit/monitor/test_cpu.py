@@ -57,6 +57,7 @@ def test_busy_and_iowait_of_each_core_and_of_the_jobs_mean(tmp_path: Path, start
     assert seen["cpu_busy_max_ratio", ""] == seen["core_busy_ratio", str(core)]
     assert seen["cpu_iowait_max_ratio", ""] == seen["core_iowait_ratio", str(core)]
     assert seen["outside_cpu_cores", ""] == pytest.approx(1.3, abs=0.05)
+    assert seen["stolen_cpu_cores", ""] == pytest.approx(0.05)
 
 
 def test_mean_and_maximum_are_of_the_jobs_cores(tmp_path: Path) -> None:

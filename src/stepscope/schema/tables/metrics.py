@@ -78,7 +78,12 @@ _METRICS = (
     MetricType(
         name="outside_cpu_cores",
         unit="count",
-        doc="Cores kept busy by everything but the job's tree and stepscope itself.",
+        doc="Cores kept busy by everything but the job's tree and stepscope itself, or stolen.",
+    ),
+    MetricType(
+        name="stolen_cpu_cores",
+        unit="count",
+        doc="Cores that this virtual machine wanted while the hypervisor had them run others.",
     ),
     MetricType(
         name="own_cpu_cores",
