@@ -47,7 +47,7 @@ def data_pipeline_cause(case: Case) -> Finding:
             stages=[Stage(name="copies to the device", detail="", share_ratio=share)],
         )
     waiting, making = _with_crowding(case), rank.making
-    owned = shares.waiting_for_batches + shares.crowded
+    owned = shares.phases["data_wait"] - shares.late_for_others + shares.crowded
     finding = Finding(cause="slow_dataset")
     finding.stages = _data_stages(waiting, making, owned)
     finding.evidence = _data_evidence(rank, waiting, making)

@@ -10,10 +10,11 @@ from stepscope.diagnosis.accusation import (
     Thresholds,
 )
 from stepscope.diagnosis.advice import fixes
-from stepscope.diagnosis.causes import find_cause, other_causes
+from stepscope.diagnosis.causes import LACK_OF_CORES, find_cause, other_causes
 from stepscope.diagnosis.data_causes import slowest_fed
 from stepscope.diagnosis.finding import RIGHT_WHEN_STABLE, Case, Finding
 from stepscope.diagnosis.model_facts import embedding_ratio
+from stepscope.diagnosis.overhead_causes import neighbours
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
 from stepscope.diagnosis.signals import Rank, Signals
@@ -31,6 +32,8 @@ from stepscope.diagnosis.what_if import WhatIf
 
 MENTIONED_EVALUATION = 0.1
 MENTIONED_THROTTLING = 0.05
+MENTIONED_LOSS = 0.05
+"""Share of the step."""
 
 
 def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
@@ -69,7 +72,7 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
             cores=signals.cores_available,
             embedding_ratio=embedding_ratio(signals.ranks[0]),
         ),
-        notes=_notes(signals, accused, split),
+        notes=_notes(signals, accused, split, shares),
         step_count=_measured_count(signals),
         mean_step_ns=step_ns,
         phases=shares.phases,
@@ -226,7 +229,7 @@ def _why_not_communication(signals: Signals, shares: Shares, thresholds: Thresho
     )
 
 
-def _notes(signals: Signals, accused: Accusation, split: Proportions) -> list[str]:
+def _notes(signals: Signals, accused: Accusation, split: Proportions, shares: Shares) -> list[str]:
     notes = _loss_notes(signals)
     if split.evaluation >= MENTIONED_EVALUATION and accused.cause != "evaluation":
         notes.append(
@@ -242,6 +245,11 @@ def _notes(signals: Signals, accused: Accusation, split: Proportions) -> list[st
         notes.append(
             f"the CPU quota of the job was used up {seen.throttled_ratio:.0%} of the time: all "
             "that it does on the host takes longer for it"
+        )
+    if shares.late_for_others >= MENTIONED_LOSS and accused.cause not in LACK_OF_CORES:
+        notes.append(
+            f"for {shares.late_for_others:.0%} of the step a batch lay ready, but others than the "
+            f"workers had the cores, which counts for no suspect: {neighbours(signals)}"
         )
     if not split.has_window and accused.suspect in NEED_A_WINDOW:
         notes.append(

@@ -60,8 +60,6 @@ def overhead_cause(case: Case) -> Finding:
             finding = Finding(cause="garbage_collection", evidence=evidence)
         case "inside_compute":
             finding = _inside_compute(case)
-        case "without_core":
-            finding = lost_cores(case, "cpu_contention", parts[largest])
         case _:
             finding = _between_phases(case)
     finding.contributing = [each for each in overhead_causes(case) if each[0] != finding.cause]
@@ -126,8 +124,7 @@ def lost_cores(case: Case, cause: str, lost: float) -> Finding:
         )
     else:
         why = Evidence(
-            text=f"processes outside the job kept {seen.outside_cores:.1f} of {cores:g} cores "
-            f"busy while it trained{_stolen(seen.stolen_cores)}",
+            text=neighbours(case.signals),
             value=seen.outside_cores,
             unit="count",
             source="system",
@@ -146,8 +143,17 @@ def lost_cores(case: Case, cause: str, lost: float) -> Finding:
     return Finding(cause=cause, stages=[stage], evidence=[why, waited])
 
 
-def _stolen(cores: float) -> str:
-    return f", {cores:.1f} of them in other virtual machines" if cores >= MENTIONED_STOLEN else ""
+def neighbours(signals: Signals) -> str:
+    """How many cores others used."""
+    seen = signals.contention
+    assert seen is not None  # noqa: S101 - asked only when cores were lost
+    text = (
+        f"processes outside the job kept {seen.outside_cores:.1f} of "
+        f"{signals.cores_available or 0:g} cores busy while it trained"
+    )
+    if seen.stolen_cores >= MENTIONED_STOLEN:
+        text += f", {seen.stolen_cores:.1f} of them in other virtual machines"
+    return text
 
 
 def evaluation(case: Case) -> Finding:
@@ -242,7 +248,6 @@ _PART_NAMES = {
     "garbage_collection": "collecting garbage",
     "between_phases": "Python between the phases",
     "inside_compute": "dispatch inside the compute phases",
-    "without_core": "ready to receive a batch, but without a core",
 }
 
 

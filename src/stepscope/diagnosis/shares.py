@@ -67,8 +67,8 @@ class Shares:
     phases: dict[str, float]
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
-    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, batches that
-    lay ready while others had the cores, and waiting for a slow rank."""
+    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, and waiting for
+    a slow rank."""
     inline_data: float
     collectives: float
     """Collectives of the script, without waiting for the slowest rank."""
@@ -76,8 +76,9 @@ class Shares:
     """Gradient exchange that nothing hides, without waiting for the slowest rank."""
     held_up: dict[Suspect, float] = field(default_factory=dict)
     """Waiting for the slowest rank, by what that one was busy with: part of `suspects`."""
-    waiting_for_batches: float = 0.0
-    """`data_wait`, without the time for which others than workers had the cores."""
+    late_for_others: float = 0.0
+    """A batch lay ready, but others than workers had the cores: none of the job's doing, and no
+    suspect's."""
     crowded: float = 0.0
     """Time outside of `data_wait` without a core because workers had them all: part of the data
     pipeline's."""
@@ -151,7 +152,6 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
         "garbage_collection": phase["garbage_collection"],
         "between_phases": max(0.0, phase["other"] - inline - saving),
         "inside_compute": inside,
-        "without_core": for_others,
         "slow_rank": held_up.get("framework_overhead", 0.0),
     }
     return Shares(
@@ -174,7 +174,7 @@ def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
         exchange=exchange * left,
         held_up=held_up,
         crowded=crowded,
-        waiting_for_batches=phase["data_wait"] - for_others,
+        late_for_others=for_others,
     )
 
 

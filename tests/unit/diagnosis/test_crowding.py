@@ -108,7 +108,9 @@ def test_batches_that_lay_ready_while_others_had_the_cores(
     assert split.crowding.beside == pytest.approx(beside, rel=0.05, abs=1e-3)
     shares = shares_of(phase_matrix(signals.ranks), split)
     others = receiving * 2 / 3
-    assert shares.overhead_parts["without_core"] == pytest.approx(others / step, rel=0.02)
+    assert shares.late_for_others == pytest.approx(others / step, rel=0.02)
     expected = (waited - others + beside * busy) / step
     assert shares.suspects["data_pipeline"] == pytest.approx(expected, rel=0.02)
-    assert sum(shares.suspects.values()) == pytest.approx(1)
+    assert sum(shares.suspects.values()) + shares.late_for_others == pytest.approx(1)
+    told = [note for note in diagnose(signals).notes if "a batch lay ready" in note]
+    assert bool(told) == (others / step >= 0.05)
