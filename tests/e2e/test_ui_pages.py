@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("playwright.sync_api")
 
 from browsed import IN_A_BROWSER, Ui
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from under_stepscope import command_json, serving
 
 from stepscope.testing import RunBuilder
@@ -394,24 +394,25 @@ def test_state_is_in_the_address(ui: Ui) -> None:
     assert cells(other, "table-operators") == before
 
 
+def scroll(page: Page, top: int) -> None:
+    page.evaluate(f"scrollTo({{ top: {top}, behavior: 'instant' }})")
+    page.wait_for_timeout(100)
+
+
 def test_scroll_positions_are_kept_in_the_history(ui: Ui) -> None:
     page = ui.open(screen("system", JOB))
     settled(page)
-
-    def scroll(top: int) -> None:
-        page.evaluate(f"scrollTo(0, {top})")
-        page.wait_for_timeout(100)
 
     def reached(top: int) -> None:
         page.wait_for_function(f"() => Math.abs(scrollY - {top}) < 2")
         page.wait_for_timeout(400)
         assert abs(page.evaluate("scrollY") - top) < 2, "and it stays there"
 
-    scroll(900)
+    scroll(page, 900)
     page.get_by_role("navigation").get_by_role("link", name="Insights").click()
     settled(page)
     reached(0)
-    scroll(300)
+    scroll(page, 300)
     page.go_back()
     reached(900)
     page.go_forward()
@@ -420,9 +421,30 @@ def test_scroll_positions_are_kept_in_the_history(ui: Ui) -> None:
     reached(300)
     page.go_back()
     reached(900)
+    settled(page)
     page.mouse.move(700, 400)
     page.mouse.wheel(0, -500)
     reached(400)
+
+
+def test_an_answer_that_is_long_in_coming_does_not_push_the_page_down(ui: Ui) -> None:
+    page = ui.open(screen("system", JOB))
+    settled(page)
+    scroll(page, 900)
+    page.get_by_role("navigation").get_by_role("link", name="Insights").click()
+    settled(page)
+    page.reload()  # and nothing is kept any more
+    settled(page)
+
+    def late(route: Route) -> None:
+        page.wait_for_timeout(3_000)
+        route.continue_()
+
+    page.route("**/api/views/system-series?*", late)
+    page.go_back()
+    settled(page)
+    page.wait_for_timeout(400)
+    assert abs(page.evaluate("scrollY") - 900) < 2
 
 
 def test_empty_states_name_what_brings_the_data(ui: Ui) -> None:

@@ -45,10 +45,22 @@ async function reason(response: Response): Promise<string> {
   return `The server answered with status ${response.status}.`;
 }
 
-export function get<T>(path: string, options: Options = {}, signal?: AbortSignal): Promise<T> {
+let awaited = 0;
+
+/** How many answers are on their way. */
+export function answersAwaited(): number {
+  return awaited;
+}
+
+export async function get<T>(path: string, options: Options = {}, signal?: AbortSignal): Promise<T> {
   const search = query(options);
   const address = search === "" ? path : `${path}?${search}`;
-  return answer<T>(fetch(address, signal === undefined ? {} : { signal }));
+  awaited += 1;
+  try {
+    return await answer<T>(fetch(address, signal === undefined ? {} : { signal }));
+  } finally {
+    awaited -= 1;
+  }
 }
 
 export function post<T>(path: string, body: unknown): Promise<T> {

@@ -5,10 +5,12 @@
 // there: until then, or until the reader does something, it is scrolled to its place whenever it
 // has grown.
 
+import { answersAwaited } from "../api/client";
+
 /** Longer than a payload may keep a reader waiting who then finds the page moving. */
 const LONGEST_MS = 10_000;
-/** A page that has kept its height for so long is all there. */
-const QUIET_MS = 2_500;
+/** A page that has kept its height for so long, and awaits no answer, is all there. */
+const QUIET_MS = 1_000;
 const STORE = "stepscope-places";
 const MOST_KEPT = 200;
 const INPUTS = ["wheel", "touchstart", "pointerdown", "keydown"] as const;
@@ -52,6 +54,11 @@ export function followScrolling(): void {
   window.addEventListener("pagehide", store);
 }
 
+/** At once: a smooth way there would be measured out on a page that still grows. */
+export function scrollPage(top: number): void {
+  window.scrollTo({ top, behavior: "instant" });
+}
+
 function placeOf(state: unknown): string | null {
   const found = (state as Partial<State> | null)?.place;
   return typeof found === "string" ? found : null;
@@ -64,27 +71,38 @@ function note(): void {
 }
 
 function scrollWhenThere(top: number): void {
-  const go = (): void => { window.scrollTo(0, top); };
   let quiet = 0;
+  let frame = 0;
   const growing = new ResizeObserver(() => {
-    go();
-    window.clearTimeout(quiet);
-    quiet = window.setTimeout(end, QUIET_MS);
+    scrollPage(top);
+    wait();
   });
+  function wait(): void {
+    window.clearTimeout(quiet);
+    quiet = window.setTimeout(settle, QUIET_MS);
+  }
+  // What kept the page busy until now has its height only after the next frame.
+  function settle(): void {
+    if (answersAwaited() > 0) wait();
+    else frame = window.requestAnimationFrame(() => { quiet = window.setTimeout(end); });
+  }
   const longest = window.setTimeout(end, LONGEST_MS);
-  const { style } = document.documentElement;
-  style.overflowAnchor = "none"; // what comes in above must not push the page down meanwhile
+  // What comes in above must not push the page down meanwhile. Chromium heeds this on the body, and
+  // not on the root element.
+  const { style } = document.body;
+  style.overflowAnchor = "none";
   function end(): void {
     style.overflowAnchor = "";
     growing.disconnect();
     window.clearTimeout(quiet);
+    window.cancelAnimationFrame(frame);
     window.clearTimeout(longest);
     for (const input of INPUTS) window.removeEventListener(input, end);
     endWaiting = null;
   }
   endWaiting = end;
   for (const input of INPUTS) window.addEventListener(input, end, { passive: true });
-  go();
+  scrollPage(top);
   growing.observe(document.body); // which also calls back at once
 }
 

@@ -1,7 +1,7 @@
 // Where the reader is. All of it is in the address, so that every screen can be linked to.
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 
-import { entered, followScrolling, returned } from "./scroll";
+import { entered, followScrolling, returned, scrollPage } from "./scroll";
 
 /** Parameters that stay when the screen changes; all others belong to one screen. */
 const KEPT = ["run", "with", "open", "from", "to", "trace"];
@@ -68,7 +68,7 @@ export function go(target: string, replace = false): void {
   else window.history.pushState(entered(), "", target);
   const moved = new URL(window.location.href).pathname !== address.value.pathname;
   read();
-  if (moved) window.scrollTo(0, 0);
+  if (moved) scrollPage(0);
 }
 
 /** Change parameters of this screen. */
