@@ -32,9 +32,10 @@ class Thresholds:
     """An optimizer that takes this much of the step, and more than both passes, is named."""
     heavy_compute: float = 0.85
     """A model is heavy when it owns this much of the step …"""
-    heavy_step_core_ns: float = 200_000_000
-    """… and a step keeps one core (or one GPU) busy for this long, or computes in double
-    precision. Below that, a job that is bound by computing simply does its work."""
+    heavy_model_core_ns: float = 200_000_000
+    """… and what it owns of one step keeps one core (or one GPU) busy for this long, or it
+    computes in double precision. Below that, a job that is bound by computing simply does its
+    work."""
     outside_core_ratio: float = 0.25
     """Others use this share of the cores, …"""
     throttled_ratio: float = 0.20
@@ -174,9 +175,10 @@ class Judge:
 
     def _heavy_model(self, shares: Shares) -> bool:
         limits = self._thresholds
-        if not self._split.has_window or shares.suspects["model"] < limits.heavy_compute:
+        own = shares.suspects["model"]
+        if not self._split.has_window or own < limits.heavy_compute:
             return False
-        return self._in_double or self._core_ns >= limits.heavy_step_core_ns
+        return self._in_double or own * self._core_ns >= limits.heavy_model_core_ns
 
 
 def in_double_precision(signals: Signals) -> bool:
