@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.importers.trace_file import Identity, Imported, import_trace
+from stepscope.importers.kineto.trace_file import Identity, Imported, import_trace
 from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunWriter
 from stepscope.store.columns import make_batch

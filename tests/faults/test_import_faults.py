@@ -22,14 +22,15 @@ from stepscope.store import create_run, open_run
 StoreWindow = Callable[..., subprocess.Popen[str]]
 COMMAND = "import sys; sys.argv[0] = 'stepscope'; from stepscope.cli import main; main()"
 SMALL_BLOCKS = """
-    from stepscope.importers import blocks, importing, reading
+    from stepscope.importers import importing
+    from stepscope.importers.kineto import blocks, reading
     blocks.BLOCK_BYTES = 20_000
     reading.SERIAL_BYTES = 0
     importing.available_cores = lambda: 2
 """
 KILL_A_DECODER = """
     import os
-    from stepscope.importers import pool
+    from stepscope.importers.kineto import pool
     decode = pool.decode_block
     def decode_or_die(block):
         if block.offset > 100_000:
@@ -39,7 +40,7 @@ KILL_A_DECODER = """
 """
 WAIT_FOR_EVER = """
     import pathlib, signal
-    from stepscope.importers import pool
+    from stepscope.importers.kineto import pool
     def wait(*arguments, **more):
         with pathlib.Path("waiting").open("a") as file:
             file.write("x")
@@ -129,7 +130,7 @@ def test_the_command_itself_is_killed(tmp_path: Path, big: Path) -> None:
     """Its workers find out and end."""
     changes = """
     import os
-    from stepscope.importers.gather import Gathered
+    from stepscope.importers.kineto.gather import Gathered
     Gathered.add = lambda *_: os.kill(os.getpid(), 9)
     """
     process = import_with(tmp_path, SMALL_BLOCKS + changes, "big.json", "-o", "run")
@@ -155,7 +156,7 @@ def test_the_disk_is_full(tmp_path: Path, big: Path, limit: int) -> None:
 def test_no_room_for_the_temporary_file(tmp_path: Path, big: Path) -> None:
     changes = """
     import resource
-    from stepscope.importers import gather
+    from stepscope.importers.kineto import gather
     gather.MEMORY_BYTES = 0
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     """
@@ -165,7 +166,7 @@ def test_no_room_for_the_temporary_file(tmp_path: Path, big: Path) -> None:
 
 CHANGED_FILE = """
     import os
-    from stepscope.importers import pool
+    from stepscope.importers.kineto import pool
     decode = pool.decode_block
     def change_and_decode(block):
         if block.offset > 100_000:

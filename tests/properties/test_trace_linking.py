@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from drawn_programs import programs
 from kineto_files import Event, Row, Tables, imported, trace
 from linked_by_hand import Program
-from stepscope.importers import gather, trace_file
+from stepscope.importers.kineto import gather, trace_file
 
 
 def chosen(rows: dict[int, Row], like: dict[int, Row]) -> dict[int, Row]:

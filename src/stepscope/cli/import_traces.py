@@ -26,7 +26,7 @@ from stepscope.importers.importing import (
     find_files,
     import_files,
 )
-from stepscope.importers.pool import start_worker
+from stepscope.importers.kineto.pool import start_worker
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, is_remote
 from stepscope.store.upload import check_free, upload

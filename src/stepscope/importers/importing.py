@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.errors import UnreadableTraceError
-from stepscope.importers.describe import Identity
-from stepscope.importers.pool import start_worker
+from stepscope.importers.kineto.describe import Identity
+from stepscope.importers.kineto.pool import start_worker
+from stepscope.importers.kineto.trace_file import Imported, import_trace
 from stepscope.importers.smdebug import Recorded, import_output, recognise
-from stepscope.importers.trace_file import Imported, import_trace
 from stepscope.store import RunWriter, available_cores
 
 __all__ = ["Imported", "Recorded", "Refused", "Told", "find_files", "import_files"]

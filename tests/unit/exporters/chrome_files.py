@@ -20,7 +20,7 @@ import numpy as np
 
 from kineto_files import sums_of_levels
 from stepscope.cli import root
-from stepscope.importers.kinds import Kind, kind_of
+from stepscope.importers.kineto.kinds import Kind, kind_of
 from stepscope.schema import TRACE_TABLES
 from stepscope.store import RunReader, open_run
 

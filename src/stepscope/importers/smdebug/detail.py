@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stepscope.importers.blocks import Frame, inflated, is_compressed
-from stepscope.importers.describe import Identity
-from stepscope.importers.trace_file import Imported, import_trace
+from stepscope.importers.kineto.blocks import Frame, inflated, is_compressed
+from stepscope.importers.kineto.describe import Identity
+from stepscope.importers.kineto.trace_file import Imported, import_trace
 from stepscope.store import RunWriter
 
 _METADATA = re.compile(r"(?P<recorder>.+)_(?P<start_us>\d+)_\d+\.metadata")

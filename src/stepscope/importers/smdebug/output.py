@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from stepscope.errors import UnreadableTraceError
+from stepscope.importers.kineto.trace_file import Imported
 from stepscope.importers.smdebug.detail import import_detail
 from stepscope.importers.smdebug.events import EventFile, read_events
 from stepscope.importers.smdebug.recognise import EventFileName, Form
 from stepscope.importers.smdebug.spans import Process, by_process
 from stepscope.importers.smdebug.system import Series, Sorting, first_of_sweeps, read_samples
-from stepscope.importers.trace_file import Imported
 from stepscope.intervals import Int
 from stepscope.schema import JobState, JobStatus, NodeInfo, ProcessInfo
 from stepscope.store import DictColumn, RunWriter

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.decode import Chunk, Columns
-from stepscope.importers.kinds import Kind
+from stepscope.importers.kineto.decode import Chunk, Columns
+from stepscope.importers.kineto.kinds import Kind
 from stepscope.importers.times import INVALID
 
 Int = NDArray[np.int64]

@@ -25,7 +25,7 @@ EPOCH_NS = EPOCH_S * 10**9
 HOUR = "2020091312"
 Event = dict[str, Any]
 
-SHARED = Path(__file__).parents[3].parent / "shared" / "traces" / "smdebug"
+SHARED = Path(__file__).parents[4].parent / "shared" / "traces" / "smdebug"
 """Real files; they are never copied into the project."""
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.importers.cells import integers_of, text_of
-from stepscope.importers.gather import Gathered
-from stepscope.importers.joins import DEVICE_KINDS
-from stepscope.importers.kinds import Kind
-from stepscope.importers.tables import TableMaker
+from stepscope.importers.kineto.cells import integers_of, text_of
+from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.joins import DEVICE_KINDS
+from stepscope.importers.kineto.kinds import Kind
+from stepscope.importers.kineto.tables import TableMaker
 from stepscope.store import DictColumn
 
 _RANK_DIRECTORY = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)

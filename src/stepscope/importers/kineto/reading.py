@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from stepscope.errors import UnreadableTraceError
-from stepscope.importers import repair
-from stepscope.importers.blocks import (
+from stepscope.importers.kineto import repair
+from stepscope.importers.kineto.blocks import (
     LONGEST_BYTES,
     Block,
     Frame,
@@ -20,11 +20,11 @@ from stepscope.importers.blocks import (
     read_blocks,
     split_tail,
 )
-from stepscope.importers.decode import Chunk, decode_block
-from stepscope.importers.describe import Header
-from stepscope.importers.gather import Gathered
-from stepscope.importers.pairing import pair_ranges
-from stepscope.importers.pool import DecodingStoppedError, decode_all
+from stepscope.importers.kineto.decode import Chunk, decode_block
+from stepscope.importers.kineto.describe import Header
+from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.pairing import pair_ranges
+from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
 
 SERIAL_BYTES = 16 << 20
 """A smaller file is decoded before workers could have begun."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.decode import Columns
-from stepscope.importers.gather import Bounds, Gathered, impossible
-from stepscope.importers.kinds import Kind
+from stepscope.importers.kineto.decode import Columns
+from stepscope.importers.kineto.gather import Bounds, Gathered, impossible
+from stepscope.importers.kineto.kinds import Kind
 from stepscope.intervals import nesting_order, sort_order
 
 Int = NDArray[np.int64]

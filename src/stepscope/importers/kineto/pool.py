@@ -19,8 +19,8 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from stepscope.importers.blocks import BLOCK_BYTES, Block
-from stepscope.importers.decode import Chunk, decode_block
+from stepscope.importers.kineto.blocks import BLOCK_BYTES, Block
+from stepscope.importers.kineto.decode import Chunk, decode_block
 
 QUEUED_PER_WORKER = 2
 """Blocks sent ahead, so that no worker waits while the parent is busy."""

@@ -18,10 +18,10 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
-from stepscope.importers import repair
-from stepscope.importers.blocks import Block
-from stepscope.importers.categories import ARGS, MALFORMED, Categories, Event
-from stepscope.importers.fields import (
+from stepscope.importers.kineto import repair
+from stepscope.importers.kineto.blocks import Block
+from stepscope.importers.kineto.categories import ARGS, MALFORMED, Categories, Event
+from stepscope.importers.kineto.fields import (
     ABSENT,
     COLLECTIVE_KEYS,
     EMPTY,
@@ -33,7 +33,7 @@ from stepscope.importers.fields import (
     PythonArgs,
     RuntimeArgs,
 )
-from stepscope.importers.kinds import MEMORY_NAME, Kind, kind_of
+from stepscope.importers.kineto.kinds import MEMORY_NAME, Kind, kind_of
 from stepscope.importers.times import InexactTimeError, parse_times, read_times
 
 Columns = dict[str, NDArray[Any]]

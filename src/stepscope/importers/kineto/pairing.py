@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from stepscope.importers.categories import Event
-from stepscope.importers.decode import Columns, chunk_of
-from stepscope.importers.gather import Gathered
-from stepscope.importers.kinds import Kind
+from stepscope.importers.kineto.categories import Event
+from stepscope.importers.kineto.decode import Columns, chunk_of
+from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.kinds import Kind
 from stepscope.importers.times import INVALID, decimal_text
 
 _COLUMNS = (

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from kineto_files import Event, kernel, memory, op, training
-from stepscope.importers import decode
-from stepscope.importers.blocks import Block
-from stepscope.importers.categories import Categories
-from stepscope.importers.decode import Chunk, decode_block
-from stepscope.importers.gather import _STRING_COLUMNS
+from stepscope.importers.kineto import decode
+from stepscope.importers.kineto.blocks import Block
+from stepscope.importers.kineto.categories import Categories
+from stepscope.importers.kineto.decode import Chunk, decode_block
+from stepscope.importers.kineto.gather import _STRING_COLUMNS
 
 ARROWS: list[Event] = [
     {"ph": phase, "cat": "ac2g", "id": 7, "name": "ac2g", "pid": 1, "tid": 1, "ts": 3}
@@ -48,7 +48,7 @@ def categories(monkeypatch: pytest.MonkeyPatch) -> Categories:
 @pytest.fixture
 def ignorant(monkeypatch: pytest.MonkeyPatch) -> Categories:
     """Categories that were told of none."""
-    monkeypatch.setattr("stepscope.importers.categories._WRITTEN_BY_KINETO", set())
+    monkeypatch.setattr("stepscope.importers.kineto.categories._WRITTEN_BY_KINETO", set())
     fresh = Categories()
     monkeypatch.setattr(decode, "_categories", fresh)
     return fresh

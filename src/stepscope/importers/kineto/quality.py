@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.importers.cells import integers_of
-from stepscope.importers.describe import Header
-from stepscope.importers.gather import Gathered
-from stepscope.importers.joins import Counts
-from stepscope.importers.kinds import Kind
-from stepscope.importers.reading import Reading
+from stepscope.importers.kineto.cells import integers_of
+from stepscope.importers.kineto.describe import Header
+from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.joins import Counts
+from stepscope.importers.kineto.kinds import Kind
+from stepscope.importers.kineto.reading import Reading
 from stepscope.store import DictColumn
 
 _RECORDER_COUNTS = re.compile(r"Record counts: (.*)")

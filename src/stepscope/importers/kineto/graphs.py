@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.gather import Gathered
-from stepscope.importers.joins import CALL_KINDS, DEVICE_KINDS, LAUNCHES, Counts
-from stepscope.importers.kinds import Kind
+from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.joins import CALL_KINDS, DEVICE_KINDS, LAUNCHES, Counts
+from stepscope.importers.kineto.kinds import Kind
 
 Int = NDArray[np.int64]
 

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.cells import text_of
-from stepscope.importers.decode import Columns, int64
-from stepscope.importers.fields import CollectiveArgs
-from stepscope.importers.gather import Gathered
-from stepscope.importers.kinds import Kind
-from stepscope.importers.linking import Linked
+from stepscope.importers.kineto.cells import text_of
+from stepscope.importers.kineto.decode import Columns, int64
+from stepscope.importers.kineto.fields import CollectiveArgs
+from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.kinds import Kind
+from stepscope.importers.kineto.linking import Linked
 from stepscope.schema import TABLES, Column
 from stepscope.store import DictColumn
 from stepscope.store.columns import NUMPY_TYPES

@@ -15,7 +15,7 @@ from kineto_files import (
     python,
     trace,
 )
-from stepscope.importers import timeline, trace_file
+from stepscope.importers.kineto import timeline, trace_file
 
 
 def steps(count: int) -> list[Event]:

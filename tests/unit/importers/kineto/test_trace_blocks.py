@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from kineto_files import BASE_NS, Event, imported, microseconds, op, pretty, trace, training
-from stepscope.importers import blocks, pool, reading
-from stepscope.importers.blocks import Block
-from stepscope.importers.decode import Chunk, decode_block
-from stepscope.importers.pool import decode_all
+from stepscope.importers.kineto import blocks, pool, reading
+from stepscope.importers.kineto.blocks import Block
+from stepscope.importers.kineto.decode import Chunk, decode_block
+from stepscope.importers.kineto.pool import decode_all
 
 HEADER = {
     "deviceProperties": [{"id": 0, "name": "A"}, {"id": 1, "name": "B"}],

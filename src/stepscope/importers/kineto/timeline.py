@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.decode import Columns
-from stepscope.importers.gather import DAY_NS, Bounds
-from stepscope.importers.kinds import Kind
-from stepscope.importers.linking import Linked
+from stepscope.importers.kineto.decode import Columns
+from stepscope.importers.kineto.gather import DAY_NS, Bounds
+from stepscope.importers.kineto.kinds import Kind
+from stepscope.importers.kineto.linking import Linked
 from stepscope.intervals import LARGEST, nesting_rows, without_overlaps
 
 Int = NDArray[np.int64]

@@ -15,15 +15,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from stepscope.importers.describe import Description, Identity
-from stepscope.importers.gather import Gathered
-from stepscope.importers.graphs import find_captures, name_captured
-from stepscope.importers.joins import Counts, bind_flows, count_overlaps, join_launches
-from stepscope.importers.linking import Linker
-from stepscope.importers.quality import quality_rows
-from stepscope.importers.reading import Progress, Reading, read_file
-from stepscope.importers.tables import Rows, TableMaker
-from stepscope.importers.timeline import Summariser
+from stepscope.importers.kineto.describe import Description, Identity
+from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.graphs import find_captures, name_captured
+from stepscope.importers.kineto.joins import Counts, bind_flows, count_overlaps, join_launches
+from stepscope.importers.kineto.linking import Linker
+from stepscope.importers.kineto.quality import quality_rows
+from stepscope.importers.kineto.reading import Progress, Reading, read_file
+from stepscope.importers.kineto.tables import Rows, TableMaker
+from stepscope.importers.kineto.timeline import Summariser
 from stepscope.store import RunWriter
 
 SLICE_ROWS = 600_000

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.importers.blocks import event_end
+from stepscope.importers.kineto.blocks import event_end
 
 _FIRST_KEYS = rb'"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|sf|tdur)"'
 _BEGIN = re.compile(rb"\{\s*" + _FIRST_KEYS + rb"\s*:")

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.decode import Columns
-from stepscope.importers.gather import Gathered, absent, impossible
-from stepscope.importers.joins import (
+from stepscope.importers.kineto.decode import Columns
+from stepscope.importers.kineto.gather import Gathered, absent, impossible
+from stepscope.importers.kineto.joins import (
     CALL_KINDS,
     DEVICE_KINDS,
     Counts,
@@ -28,7 +28,7 @@ from stepscope.importers.joins import (
     Positions,
     taken,
 )
-from stepscope.importers.kinds import Kind
+from stepscope.importers.kineto.kinds import Kind
 from stepscope.intervals import (
     OVERHANG_NS,
     depths,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Raw, field
 
-from stepscope.importers.fields import (
+from stepscope.importers.kineto.fields import (
     ABSENT,
     EMPTY,
     AnnotationArgs,
@@ -26,7 +26,7 @@ from stepscope.importers.fields import (
     PythonArgs,
     RuntimeArgs,
 )
-from stepscope.importers.kinds import Kind
+from stepscope.importers.kineto.kinds import Kind
 
 ARGS: dict[Kind, type[msgspec.Struct]] = {
     Kind.OPERATOR: OperatorArgs,
