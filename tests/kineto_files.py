@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from stepscope.importers.kineto.trace_file import Identity, Imported, import_trace
+from stepscope.importers import Imported
+from stepscope.importers.kineto import Identity, import_trace
 from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunWriter
 from stepscope.store.columns import make_batch

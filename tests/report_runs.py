@@ -20,8 +20,7 @@ from known_statistics import (
     step_durations,
     with_quantiles,
 )
-from stepscope.importers.kineto.describe import Identity
-from stepscope.importers.kineto.trace_file import import_trace
+from stepscope.importers.kineto import Identity, import_trace
 from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run
 

@@ -22,11 +22,10 @@ from stepscope.store import create_run, open_run
 StoreWindow = Callable[..., subprocess.Popen[str]]
 COMMAND = "import sys; sys.argv[0] = 'stepscope'; from stepscope.cli import main; main()"
 SMALL_BLOCKS = """
-    from stepscope.importers import importing
-    from stepscope.importers.kineto import blocks, reading
+    from stepscope.importers.kineto import blocks, importer, reading
     blocks.BLOCK_BYTES = 20_000
     reading.SERIAL_BYTES = 0
-    importing.available_cores = lambda: 2
+    importer.available_cores = lambda: 2
 """
 KILL_A_DECODER = """
     import os

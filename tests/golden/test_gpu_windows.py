@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.diagnosis import Signals
-from stepscope.importers.importing import import_files
+from stepscope.importers import import_files
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
 from stepscope.views import VIEWS

@@ -18,20 +18,20 @@ from stepscope._version import __version__
 from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json, say
 from stepscope.errors import StepscopeError, UnreadableTraceError, UsageError
-from stepscope.importers.importing import (
+from stepscope.importers import (
     Imported,
+    ProgressCallback,
     Recorded,
     Refused,
-    Told,
+    Result,
     find_files,
     import_files,
+    start_worker,
 )
-from stepscope.importers.kineto.pool import start_worker
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, is_remote
 from stepscope.store.upload import check_free, upload
 
-Result = Imported | Recorded | Refused
 NODE = "imported"
 """Imported files were recorded on machines that nobody described."""
 _SILENCE_S = 60
@@ -184,7 +184,7 @@ def _fetch(url: str, target: Path) -> None:
 
 
 @contextmanager
-def _progress(count: int) -> Iterator[Told]:
+def _progress(count: int) -> Iterator[ProgressCallback]:
     """A bar on stderr where that is a terminal. It has no thread: workers are forked."""
     if not sys.stderr.isatty():
         yield lambda _file, _share: None

@@ -1,5 +1,24 @@
-"""Other tools' recordings, read into the tables of `schema`.
+"""Importers of other tools' files: traces and samples become the tables of `schema`.
 
-Belongs here: one file per format, each ending in schema columns. Does not belong here: where
-the columns go (`monitor`, `cli`) or what they mean (`analysis`).
+Belongs here: one package per format, and the registry that selects the importer of a file. Does
+not belong here: the command line (`cli`), analysis of the imported data (`analysis`).
 """
+
+from __future__ import annotations
+
+from stepscope.importers.registry import Importer, find_files, import_files, installed_importers
+from stepscope.importers.results import Imported, ProgressCallback, Recorded, Refused, Result
+from stepscope.importers.workers import start_worker
+
+__all__ = [
+    "Imported",
+    "Importer",
+    "ProgressCallback",
+    "Recorded",
+    "Refused",
+    "Result",
+    "find_files",
+    "import_files",
+    "installed_importers",
+    "start_worker",
+]

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from stepscope.errors import StepscopeError
-from stepscope.importers.kineto.describe import Identity
-from stepscope.importers.kineto.trace_file import import_trace
+from stepscope.importers.kineto import Identity, import_trace
 from stepscope.store import RunWriter, open_run
 
 ENVIRONMENT_TROUBLE = 75

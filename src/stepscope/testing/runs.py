@@ -22,8 +22,7 @@ import msgspec
 import numpy as np
 
 from stepscope.diagnosis import Signals
-from stepscope.importers.kineto.describe import Identity
-from stepscope.importers.kineto.trace_file import import_trace
+from stepscope.importers.kineto import Identity, import_trace
 from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.testing.drawing import MS, Drawing, stack_text

@@ -19,7 +19,7 @@ import pytest
 from kineto_files import op, trace, training
 from stepscope.cli import main
 from stepscope.diagnosis.traces import load_traces
-from stepscope.importers import importing
+from stepscope.importers.kineto import importer
 from stepscope.store import open_run
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 30
@@ -157,7 +157,7 @@ def test_what_was_lost_is_said(tmp_path: Path, run_import: Command) -> None:
 def test_several_files_are_as_one_at_a_time(
     tmp_path: Path, run_import: Command, monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
-    monkeypatch.setattr(importing, "available_cores", lambda: cores)
+    monkeypatch.setattr(importer, "available_cores", lambda: cores)
     for place in ("a", "b", "c"):
         (tmp_path / place).mkdir()
         (tmp_path / place / "trace.json").write_bytes(trace(*training(), op(place, 7_500, 10)))

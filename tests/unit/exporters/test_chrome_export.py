@@ -264,7 +264,7 @@ def spans(run: Path, process: str) -> None:
 
 
 def test_spans_of_the_same_process_are_drawn_beside_it(tmp_path: Path) -> None:
-    from stepscope.importers.kineto.trace_file import Identity, import_trace
+    from stepscope.importers.kineto import Identity, import_trace
 
     run = recorded(tmp_path, trace(*training()), "other.json")
     path = tmp_path / "window.json"

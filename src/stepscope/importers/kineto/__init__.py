@@ -1,1 +1,25 @@
-"""Kineto and Chrome traces, read into the tables of `schema`."""
+"""Importer of Kineto and Chrome traces (JSON, plain or gzip).
+
+Belongs here: everything between the text of such a file and the trace tables of a run.
+
+    importer     many files in parallel
+    trace_file   one file: read, linked and stored slice by slice
+    blocks       the file as blocks of whole events; pool decodes them on all cores
+    decode       a block as columns, by kind of event; categories, fields, repair help
+    gather       the columns of all blocks, in memory or in a temporary file
+    joins        launches, forward operators and arrows, joined over the whole file
+    linking      the rest of the links, per slice of time
+    tables       linked columns as rows of the trace tables
+    timeline     levels of detail
+    describe     tracks, devices, process groups, counters, the row in `traces`
+    quality      the rows in `quality`
+"""
+
+from __future__ import annotations
+
+from stepscope.importers.kineto.blocks import Frame, inflated, is_compressed
+from stepscope.importers.kineto.describe import Identity
+from stepscope.importers.kineto.importer import KinetoImporter
+from stepscope.importers.kineto.trace_file import import_trace
+
+__all__ = ["Frame", "Identity", "KinetoImporter", "import_trace", "inflated", "is_compressed"]

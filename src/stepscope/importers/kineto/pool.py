@@ -1,18 +1,12 @@
-"""Blocks decoded side by side, results in the order of the blocks.
-
-Workers are forked while the parent has no thread and no DuckDB: a decoder needs nothing but what
-is imported already, and a fork takes a few milliseconds where a new interpreter takes 200.
-"""
+"""Parallel decoding of blocks; results come in the order of the blocks."""
 
 from __future__ import annotations
 
 import errno
 import gc
 import mmap
-import multiprocessing
 import os
 import pickle
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,14 +15,13 @@ from typing import Any
 
 from stepscope.importers.kineto.blocks import BLOCK_BYTES, Block
 from stepscope.importers.kineto.decode import Chunk, decode_block
+from stepscope.importers.workers import start_worker
 
 QUEUED_PER_WORKER = 2
 """Blocks sent ahead, so that no worker waits while the parent is busy."""
 _HELD_PER_WORKER = 8
 """Blocks sent or decoded beyond the one that is wanted next: a damaged one takes long."""
 _SLOT_BYTES = 2 * BLOCK_BYTES
-Worker = tuple[Connection, Any]
-"""The pipe to a process, and the process."""
 
 
 class DecodingStoppedError(OSError):
@@ -36,40 +29,6 @@ class DecodingStoppedError(OSError):
 
     def __init__(self) -> None:
         super().__init__(errno.ECHILD, "a process that decoded it was killed; is memory short?")
-
-
-def start_worker(work: Callable[..., None], pipes: list[Connection], *more: Any) -> Worker:
-    """Forks a process that does `work(pipe, *more)`.
-
-    Args:
-        work: is given the other end of the pipe that is returned.
-        pipes: those of other workers, which this one has no business with.
-        more: further arguments.
-    """
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_begin, args=(work, theirs, [*pipes, ours], more), daemon=True)
-    collecting = gc.isenabled()
-    gc.disable()  # until the worker has set aside what it inherits
-    try:
-        process.start()
-    finally:
-        if collecting:
-            gc.enable()
-    theirs.close()
-    return ours, process
-
-
-def _begin(
-    work: Callable[..., None], pipe: Connection, inherited: list[Connection], more: tuple[Any, ...]
-) -> None:
-    gc.freeze()  # among what is inherited may be a DuckDB, whose threads are the parent's
-    gc.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it may have a handler of its own
-    for each in inherited:
-        each.close()
-    work(pipe, *more)
 
 
 def decode_all(

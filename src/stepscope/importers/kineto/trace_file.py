@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +23,7 @@ from stepscope.importers.kineto.quality import quality_rows
 from stepscope.importers.kineto.reading import Progress, Reading, read_file
 from stepscope.importers.kineto.tables import Rows, TableMaker
 from stepscope.importers.kineto.timeline import Summariser
+from stepscope.importers.results import Imported
 from stepscope.store import RunWriter
 
 SLICE_ROWS = 600_000
@@ -37,18 +37,6 @@ _READING_SHARE = 0.6
 """Of the whole work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
-    """What became of a file."""
-
-    trace: int
-    name: str
-    rank: int | None
-    event_count: int
-    lost: str | None
-    """What could not be read, as the rest of a sentence."""
-
-
 def import_trace(
     path: Path,
     writer: RunWriter,
@@ -56,7 +44,7 @@ def import_trace(
     *,
     scratch: Path,
     workers: int = 0,
-    side_by_side: int = 1,
+    parallel_imports: int = 1,
     progress: Progress = lambda _share: None,
 ) -> Imported:
     """Stores one Kineto or Chrome trace.
@@ -67,14 +55,14 @@ def import_trace(
         identity: what is known of it.
         scratch: directory for a temporary file, should the trace be a large one.
         workers: processes that decode; 0 decodes in this one.
-        side_by_side: processes that import files at the same time; they share the memory.
+        parallel_imports: processes that import files at the same time; they share the memory.
         progress: is told how far it is.
 
     Raises:
         UnreadableTraceError: the file holds no readable event.
         OSError: the file cannot be read or the run not be written.
     """
-    gathered = Gathered(scratch, side_by_side)
+    gathered = Gathered(scratch, parallel_imports)
     with _Storing(writer, lanes=2 if workers else 1) as storing:
         reading = read_file(
             path,
@@ -88,7 +76,7 @@ def import_trace(
                 reading,
                 storing,
                 identity,
-                max(MIN_SLICE_ROWS, SLICE_ROWS // side_by_side),
+                max(MIN_SLICE_ROWS, SLICE_ROWS // parallel_imports),
                 lambda share: progress(_READING_SHARE + (1 - _READING_SHARE) * share),
             )
         finally:

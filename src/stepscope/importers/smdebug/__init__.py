@@ -17,7 +17,6 @@ are read as well.
 
 from __future__ import annotations
 
-from stepscope.importers.smdebug.output import Recorded, import_output
-from stepscope.importers.smdebug.recognise import Form, recognise
+from stepscope.importers.smdebug.importer import SMDebugImporter
 
-__all__ = ["Form", "Recorded", "import_output", "recognise"]
+__all__ = ["SMDebugImporter"]

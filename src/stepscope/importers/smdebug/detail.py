@@ -8,9 +8,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stepscope.importers.kineto.blocks import Frame, inflated, is_compressed
-from stepscope.importers.kineto.describe import Identity
-from stepscope.importers.kineto.trace_file import Imported, import_trace
+from stepscope.importers.kineto import (
+    Frame,
+    Identity,
+    import_trace,
+    inflated,
+    is_compressed,
+)
+from stepscope.importers.results import Imported
 from stepscope.store import RunWriter
 
 _METADATA = re.compile(r"(?P<recorder>.+)_(?P<start_us>\d+)_\d+\.metadata")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.errors import UnreadableTraceError
-from stepscope.importers.kineto.trace_file import Imported
+from stepscope.importers.results import ProgressCallback, Recorded, Refused, Result
 from stepscope.importers.smdebug.detail import import_detail
 from stepscope.importers.smdebug.events import EventFile, read_events
 from stepscope.importers.smdebug.recognise import EventFileName, Form
@@ -41,59 +41,42 @@ _MISSING = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A file of Debugger's that was read."""
-
-    name: str
-    form: str
-    sample_count: int = 0
-    event_count: int = 0
-    lost: str | None = None
-    """What could not be read, as the rest of a sentence."""
-
-
-Result = Recorded | Imported | str
-"""What became of a file; a string says why it could not be read."""
-Told = Callable[[int, float], None]
-
-
 def import_output(
-    files: Mapping[int, tuple[Path, Form]],
-    run: Path,
-    told: Told = lambda _file, _share: None,
-    *,
-    traces_node: str,
-) -> dict[int, Result]:
-    """Imports files into a run that exists.
+    files: Sequence[tuple[Path, Form]], run: Path, node: str, progress: ProgressCallback
+) -> list[Result]:
+    """Import files into an existing run.
 
     Args:
-        files: with what they hold, by their place in a list.
+        files: the files and what they hold.
         run: directory of the run.
-        told: is told the place of a file and the share of it that is done.
-        traces_node: what writes the recordings of TensorFlow's profiler, which name no machine.
+        node: node name of the traces of TensorFlow's profiler, which name no machine.
+        progress: called with the index of a file and the share of it that is done.
 
     Raises:
         OSError: the run cannot be written.
     """
+    by_form: defaultdict[Form, dict[int, Path]] = defaultdict(dict)
+    for index, (path, form) in enumerate(files):
+        by_form[form][index] = path
     with ExitStack() as stack:
-        output = _Output(run, stack, told)
-        output.read_system({n: path for n, (path, form) in files.items() if form is Form.SYSTEM})
-        output.read_events({n: path for n, (path, form) in files.items() if form is Form.EVENTS})
-        for number, (path, form) in files.items():
+        output = _Output(run, stack, progress)
+        output.read_system(by_form[Form.SYSTEM])
+        output.read_events(by_form[Form.EVENTS])
+        for index, (path, form) in enumerate(files):
             if form is Form.DETAIL:
-                output.read_detail(number, path, traces_node)
+                output.read_detail(index, path, node)
             elif form is Form.PYTHON_PROFILE:
-                output.results[number] = (
+                output.results[index] = Refused(
+                    path,
                     f"{path} is a Python profile of SageMaker Debugger's, which stepscope does "
-                    "not read."
+                    "not read.",
                 )
             elif form is Form.MARK:
                 output.ended |= path.suffix == ".ts"
-                output.results[number] = Recorded(name=path.name, form=form.value)
-            told(number, 1.0)
+                output.results[index] = Recorded(name=path.name, form=form.value)
+            progress(index, 1.0)
         output.finish()
-        return output.results
+        return [output.results[index] for index in range(len(files))]
 
 
 @dataclass(slots=True)
@@ -193,12 +176,12 @@ class _Node:
 class _Output:
     """The run while it is being made."""
 
-    def __init__(self, run: Path, stack: ExitStack, told: Told) -> None:
+    def __init__(self, run: Path, stack: ExitStack, progress: ProgressCallback) -> None:
         self.results: dict[int, Result] = {}
         self.ended = False
         self._run = run
         self._stack = stack
-        self._told = told
+        self._progress = progress
         self._nodes: dict[str, _Node] = {}
         self._processes: dict[tuple[int | None, str], Process] = {}
 
@@ -215,7 +198,7 @@ class _Output:
             for name, series in sorting.by_node(samples).items():
                 self._node(name).take(series)
             for number in numbers:
-                self._told(number, 1.0)
+                self._progress(number, 1.0)
         for node in self._nodes.values():
             node.store()
         self._note_unknown(sorting)
@@ -226,13 +209,13 @@ class _Output:
         order = sorted(files, key=lambda n: (named[n].end_us or 0, files[n].name))
         for number in order:
             path, host = files[number], self._host(named[number])
-            self._told(number, 1.0)
+            self._progress(number, 1.0)
             node = self._nodes.get(host)
             horizon = node.last_ns + _SLACK_NS if node and node.last_ns else None
             try:
                 found = read_events(path, horizon)
             except OSError as error:
-                self.results[number] = f"{path} cannot be read: {error.strerror}."
+                self.results[number] = _unreadable(path, error)
                 continue
             self._take(path, host, found)
             self.results[number] = Recorded(
@@ -251,11 +234,11 @@ class _Output:
             try:
                 self.results[number] = import_detail(path, writer, self._run)
             except UnreadableTraceError as error:
-                self.results[number] = str(error)
+                self.results[number] = Refused(path, str(error))
             except OSError as error:
                 if error.filename != str(path):
                     raise
-                self.results[number] = f"{path} cannot be read: {error.strerror}."
+                self.results[number] = _unreadable(path, error)
 
     def finish(self) -> None:
         """Writes the manifests and merges small segments."""
@@ -278,7 +261,7 @@ class _Output:
         try:
             lines = read_samples(path)
         except OSError as error:
-            self.results[number] = f"{path} cannot be read: {error.strerror}."
+            self.results[number] = _unreadable(path, error)
             return []
         self.results[number] = Recorded(
             name=path.name,
@@ -348,6 +331,10 @@ class _Output:
         count, columns = process.columns()
         if count:
             self._node(process.node).writer.append("spans", columns)
+
+
+def _unreadable(path: Path, error: OSError) -> Refused:
+    return Refused(path, f"{path} cannot be read: {error.strerror}.")
 
 
 def _sampler(node: _Node) -> ProcessInfo:

@@ -16,8 +16,8 @@ from debugger_files import EPOCH_NS, EPOCH_S, EPOCH_US, DebuggerOutput, event, s
 
 from kineto_files import trace, training
 from stepscope.diagnosis import Signals, diagnose
-from stepscope.importers.smdebug import Form, recognise
 from stepscope.importers.smdebug.events import read_events
+from stepscope.importers.smdebug.recognise import Form, recognise
 from stepscope.importers.smdebug.system import nanoseconds_of_seconds, read_samples
 from stepscope.importers.times import INVALID
 from stepscope.schema import JobState

@@ -14,7 +14,7 @@ from debugger_files import SHARED
 
 from stepscope.cli import root
 from stepscope.diagnosis import Signals, diagnose
-from stepscope.importers.smdebug import recognise
+from stepscope.importers.smdebug.recognise import recognise
 from stepscope.store import open_run
 
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/traces/smdebug is not here")

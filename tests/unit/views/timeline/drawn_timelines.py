@@ -12,9 +12,7 @@ from unittest.mock import patch
 
 from kineto_files import BASE_NS, Event, trace
 from stepscope.diagnosis import Signals, timeline_trace, timeline_window
-from stepscope.importers.kineto import timeline, trace_file
-from stepscope.importers.kineto.describe import Identity
-from stepscope.importers.kineto.trace_file import import_trace
+from stepscope.importers.kineto import Identity, import_trace, timeline, trace_file
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run, open_run
 from stepscope.views import VIEWS, ViewOptions

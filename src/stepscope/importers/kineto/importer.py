@@ -1,0 +1,157 @@
+"""Importer of Kineto and Chrome traces, many files in parallel.
+
+Several files are imported one per core, each in a process of its own; a single large file is
+decoded by all cores together.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from stepscope.errors import UnreadableTraceError
+from stepscope.importers.kineto.describe import Identity
+from stepscope.importers.kineto.trace_file import import_trace
+from stepscope.importers.results import Imported, ProgressCallback, Refused, Result, ignore_progress
+from stepscope.importers.workers import start_worker
+from stepscope.store import RunWriter, available_cores
+
+_MAX_NAME_DEPTH = 8
+Outcome = Imported | Refused
+
+
+class KinetoImporter:
+    """Importer of Kineto and Chrome traces; see `registry.Importer`."""
+
+    def can_read(self, path: Path) -> bool:
+        """Return True: it is the importer of files that no other importer knows."""
+        return True
+
+    def import_files(
+        self,
+        files: Sequence[Path],
+        run: Path,
+        node: str,
+        progress: ProgressCallback = ignore_progress,
+    ) -> list[Result]:
+        """Import traces into an existing run; see `registry.Importer.import_files`."""
+        cores = available_cores()
+        processes = max(1, min(cores, len(files)))
+        job = _Job(files=files, names=_names(files), run=run, node=node, processes=processes)
+        if processes > 1:
+            return [*_import_in_parallel(job, progress)]
+        with RunWriter(run, node) as writer:
+            decoders = cores if cores > 1 else 0
+            return [
+                job.import_one(index, writer, progress, decoders) for index in range(len(files))
+            ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    files: Sequence[Path]
+    names: Sequence[str]
+    run: Path
+    node: str
+    processes: int
+    """Number of processes that import files in parallel."""
+
+    def import_one(
+        self, index: int, writer: RunWriter, progress: ProgressCallback, decoders: int = 0
+    ) -> Outcome:
+        """Import one of the files."""
+        path = self.files[index]
+        try:
+            return import_trace(
+                path,
+                writer,
+                Identity(name=self.names[index], directories=path.parts[-3:-1]),
+                scratch=self.run,
+                workers=decoders,
+                parallel_imports=self.processes,
+                progress=lambda share: progress(index, share),
+            )
+        except UnreadableTraceError as error:
+            return Refused(path, str(error))
+        except OSError as error:
+            if error.errno == errno.ECHILD or error.filename != str(path):
+                raise
+            return Refused(path, f"{path} cannot be read: {error.strerror}.")
+
+
+def _import_in_parallel(job: _Job, progress: ProgressCallback) -> list[Outcome]:
+    import duckdb  # noqa: F401 - once, and not in each of the processes
+
+    waiting = list(range(len(job.files)))[::-1]
+    outcomes: dict[int, Outcome] = {}
+    pipes: list[Connection] = []
+    processes: list[Any] = []
+    try:
+        for _ in range(job.processes):
+            pipe, process = start_worker(_work, pipes, job)
+            pipes.append(pipe)
+            processes.append(process)
+            pipe.send(waiting.pop())
+        while len(outcomes) < len(job.files):
+            ready: list[Connection] = wait(pipes)  # type: ignore[assignment]
+            for pipe in ready:
+                index, message = _receive(pipe)
+                if isinstance(message, float):
+                    progress(index, message)
+                    continue
+                outcomes[index] = message
+                if waiting:
+                    pipe.send(waiting.pop())
+    except BaseException:
+        for process in processes:
+            process.kill()
+        raise
+    finally:
+        for pipe in pipes:
+            pipe.close()
+        for process in processes:
+            process.join()
+    return [outcomes[index] for index in range(len(job.files))]
+
+
+def _receive(pipe: Connection) -> tuple[int, float | Outcome]:
+    try:
+        index, message = pipe.recv()
+    except (EOFError, OSError):  # an OSError within a message
+        reason = "a process that imported a file was killed; is memory short?"
+        raise ChildProcessError(errno.ECHILD, reason, "import") from None
+    if isinstance(message, OSError):
+        raise message
+    return index, message
+
+
+def _work(pipe: Connection, job: _Job) -> None:
+    """Import the files whose indices arrive through the pipe, until it closes."""
+
+    def report(index: int, share: float) -> None:
+        pipe.send((index, share))
+
+    with RunWriter(job.run, job.node) as writer:
+        try:
+            while True:
+                index = pipe.recv()
+                try:
+                    message: Outcome | OSError = job.import_one(index, writer, report)
+                except OSError as error:
+                    message = error
+                pipe.send((index, message))
+        except (EOFError, ConnectionError):
+            return
+
+
+def _names(files: Sequence[Path]) -> list[str]:
+    """Name each file by its file name and as many parent directories as make names unique."""
+    for depth in range(1, _MAX_NAME_DEPTH):
+        names = ["/".join(path.parts[-depth:]) for path in files]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in files]

@@ -1,0 +1,48 @@
+"""Results of an import, one per file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A trace that is in the run."""
+
+    trace: int
+    name: str
+    rank: int | None
+    event_count: int
+    lost: str | None
+    """The unreadable part, as the rest of a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A file of samples or spans that is in the run."""
+
+    name: str
+    form: str
+    sample_count: int = 0
+    event_count: int = 0
+    lost: str | None = None
+    """The unreadable part, as the rest of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A file without readable content."""
+
+    path: Path
+    reason: str
+
+
+Result = Imported | Recorded | Refused
+ProgressCallback = Callable[[int, float], None]
+"""Called with the index of a file in the list and the share of it that is done, 0 to 1."""
+
+
+def ignore_progress(_index: int, _share: float) -> None:
+    """Do nothing with the progress."""

@@ -1,0 +1,56 @@
+"""Worker processes of an import.
+
+Workers are forked while the parent has no thread and no DuckDB: a decoder needs only modules that
+are loaded already, and a fork takes a few milliseconds where a new interpreter takes 200.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+Worker = tuple[Connection, Any]
+"""The pipe to a process, and the process."""
+
+
+def start_worker(work: Callable[..., None], pipes: list[Connection], *arguments: Any) -> Worker:
+    """Fork a process that runs `work(pipe, *arguments)`.
+
+    Args:
+        work: receives the other end of the returned pipe.
+        pipes: pipes to other workers; the new worker closes its copies.
+        arguments: further arguments of `work`.
+    """
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=_run, args=(work, theirs, [*pipes, ours], arguments), daemon=True
+    )
+    is_collecting = gc.isenabled()
+    gc.disable()  # until the worker has frozen the objects it inherits
+    try:
+        process.start()
+    finally:
+        if is_collecting:
+            gc.enable()
+    theirs.close()
+    return ours, process
+
+
+def _run(
+    work: Callable[..., None],
+    pipe: Connection,
+    inherited: list[Connection],
+    arguments: tuple[Any, ...],
+) -> None:
+    gc.freeze()  # the parent may have a DuckDB, whose threads do not exist here
+    gc.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent may have its own handler
+    for connection in inherited:
+        connection.close()
+    work(pipe, *arguments)

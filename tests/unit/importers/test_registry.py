@@ -1,0 +1,104 @@
+"""Selection of an importer per file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from kineto_files import op, trace
+from stepscope.importers import (
+    Imported,
+    ProgressCallback,
+    Recorded,
+    Refused,
+    Result,
+    import_files,
+    installed_importers,
+    registry,
+)
+from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.store import create_run
+
+SAMPLE = (
+    b'{"Type":"cpu","Name":"cpu0","Dimension":"CPUUtilization","Value":50.0,'
+    b'"Timestamp":1591160699.4,"NodeId":"algo-1"}\n'
+)
+Offer = Callable[..., None]
+
+
+class LinesImporter:
+    """Importer of a third party: files that start with `lines`."""
+
+    def can_read(self, path: Path) -> bool:
+        return path.read_bytes()[:5] == b"lines"
+
+    def import_files(
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
+    ) -> list[Result]:
+        for index in range(len(files)):
+            progress(index, 1.0)
+        return [Recorded(name=path.name, form=node) for path in files]
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch) -> Offer:
+    """Installs entry points of a package."""
+
+    def install(*values: str) -> None:
+        offers = [EntryPoint(value, value, registry.GROUP) for value in values]
+        monkeypatch.setattr(registry, "entry_points", lambda group: offers)
+
+    return install
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    info = RunInfo(
+        schema_version=SCHEMA_VERSION, run_id="r", created_ns=0, command=[],
+        working_directory="/", stepscope_version="0",
+    )  # fmt: skip
+    create_run(tmp_path / "run", info)
+    return tmp_path / "run"
+
+
+def test_each_file_goes_to_the_importer_of_its_format(
+    tmp_path: Path, run: Path, offer: Offer
+) -> None:
+    offer(f"{__name__}:LinesImporter")
+    contents = {
+        "first": b"lines and lines",
+        "trace": trace(op("a", 0, 10)),
+        "1591160640.algo-1.json": SAMPLE,
+        "foreign": b"what?",
+        "last": b"lines",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    shares: dict[int, float] = {}
+    results = import_files([tmp_path / name for name in contents], run, "n", shares.__setitem__)
+    first, kineto, samples, foreign, last = results
+    assert (first, last) == (Recorded(name="first", form="n"), Recorded(name="last", form="n"))
+    assert isinstance(kineto, Imported)
+    assert kineto.event_count == 1
+    assert isinstance(samples, Recorded)
+    assert samples.sample_count == 1
+    assert isinstance(foreign, Refused)
+    assert {index for index, share in shares.items() if share == 1.0} >= {0, 1, 2, 4}
+
+
+def test_a_broken_package_costs_a_warning_only(tmp_path: Path, run: Path, offer: Offer) -> None:
+    offer("no.such.module:Importer")
+    (tmp_path / "trace").write_bytes(trace(op("a", 0, 10)))
+    with pytest.warns(UserWarning, match=r"no\.such\.module:Importer cannot be loaded"):
+        (result,) = import_files([tmp_path / "trace"], run, "n")
+    assert isinstance(result, Imported)
+
+
+def test_kineto_is_asked_last() -> None:
+    assert [type(importer).__name__ for importer in installed_importers()] == [
+        "SMDebugImporter",
+        "KinetoImporter",
+    ]
