@@ -34,7 +34,7 @@ import duckdb
 import psutil
 
 from stepscope.store import available_cores
-from stepscope.testing.browser import chromium, watch
+from stepscope.testing.browser import chromium, collect_problems
 
 HERE = Path(__file__).resolve().parent
 STEPSCOPE = str(Path(sys.executable).parent / "stepscope")
@@ -224,7 +224,7 @@ def opened_page(server):
     """An empty page of a browser of its own; AssertionError when something went wrong on it."""
     with chromium(NO_ADDRESS_BAR) as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
-        problems = watch(page, lambda request: request.url.startswith(server.address))
+        problems = collect_problems(page, lambda request: request.url.startswith(server.address))
         yield page
         assert not problems, problems
 

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on loopback."""
+"""Receiver of webhooks on loopback."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 
 
 class Receiver:
-    """Keeps what is posted to it.
+    """Web server that stores the bodies posted to it.
 
-    `answers` are statuses, one per request, the last one for ever; 0 does not answer.
+    `responses` are statuses, one per request, the last one for all further ones; 0 sends no
+    response.
     """
 
-    def __init__(self, *answers: int) -> None:
-        self.answers = list(answers) or [204]
+    def __init__(self, *responses: int) -> None:
+        self.responses = list(responses) or [204]
         self.bodies: list[dict[str, Any]] = []
         self._released = threading.Event()
         receiver = self
@@ -26,7 +27,8 @@ class Receiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.bodies.append(json.loads(body))
-                status = receiver.answers[min(len(receiver.bodies), len(receiver.answers)) - 1]
+                index = min(len(receiver.bodies), len(receiver.responses)) - 1
+                status = receiver.responses[index]
                 if not status:
                     receiver._released.wait(60)
                     status = 503
@@ -48,9 +50,9 @@ class Receiver:
 
 
 @contextmanager
-def receiving(*answers: int) -> Iterator[Receiver]:
-    """A receiver while it is wanted."""
-    receiver = Receiver(*answers)
+def receiving(*responses: int) -> Iterator[Receiver]:
+    """Run a receiver for the duration of the context."""
+    receiver = Receiver(*responses)
     try:
         yield receiver
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from stepscope.testing.browser import CHROMIUM, watch
+from stepscope.testing.browser import CHROMIUM, collect_problems
 
 IN_A_BROWSER = [
     pytest.mark.e2e,
@@ -41,7 +41,7 @@ class Ui:
             **more,
         )
         own = (self.address + "/", "blob:", "data:")
-        problems = watch(page, lambda request: request.url.startswith(own))
+        problems = collect_problems(page, lambda request: request.url.startswith(own))
         self._opened.append((page, problems))
         page.goto(self.address + path)
         return page

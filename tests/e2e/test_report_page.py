@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page
 from stepscope.diagnosis import Signals
 from stepscope.report.html import report_html
 from stepscope.store import open_run
-from stepscope.testing.browser import chromium, watch
+from stepscope.testing.browser import chromium, collect_problems
 from stepscope.views.report import Report, Section, make_report, report_rules
 from stepscope.views.report.blocks import Cell, Chart, Table
 
@@ -48,7 +48,7 @@ class Opened:
         path.write_text(report_html(report))
         self.page: Page = browser.new_page(color_scheme=scheme)  # type: ignore[arg-type]
         address = path.as_uri()
-        self.problems = watch(self.page, lambda request: request.url == address)
+        self.problems = collect_problems(self.page, lambda request: request.url == address)
         self.page.goto(address)
         self.page.wait_for_selector("main footer")
 

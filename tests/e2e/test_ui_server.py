@@ -194,7 +194,7 @@ def test_a_job_is_looked_into_and_stopped_from_the_page(tmp_path: Path) -> None:
 
 def test_a_job_whose_launcher_allows_nothing_goes_on(tmp_path: Path) -> None:
     """Even where somebody writes the wish themselves."""
-    from stepscope.watch.stop_wish import FILE_NAME, StopWish, write_wish
+    from stepscope.watch.stop_request import FILE_NAME, StopRequest, write_stop_request
 
     run = tmp_path / "run"
     script = [sys.executable, "-c", "import time; time.sleep(4)"]
@@ -205,7 +205,7 @@ def test_a_job_whose_launcher_allows_nothing_goes_on(tmp_path: Path) -> None:
     )
     until((run / "run.json").exists)
     spool = Path(open_run(run).info.options["spool"])
-    write_wish(spool / FILE_NAME, StopWish(by="a stranger"))
+    write_stop_request(spool / FILE_NAME, StopRequest(by="a stranger"))
     assert launcher.wait(LIMIT_S) == 0
     (standing,) = open_run(run).statuses().values()
     assert standing.state is JobState.COMPLETED

@@ -1,6 +1,6 @@
-"""Files that are shipped with the package: what the front-end toolchain builds from `web/`.
+"""Files shipped with the package: the output of the front-end toolchain from `web/`.
 
-`web/` in here is made by `make web` or when the package is built, and never committed.
+`web/` in this package is created by `make web` or by the package build, and never committed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ __all__ = ["read_web_asset", "web_app"]
 
 
 def read_web_asset(name: str) -> str:
-    """The text of a built file; FileNotFoundError when nothing has been built."""
+    """Read a built file.
+
+    Raises:
+        FileNotFoundError: the front end has not been built.
+    """
     return resources.files(__name__).joinpath("web", name).read_text(encoding="utf-8")
 
 
 def web_app() -> Path:
-    """Directory of the web UI's files; not there when nothing has been built."""
+    """Directory of the web UI's files; missing if the front end has not been built."""
     return Path(__file__).with_name("web") / "app"

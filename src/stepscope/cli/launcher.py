@@ -23,7 +23,7 @@ import psutil
 
 from stepscope.errors import UsageError
 from stepscope.monitor.exchange import Exchange, JobExit, StopRequest
-from stepscope.watch.stop_wish import read_wish
+from stepscope.watch.stop_request import read_stop_request
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PASSED_SIGNALS = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2)
@@ -153,7 +153,7 @@ class Launcher:
         if self._stopping is None:
             return
         if self._kill_at is None:
-            wish = read_wish(self._stopping.wish)
+            wish = read_stop_request(self._stopping.wish)
             if wish is not None and (wish.rule is not None or self._stopping.by_people):
                 self._note_stop(StopRequest(signal=signal.SIGTERM, rule=wish.rule, by=wish.by))
                 self._kill_at = time.monotonic() + self._stopping.grace_s

@@ -54,7 +54,7 @@ from stepscope.monitor.masking import mask
 from stepscope.monitor.window_asking import contents
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run, is_remote
-from stepscope.watch.stop_wish import FILE_NAME
+from stepscope.watch.stop_request import FILE_NAME
 
 MONITOR_PATIENCE_S = 60.0
 """How long the last of the recording may take to reach the run before we leave it running."""

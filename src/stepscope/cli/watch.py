@@ -45,7 +45,7 @@ def _print_lines(reader: RunReader, scan_s: float) -> None:
     """One JSON document per scan, a line each."""
     observer = Observer(reader)
     for record in _scans(reader, scan_s):
-        click.echo(msgspec.json.encode(observer.look(record)).decode())
+        click.echo(msgspec.json.encode(observer.observe(record)).decode())
 
 
 def _show(reader: RunReader, scan_s: float) -> None:
@@ -53,7 +53,7 @@ def _show(reader: RunReader, scan_s: float) -> None:
     out, observer = console(), Observer(reader)
     if not out.is_terminal:
         for record in _scans(reader, scan_s):
-            out.print(live_text(observer.look(record)), soft_wrap=True)
+            out.print(live_text(observer.observe(record)), soft_wrap=True)
             out.print()
         return
     latest: RuleRecord | None = None
@@ -61,12 +61,12 @@ def _show(reader: RunReader, scan_s: float) -> None:
 
         def refresh(seconds: float) -> bool:
             if latest is not None:
-                live.update(live_text(observer.look(latest)), refresh=True)
+                live.update(live_text(observer.observe(latest)), refresh=True)
             return _sleep(seconds)
 
         for record in _records(reader, scan_s, refresh):
             latest = record
-            live.update(live_text(observer.look(latest)), refresh=True)
+            live.update(live_text(observer.observe(latest)), refresh=True)
 
 
 def _scans(reader: RunReader, scan_s: float) -> Iterator[RuleRecord]:

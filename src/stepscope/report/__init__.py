@@ -1,13 +1,13 @@
-"""The report as files and in notebooks.
+"""Report as files and in notebooks.
 
-Belongs here: HTML, notebooks, how charts look outside of the page. Does not belong here: numbers
+Belongs here: HTML, notebooks, the look of charts outside of the page. Does not belong here: numbers
 and sentences; they are in `views.report`.
 
     html         one page that needs no network
-    notebook     the same sections as cells
-    display      what those cells show
+    notebook     notebook with one cell per section
+    display      output of those cells
     drawing      charts by Matplotlib, where it is installed
-    chart_tables their numbers, where it is not
+    chart_tables the same charts as tables, where it is not
 """
 
 from __future__ import annotations

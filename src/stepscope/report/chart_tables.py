@@ -1,4 +1,4 @@
-"""The numbers of a chart as a table, for where it cannot be drawn."""
+"""Charts as tables, for environments that cannot draw them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _EXTREMES = ("min", "mean", "max")
 
 
 def chart_table(chart: Chart) -> Table:
-    """The chart as a table; a heat map by the extremes and means of its rows."""
+    """Convert a chart to a table; of a heat map, the extremes and means of its rows."""
     match chart:
         case Pie():
             columns = [Column(label="name"), Column(label="share", unit="%", digits=2)]
             rows: list[list[Cell]] = [[s.name, 100 * s.share_ratio] for s in chart.slices]
             return Table(title=chart.title, columns=columns, rows=rows, share_of=chart.share_of)
         case Histogram():
-            columns, rows = _histogram(chart)
+            columns, rows = _histogram_table(chart)
         case Boxes():
             columns = [Column(label="name"), Column(label="samples", digits=0)]
             columns += [Column(label=name, unit="%", digits=2) for name in _BOX]
@@ -41,23 +41,28 @@ def chart_table(chart: Chart) -> Table:
                 Column(label="time", unit="s", digits=2),
                 Column(label=chart.y_axis, unit=chart.unit, digits=chart.digits),
             ]
-            rows = [[line.name, *xy] for line in chart.lines for xy in zip(line.x, line.y)]  # noqa: B905 - made together
+            rows = [
+                [line.name, *point]
+                for line in chart.lines
+                for point in zip(line.x, line.y, strict=True)
+            ]
     return Table(title=chart.title, columns=columns, rows=rows, more=chart.more)
 
 
-def _histogram(chart: Histogram) -> tuple[list[Column], list[list[Cell]]]:
+def _histogram_table(chart: Histogram) -> tuple[list[Column], list[list[Cell]]]:
     edges = [Column(label=side, unit=chart.unit, digits=chart.digits) for side in ("from", "to")]
     columns = [*edges, *(Column(label=bars.name, digits=0) for bars in chart.series)]
     rows: list[list[Cell]] = [
-        [low, high, *(bars.counts[place] for bars in chart.series)]
-        for place, (low, high) in enumerate(zip(chart.edges[:-1], chart.edges[1:], strict=True))
-        if any(bars.counts[place] for bars in chart.series)
+        [low, high, *(bars.counts[index] for bars in chart.series)]
+        for index, (low, high) in enumerate(zip(chart.edges[:-1], chart.edges[1:], strict=True))
+        if any(bars.counts[index] for bars in chart.series)
     ]
     return columns, rows
 
 
 def _extremes(percent: list[float | None], full: float) -> list[Cell]:
-    known = [value for value in percent if value is not None]
-    if not known:
+    values = [value for value in percent if value is not None]
+    if not values:
         return [None, None, None]
-    return [value / 100 * full for value in (min(known), sum(known) / len(known), max(known))]
+    extremes = (min(values), sum(values) / len(values), max(values))
+    return [value / 100 * full for value in extremes]

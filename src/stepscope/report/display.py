@@ -1,4 +1,4 @@
-"""Sections of a report in a notebook: HTML, with charts by Matplotlib if it is there."""
+"""Sections of a report in a notebook: HTML, with charts by Matplotlib if it is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MISSING = "n/a"
 
 
 class Shown:
-    """HTML that a notebook shows."""
+    """HTML fragment that a notebook displays."""
 
     def __init__(self, html: str) -> None:
         self.html = html
@@ -25,19 +25,26 @@ class Shown:
 
 
 def show(report: Report, section: str) -> Shown:
-    """One section of a report by its id, or its `head` or `verdict`; KeyError for another one."""
+    """Render one section of a report.
+
+    Args:
+        section: the id of a section, `head` or `verdict`.
+
+    Raises:
+        KeyError: the report has no such section.
+    """
     if section == "head":
         return Shown("".join(_head(report)))
     if section == "verdict":
         return Shown("".join(_verdict(report.verdict)))
-    found = {each.id: each for each in report.sections}
-    return Shown("".join(_section(found[section], level=2)))
+    sections = {candidate.id: candidate for candidate in report.sections}
+    return Shown("".join(_section(sections[section], level=2)))
 
 
 def _head(report: Report) -> Iterator[str]:
-    state = "The job is in progress: this" if report.in_progress else "This"
+    scope = "The job is still running; this" if report.in_progress else "This"
     yield f"<h1>Profiling report of {escape(report.run_id)}</h1>"
-    yield f"<p><b>{state} report covers the run until {escape(report.until)}.</b></p>"
+    yield f"<p><b>{scope} report covers the run until {escape(report.until)}.</b></p>"
     yield f"<p>{escape(report.about)}</p><p><small>{escape(report.notice)}</small></p>"
     yield _list(report.notes)
 
@@ -46,29 +53,29 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     yield f"<h2>{escape(verdict.headline)}</h2>"
     if verdict.suspect != "insufficient_evidence":
         yield (
-            f"<p>{verdict.step_count:,} steps measured; confidence "
-            f"{verdict.confidence_ratio:.0%}; the share is of the {escape(verdict.share_of)}.</p>"
+            f"<p>{verdict.step_count:,} steps measured. Confidence "
+            f"{verdict.confidence_ratio:.0%}. Shares are of the {escape(verdict.share_of)}.</p>"
         )
     phases = Table(
-        title="A step by phase",
+        title="Step time by phase",
         columns=[Column(label="phase"), Column(label="share", unit="%", digits=1)],
         rows=[[name.replace("_", " "), 100 * share] for name, share in verdict.phases.items()],
     )
     yield _table(phases) if phases.rows else ""
     yield _titled("Evidence", [evidence.text for evidence in verdict.evidence[1:]])
-    beside = [f"{other.cause.replace('_', ' ')}: {other.text}" for other in verdict.also]
-    yield _titled("Beside it", beside)
-    yield _titled("What to do", [_fix(fix) for fix in verdict.fixes])
+    causes = [f"{cause.cause.replace('_', ' ')}: {cause.text}" for cause in verdict.also]
+    yield _titled("Contributing causes", causes)
+    yield _titled("What to do", [_fix_text(fix) for fix in verdict.fixes])
     yield _titled(
         "Checked" if verdict.suspect == "healthy" else "Not the cause",
-        [f"{other.suspect.replace('_', ' ')}: {other.why}" for other in verdict.ruled_out],
+        [f"{suspect.suspect.replace('_', ' ')}: {suspect.why}" for suspect in verdict.ruled_out],
     )
     yield _titled("Notes", verdict.notes)
 
 
-def _fix(fix: Fix) -> str:
-    predicted = f"; predicted: {fix.prediction.text}" if fix.prediction is not None else ""
-    return f"{fix.title}: {fix.how} (because {fix.why}{predicted})"
+def _fix_text(fix: Fix) -> str:
+    prediction = f"; prediction: {fix.prediction.text}" if fix.prediction is not None else ""
+    return f"{fix.title}: {fix.how} (because {fix.why}{prediction})"
 
 
 def _section(section: Section, *, level: int) -> Iterator[str]:
@@ -104,10 +111,11 @@ def _check(check: Check) -> str:
         **({"last triggered": check.last_at} if check.last_at else {}),
         **{parameter.name: parameter.value for parameter in check.parameters},
     }
-    said = " ".join(part for part in (check.summary, check.skipped, check.recommendation) if part)
-    listed = ", ".join(f"{escape(name)}: {escape(value)}" for name, value in facts.items())
+    sentences = (check.summary, check.skipped, check.recommendation)
+    text = " ".join(sentence for sentence in sentences if sentence)
+    details = ", ".join(f"{escape(name)}: {escape(value)}" for name, value in facts.items())
     head = f"<b>{escape(check.rule)}</b> ({escape(check.status)})"
-    return f"<p>{head} {escape(said)}</p><p><small>{listed}</small></p>"
+    return f"<p>{head} {escape(text)}</p><p><small>{details}</small></p>"
 
 
 def _chart(chart: Chart) -> str:

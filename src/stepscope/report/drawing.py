@@ -1,4 +1,4 @@
-"""Charts as pictures, where Matplotlib is installed."""
+"""Charts as SVG pictures, where Matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ from typing import Any
 from stepscope.views.report.blocks import Boxes, Chart, Heatmap, Histogram, Lines, Pie
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#c9b800")
-"""Told apart with any colour vision (Okabe and Ito, 2008)."""
+"""Palette that is distinguishable with any colour vision (Okabe and Ito, 2008)."""
 _STYLES = ("-", "--", ":")
 _WIDTH, _HEIGHT = 7.5, 3.2
-_LONGEST_LABEL = 40
+_MAX_LABEL_LENGTH = 40
 
 
 def draw(chart: Chart) -> str | None:
-    """The chart as SVG; None without Matplotlib."""
+    """Draw a chart as SVG; None without Matplotlib."""
     if find_spec("matplotlib") is None:
         return None
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     rows = len(chart.rows) if isinstance(chart, Heatmap) else 0
-    # Without pyplot: nothing of the notebook's own settings is touched.
+    # Without pyplot, so that the settings of the notebook stay unchanged.
     with rc_context({"svg.fonttype": "path", "font.size": 9}):
         figure = Figure(figsize=(_WIDTH, max(_HEIGHT, 0.8 + 0.18 * rows)), layout="constrained")
         axes = figure.subplots()
-        _DRAWN[type(chart)](axes, chart)
+        _DRAW[type(chart)](axes, chart)
         text = io.StringIO()
         figure.savefig(text, format="svg")
     svg = text.getvalue()
     return re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
 
 
-def _pie(axes: Any, chart: Pie) -> None:
-    shares = [part.share_ratio for part in chart.slices]
+def _draw_pie(axes: Any, chart: Pie) -> None:
+    shares = [wedge.share_ratio for wedge in chart.slices]
     wedges, *_ = axes.pie(
         shares, colors=COLOURS, wedgeprops={"width": 0.4, "edgecolor": "white"}, startangle=90
     )
-    names = [f"{_plain(part.name)} {part.share_ratio:.1%}" for part in chart.slices]
+    names = [f"{_plain(wedge.name)} {wedge.share_ratio:.1%}" for wedge in chart.slices]
     axes.legend(wedges, names, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 
-def _histogram(axes: Any, chart: Histogram) -> None:
-    for place, bars in enumerate(chart.series):
+def _draw_histogram(axes: Any, chart: Histogram) -> None:
+    for index, bars in enumerate(chart.series):
         axes.stairs(
             bars.counts,
             chart.edges,
             label=_plain(bars.name),
             fill=len(chart.series) == 1,
-            color=COLOURS[place % len(COLOURS)],
-            linestyle=_STYLES[place % len(_STYLES)],
+            color=COLOURS[index % len(COLOURS)],
+            linestyle=_STYLES[index % len(_STYLES)],
         )
     for mark in chart.marks:
         axes.axvline(mark.value, color="black", linestyle="--", linewidth=0.8)
         axes.text(mark.value, 1, _plain(mark.name), transform=axes.get_xaxis_transform())
     axes.set_xlabel(f"{chart.axis} ({chart.unit})")
     axes.set_ylabel(chart.counted)
-    _legend(axes, len(chart.series))
+    _add_legend(axes, len(chart.series))
 
 
-def _boxes(axes: Any, chart: Boxes) -> None:
+def _draw_boxes(axes: Any, chart: Boxes) -> None:
     stats = [
         {
             "label": _plain(box.name),
@@ -77,55 +77,55 @@ def _boxes(axes: Any, chart: Boxes) -> None:
         for box in chart.boxes
     ]
     axes.bxp(stats)
-    places = range(1, len(chart.boxes) + 1)
-    axes.plot(places, [box.p95 for box in chart.boxes], "D", color=COLOURS[1], label="p95")
+    positions = range(1, len(chart.boxes) + 1)
+    axes.plot(positions, [box.p95 for box in chart.boxes], "D", color=COLOURS[1], label="p95")
     for mark in chart.marks:
         axes.axhline(mark.value, color="black", linestyle="--", linewidth=0.8)
     axes.set_ylim(0, 100)
     axes.set_ylabel(chart.axis)
     axes.tick_params("x", rotation=35 if len(chart.boxes) > 6 else 0)
-    _legend(axes, 2)
+    _add_legend(axes, 2)
 
 
-def _heatmap(axes: Any, chart: Heatmap) -> None:
+def _draw_heatmap(axes: Any, chart: Heatmap) -> None:
     columns = max(len(row.percent) for row in chart.rows)
     grid = [
         [float("nan") if value is None else value for value in row.percent] for row in chart.rows
     ]
     extent = (0, columns * chart.column_s, len(chart.rows), 0)
     image = axes.imshow(grid, aspect="auto", cmap="viridis", vmin=0, vmax=100, extent=extent)
-    axes.set_yticks([place + 0.5 for place in range(len(chart.rows))])
+    axes.set_yticks([index + 0.5 for index in range(len(chart.rows))])
     axes.set_yticklabels([_plain(row.name) for row in chart.rows], fontsize=7)
     axes.set_xlabel("seconds since the start")
     axes.figure.colorbar(image, ax=axes, label="%")
 
 
-def _lines(axes: Any, chart: Lines) -> None:
-    for place, line in enumerate(chart.lines):
-        style = _STYLES[place % len(_STYLES)]
-        colour = COLOURS[place % len(COLOURS)]
+def _draw_lines(axes: Any, chart: Lines) -> None:
+    for index, line in enumerate(chart.lines):
+        style = _STYLES[index % len(_STYLES)]
+        colour = COLOURS[index % len(COLOURS)]
         axes.plot(line.x, line.y, style, color=colour, linewidth=0.8, label=_plain(line.name))
     axes.set_ylim(bottom=0)
     axes.set_xlabel(chart.x_axis)
     axes.set_ylabel(f"{chart.y_axis} ({chart.unit})")
-    _legend(axes, len(chart.lines))
+    _add_legend(axes, len(chart.lines))
 
 
-def _legend(axes: Any, count: int) -> None:
+def _add_legend(axes: Any, count: int) -> None:
     if count > 1:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 
 def _plain(text: str) -> str:
-    """Text that Matplotlib does not read as a formula, and not too much of it."""
-    short = text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+    """Shorten a text and escape the characters with which Matplotlib starts a formula."""
+    short = text if len(text) <= _MAX_LABEL_LENGTH else f"{text[: _MAX_LABEL_LENGTH - 1]}…"
     return short.replace("$", r"\$")
 
 
-_DRAWN: dict[type, Callable[[Any, Any], None]] = {
-    Pie: _pie,
-    Histogram: _histogram,
-    Boxes: _boxes,
-    Heatmap: _heatmap,
-    Lines: _lines,
+_DRAW: dict[type, Callable[[Any, Any], None]] = {
+    Pie: _draw_pie,
+    Histogram: _draw_histogram,
+    Boxes: _draw_boxes,
+    Heatmap: _draw_heatmap,
+    Lines: _draw_lines,
 }

@@ -1,4 +1,4 @@
-"""A report as one page that opens from disk and needs no network."""
+"""Report as one HTML page that opens from disk and needs no network."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stepscope.errors import UsageError
 from stepscope.views.report import Report
 
 NOT_BUILT = (
-    "The page's script has not been built: run `make web` in the source tree (or `pip install .`), "
-    "or write the report as .ipynb or .json."
+    "This installation lacks the built web files. Run `make web` in the source tree (or "
+    "`pip install .`), or write the report as .ipynb or .json."
 )
-# Whatever the page is made to do, it can load nothing and send nothing.
+# The page can load nothing and send nothing, even if a name in the run became markup.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
@@ -33,8 +33,8 @@ and its signals (MIT). -->
 <style>{style}</style>
 </head>
 <body>
-<div id="report"><noscript>{headline} (The charts and tables of this page are drawn by its
-script.)</noscript></div>
+<div id="report"><noscript>{headline} (Enable JavaScript to see the charts and tables of this
+page.)</noscript></div>
 <script type="application/json" id="payload">{payload}</script>
 <script>{script}</script>
 </body>
@@ -47,10 +47,10 @@ _END_TAG = re.compile(r"</(?=script|style)", re.IGNORECASE)
 
 
 def report_html(report: Report) -> str:
-    """The page.
+    """Render the page.
 
     Raises:
-        UsageError: its script was not built with this installation.
+        UsageError: this installation lacks the built script.
     """
     try:
         script, style = read_web_asset("report.js"), read_web_asset("report.css")
@@ -68,5 +68,5 @@ def report_html(report: Report) -> str:
 
 
 def json_in_script(payload: msgspec.Struct) -> str:
-    """JSON that ends no script element and opens no comment, whatever names are in it."""
+    """Encode JSON that cannot end a script element or open a comment, for any names in it."""
     return msgspec.json.encode(payload).decode().translate(_UNSAFE_IN_SCRIPT)

@@ -1,4 +1,4 @@
-"""A report as a Jupyter notebook: cells that make the sections anew from the run."""
+"""Report as a Jupyter notebook, whose cells create the sections from the run."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from stepscope._version import __version__
 _SECTIONS = ("head", "verdict", "job", "system", "framework", "rules")
 _TITLE = """# Profiling report
 
-Made by stepscope {version}. Each cell below shows one section of the report; run them again while
-the job runs to see more of it. Charts need Matplotlib (`pip install matplotlib`); without it their
-numbers are tables. What else can be asked of `run`: `help(run)`."""
+Created by stepscope {version}. Each cell below shows one section of the report. While the job is
+running, run the cells again to include newer data. Charts need Matplotlib (`pip install
+matplotlib`); without it they are shown as tables. `help(run)` lists the other figures of the
+run."""
 _PARAMETERS = """# Parameters
 RUN = {run!r}
-RULES = {rules!r}  # names of rules; none for all of them
-CONFIG = {config!r}  # a TOML or JSON file with their parameters
+RULES = {rules!r}  # names of rules; empty for all rules
+CONFIG = {config!r}  # TOML or JSON file with rule parameters
 SETTINGS = {settings!r}  # "Name.parameter=value\""""
 _OPEN = """import stepscope
 from stepscope.report import show
 
 run = stepscope.open(RUN)
 report = run.report(RULES, config=CONFIG, settings=SETTINGS)"""
-_TRAINING = """for section in report.sections:  # initialization too, where it took long
+_TRAINING = """for section in report.sections:  # with initialization, where it took long
     if section.id in {"initialization", "training"}:
         display(show(report, section.id))"""
 
@@ -34,15 +35,16 @@ _TRAINING = """for section in report.sections:  # initialization too, where it t
 def report_notebook(
     run: str, *, rules: Sequence[str] = (), config: Path | None = None, settings: Sequence[str] = ()
 ) -> bytes:
-    """The notebook, as nbformat 4.5 has it.
+    """Create the notebook, in nbformat 4.5.
 
     Args:
-        run: where the run is; a path is made absolute, so that the notebook can be moved.
-        rules, config, settings: as `Run.report` takes them.
+        run: directory or URL of the run; a path is made absolute, so that the notebook can be
+            moved.
+        rules, config, settings: see `Run.report`.
     """
-    where = str(Path(run).resolve()) if "://" not in run else run
+    location = str(Path(run).resolve()) if "://" not in run else run
     parameters = _PARAMETERS.format(
-        run=where,
+        run=location,
         rules=list(rules),
         config=str(config.resolve()) if config else None,
         settings=list(settings),

@@ -17,7 +17,12 @@ from stepscope.schema import JobState
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import StopRequested
 from stepscope.store import RunReader
-from stepscope.watch.stop_wish import FILE_NAME, StopWish, read_wish, write_wish
+from stepscope.watch.stop_request import (
+    FILE_NAME,
+    StopRequest,
+    read_stop_request,
+    write_stop_request,
+)
 
 
 def stop(runs: OpenRuns, *, location: str, revision: int, client: str) -> StopRequested:
@@ -31,7 +36,7 @@ def stop(runs: OpenRuns, *, location: str, revision: int, client: str) -> StopRe
     if reason is not None:
         raise UsageError(reason)
     by = f"{_user()} in the web UI (from {client})"
-    write_wish(_wish(reader), StopWish(by=by))
+    write_stop_request(_wish(reader), StopRequest(by=by))
     return StopRequested(by=by)
 
 
@@ -48,7 +53,7 @@ def why_no_stop(reader: RunReader) -> str | None:
         return "nothing has been heard of the job for a while"
     if not _is_spool_of_ours(_wish(reader).parent):
         return "a job can be stopped only on the machine of its launcher, by the same user"
-    if read_wish(_wish(reader)) is not None:
+    if read_stop_request(_wish(reader)) is not None:
         return "the job has been asked to stop already"
     return None
 

@@ -1,11 +1,11 @@
-"""What tests need, stepscope's own and those of whoever builds on it.
+"""Test support, for stepscope and for packages that extend it.
 
-Belongs here: what makes a run directory without running a job, or opens a page. Does not:
+Belongs here: building a run directory without running a job, opening a page. Does not belong here:
 assertions, fixtures of a test framework, anything that a command needs.
 
-    drawing    the language: one line of text is the life of one thread
-    runs       `RunBuilder`: threads, processes and nodes become a run directory
-    browser    a real Chromium, for the pages that are drawn from runs
+    drawing    the notation: one line of text describes one thread
+    runs       `RunBuilder`: threads, processes and nodes as a run directory
+    browser    a real Chromium, for the pages of a run
 """
 
 from __future__ import annotations

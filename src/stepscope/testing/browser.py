@@ -1,6 +1,6 @@
-"""A real browser for pages: Debian's Chromium without a GPU, driven by Playwright.
+"""Real browser for pages: Debian's Chromium without a GPU, driven by Playwright.
 
-Whoever imports this has Playwright: it belongs to the extra `test`.
+This module needs Playwright, which belongs to the extra `test`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
-"""None where there is no browser."""
+"""Path of the browser; None where there is none."""
 _ARGUMENTS = (
     "--no-sandbox",
-    "--disable-gpu",  # with GPU flags, software rendering of a canvas takes ten times as long
+    "--disable-gpu",  # otherwise software rendering of a canvas takes ten times as long
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -26,7 +26,7 @@ _ARGUMENTS = (
 
 @contextmanager
 def chromium(*arguments: str) -> Iterator[Browser]:
-    """A headless browser, with more arguments than those that every test needs."""
+    """Start a headless browser, with `arguments` in addition to those that every test needs."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=[*_ARGUMENTS, *arguments])
         try:
@@ -35,15 +35,24 @@ def chromium(*arguments: str) -> Iterator[Browser]:
             browser.close()
 
 
-def _matters(message: ConsoleMessage) -> bool:
-    """Software rendering tells of its own work whenever a picture of WebGL is taken."""
+def _is_problem(message: ConsoleMessage) -> bool:
+    """Exclude the messages of software rendering about screenshots of WebGL."""
     return "GL Driver Message" not in message.text
 
 
-def watch(page: Page, allowed: Callable[[Request], bool]) -> list[str]:
-    """Collects what goes wrong on a page: errors, messages, requests that are not allowed."""
+def collect_problems(page: Page, is_allowed: Callable[[Request], bool]) -> list[str]:
+    """Collect the problems of a page: errors, messages, requests that are not allowed."""
     problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text) if _matters(message) else None)
+
+    def on_console(message: ConsoleMessage) -> None:
+        if _is_problem(message):
+            problems.append(message.text)
+
+    def on_request(request: Request) -> None:
+        if not is_allowed(request):
+            problems.append(request.url)
+
+    page.on("console", on_console)
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: None if allowed(request) else problems.append(request.url))
+    page.on("request", on_request)
     return problems

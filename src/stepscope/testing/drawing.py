@@ -1,23 +1,23 @@
-"""The life of a thread as text.
+"""Text notation for the activity of a thread.
 
     wait 60 | forward 12 | backward 20 | optimizer 8
 
-Pieces follow one another; each is a word, then, all of them optional, `:name`, `=value`,
-milliseconds (`?`: it never ends), and in parentheses the pieces inside it:
+Pieces follow one another. A piece is a word, optionally followed by `:name`, `=value`,
+milliseconds (`?`: without an end), and in parentheses its children:
 
     optimizer:LBFGS ( forward 10 | backward 20 | forward 10 | backward 20 ) | mark
-    wait=3 2                                    three batches lay ready
+    wait=3 2                                    three prefetched batches in the queue
     fetch=0.4 ( samples ( do:read 30 | do:crop 8 ) | transform:Crop=8 | collate 2 )
     window ( forward ( op:linear 5 ( op:addmm 4 ) | kernel:gemm 3 ) | optimizer 1 )
 
-A piece that states no time lasts as long as what is inside it; one that states more rests after
-it. Words are kinds of spans (`schema`), those of `SHORTHAND`, and
+The duration of a piece is the larger of its milliseconds and the sum of its children, which come
+first. Words are kinds of spans (`schema`), those of `SHORTHAND`, and
 
     do       time that belongs to no span; its name is a stack of the builder's `code`
     op …     rows of a profiler window: op, kernel, memcpy
 
-The value of `fetch` is the share of its time that it computes (1 if not given), that of a
-`transform` its milliseconds; any other is stored as it is.
+The value of `fetch` is the share of its time that it computes (default 1), that of a `transform`
+its milliseconds; other values are stored unchanged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHORTHAND = {
     "save": ("checkpoint", 0),
     "mark": ("step", 0),
 }
-"""Words for a kind with a flag."""
+"""Kind and flag by word."""
 CATEGORIES = {"op": "cpu_op", "kernel": "kernel", "memcpy": "gpu_memcpy"}
 MS = 1_000_000
 
@@ -50,18 +50,18 @@ _PIECE = re.compile(r"(\w+)(?::([^\s=]+))?(?:=(-?[\d.]+))?(?:\s+([\d.]+|\?))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One piece of a drawing."""
+    """Piece of a drawing."""
 
     word: str
     name: str
     value: float | None
-    ns: int
-    endless: bool
-    inside: list[Piece]
+    duration_ns: int
+    is_unfinished: bool
+    children: list[Piece]
 
 
-class Span(NamedTuple):
-    """What becomes a row of `spans`."""
+class DrawnSpan(NamedTuple):
+    """Row of `spans`."""
 
     kind: str
     name: str
@@ -72,8 +72,8 @@ class Span(NamedTuple):
     value: int
 
 
-class Event(NamedTuple):
-    """What a profiler window records."""
+class DrawnEvent(NamedTuple):
+    """Event of a profiler window."""
 
     category: str
     name: str
@@ -81,8 +81,8 @@ class Event(NamedTuple):
     end: int
 
 
-class Doing(NamedTuple):
-    """From when to when a stack was to be seen; `code` is its name."""
+class Activity(NamedTuple):
+    """Interval in which a thread has one stack; `code` is the name of the stack."""
 
     code: str
     start: int
@@ -90,78 +90,82 @@ class Doing(NamedTuple):
 
 
 def parse(text: str) -> list[Piece]:
-    """The pieces of a line; ValueError says which one cannot be read."""
+    """Parse a line into pieces.
+
+    Raises:
+        ValueError: a piece is invalid.
+    """
     tokens = [token.strip() for token in _TOKENS.findall(text) if token.strip()]
-    pieces = _pieces(tokens)
+    pieces = _parse_pieces(tokens)
     if tokens:
         raise ValueError(f"unbalanced parentheses in {text!r}")
     return pieces
 
 
-def _pieces(tokens: list[str]) -> list[Piece]:
-    found = []
+def _parse_pieces(tokens: list[str]) -> list[Piece]:
+    pieces = []
     while tokens and tokens[0] != ")":
         token = tokens.pop(0)
         match = _PIECE.fullmatch(token)
         if match is None or match[1] not in {*SPAN_KINDS, *SHORTHAND, *CATEGORIES, "do"}:
-            raise ValueError(f"{token!r} cannot be drawn")
-        inside: list[Piece] = []
+            raise ValueError(f"unknown piece {token!r}")
+        children: list[Piece] = []
         if tokens and tokens[0] == "(":
             tokens.pop(0)
-            inside = _pieces(tokens)
+            children = _parse_pieces(tokens)
             if not tokens:
-                raise ValueError(f"the parenthesis after {token!r} never ends")
+                raise ValueError(f"the parenthesis after {token!r} is not closed")
             tokens.pop(0)
-        found.append(_piece(match, inside))
+        pieces.append(_make_piece(match, children))
         if tokens and tokens[0] == "|":
             tokens.pop(0)
-    return found
+    return pieces
 
 
-def _piece(match: re.Match[str], inside: list[Piece]) -> Piece:
-    endless = match[4] == "?"
+def _make_piece(match: re.Match[str], children: list[Piece]) -> Piece:
+    is_unfinished = match[4] == "?"
     return Piece(
         word=match[1],
         name=match[2] or "",
         value=float(match[3]) if match[3] else None,
-        ns=0 if endless else round(float(match[4] or 0) * MS),
-        endless=endless,
-        inside=inside,
+        duration_ns=0 if is_unfinished else round(float(match[4] or 0) * MS),
+        is_unfinished=is_unfinished,
+        children=children,
     )
 
 
 @dataclass(slots=True, kw_only=True)
 class Drawing:
-    """One thread: draws pieces from `now` on and keeps what they recorded.
+    """Thread under construction: pieces are added at time `now`.
 
-    Every method returns the drawing, so that calls can follow one another.
+    Methods return the drawing, so that calls can be chained.
     """
 
     now: int = 0
-    """Epoch nanoseconds."""
+    """Time of the next piece, epoch nanoseconds."""
     inline: bool = True
-    """Without workers a request for a batch cannot know how many lie ready."""
-    spans: list[Span] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    doings: list[Doing] = field(default_factory=list)
+    """True without DataLoader workers, where the length of the prefetch queue is unknown."""
+    spans: list[DrawnSpan] = field(default_factory=list)
+    events: list[DrawnEvent] = field(default_factory=list)
+    activities: list[Activity] = field(default_factory=list)
     _identities: dict[str, int] = field(default_factory=dict)
 
     def draw(self, text: str, times: int = 1, *, jitter: float = 0.0, seed: int = 0) -> Drawing:
-        """Draw a line, several times over.
+        """Draw a line a number of times.
 
         Args:
-            jitter: each repetition is stretched by a factor between 1 - jitter and 1 + jitter.
+            jitter: a repetition is stretched by a factor between 1 - jitter and 1 + jitter.
         """
         pieces = parse(text)
-        chance = random.Random(seed)  # noqa: S311 - a drawing keeps no secret
+        generator = random.Random(seed)  # noqa: S311 - not for cryptography
         for _ in range(times):
-            stretch = 1 + chance.uniform(-jitter, jitter) if jitter else 1.0
+            stretch = 1 + generator.uniform(-jitter, jitter) if jitter else 1.0
             for piece in pieces:
                 self._draw(piece, stretch, 0)
         return self
 
     def evaluation(self, batches: int, text: str = "wait 5 | predict 10") -> Drawing:
-        """An evaluation loop: a loader starts, is read to its end, and nothing is learnt."""
+        """Draw an evaluation loop: start of a loader, its batches, its end; no training."""
         return self.draw("start 1").draw(text, batches).draw("exhausted 1")
 
     def pause(self, ms: float) -> Drawing:
@@ -170,7 +174,7 @@ class Drawing:
         return self
 
     def table(self) -> Spans:
-        """What was drawn, as analyses want it, without a detour over a run directory."""
+        """Convert to the input of analyses, without a run directory."""
         ordered = sorted(self.spans, key=lambda span: span.start)  # stable: outer before inner
         kinds, kind = np.unique([span.kind for span in ordered], return_inverse=True)
         names, name = np.unique([span.name for span in ordered], return_inverse=True)
@@ -190,22 +194,22 @@ class Drawing:
 
     def _draw(self, piece: Piece, stretch: float, depth: int) -> None:
         start, kind = self.now, SHORTHAND.get(piece.word, (piece.word, 0))[0]
-        recorded = kind in SPAN_KINDS
-        place = len(self.spans)
-        if recorded:  # what is outside comes before what is inside
-            self.spans.append(Span(kind, piece.name, start, None, depth, 0, 0))
-        for inner in piece.inside:
-            self._draw(inner, stretch, depth + recorded)
-        self.now = max(self.now, start + round(piece.ns * stretch))
-        if recorded:
-            end = None if piece.endless else self.now
+        is_span = kind in SPAN_KINDS
+        index = len(self.spans)
+        if is_span:  # a span precedes its children
+            self.spans.append(DrawnSpan(kind, piece.name, start, None, depth, 0, 0))
+        for child in piece.children:
+            self._draw(child, stretch, depth + is_span)
+        self.now = max(self.now, start + round(piece.duration_ns * stretch))
+        if is_span:
+            end = None if piece.is_unfinished else self.now
             flags = SHORTHAND.get(piece.word, ("", 0))[1]
             value = self._value(kind, piece, self.now - start)
-            self.spans[place] = Span(kind, piece.name, start, end, depth, flags, value)
+            self.spans[index] = DrawnSpan(kind, piece.name, start, end, depth, flags, value)
         elif piece.word in CATEGORIES:
-            self.events.append(Event(CATEGORIES[piece.word], piece.name, start, self.now))
+            self.events.append(DrawnEvent(CATEGORIES[piece.word], piece.name, start, self.now))
         elif piece.name:
-            self.doings.append(Doing(piece.name, start, self.now))
+            self.activities.append(Activity(piece.name, start, self.now))
 
     def _value(self, kind: str, piece: Piece, duration: int) -> int:
         match kind:
@@ -215,7 +219,7 @@ class Drawing:
                 return duration
             case "transform":
                 return round((piece.value or 0) * MS)
-            case "optimizer" | "forward":  # the identity of an object
+            case "optimizer" | "forward":  # the identity of the model or optimizer
                 return self._identities.setdefault(piece.name, len(self._identities) + 1)
             case "data_wait" if piece.value is None:
                 return -1 if self.inline else 0
@@ -223,19 +227,20 @@ class Drawing:
 
 
 def stack_text(short: str) -> str:
-    """A recorded stack from a short one.
+    """Expand the short notation of a stack to the recorded form.
 
-    Frames from outermost to innermost, divided by ` > `: `function` is the user's, in
-    `/job/train.py`; `function@/job/data.py` likewise; `function@PIL/Image.py` a library's;
-    `function@python:json/decoder.py` Python's own. `fetch` is where torch makes a batch.
+    Frames from outermost to innermost, separated by ` > `: `function` is user code in
+    `/job/train.py`; `function@/job/data.py` likewise; `function@PIL/Image.py` is in a library;
+    `function@python:json/decoder.py` in Python's standard library. `fetch` is the function in
+    which torch fetches a batch.
 
     >>> stack_text("main > get@PIL/Image.py")
     'main|/job/train.py|;get|/site-packages/PIL/Image.py|PIL'
     """
-    return ";".join(_frame(frame.strip()) for frame in short.split(" > "))
+    return ";".join(_frame_text(frame.strip()) for frame in short.split(" > "))
 
 
-def _frame(frame: str) -> str:
+def _frame_text(frame: str) -> str:
     if frame == "fetch":
         frame = "_MapDatasetFetcher.fetch@torch/utils/data/_utils/fetch.py"
     function, _, file = frame.partition("@")

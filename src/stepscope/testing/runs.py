@@ -1,4 +1,4 @@
-"""Drawn threads become processes, nodes and a run directory.
+"""Builder of run directories from drawn threads.
 
 run = RunBuilder(tmp_path / "run", code={"decode": "fetch > Rows.__getitem__ > decode"})
 rank = run.rank(workers=2)
@@ -28,38 +28,38 @@ from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.testing.drawing import MS, Drawing, stack_text
 
 EPOCH_NS = 1_700_000_000_000_000_000
-"""When every run begins."""
+"""Start of every run."""
 METRIC_PERIOD_NS = 500 * MS
 ELSEWHERE = "main > train"
-"""The stack of a thread in all the time for which none was drawn."""
+"""Stack of a thread while it has no drawn activity."""
 
-Series = float | Callable[[float], float]
-"""The value of a metric: always the same, or by the seconds since the run began."""
+MetricValue = float | Callable[[float], float]
+"""Value of a metric: a constant, or a function of the seconds since the start of the run."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Process(Drawing):
-    """A process, drawn by its first thread."""
+class DrawnProcess(Drawing):
+    """Process under construction, which is also its first thread."""
 
     info: ProcessInfo
-    workers: list[Process] = field(default_factory=list)
-    others: list[Drawing] = field(default_factory=list)
+    workers: list[DrawnProcess] = field(default_factory=list)
+    more_threads: list[Drawing] = field(default_factory=list)
 
     def thread(self) -> Drawing:
-        """Another thread of it, from the beginning of the run."""
-        self.others.append(Drawing(now=EPOCH_NS))
-        return self.others[-1]
+        """Add a thread, from the start of the run."""
+        self.more_threads.append(Drawing(now=EPOCH_NS))
+        return self.more_threads[-1]
 
-    def fact(self, fact: str, **fields: Any) -> Process:
-        """Let the process say something of itself."""
+    def fact(self, fact: str, **fields: Any) -> DrawnProcess:
+        """Add a fact to the description of the process."""
         self.info.facts.append({"fact": fact, **fields})
         return self
 
     def ddp(
         self, *, exchange_ms: float, hidden_ms: float, compute_ms: float, **counts: int
-    ) -> Process:
-        """DDP's account of a backward pass: gradient exchange, how much of it was hidden, and the
-        computation that hid it."""
+    ) -> DrawnProcess:
+        """Add DDP's statistics of a backward pass: the gradient exchange, its overlapped time, and
+        the computation."""
         return self.fact(
             "ddp",
             backward_comm_ns=round(exchange_ms * MS),
@@ -70,18 +70,19 @@ class Process(Drawing):
 
     @property
     def threads(self) -> list[tuple[int, Drawing]]:
-        """All of them with their native ids."""
-        return [(self.info.pid + n, thread) for n, thread in enumerate([self, *self.others])]
+        """All threads with their native ids."""
+        threads = [self, *self.more_threads]
+        return [(self.info.pid + number, thread) for number, thread in enumerate(threads)]
 
 
 class RunBuilder:
-    """Draws a run and writes it through the store.
+    """Builder of a run, which is written through the store.
 
     Args:
-        path: where the run directory shall be.
-        code: stacks by the names that `do:` pieces refer to (`stack_text`); after ` # ` the text
-            of the line of the user's code that runs there.
-        cores: cores available to the job on each node.
+        path: the run directory to create.
+        code: stacks by the names that `do:` pieces refer to (`stack_text`); after ` # ` the source
+            line of the innermost frame in user code.
+        cores: number of cores available to the job on a node.
         sampling_ms: period of the stack samplers.
     """
 
@@ -95,62 +96,65 @@ class RunBuilder:
     ) -> None:
         self.path = path
         self.cores = cores
-        self.processes: list[Process] = []
+        self.processes: list[DrawnProcess] = []
         self.statuses: dict[str, JobStatus] = {}
         self._code = code or {}
         self._period_ns = round(sampling_ms * MS)
-        self._metrics: list[tuple[str, str, str, Series]] = []
+        self._metrics: list[tuple[str, str, str, MetricValue]] = []
         self._pids = itertools.count(1000, 100)
 
     def rank(
         self, rank: int | None = None, *, workers: int | None = None, node: str = "n0", **info: Any
-    ) -> Process:
-        """A training process.
+    ) -> DrawnProcess:
+        """Add a training process.
 
         Args:
-            workers: its DataLoader's; None when it has no DataLoader.
+            workers: number of DataLoader workers; None without a DataLoader.
             info: further fields of its `ProcessInfo`.
         """
-        process = self._process(node, role="main", rank=rank, parent_pid=1, **info)
+        process = self._add_process(node, role="main", rank=rank, parent_pid=1, **info)
         process.inline = not workers
         if workers is not None:
             self._describe_loader(process, workers)
         for number in range(workers or 0):
-            worker = self._process(node, role="dataloader_worker", parent_pid=process.info.pid)
+            worker = self._add_process(node, role="dataloader_worker", parent_pid=process.info.pid)
             process.workers.append(worker.fact("dataloader_worker", worker=number))
         return process
 
-    def metric(self, name: str, value: Series, *, device: str = "", node: str = "n0") -> RunBuilder:
-        """Sample a metric every half second, from the beginning of the run to its end."""
+    def metric(
+        self, name: str, value: MetricValue, *, device: str = "", node: str = "n0"
+    ) -> RunBuilder:
+        """Add samples of a metric, every half second from the start of the run to its end."""
         self._metrics.append((node, name, device, value))
         return self
 
     def status(self, state: JobState, *, node: str = "n0", **fields: Any) -> RunBuilder:
-        """How the job stands on a node; it is `Completed` where nothing else is said."""
+        """Set the status of the job on a node; the default is `Completed`."""
         times = {"heartbeat_ns": self.end_ns, "started_ns": EPOCH_NS}
         self.statuses[node] = JobStatus(state=state, **(times | fields))
         return self
 
     @property
     def end_ns(self) -> int:
-        """When the last thread is done."""
+        """End of the last thread."""
         threads = (thread for process in self.processes for _, thread in process.threads)
         return max((thread.now for thread in threads), default=EPOCH_NS)
 
     def signals(self) -> Signals:
-        """The run, written and opened."""
+        """Write and open the run."""
         return Signals(open_run(self.write()))
 
     def write(self) -> Path:
         """Write the run directory."""
         create_run(self.path, _RUN)
-        nodes = [process.info.node for process in self.processes] + [m[0] for m in self._metrics]
+        nodes = [process.info.node for process in self.processes]
+        nodes += [node for node, *_ in self._metrics]
         for node in dict.fromkeys(nodes or ["n0"]):
             with RunWriter(self.path, node) as writer:
                 self._write_node(writer, node)
         return self.path
 
-    def _process(self, node: str, **info: Any) -> Process:
+    def _add_process(self, node: str, **info: Any) -> DrawnProcess:
         pid = next(self._pids)
         fields: dict[str, Any] = {
             "process": f"{pid}-77-0",
@@ -158,16 +162,16 @@ class RunBuilder:
             "pid": pid,
             "started_ns": EPOCH_NS,
         }
-        process = Process(now=EPOCH_NS, info=ProcessInfo(**(fields | info)))
+        process = DrawnProcess(now=EPOCH_NS, info=ProcessInfo(**(fields | info)))
         process.fact("stack_sampler", period_ns=self._period_ns)
         self.processes.append(process)
         return process
 
     @staticmethod
-    def _describe_loader(process: Process, workers: int) -> None:
+    def _describe_loader(process: DrawnProcess, workers: int) -> None:
         process.fact(
             "dataloader",
-            name="",  # pieces without a name wait for it
+            name="",  # `wait` without a name waits for this loader
             dataset="job.Rows",
             batch_size=32,
             num_workers=workers,
@@ -178,10 +182,10 @@ class RunBuilder:
 
     def _write_node(self, writer: RunWriter, node: str) -> None:
         writer.put_node(_node(node, self.cores))
-        done = JobStatus(
+        completed = JobStatus(
             state=JobState.COMPLETED, heartbeat_ns=self.end_ns, started_ns=EPOCH_NS, exit_code=0
         )
-        writer.put_status(self.statuses.get(node, done))
+        writer.put_status(self.statuses.get(node, completed))
         for process in self.processes:
             if process.info.node == node:
                 self._add_sources(process)
@@ -190,10 +194,10 @@ class RunBuilder:
                     writer.append("spans", _span_columns(process.info, thread, drawing))
                     _import_events(writer, process.info, thread, drawing)
                     writer.append("stacks", self._stack_columns(process.info, thread, drawing))
-        for number, (where, metric, device, value) in enumerate(self._metrics):
-            if where == node:
+        for number, (metric_node, metric, device, value) in enumerate(self._metrics):
+            if metric_node == node:
                 times = np.arange(EPOCH_NS, self.end_ns, METRIC_PERIOD_NS)
-                values = [_at(value, (t - EPOCH_NS) / 1e9) for t in times.tolist()]
+                values = [_evaluate(value, (t_ns - EPOCH_NS) / 1e9) for t_ns in times.tolist()]
                 columns = _provenance(node, "1-1-0", f"{number}f", len(times)) | {
                     "t_ns": times,
                     "metric": DictColumn.constant(metric, len(times)),
@@ -202,32 +206,34 @@ class RunBuilder:
                 }
                 writer.append("metrics", columns)
 
-    def _add_sources(self, process: Process) -> None:
+    def _add_sources(self, process: DrawnProcess) -> None:
         for line, short in enumerate(self._code.values(), 1):
             stack, _, source = short.partition(" # ")
-            user = [f for f in stack_text(stack).split(";") if f.endswith("|")]
-            if source and user:
-                process.fact("source", file=user[-1].split("|")[1], line=line, text=source)
+            user_frames = [frame for frame in stack_text(stack).split(";") if frame.endswith("|")]
+            if source and user_frames:
+                file = user_frames[-1].split("|")[1]
+                process.fact("source", file=file, line=line, text=source)
 
     def _stack_columns(self, info: ProcessInfo, thread: int, drawing: Drawing) -> dict[str, Any]:
-        """Samples at a steady period, in the middle of it, while anything was drawn."""
-        doings = sorted(drawing.doings, key=lambda doing: doing.start)
+        """Sample at the middle of every period of a thread that has activities."""
+        activities = sorted(drawing.activities, key=lambda activity: activity.start)
         names = [ELSEWHERE, *(stack.partition(" # ")[0] for stack in self._code.values())]
-        codes = {name: place for place, name in enumerate(self._code, 1)}
-        begin, end = EPOCH_NS + self._period_ns // 2, drawing.now if doings else 0
-        times = np.arange(begin, end, self._period_ns)
-        starts = np.array([doing.start for doing in doings], dtype=np.int64)
-        place = np.searchsorted(starts, times, side="right") - 1
-        seen = np.zeros(len(times), dtype=np.int32)
-        if doings:
-            which = np.array([codes[doing.code] for doing in doings], dtype=np.int32)
-            ends = np.array([doing.end for doing in doings], dtype=np.int64)
-            seen = np.where((place >= 0) & (ends[place] > times), which[place], 0).astype(np.int32)
+        codes = {name: code for code, name in enumerate(self._code, 1)}
+        start, end = EPOCH_NS + self._period_ns // 2, drawing.now if activities else 0
+        times = np.arange(start, end, self._period_ns)
+        starts = np.array([activity.start for activity in activities], dtype=np.int64)
+        index = np.searchsorted(starts, times, side="right") - 1
+        stack = np.zeros(len(times), dtype=np.int32)
+        if activities:
+            code = np.array([codes[activity.code] for activity in activities], dtype=np.int32)
+            ends = np.array([activity.end for activity in activities], dtype=np.int64)
+            is_active = (index >= 0) & (ends[index] > times)
+            stack = np.where(is_active, code[index], 0).astype(np.int32)
         return _provenance(info.node, info.process, f"{thread}f", len(times)) | {
             "t_ns": times,
-            "stack": DictColumn(seen, [stack_text(name) for name in names]),
-            "line": seen,
-            "user_line": seen,
+            "stack": DictColumn(stack, [stack_text(name) for name in names]),
+            "line": stack,
+            "user_line": stack,
         }
 
 
@@ -257,13 +263,15 @@ def _node(node: str, cores: float) -> NodeInfo:
     )
 
 
-def _at(value: Series, seconds: float) -> float:
+def _evaluate(value: MetricValue, seconds: float) -> float:
     return value(seconds) if callable(value) else value
 
 
 def _provenance(node: str, process: str, log: str, count: int) -> dict[str, Any]:
-    fixed = {"node": node, "process": process, "log": log}
-    columns: dict[str, Any] = {k: DictColumn.constant(v, count) for k, v in fixed.items()}
+    constants = {"node": node, "process": process, "log": log}
+    columns: dict[str, Any] = {
+        name: DictColumn.constant(value, count) for name, value in constants.items()
+    }
     return columns | {"seq": np.arange(count)}
 
 
@@ -287,7 +295,7 @@ def _span_columns(info: ProcessInfo, thread: int, drawing: Drawing) -> dict[str,
 
 
 def _import_events(writer: RunWriter, info: ProcessInfo, thread: int, drawing: Drawing) -> None:
-    """What was drawn as a profiler's rows goes the way of a real window: as Kineto's JSON."""
+    """Import the drawn events as Kineto JSON, in the same way as a real window."""
     events = [
         {
             "ph": "X",

@@ -1,4 +1,4 @@
-"""`python -m stepscope.watch`, configured on stdin: started beside a job, not by people."""
+"""`python -m stepscope.watch`, configured on stdin: started by the launcher, not by users."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 NICENESS = 10
-"""The job goes first: even importing what we need takes a second of a core."""
+"""The job has priority: importing our dependencies alone takes a second of a core."""
 
 
 def main() -> None:

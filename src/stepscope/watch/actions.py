@@ -1,4 +1,4 @@
-"""What can be done when a rule fires. Each action takes its time, and fails with ActionError."""
+"""Actions on findings. An action may block, and fails with ActionError."""
 
 from __future__ import annotations
 
@@ -18,121 +18,127 @@ from stepscope._version import __version__
 from stepscope.errors import UsageError
 from stepscope.schema import Finding
 from stepscope.watch.config import ActionConfig, ActionKind
-from stepscope.watch.stop_wish import StopWish, write_wish
+from stepscope.watch.stop_request import StopRequest, write_stop_request
 
-WEBHOOK_LIMIT_S = 10.0
-COMMAND_LIMIT_S = 60.0
+WEBHOOK_TIMEOUT_S = 10.0
+COMMAND_TIMEOUT_S = 60.0
 
 
 class ActionError(Exception):
-    """It did not work; it may the next time."""
+    """Failure of an action; a retry may succeed."""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """What receivers are told: a rule has fired."""
+    """Message to receivers: a rule has fired."""
 
     id: str
-    """The same whenever this finding of this run is sent again."""
+    """Identifier of this finding of this run; the same at every retry."""
     run_id: str
     run: str
-    """Where the run lies."""
+    """Directory or URL of the run."""
     rule: str
     text: str
     """One sentence for people."""
     recorded_ns: int
-    """When it was first known, epoch nanoseconds."""
+    """Time at which the finding was first recorded, epoch nanoseconds."""
     finding: Finding
 
 
 def make_alert(run_id: str, run: str, finding: Finding, recorded_ns: int) -> Alert:
-    """The news of a finding."""
-    said = finding.sentences[0] if finding.sentences else "it found an issue."
+    """Create the alert of a finding."""
+    sentence = finding.sentences[0] if finding.sentences else "it found an issue."
     return Alert(
         id=f"{run_id}/{finding.rule}",
         run_id=run_id,
         run=run,
         rule=finding.rule,
-        text=f"{finding.rule} fired in {run_id}: {said}",
+        text=f"{finding.rule} fired in {run_id}: {sentence}",
         recorded_ns=recorded_ns,
         finding=finding,
     )
 
 
 class Action(Protocol):
-    """Something to do about a finding."""
+    """Action on a finding."""
 
     def act(self, alert: Alert) -> None:
-        """Do it; ActionError when it did not work."""
+        """Perform the action.
+
+        Raises:
+            ActionError: it failed.
+        """
 
 
 class StopJob:
-    """Has the launcher stop the job."""
+    """Stop of the job, by its launcher."""
 
-    def __init__(self, wish: str) -> None:
-        self._wish = Path(wish)
+    def __init__(self, request: str) -> None:
+        self._request = Path(request)
 
     def act(self, alert: Alert) -> None:
         """See `Action.act`."""
         try:
-            write_wish(self._wish, StopWish(rule=alert.rule))
+            write_stop_request(self._request, StopRequest(rule=alert.rule))
         except OSError as error:
-            raise ActionError(f"the launcher cannot be told: {error}") from error
+            raise ActionError(f"cannot send the stop request to the launcher: {error}") from error
 
 
 class RunCommand:
-    """Runs a command of the shell with the alert as JSON on its standard input."""
+    """Shell command that gets the alert as JSON on its standard input."""
 
-    def __init__(self, command: str, limit_s: float = COMMAND_LIMIT_S) -> None:
+    def __init__(self, command: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self._command = command
-        self._limit_s = limit_s
+        self._timeout_s = timeout_s
 
     def act(self, alert: Alert) -> None:
-        """See `Action.act`. A command that takes too long is killed with what it has started."""
+        """See `Action.act`. A command that times out is killed, with its child processes."""
         try:
             child = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
                 stdin=subprocess.PIPE,
-                env={**os.environ, **_variables(alert)},
+                env={**os.environ, **_make_variables(alert)},
                 start_new_session=True,
             )
         except OSError as error:
-            raise ActionError(f"it cannot be started: {_reason(error)}") from error
+            raise ActionError(f"cannot start the command: {_reason(error)}") from error
         try:
-            child.communicate(msgspec.json.encode(alert), self._limit_s)
+            child.communicate(msgspec.json.encode(alert), self._timeout_s)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            raise ActionError(f"it took more than {self._limit_s:g} s and was killed") from None
+            raise ActionError(
+                f"the command took more than {self._timeout_s:g} s and was killed"
+            ) from None
         if child.returncode:
-            raise ActionError(f"it ended with status {child.returncode}")
+            raise ActionError(f"the command exited with status {child.returncode}")
 
 
 class PostWebhook:
-    """Posts the alert as JSON."""
+    """Webhook that gets the alert as JSON."""
 
-    def __init__(self, url: str, limit_s: float = WEBHOOK_LIMIT_S) -> None:
+    def __init__(self, url: str, timeout_s: float = WEBHOOK_TIMEOUT_S) -> None:
         self._url = url
-        self._limit_s = limit_s
+        self._timeout_s = timeout_s
 
     def act(self, alert: Alert) -> None:
         """See `Action.act`."""
-        request = urllib.request.Request(  # noqa: S310 - its scheme was checked with the options
+        request = urllib.request.Request(  # noqa: S310 - the scheme was checked with the options
             self._url,
             msgspec.json.encode(alert),
             {"Content-Type": "application/json", "User-Agent": f"stepscope/{__version__}"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=self._limit_s) as answer:  # noqa: S310
-                answer.read(1)
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as response:  # noqa: S310
+                response.read(1)
         except urllib.error.HTTPError as error:
             error.close()
-            raise ActionError(f"it answered {error.code} {error.reason}") from error
+            raise ActionError(f"the webhook returned {error.code} {error.reason}") from error
         except (OSError, HTTPException) as error:
             raise ActionError(_reason(error)) from error
 
 
 class Notify:
-    """Sends mail or a chat message, by the many ways that apprise knows."""
+    """Mail or chat message, through one of apprise's services."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -146,27 +152,28 @@ class Notify:
         advice = alert.finding.recommendation
         body = "\n".join([*alert.finding.sentences, *([f"What to do: {advice}"] if advice else [])])
         if not sender(f"{alert.rule} fired in {alert.run_id}", body or alert.text):
-            raise ActionError("apprise could not deliver it")
+            raise ActionError("apprise could not deliver the message")
 
 
 class Notifier(Protocol):
-    """Sends a title and a text; False when that did not work."""
+    """Sender of a title and a text; returns False when sending failed."""
 
     def __call__(self, title: str, body: str) -> bool: ...
 
 
 def make_notifier(url: str) -> Notifier:
-    """What sends messages to one of apprise's URLs.
+    """Create a sender of messages to one of apprise's URLs.
 
     Raises:
-        UsageError: apprise is not installed, or does not know such URLs.
+        UsageError: apprise is not installed, or does not support such URLs.
     """
     apprise = require("apprise", extra="alerts", otherwise="use --webhook or --on-finding")
     sender = apprise.Apprise()
     if not sender.add(url):
         scheme = url.partition(":")[0]
         raise UsageError(
-            f"apprise cannot notify by such a URL ({scheme}:…); https://appriseit.com lists them."
+            f"apprise does not support this URL ({scheme}:…). Supported services: "
+            "https://appriseit.com"
         )
 
     def send(title: str, body: str) -> bool:
@@ -176,7 +183,7 @@ def make_notifier(url: str) -> Notifier:
 
 
 def make_action(config: ActionConfig) -> Action:
-    """The action of a configuration."""
+    """Create the action of a configuration."""
     return _ACTIONS[config.kind](config.address)
 
 
@@ -189,19 +196,19 @@ _ACTIONS: dict[ActionKind, type[StopJob | RunCommand | PostWebhook | Notify]] = 
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without numbers of the operating system."""
+    """Describe an error without the error numbers of the operating system."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    told = cause.strerror if isinstance(cause, OSError) else None
-    return told or str(cause) or type(cause).__name__
+    message = cause.strerror if isinstance(cause, OSError) else None
+    return message or str(cause) or type(cause).__name__
 
 
-def _variables(alert: Alert) -> dict[str, str]:
+def _make_variables(alert: Alert) -> dict[str, str]:
     first = alert.finding.first_ns
-    found = {
+    variables = {
         "ID": alert.id,
         "RULE": alert.rule,
         "RUN": alert.run,
         "TEXT": alert.text,
         "FIRST_NS": "" if first is None else str(first),
     }
-    return {f"STEPSCOPE_FINDING_{name}": value for name, value in found.items()}
+    return {f"STEPSCOPE_FINDING_{name}": value for name, value in variables.items()}

@@ -1,4 +1,4 @@
-"""What the watch process is told when it is started."""
+"""Configuration of the watch process."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ ActionKind = Literal["stop", "command", "webhook", "notify"]
 
 
 class ActionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to do when a rule fires."""
+    """Action on a finding."""
 
     kind: ActionKind
     address: str
-    """The command, the URL, or, to stop the job, the file of the wish."""
+    """The command, the URL, or, to stop the job, the path of the stop request."""
     target: str
-    """What the run may say of the address: no secrets."""
+    """Form of the address that the run records: no secrets."""
     rules: list[str] | None = None
-    """Only when one of these fires."""
+    """Rules that trigger the action; None for all."""
 
 
 class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Comes on the standard input of the process as JSON: URLs hold secrets, and command lines
-    are for everybody to see."""
+    """Configuration, passed as JSON on standard input: URLs hold secrets, and every user of the
+    machine can read command lines."""
 
     run: str
     launcher_pid: int
-    """`stepscope run`."""
+    """PID of `stepscope run`."""
     scan_ns: int
     rules: list[str] = []
-    """Names, or `path.py:MyRule`; none for all."""
+    """Names, or `path.py:MyRule`; empty for all."""
     also: list[str] = []
-    """Rules that actions name, as above."""
+    """Further rules, which actions refer to; same syntax."""
     parameters: str | None = None
-    """File with parameters of rules."""
+    """File with rule parameters."""
     assignments: list[str] = []
     """`Name.parameter=value`."""
     actions: list[ActionConfig] = []

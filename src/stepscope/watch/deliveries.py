@@ -1,7 +1,7 @@
-"""The news of each finding, once to every action.
+"""Delivery of each finding, once to every action.
 
-Every action has a thread and a bounded queue of its own: whatever it does, neither the scan loop
-nor another action waits for it. What fails is tried again, after pauses that grow.
+Every action has a thread and a bounded queue of its own, so that neither the scan loop nor another
+action waits for it. A failed delivery is retried with exponential backoff.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from stepscope.schema import Delivery, DeliveryState
 from stepscope.watch.actions import Action, ActionError, Alert
 from stepscope.watch.config import ActionConfig
 
-MOST_WAITING = 100
+MAX_QUEUED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often and when a failed action is tried again."""
+    """Retry policy of failed actions: exponential backoff."""
 
     tries: int = 5
     first_wait_s: float = 1.0
     growth: float = 2.0
 
     def wait_s(self, failures: int) -> float:
-        """How long to wait after so many failures."""
+        """Wait after this number of failures, in seconds."""
         return self.first_wait_s * self.growth ** (failures - 1)
 
 
 class Deliveries:
-    """Who was told of what, and who is being told.
+    """Deliveries of findings to actions, finished and pending.
 
     Args:
-        actions: what to do, and how.
-        earlier: what a watch process before this one has recorded. What it had begun and not
-            ended is done again, because nobody knows whether it arrived.
-        changed: called, from any thread, when there is something new to record.
-        retry: of all actions.
+        actions: actions with their configurations.
+        earlier: deliveries that a previous watch process has recorded. Its pending ones are
+            repeated, because their receivers may not have got them.
+        on_change: called, from any thread, when there is something new to record.
+        retry: policy for all actions.
     """
 
     def __init__(
@@ -52,78 +52,81 @@ class Deliveries:
         actions: Iterable[tuple[ActionConfig, Action]],
         *,
         earlier: Iterable[Delivery] = (),
-        changed: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
         retry: Retry = Retry(),
     ) -> None:
-        self._changed = changed
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._entries = {
-            _key(each): each for each in earlier if each.state is not DeliveryState.PENDING
+            _key(delivery): delivery
+            for delivery in earlier
+            if delivery.state is not DeliveryState.PENDING
         }
-        self._couriers = [
-            (config, _Courier(action, self._put, retry)) for config, action in actions
+        self._threads = [
+            (config, _DeliveryThread(action, self._put, retry)) for config, action in actions
         ]
 
     @property
     def entries(self) -> list[Delivery]:
-        """All of them, in the order in which they were begun."""
+        """All deliveries, in the order in which they were started."""
         with self._lock:
             return list(self._entries.values())
 
     @property
-    def pending(self) -> bool:
-        """True while something is on its way."""
-        return any(each.state is DeliveryState.PENDING for each in self.entries)
+    def has_pending(self) -> bool:
+        """True while a delivery is neither sent nor failed."""
+        return any(delivery.state is DeliveryState.PENDING for delivery in self.entries)
 
-    def announce(self, alert: Alert, *, why_no_stop: str | None = None) -> None:
-        """Have everybody told who was not told before; returns at once.
+    def announce(self, alert: Alert, *, stop_obstacle: str | None = None) -> None:
+        """Send an alert to every action that has not had it; returns at once.
 
         Args:
-            alert: of what.
-            why_no_stop: why the job cannot be stopped; None when it can.
+            alert: the alert.
+            stop_obstacle: why the job cannot be stopped; None when it can.
         """
-        for number, (config, courier) in enumerate(self._couriers):
+        for number, (config, thread) in enumerate(self._threads):
             if config.rules is not None and alert.rule not in config.rules:
                 continue
             delivery = Delivery(
                 action=config.kind, number=number, target=config.target, rule=alert.rule
             )
-            if _key(delivery) in {_key(each) for each in self.entries}:
+            if _key(delivery) in {_key(entry) for entry in self.entries}:
                 continue
-            if config.kind == "stop" and why_no_stop is not None:
-                self._put(_failed(delivery, why_no_stop))
+            if config.kind == "stop" and stop_obstacle is not None:
+                self._put(_fail(delivery, stop_obstacle))
                 continue
             self._put(delivery)
-            if not courier.send(alert, delivery):
-                self._put(_failed(delivery, f"{MOST_WAITING} others were waiting"))
+            if not thread.send(alert, delivery):
+                self._put(_fail(delivery, f"the queue of {MAX_QUEUED} alerts is full"))
 
     def give_up(self) -> None:
-        """Nothing more will be tried."""
-        for each in self.entries:
-            if each.state is DeliveryState.PENDING:
-                error = each.error or "it had not been answered when the job's watch ended"
-                self._put(msgspec.structs.replace(_failed(each, error), last_ns=each.last_ns))
+        """Mark all pending deliveries as failed."""
+        for delivery in self.entries:
+            if delivery.state is DeliveryState.PENDING:
+                error = delivery.error or "no response before the watch process ended"
+                failed = _fail(delivery, error)
+                self._put(msgspec.structs.replace(failed, last_ns=delivery.last_ns))
 
     def _put(self, delivery: Delivery) -> None:
         with self._lock:
             self._entries[_key(delivery)] = delivery
-        self._changed()
+        self._on_change()
 
 
-class _Courier:
-    """One action, and the thread that it runs on."""
+class _DeliveryThread:
+    """Action with its queue and thread."""
 
     def __init__(self, action: Action, report: Callable[[Delivery], None], retry: Retry) -> None:
         self._action = action
         self._report = report
         self._retry = retry
-        self._queue: queue.Queue[tuple[Alert, Delivery]] = queue.Queue(MOST_WAITING)
+        self._queue: queue.Queue[tuple[Alert, Delivery]] = queue.Queue(MAX_QUEUED)
         self._thread: threading.Thread | None = None
 
     def send(self, alert: Alert, delivery: Delivery) -> bool:
-        """Take an alert; False when too many wait already."""
+        """Queue an alert; returns False when the queue is full."""
         if self._thread is None:
-            # A daemon, because an action that hangs must not keep the process.
+            # A daemon, because an action that hangs must not keep the process alive.
             self._thread = threading.Thread(target=self._work, name=delivery.action, daemon=True)
             self._thread.start()
         try:
@@ -133,8 +136,8 @@ class _Courier:
         return True
 
     def _work(self) -> None:
-        """Try what is new before what has failed: one alert does not hold up the next."""
-        failed: list[tuple[float, int, Alert, Delivery]] = []  # by when to try again
+        """Try new alerts before failed ones, so that one alert does not delay the next."""
+        failed: list[tuple[float, int, Alert, Delivery]] = []  # ordered by the time of the retry
         for order in itertools.count():
             wait_s = max(0.0, failed[0][0] - time.monotonic()) if failed else None
             try:
@@ -143,8 +146,8 @@ class _Courier:
                 _, _, alert, delivery = heapq.heappop(failed)
             delivery = self._try(alert, delivery)
             if delivery.state is DeliveryState.PENDING:
-                again = time.monotonic() + self._retry.wait_s(delivery.try_count)
-                heapq.heappush(failed, (again, order, alert, delivery))
+                retry_s = time.monotonic() + self._retry.wait_s(delivery.try_count)
+                heapq.heappush(failed, (retry_s, order, alert, delivery))
             self._report(delivery)
 
     def _try(self, alert: Alert, delivery: Delivery) -> Delivery:
@@ -159,8 +162,8 @@ class _Courier:
         if error is None:
             state = DeliveryState.SENT
         else:
-            last = count >= self._retry.tries
-            state = DeliveryState.FAILED if last else DeliveryState.PENDING
+            is_last = count >= self._retry.tries
+            state = DeliveryState.FAILED if is_last else DeliveryState.PENDING
         return msgspec.structs.replace(
             delivery, state=state, try_count=count, last_ns=time.time_ns(), error=error
         )
@@ -170,7 +173,7 @@ def _key(delivery: Delivery) -> tuple[int, str]:
     return delivery.number, delivery.rule
 
 
-def _failed(delivery: Delivery, error: str) -> Delivery:
+def _fail(delivery: Delivery, error: str) -> Delivery:
     return msgspec.structs.replace(
         delivery, state=DeliveryState.FAILED, last_ns=time.time_ns(), error=error
     )

@@ -1,8 +1,7 @@
-"""Rules followed along a growing run, scan by scan.
+"""Rule evaluation along a growing run, scan by scan.
 
-A scan is evaluated as soon as everything that belongs to it is in the run. So a finding is known
-when its scan has ended and its data have arrived, and never an interval later: the run is asked
-for a complete scan whenever a monitor has written, not by a clock of our own.
+A scan is evaluated as soon as all of its data are in the run, so that a finding is never an
+interval late: the run is read whenever a monitor has written, not at times of our own clock.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from stepscope.store import RunReader
 __all__ = ["POLL_S", "RULES_DOCUMENT", "Follower", "Pause", "follow_records"]
 
 POLL_S = 0.5
-SILENT_NS = 60_000_000_000
-"""A monitor that has not been heard for so long may not come back."""
-FIRST_WORD_NS = 10_000_000_000
-"""The same, for one that has not said anything yet."""
+SILENCE_TIMEOUT_NS = 60_000_000_000
+"""Time without a heartbeat after which a monitor may not come back."""
+START_TIMEOUT_NS = 10_000_000_000
+"""The same, for a monitor that has not written a heartbeat yet."""
 FINAL_TRIES = 5
 
 Pause = Callable[[float], bool]
-"""Waits for so many seconds, or less; False when there is no more interest."""
+"""Function that waits for at most that many seconds; returns False to end the loop."""
 
 
 class Follower:
-    """Evaluates rules along a run, until its job has ended.
+    """Evaluation of rules along a run, until its job has ended.
 
     Args:
         reader: the run.
-        rules: what to evaluate; their state is kept here.
-        scan_ns: how often.
-        abandoned: whether a job of which nothing is heard any more is to be taken for ended.
+        rules: rules to evaluate; their state is kept here.
+        scan_ns: scan interval.
+        is_abandoned: whether a job without heartbeats counts as ended.
     """
 
     def __init__(
@@ -49,73 +48,74 @@ class Follower:
         rules: Iterable[Rule[Any]],
         *,
         scan_ns: int,
-        abandoned: Callable[[], bool] = lambda: True,
+        is_abandoned: Callable[[], bool] = lambda: True,
     ) -> None:
         self._reader = reader
         self._feed = RunFeed(reader, scan_ns=scan_ns)
         self._evaluation = Evaluation(rules)
-        self._abandoned = abandoned
-        self._heard_ns = 0
-        self._asked_ns = -1
+        self._is_abandoned = is_abandoned
+        self._heartbeat_ns = 0
+        self._evaluated_heartbeat_ns = -1
         self._ended = False
-        self._trouble: str | None = None
+        self._read_error: str | None = None
 
-    def records(self, pause: Pause) -> Iterator[RuleRecord]:
-        """What was found after each scan; the last one when nothing more will come.
+    def follow(self, pause: Pause) -> Iterator[RuleRecord]:
+        """Yield the findings after each scan, and a last time when no more data will come.
 
-        Whatever of the run cannot be read for a while is tried again; the records say so.
+        Data that cannot be read are retried; a note in the records says so.
         """
-        while self._goes_on():
-            if self._heard_ns != self._asked_ns and self._take_in(final=False):
+        while self._is_running():
+            if self._heartbeat_ns != self._evaluated_heartbeat_ns and self._evaluate(final=False):
                 yield self.record("running")
             if not pause(POLL_S):
                 break
         for _ in range(FINAL_TRIES):
-            self._take_in(final=True)
-            if self._trouble is None or not pause(POLL_S):
+            self._evaluate(final=True)
+            if self._read_error is None or not pause(POLL_S):
                 break
         yield self.record("ended" if self._ended else "stopped")
 
     def record(self, progress: Progress) -> RuleRecord:
-        """What was found so far."""
+        """Findings so far."""
         return RuleRecord(
             progress=progress,
             end_ns=self._evaluation.end_ns,
             scan_ns=self._feed.scan_ns,
             written_ns=time.time_ns(),
             findings=self._evaluation.findings(progress),
-            notes=[*self._reader.damage, *([self._trouble] if self._trouble else [])],
+            notes=[*self._reader.damage, *([self._read_error] if self._read_error else [])],
         )
 
-    def _goes_on(self) -> bool:
-        """Whether more may come."""
+    def _is_running(self) -> bool:
+        """Update the state of the job; False when no more data will come."""
         try:
             statuses = self._reader.statuses().values()
         except OSError as error:
-            self._trouble = _sentence(error)
+            self._read_error = _read_error(error)
             return True
         created_ns = self._reader.info.created_ns
-        self._heard_ns = max((each.heartbeat_ns for each in statuses), default=created_ns)
-        silent = time.time_ns() - self._heard_ns > (SILENT_NS if statuses else FIRST_WORD_NS)
-        if silent and self._abandoned():
-            self._ended = not any(not each.state.final for each in statuses)
+        self._heartbeat_ns = max((status.heartbeat_ns for status in statuses), default=created_ns)
+        timeout_ns = SILENCE_TIMEOUT_NS if statuses else START_TIMEOUT_NS
+        is_silent = time.time_ns() - self._heartbeat_ns > timeout_ns
+        if is_silent and self._is_abandoned():
+            self._ended = all(status.state.final for status in statuses)
             return False
-        self._ended = bool(statuses) and all(each.state.final for each in statuses)
+        self._ended = bool(statuses) and all(status.state.final for status in statuses)
         return not self._ended
 
-    def _take_in(self, *, final: bool) -> bool:
-        """Evaluate what is new; True when there was something."""
-        fed = False
+    def _evaluate(self, *, final: bool) -> bool:
+        """Evaluate new data; False when there were none."""
+        has_new_data = False
         try:
             for signals in self._feed.ranges(final=final):
                 self._evaluation.feed(signals)
-                fed = True
+                has_new_data = True
         except (OSError, duckdb.Error, StepscopeError) as error:
-            self._trouble = _sentence(error)
+            self._read_error = _read_error(error)
         else:
-            self._trouble = None
-            self._asked_ns = self._heard_ns
-        return fed
+            self._read_error = None
+            self._evaluated_heartbeat_ns = self._heartbeat_ns
+        return has_new_data
 
 
 def follow_records(
@@ -125,39 +125,39 @@ def follow_records(
     scan_ns: int,
     pause: Pause,
 ) -> Iterator[RuleRecord]:
-    """What rules find in a run, after each scan: as its watch process records it, or else as it is
-    found out here.
+    """Yield the findings in a run after each scan: those that its watch process records, or else
+    those of an evaluation here.
 
     Args:
         reader: the run.
-        rules: makes the rules, where they have to be evaluated here.
-        scan_ns: how often, in that case.
-        pause: as `Follower.records` has it.
+        rules: creates the rules, for an evaluation here.
+        scan_ns: scan interval of an evaluation here.
+        pause: see `Follower.follow`.
     """
-    seen = None
-    while (record := recorded_rules(reader)) is not None or _may_begin(reader):
-        if record is not None and record != seen:
-            seen = record
+    previous = None
+    while (record := recorded_rules(reader)) is not None or _may_start(reader):
+        if record is not None and record != previous:
+            previous = record
             yield record
             if record.progress != "running":
                 return
-        if record is not None and _deserted(record):
+        if record is not None and _is_stale(record):
             break
         if not pause(POLL_S):
             return
-    yield from Follower(reader, rules(), scan_ns=scan_ns).records(pause)
+    yield from Follower(reader, rules(), scan_ns=scan_ns).follow(pause)
 
 
-def _may_begin(reader: RunReader) -> bool:
-    """Whether the first word of a watch process may still come."""
+def _may_start(reader: RunReader) -> bool:
+    """Check whether a watch process may still write its first record."""
     expected = bool(reader.info.options.get("rules"))
-    return expected and time.time_ns() - reader.info.created_ns < FIRST_WORD_NS
+    return expected and time.time_ns() - reader.info.created_ns < START_TIMEOUT_NS
 
 
-def _deserted(record: RuleRecord) -> bool:
-    """Whether the process that should replace a record does not do so any more."""
-    return time.time_ns() - record.written_ns > 2 * record.scan_ns + SILENT_NS
+def _is_stale(record: RuleRecord) -> bool:
+    """Check whether the process that should replace a record has stopped doing so."""
+    return time.time_ns() - record.written_ns > 2 * record.scan_ns + SILENCE_TIMEOUT_NS
 
 
-def _sentence(error: Exception) -> str:
-    return f"the run could not be read for a while: {error}"
+def _read_error(error: Exception) -> str:
+    return f"the run cannot be read at the moment: {error}"

@@ -1,4 +1,4 @@
-"""What there is to see of a running job: how it stands, how fast it is, what its rules found."""
+"""State of a running job: its status, its speed and the findings of its rules."""
 
 from __future__ import annotations
 
@@ -18,72 +18,72 @@ from stepscope.store import RunReader
 RECENT_STEPS = 50
 RECENT_SAMPLES = 10
 REFRESH_S = 3.0
-READING_SHARE = 0.02
-"""Reading the growing run may take this share of the time; a large run is read less often."""
+MAX_READING_SHARE = 0.02
+"""Maximum share of the time spent on reading the growing run; a large run is read less often."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job proceeds, by the latest steps of its first rank and the latest samples."""
+    """Speed of a job, from the latest steps of its first rank and the latest samples."""
 
     step_count: int = 0
     steps_per_s: float | None = None
     data_wait_ratio: float | None = None
-    """Share of the wall time of these steps."""
+    """Share of the wall time of the latest steps."""
     gpu_busy_ratio: float | None = None
     cpu_busy_ratio: float | None = None
 
 
 class LiveView(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload: a job at one moment."""
+    """Snapshot of a job."""
 
     run_id: str
     state: JobState | None
-    """None before a monitor has said anything."""
+    """None before the first heartbeat."""
     reason: str | None
     started_ns: int | None
     heard_ns: int | None
-    """The latest sign of life of a monitor."""
+    """Time of the latest heartbeat of a monitor."""
     pace: Pace
     suspect: str | None
     headline: str | None
     """The verdict so far in one sentence."""
     progress: Progress
     end_ns: int | None
-    """Up to when rules have looked at the run."""
+    """End of the latest scan that the rules have evaluated."""
     rule_statuses: dict[str, int]
-    """How many rules have which status."""
+    """Number of rules by status."""
     findings: list[Finding]
-    """Of rules that fired, the latest first."""
+    """Findings of rules that fired, the latest first."""
     deliveries: list[Delivery]
     notes: list[str]
 
 
 class Budget:
-    """Allows something dear as often as a share of the time permits. All that the process does
-    meanwhile counts: queries run in threads of their own."""
+    """Limit of an expensive operation to a share of the time. All CPU time of the process during
+    the operation counts, because queries run in threads of their own."""
 
     def __init__(self) -> None:
         self._next = time.monotonic()
 
     @property
     def allows(self) -> bool:
-        """Whether it may be done now."""
+        """True when the operation may be done now."""
         return time.monotonic() >= self._next
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Do it."""
-        began = time.process_time()
+        """Measure the cost of the operation in the body."""
+        start_s = time.process_time()
         try:
             yield
         finally:
-            cost = time.process_time() - began
-            self._next = time.monotonic() + max(REFRESH_S, cost / READING_SHARE)
+            cost_s = time.process_time() - start_s
+            self._next = time.monotonic() + max(REFRESH_S, cost_s / MAX_READING_SHARE)
 
 
 class Observer:
-    """Looks at a growing run. Speed and verdict are read again as often as their cost allows, and
-    when the job has ended."""
+    """Observer of a growing run. Reads speed and verdict as often as their cost allows, and when
+    the job has ended."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -91,13 +91,13 @@ class Observer:
         self._pace = Pace()
         self._suspect: str | None = None
         self._headline: str | None = None
-        self._seen: RuleRecord | None = None
+        self._record: RuleRecord | None = None
 
-    def look(self, record: RuleRecord) -> LiveView:
-        """The job now, with what its rules found last."""
-        ended = record.progress != "running" and record is not self._seen
-        if ended or self._budget.allows:
-            self._seen = record
+    def observe(self, record: RuleRecord) -> LiveView:
+        """Read the state of the job, with the latest findings of its rules."""
+        has_ended = record.progress != "running" and record is not self._record
+        if has_ended or self._budget.allows:
+            self._record = record
             with self._budget.spending():
                 self._read_run()
         statuses = self._reader.statuses()
@@ -107,14 +107,14 @@ class Observer:
             state=first.state if first else None,
             reason=first.reason if first else None,
             started_ns=first.started_ns if first else None,
-            heard_ns=max((each.heartbeat_ns for each in statuses.values()), default=None),
+            heard_ns=max((status.heartbeat_ns for status in statuses.values()), default=None),
             pace=self._pace,
             suspect=self._suspect,
             headline=self._headline,
             progress=record.progress,
             end_ns=record.end_ns,
-            rule_statuses=dict(Counter(str(each.status) for each in record.findings)),
-            findings=sorted(record.fired, key=lambda each: -(each.first_ns or 0)),
+            rule_statuses=dict(Counter(str(finding.status) for finding in record.findings)),
+            findings=sorted(record.fired, key=lambda finding: -(finding.first_ns or 0)),
             deliveries=record.deliveries,
             notes=record.notes,
         )
@@ -122,37 +122,37 @@ class Observer:
     def _read_run(self) -> None:
         try:
             signals = Signals(self._reader)
-            self._pace = pace(signals)
+            self._pace = measure_pace(signals)
             verdict = diagnose(signals)
-        except (StepscopeError, OSError, duckdb.Error):  # what was known is still worth showing
+        except (StepscopeError, OSError, duckdb.Error):  # the previous figures stay useful
             return
         self._suspect, self._headline = verdict.suspect, verdict.headline
 
 
-def pace(signals: Signals) -> Pace:
-    """How a job proceeds."""
-    gpu, cpu = _busy(signals)
+def measure_pace(signals: Signals) -> Pace:
+    """Measure the speed of a job."""
+    gpu, cpu = _measure_utilization(signals)
     if not signals.ranks:
         return Pace(gpu_busy_ratio=gpu, cpu_busy_ratio=cpu)
     steps = signals.ranks[0].steps
     recent = slice(max(0, len(steps) - RECENT_STEPS), None)
     wall = int(steps.wall_ns[recent].sum())
-    waited = int(steps.phase_ns["data_wait"][recent].sum())
+    data_wait = int(steps.phase_ns["data_wait"][recent].sum())
     return Pace(
         step_count=len(steps),
         steps_per_s=1e9 * len(steps.wall_ns[recent]) / wall if wall else None,
-        data_wait_ratio=waited / wall if wall else None,
+        data_wait_ratio=data_wait / wall if wall else None,
         gpu_busy_ratio=gpu,
         cpu_busy_ratio=cpu,
     )
 
 
-def _busy(signals: Signals) -> tuple[float | None, float | None]:
-    """Mean utilisation of the GPUs and of the cores of the first node."""
+def _measure_utilization(signals: Signals) -> tuple[float | None, float | None]:
+    """Average the utilization of the GPUs and of the cores of the first node."""
     for node, times in signals.reader.times("metrics").items():
         if node in signals.nodes:
             end = times["t_ns"][1] + 1
-            begin = end - RECENT_SAMPLES * signals.nodes[node].sample_interval_ns
-            metrics = signals.metrics[node].between(begin, end)
+            start = end - RECENT_SAMPLES * signals.nodes[node].sample_interval_ns
+            metrics = signals.metrics[node].between(start, end)
             return metrics.mean_over_devices("gpu_busy_ratio"), metrics.mean("cpu_busy_ratio")
     return None, None

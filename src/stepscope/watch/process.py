@@ -1,4 +1,4 @@
-"""The process beside a job that evaluates its rules, records what they find, and has it told."""
+"""Watch process of a job: evaluates its rules, records their findings and delivers them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from stepscope.watch.config import WatchConfig
 from stepscope.watch.deliveries import Deliveries
 from stepscope.watch.follower import Follower
 
-END_PATIENCE_S = 20.0
-"""How long news may be on its way once the job has ended."""
+DELIVERY_TIMEOUT_S = 20.0
+"""Maximum wait for pending deliveries after the end of the job."""
 WRITE_TRIES = 5
 TICK_S = 0.5
 
 
 class Watch:
-    """Watches one job. A record of an earlier process is gone on from."""
+    """Watch process of one job. Resumes from the record of an earlier process."""
 
     def __init__(self, config: WatchConfig) -> None:
         self._config = config
@@ -41,7 +41,7 @@ class Watch:
             assignments=config.assignments,
         )
         self._follower = Follower(
-            reader, rules, scan_ns=config.scan_ns, abandoned=self._launcher_is_gone
+            reader, rules, scan_ns=config.scan_ns, is_abandoned=self._is_launcher_gone
         )
         self._writer = RunWriter(config.run, socket.gethostname())
         self._unwritten = threading.Event()
@@ -50,29 +50,29 @@ class Watch:
         self._deliveries = Deliveries(
             [(action, make_action(action)) for action in config.actions],
             earlier=earlier.deliveries if earlier else (),
-            changed=self._unwritten.set,
+            on_change=self._unwritten.set,
         )
         self._record = earlier or self._follower.record("running")
-        self._ending = False
-        self._trouble: str | None = None
+        self._terminated = False
+        self._write_error: str | None = None
 
     def run(self) -> None:
         """Watch until the job has ended and its last scan is evaluated, or until SIGTERM."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         self._write()
-        for record in self._follower.records(self._pause):
-            self._take(record)
-        deadline = time.monotonic() + END_PATIENCE_S
-        while self._deliveries.pending and time.monotonic() < deadline:
+        for record in self._follower.follow(self._pause):
+            self._handle(record)
+        deadline = time.monotonic() + DELIVERY_TIMEOUT_S
+        while self._deliveries.has_pending and time.monotonic() < deadline:
             self._pause(TICK_S)
         self._deliveries.give_up()
         for _ in range(WRITE_TRIES):
             if self._write():
                 return
-        print(self._trouble, file=sys.stderr)  # noqa: T201 - into the log, which the launcher reads
+        print(self._write_error, file=sys.stderr)  # noqa: T201 - the log, which the launcher reads
 
-    def _take(self, record: RuleRecord) -> None:
-        """Record what was found, then have it told."""
+    def _handle(self, record: RuleRecord) -> None:
+        """Record the findings, then deliver them."""
         self._record = record
         for finding in record.fired:
             self._recorded_ns.setdefault(finding.rule, record.written_ns)
@@ -81,24 +81,24 @@ class Watch:
             alert = make_alert(
                 self._run_id, self._config.run, finding, self._recorded_ns[finding.rule]
             )
-            self._deliveries.announce(alert, why_no_stop=self._why_no_stop())
+            self._deliveries.announce(alert, stop_obstacle=self._stop_obstacle())
 
-    def _why_no_stop(self) -> str | None:
-        """Why the job cannot be stopped; None when it can."""
+    def _stop_obstacle(self) -> str | None:
+        """Reason why the job cannot be stopped; None when it can."""
         if self._record.progress != "running":
-            return "the job had ended before"
-        return "the job's launcher is gone" if self._launcher_is_gone() else None
+            return "the job has already ended"
+        return "the job's launcher is no longer running" if self._is_launcher_gone() else None
 
     def _pause(self, seconds: float) -> bool:
-        """Wait, and write what becomes new meanwhile; False when asked to end."""
+        """Wait, and write changes of the record meanwhile; False after SIGTERM."""
         if self._unwritten.wait(seconds):
             self._write()
-        return not self._ending
+        return not self._terminated
 
     def _write(self) -> bool:
-        """Replace the record in the run; False when that has to be tried again later."""
+        """Replace the record in the run; False when that has to be retried later."""
         self._unwritten.clear()
-        notes = [*self._record.notes, *([self._trouble] if self._trouble else [])]
+        notes = [*self._record.notes, *([self._write_error] if self._write_error else [])]
         record = msgspec.structs.replace(
             self._record,
             written_ns=time.time_ns(),
@@ -109,15 +109,15 @@ class Watch:
         try:
             self._writer.put_document("findings", RULES_DOCUMENT, record)
         except OSError as error:
-            self._trouble = f"what rules found could not be recorded for a while: {error}"
+            self._write_error = f"findings cannot be recorded at the moment: {error}"
             time.sleep(TICK_S)
             self._unwritten.set()
             return False
-        self._trouble = None
+        self._write_error = None
         return True
 
-    def _launcher_is_gone(self) -> bool:
+    def _is_launcher_gone(self) -> bool:
         return os.getppid() != self._config.launcher_pid
 
     def _on_terminate(self, signum: int, frame: FrameType | None) -> None:
-        self._ending = True
+        self._terminated = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepscope.testing import Drawing, stack_text
-from stepscope.testing.drawing import MS, Event, Span
+from stepscope.testing.drawing import MS, DrawnEvent, DrawnSpan
 
 
 def test_pieces_follow_one_another_and_hold_others() -> None:
@@ -14,22 +14,22 @@ def test_pieces_follow_one_another_and_hold_others() -> None:
     )
     ms = MS
     assert drawing.spans == [
-        Span("data_wait", "", 5, 5 + 2 * ms, 0, 0, 3),
-        Span("optimizer", "Adam", 5 + 2 * ms, 5 + 11 * ms, 0, 0, 2),
-        Span("forward", "", 5 + 2 * ms, 5 + 6 * ms, 1, 0, 1),
-        Span("forward", "", 5 + 7 * ms, 5 + 7 * ms, 1, 2, 1),
-        Span("step", "", 5 + 11 * ms, 5 + 11 * ms, 0, 0, 0),
+        DrawnSpan("data_wait", "", 5, 5 + 2 * ms, 0, 0, 3),
+        DrawnSpan("optimizer", "Adam", 5 + 2 * ms, 5 + 11 * ms, 0, 0, 2),
+        DrawnSpan("forward", "", 5 + 2 * ms, 5 + 6 * ms, 1, 0, 1),
+        DrawnSpan("forward", "", 5 + 7 * ms, 5 + 7 * ms, 1, 2, 1),
+        DrawnSpan("step", "", 5 + 11 * ms, 5 + 11 * ms, 0, 0, 0),
     ]
 
 
 def test_operators_and_code_are_drawn_beside_spans() -> None:
     drawing = Drawing().draw("forward ( op:linear 2 ( op:addmm 1 ) | kernel:gemm 3 ) | do:sync 4")
     assert drawing.events == [
-        Event("cpu_op", "addmm", 0, 1 * MS),
-        Event("cpu_op", "linear", 0, 2 * MS),
-        Event("kernel", "gemm", 2 * MS, 5 * MS),
+        DrawnEvent("cpu_op", "addmm", 0, 1 * MS),
+        DrawnEvent("cpu_op", "linear", 0, 2 * MS),
+        DrawnEvent("kernel", "gemm", 2 * MS, 5 * MS),
     ]
-    assert drawing.doings == [("sync", 5 * MS, 9 * MS)]
+    assert drawing.activities == [("sync", 5 * MS, 9 * MS)]
     assert [span.kind for span in drawing.spans] == ["forward"]
 
 
@@ -51,7 +51,7 @@ def test_jitter_is_bounded_and_repeatable() -> None:
 
 @pytest.mark.parametrize("text", ["frward 3", "wait x", "wait ( forward 3", "wait 1 ) | mark", "3"])
 def test_mistakes_are_named(text: str) -> None:
-    with pytest.raises(ValueError, match=r"cannot be drawn|parenthes"):
+    with pytest.raises(ValueError, match=r"unknown piece|parenthes"):
         Drawing().draw(text)
 
 

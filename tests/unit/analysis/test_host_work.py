@@ -27,8 +27,8 @@ def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | No
     names = list(stacks)
     t_ns = np.arange(0, drawing.now, MS) + MS // 2
     seen = np.zeros(len(t_ns), dtype=np.int32)
-    for doing in drawing.doings:
-        seen[(t_ns >= doing.start) & (t_ns < doing.end)] = names.index(doing.code)
+    for activity in drawing.activities:
+        seen[(t_ns >= activity.start) & (t_ns < activity.end)] = names.index(activity.code)
     samples = StackSamples(
         t_ns=t_ns,
         weight_ns=sample_weights(t_ns, MS),
@@ -123,8 +123,8 @@ def test_the_line_that_runs_after_a_collection_has_not_taken_its_time() -> None:
     collected = spans.of("garbage_collection")
     held_up = contains(union(collected.intervals), t_ns)
     seen = np.zeros(len(t_ns), dtype=np.int32)
-    for doing in drawing.doings:
-        seen[(t_ns >= doing.start) & (t_ns < doing.end)] = 1 + (doing.code == "b")
+    for activity in drawing.activities:
+        seen[(t_ns >= activity.start) & (t_ns < activity.end)] = 1 + (activity.code == "b")
     t_ns, seen = t_ns[~held_up], seen[~held_up]
     samples = StackSamples(
         t_ns=t_ns,

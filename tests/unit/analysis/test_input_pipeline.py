@@ -43,8 +43,8 @@ def samples(drawing: Drawing) -> StackSamples:
     names = list(CODE)
     times = np.arange(0, drawing.now, MS) + MS // 2
     seen = np.full(len(times), names.index("elsewhere"), dtype=np.int32)
-    for doing in drawing.doings:
-        seen[(times >= doing.start) & (times < doing.end)] = names.index(doing.code)
+    for activity in drawing.activities:
+        seen[(times >= activity.start) & (times < activity.end)] = names.index(activity.code)
     return StackSamples(
         t_ns=times,
         weight_ns=sample_weights(times, MS),

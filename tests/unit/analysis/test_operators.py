@@ -12,7 +12,7 @@ from stepscope.analysis.operators import ComputeProfile, profile_compute
 from stepscope.intervals import Int, Intervals, nesting_order, parents
 from stepscope.store import DictColumn
 from stepscope.testing import Drawing
-from stepscope.testing.drawing import Event
+from stepscope.testing.drawing import DrawnEvent
 
 
 def profile(text: str, *, steps: int = 1) -> ComputeProfile | None:
@@ -43,7 +43,7 @@ def window_of(drawing: Drawing) -> tuple[dict[str, Any], Intervals]:
     return columns, Intervals(*extents(others))
 
 
-def extents(events: Sequence[Event]) -> tuple[Int, Int]:
+def extents(events: Sequence[DrawnEvent]) -> tuple[Int, Int]:
     return (
         np.array([event.start for event in events], dtype=np.int64),
         np.array([event.end for event in events], dtype=np.int64),

@@ -8,18 +8,18 @@ import pytest
 
 from stepscope.diagnosis.epochs import ANEW, NO_EPOCH, NO_LOADER, NO_STEPS, Epochs, find_epochs
 from stepscope.testing import RunBuilder
-from stepscope.testing.runs import Process
+from stepscope.testing.runs import DrawnProcess
 
 STEP = "wait 10 | forward 30 | backward 40 | optimizer 20"
 S = 1_000_000_000
 
 
-def training(path: Path, workers: int | None = 0) -> tuple[RunBuilder, Process]:
+def training(path: Path, workers: int | None = 0) -> tuple[RunBuilder, DrawnProcess]:
     run = RunBuilder(path)
     return run, run.rank(workers=workers)
 
 
-def epoch(process: Process, steps: int = 9) -> None:
+def epoch(process: DrawnProcess, steps: int = 9) -> None:
     """0.1 s to start, 0.1 s a step, and nothing to find the end."""
     process.draw("start 100").draw(STEP, steps).draw("exhausted 0")
 

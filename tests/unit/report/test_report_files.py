@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import nbclient
@@ -38,7 +39,7 @@ def report(run: Path) -> Report:
 
 
 def with_names(report: Report, name: str) -> Report:
-    """The same report where a name from outside stands everywhere one can."""
+    """Replace every user-controlled name of a report."""
     verdict = msgspec.structs.replace(report.verdict, headline=name, notes=[name])
     section = Section(
         id="job", title=name, blocks=[Text(text=name), Listing(items=[name]), Missing(text=name)]
@@ -52,12 +53,12 @@ def with_names(report: Report, name: str) -> Report:
 
 
 def payload_of(page: str) -> dict:
-    found = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.S)
-    assert found
-    return json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.S)
+    assert match
+    return json.loads(match[1])
 
 
-def test_the_page_holds_its_payload_script_and_style(report: Report) -> None:
+def test_the_page_contains_its_payload_script_and_style(report: Report) -> None:
     page = html.report_html(report)
     assert payload_of(page) == json.loads(msgspec.json.encode(report))
     assert page.count("<script") == page.count("</script>") == 2
@@ -75,7 +76,7 @@ def test_no_name_becomes_markup(report: Report) -> None:
     assert "<img" not in show(evil, "job").html + show(evil, "head").html
 
 
-def test_without_the_bundle_it_says_what_to_do(
+def test_without_the_bundle_the_error_names_the_fix(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unbuilt(name: str) -> str:
@@ -90,22 +91,22 @@ def test_without_the_bundle_it_says_what_to_do(
 
 
 @pytest.fixture(params=["pictures", "tables"])
-def drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With Matplotlib, and without."""
+def chart_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run with Matplotlib, and without."""
     if request.param == "tables":
         monkeypatch.setattr(drawing, "find_spec", lambda name: None)
     return request.param
 
 
-def test_sections_are_shown(report: Report, drawn: str) -> None:
+def test_sections_are_shown(report: Report, chart_form: str) -> None:
     for section in report.sections:
-        shown = show(report, section.id)._repr_html_()
+        fragment = show(report, section.id)._repr_html_()
         for block in section.blocks:
             if isinstance(block, Table):
-                assert block.title.replace("'", "&#x27;") in shown
-        assert section.title in shown
-    shown = show(report, "training").html
-    assert ("<svg" in shown) is (drawn == "pictures")
+                assert block.title.replace("'", "&#x27;") in fragment
+        assert section.title in fragment
+    fragment = show(report, "training").html
+    assert ("<svg" in fragment) is (chart_form == "pictures")
     assert "Where the job&#x27;s time went" in show(report, "job").html
     assert "<h2>" in show(report, "verdict").html
     with pytest.raises(KeyError):
@@ -114,7 +115,7 @@ def test_sections_are_shown(report: Report, drawn: str) -> None:
 
 @pytest.fixture
 def executed(tmp_path: Path) -> Callable[[bytes], list]:
-    """Runs a notebook in a kernel of its own; what each cell put out."""
+    """Run a notebook in a kernel and return the outputs of its code cells."""
 
     def execute(content: bytes) -> list:
         notebook = nbformat.reads(content.decode(), as_version=4)
@@ -126,11 +127,17 @@ def executed(tmp_path: Path) -> Callable[[bytes], list]:
     return execute
 
 
+def errors_of(outputs: list[list[Any]]) -> list[Any]:
+    return [out for cell in outputs for out in cell if out.output_type in {"error", "stream"}]
+
+
 @pytest.mark.filterwarnings("ignore")  # of the kernel's libraries
 def test_the_notebook_executes(run: Path, executed: Callable[[bytes], list]) -> None:
     outputs = executed(report_notebook(str(run), settings=["StepOutlier.stddev=2"]))
-    shown = [o.data["text/html"] for each in outputs for o in each if "data" in o]
-    headings = [re.findall(r"<h[12]>(.*?)</h[12]>", text)[0] for text in shown]
+    fragments = [
+        output.data["text/html"] for cell in outputs for output in cell if "data" in output
+    ]
+    headings = [re.findall(r"<h[12]>(.*?)</h[12]>", fragment)[0] for fragment in fragments]
     assert headings[2:] == [
         "Training job summary",
         "System usage statistics",
@@ -138,8 +145,8 @@ def test_the_notebook_executes(run: Path, executed: Callable[[bytes], list]) -> 
         "Rules summary",
         "Analyzing the training loop",
     ]
-    assert "stddev: 2" in shown[-1]
-    assert not [o for each in outputs for o in each if o.output_type in {"error", "stream"}]
+    assert "stddev: 2" in fragments[-1]
+    assert not errors_of(outputs)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -147,4 +154,4 @@ def test_the_notebook_of_an_empty_run_executes(
     tmp_path: Path, executed: Callable[[bytes], list]
 ) -> None:
     outputs = executed(report_notebook(str(RunBuilder(tmp_path / "run").write())))
-    assert not [o for each in outputs for o in each if o.output_type in {"error", "stream"}]
+    assert not errors_of(outputs)

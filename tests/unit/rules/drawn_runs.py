@@ -13,7 +13,7 @@ import msgspec
 from stepscope.rules import Signals
 from stepscope.store import RunReader, RunWriter, open_run
 from stepscope.testing import RunBuilder
-from stepscope.testing.drawing import MS, Event
+from stepscope.testing.drawing import MS, DrawnEvent
 
 GPU_BYTES = 80 << 30
 STEP = "wait 50 | forward 300 | backward 450 | optimizer 200"
@@ -149,7 +149,7 @@ def pageable(run: RunBuilder) -> None:
     rank = run.rank(0).draw(STEP, 30).draw("window ( kernel:gemm 90 )")
     start = rank.now
     rank.events.append(
-        Event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", start, start + 9 * MS)
+        DrawnEvent("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", start, start + 9 * MS)
     )
 
 

@@ -21,7 +21,7 @@ from stepscope.monitor.window_requests import (
 )
 from stepscope.schema import JobState, JobStatus
 from stepscope.store import RunWriter
-from stepscope.watch.stop_wish import FILE_NAME, StopWish, read_wish
+from stepscope.watch.stop_request import FILE_NAME, StopRequest, read_stop_request
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_job_whose_launcher_allows_it_is_stopped(served: Served, run: Path, sp
     answer = served.post("/api/stop", {"run": "job"})
     assert answer.status == 200
     assert "in the web UI (from 127.0.0.1)" in answer.json["by"]
-    assert read_wish(spool / FILE_NAME) == StopWish(by=answer.json["by"])
+    assert read_stop_request(spool / FILE_NAME) == StopRequest(by=answer.json["by"])
     assert "already" in session(served)["why_not_stop"]
     assert served.post("/api/stop", {"run": "job"}).status == 400
 

@@ -1,4 +1,4 @@
-"""Alerts, and a receiver of webhooks."""
+"""Alerts and a receiver of webhooks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def alert(rule: str = "Slow", sentences: Sequence[str] = ("rank 0 is slow.",)) -
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as made:
-        yield made
+    with receiving() as receiver:
+        yield receiver
 
 
 @pytest.fixture
 def make() -> Callable[..., Alert]:
-    """Makes alerts of rules by name."""
+    """Create alerts of rules by name."""
     return alert

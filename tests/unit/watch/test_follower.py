@@ -1,4 +1,4 @@
-"""A run that grows between two looks: scans are evaluated when they are complete, and once."""
+"""Rule evaluation on a run that grows between reads: complete scans are evaluated, once."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SCAN_NS = 10 * SECOND_NS
 
 
 class Busy(IncrementalRule[NoParameters, Firing]):
-    """Fires where a GPU was ever busy."""
+    """Fires when a GPU was busy at any time."""
 
     def start(self) -> Firing:
         return Firing()
 
     def update(self, state: Firing, signals: Signals) -> Firing:
         series = signals.series("gpu_busy_ratio").values()
-        if any(bool((each.value > 0.9).any()) for each in series):
+        if any(bool((samples.value > 0.9).any()) for samples in series):
             state.add([signals.end_ns])
         return state
 
@@ -42,14 +42,14 @@ class Busy(IncrementalRule[NoParameters, Firing]):
 
 
 class Broken(Rule[NoParameters]):
-    """Has a mistake."""
+    """Raises an exception."""
 
     def check(self, signals: Signals) -> Finding | None:
         raise ZeroDivisionError("by zero")
 
 
-class Growing:
-    """A run to which seconds are added."""
+class GrowingRun:
+    """Run to which samples are added second by second."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class Growing:
         self.second = 0
 
     def grow(self, seconds: int, *, busy: float = 0.1, state: JobState | None = None) -> None:
-        """Sample for some more seconds, and say so."""
+        """Add samples of some more seconds, and a heartbeat."""
         times = EPOCH_NS + np.arange(self.second, self.second + seconds) * SECOND_NS
         self.second += seconds
         count = len(times)
@@ -92,43 +92,43 @@ class Growing:
             )
 
     def follower(self, *rules: Rule[Any], **options: Any) -> Follower:
-        options.setdefault("abandoned", lambda: False)
+        options.setdefault("is_abandoned", lambda: False)
         return Follower(open_run(self.path), rules, scan_ns=SCAN_NS, **options)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Growing:
-    return Growing(tmp_path / "run")
+def run(tmp_path: Path) -> GrowingRun:
+    return GrowingRun(tmp_path / "run")
 
 
-def script(*happenings: Callable[[], object]) -> Callable[[float], bool]:
-    """A pause in which things happen, one per call; then nobody is interested any more."""
-    left = iter(happenings)
+def script(*events: Callable[[], object]) -> Callable[[float], bool]:
+    """Create a pause that runs one event per call, and then ends the loop."""
+    remaining = iter(events)
 
     def pause(_seconds: float) -> bool:
-        happening = next(left, None)
-        if happening is not None:
-            happening()
-        return happening is not None
+        event = next(remaining, None)
+        if event is not None:
+            event()
+        return event is not None
 
     return pause
 
 
 def ends(records: list[RuleRecord]) -> list[float | None]:
-    """Up to when the run was looked at each time, in seconds."""
+    """End of the evaluated data at each record, in seconds."""
     return [None if r.end_ns is None else (r.end_ns - EPOCH_NS) / SECOND_NS for r in records]
 
 
-def test_a_scan_is_evaluated_as_soon_as_its_data_are_there(run: Growing) -> None:
+def test_a_scan_is_evaluated_as_soon_as_its_data_are_there(run: GrowingRun) -> None:
     pause = script(
-        lambda: run.grow(11),  # of the first scan something may be missing still
-        lambda: run.grow(2),  # that lags by two seconds
+        lambda: run.grow(11),  # data of the first scan may still be missing
+        lambda: run.grow(2),  # data arrive up to two seconds late
         lambda: run.grow(1, busy=1.0),
         lambda: None,
         lambda: run.grow(9),
         lambda: run.grow(3, state=JobState.COMPLETED),
     )
-    records = list(run.follower(Busy()).records(pause))
+    records = list(run.follower(Busy()).follow(pause))
     assert ends(records) == pytest.approx([10, 20, 25])
     assert [r.progress for r in records] == ["running", "running", "ended"]
     assert [len(r.fired) for r in records] == [0, 1, 1]
@@ -138,63 +138,63 @@ def test_a_scan_is_evaluated_as_soon_as_its_data_are_there(run: Growing) -> None
     assert records[0].findings[0].status is RuleStatus.IN_PROGRESS
 
 
-def test_it_ends_when_asked_and_says_that_evaluation_was_stopped(run: Growing) -> None:
-    records = list(run.follower(Busy()).records(script(lambda: run.grow(5))))
+def test_it_ends_on_request_and_reports_that_evaluation_was_stopped(run: GrowingRun) -> None:
+    records = list(run.follower(Busy()).follow(script(lambda: run.grow(5))))
     assert ends(records) == [4 + 1e-9]
     assert records[0].progress == "stopped"
     assert records[0].findings[0].status is RuleStatus.STOPPED
 
 
-def test_a_rule_that_fails_harms_no_other(run: Growing) -> None:
+def test_a_failing_rule_does_not_affect_other_rules(run: GrowingRun) -> None:
     run.grow(15, busy=1.0, state=JobState.COMPLETED)
-    (record,) = run.follower(Broken(), Busy()).records(script())
+    (record,) = run.follower(Broken(), Busy()).follow(script())
     broken, busy = record.findings
     assert broken.status is RuleStatus.ERROR
     assert broken.error == "ZeroDivisionError: by zero"
     assert busy.fired
 
 
-def test_a_corrupt_segment_is_left_out_and_said_so(run: Growing) -> None:
+def test_a_corrupt_segment_is_skipped_and_noted(run: GrowingRun) -> None:
     run.grow(15)
     run.grow(15, busy=1.0, state=JobState.COMPLETED)
     first = sorted(run.path.glob("tables/metrics/*/*.parquet"))[0]
     first.write_bytes(b"torn")
-    (record,) = run.follower(Busy()).records(script())
+    (record,) = run.follower(Busy()).follow(script())
     assert record.fired
     assert any(first.name in note for note in record.notes)
 
 
-def test_what_cannot_be_read_for_a_while_is_read_later(
-    run: Growing, monkeypatch: pytest.MonkeyPatch
+def test_data_that_cannot_be_read_are_read_later(
+    run: GrowingRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rules read too: no rule is blamed for it, and none has seen half of a scan."""
+    """Rules read, too: no rule gets an error from it or sees half of a scan."""
     follower = run.follower(Busy())
-    ask = RunReader.sql
-    refused = 0
-    refuse = True
+    real_sql = RunReader.sql
+    failure_count = 0
+    is_broken = True
 
-    def sql(self: RunReader, *given: Any, **how: Any) -> Any:
-        nonlocal refused
-        if refuse:
-            refused += 1
+    def sql(self: RunReader, *arguments: Any, **options: Any) -> Any:
+        nonlocal failure_count
+        if is_broken:
+            failure_count += 1
             raise OSError(5, "the disk is gone")
-        return ask(self, *given, **how)
+        return real_sql(self, *arguments, **options)
 
     def recover() -> None:
-        nonlocal refuse
-        refuse = False
+        nonlocal is_broken
+        is_broken = False
 
     monkeypatch.setattr(RunReader, "sql", sql)
     pause = script(lambda: run.grow(15, busy=1.0), lambda: None, recover)
-    record = next(follower.records(pause))
-    assert refused
+    record = next(follower.follow(pause))
+    assert failure_count
     assert ends([record]) == [10]
     assert record.fired
     assert record.notes == []
 
 
-def test_a_disk_that_stays_away_ends_with_a_note(
-    run: Growing, monkeypatch: pytest.MonkeyPatch
+def test_a_disk_that_stays_unreadable_ends_with_a_note(
+    run: GrowingRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follower = run.follower(Busy())
 
@@ -203,36 +203,38 @@ def test_a_disk_that_stays_away_ends_with_a_note(
 
     monkeypatch.setattr(follower._feed, "ranges", ranges)
     run.grow(15, state=JobState.COMPLETED)
-    (record,) = follower.records(lambda _seconds: True)
+    (record,) = follower.follow(lambda _seconds: True)
     assert "the disk is gone" in record.notes[0]
 
 
-def test_a_job_that_nobody_ends_is_left_when_its_launcher_is_gone(run: Growing) -> None:
+def test_a_job_without_heartbeats_counts_as_stopped_once_its_launcher_exits(
+    run: GrowingRun,
+) -> None:
     run.grow(15)  # years ago
-    gone = False
+    has_exited = False
 
-    def leave() -> None:
-        nonlocal gone
-        gone = True
+    def exit_launcher() -> None:
+        nonlocal has_exited
+        has_exited = True
 
-    follower = run.follower(Busy(), abandoned=lambda: gone)
-    pause = script(lambda: None, leave, *[lambda: None] * 9)
-    first, last = follower.records(pause)
+    follower = run.follower(Busy(), is_abandoned=lambda: has_exited)
+    pause = script(lambda: None, exit_launcher, *[lambda: None] * 9)
+    first, last = follower.follow(pause)
     assert (first.progress, last.progress) == ("running", "stopped")
     assert pause(0)  # it did not wait for the end of the script
 
 
-def test_a_finished_run_is_evaluated_once(run: Growing) -> None:
+def test_a_finished_run_is_evaluated_once(run: GrowingRun) -> None:
     run.grow(15, state=JobState.COMPLETED)
     reader = open_run(run.path)
     records = list(follow_records(reader, lambda: [Busy()], scan_ns=SCAN_NS, pause=script()))
     assert [r.progress for r in records] == ["ended"]
 
 
-def test_what_a_watch_process_records_is_taken_from_it(run: Growing) -> None:
+def test_records_of_a_watch_process_are_used(run: GrowingRun) -> None:
     def record(end_s: int, progress: str) -> Callable[[], None]:
         def write() -> None:
-            found = RuleRecord(
+            document = RuleRecord(
                 progress=progress,  # type: ignore[arg-type]
                 end_ns=EPOCH_NS + end_s * SECOND_NS,
                 scan_ns=SCAN_NS,
@@ -240,18 +242,18 @@ def test_what_a_watch_process_records_is_taken_from_it(run: Growing) -> None:
                 findings=[],
             )
             with RunWriter(run.path, "n0") as writer:
-                writer.put_document("findings", RULES_DOCUMENT, found)
+                writer.put_document("findings", RULES_DOCUMENT, document)
 
         return write
 
     record(10, "running")()
     pause = script(lambda: None, record(20, "running"), record(23, "ended"))
     reader = open_run(run.path)
-    records = list(follow_records(reader, _unwanted, scan_ns=SCAN_NS, pause=pause))
+    records = list(follow_records(reader, _unexpected, scan_ns=SCAN_NS, pause=pause))
     assert ends(records) == [10, 20, 23]
 
 
-def test_a_record_that_nobody_replaces_is_not_waited_for(run: Growing) -> None:
+def test_a_stale_record_is_not_waited_for(run: GrowingRun) -> None:
     run.grow(15, busy=1.0, state=JobState.COMPLETED)
     old = RuleRecord(
         progress="running", end_ns=None, scan_ns=SCAN_NS, written_ns=EPOCH_NS, findings=[]
@@ -265,5 +267,5 @@ def test_a_record_that_nobody_replaces_is_not_waited_for(run: Growing) -> None:
     assert records[1].fired
 
 
-def _unwanted() -> list[Rule[Any]]:
+def _unexpected() -> list[Rule[Any]]:
     raise AssertionError("the watch process evaluates the rules")

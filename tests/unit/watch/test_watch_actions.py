@@ -1,11 +1,10 @@
-"""Each action with a real receiver: it works, or says in a sentence why not."""
+"""Actions with real receivers: they work, or fail with a sentence that gives the reason."""
 
 from __future__ import annotations
 
 import json
 import socket
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from stepscope.watch.actions import (
     StopJob,
     make_notifier,
 )
-from stepscope.watch.stop_wish import read_wish
+from stepscope.watch.stop_request import read_stop_request
+from waiting import wait_until
 
 Make = Callable[..., Alert]
 
@@ -36,23 +36,23 @@ def test_a_webhook_gets_the_finding(receiver: Any, make: Make) -> None:
     assert body["text"] == "Slow fired in run-1: rank 0 is slow."
 
 
-def test_a_webhook_that_answers_500(receiver: Any, make: Make) -> None:
-    receiver.answers = [500]
-    with pytest.raises(ActionError, match="it answered 500"):
+def test_a_webhook_that_returns_500(receiver: Any, make: Make) -> None:
+    receiver.responses = [500]
+    with pytest.raises(ActionError, match="the webhook returned 500"):
         PostWebhook(receiver.url).act(make())
 
 
 def test_a_webhook_that_refuses(make: Make) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
     with pytest.raises(ActionError, match="Connection refused"):
         PostWebhook(f"http://127.0.0.1:{port}/").act(make())
 
 
 def test_a_webhook_that_hangs(receiver: Any, make: Make) -> None:
-    receiver.answers = [0]
+    receiver.responses = [0]
     with pytest.raises(ActionError, match="timed out"):
-        PostWebhook(receiver.url, limit_s=0.2).act(make())
+        PostWebhook(receiver.url, timeout_s=0.2).act(make())
 
 
 def test_a_webhook_that_speaks_no_http(make: Make) -> None:
@@ -60,20 +60,20 @@ def test_a_webhook_that_speaks_no_http(make: Make) -> None:
         socket.create_server(("127.0.0.1", 0)) as server,
         pytest.raises(ActionError, match="timed out"),
     ):
-        PostWebhook(f"http://127.0.0.1:{server.getsockname()[1]}/", limit_s=0.2).act(make())
+        PostWebhook(f"http://127.0.0.1:{server.getsockname()[1]}/", timeout_s=0.2).act(make())
 
 
 def test_a_command_gets_the_finding(tmp_path: Path, make: Make) -> None:
     out = tmp_path / "out"
-    says = '" $STEPSCOPE_FINDING_RULE of $STEPSCOPE_FINDING_RUN"'
-    RunCommand(f"cat > {out}; echo {says} >> {out}").act(make("Slow"))
+    variables = '" $STEPSCOPE_FINDING_RULE of $STEPSCOPE_FINDING_RUN"'
+    RunCommand(f"cat > {out}; echo {variables} >> {out}").act(make("Slow"))
     document, _, rest = out.read_text().rpartition("}")
     assert json.loads(document + "}")["finding"]["sentences"] == ["rank 0 is slow."]
     assert rest == " Slow of /runs/run-1\n"
 
 
 def test_a_command_that_fails(make: Make) -> None:
-    with pytest.raises(ActionError, match="it ended with status 7"):
+    with pytest.raises(ActionError, match="exited with status 7"):
         RunCommand("exit 7").act(make())
 
 
@@ -84,23 +84,24 @@ def test_a_command_need_not_read_its_input(make: Make) -> None:
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, make: Make) -> None:
     pid_file = tmp_path / "pid"
     with pytest.raises(ActionError, match=r"more than 0\.5 s"):
-        RunCommand(f"sleep 60 & echo $! > {pid_file}; wait", limit_s=0.5).act(make())
+        RunCommand(f"sleep 60 & echo $! > {pid_file}; wait", timeout_s=0.5).act(make())
     stat = Path(f"/proc/{pid_file.read_text().strip()}/stat")
-    deadline = time.monotonic() + 5
-    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < deadline, "the command's child lives on"
-        time.sleep(0.01)
+
+    def has_ended() -> bool:
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    wait_until(has_ended, timeout_s=5, what="the child of the command is still running")
 
 
 def test_a_stop_reaches_the_launcher(tmp_path: Path, make: Make) -> None:
-    wish = tmp_path / "wish.json"
-    assert read_wish(wish) is None
-    StopJob(str(wish)).act(make("Slow"))
-    found = read_wish(wish)
-    assert found is not None
-    assert found.rule == "Slow"
-    with pytest.raises(ActionError, match="cannot be told"):
-        StopJob(str(tmp_path / "gone" / "wish.json")).act(make())
+    path = tmp_path / "request.json"
+    assert read_stop_request(path) is None
+    StopJob(str(path)).act(make("Slow"))
+    request = read_stop_request(path)
+    assert request is not None
+    assert request.rule == "Slow"
+    with pytest.raises(ActionError, match="cannot send the stop request"):
+        StopJob(str(tmp_path / "missing" / "request.json")).act(make())
 
 
 def test_notifying_without_apprise(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +112,7 @@ def test_notifying_without_apprise(make: Make, monkeypatch: pytest.MonkeyPatch) 
         Notify("mailto://example.org").act(make())
 
 
-# Its plugins import what newer Pythons give up.
+# Its plugins import modules that newer Python versions deprecate.
 by_apprise = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
@@ -127,7 +128,7 @@ def test_notifying_by_apprise(receiver: Any, make: Make) -> None:
 @by_apprise
 def test_a_url_that_apprise_does_not_know() -> None:
     pytest.importorskip("apprise")
-    with pytest.raises(UsageError, match=r"such a URL \(pigeon:…\)"):
+    with pytest.raises(UsageError, match=r"does not support this URL \(pigeon:…\)"):
         make_notifier("pigeon://post")
 
 

@@ -1,9 +1,8 @@
-"""Once to each receiver, again after failures, and nobody waits."""
+"""Deliveries: once to each receiver, again after failures, without delaying other actions."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +11,7 @@ from stepscope.schema import Delivery, DeliveryState
 from stepscope.watch.actions import ActionError, Alert
 from stepscope.watch.config import ActionConfig
 from stepscope.watch.deliveries import Deliveries, Retry
+from waiting import wait_until
 
 Make = Callable[..., Alert]
 QUICK = Retry(tries=3, first_wait_s=0.001)
@@ -20,7 +20,7 @@ STOP = ActionConfig(kind="stop", address="", target="the job", rules=["Slow"])
 
 
 class Recorder:
-    """An action that keeps what it was given, and fails as often as it is told."""
+    """Action that records its alerts, and fails a number of times first."""
 
     def __init__(self, failures: int = 0, error: Exception | None = None) -> None:
         self.acted: list[str] = []
@@ -34,10 +34,7 @@ class Recorder:
 
 
 def settled(deliveries: Deliveries) -> list[Delivery]:
-    deadline = time.monotonic() + 10
-    while deliveries.pending:
-        assert time.monotonic() < deadline, "something is still on its way"
-        time.sleep(0.001)
+    wait_until(lambda: not deliveries.has_pending, timeout_s=10, what="a delivery is pending")
     return deliveries.entries
 
 
@@ -47,7 +44,7 @@ def test_each_finding_goes_once_to_each_action(make: Make) -> None:
     for _ in range(3):
         for rule in ("Slow", "Hot"):
             deliveries.announce(make(rule))
-    assert {(each.action, each.rule, each.state) for each in settled(deliveries)} == {
+    assert {(entry.action, entry.rule, entry.state) for entry in settled(deliveries)} == {
         ("webhook", "Slow", DeliveryState.SENT),
         ("webhook", "Hot", DeliveryState.SENT),
         ("stop", "Slow", DeliveryState.SENT),
@@ -56,7 +53,7 @@ def test_each_finding_goes_once_to_each_action(make: Make) -> None:
     assert stop.acted == ["Slow"]
 
 
-def test_what_fails_is_tried_again(make: Make) -> None:
+def test_a_failed_delivery_is_retried(make: Make) -> None:
     hook = Recorder(failures=2)
     deliveries = Deliveries([(HOOK, hook)], retry=QUICK)
     deliveries.announce(make())
@@ -65,21 +62,23 @@ def test_what_fails_is_tried_again(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(None, "no"), (KeyError("who"), "KeyError: 'who'")], ids=["told", "a bug"]
+    ("error", "message"),
+    [(None, "no"), (KeyError("who"), "KeyError: 'who'")],
+    ids=["reported", "a bug"],
 )
-def test_it_is_given_up_after_some_tries(error: Exception, said: str, make: Make) -> None:
+def test_it_is_given_up_after_some_tries(error: Exception, message: str, make: Make) -> None:
     hook = Recorder(failures=99, error=error)
     deliveries = Deliveries([(HOOK, hook)], retry=QUICK)
     deliveries.announce(make())
     (entry,) = settled(deliveries)
-    assert (entry.state, entry.try_count, entry.error) == (DeliveryState.FAILED, 3, said)
+    assert (entry.state, entry.try_count, entry.error) == (DeliveryState.FAILED, 3, message)
 
 
-def test_pauses_grow() -> None:
+def test_waits_grow() -> None:
     assert [Retry().wait_s(failures) for failures in (1, 2, 3, 4)] == [1, 2, 4, 8]
 
 
-def test_one_that_waits_for_its_next_try_holds_up_no_other(make: Make) -> None:
+def test_a_delivery_that_waits_for_its_retry_delays_no_other(make: Make) -> None:
     hook = Recorder(failures=1)
     deliveries = Deliveries([(HOOK, hook)], retry=Retry(first_wait_s=0.5))
     deliveries.announce(make("Slow"))
@@ -88,7 +87,7 @@ def test_one_that_waits_for_its_next_try_holds_up_no_other(make: Make) -> None:
     assert hook.acted == ["Slow", "Hot", "Slow"]
 
 
-def test_an_action_that_hangs_blocks_nobody(make: Make) -> None:
+def test_an_action_that_hangs_blocks_no_other(make: Make) -> None:
     class Hanging:
         def act(self, alert: Alert) -> None:
             released.wait(30)
@@ -96,35 +95,32 @@ def test_an_action_that_hangs_blocks_nobody(make: Make) -> None:
     released, hook = threading.Event(), Recorder()
     deliveries = Deliveries([(STOP, Hanging()), (HOOK, hook)], retry=QUICK)
     deliveries.announce(make())
-    deadline = time.monotonic() + 10
-    while not hook.acted:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    assert deliveries.pending
+    wait_until(lambda: hook.acted, timeout_s=10)
+    assert deliveries.has_pending
     deliveries.give_up()
-    states = {each.action: each.state for each in deliveries.entries}
+    states = {entry.action: entry.state for entry in deliveries.entries}
     assert states == {"stop": DeliveryState.FAILED, "webhook": DeliveryState.SENT}
     released.set()
 
 
-def test_a_queue_that_is_full_is_said_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_is_reported(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     class Hanging:
         def act(self, alert: Alert) -> None:
-            begun.set()
+            started.set()
             released.wait(30)
 
-    monkeypatch.setattr("stepscope.watch.deliveries.MOST_WAITING", 1)
-    released, begun = threading.Event(), threading.Event()
+    monkeypatch.setattr("stepscope.watch.deliveries.MAX_QUEUED", 1)
+    released, started = threading.Event(), threading.Event()
     deliveries = Deliveries([(HOOK, Hanging())], retry=QUICK)
     deliveries.announce(make("A"))
-    assert begun.wait(10)
+    assert started.wait(10)
     deliveries.announce(make("B"))
     deliveries.announce(make("C"))
-    assert deliveries.entries[2].error == "1 others were waiting"
+    assert deliveries.entries[2].error == "the queue of 1 alerts is full"
     released.set()
 
 
-def test_another_process_repeats_only_what_was_not_done(make: Make) -> None:
+def test_another_process_repeats_only_pending_deliveries(make: Make) -> None:
     def entry(rule: str, state: DeliveryState) -> Delivery:
         return Delivery(action="webhook", number=0, target="hook", rule=rule, state=state)
 
@@ -135,8 +131,8 @@ def test_another_process_repeats_only_what_was_not_done(make: Make) -> None:
     ]
     hook = Recorder()
     deliveries = Deliveries([(HOOK, hook)], earlier=earlier, retry=QUICK)
-    for each in earlier:
-        deliveries.announce(make(each.rule))
+    for delivery in earlier:
+        deliveries.announce(make(delivery.rule))
     settled(deliveries)
     assert hook.acted == ["Pending"]
 
@@ -144,16 +140,16 @@ def test_another_process_repeats_only_what_was_not_done(make: Make) -> None:
 def test_a_job_that_has_ended_is_not_stopped(make: Make) -> None:
     stop = Recorder()
     deliveries = Deliveries([(STOP, stop)], retry=QUICK)
-    deliveries.announce(make(), why_no_stop="the job had ended before")
-    assert deliveries.entries[0].error == "the job had ended before"
+    deliveries.announce(make(), stop_obstacle="the job has already ended")
+    assert deliveries.entries[0].error == "the job has already ended"
     assert stop.acted == []
 
 
 def test_every_change_is_reported(make: Make) -> None:
     changes: list[int] = []
     deliveries = Deliveries(
-        [(HOOK, Recorder(failures=1))], changed=lambda: changes.append(1), retry=QUICK
+        [(HOOK, Recorder(failures=1))], on_change=lambda: changes.append(1), retry=QUICK
     )
     deliveries.announce(make())
     settled(deliveries)
-    assert len(changes) == 3  # begun, failed, sent
+    assert len(changes) == 3  # started, failed, sent
