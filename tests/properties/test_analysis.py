@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepscope.analysis.input_pipeline import find_waiting, sample_weights
 from stepscope.analysis.operators import profile_compute
-from stepscope.analysis.statistics import distribution
+from stepscope.analysis.statistics import summarize
 from stepscope.analysis.steps import find_steps, in_no_phase, steps_of
 from stepscope.intervals import (
     EMPTY,
@@ -140,7 +140,7 @@ def test_overlap_contains_and_covered_until(
 
 @given(values=st.lists(st.integers(-1000, 1000), min_size=1, max_size=50))
 def test_a_distribution_by_the_textbook(values: list[int]) -> None:
-    found = distribution(values)
+    found = summarize(values)
     assert found is not None
     mean = sum(values) / len(values)
     assert found.count == len(values)

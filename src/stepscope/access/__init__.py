@@ -30,7 +30,7 @@ from stepscope.access.loading import DataLoaderAnalysis, LoaderWorker
 from stepscope.access.run import Run
 from stepscope.access.timelines import RankTimeline, StepTimeline
 from stepscope.analysis.histograms import Histogram
-from stepscope.analysis.sweeps import Heatmap, HeatmapRow
+from stepscope.analysis.sampling_ticks import Heatmap, HeatmapRow
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import JobStatistics

@@ -12,13 +12,13 @@ from stepscope.analysis.histograms import (
     RATIO_BIN,
     Float,
     Histogram,
-    duration_edges,
-    histogram,
-    ratio_edges,
-    spread_edges,
+    build_histogram,
+    make_duration_edges,
+    make_range_edges,
+    make_ratio_edges,
 )
-from stepscope.analysis.statistics import Distribution, distribution
-from stepscope.analysis.sweeps import mean_of_devices
+from stepscope.analysis.sampling_ticks import average_devices
+from stepscope.analysis.statistics import Distribution, summarize
 from stepscope.diagnosis import Rank
 from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.schema import METRIC_TYPES
@@ -67,12 +67,12 @@ def metrics_histogram(
             loaded = own.load(name)
             series = {device: loaded.series(name, device) for device in loaded.devices_of(name)}
             if len(series) > 1 and "" not in series:
-                series[MEAN] = mean_of_devices(loaded, name)[1]
+                series[MEAN] = average_devices(loaded, name)[1]
             edges = _edges(name, series.values(), bin_width)
             if edges is None:
                 continue
             for device, values in series.items():
-                summary = distribution(values)
+                summary = summarize(values)
                 if summary is not None and (devices is None or device in devices):
                     found.append(
                         MetricHistogram(
@@ -80,7 +80,7 @@ def metrics_histogram(
                             metric=name,
                             device=device,
                             unit=METRIC_TYPES[name].unit,
-                            histogram=histogram(values, edges),
+                            histogram=build_histogram(values, edges),
                             distribution=summary,
                         )
                     )
@@ -92,8 +92,8 @@ def _edges(metric: str, series: Iterable[Float], width: float) -> Float | None:
     if not values:
         return None
     if METRIC_TYPES[metric].unit == "ratio":
-        return ratio_edges(width)
-    return spread_edges(np.concatenate(values))
+        return make_ratio_edges(width)
+    return make_range_edges(np.concatenate(values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +129,11 @@ def step_histogram(
     }
     if not durations:
         return StepHistogram(phase=phase, series=[])
-    edges = duration_edges(np.concatenate(list(durations.values())), bins)
+    edges = make_duration_edges(np.concatenate(list(durations.values())), bins)
     series = []
     for name, values in durations.items():
-        summary = distribution(values)
+        summary = summarize(values)
         if summary is not None and edges is not None:
-            counted = histogram(values, edges)
+            counted = build_histogram(values, edges)
             series.append(RankHistogram(rank=name, histogram=counted, distribution=summary))
     return StepHistogram(phase=phase, series=series)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.access.frames import Columns, Frame, frame_of
-from stepscope.analysis.statistics import Distribution, distribution
+from stepscope.analysis.statistics import Distribution, summarize
 from stepscope.analysis.utilization import Metrics
 from stepscope.diagnosis import Signals
 from stepscope.store import DictColumn
@@ -68,10 +68,10 @@ def analyse_loading(signals: Signals, spans: Columns) -> DataLoaderAnalysis:
     limit = SLOW_FACTOR * float(np.median(durations)) if durations else 0.0
     slow = [row for row in waits if row["duration_ns"] >= max(limit, 1)]
     slow.sort(key=lambda row: -row["duration_ns"])
-    fetch = distribution(_durations(spans, "fetch"))
+    fetch = summarize(_durations(spans, "fetch"))
     return DataLoaderAnalysis(
-        iterator_start_ns=distribution(_durations(spans, "loader_start")),
-        wait_ns=distribution(durations),
+        iterator_start_ns=summarize(_durations(spans, "loader_start")),
+        wait_ns=summarize(durations),
         fetch_ns=fetch,
         workers=_workers(signals, spans),
         waits=frame_of(waits, _WAIT_TYPES),
@@ -146,7 +146,7 @@ def _workers(signals: Signals, spans: Columns) -> list[LoaderWorker]:
                 rank=ranks.get((info.node, info.parent_pid)),
                 started_ns=info.started_ns,
                 ended_ns=info.ended_ns,
-                fetch_ns=distribution(np.ma.getdata(spans["duration_ns"])[own]),
+                fetch_ns=summarize(np.ma.getdata(spans["duration_ns"])[own]),
             )
         )
     return found

@@ -14,8 +14,8 @@ from stepscope.access.framework import framework_columns, known_phases
 from stepscope.access.selection import Moment, Names, chosen_names, moment_ns
 from stepscope.access.system import system_columns
 from stepscope.analysis.histograms import DURATION_BINS, RATIO_BIN
+from stepscope.analysis.sampling_ticks import HEATMAP_METRICS, HEATMAP_TICKS, Heatmap, build_heatmap
 from stepscope.analysis.steps import PHASES
-from stepscope.analysis.sweeps import HEATMAP_METRICS, HEATMAP_SWEEPS, Heatmap, heatmap
 from stepscope.diagnosis import Rank, Signals, Verdict, diagnose
 from stepscope.diagnosis.conditions import parse_condition
 from stepscope.diagnosis.cost import JobCost, price
@@ -218,7 +218,7 @@ class Run:
         chosen_names("phase", phase, PHASES)
         return distributions.step_histogram(self._ranks(rank), phase=phase, bins=bins)
 
-    def heatmap(self, node: str | None = None, *, last: int = HEATMAP_SWEEPS) -> Heatmap:
+    def heatmap(self, node: str | None = None, *, last: int = HEATMAP_TICKS) -> Heatmap:
         """What a node did, metric by metric, in its last sweeps of samples.
 
         Args:
@@ -229,7 +229,7 @@ class Run:
             raise UsageError(f"Name one of the nodes: {', '.join(self.nodes) or 'there are none'}.")
         chosen_names("node", node, self.nodes)
         metrics = self._signals.metrics[node or self.nodes[0]]
-        return heatmap(metrics.load(*HEATMAP_METRICS), last)
+        return build_heatmap(metrics.load(*HEATMAP_METRICS), last)
 
     def step_timeline(self, *, rank: int | None = None) -> timelines.StepTimeline:
         """How long steps took, one after the other."""

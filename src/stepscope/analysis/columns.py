@@ -1,4 +1,4 @@
-"""Columns as analyses take them: numbers as arrays, strings as codes into a list."""
+"""Input format of analyses: numeric columns as arrays, strings as codes into a list."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from numpy.typing import NDArray
 
 
 class Strings(Protocol):
-    """Row `i` holds `values[codes[i]]`, or null where the code is -1. Values are distinct."""
+    """Dictionary-encoded strings: row `i` is `values[codes[i]]`, null where the code is -1.
+
+    Values are distinct.
+    """
 
     @property
     def codes(self) -> NDArray[np.int32]:
-        """One place in `values` per row."""
+        """Index into `values`, per row."""
 
     @property
     def values(self) -> Sequence[str | None]:
-        """The distinct strings."""
+        """Distinct strings."""
 
 
 Columns = Mapping[str, Any]

@@ -1,8 +1,8 @@
-"""Rows that agree in some columns, and sums over them.
+"""Rows grouped by key columns, with sums over each group.
 
-group        place of each row's group
+group        index of each row's group
 sums(v)[g]   sum of v over the rows of group g, exact: every partial sum is an integer below
-             2**53, whatever the unit (104 days in nanoseconds, 9 PB in bytes)
+             2**53, in any unit (104 days in nanoseconds, 9 PB in bytes)
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from numpy.typing import NDArray
 
 from stepscope.intervals import Int
 
-_DENSE = 1 << 16
-_DENSE_PER_ROW = 8
-"""Values within so wide a range are numbered through a table instead of by sorting."""
+_DENSE_RANGE = 1 << 16
+_DENSE_RANGE_PER_ROW = 8
+"""Values in a range up to this wide are numbered through a table instead of by sorting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """A partition of rows; groups are numbered by their key, in ascending order."""
+    """A partition of rows; groups are numbered by ascending key."""
 
     group: Int
-    """Of each row."""
+    """Index of each row's group."""
     first: Int
-    """The first row of each group."""
+    """First row of each group."""
 
     def __len__(self) -> int:
         return len(self.first)
 
     def counts(self) -> Int:
-        """Rows of each group."""
+        """Row count of each group."""
         return np.bincount(self.group, minlength=len(self.first)).astype(np.int64)
 
     def sums(self, values: NDArray[Any]) -> Int:
@@ -42,44 +42,45 @@ class Grouping:
 
     def float_sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Sum over each group."""
-        found = np.bincount(self.group, weights=values, minlength=len(self.first))
-        return found.astype(np.float64, copy=False)
+        sums = np.bincount(self.group, weights=values, minlength=len(self.first))
+        return sums.astype(np.float64, copy=False)
 
     def minima(self, values: Int) -> Int:
         """Smallest value of each group."""
-        found = values[self.first].copy()
-        np.minimum.at(found, self.group, values)
-        return found
+        minima = values[self.first].copy()
+        np.minimum.at(minima, self.group, values)
+        return minima
 
     def maxima(self, values: Int) -> Int:
         """Largest value of each group."""
-        found = values[self.first].copy()
-        np.maximum.at(found, self.group, values)
-        return found
+        maxima = values[self.first].copy()
+        np.maximum.at(maxima, self.group, values)
+        return maxima
 
 
 def group_rows(*keys: NDArray[Any]) -> Grouping:
-    """Rows that agree in every one of the integer columns `keys`."""
-    group, size = _numbered(keys[0])
+    """Group the rows that agree in all of the integer columns `keys`."""
+    group, size = _number_values(keys[0])
     for key in keys[1:]:
-        codes, more = _numbered(key)
-        group, size = _numbered(group * more + codes)  # both count rows: their product fits
+        codes, code_count = _number_values(key)
+        # Both counts are at most the row count: the product fits into 64 bits.
+        group, size = _number_values(group * code_count + codes)
     first = np.zeros(size, dtype=np.int64)
-    first[group[::-1]] = np.arange(len(group) - 1, -1, -1)  # the last to be written is the first
+    first[group[::-1]] = np.arange(len(group) - 1, -1, -1)  # in reverse: the first row is kept
     return Grouping(group, first)
 
 
-def _numbered(values: NDArray[Any]) -> tuple[Int, int]:
-    """Each value's place among the distinct values, and how many those are."""
+def _number_values(values: NDArray[Any]) -> tuple[Int, int]:
+    """Number values by their rank among the distinct ones; return the numbers and their count."""
     if not len(values):
         return np.empty(0, dtype=np.int64), 0
     low = int(values.min())
     width = int(values.max()) - low + 1
-    if width > max(_DENSE, _DENSE_PER_ROW * len(values)):
-        distinct, places = np.unique(values, return_inverse=True)
-        return places.astype(np.int64), len(distinct)
+    if width > max(_DENSE_RANGE, _DENSE_RANGE_PER_ROW * len(values)):
+        distinct, numbers = np.unique(values, return_inverse=True)
+        return numbers.astype(np.int64), len(distinct)
     shifted = values.astype(np.int64) - low
     present = np.zeros(width, dtype=np.bool_)
     present[shifted] = True
-    places = np.cumsum(present) - 1
-    return places[shifted], int(places[-1]) + 1
+    numbers = np.cumsum(present) - 1
+    return numbers[shifted], int(numbers[-1]) + 1

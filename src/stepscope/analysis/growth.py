@@ -1,4 +1,4 @@
-"""Whether something grows from the beginning to the end of a series, and how steadily."""
+"""Growth of a series from its first values to its last, and how steady that growth is."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from numpy.typing import NDArray
 from stepscope.intervals import Int
 
 BLOCKS = 10
-FEWEST = 2
+MIN_VALUES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How a series grows, by the medians of `BLOCKS` stretches of equal length, or of its values
-    where there are fewer."""
+    """Growth of a series, from the medians of `BLOCKS` blocks of equal length (of its values,
+    where there are fewer)."""
 
     first: float
-    """Median of the first stretch, in the unit of the series."""
+    """Median of the first block, in the unit of the series."""
     last: float
+    """Median of the last block."""
     steady_ratio: float
-    """Share of all pairs of stretches of which the later one is larger: 1 for what only grows,
-    about a half for noise (Kendall's tau is twice that, less one)."""
+    """Share of all pairs of blocks in which the later one is larger: 1 for monotonic growth,
+    about a half for noise. Kendall's tau is twice this ratio minus one:
+    https://en.wikipedia.org/wiki/Kendall_rank_correlation_coefficient"""
     excess: float
-    """Mean of the series less its first stretch: what a value costs more than at the beginning."""
+    """Mean of the series minus `first`: the mean extra cost of a value since the start."""
 
 
-def growth(values: NDArray[np.float64] | Int) -> Growth | None:
-    """None of fewer than `FEWEST` values."""
-    if len(values) < FEWEST:
+def measure_growth(values: NDArray[np.float64] | Int) -> Growth | None:
+    """Measure how a series grows; None for fewer than `MIN_VALUES` values."""
+    if len(values) < MIN_VALUES:
         return None
     count = min(BLOCKS, len(values))
-    medians = np.array([np.median(part) for part in np.array_split(values, count)])
+    medians = np.array([np.median(block) for block in np.array_split(values, count)])
     earlier, later = np.triu_indices(count, k=1)
     return Growth(
         first=float(medians[0]),

@@ -1,4 +1,4 @@
-"""Histograms that lose nothing: what lies outside the bins is counted beside them."""
+"""Histograms that count every value: those outside the bins are counted separately."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from stepscope.intervals import Int
 
 Float = NDArray[np.float64]
 RATIO_BIN = 0.02
-"""Width of the bins of a ratio, where nobody chose one."""
+"""Default bin width for ratios."""
 DURATION_BINS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """How many values lie in each bin, in the unit of the values.
+    """Number of values in each bin; edges are in the unit of the values.
 
-    Bins are half-open, only the last one holds its upper edge too: a device that was busy all the
-    time is in it.
+    Bins are half-open, but the last one includes its upper edge: a device that was busy all the
+    time falls into it.
     """
 
     edges: Float
-    """One more than there are bins."""
+    """Edges of the bins, one more than there are bins."""
     counts: Int
     under_count: int
     """Values below the first edge."""
@@ -33,12 +33,12 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """All values."""
+        """Number of all values, inside and outside the bins."""
         return int(self.counts.sum()) + self.under_count + self.over_count
 
 
-def histogram(values: ArrayLike, edges: Float) -> Histogram:
-    """Counts values in bins with these edges, which rise. NaN values are left out."""
+def build_histogram(values: ArrayLike, edges: Float) -> Histogram:
+    """Count values in bins with the given ascending edges. NaN values are ignored."""
     sample = np.asarray(values, dtype=np.float64)
     sample = sample[~np.isnan(sample)]
     bins = np.searchsorted(edges, sample, side="right") - 1
@@ -52,28 +52,29 @@ def histogram(values: ArrayLike, edges: Float) -> Histogram:
     )
 
 
-def ratio_edges(width: float = RATIO_BIN) -> Float:
-    """Edges of equal bins from 0 to 1, as near to `width` as divides it.
+def make_ratio_edges(width: float = RATIO_BIN) -> Float:
+    """Make edges of equal bins from 0 to 1, of the width closest to `width` that divides 1.
 
-    Each is the double nearest to its fraction, as a percentage divided by 100 is: 0.58 begins a
-    bin and lies in it.
+    Each edge is the double nearest to its fraction, like a percentage divided by 100: 0.58 is
+    exactly the start of a bin and falls into it.
     """
     count = max(1, round(1 / width))
     return np.arange(count + 1) / count
 
 
-def spread_edges(values: ArrayLike, bins: int = DURATION_BINS) -> Float | None:
-    """Edges of equal bins from the smallest value to the largest; None without values."""
+def make_range_edges(values: ArrayLike, bins: int = DURATION_BINS) -> Float | None:
+    """Make edges of equal bins from the smallest value to the largest; None without values."""
     sample = np.asarray(values, dtype=np.float64)
     sample = sample[~np.isnan(sample)]
     return _edges(float(sample.min()), float(sample.max()), bins) if len(sample) else None
 
 
-def duration_edges(values: ArrayLike, bins: int = DURATION_BINS) -> Float | None:
-    """Edges of equal bins from the shortest duration to the median plus two standard deviations
-    (of the population), or to the longest where that is shorter; None without values.
+def make_duration_edges(values: ArrayLike, bins: int = DURATION_BINS) -> Float | None:
+    """Make edges of equal bins for durations; None without values.
 
-    A few outliers would otherwise squeeze all the rest into one bin; they are counted above.
+    Bins extend from the shortest duration to the median plus two (population) standard
+    deviations, or to the longest duration if that is shorter: a few outliers would otherwise
+    squeeze all other values into one bin. They are counted in `over_count`.
     """
     sample = np.asarray(values, dtype=np.float64)
     if not len(sample):
@@ -83,6 +84,6 @@ def duration_edges(values: ArrayLike, bins: int = DURATION_BINS) -> Float | None
 
 
 def _edges(lower: float, upper: float, bins: int) -> Float:
-    if upper <= lower:  # all the same: one bin has them
+    if upper <= lower:  # all values are equal: one bin
         return np.array([lower, np.nextafter(lower, np.inf)])
     return np.linspace(lower, upper, bins + 1)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.buckets import Buckets
 from stepscope.analysis.device_work import Calls, DeviceWork
-from stepscope.analysis.statistics import Distribution, distribution
+from stepscope.analysis.statistics import Distribution, summarize
 from stepscope.intervals import Int
 
 
@@ -102,7 +102,7 @@ def launch_statistics(
     """Statistics of some launches; None when there are none."""
     call_ns = (launches.call_end - launches.call_start)[rows]
     device_ns, delay_ns = launches.device_ns[rows], launches.delay_ns[rows]
-    of_calls, of_device, of_delays = map(distribution, (call_ns, device_ns, delay_ns))
+    of_calls, of_device, of_delays = map(summarize, (call_ns, device_ns, delay_ns))
     if of_calls is None or of_device is None or of_delays is None:
         return None
     return LaunchStatistics(

@@ -1,4 +1,4 @@
-"""Durations of steps, rank by rank: who is slow."""
+"""Step durations by rank: stragglers and their excess."""
 
 from __future__ import annotations
 
@@ -11,39 +11,42 @@ from numpy.typing import NDArray
 from stepscope.intervals import Int
 
 Matrix = NDArray[np.float64]
-"""Rows by rank, columns by step, nanoseconds; NaN where a rank has no such step."""
+"""Durations by rank (rows) and step (columns), nanoseconds; NaN where a rank lacks the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stragglers:
-    """Which ranks hold the others up."""
+    """Lateness of ranks relative to each other, one entry per rank."""
 
     step_count: int
-    """Steps that at least two ranks have."""
+    """Number of shared steps: those that at least two ranks have."""
     slowest_count: Int
-    """By rank: of these, the steps in which it took longest; the first of several counts."""
+    """Number of shared steps in which the rank was slowest; on a tie the lowest rank counts."""
     excess_ns: Matrix
-    """By rank: mean of its durations less the median of all ranks in the same step; NaN without
-    a step that others have too."""
+    """Mean over shared steps of the rank's duration minus the median of all ranks in that step;
+    NaN without shared steps."""
 
 
-def step_matrix(first: Sequence[int], durations: Sequence[Int]) -> tuple[int, Matrix]:
-    """Number of the first column, and the durations.
+def build_step_matrix(first: Sequence[int], durations: Sequence[Int]) -> tuple[int, Matrix]:
+    """Build the matrix of step durations.
 
     Args:
         first: number of each rank's first step.
-        durations: of consecutive steps, by rank.
+        durations: durations of consecutive steps, by rank.
+
+    Returns:
+        The step number of the first column, and the matrix.
     """
-    begin = min(first)
+    start = min(first)
     end = max(f + len(d) for f, d in zip(first, durations, strict=True))
-    found = np.full((len(first), end - begin), np.nan)
+    matrix = np.full((len(first), end - start), np.nan)
     for row, (number, values) in enumerate(zip(first, durations, strict=True)):
-        found[row, number - begin : number - begin + len(values)] = values
-    return begin, found
+        matrix[row, number - start : number - start + len(values)] = values
+    return start, matrix
 
 
-def stragglers(matrix: Matrix) -> Stragglers:
-    """Counts who is slowest."""
+def find_stragglers(matrix: Matrix) -> Stragglers:
+    """Count the steps in which each rank is slowest, and measure its excess."""
     shared = matrix[:, (~np.isnan(matrix)).sum(axis=0) > 1]
     slowest = np.bincount(
         np.argmax(np.where(np.isnan(shared), -1.0, shared), axis=0), minlength=len(matrix)
@@ -51,24 +54,24 @@ def stragglers(matrix: Matrix) -> Stragglers:
     excess = np.full(len(matrix), np.nan)
     if shared.shape[1]:
         over = shared - np.nanmedian(shared, axis=0)
-        known = ~np.isnan(over).all(axis=1)
-        excess[known] = np.nanmean(over[known], axis=1)
+        has_steps = ~np.isnan(over).all(axis=1)
+        excess[has_steps] = np.nanmean(over[has_steps], axis=1)
     return Stragglers(
         step_count=shared.shape[1], slowest_count=slowest.astype(np.int64), excess_ns=excess
     )
 
 
-def thinned(matrix: Matrix, most: int) -> tuple[int, Matrix]:
-    """Consecutive columns put together as their means, until there are at most so many.
+def downsample_columns(matrix: Matrix, max_columns: int) -> tuple[int, Matrix]:
+    """Average groups of consecutive columns so that at most `max_columns` remain.
 
     Returns:
-        how many were put together, and the means.
+        The number of columns per group, and the means.
     """
-    together = max(1, -(-matrix.shape[1] // most))
-    if together == 1:
+    group_size = max(1, -(-matrix.shape[1] // max_columns))
+    if group_size == 1:
         return 1, matrix
-    begin = np.arange(0, matrix.shape[1], together)
-    known = ~np.isnan(matrix)
-    sums = np.add.reduceat(np.where(known, matrix, 0.0), begin, axis=1)
-    counts = np.add.reduceat(known, begin, axis=1, dtype=np.int64)
-    return together, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    starts = np.arange(0, matrix.shape[1], group_size)
+    present = ~np.isnan(matrix)
+    sums = np.add.reduceat(np.where(present, matrix, 0.0), starts, axis=1)
+    counts = np.add.reduceat(present, starts, axis=1, dtype=np.int64)
+    return group_size, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

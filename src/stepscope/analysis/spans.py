@@ -14,16 +14,16 @@ from stepscope.intervals import Int, Intervals
 T = TypeVar("T", bound=np.generic)
 FLAG_NO_GRAD = 2
 FLAG_NO_RESULT = 4
-FEW = 4
-"""Comparing every code with so many is faster than looking it up in a table."""
+_MAX_COMPARISONS = 4
+"""Comparing codes one value at a time is faster than a lookup table up to this many values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
     """Spans of one process, sorted by start, outer before inner.
 
-    `kind` and `name` are positions in `kinds` and `names`. Spans that never ended have the end
-    of the recording for their end and are marked in `unfinished`.
+    `kind` and `name` index `kinds` and `names`. A span without a recorded end is marked in
+    `unfinished`; its `end` is the end of the span log.
     """
 
     kind: NDArray[np.int32]
@@ -40,91 +40,91 @@ class Spans:
     def __len__(self) -> int:
         return len(self.start)
 
-    def is_kind(self, *wanted: str) -> NDArray[np.bool_]:
-        """Which spans are of one of these kinds."""
-        return _is_among(self.kind, self.kinds, wanted)
+    def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
+        """Mask of the spans of any of these kinds."""
+        return _is_any_of(self.kind, self.kinds, kinds)
 
-    def is_named(self, wanted: str) -> NDArray[np.bool_]:
-        """Which spans have this name."""
-        return _is_among(self.name, self.names, (wanted,))
+    def is_named(self, name: str) -> NDArray[np.bool_]:
+        """Mask of the spans with this name."""
+        return _is_any_of(self.name, self.names, (name,))
 
-    def take(self, which: NDArray[np.bool_] | Int) -> Spans:
-        """The spans that a mask or an index array selects."""
-        if which.dtype == np.bool_:
-            if which.all():
+    def take(self, rows: NDArray[np.bool_] | Int) -> Spans:
+        """Select spans by a mask or an index array."""
+        if rows.dtype == np.bool_:
+            if rows.all():
                 return self
-            which = np.flatnonzero(which)  # found once for all columns
-            if len(which) and which[-1] - which[0] + 1 == len(which):
-                return self._stretch(int(which[0]), int(which[-1]) + 1)
+            rows = np.flatnonzero(rows)  # once for all columns
+            if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+                return self._slice(int(rows[0]), int(rows[-1]) + 1)
         return Spans(
-            kind=_taken(self.kind, which),
+            kind=_take_rows(self.kind, rows),
             kinds=self.kinds,
-            name=_taken(self.name, which),
+            name=_take_rows(self.name, rows),
             names=self.names,
-            thread=_taken(self.thread, which),
-            start=self.start.take(which),
-            end=self.end.take(which),
-            flags=_taken(self.flags, which),
-            value=_taken(self.value, which),
-            unfinished=_taken(self.unfinished, which),
+            thread=_take_rows(self.thread, rows),
+            start=self.start.take(rows),
+            end=self.end.take(rows),
+            flags=_take_rows(self.flags, rows),
+            value=_take_rows(self.value, rows),
+            unfinished=_take_rows(self.unfinished, rows),
         )
 
-    def _stretch(self, begin: int, stop: int) -> Spans:
-        """Spans that follow each other: no column is copied."""
+    def _slice(self, start: int, end: int) -> Spans:
+        """Select consecutive spans without copying columns."""
         return Spans(
-            kind=self.kind[begin:stop],
+            kind=self.kind[start:end],
             kinds=self.kinds,
-            name=self.name[begin:stop],
+            name=self.name[start:end],
             names=self.names,
-            thread=self.thread[begin:stop],
-            start=self.start[begin:stop],
-            end=self.end[begin:stop],
-            flags=self.flags[begin:stop],
-            value=self.value[begin:stop],
-            unfinished=self.unfinished[begin:stop],
+            thread=self.thread[start:end],
+            start=self.start[start:end],
+            end=self.end[start:end],
+            flags=self.flags[start:end],
+            value=self.value[start:end],
+            unfinished=self.unfinished[start:end],
         )
 
-    def of(self, *wanted: str) -> Spans:
-        """The spans of these kinds."""
-        return self.take(self.is_kind(*wanted))
+    def of(self, *kinds: str) -> Spans:
+        """Select the spans of any of these kinds."""
+        return self.take(self.is_kind(*kinds))
 
     @property
     def duration(self) -> Int:
-        """Nanoseconds of each span."""
+        """Duration of each span, nanoseconds."""
         return self.end - self.start
 
     @property
     def intervals(self) -> Intervals:
-        """Their extents."""
+        """Start and end of each span."""
         return Intervals(self.start, self.end)
 
     def has_flag(self, flag: int) -> NDArray[np.bool_]:
-        """Which spans carry a flag."""
-        carried: NDArray[np.bool_] = (self.flags & flag) != 0
-        return carried
+        """Mask of the spans with this flag."""
+        flagged: NDArray[np.bool_] = (self.flags & flag) != 0
+        return flagged
 
     def name_of(self, index: int) -> str:
         """Name of one span."""
         return str(self.names[int(self.name[index])])
 
 
-def _is_among(
-    codes: NDArray[np.int32], strings: Sequence[str], wanted: Sequence[str]
+def _is_any_of(
+    codes: NDArray[np.int32], strings: Sequence[str], selection: Sequence[str]
 ) -> NDArray[np.bool_]:
-    """Which codes stand for one of the wanted strings."""
-    places = [place for place, string in enumerate(strings) if string in wanted]
-    if len(places) > FEW:
+    """Mask of the codes whose string is in the selection."""
+    selected_codes = [code for code, string in enumerate(strings) if string in selection]
+    if len(selected_codes) > _MAX_COMPARISONS:
         table = np.zeros(len(strings), dtype=np.bool_)
-        table[places] = True
+        table[selected_codes] = True
         return table.take(codes)
-    found = np.zeros(len(codes), dtype=np.bool_)
-    for place in places:
-        found |= codes == place
-    return found
+    mask = np.zeros(len(codes), dtype=np.bool_)
+    for code in selected_codes:
+        mask |= codes == code
+    return mask
 
 
-def _taken(column: NDArray[T], which: NDArray[np.bool_] | Int) -> NDArray[T]:
-    """Rows of a column; one that repeats a single value in memory still does."""
+def _take_rows(column: NDArray[T], rows: NDArray[np.bool_] | Int) -> NDArray[T]:
+    """Select rows of a column; a broadcast column stays broadcast (one value in memory)."""
     if len(column) and column.strides == (0,):
-        return np.broadcast_to(column[0], len(which))
-    return column.take(which)
+        return np.broadcast_to(column[0], len(rows))
+    return column.take(rows)

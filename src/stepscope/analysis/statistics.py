@@ -1,4 +1,4 @@
-"""Distributions: the figures every report of durations needs."""
+"""Summary statistics of samples: distributions, means with missing values, certainty of a lead."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 OUTLIER_RANGES = 3.0
-"""Tukey's far-out fence: an outlier lies this many interquartile ranges above the quartile."""
+"""Tukey's far-out fence: an outlier is more than this many interquartile ranges above p75.
+https://en.wikipedia.org/wiki/Outlier#Tukey's_fences"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Of a sample, in the sample's unit; quantiles are interpolated linearly."""
+    """Distribution of a sample, in the sample's unit; quantiles are interpolated linearly."""
 
     count: int
     mean: float
@@ -32,23 +33,25 @@ class Distribution:
     """Values above p75 + 3 (p75 - p25)."""
 
 
-def mean_of_known(values: Iterable[float | None]) -> float | None:
-    """The mean of those that are known; None when none is: missing is not zero.
+def average_present(values: Iterable[float | None]) -> float | None:
+    """Average the values that are present; None without any: missing is not zero.
 
     >>> mean_of_known([0.5, None, 1.0])
     0.75
     """
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if present else None
 
 
-def ahead_ratio(first: float, second: float, count: int) -> float:
-    """Probability that the larger of two shares is the larger one in truth, if both are counted
-    in the same sample of independent draws: Phi((p - q) / sqrt((p + q - (p - q)^2) / n)).
+def estimate_lead_probability(first: float, second: float, count: int) -> float:
+    """Estimate the probability that the larger of two observed shares is truly the larger one.
+
+    Both shares, p and q, come from the same sample of n independent draws (normal approximation
+    of the multinomial distribution): Phi((p - q) / sqrt((p + q - (p - q)^2) / n)).
 
     Args:
         first, second: shares of the sample; `first` is the larger.
-        count: draws.
+        count: number of draws.
     """
     variance = (first + second - (first - second) ** 2) / max(1, count)
     if variance <= 0:
@@ -56,8 +59,8 @@ def ahead_ratio(first: float, second: float, count: int) -> float:
     return 0.5 * (1 + math.erf((first - second) / math.sqrt(2 * variance)))
 
 
-def distribution(values: ArrayLike) -> Distribution | None:
-    """The distribution of a sample, None when it is empty. NaN values are left out."""
+def summarize(values: ArrayLike) -> Distribution | None:
+    """Summarize the distribution of a sample; None for an empty one. NaN values are ignored."""
     sample = np.asarray(values, dtype=np.float64)
     sample = sample[~np.isnan(sample)]
     if not len(sample):

@@ -1,4 +1,4 @@
-"""What a node was doing: statistics of its sampled metrics."""
+"""Statistics of the sampled metrics of a node, and CPU contention."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.statistics import Distribution, distribution
+from stepscope.analysis.statistics import Distribution, summarize
 from stepscope.intervals import Int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """Samples of one node, sorted by time. `metric`, `device` are positions in their lists."""
+    """Samples of one node, sorted by time; `metric` and `device` index `metrics` and `devices`."""
 
     t_ns: Int
     metric: NDArray[np.int32]
@@ -25,60 +25,61 @@ class Metrics:
     value: NDArray[np.float64]
 
     def series(self, metric: str, device: str = "") -> NDArray[np.float64]:
-        """Values of one metric of one device, in time order; empty when never sampled."""
+        """Values of one metric of one device, in time order; empty if never sampled."""
         if metric not in self.metrics or device not in self.devices:
             return np.empty(0)
-        chosen = (self.metric == list(self.metrics).index(metric)) & (
+        rows = (self.metric == list(self.metrics).index(metric)) & (
             self.device == list(self.devices).index(device)
         )
-        values: NDArray[np.float64] = self.value[chosen]
+        values: NDArray[np.float64] = self.value[rows]
         return values
 
     def devices_of(self, metric: str) -> list[str]:
-        """Devices that a metric was sampled of, numbers in numerical order."""
+        """Devices with samples of a metric, numbers in numerical order."""
         if metric not in self.metrics:
             return []
         codes = np.unique(self.device[self.metric == list(self.metrics).index(metric)])
-        return sorted((self.devices[code] for code in codes), key=numerically)
+        return sorted((self.devices[code] for code in codes), key=numeric_sort_key)
 
 
-def numerically(device: str) -> tuple[int, str]:
-    """A key that sorts devices: names first, then numbers by value."""
+def numeric_sort_key(device: str) -> tuple[int, str]:
+    """Return a key that sorts devices: names first, then numbers by value."""
     return (int(device), "") if device.isdecimal() else (-1, device)
 
 
-def metric_distributions(metrics: Metrics) -> dict[tuple[str, str], Distribution]:
-    """The distribution of every metric of every device, by (metric, device)."""
-    found = {}
+def summarize_metrics(metrics: Metrics) -> dict[tuple[str, str], Distribution]:
+    """Summarize every metric of every device, by (metric, device)."""
+    distributions = {}
     for name in metrics.metrics:
         for device in metrics.devices_of(name):
-            summary = distribution(metrics.series(name, device))
-            if summary is not None:
-                found[name, device] = summary
-    return found
+            distribution = summarize(metrics.series(name, device))
+            if distribution is not None:
+                distributions[name, device] = distribution
+    return distributions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """Whether others took the CPU that the job wanted."""
+    """CPU contention: competition for the cores that the job needs."""
 
     outside_cores: float
-    """Mean number of cores kept busy by others, other virtual machines among them."""
+    """Mean number of cores kept busy by other processes and other virtual machines."""
     waiting_ratio: float | None
-    """Share of the time in which the training process's main thread was ready to run but had no
-    core. Denominator: the sampled time. None on kernels that do not count it."""
+    """Share of the sampled time in which the main thread of the training process was runnable but
+    had no core. None on kernels that do not count it."""
     job_cores: float
+    """Mean number of cores kept busy by the job."""
     stolen_cores: float = 0.0
-    """Part of `outside_cores` that the hypervisor gave to other virtual machines."""
+    """Portion of `outside_cores` that the hypervisor gave to other virtual machines."""
     stolen_ratio: float = 0.0
-    """Part of `waiting_ratio` for which it did."""
+    """Portion of `waiting_ratio` caused by the hypervisor."""
     throttled_ratio: float
     """Share of the time in which the job's cgroup had used up its quota."""
 
     @property
     def without_core_ratio(self) -> float:
-        """The waiting; the throttling on kernels that do not count the waiting of a thread, but
-        that of a group."""
+        """Share of time without a core: `waiting_ratio`, or the throttling of the cgroup on
+        kernels that do not count the waiting of a thread."""
         return self.throttled_ratio if self.waiting_ratio is None else self.waiting_ratio
 
 
@@ -86,15 +87,15 @@ class Means(Protocol):
     """Means of sampled metrics."""
 
     def mean(self, metric: str, device: str = "") -> float | None:
-        """Mean value, None when it was never sampled: missing is not zero."""
+        """Mean value; None if never sampled: missing is not zero."""
 
 
-def contention(metrics: Means, training_pids: Sequence[int]) -> Contention | None:
-    """None when the CPU was not sampled. Ratios are means over the training processes.
+def measure_contention(metrics: Means, training_pids: Sequence[int]) -> Contention | None:
+    """Measure CPU contention; None if the CPU was not sampled.
 
-    The kernel does not count as waiting what the hypervisor takes from a thread that runs. It takes
-    from all that run alike: from one that runs for the share r of the time r x stolen / running
-    cores.
+    Ratios are means over the training processes. The kernel does not count time that the
+    hypervisor takes from a running thread as waiting. It takes from all running threads alike: a
+    thread that runs for the share r of the time loses r x stolen cores / running cores.
     """
     outside = metrics.mean("outside_cpu_cores")
     if outside is None:
@@ -104,11 +105,11 @@ def contention(metrics: Means, training_pids: Sequence[int]) -> Contention | Non
     running = job_cores + outside + (metrics.mean("own_cpu_cores") or 0.0) - stolen_cores
     waiting, stolen = [], []
     for pid in training_pids:
-        waited = metrics.mean("process_runqueue_ratio", str(pid))
-        if waited is not None:
-            runs = min(1.0, metrics.mean("process_cpu_cores", str(pid)) or 0.0)
-            stolen.append(runs * stolen_cores / running if running else 0.0)
-            waiting.append(min(1.0, waited + stolen[-1]))
+        runqueue_ratio = metrics.mean("process_runqueue_ratio", str(pid))
+        if runqueue_ratio is not None:
+            running_ratio = min(1.0, metrics.mean("process_cpu_cores", str(pid)) or 0.0)
+            stolen.append(running_ratio * stolen_cores / running if running else 0.0)
+            waiting.append(min(1.0, runqueue_ratio + stolen[-1]))
     return Contention(
         outside_cores=outside,
         waiting_ratio=float(np.mean(waiting)) if waiting else None,

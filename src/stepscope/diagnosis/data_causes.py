@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stepscope.analysis.input_pipeline import Making, StageShare, Waiting
-from stepscope.analysis.statistics import ahead_ratio
+from stepscope.analysis.statistics import estimate_lead_probability
 from stepscope.diagnosis.finding import (
     CONTRIBUTING_RATIO,
     UNRECOGNISED,
@@ -246,7 +246,7 @@ def _making_cause(
             return "slow_collate"
         return "slow_reads" if making.cpu_ratio < WAITING_FETCH_CPU_RATIO else "slow_dataset"
     first, second = ([stage.ratio for stage in making.stages] + [0.0])[:2]
-    finding.certainty = ahead_ratio(first, second, making.sample_count)
+    finding.certainty = estimate_lead_probability(first, second, making.sample_count)
     top = making.stages[0].stage
     if top == "other" and making.cpu_ratio < WAITING_FETCH_CPU_RATIO:
         return "slow_reads"

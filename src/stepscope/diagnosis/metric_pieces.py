@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.utilization import numerically
+from stepscope.analysis.utilization import numeric_sort_key
 from stepscope.diagnosis.job_times import job_borders
 from stepscope.diagnosis.signals import Signals
 from stepscope.diagnosis.within import SignalsWithin
@@ -118,4 +118,4 @@ def piece_series(
         )
         for (node, metric, each), place in places.items()
     ]
-    return sorted(found, key=lambda s: (s.node, s.metric, numerically(s.device)))
+    return sorted(found, key=lambda s: (s.node, s.metric, numeric_sort_key(s.device)))

@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.statistics import mean_of_known
-from stepscope.analysis.utilization import Metrics, numerically
+from stepscope.analysis.statistics import average_present
+from stepscope.analysis.utilization import Metrics, numeric_sort_key
 from stepscope.store import RunReader
 
 _COLUMNS = ("t_ns", "metric", "device", "value")
@@ -82,7 +82,7 @@ class NodeMetrics:
 
     def devices_of(self, metric: str) -> list[str]:
         """Devices that a metric was sampled of, numbers in numerical order."""
-        return sorted(self._means_of(metric), key=numerically)
+        return sorted(self._means_of(metric), key=numeric_sort_key)
 
     def mean(self, metric: str, device: str = "") -> float | None:
         """Mean of the readings that did not fail, None without any: missing is not zero."""
@@ -91,7 +91,7 @@ class NodeMetrics:
 
     def mean_over_devices(self, metric: str) -> float | None:
         """Mean of the means of the devices that were read; None without any."""
-        return mean_of_known(self.mean(metric, device) for device in self.devices_of(metric))
+        return average_present(self.mean(metric, device) for device in self.devices_of(metric))
 
     def _means_of(self, metric: str) -> dict[str, float]:
         """By device; NaN where every reading failed."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.growth import Growth, growth
+from stepscope.analysis.growth import Growth, measure_growth
 from stepscope.analysis.host_work import HOST_CAUSE_NAMES, HostCause
 from stepscope.analysis.operators import ComputeProfile
-from stepscope.analysis.statistics import ahead_ratio
+from stepscope.analysis.statistics import estimate_lead_probability
 from stepscope.diagnosis.finding import (
     CONTRIBUTING_RATIO,
     UNRECOGNISED,
@@ -224,10 +224,10 @@ def find_leak(signals: Signals) -> Leak | None:
 
 def _leak_of(rank: Rank) -> Leak | None:
     measured = rank.steps.measured()
-    time = growth(rank.steps.phase_ns["other"][measured])
+    time = measure_growth(rank.steps.phase_ns["other"][measured])
     if time is None or time.steady_ratio < STEADY_RATIO:
         return None
-    memory = growth(_memory(rank, measured))
+    memory = measure_growth(_memory(rank, measured))
     if memory is None or memory.last - memory.first < LEAKED_BYTES:
         return None
     return Leak(time=time, memory=memory, step_count=int(measured.sum()))
@@ -312,7 +312,9 @@ def _between_phases(case: Case) -> Finding:
         return Finding(cause="python_overhead", certainty=UNRECOGNISED)
     ratios = {name: share_of_host_cause(signals.ranks, name) for name in HOST_CAUSES}
     top, second = sorted(ratios, key=lambda name: -ratios[name])[:2]
-    certainty = ahead_ratio(ratios[top], ratios[second], sum(work.sample_count for work in works))
+    certainty = estimate_lead_probability(
+        ratios[top], ratios[second], sum(work.sample_count for work in works)
+    )
     if top == "python":
         certainty *= UNRECOGNISED
     return Finding(cause=_cause_of(top), certainty=certainty, evidence=evidence)

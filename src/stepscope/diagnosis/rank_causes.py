@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.analysis.exchange import exchanges_per_step
+from stepscope.analysis.exchange import count_exchanges_per_step
 from stepscope.diagnosis.finding import Case, Finding
 from stepscope.diagnosis.ranks_waiting import larger_inputs
 from stepscope.diagnosis.signals import Rank
@@ -55,7 +55,7 @@ def communication_cause(case: Case) -> Finding:
 def exchanges_of(ranks: Sequence[Rank]) -> float:
     """Exchanges of gradients in a step, of the rank with most."""
     accounts = [rank.facts("ddp")[-1] for rank in ranks if rank.facts("ddp")]
-    return max(map(exchanges_per_step, accounts), default=1.0)
+    return max(map(count_exchanges_per_step, accounts), default=1.0)
 
 
 def slow_rank(case: Case, suspect: Suspect) -> Finding:

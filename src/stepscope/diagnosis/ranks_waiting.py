@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.exchange import exposed_exchange_ratio
+from stepscope.analysis.exchange import compute_exposed_exchange_ratio
 from stepscope.analysis.steps import PHASES
 from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Suspect
@@ -63,7 +63,7 @@ def exchange_ns(rank: Rank) -> float:
     backward = backward[rank.steps.measured()]
     if not accounts or not len(backward):
         return 0.0
-    return exposed_exchange_ratio(accounts[-1]) * float(backward.mean())
+    return compute_exposed_exchange_ratio(accounts[-1]) * float(backward.mean())
 
 
 def ranks_waiting(ranks: Sequence[Rank]) -> RanksWaiting:

@@ -23,7 +23,7 @@ from stepscope.analysis.input_pipeline import (
 )
 from stepscope.analysis.operators import ComputeProfile, profile_compute
 from stepscope.analysis.spans import Spans
-from stepscope.analysis.statistics import mean_of_known
+from stepscope.analysis.statistics import average_present
 from stepscope.analysis.steps import (
     COMPUTE_PHASES,
     PHASE_OF_KIND,
@@ -32,7 +32,7 @@ from stepscope.analysis.steps import (
     losses,
     steps_of_window,
 )
-from stepscope.analysis.utilization import Contention, contention
+from stepscope.analysis.utilization import Contention, measure_contention
 from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.diagnosis.origin import RunClock, clock_of
 from stepscope.diagnosis.span_rows import read_spans, spans_of
@@ -232,7 +232,7 @@ class Signals:
 
     def mean_over_nodes(self, metric: str) -> float | None:
         """Mean of the means of the nodes, each over its devices; None where it was never read."""
-        return mean_of_known(each.mean_over_devices(metric) for each in self.metrics.values())
+        return average_present(each.mean_over_devices(metric) for each in self.metrics.values())
 
     @cached_property
     def contention(self) -> Contention | None:
@@ -245,7 +245,7 @@ class Signals:
             return None
         begin, end = int(first.steps.start[0]), int(first.steps.end[-1])
         pids = [r.process.pid for r in self.ranks if r.process.node == first.process.node]
-        return contention(metrics.between(begin, end), pids)
+        return measure_contention(metrics.between(begin, end), pids)
 
     def workers_without_core(self, rank: Rank) -> float:
         """Share of the time in which the rank's workers were ready to run but had no core."""
@@ -254,7 +254,7 @@ class Signals:
         if metrics is None:
             return 0.0
         return (
-            mean_of_known(metrics.mean("process_runqueue_ratio", str(pid)) for pid in workers)
+            average_present(metrics.mean("process_runqueue_ratio", str(pid)) for pid in workers)
             or 0.0
         )
 

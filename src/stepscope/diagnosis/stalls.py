@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.spans import Spans
-from stepscope.analysis.statistics import distribution
+from stepscope.analysis.statistics import summarize
 from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import Evidence
 from stepscope.intervals import Intervals, contains, union
@@ -19,7 +19,7 @@ def checkpoint_evidence(signals: Signals) -> list[Evidence]:
     """How many saves, how large and how long."""
     saves = [rank.spans.of("checkpoint") for rank in signals.ranks]
     durations = np.concatenate([save.duration for save in saves])
-    summary = distribution(durations)
+    summary = summarize(durations)
     if summary is None:
         return []
     sizes = np.concatenate([save.value for save in saves])
@@ -41,7 +41,7 @@ def compilation_evidence(signals: Signals) -> list[Evidence]:
         spans, _ = _in_measured_steps(rank, "compile")
         durations.append(spans.duration)
         again += int((spans.value > 0).sum())
-    summary = distribution(np.concatenate(durations))
+    summary = summarize(np.concatenate(durations))
     if summary is None:
         return []
     return [
@@ -97,7 +97,7 @@ def collecting(signals: Signals) -> str:
 def collection_evidence(signals: Signals) -> list[Evidence]:
     """How often and how long Python collected garbage, and where."""
     found = _collected(signals)
-    summary = distribution(found.durations)
+    summary = summarize(found.durations)
     if summary is None:
         return []
     where = f", {found.place_ratio:.0%} of the time at {found.place}" if found.place else ""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.gpu_metrics import KERNEL_COLUMNS, Load, kernels_by_device
 from stepscope.analysis.grouping import group_rows
-from stepscope.analysis.utilization import numerically
+from stepscope.analysis.utilization import numeric_sort_key
 from stepscope.diagnosis.traces import Trace
 from stepscope.intervals import Int, Intervals, covered_until, sort_order, union
 from stepscope.store import RunReader
@@ -88,7 +88,7 @@ def series_of(reader: RunReader) -> dict[str, list[tuple[str, str]]]:
     for node, metric, device in zip(*(found[n].tolist() for n in found), strict=True):
         by_node.setdefault(node, []).append((metric, device))
     return {
-        node: sorted(series, key=lambda its: (its[0], *numerically(its[1])))
+        node: sorted(series, key=lambda its: (its[0], *numeric_sort_key(its[1])))
         for node, series in by_node.items()
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.statistics import mean_of_known
+from stepscope.analysis.statistics import average_present
 from stepscope.diagnosis.node_metrics import NodeMetrics
 from stepscope.diagnosis.signals import Signals
 from stepscope.schema import NodeInfo
@@ -65,7 +65,7 @@ def mean_p95(levels: list[Level]) -> float | None:
     """The mean of the 95th percentiles of machines or GPUs; None where one has too few samples."""
     if any(level.count < FEWEST_SAMPLES for level in levels):
         return None
-    return mean_of_known(level.p95 for level in levels)
+    return average_present(level.p95 for level in levels)
 
 
 def _of_node(info: NodeInfo, metrics: NodeMetrics) -> NodeUsage:

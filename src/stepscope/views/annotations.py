@@ -9,9 +9,9 @@ import numpy as np
 
 from stepscope.analysis.annotation_table import (
     ANNOTATION_COLUMNS,
-    Histogram,
-    annotation_histograms,
-    annotation_table,
+    DurationHistogram,
+    build_annotation_histograms,
+    summarize_annotations,
 )
 from stepscope.analysis.columns import Columns
 from stepscope.analysis.operator_tree import EXCLUDED, EXCLUDED_PREFIXES
@@ -151,11 +151,11 @@ def _source(
     process: str | None = None,
     quality: list[QualityNote] | None = None,
 ) -> Annotations:
-    table = annotation_table(columns, top=options.top)
+    table = summarize_annotations(columns, top=options.top)
     missing = None if table.rows else "no annotation is in this recording"
-    found: list[Histogram] = []
+    found: list[DurationHistogram] = []
     if options.name is not None and table.rows:
-        found = annotation_histograms(columns, options.name, bucket_ns=options.bucket_ns)
+        found = build_annotation_histograms(columns, options.name, bucket_ns=options.bucket_ns)
         if not found:
             some = ", ".join(dict.fromkeys(row.name for row in table.rows[:8]))
             missing = f"no annotation here is called {options.name}; there are {some}"
@@ -172,7 +172,7 @@ def _source(
     )
 
 
-def _histogram(found: Histogram) -> AnnotationHistogram:
+def _histogram(found: DurationHistogram) -> AnnotationHistogram:
     return AnnotationHistogram(
         on_device=found.on_device,
         total_ns=found.total_ns,

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.analysis.statistics import mean_of_known
+from stepscope.analysis.statistics import average_present
 from stepscope.diagnosis import Signals, diagnose
 from stepscope.diagnosis.contract import terms_of
 from stepscope.diagnosis.cost import JobCost
@@ -106,9 +106,9 @@ def side_of(signals: Signals) -> Side:
         notes.append(FEW_SAMPLES.format(count=fewest, least=FEWEST_SAMPLES))
     return Side(
         name=signals.reader.info.run_id,
-        gpu_mean=mean_of_known(level.mean for level in gpus),
+        gpu_mean=average_present(level.mean for level in gpus),
         gpu_p95=mean_p95(gpus),
-        cpu_mean=mean_of_known(level.mean for level in cpus),
+        cpu_mean=average_present(level.mean for level in cpus),
         cpu_p95=mean_p95(cpus),
         trained=bool(signals.ranks),
         batch=terms_of(signals)["batch"],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.analysis.comparing import StepTimes
-from stepscope.analysis.statistics import distribution
+from stepscope.analysis.statistics import summarize
 from stepscope.analysis.steps import PHASES, Steps
 from stepscope.analysis.trace_steps import break_down, device_categories, together
 from stepscope.diagnosis import Signals, diagnose
@@ -103,7 +103,7 @@ class Program:
             confidence_ratio=verdict.confidence_ratio,
             headline=verdict.headline,
             step_count=len(walls),
-            step_ns=statistics(distribution(walls)),
+            step_ns=statistics(summarize(walls)),
         )
 
     def doubts(self) -> list[str]:

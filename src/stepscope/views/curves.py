@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.analysis.buckets import Buckets, buckets
+from stepscope.analysis.buckets import Buckets, cut_into_buckets
 from stepscope.diagnosis.traces import Trace
 from stepscope.errors import UsageError
 from stepscope.views.options import ViewOptions
@@ -22,7 +22,7 @@ def buckets_of(trace: Trace, options: ViewOptions) -> Buckets | None:
             f"Buckets of {width} ns cut {trace.name} into more than {MOST_BUCKETS:,} pieces: "
             "choose wider ones with --bucket."
         )
-    return buckets(start_ns, end_ns, width)
+    return cut_into_buckets(start_ns, end_ns, width)
 
 
 def recorded_range(trace: Trace) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope.analysis.activity import ACTIVITIES, is_synchronization, route_name
 from stepscope.analysis.gpu_time import gpu_time_by_device
-from stepscope.analysis.histograms import duration_edges, histogram
+from stepscope.analysis.histograms import build_histogram, make_duration_edges
 from stepscope.analysis.kernel_classes import (
     is_communication,
     precision_class,
@@ -222,10 +222,10 @@ def _step_durations(signals: Signals, recorded: Sequence[RecordedWork]) -> StepD
         marked = [one.steps.wall_ns for one in recorded if one.marked]
         walls = np.concatenate([*marked, np.empty(0, dtype=np.int64)])
         source = "recorded"
-    edges = duration_edges(walls)
+    edges = make_duration_edges(walls)
     if edges is None:
         return None
-    found = histogram(walls, edges)
+    found = build_histogram(walls, edges)
     p50, p95 = np.percentile(walls, [50, 95]).tolist()
     return StepDurations(
         source=source,

@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from stepscope.analysis.collectives import Calls, Matched, bandwidth, match
 from stepscope.analysis.device_work import DeviceWork
 from stepscope.analysis.grouping import group_rows
-from stepscope.analysis.rank_steps import Matrix, step_matrix, stragglers, thinned
+from stepscope.analysis.rank_steps import (
+    Matrix,
+    build_step_matrix,
+    downsample_columns,
+    find_stragglers,
+)
 from stepscope.analysis.trace_steps import (
     TraceSteps,
     computation_and_communication,
@@ -308,7 +313,7 @@ def _watched_matrix(signals: Signals) -> StepMatrix | None:
     ranks = signals.ranks
     if not ranks:
         return None
-    first, durations = step_matrix(
+    first, durations = build_step_matrix(
         [rank.steps.first for rank in ranks], [rank.steps.wall_ns for rank in ranks]
     )
     steps = [str(first + column) for column in range(durations.shape[1])]
@@ -335,8 +340,8 @@ def _recorded_matrix(recorded: Sequence[RecordedWork]) -> StepMatrix | None:
 
 
 def _matrix(source: str, ranks: list[str], steps: list[str], durations: Matrix) -> StepMatrix:
-    found = stragglers(durations)
-    together, shown = thinned(durations[:MOST_RANKS], MOST_COLUMNS)
+    found = find_stragglers(durations)
+    together, shown = downsample_columns(durations[:MOST_RANKS], MOST_COLUMNS)
     notes = []
     if len(ranks) > MOST_RANKS:
         notes.append(f"{len(ranks) - MOST_RANKS} ranks after the first {MOST_RANKS} are not drawn")

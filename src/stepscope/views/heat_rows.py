@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.sweeps import HEATMAP_METRICS, HeatmapRow, full_colour
+from stepscope.analysis.sampling_ticks import HEATMAP_METRICS, HeatmapRow, find_full_scale
 from stepscope.diagnosis.metric_pieces import Pieces, piece_series
 from stepscope.store import RunReader
 
@@ -62,7 +62,7 @@ def node_heat(
         HeatmapRow(
             metric=series.metric,
             device=series.device,
-            scale=full_colour(series.metric, series.mean),
+            scale=find_full_scale(series.metric, series.mean),
         )
         for series in kept
     ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from stepscope.analysis.statistics import distribution, mean_of_known
+from stepscope.analysis.statistics import average_present, summarize
 from stepscope.diagnosis import Fix, Signals, Verdict, diagnose
 from stepscope.diagnosis.cost import JobCost
 from stepscope.diagnosis.job_times import is_lost, job_borders
@@ -173,11 +173,11 @@ def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
         quality=notes_across(signals, signals.traces),
         verdict=verdict,
         duration_ns=end_ns - begin_ns,
-        step_ns=statistics(distribution(np.concatenate(steps))) if steps else None,
+        step_ns=statistics(summarize(np.concatenate(steps))) if steps else None,
         step_parts=_parts(verdict),
         suspect_step_ns=_of_suspect(verdict, verdict.mean_step_ns),
-        gpu_busy_ratio=mean_of_known(node.gpu_busy_ratio for node in nodes),
-        cpu_busy_ratio=mean_of_known(node.cpu_busy_ratio for node in nodes),
+        gpu_busy_ratio=average_present(node.gpu_busy_ratio for node in nodes),
+        cpu_busy_ratio=average_present(node.cpu_busy_ratio for node in nodes),
         money=_money(price, len(nodes), end_ns - begin_ns, verdict)
         if isinstance(price, Priced)
         else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from stepscope.analysis.statistics import distribution
+from stepscope.analysis.statistics import summarize
 from stepscope.analysis.steps import PHASES
 from stepscope.diagnosis import Rank, Signals
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -86,7 +86,7 @@ def _rank(rank: Rank) -> RankStepsView:
     found = rank.steps
     measured = found.measured()
     wall = found.wall_ns[measured]
-    summary = distribution(wall)
+    summary = summarize(wall)
     return RankStepsView(
         rank=rank.name,
         process=rank.process.process,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis.utilization import metric_distributions
+from stepscope.analysis.utilization import summarize_metrics
 from stepscope.diagnosis import Signals
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -58,7 +58,7 @@ def _node(signals: Signals, name: str) -> NodeView:
     summaries = {
         key: summary
         for metric in metrics.names
-        for key, summary in metric_distributions(metrics.load(metric)).items()
+        for key, summary in summarize_metrics(metrics.load(metric)).items()
     }
     found = [
         MetricView(

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.analysis.statistics import distribution
+from stepscope.analysis.statistics import summarize
 from stepscope.diagnosis import Signals
 from stepscope.diagnosis.within import SignalsWithin
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -111,7 +111,7 @@ def _series(
         name=name,
         process=process,
         rank=rank,
-        statistics=statistics(distribution(value[finite])),
+        statistics=statistics(summarize(value[finite])),
         nan_count=int((~finite).sum()),
         values_per_point=together,
         after_ns=after_ns[first].tolist(),

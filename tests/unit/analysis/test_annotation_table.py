@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from drawn_operators import numbers, strings
 from stepscope.analysis.annotation_table import (
     BUCKETS,
-    MOST_BUCKETS,
-    annotation_histograms,
-    annotation_table,
-    round_width,
+    MAX_BUCKETS,
+    build_annotation_histograms,
+    choose_round_width,
+    summarize_annotations,
 )
 
 
@@ -39,15 +39,17 @@ STEPS = annotations(
 
 
 def test_every_name_on_host_and_device() -> None:
-    assert [(r.name, r.on_device, r.count, r.total_ns) for r in annotation_table(STEPS).rows] == [
+    assert [
+        (r.name, r.on_device, r.count, r.total_ns) for r in summarize_annotations(STEPS).rows
+    ] == [
         ("ProfilerStep#*", False, 2, 400),
         ("ProfilerStep#*", True, 1, 90),
         ("forward", False, 3, 90),
     ]
-    forward = annotation_table(STEPS).rows[2]
+    forward = summarize_annotations(STEPS).rows[2]
     assert (forward.mean_ns, forward.p50_ns, forward.p95_ns, forward.max_ns) == (30, 20, 56, 60)
-    assert annotation_table(annotations()).rows == []
-    top = annotation_table(STEPS, top=1)
+    assert summarize_annotations(annotations()).rows == []
+    top = summarize_annotations(STEPS, top=1)
     assert (len(top.rows), top.row_count) == (1, 3)
 
 
@@ -55,46 +57,46 @@ def test_every_name_on_host_and_device() -> None:
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.integers(0, 99)), min_size=1)
 )
 def test_quantiles_equal_those_of_each_name(drawn: list[tuple[str, int, int]]) -> None:
-    for row in annotation_table(annotations(*drawn)).rows:
+    for row in summarize_annotations(annotations(*drawn)).rows:
         mine = [d for name, where, d in drawn if (name, where) == (row.name, row.on_device)]
         assert row.p50_ns == pytest.approx(np.percentile(mine, 50))
         assert row.p95_ns == pytest.approx(np.percentile(mine, 95))
 
 
 def test_a_histogram() -> None:
-    (host,) = annotation_histograms(STEPS, "forward", bucket_ns=20)
+    (host,) = build_annotation_histograms(STEPS, "forward", bucket_ns=20)
     assert (host.on_device, host.total_ns, host.start_ns) == (False, 90, 0)
     assert host.counts == [1, 1, 0, 1]
     assert (host.distribution.count, host.distribution.p50) == (3, 20)
 
 
 def test_a_pattern_chooses_numbered_names() -> None:
-    host, device = annotation_histograms(STEPS, "ProfilerStep#*")
+    host, device = build_annotation_histograms(STEPS, "ProfilerStep#*")
     assert (host.distribution.count, device.distribution.count) == (2, 1)
-    (host,) = annotation_histograms(STEPS, "ProfilerStep#2")
+    (host,) = build_annotation_histograms(STEPS, "ProfilerStep#2")
     assert host.distribution.maximum == 300
-    assert annotation_histograms(STEPS, "backward") == []
+    assert build_annotation_histograms(STEPS, "backward") == []
 
 
 def test_names_with_brackets_are_found_as_they_are() -> None:
     name = "[pl][profile]run_training_batch"
-    assert annotation_histograms(annotations((name, 0, 5)), name)[0].total_ns == 5
+    assert build_annotation_histograms(annotations((name, 0, 5)), name)[0].total_ns == 5
 
 
 @pytest.mark.parametrize(
     ("extent", "width"), [(0, 1), (19, 1), (40, 2), (100, 5), (101, 10), (2_000, 100), (2_100, 200)]
 )
 def test_round_widths(extent: int, width: int) -> None:
-    assert round_width(extent) == width
+    assert choose_round_width(extent) == width
 
 
 @given(st.lists(st.integers(0, 10**10), min_size=1, max_size=50), st.none() | st.integers(1, 10**6))
 @example([0, 39], None)
 def test_every_range_is_in_its_bucket(durations: list[int], width: int | None) -> None:
     columns = annotations(*(("a", 0, duration) for duration in durations))
-    (found,) = annotation_histograms(columns, "a", bucket_ns=width)
+    (found,) = build_annotation_histograms(columns, "a", bucket_ns=width)
     assert sum(found.counts) == len(durations)
-    assert len(found.counts) <= MOST_BUCKETS + 1
+    assert len(found.counts) <= MAX_BUCKETS + 1
     assert width is not None or len(found.counts) <= BUCKETS + 2
     edges = found.start_ns + found.bucket_ns * np.arange(len(found.counts) + 1)
     assert np.histogram(durations, edges)[0].sum() == len(durations)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.analysis.buckets import buckets
+from stepscope.analysis.buckets import cut_into_buckets
 from stepscope.analysis.gpu_metrics import Kernels, gpu_metrics, kernels_by_device
 from stepscope.store import DictColumn
 
@@ -43,7 +43,7 @@ WORKED = (
 
 def test_the_worked_case() -> None:
     """Range 100 to 220: by hand, (0.5 * 5 + 1 * 5 + 0.6 * 5 + 0.9 * 5 + 0.3 * 20 + 20) / 120."""
-    cut = buckets(100 * US, 220 * US)
+    cut = cut_into_buckets(100 * US, 220 * US)
     found = gpu_metrics(kernels(*WORKED, tensor_cores=[2]), 100 * US, 220 * US, cut)
     assert found.utilization_ratio == 0.5
     assert found.sm_efficiency_ratio == pytest.approx(41 / 120)
@@ -64,7 +64,9 @@ def test_what_lies_outside_the_range_does_not_count() -> None:
 
 
 def test_without_grids_there_is_no_estimate() -> None:
-    found = gpu_metrics(kernels((0, 50, NAN, NAN), (60, 70, NAN, -1)), 0, 100, buckets(0, 100, 50))
+    found = gpu_metrics(
+        kernels((0, 50, NAN, NAN), (60, 70, NAN, -1)), 0, 100, cut_into_buckets(0, 100, 50)
+    )
     assert found.utilization_ratio == 0.6
     assert found.sm_efficiency_ratio is None
     assert found.sm_efficiency_curve is None
@@ -89,7 +91,7 @@ def test_efficiency_against_every_single_nanosecond(
     drawn: list[tuple[int, int, int]], width: int
 ) -> None:
     made = kernels(*((at, at + lasts, blocks / 1e6, NAN) for at, lasts, blocks in drawn))
-    cut = buckets(0, 70, width)
+    cut = cut_into_buckets(0, 70, width)
     assert cut is not None
     found = gpu_metrics(made, 0, 70, cut)
     level = [
@@ -137,14 +139,14 @@ def test_devices_apart_and_blocks_from_the_grid() -> None:
     ],
 )
 def test_automatic_buckets(length: int, width: int, count: int) -> None:
-    cut = buckets(7, 7 + length)
+    cut = cut_into_buckets(7, 7 + length)
     assert cut is not None
     assert (cut.width_ns, cut.count) == (width, count)
     assert (cut.edges[0], cut.edges[-1]) == (7, 7 + length)
 
 
 def test_no_range_no_buckets() -> None:
-    assert buckets(5, 5) is None
+    assert cut_into_buckets(5, 5) is None
 
 
 def test_shares_of_an_empty_range_are_unknown() -> None:

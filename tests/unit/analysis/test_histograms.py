@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepscope.analysis.histograms import (
-    duration_edges,
-    histogram,
-    ratio_edges,
-    spread_edges,
+    build_histogram,
+    make_duration_edges,
+    make_range_edges,
+    make_ratio_edges,
 )
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,8 +23,8 @@ VALUES = st.lists(st.integers(-50, 150).map(lambda percent: percent / 100), max_
 @PATIENT
 @given(VALUES, st.sampled_from([0.02, 0.05, 0.1, 0.3]))
 def test_counts_are_those_of_counting(values: list[float], width: float) -> None:
-    edges = ratio_edges(width)
-    found = histogram(values, edges)
+    edges = make_ratio_edges(width)
+    found = build_histogram(values, edges)
     last = len(edges) - 2
     for place in range(last + 1):
         lower, upper = edges[place], edges[place + 1]
@@ -38,21 +38,21 @@ def test_counts_are_those_of_counting(values: list[float], width: float) -> None
 def test_every_whole_percentage_has_the_bin_that_it_begins() -> None:
     """No rounding moves 0.58 below the edge 0.58, and 99 and 100 % are in the last bin."""
     for percent in range(101):
-        counts = histogram([percent / 100], ratio_edges()).counts
+        counts = build_histogram([percent / 100], make_ratio_edges()).counts
         assert np.flatnonzero(counts).tolist() == [min(percent // 2, 49)]
 
 
 def test_missing_values_are_no_values() -> None:
-    assert histogram([math.nan, 0.5], ratio_edges()).count == 1
+    assert build_histogram([math.nan, 0.5], make_ratio_edges()).count == 1
 
 
 @PATIENT
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=50), st.integers(1, 60))
 def test_bins_of_durations(durations: list[int], bins: int) -> None:
-    edges = duration_edges(durations, bins)
+    edges = make_duration_edges(durations, bins)
     assert edges is not None
     upper = min(np.median(durations) + 2 * np.std(durations), max(durations))
-    found = histogram(durations, edges)
+    found = build_histogram(durations, edges)
     assert (found.under_count, found.count) == (0, len(durations))
     if upper > min(durations):
         assert (edges[0], edges[-1]) == (min(durations), pytest.approx(upper))
@@ -63,14 +63,14 @@ def test_bins_of_durations(durations: list[int], bins: int) -> None:
 
 
 def test_equal_durations_are_one_bin() -> None:
-    edges = duration_edges([7, 7, 7])
+    edges = make_duration_edges([7, 7, 7])
     assert edges is not None
-    assert histogram([7, 7, 7], edges).counts.tolist() == [3]
+    assert build_histogram([7, 7, 7], edges).counts.tolist() == [3]
 
 
 def test_without_values_there_are_no_bins() -> None:
-    assert duration_edges([]) is None
-    assert spread_edges([math.nan]) is None
-    edges = spread_edges([1, 3], bins=4)
+    assert make_duration_edges([]) is None
+    assert make_range_edges([math.nan]) is None
+    edges = make_range_edges([1, 3], bins=4)
     assert edges is not None
     assert edges.tolist() == [1, 1.5, 2, 2.5, 3]

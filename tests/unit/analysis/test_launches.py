@@ -7,7 +7,7 @@ from device_columns import Event, calls_of, work_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.analysis.buckets import buckets
+from stepscope.analysis.buckets import cut_into_buckets
 from stepscope.analysis.launches import (
     Thresholds,
     find_launches,
@@ -62,7 +62,7 @@ def test_a_queue_that_fills_and_blocks() -> None:
     work = work_of(*(Event("kernel", 100 + 10 * i, 110 + 10 * i, launch=i) for i in range(5)))
     calls = calls_of(*((i, 10 * i, 10 * i + 1) for i in range(5)))
     launches = find_launches(work, calls)
-    (queue,) = queue_depths(launches, buckets(0, 200, 20), Thresholds(blocked_count=4))
+    (queue,) = queue_depths(launches, cut_into_buckets(0, 200, 20), Thresholds(blocked_count=4))
     assert (queue.launch_count, queue.largest) == (5, 5)
     assert queue.span_ns == 140
     # One after the other for 40, all five queued for 60, and away again one after the other.
@@ -86,7 +86,7 @@ def test_depth_against_counting_at_every_moment(pairs: list[tuple[int, int]], wi
     work = work_of(
         *(Event("kernel", at + wait, at + wait + 1, launch=i) for i, (at, wait) in enumerate(pairs))
     )
-    cut = buckets(0, 90, width)
+    cut = cut_into_buckets(0, 90, width)
     assert cut is not None
     (queue,) = queue_depths(find_launches(work, calls), cut, Thresholds(blocked_count=3))
     depth = [sum(at <= t < at + wait for at, wait in pairs) for t in range(90)]

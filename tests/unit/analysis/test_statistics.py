@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.statistics import ahead_ratio, distribution
+from stepscope.analysis.statistics import estimate_lead_probability, summarize
 
 
 def test_figures_of_a_small_sample() -> None:
-    found = distribution([4, 1, 3, 2, 5])
+    found = summarize([4, 1, 3, 2, 5])
     assert found is not None
     assert (found.count, found.mean, found.minimum, found.maximum) == (5, 3, 1, 5)
     assert found.standard_deviation == pytest.approx(2**0.5)
@@ -20,22 +20,22 @@ def test_figures_of_a_small_sample() -> None:
 
 def test_an_outlier_lies_beyond_the_far_fence_not_on_it() -> None:
     quartiles = [0.0, 1.0, 2.0]  # p25 is 0.75, p75 is 2, so that the fence is at 5.75
-    found = distribution([*quartiles, 5.75])
+    found = summarize([*quartiles, 5.75])
     assert found is not None
     p25, p75 = 0.75, 2 + 0.25 * 3.75
     assert found.outlier_threshold == pytest.approx(p75 + 3 * (p75 - p25))
-    constant = distribution([7.0] * 9 + [7.1])
+    constant = summarize([7.0] * 9 + [7.1])
     assert constant is not None
     assert (constant.outlier_threshold, constant.outlier_count) == (7.0, 1)
 
 
 def test_nothing_is_not_zero() -> None:
-    assert distribution([]) is None
-    assert distribution([float("nan")]) is None
+    assert summarize([]) is None
+    assert summarize([float("nan")]) is None
 
 
 def test_missing_values_are_left_out() -> None:
-    found = distribution([1.0, float("nan"), 3.0])
+    found = summarize([1.0, float("nan"), 3.0])
     assert found is not None
     assert (found.count, found.mean) == (2, 2.0)
 
@@ -48,10 +48,12 @@ def test_how_sure_it_is_that_one_share_is_larger(first: float, second: float, co
     generator = np.random.default_rng(5)
     draws = generator.multinomial(count, [first, second, 1 - first - second], size=200_000)
     more, same = (draws[:, 0] > draws[:, 1]).mean(), (draws[:, 0] == draws[:, 1]).mean()
-    assert ahead_ratio(first, second, count) == pytest.approx(more + same / 2, abs=0.01)
+    assert estimate_lead_probability(first, second, count) == pytest.approx(
+        more + same / 2, abs=0.01
+    )
 
 
 def test_equal_shares_say_nothing() -> None:
-    assert ahead_ratio(0.3, 0.3, 1000) == 0.5
-    assert ahead_ratio(1.0, 0.0, 20) == 1.0
-    assert ahead_ratio(0.0, 0.0, 0) == 0.5
+    assert estimate_lead_probability(0.3, 0.3, 1000) == 0.5
+    assert estimate_lead_probability(1.0, 0.0, 20) == 1.0
+    assert estimate_lead_probability(0.0, 0.0, 0) == 0.5

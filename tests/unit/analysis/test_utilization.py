@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from stepscope.analysis.utilization import Metrics, contention, metric_distributions
+from stepscope.analysis.utilization import Metrics, measure_contention, summarize_metrics
 
 Sample = tuple[int, str, str, float]
 
@@ -49,11 +49,11 @@ def test_missing_is_not_zero() -> None:
     assert not len(found.series("cpu_busy_ratio"))
     assert not len(found.series("gpu_busy_ratio", "7"))
     assert found.devices_of("cpu_busy_ratio") == []
-    assert contention(Means({}), [1]) is None
+    assert measure_contention(Means({}), [1]) is None
 
 
 def test_distributions_of_what_was_sampled() -> None:
-    found = metric_distributions(metrics(*BUSY, (1, "own_cpu_cores", "", 9.0)))
+    found = summarize_metrics(metrics(*BUSY, (1, "own_cpu_cores", "", 9.0)))
     assert set(found) == {("gpu_busy_ratio", g) for g in ("0", "2", "10")} | {("own_cpu_cores", "")}
     assert found["gpu_busy_ratio", "10"].mean == pytest.approx(0.15)
 
@@ -67,7 +67,7 @@ def test_contention_is_of_the_training_processes() -> None:
         ("process_runqueue_ratio", "11"): 0.4,
         ("process_runqueue_ratio", "99"): 1.0,
     }
-    found = contention(Means(means), [10, 11, 12])
+    found = measure_contention(Means(means), [10, 11, 12])
     assert found is not None
     assert (found.outside_cores, found.job_cores, found.throttled_ratio) == (3, 1, 0.5)
     assert found.waiting_ratio == pytest.approx(0.3)
@@ -85,7 +85,7 @@ def test_what_a_hypervisor_steals_from_a_thread_that_runs_is_waiting(runs: float
         ("process_runqueue_ratio", "10"): 0.1,
         ("process_cpu_cores", "10"): runs,
     }
-    found = contention(Means(means), [10])
+    found = measure_contention(Means(means), [10])
     assert found is not None
     stolen = min(1, runs) / 3
     assert (found.stolen_cores, found.stolen_ratio) == (1, pytest.approx(stolen))

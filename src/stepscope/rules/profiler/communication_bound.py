@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.analysis.exchange import exposed_exchange_ratio
+from stepscope.analysis.exchange import compute_exposed_exchange_ratio
 from stepscope.intervals import Int
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.parameters import Percentage
@@ -61,7 +61,7 @@ class CommunicationBound(RecordedShare[CommunicationBoundParameters]):
 
     def part_ns(self, steps: RankSteps) -> Int:
         accounts = [f for f in steps.process.facts if f.get("fact") == "ddp"]
-        exposed = exposed_exchange_ratio(accounts[-1]) if accounts else 0.0
+        exposed = compute_exposed_exchange_ratio(accounts[-1]) if accounts else 0.0
         exchange: Int = np.rint(exposed * steps.phase_ns["backward"]).astype(np.int64)
         return steps.phase_ns["communication"] + exchange
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.histograms import duration_edges, histogram
+from stepscope.analysis.histograms import build_histogram, make_duration_edges
 from stepscope.diagnosis import Rank
 from stepscope.rules.phases_at import shares
 from stepscope.views.report.blocks import (
@@ -120,14 +120,14 @@ def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
     mode = rule.parameters.mode if rule else None
     walls = {rank.name: _walls(rank, mode) for rank in ranks}
     every = np.concatenate(list(walls.values()))
-    edges = duration_edges(every, BINS)
+    edges = make_duration_edges(every, BINS)
     if edges is None:
         return [Missing(text="Every step was recorded in detail: no duration is undisturbed.")]
     unit = time_unit(float(np.median(every)))
     shown, more = first(list(walls), MOST_SERIES, "ranks")
     series = []
     for name in shown:
-        counted = histogram(walls[name], edges)
+        counted = build_histogram(walls[name], edges)
         series.append(
             Bars(
                 name=name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from stepscope.analysis.statistics import distribution
+from stepscope.analysis.statistics import summarize
 from stepscope.analysis.steps import Steps
 from stepscope.analysis.trace_steps import HostSteps
 from stepscope.diagnosis import Signals
@@ -70,7 +70,7 @@ def step_at(signals: Signals, track: TrackId, after_ns: int) -> str | None:
 
 
 def _of_process(process: ProcessInfo, steps: Steps, clock: RunClock, most: int) -> RankSteps:
-    summary = distribution(steps.wall_ns[steps.measured()])
+    summary = summarize(steps.wall_ns[steps.measured()])
     slow = steps.measured() & (steps.wall_ns > summary.outlier_threshold) if summary else None
     return _listed(
         RankSteps(
@@ -91,7 +91,7 @@ def _of_recording(trace: Trace, steps: HostSteps, clock: RunClock, most: int) ->
     numbers = [int(name) for name in names if name.isdecimal() and len(name) < 16]
     if len(numbers) < len(names):
         numbers = list(range(len(names)))
-    summary = distribution(end - start) if len(names) else None
+    summary = summarize(end - start) if len(names) else None
     slow = (end - start > summary.outlier_threshold).tolist() if summary else []
     base = clock.origin_in(trace.trace)
     return _listed(

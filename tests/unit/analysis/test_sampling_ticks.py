@@ -6,7 +6,12 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stepscope.analysis.sweeps import SWEEP_NS, heatmap, mean_of_devices, sweeps
+from stepscope.analysis.sampling_ticks import (
+    TICK_NS,
+    average_devices,
+    build_heatmap,
+    group_into_ticks,
+)
 from stepscope.analysis.utilization import Metrics
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,12 +34,12 @@ def metrics_of(rows: list[tuple[int, str, str, float]]) -> Metrics:
 
 
 @PATIENT
-@given(st.lists(st.integers(0, 20 * SWEEP_NS), max_size=40).map(sorted))
+@given(st.lists(st.integers(0, 20 * TICK_NS), max_size=40).map(sorted))
 def test_a_pause_parts_sweeps(times: list[int]) -> None:
-    first, sweep = sweeps(np.array(times, dtype=np.int64))
+    first, sweep = group_into_ticks(np.array(times, dtype=np.int64))
     number, expected = -1, []
     for place, time in enumerate(times):
-        number += place == 0 or time - times[place - 1] > SWEEP_NS
+        number += place == 0 or time - times[place - 1] > TICK_NS
         expected.append(number)
     assert sweep.tolist() == expected
     assert first.tolist() == [expected.index(n) for n in range(number + 1)]
@@ -43,10 +48,10 @@ def test_a_pause_parts_sweeps(times: list[int]) -> None:
 def test_the_mean_of_those_that_were_sampled() -> None:
     rows = [(0, "gpu_busy_ratio", "0", 0.2), (1000, "gpu_busy_ratio", "1", 0.6),
             (S, "gpu_busy_ratio", "0", 0.4), (0, "gpu_busy_ratio", "", 0.9)]  # fmt: skip
-    times, means = mean_of_devices(metrics_of(rows), "gpu_busy_ratio")
+    times, means = average_devices(metrics_of(rows), "gpu_busy_ratio")
     assert times.tolist() == [0, S]
     assert np.allclose(means, [0.4, 0.4])
-    assert not len(mean_of_devices(metrics_of(rows), "unheard_of")[0])
+    assert not len(average_devices(metrics_of(rows), "unheard_of")[0])
 
 
 def test_a_heat_map_by_hand() -> None:
@@ -63,7 +68,7 @@ def test_a_heat_map_by_hand() -> None:
         (S, "outside_cpu_cores", "", 3),
         (2 * S, "memory_used_ratio", "", 0.5),
     ]
-    found = heatmap(metrics_of(rows))
+    found = build_heatmap(metrics_of(rows))
     assert [(row.metric, row.device, row.scale) for row in found.rows] == [
         ("gpu_busy_ratio", "2", 1),
         ("gpu_busy_ratio", "10", 1),
@@ -85,11 +90,11 @@ def test_a_heat_map_by_hand() -> None:
         [0.25, 1, nothing],
     ]
     assert np.array_equal(found.shades, expected, equal_nan=True)
-    last = heatmap(metrics_of(rows), last=2)
+    last = build_heatmap(metrics_of(rows), last=2)
     assert last.t_ns.tolist() == [S, 2 * S]
     assert np.array_equal(last.values, found.values[:, 1:], equal_nan=True)
 
 
 def test_nothing_sampled_is_an_empty_map() -> None:
-    found = heatmap(metrics_of([]))
+    found = build_heatmap(metrics_of([]))
     assert (found.rows, found.values.shape, found.shades.shape) == ([], (0, 0), (0, 0))
