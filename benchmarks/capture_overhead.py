@@ -35,9 +35,9 @@ from always_on_cost import quartiles
 from stepscope.capture.bootstrap import environment
 from stepscope.capture.bootstrap.daemon import make_directory
 from stepscope.monitor.host import node_info
-from stepscope.monitor.kineto_peer import KinetoPeer
-from stepscope.monitor.trainees import find_trainees, finished_windows
-from stepscope.monitor.window_planner import Beginning, Planner, Wish
+from stepscope.monitor.windows.kineto_peer import KinetoPeer
+from stepscope.monitor.windows.planner import Beginning, Planner, Wish
+from stepscope.monitor.windows.training_processes import find_trainees, finished_windows
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.spool import SpoolTree
 from stepscope.store import RunWriter, create_run

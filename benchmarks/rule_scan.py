@@ -30,8 +30,8 @@ from pathlib import Path
 import duckdb
 from workloads.cluster_run import Node, create, write_run
 
-from stepscope.diagnosis.rule_check import choose_rules
-from stepscope.diagnosis.rule_signals import RunFeed
+from stepscope.rule_feed.check import choose_rules
+from stepscope.rule_feed.feed import RunFeed
 from stepscope.rules import Evaluation
 from stepscope.schema import JobState
 from stepscope.store import RunWriter, available_cores, open_run

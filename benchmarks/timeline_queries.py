@@ -26,7 +26,7 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.store import available_cores, open_run
 from stepscope.views import VIEWS, ViewOptions
 
@@ -40,7 +40,7 @@ class Session:
     """A process that keeps a run open."""
 
     def __init__(self, run):
-        self.signals = Signals(open_run(run))
+        self.signals = Run(open_run(run))
         self.tracks = ""
         self.end_ns = 0
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from buckets import bucket, s3  # noqa: F401 - fixtures
 from stepscope.capture.bootstrap import environment
 from stepscope.monitor.drain import ProcessLogs, SpoolDrain
 from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn
+from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
 
 LIMIT_BYTES = 64 * 1024 * 1024
 

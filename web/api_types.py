@@ -24,9 +24,9 @@ from stepscope.server.payloads import (
     StopWanted,
 )
 from stepscope.views import VIEWS
-from stepscope.views.compare_payload import Comparison
+from stepscope.comparison.payload import Comparison
 from stepscope.views.jobs import Jobs
-from stepscope.views.report import Report
+from stepscope.views.profiling_report import Report
 
 API = Path(__file__).parent / "src" / "api"
 Payload = type[msgspec.Struct]

@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from benchmarks.diagnosis import catalogue, running, traceml
 from benchmarks.diagnosis.catalogue import Scenario, ScenarioError
 from benchmarks.diagnosis.outcomes import Job, Kept, Outcome
 from benchmarks.diagnosis.page import curves, render
 from benchmarks.diagnosis.plot import reliability
 from benchmarks.diagnosis.results import DISTURBED_CORES, SPLITS, Row, put_together, summarise
-
 from stepscope._version import __version__
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"

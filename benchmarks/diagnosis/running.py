@@ -26,10 +26,11 @@ from typing import Any
 
 import msgspec
 import psutil
+
 from benchmarks.diagnosis.catalogue import Label, Scenario, without_label
 from benchmarks.diagnosis.outcomes import Answer, FixSaid, Job, Metered, Outcome, StageSaid
-
-from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis import diagnose
+from stepscope.run import Run
 from stepscope.store import open_run
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -102,7 +103,7 @@ def judge_again(outcome: Outcome, run: Path) -> Outcome:
     Args:
         run: the directory that was kept of the run.
     """
-    verdict = diagnose(Signals(open_run(run)))
+    verdict = diagnose(Run(open_run(run)))
     return msgspec.structs.replace(outcome, answer=answer_of(msgspec.to_builtins(verdict)))
 
 

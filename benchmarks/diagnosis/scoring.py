@@ -15,6 +15,7 @@ from itertools import pairwise
 from statistics import median
 
 import msgspec
+
 from benchmarks.diagnosis.catalogue import Label
 from benchmarks.diagnosis.outcomes import Answer, FixSaid, Metered
 

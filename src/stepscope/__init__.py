@@ -12,7 +12,7 @@ one. These verbs say more where a script wants to:
 
 What was recorded is read by
 
-    open(run)                         a `Run`: metrics, spans and what follows from them
+    open(run)                         an `OpenRun`: metrics, spans and what follows from them
 
 Importing it loads nothing but the standard library.
 """

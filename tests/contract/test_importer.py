@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kineto_files import Row, Tables, imported_file, pretty, trace, training
 from stepscope.errors import UnreadableTraceError
 from stepscope.schema import QUALITY_CHECKS, TABLES
+from tests.support.kineto_files import Row, Tables, imported_file, pretty, trace, training
 
 LINKS = {
     ("operators", "parent"): "operators",

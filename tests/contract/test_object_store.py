@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from buckets import TestBucket
-from google_storage import google_storage
 from stepscope.errors import UsageError
 from stepscope.store import LocalStore, ObjectStore, open_store, remote
 from stepscope.store.bucket import Bucket
 from stepscope.store.remote import RemoteStore
+from tests.support.buckets import TestBucket
+from tests.support.google_storage import google_storage
 
 
 class StoreContract:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from under_stepscope import HERE, LIMIT_S, run_under
 
 from stepscope.store import open_run
+from tests.support.under_stepscope import HERE, LIMIT_S, run_under
 
 pytestmark = pytest.mark.e2e
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from under_stepscope import LIMIT_S, STEPSCOPE, run_under
+
+from tests.support.under_stepscope import LIMIT_S, STEPSCOPE, run_under
 
 pytestmark = pytest.mark.e2e
 

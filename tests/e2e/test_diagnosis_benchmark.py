@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from benchmarks.diagnosis.results import DISTURBED_CORES
 
 pytestmark = pytest.mark.e2e

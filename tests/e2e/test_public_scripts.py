@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from under_stepscope import HERE, Finished, label, run_under
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
+from tests.support.under_stepscope import HERE, Finished, label, run_under
 
 pytestmark = pytest.mark.e2e
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from report_runs import known_job, many_gpus
+from tests.support.report_runs import known_job, many_gpus
 
 pytest.importorskip("playwright.sync_api")
 
-from browsed import IN_A_BROWSER
 from playwright.sync_api import Browser, Page
 
-from stepscope.diagnosis import Signals
 from stepscope.report.html import report_html
+from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing.browser import chromium, collect_problems
-from stepscope.views.report import Report, Section, make_report, report_rules
-from stepscope.views.report.blocks import Cell, Chart, Table
+from stepscope.views.profiling_report import Report, Section, make_report, report_rules
+from stepscope.views.profiling_report.blocks import Cell, Chart, Table
+from tests.support.browsed import IN_A_BROWSER
 
 EVIL = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
 pytestmark = IN_A_BROWSER
@@ -38,7 +38,7 @@ def browser() -> Iterator[Browser]:
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     path = tmp_path_factory.mktemp(request.param) / "run"
     draw = known_job if request.param == "known" else many_gpus
-    return make_report(Signals(open_run(draw(path))), report_rules())
+    return make_report(Run(open_run(draw(path))), report_rules())
 
 
 class Opened:

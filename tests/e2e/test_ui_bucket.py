@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from under_stepscope import PATIENCE_S, serving
 
-from buckets import TestBucket
 from stepscope.testing import RunBuilder
+from tests.support.buckets import TestBucket
+from tests.support.under_stepscope import PATIENCE_S, serving
 
 pytestmark = pytest.mark.e2e
 

@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("playwright.sync_api")
 
-from browsed import IN_A_BROWSER, Ui
 from playwright.sync_api import Browser, Page, expect
-from under_stepscope import LIMIT_S, serving, training
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
+from tests.support.browsed import IN_A_BROWSER, Ui
+from tests.support.under_stepscope import LIMIT_S, serving, training
 
 pytestmark = IN_A_BROWSER
 PATIENCE_MS = 60_000

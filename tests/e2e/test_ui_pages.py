@@ -17,13 +17,13 @@ import pytest
 
 pytest.importorskip("playwright.sync_api")
 
-from browsed import IN_A_BROWSER, Ui
 from playwright.sync_api import Page, Route, expect
-from under_stepscope import command_json, serving
 
 from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
-from ui_runs import ALL_REDUCE, FIRST_STEP, SLOWEST, SLOWEST_NS, STEPS, runs_below
+from tests.support.browsed import IN_A_BROWSER, Ui
+from tests.support.ui_runs import ALL_REDUCE, FIRST_STEP, SLOWEST, SLOWEST_NS, STEPS, runs_below
+from tests.support.under_stepscope import command_json, serving
 
 pytestmark = IN_A_BROWSER
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from under_stepscope import LIMIT_S, PATIENCE_S, STEPSCOPE, serving, training
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
+from tests.support.under_stepscope import LIMIT_S, PATIENCE_S, STEPSCOPE, serving, training
 
 pytestmark = pytest.mark.e2e
 

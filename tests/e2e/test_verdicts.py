@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from under_stepscope import HERE, label, run_under
+
+from tests.support.under_stepscope import HERE, label, run_under
 
 pytestmark = pytest.mark.e2e
 

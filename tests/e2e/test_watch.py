@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from under_stepscope import HERE, LIMIT_S, STEPSCOPE, run_under
 
-from stepscope.diagnosis.rule_check import recorded_rules
+from stepscope.rule_feed.check import recorded_rules
 from stepscope.schema import DeliveryState, JobState, JobStatus, RuleRecord
 from stepscope.spool import process_start_ticks
 from stepscope.store import open_run
-from webhooks import receiving
+from tests.support.under_stepscope import HERE, LIMIT_S, STEPSCOPE, run_under
+from tests.support.webhooks import receiving
 
 pytestmark = pytest.mark.e2e
 

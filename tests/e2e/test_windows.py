@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from under_stepscope import HERE, LIMIT_S, STEPSCOPE, run_under
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
+from tests.support.under_stepscope import HERE, LIMIT_S, STEPSCOPE, run_under
 
 pytestmark = pytest.mark.e2e
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from job_control import Job
+
+from tests.support.job_control import Job
 
 
 @pytest.fixture

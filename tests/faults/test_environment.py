@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from job_control import STEPSCOPE, Job, steps_command, wait_for
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
+from tests.support.job_control import STEPSCOPE, Job, steps_command, wait_for
 
 Start = Callable[..., Job]
 COUNT = 60

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from job_control import wait_for
 
-from kineto_files import op, trace, training
-from stepscope.diagnosis.traces import load_traces
+from stepscope.run.traces import load_traces
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
+from tests.support.job_control import wait_for
+from tests.support.kineto_files import op, trace, training
 
 StoreWindow = Callable[..., subprocess.Popen[str]]
 COMMAND = "import sys; sys.argv[0] = 'stepscope'; from stepscope.cli import main; main()"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from job_control import STEPSCOPE, Job, steps_command, wait_for
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
+from tests.support.job_control import STEPSCOPE, Job, steps_command, wait_for
 
 Start = Callable[..., Job]
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from job_control import Job, steps_command, wait_for
 
-from stepscope.diagnosis.rule_check import recorded_rules
+from stepscope.rule_feed.check import recorded_rules
 from stepscope.schema import DeliveryState, JobState, RuleRecord, RuleStatus
 from stepscope.spool import process_start_ticks
 from stepscope.store import open_run
-from webhooks import receiving
+from tests.support.job_control import Job, steps_command, wait_for
+from tests.support.webhooks import receiving
 
 Start = Callable[..., Job]
 OWN = """

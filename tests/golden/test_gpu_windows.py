@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.diagnosis import Signals
 from stepscope.importers import import_files
+from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
 from stepscope.views import VIEWS
@@ -33,7 +33,7 @@ def test_recorded_window(tmp_path: Path, depth: str) -> None:
         ),
     )
     import_files([file], run, "imported")
-    signals = Signals(open_run(run))
+    signals = Run(open_run(run))
     (trace,) = signals.traces
     kernels = trace.columns("kernels", ("launch", "carry_over", "operator"))
     assert len(kernels["launch"])

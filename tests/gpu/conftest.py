@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.store import open_run
 
 torch = pytest.importorskip("torch")
@@ -17,13 +17,13 @@ WORKLOAD = Path(__file__).parents[2] / "benchmarks" / "workloads" / "transformer
 
 
 @pytest.fixture(scope="session")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Signals]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
     """The signals of a run with one window of the depth asked for; each is recorded once."""
     if not torch.cuda.is_available():
         pytest.skip("torch finds no GPU here")
     made: dict[str, Path] = {}
 
-    def run(depth: str) -> Signals:
+    def run(depth: str) -> Run:
         if depth not in made:
             directory = tmp_path_factory.mktemp(depth)
             made[depth] = directory / "run"
@@ -37,6 +37,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Signal
                 check=True,
                 timeout=600,
             )
-        return Signals(open_run(made[depth]))
+        return Run(open_run(made[depth]))
 
     return run

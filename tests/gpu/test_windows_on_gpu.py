@@ -7,19 +7,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
 from stepscope.intervals import Intervals, overlap, union
+from stepscope.run import Run
+from stepscope.run.traces import Trace
 from stepscope.views import VIEWS
 
-Recorded = Callable[[str], Signals]
+Recorded = Callable[[str], Run]
 DEPTHS = pytest.mark.parametrize("depth", ["light", "full"])
 CLOCK_NS = 1_000_000
 """Kineto and our CUDA events place the device on the host's clock each in its own way."""
 
 
-def only_trace(signals: Signals) -> Trace:
-    (trace,) = signals.traces
+def only_trace(run: Run) -> Trace:
+    (trace,) = run.traces
     return trace
 
 
@@ -58,9 +58,9 @@ def test_gpu_time_is_conserved(recorded: Recorded, depth: str) -> None:
 @DEPTHS
 def test_device_phases_cover_the_kernels_of_the_window(recorded: Recorded, depth: str) -> None:
     """Forward, backward and optimizer as CUDA events timed them leave out next to no kernel."""
-    signals = recorded(depth)
-    trace = only_trace(signals)
-    spans = signals.ranks[0].spans.of("device")
+    run = recorded(depth)
+    trace = only_trace(run)
+    spans = run.ranks[0].spans.of("device")
     phases = union(Intervals(spans.start - CLOCK_NS, spans.end + CLOCK_NS))
     kernels = trace.columns("kernels", ("start_ns", "duration_ns", "carry_over"))
     chosen = kernels["carry_over"] == 0

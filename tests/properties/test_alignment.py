@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.analysis.mean_tree import MeanTree, StepCalls, mean_tree
-from stepscope.analysis.sequences import common_subsequence
-from stepscope.analysis.tree_alignment import Pair, align, aligned_rows
-from stepscope.analysis.whole_parts import whole_parts
+from stepscope.comparison.mean_tree import MeanTree, StepCalls, mean_tree
+from stepscope.comparison.sequences import common_subsequence
+from stepscope.comparison.tree_alignment import Pair, align, aligned_rows
+from stepscope.comparison.whole_parts import whole_parts
 
 Forest = list[tuple[str, "Forest"]]
 elements = st.lists(st.integers(0, 3), max_size=9)
@@ -47,7 +47,7 @@ def test_a_longest_common_subsequence(one: list[int], other: list[int]) -> None:
 
 
 def test_large_tables_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepscope.analysis.sequences.MOST_CELLS", 100)
+    monkeypatch.setattr("stepscope.comparison.sequences.MOST_CELLS", 100)
     one = [*range(60)]
     other = [60, *range(30), *range(31, 60), 61]
     pairs = common_subsequence(one, other)

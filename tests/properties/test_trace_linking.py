@@ -7,10 +7,10 @@ from unittest import mock
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from drawn_programs import programs
-from kineto_files import Event, Row, Tables, imported, trace
-from linked_by_hand import Program
 from stepscope.importers.kineto import gather, trace_file
+from tests.support.drawn_programs import programs
+from tests.support.kineto_files import Event, Row, Tables, imported, trace
+from tests.support.linked_by_hand import Program
 
 
 def chosen(rows: dict[int, Row], like: dict[int, Row]) -> dict[int, Row]:

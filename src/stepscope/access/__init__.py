@@ -3,7 +3,7 @@
 Belongs here: what people ask of a run in a notebook, as frames and plain numbers. Does not:
 formulas (`analysis`), drawing, anything that writes into a run.
 
-    run            `Run`: what can be asked
+    run            `OpenRun`: what can be asked
     selection      names and times that callers give
     frames         columns that become Arrow, Polars, pandas or NumPy when asked for
     system         samples of the machines
@@ -27,13 +27,11 @@ from stepscope.access.distributions import (
 )
 from stepscope.access.frames import Frame
 from stepscope.access.loading import DataLoaderAnalysis, LoaderWorker
-from stepscope.access.run import Run
+from stepscope.access.run import OpenRun
 from stepscope.access.timelines import RankTimeline, StepTimeline
-from stepscope.analysis.histograms import Histogram
-from stepscope.analysis.sampling_ticks import Heatmap, HeatmapRow
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.cost import JobCost
-from stepscope.diagnosis.job_times import JobStatistics
+from stepscope.analysis import Heatmap, HeatmapRow, Histogram
+from stepscope.cost import JobCost
+from stepscope.run import JobStatistics, Run
 from stepscope.store import open_run
 
 __all__ = [
@@ -47,16 +45,16 @@ __all__ = [
     "LoaderWorker",
     "MetricHistogram",
     "MetricsHistogram",
+    "OpenRun",
     "RankHistogram",
     "RankTimeline",
-    "Run",
     "StepHistogram",
     "StepTimeline",
     "open",
 ]
 
 
-def open(run: str | Path) -> Run:  # noqa: A001 - it is called `stepscope.open`
+def open(run: str | Path) -> OpenRun:  # noqa: A001 - it is called `stepscope.open`
     """Opens a run, finished or still growing, by its directory or its URL in an object store.
 
     What was computed stays as it was: open a run that is still growing again to see more of it.
@@ -67,4 +65,4 @@ def open(run: str | Path) -> Run:  # noqa: A001 - it is called `stepscope.open`
         DamagedRunError: its `run.json` makes no sense.
         OSError: the object store in which it lies cannot be reached.
     """
-    return Run(Signals(open_run(run)))
+    return OpenRun(Run(open_run(run)))

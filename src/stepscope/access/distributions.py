@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.analysis.histograms import (
+from stepscope.analysis import (
     DURATION_BINS,
     RATIO_BIN,
+    Distribution,
     Float,
     Histogram,
+    average_devices,
     build_histogram,
     make_duration_edges,
     make_range_edges,
     make_ratio_edges,
+    summarize,
 )
-from stepscope.analysis.sampling_ticks import average_devices
-from stepscope.analysis.statistics import Distribution, summarize
-from stepscope.diagnosis import Rank
-from stepscope.diagnosis.node_metrics import NodeMetrics
+from stepscope.run import NodeMetrics, Rank
 from stepscope.schema import METRIC_TYPES
 
 MEAN = "mean"

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from stepscope.access.frames import Columns
-from stepscope.analysis.steps import PHASE_OF_KIND, Steps, steps_of
-from stepscope.diagnosis import Signals
+from stepscope.analysis import PHASE_OF_KIND, Steps, steps_of
 from stepscope.intervals import Int
+from stepscope.run import Run
 from stepscope.schema import ProcessInfo
 from stepscope.store import DictColumn, RunReader
 
@@ -39,7 +39,7 @@ def known_phases(reader: RunReader) -> list[str]:
 
 
 def framework_columns(
-    signals: Signals,
+    run: Run,
     *,
     kinds: list[str] | None,
     phases: list[str] | None,
@@ -52,7 +52,7 @@ def framework_columns(
     stands for all. Steps are those from the first until before the second."""
     conditions: list[str] = []
     parameters: list[object] = []
-    processes = _processes_of(signals, rank)
+    processes = _processes_of(run, rank)
     chosen = None if rank is None else list(processes)
     for column, names in (("kind", kinds), (_PHASE, phases), ("process", chosen)):
         if names is not None:
@@ -69,15 +69,15 @@ def framework_columns(
         f"SELECT {', '.join(_STORED)}, {_PHASE} AS phase FROM spans WHERE {where} "  # noqa: S608
         "ORDER BY start_ns, depth, process, log, seq"
     )
-    rows: dict[str, Any] = signals.reader.sql(query, parameters)
+    rows: dict[str, Any] = run.reader.sql(query, parameters)
     rows |= {name: DictColumn.encode(rows[name].tolist()) for name in _STRINGS}
-    columns = _placed(rows, processes, _steps_by_process(signals))
+    columns = _placed(rows, processes, _steps_by_process(run))
     return columns if steps is None else _of_steps(columns, *steps)
 
 
-def _processes_of(signals: Signals, rank: int | None) -> dict[str, ProcessInfo]:
+def _processes_of(run: Run, rank: int | None) -> dict[str, ProcessInfo]:
     """Processes by name: all of the job, or a rank's own and its workers."""
-    every = {process.process: process for process in signals.processes}
+    every = {process.process: process for process in run.processes}
     if rank is None:
         return every
     own = [process for process in every.values() if process.rank == rank]
@@ -86,12 +86,12 @@ def _processes_of(signals: Signals, rank: int | None) -> dict[str, ProcessInfo]:
     return {process.process: process for process in (*own, *workers)}
 
 
-def _steps_by_process(signals: Signals) -> dict[str, tuple[int | None, Steps | None]]:
+def _steps_by_process(run: Run) -> dict[str, tuple[int | None, Steps | None]]:
     """Rank and steps by process; a worker has those of its parent."""
     found: dict[str, tuple[int | None, Steps | None]] = {}
-    steps = {rank.process.process: rank.steps for rank in signals.ranks}
-    mains = {(p.node, p.pid): p for p in signals.processes if p.role != "dataloader_worker"}
-    for process in signals.processes:
+    steps = {rank.process.process: rank.steps for rank in run.ranks}
+    mains = {(p.node, p.pid): p for p in run.processes if p.role != "dataloader_worker"}
+    for process in run.processes:
         parent = mains.get((process.node, process.parent_pid))
         worker = process.role == "dataloader_worker" and parent is not None
         whose = parent if worker and parent is not None else process

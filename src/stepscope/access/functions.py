@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from stepscope.access.frames import Frame, frame_of
-from stepscope.analysis.function_profile import phases_at, profile_functions
-from stepscope.analysis.steps import PHASES, steps_of
-from stepscope.diagnosis import Rank, Signals
+from stepscope.analysis import PHASES, phases_at, profile_functions, steps_of
+from stepscope.run import Rank, Run
 from stepscope.schema import ProcessInfo
 
 _TYPES: dict[str, type] = {
@@ -26,7 +25,7 @@ _TYPES: dict[str, type] = {
 
 
 def python_profile(
-    signals: Signals,
+    run: Run,
     ranks: list[Rank],
     *,
     workers: bool,
@@ -38,8 +37,8 @@ def python_profile(
     the samples chosen in that process."""
     rows = []
     for rank in ranks:
-        for process in _processes(signals, rank, workers=workers):
-            samples = signals.stack_samples(process)
+        for process in _processes(run, rank, workers=workers):
+            samples = run.stack_samples(process)
             chosen = np.ones(len(samples.t_ns), dtype=np.bool_)
             if steps is not None:
                 step = steps_of(samples.t_ns, rank.steps)
@@ -68,13 +67,13 @@ def python_profile(
     return frame_of(rows, _TYPES)
 
 
-def _processes(signals: Signals, rank: Rank, *, workers: bool) -> list[ProcessInfo]:
+def _processes(run: Run, rank: Rank, *, workers: bool) -> list[ProcessInfo]:
     own = rank.process
     if not workers:
         return [own]
     return [
         process
-        for process in signals.processes
+        for process in run.processes
         if process.role == "dataloader_worker"
         and (process.node, process.parent_pid) == (own.node, own.pid)
     ]

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from stepscope.access.frames import Columns, Frame, frame_of
-from stepscope.analysis.statistics import Distribution, summarize
-from stepscope.analysis.utilization import Metrics
-from stepscope.diagnosis import Signals
+from stepscope.analysis import Distribution, Metrics, summarize
+from stepscope.run import Run
 from stepscope.store import DictColumn
 
 SLOW_FACTOR = 2.0
@@ -61,9 +60,9 @@ class DataLoaderAnalysis:
     """What was not recorded, one sentence each."""
 
 
-def analyse_loading(signals: Signals, spans: Columns) -> DataLoaderAnalysis:
+def analyse_loading(run: Run, spans: Columns) -> DataLoaderAnalysis:
     """Looks at spans of the kinds that load data; see `framework.framework_columns`."""
-    waits = _waits(signals, spans)
+    waits = _waits(run, spans)
     durations = [row["duration_ns"] for row in waits]
     limit = SLOW_FACTOR * float(np.median(durations)) if durations else 0.0
     slow = [row for row in waits if row["duration_ns"] >= max(limit, 1)]
@@ -73,7 +72,7 @@ def analyse_loading(signals: Signals, spans: Columns) -> DataLoaderAnalysis:
         iterator_start_ns=summarize(_durations(spans, "loader_start")),
         wait_ns=summarize(durations),
         fetch_ns=fetch,
-        workers=_workers(signals, spans),
+        workers=_workers(run, spans),
         waits=frame_of(waits, _WAIT_TYPES),
         slow_waits=frame_of(slow, _WAIT_TYPES),
         missing=_missing(durations, fetch),
@@ -99,7 +98,7 @@ def _durations(spans: Columns, kind: str) -> Any:
     return np.ma.getdata(spans["duration_ns"])[_mask(spans, kind)]
 
 
-def _waits(signals: Signals, spans: Columns) -> list[dict[str, Any]]:
+def _waits(run: Run, spans: Columns) -> list[dict[str, Any]]:
     chosen = np.flatnonzero(_mask(spans, "data_wait"))
     columns = {
         name: np.ma.asarray(
@@ -108,7 +107,7 @@ def _waits(signals: Signals, spans: Columns) -> list[dict[str, Any]]:
         for name in ("rank", "step", "node", "start_ns", "duration_ns", "value")
     }
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    busy = {node: metrics.load("gpu_busy_ratio") for node, metrics in signals.metrics.items()}
+    busy = {node: metrics.load("gpu_busy_ratio") for node, metrics in run.metrics.items()}
     for row in rows:
         ready = row.pop("value")
         row["ready_count"] = ready if ready >= 0 else None
@@ -128,12 +127,12 @@ def _gpu_busy(samples: Metrics | None, start_ns: int, end_ns: int) -> float | No
     return float(values.mean()) if len(values) else None
 
 
-def _workers(signals: Signals, spans: Columns) -> list[LoaderWorker]:
+def _workers(run: Run, spans: Columns) -> list[LoaderWorker]:
     process = spans["process"]
-    ranks = {(p.node, p.pid): p.rank for p in signals.processes if p.role == "main"}
+    ranks = {(p.node, p.pid): p.rank for p in run.processes if p.role == "main"}
     fetches = _mask(spans, "fetch")
     found = []
-    for info in signals.processes:
+    for info in run.processes:
         if info.role != "dataloader_worker":
             continue
         codes = [code for code, name in enumerate(process.values) if name == info.process]

@@ -13,46 +13,45 @@ from stepscope.access.frames import Columns, Frame
 from stepscope.access.framework import framework_columns, known_phases
 from stepscope.access.selection import Moment, Names, chosen_names, moment_ns
 from stepscope.access.system import system_columns
-from stepscope.analysis.histograms import DURATION_BINS, RATIO_BIN
-from stepscope.analysis.sampling_ticks import HEATMAP_METRICS, HEATMAP_TICKS, Heatmap, build_heatmap
-from stepscope.analysis.steps import PHASES
-from stepscope.diagnosis import Rank, Signals, Verdict, diagnose
-from stepscope.diagnosis.conditions import parse_condition
-from stepscope.diagnosis.cost import JobCost, price
-from stepscope.diagnosis.job_times import JobStatistics, job_borders, job_statistics
-from stepscope.diagnosis.node_metrics import NodeMetrics
-from stepscope.diagnosis.pricing import Asked
+from stepscope.analysis import (
+    DURATION_BINS,
+    HEATMAP_METRICS,
+    HEATMAP_TICKS,
+    PHASES,
+    RATIO_BIN,
+    Heatmap,
+    build_heatmap,
+)
+from stepscope.comparison import Comparison, allowed_groups, comparison, parse_condition
+from stepscope.cost import Asked, Cost, JobCost, cost_of_run, price
+from stepscope.diagnosis import Verdict, diagnose
 from stepscope.errors import UsageError
 from stepscope.exporters.timeline import ExportedTimeline, export_timeline
-from stepscope.schema import METRIC_TYPES, TABLES, RunInfo
-from stepscope.schema.tables.spans import SPAN_KINDS
+from stepscope.run import JobStatistics, NodeMetrics, Rank, Run, job_borders, job_statistics
+from stepscope.schema import METRIC_TYPES, SPAN_KINDS, TABLES, RunInfo
 from stepscope.store import DictColumn, open_run
-from stepscope.views.compare import comparison
-from stepscope.views.compare_gate import allowed_groups
-from stepscope.views.compare_payload import Comparison
-from stepscope.views.cost import Cost, cost_of_run
-from stepscope.views.report import Report, make_report, report_rules
+from stepscope.views.profiling_report import Report, make_report, report_rules
 
 LOADING_KINDS = ["data_wait", "loader_start", "fetch"]
 
 
-class Run:
+class OpenRun:
     """One run. Everything is read when it is first asked for.
 
     Times are integer nanoseconds; ranges hold their start and not their end. What was not
     recorded is missing, never zero: frames then have no rows, or a missing value.
     """
 
-    def __init__(self, signals: Signals) -> None:
-        self._signals = signals
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
     def __repr__(self) -> str:
-        return f"Run({self.info.run_id!r})"
+        return f"OpenRun({self.info.run_id!r})"
 
     @property
     def info(self) -> RunInfo:
         """What `run.json` says."""
-        return self._signals.reader.info
+        return self._run.reader.info
 
     @property
     def start_ns(self) -> int:
@@ -68,26 +67,26 @@ class Run:
     @property
     def nodes(self) -> list[str]:
         """The machines that were sampled."""
-        return sorted(self._signals.nodes)
+        return sorted(self._run.nodes)
 
     @property
     def ranks(self) -> list[int]:
         """Ranks of the job, empty outside a distributed one."""
-        return sorted({p.rank for p in self._signals.processes if p.rank is not None})
+        return sorted({p.rank for p in self._run.processes if p.rank is not None})
 
     @property
     def phases(self) -> list[str]:
         """Phases that spans of the run are of."""
-        return known_phases(self._signals.reader)
+        return known_phases(self._run.reader)
 
     @property
     def damage(self) -> list[str]:
         """What could not be read so far, one sentence per file."""
-        return self._signals.reader.damage
+        return self._run.reader.damage
 
     def verdict(self) -> Verdict:
         """What the job waits for."""
-        return diagnose(self._signals)
+        return diagnose(self._run)
 
     def report(
         self,
@@ -106,7 +105,7 @@ class Run:
         chosen = report_rules(
             rules, config=None if config is None else Path(config), settings=settings
         )
-        return make_report(self._signals, chosen)
+        return make_report(self._run, chosen)
 
     # --- frames ------------------------------------------------------------------------------
 
@@ -131,7 +130,7 @@ class Run:
         devices = [device] if isinstance(device, str) else device
         return Frame(
             lambda: system_columns(
-                self._signals.reader,
+                self._run.reader,
                 metrics=metrics,
                 nodes=nodes,
                 devices=None if devices is None else list(devices),
@@ -176,13 +175,13 @@ class Run:
         """A whole table of the run; docs/run-directory.md says what is in each."""
         chosen_names("table", name, TABLES)
         strings = [c.name for c in TABLES[name].columns if c.type == "VARCHAR"]
-        return Frame(lambda: self._signals.reader.table(name, encoded=strings))
+        return Frame(lambda: self._run.reader.table(name, encoded=strings))
 
     def sql(self, query: str, parameters: Sequence[object] = ()) -> Frame:
         """The result of a DuckDB query over the tables of the run."""
 
         def load() -> Columns:
-            found: dict[str, Any] = self._signals.reader.sql(query, parameters)
+            found: dict[str, Any] = self._run.reader.sql(query, parameters)
             return {
                 name: DictColumn.encode(values.tolist()) if _holds_text(values) else values
                 for name, values in found.items()
@@ -228,7 +227,7 @@ class Run:
         if node is None and len(self.nodes) != 1:
             raise UsageError(f"Name one of the nodes: {', '.join(self.nodes) or 'there are none'}.")
         chosen_names("node", node, self.nodes)
-        metrics = self._signals.metrics[node or self.nodes[0]]
+        metrics = self._run.metrics[node or self.nodes[0]]
         return build_heatmap(metrics.load(*HEATMAP_METRICS), last)
 
     def step_timeline(self, *, rank: int | None = None) -> timelines.StepTimeline:
@@ -239,7 +238,7 @@ class Run:
 
     def job_statistics(self) -> JobStatistics:
         """When the job began and ended, and how long it initialized, trained and finalized."""
-        return job_statistics(self._signals.ranks, self.start_ns, self.end_ns)
+        return job_statistics(self._run.ranks, self.start_ns, self.end_ns)
 
     def cost(self, usd_per_hour: float | str | Decimal, *, instances: int | None = None) -> JobCost:
         """What the job cost: `.usd`, and `.saving_ratio(other)` against another job.
@@ -281,7 +280,7 @@ class Run:
             instance_type=instance_type,
             prices=None if prices is None else Path(prices),
         )
-        return cost_of_run(self._signals, asked, epochs=epochs, hours=hours)
+        return cost_of_run(self._run, asked, epochs=epochs, hours=hours)
 
     def phase_statistics(self, *, rank: int | None = None) -> Frame:
         """One row per rank and phase of the step: share, count, sum, mean, extremes, quantiles."""
@@ -312,7 +311,7 @@ class Run:
         spans = self._spans(
             kinds=LOADING_KINDS, phases=None, start=None, end=None, steps=None, rank=rank
         )
-        return loading.analyse_loading(self._signals, spans)
+        return loading.analyse_loading(self._run, spans)
 
     def python_profile(
         self,
@@ -334,17 +333,17 @@ class Run:
         """
         chosen_names("phase", phase, PHASES)
         return functions.python_profile(
-            self._signals, self._ranks(rank), workers=workers, phase=phase, steps=steps, top=top
+            self._run, self._ranks(rank), workers=workers, phase=phase, steps=steps, top=top
         )
 
     # --- against another run -----------------------------------------------------------------
 
     def compare(
         self,
-        other: Run | str | Path,
+        other: OpenRun | str | Path,
         *,
-        again: Sequence[Run | str | Path] = (),
-        other_again: Sequence[Run | str | Path] = (),
+        again: Sequence[OpenRun | str | Path] = (),
+        other_again: Sequence[OpenRun | str | Path] = (),
         fail_if: Sequence[str] = (),
         allow_different: Sequence[str] = (),
         strict: bool = False,
@@ -365,7 +364,7 @@ class Run:
         conditions = [parse_condition(each) for each in fail_if]
         allowed = allowed_groups(allow_different)
         programs = [
-            [one._signals if isinstance(one, Run) else Signals(open_run(one)) for one in runs]
+            [one._run if isinstance(one, OpenRun) else Run(open_run(one)) for one in runs]
             for runs in ((self, *again), (other, *other_again))
         ]
         return comparison(*programs, conditions=conditions, allowed=allowed, strict=strict)
@@ -378,14 +377,14 @@ class Run:
         """Writes metrics as counters, spans and profiler windows on one axis of time, as a Chrome
         trace for Perfetto; compressed when the name ends in `.gz`."""
         return export_timeline(
-            self._signals, Path(path), start_ns=self._moment(start), end_ns=self._moment(end)
+            self._run, Path(path), start_ns=self._moment(start), end_ns=self._moment(end)
         )
 
     # --- choosing ----------------------------------------------------------------------------
 
     @cached_property
     def _borders(self) -> tuple[int, int]:
-        return job_borders(self._signals)
+        return job_borders(self._run)
 
     def _moment(self, moment: Moment | None) -> int | None:
         return moment_ns(moment, self.start_ns)
@@ -401,7 +400,7 @@ class Run:
         rank: int | None,
     ) -> Columns:
         return framework_columns(
-            self._signals,
+            self._run,
             kinds=kinds,
             phases=phases,
             start_ns=self._moment(start),
@@ -419,14 +418,14 @@ class Run:
     def _ranks(self, rank: int | None) -> list[Rank]:
         """Training processes with steps."""
         self._known_rank(rank)
-        return [r for r in self._signals.ranks if rank is None or r.process.rank == rank]
+        return [r for r in self._run.ranks if rank is None or r.process.rank == rank]
 
     def _metrics(
         self, node: Names | None, start: Moment | None, end: Moment | None
     ) -> dict[str, NodeMetrics]:
         names = chosen_names("node", node, self.nodes)
         first, last = self._moment(start), self._moment(end)
-        chosen = {n: m for n, m in self._signals.metrics.items() if names is None or n in names}
+        chosen = {n: m for n, m in self._run.metrics.items() if names is None or n in names}
         return {name: metrics.between(first, last) for name, metrics in chosen.items()}
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.access.frames import Columns, Frame, frame_of
-from stepscope.analysis.steps import PHASES
-from stepscope.diagnosis import Rank
-from stepscope.diagnosis.node_metrics import NodeMetrics
+from stepscope.analysis import PHASES
+from stepscope.run import NodeMetrics, Rank
 from stepscope.store import DictColumn
 
 _DURATIONS: dict[str, type] = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.diagnosis import Rank
 from stepscope.intervals import Int
+from stepscope.run import Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

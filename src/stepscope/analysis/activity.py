@@ -17,7 +17,7 @@ from stepscope.analysis.columns import Columns, Strings
 from stepscope.analysis.kernel_classes import is_communication, rows_where
 from stepscope.intervals import Int
 
-COPY_COLUMNS = ("device", "kind", "name", "duration_ns", "bytes")
+ACTIVITY_COPY_COLUMNS = ("device", "kind", "name", "duration_ns", "bytes")
 """Columns of `copies` that are read here."""
 ACTIVITIES = ("compute", "communication", "memcpy", "memset", "synchronization")
 _SYNCHRONIZATION = re.compile("synchronize", re.IGNORECASE)

@@ -108,7 +108,7 @@ def bus_factor(kind: str, group_size: int | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class CollectiveCalls:
     """Calls of collectives, of all ranks together; arrays have one entry each."""
 
     rank: Int
@@ -135,10 +135,10 @@ class Calls:
         """Nanoseconds of each."""
         return self.end - self.start
 
-    def take(self, rows: NDArray[np.bool_] | Int) -> Calls:
+    def take(self, rows: NDArray[np.bool_] | Int) -> CollectiveCalls:
         """Some of them."""
         kept = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Calls(**{n: v if n == "kinds" else v[rows] for n, v in kept.items()})
+        return CollectiveCalls(**{n: v if n == "kinds" else v[rows] for n, v in kept.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class Matched:
         )
 
 
-def match(calls: Calls) -> Matched:
+def match(calls: CollectiveCalls) -> Matched:
     """Finds the calls of several ranks that are one collective."""
     matched = np.zeros(len(calls), dtype=np.bool_)
     transfer = np.zeros(len(calls), dtype=np.int64)
@@ -182,7 +182,7 @@ def match(calls: Calls) -> Matched:
     return Matched(matched=matched, transfer_ns=transfer, last=last, uneven_kinds=uneven)
 
 
-def _ordinal(kind: Int, calls: Calls) -> Int:
+def _ordinal(kind: Int, calls: CollectiveCalls) -> Int:
     """Which of its kind each call is on its rank, in order of time."""
     order = np.lexsort((calls.start, calls.rank, kind))
     new = np.diff(kind[order], prepend=-1) != 0
@@ -193,7 +193,9 @@ def _ordinal(kind: Int, calls: Calls) -> Int:
     return ordinal
 
 
-def _comparable(calls: Calls, kind: Int) -> tuple[NDArray[np.bool_], dict[str, list[int]]]:
+def _comparable(
+    calls: CollectiveCalls, kind: Int
+) -> tuple[NDArray[np.bool_], dict[str, list[int]]]:
     """Calls whose place among those of their kind says which collective they are."""
     numbered = calls.sequence >= 0
     two = np.array([name == _TWO_RANKS for name in calls.kinds], dtype=np.bool_)[calls.kind]
@@ -225,7 +227,7 @@ class Bandwidth:
     bus_bytes_per_s: float | None
 
 
-def bandwidth(calls: Calls, found: Matched, group_size: int | None) -> Bandwidth:
+def bandwidth(calls: CollectiveCalls, found: Matched, group_size: int | None) -> Bandwidth:
     """Of calls of one kind and group: bytes by time, both summed over the calls with a size."""
     sized = calls.size_bytes >= 0
     if not sized.any():

@@ -95,7 +95,7 @@ def device_work(kernels: Columns, copies: Columns) -> DeviceWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class RuntimeCalls:
     """When runtime calls ran, in the order of their ids."""
 
     id: Int
@@ -105,7 +105,7 @@ class Calls:
     end: Int
 
     @classmethod
-    def of(cls, runtime_calls: Columns) -> Calls:
+    def of(cls, runtime_calls: Columns) -> RuntimeCalls:
         """From the columns `id`, `start_ns` and `duration_ns`."""
         order = np.argsort(runtime_calls["id"], kind="stable")
         start = runtime_calls["start_ns"][order]

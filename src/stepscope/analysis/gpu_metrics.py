@@ -28,7 +28,7 @@ from stepscope.analysis.columns import Columns
 from stepscope.analysis.kernel_classes import rows_where, uses_tensor_cores
 from stepscope.intervals import Int, Intervals, union
 
-KERNEL_COLUMNS = (
+METRIC_KERNEL_COLUMNS = (
     "device",
     "name",
     "start_ns",
@@ -76,7 +76,7 @@ def kernels_by_device(columns: Columns, multiprocessors: dict[int, int]) -> dict
     """Splits the kernels of a recording.
 
     Args:
-        columns: `KERNEL_COLUMNS`.
+        columns: `METRIC_KERNEL_COLUMNS`.
         multiprocessors: of each device, where known: where the recorder gave no blocks per
             multiprocessor they follow from the grid.
     """
@@ -104,7 +104,9 @@ def kernels_by_device(columns: Columns, multiprocessors: dict[int, int]) -> dict
     return found
 
 
-def gpu_metrics(kernels: Kernels, start_ns: int, end_ns: int, cut: Buckets | None) -> GpuMetrics:
+def measure_gpu_metrics(
+    kernels: Kernels, start_ns: int, end_ns: int, cut: Buckets | None
+) -> GpuMetrics:
     """The figures of one device.
 
     Args:

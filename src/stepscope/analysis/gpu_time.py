@@ -50,7 +50,7 @@ class GpuTime:
             raise ArithmeticError(f"GPU time is not conserved: {self}")
 
 
-def gpu_time(work: DeviceWork, within: tuple[int, int] | None = None) -> GpuTime | None:
+def measure_gpu_time(work: DeviceWork, within: tuple[int, int] | None = None) -> GpuTime | None:
     """Divides the time of all devices together; None when they did nothing.
 
     Args:
@@ -90,7 +90,7 @@ def gpu_time_by_device(
     """Divides the time of each device, from its own first start to its own last end."""
     found = {}
     for device in np.unique(work.device).tolist():
-        own = gpu_time(work.take(work.device == device), within)
+        own = measure_gpu_time(work.take(work.device == device), within)
         if own is not None:
             found[device] = own
     return found

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.analysis.device_work import Calls, DeviceWork
+from stepscope.analysis.device_work import DeviceWork, RuntimeCalls
 
 KERNEL_WAIT_BELOW_NS = 30_000
 """Longest gap that may pass as the device's own: 30 us. Back-to-back launches leave 1 to 5 us,
@@ -55,7 +55,7 @@ class StreamIdle:
 
 
 def stream_idle(
-    work: DeviceWork, calls: Calls, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS
+    work: DeviceWork, calls: RuntimeCalls, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS
 ) -> list[StreamIdle]:
     """The gaps of every stream, by stream."""
     if not len(work):

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.buckets import Buckets
-from stepscope.analysis.device_work import Calls, DeviceWork
+from stepscope.analysis.device_work import DeviceWork, RuntimeCalls
 from stepscope.analysis.statistics import Distribution, summarize
 from stepscope.intervals import Int
 
@@ -34,7 +34,7 @@ class Thresholds:
     blocked_count: int = 1024
 
 
-DEFAULTS = Thresholds()
+DEFAULT_LAUNCH_THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Launches:
     """Launches of one recording; arrays have one entry per call and stream."""
 
     call: Int
-    """Place of the call in `Calls`."""
+    """Place of the call in `RuntimeCalls`."""
     track: Int
     call_start: Int
     call_end: Int
@@ -59,7 +59,7 @@ class Launches:
         return delay
 
 
-def find_launches(work: DeviceWork, calls: Calls) -> Launches:
+def find_launches(work: DeviceWork, calls: RuntimeCalls) -> Launches:
     """Joins device work with the calls that launched it; work without a call is left out."""
     place = calls.places(work.launch)
     linked = np.flatnonzero(place >= 0)
@@ -97,7 +97,7 @@ class LaunchStatistics:
 
 
 def launch_statistics(
-    launches: Launches, rows: NDArray[np.bool_], thresholds: Thresholds = DEFAULTS
+    launches: Launches, rows: NDArray[np.bool_], thresholds: Thresholds = DEFAULT_LAUNCH_THRESHOLDS
 ) -> LaunchStatistics | None:
     """Statistics of some launches; None when there are none."""
     call_ns = (launches.call_end - launches.call_start)[rows]
@@ -133,7 +133,7 @@ class QueueDepth:
 
 
 def queue_depths(
-    launches: Launches, cut: Buckets | None, thresholds: Thresholds = DEFAULTS
+    launches: Launches, cut: Buckets | None, thresholds: Thresholds = DEFAULT_LAUNCH_THRESHOLDS
 ) -> list[QueueDepth]:
     """The queue of every stream, by stream."""
     if not len(launches.track):

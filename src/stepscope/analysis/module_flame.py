@@ -54,7 +54,7 @@ def module_flame(
     Args:
         calls: of modules.
         tree: the operators of the recording.
-        operators: `OPERATOR_COLUMNS` of the same rows.
+        operators: `MODULE_OPERATOR_COLUMNS` of the same rows.
         measure: the time that nodes have.
     """
     inside = _Calls(calls, tree, operators)

@@ -36,9 +36,16 @@ FUNCTION_COLUMNS = (
     *("track", "start_ns", "duration_ns"),
 )
 """What `python_module_calls` needs of the table `python_functions`."""
-OPERATOR_COLUMNS = ("python", "forward", "track", "start_ns", "duration_ns", "device_self_ns")
+MODULE_OPERATOR_COLUMNS = (
+    "python",
+    "forward",
+    "track",
+    "start_ns",
+    "duration_ns",
+    "device_self_ns",
+)
 """What is needed of the table `operators` besides the columns of its tree."""
-ANNOTATION_COLUMNS = ("name", "track", "start_ns", "duration_ns")
+MODULE_ANNOTATION_COLUMNS = ("name", "track", "start_ns", "duration_ns")
 """What `lightning_module_calls` needs of the annotations on the host."""
 _PYTHON_PREFIX = "nn.Module: "
 _LIGHTNING_PREFIX = "[pl][module]"
@@ -125,7 +132,7 @@ def lightning_module_calls(annotations: Columns, operators: Columns) -> ModuleCa
     """Calls of modules as Lightning's profiler annotates them, `[pl][module]Class: path`.
 
     Args:
-        annotations: `ANNOTATION_COLUMNS` of the table `annotations`, those on the host.
+        annotations: `MODULE_ANNOTATION_COLUMNS` of the table `annotations`, those on the host.
         operators: `track` and `start_ns` of the table.
     """
     names: Strings = annotations["name"]
@@ -169,7 +176,7 @@ def module_table(
     Args:
         calls: of modules.
         tree: the operators of the recording.
-        operators: `OPERATOR_COLUMNS` of the same rows.
+        operators: `MODULE_OPERATOR_COLUMNS` of the same rows.
         on_device: whether the recording holds device work.
         top: only so many modules, those with most time, and what they are inside; 0 for all.
     """

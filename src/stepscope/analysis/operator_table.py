@@ -32,7 +32,7 @@ from stepscope.intervals import Int
 
 TABLE_COLUMNS = (*TREE_COLUMNS, "duration_ns", "host_self_ns", "device_self_ns", "device_total_ns")
 """What `operator_table` needs of the table `operators`; `input_dims` too to group by shape."""
-KERNEL_COLUMNS = ("name", "operator", "duration_ns")
+LAUNCHED_KERNEL_COLUMNS = ("name", "operator", "duration_ns")
 """What it needs of the table `kernels`."""
 
 _ELIGIBLE = frozenset(
@@ -111,7 +111,7 @@ def operator_table(
 
     Args:
         operators: `TABLE_COLUMNS` of the table.
-        kernels: `KERNEL_COLUMNS` of the table; None for a recording without device work.
+        kernels: `LAUNCHED_KERNEL_COLUMNS` of the table; None for a recording without device work.
         shapes, stacks: what else must agree within a group.
         top: only so many groups; 0 for all.
     """

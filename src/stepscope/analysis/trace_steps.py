@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.device_work import MEMCPY, MEMSET, Calls, DeviceWork
+from stepscope.analysis.device_work import MEMCPY, MEMSET, DeviceWork, RuntimeCalls
 from stepscope.intervals import EMPTY, Int, Intervals, overlap, union
 
 STEP_PREFIX = "ProfilerStep#"
@@ -118,7 +118,7 @@ def whole_recording(start_ns: int, end_ns: int) -> HostSteps:
     return HostSteps(names=[WHOLE], extent=Intervals(np.array([start_ns]), np.array([end_ns])))
 
 
-def find_trace_steps(host: HostSteps, work: DeviceWork, calls: Calls) -> TraceSteps:
+def find_trace_steps(host: HostSteps, work: DeviceWork, calls: RuntimeCalls) -> TraceSteps:
     """Extends steps of the host over their device work and leaves out what was cut off."""
     count = len(host.names)
     step = _launched_in(host, work, calls)
@@ -146,7 +146,7 @@ def find_trace_steps(host: HostSteps, work: DeviceWork, calls: Calls) -> TraceSt
     )
 
 
-def _launched_in(host: HostSteps, work: DeviceWork, calls: Calls) -> Int:
+def _launched_in(host: HostSteps, work: DeviceWork, calls: RuntimeCalls) -> Int:
     """The step in whose host range the launch of each piece of work lies, -1 for none."""
     place = calls.places(work.launch)
     found = np.full(len(work), -1, dtype=np.int64)

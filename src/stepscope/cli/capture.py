@@ -12,15 +12,8 @@ from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
 from stepscope.cli.window_options import depth_options
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.monitor.window_asking import (
-    MOST_STEPS,
-    answers_of,
-    contents,
-    listening_nodes,
-    new_request,
-)
-from stepscope.monitor.window_requests import AnswerState, RequestBoard, WindowAnswer
-from stepscope.store import RunReader, open_run
+from stepscope.run import MOST_STEPS, answers_of, contents, listening_nodes, new_request
+from stepscope.store import AnswerState, RequestBoard, RunReader, WindowAnswer, open_run
 
 ANSWER_S = 20.0
 """How long a monitor may take to take a request up."""

@@ -9,15 +9,12 @@ import click
 from stepscope.cli.options import epochs_option, json_option, split_names
 from stepscope.cli.output import json_text
 from stepscope.cli.price_options import price_options
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.conditions import parse_condition
-from stepscope.diagnosis.pricing import Asked, as_told
+from stepscope.comparison import Comparison, allowed_groups, comparison, parse_condition
+from stepscope.cost import Asked, as_told
 from stepscope.errors import UsageError
 from stepscope.output_files import replacing
+from stepscope.run import Run
 from stepscope.store import open_run, repeated_runs
-from stepscope.views.compare import comparison
-from stepscope.views.compare_gate import allowed_groups
-from stepscope.views.compare_payload import Comparison
 
 FAILED = 3
 """Exit status when a condition holds, as of `rules check` and `run --fail-on`."""
@@ -108,13 +105,13 @@ def command(  # noqa: PLR0917 - click passes options by name
     return _status(found)
 
 
-def _priced(place: str, asked: Asked) -> list[Signals]:
+def _priced(place: str, asked: Asked) -> list[Run]:
     """Runs at the price that was asked for: their cost, that of a condition and the saving."""
     found = []
     for run in repeated_runs(place):
         reader = open_run(run)
         reader.info = as_told(reader.info, reader.nodes().values(), asked)
-        found.append(Signals(reader))
+        found.append(Run(reader))
     return found
 
 

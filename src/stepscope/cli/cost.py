@@ -9,10 +9,9 @@ import click
 from stepscope.cli.options import epochs_option, json_option, parse_amount, run_argument
 from stepscope.cli.output import print_json
 from stepscope.cli.price_options import price_options
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.pricing import Asked
+from stepscope.cost import Asked, cost_of_run
+from stepscope.run import Run
 from stepscope.store import open_run
-from stepscope.views.cost import cost_of_run
 
 
 @click.command(
@@ -40,7 +39,7 @@ def command(  # noqa: PLR0917 - click passes options by name
     as_json: bool,
 ) -> None:
     asked = Asked(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
-    found = cost_of_run(Signals(open_run(run)), asked, epochs=epochs, hours=hours)
+    found = cost_of_run(Run(open_run(run)), asked, epochs=epochs, hours=hours)
     if as_json:
         print_json(found)
         return

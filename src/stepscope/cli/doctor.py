@@ -17,9 +17,9 @@ from stepscope.cli.places import SHARED_MEMORY, temporary_directories
 from stepscope.cli.text import console, size
 from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES
 from stepscope.monitor.host import node_info
-from stepscope.monitor.kineto_peer import open_peer
-from stepscope.monitor.processes import JobTree
 from stepscope.monitor.samplers import build_samplers
+from stepscope.monitor.samplers.processes import JobTree
+from stepscope.monitor.windows.kineto_peer import open_peer
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

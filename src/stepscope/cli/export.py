@@ -10,14 +10,13 @@ import click
 
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
 from stepscope.errors import UsageError
 from stepscope.exporters.chrome import Exported, export_chrome
 from stepscope.exporters.timeline import export_timeline
+from stepscope.run import Run, Trace
 from stepscope.store import open_run
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.options import ViewOptions
-from stepscope.views.recordings import chosen_traces, missing_recordings
 
 _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
 
@@ -80,7 +79,7 @@ def command(
         _write_timeline(run, output, as_json=as_json)
         return
     options = ViewOptions(rank=rank, trace=trace)
-    signals = Signals(open_run(run))
+    signals = Run(open_run(run))
     recordings = chosen_traces(signals, options)
     missing = missing_recordings(signals, recordings)
     if missing is not None:
@@ -93,7 +92,7 @@ def command(
 def _write_timeline(run: str, output: Path, *, as_json: bool) -> None:
     if output.is_dir():
         raise UsageError(f"{output} is a directory. Name a file for the timeline.")
-    written = export_timeline(Signals(open_run(run)), output)
+    written = export_timeline(Run(open_run(run)), output)
     if as_json:
         payload = {"run": run, "format": "timeline", "files": [written]}
         print_json(payload)

@@ -29,8 +29,7 @@ from stepscope.importers import (
     start_worker,
 )
 from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.store import create_run, is_remote
-from stepscope.store.upload import check_free, upload
+from stepscope.store import check_free, create_run, is_remote, upload
 
 NODE = "imported"
 """Imported files were recorded on machines that nobody described."""

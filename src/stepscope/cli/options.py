@@ -143,7 +143,7 @@ def parse_price(context: click.Context, parameter: click.Parameter, text: str | 
     """
     if text is None:
         return None
-    from stepscope.diagnosis.cost import price  # a job shall not wait for what it rarely needs
+    from stepscope.cost import price
 
     try:
         return str(price(text))

@@ -9,8 +9,7 @@ import click
 
 from stepscope.cli.options import Decorated, parse_price
 from stepscope.cli.output import say
-from stepscope.diagnosis.prices import ENVIRONMENT, price_table
-from stepscope.diagnosis.pricing import NO_PRICE, no_offer
+from stepscope.cost import ENVIRONMENT, NO_PRICE, no_offer, price_table
 from stepscope.monitor.instance_type import instance_type as find_instance_type
 
 

@@ -15,13 +15,13 @@ from stepscope.cli.options import (
     set_option,
 )
 from stepscope.cli.output import json_text
-from stepscope.diagnosis import Signals
 from stepscope.errors import UsageError
 from stepscope.output_files import replacing
 from stepscope.report.html import report_html
 from stepscope.report.notebook import report_notebook
+from stepscope.run import Run
 from stepscope.store import open_run
-from stepscope.views.report import make_report, report_facts, report_rules
+from stepscope.views.profiling_report import make_report, report_facts, report_rules
 
 FORMS = (".html", ".ipynb", ".json")
 
@@ -57,7 +57,7 @@ def command(
     if output is None and not as_json:
         raise UsageError("Name a file for the report: -o report.html, .ipynb or .json.")
     form = ".json" if output is None else _form(output)
-    signals = Signals(open_run(run))
+    signals = Run(open_run(run))
     rules = report_rules(names, config=config, settings=assignments)
 
     @cache

@@ -123,7 +123,7 @@ def plan_rules(
 def _with_checked_rules(
     plan: RulePlan, stop_on: tuple[str, ...], fail_on: tuple[str, ...]
 ) -> RulePlan:
-    from stepscope.diagnosis.rule_check import choose_rules, rule_names
+    from stepscope.rule_feed import choose_rules, rule_names
 
     parameters = None if plan.parameters is None else Path(plan.parameters)
     choose_rules(

@@ -28,7 +28,7 @@ def command() -> None:
 @command.command("list", help="Name every rule and say what it checks.")
 @json_option
 def list_rules(as_json: bool) -> None:
-    from stepscope.diagnosis.rule_check import describe_rules
+    from stepscope.rule_feed import describe_rules
 
     rules = describe_rules()
     if as_json:
@@ -43,7 +43,7 @@ def list_rules(as_json: bool) -> None:
 @click.argument("rule", metavar="RULE")
 @json_option
 def explain(rule: str, as_json: bool) -> None:
-    from stepscope.diagnosis.rule_check import describe_rules
+    from stepscope.rule_feed import describe_rules
 
     found = describe_rules([rule])[0]
     if as_json:
@@ -65,7 +65,7 @@ def check(
     assignments: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    from stepscope.diagnosis.rule_check import check_rules, choose_rules
+    from stepscope.rule_feed import check_rules, choose_rules
     from stepscope.store import open_run
 
     rules = choose_rules(names, config=config, assignments=assignments)

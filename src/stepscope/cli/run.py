@@ -51,7 +51,7 @@ from stepscope.monitor.launch import (
     start_monitor,
 )
 from stepscope.monitor.masking import mask
-from stepscope.monitor.window_asking import contents
+from stepscope.run import contents
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run, is_remote
 from stepscope.watch.stop_request import FILE_NAME

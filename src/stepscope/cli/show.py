@@ -9,7 +9,7 @@ import click
 
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.views import OPTION_FLAGS, VIEWS, option_value
 
@@ -71,7 +71,7 @@ def _uses(field: str) -> str:
 def command(run: str, view: str, as_json: bool, **options: Any) -> None:
     chosen = VIEWS[view]
     given = {field: value for field, value in options.items() if value is not None}
-    payload = chosen(Signals(open_run(run)), chosen.options(view, given))
+    payload = chosen(Run(open_run(run)), chosen.options(view, given))
     if as_json:
         print_json(payload)
         return

@@ -12,8 +12,8 @@ from typing import TextIO
 import duckdb
 
 from stepscope.cli.text import percent
-from stepscope.diagnosis import Signals
 from stepscope.errors import StepscopeError
+from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.watch.live import Budget, Pace, measure_pace
 
@@ -50,7 +50,7 @@ class StatusLine:
 
     def _text(self) -> str:
         try:
-            found = measure_pace(Signals(open_run(self._location)))
+            found = measure_pace(Run(open_run(self._location)))
         except (StepscopeError, OSError, duckdb.Error):
             return ""
         return f"stepscope  {pace_text(found)}"

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from stepscope.cli.output import print_json
 from stepscope.cli.text import bar, console, duration, percent
-from stepscope.diagnosis import Signals, Verdict, diagnose
-from stepscope.diagnosis.verdict import SUSPECT_NAMES
+from stepscope.diagnosis import SUSPECT_NAMES, Verdict, diagnose
+from stepscope.run import Run
 from stepscope.store import open_run
 
 
@@ -21,7 +21,7 @@ def print_verdict(location: str | Path, *, as_json: bool, to_stderr: bool = Fals
     Raises:
         StepscopeError: the run cannot be read.
     """
-    verdict = diagnose(Signals(open_run(location)))
+    verdict = diagnose(Run(open_run(location)))
     if as_json:
         print_json(verdict)
     else:

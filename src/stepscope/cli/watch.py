@@ -12,7 +12,7 @@ from rich.live import Live
 from stepscope.cli.options import json_option, run_argument, scan_option
 from stepscope.cli.text import console
 from stepscope.cli.writers.live import live_text
-from stepscope.diagnosis.rule_check import choose_rules
+from stepscope.rule_feed import choose_rules
 from stepscope.schema import Progress, RuleRecord
 from stepscope.store import RunReader, open_run
 from stepscope.watch.follower import Pause, follow_records

@@ -9,7 +9,7 @@ import click
 
 from stepscope.errors import UsageError
 from stepscope.monitor.config import WindowSchedule
-from stepscope.monitor.window_asking import WindowContents
+from stepscope.run import WindowContents
 from stepscope.spool.plan import OPTIONS, Depth
 
 Decorated = Callable[..., Any]

@@ -16,18 +16,35 @@ or screens (`views`, `cli`).
 from __future__ import annotations
 
 from stepscope.diagnosis.diagnose import diagnose
-from stepscope.diagnosis.signals import Rank, Signals
-from stepscope.diagnosis.verdict import Evidence, Fix, Prediction, RuledOut, Stage, Suspect, Verdict
+from stepscope.diagnosis.overhead_causes import overhead_causes
+from stepscope.diagnosis.shares import evaluation_ratio
+from stepscope.diagnosis.verdict import (
+    LOOP_SHARE,
+    STEP_SHARE,
+    SUSPECT_NAMES,
+    SUSPECTS,
+    Evidence,
+    Fix,
+    Prediction,
+    RuledOut,
+    Stage,
+    Suspect,
+    Verdict,
+)
 
 __all__ = [
+    "LOOP_SHARE",
+    "STEP_SHARE",
+    "SUSPECTS",
+    "SUSPECT_NAMES",
     "Evidence",
     "Fix",
     "Prediction",
-    "Rank",
     "RuledOut",
-    "Signals",
     "Stage",
     "Suspect",
     "Verdict",
     "diagnose",
+    "evaluation_ratio",
+    "overhead_causes",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.cause import Finding
 from stepscope.diagnosis.verdict import CAUSES, LEAST_SAVING, Fix, OtherCause
 from stepscope.diagnosis.what_if import WhatIf
 

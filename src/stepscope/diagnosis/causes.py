@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.diagnosis import overhead_causes
-from stepscope.diagnosis.accusation import Accusation, in_double_precision
+from stepscope.diagnosis.attribution import Accusation, in_double_precision
+from stepscope.diagnosis.cause import CONTRIBUTING_RATIO, Case, Finding
 from stepscope.diagnosis.data_causes import data_pipeline_cause
-from stepscope.diagnosis.finding import CONTRIBUTING_RATIO, Case, Finding
 from stepscope.diagnosis.rank_causes import communication_cause, slow_rank
 from stepscope.diagnosis.verdict import CAUSES, Evidence, OtherCause, Stage, Suspect
 
@@ -43,7 +43,7 @@ def find_cause(case: Case, accused: Accusation) -> Finding:
 def _one_is_slow(case: Case, held_up: float, share: float) -> bool:
     """The mean of R ranks has a Rth of what the slow one does beyond the others, and their waiting
     for that, which is (R - 1) / R of it."""
-    count = len(case.signals.ranks)
+    count = len(case.run.ranks)
     return held_up * count / max(1, count - 1) > SLOW_RANK_RATIO * share
 
 
@@ -120,7 +120,7 @@ def _slow_rank(case: Case, suspect: Suspect) -> Finding:
 
 def model_cause(case: Case) -> Finding:
     """Which part of the model's own work is the largest."""
-    ranks, phases = case.signals.ranks, case.shares.phases
+    ranks, phases = case.run.ranks, case.shares.phases
     passes = phases["forward"] + phases["loss"] + phases["backward"]
     cause = "optimizer" if phases["optimizer"] > passes else "compute"
     stages = [
@@ -129,10 +129,10 @@ def model_cause(case: Case) -> Finding:
         if phases[name] >= 0.01
     ]
     evidence = []
-    if cause == "compute" and in_double_precision(case.signals):
+    if cause == "compute" and in_double_precision(case.run):
         text = "the model's parameters are float64: float32 takes half as long or less"
         evidence.append(Evidence(text=text, source="steps"))
-    profile = case.signals.compute_profile
+    profile = case.run.compute_profile
     if profile is not None:
         evidence += overhead_causes.operator_evidence(profile)
     for optimizer in (ranks[0].facts("optimizer") or [])[:1]:

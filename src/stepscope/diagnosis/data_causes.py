@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stepscope.analysis.input_pipeline import Making, StageShare, Waiting
-from stepscope.analysis.statistics import estimate_lead_probability
-from stepscope.diagnosis.finding import (
+from stepscope.analysis import Making, StageShare, Waiting, estimate_lead_probability
+from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
     UNRECOGNISED,
     Case,
@@ -16,8 +15,8 @@ from stepscope.diagnosis.finding import (
 )
 from stepscope.diagnosis.pipeline_model import WAITING_FETCH_CPU_RATIO, Pipeline
 from stepscope.diagnosis.shares import Shares
-from stepscope.diagnosis.signals import Rank
 from stepscope.diagnosis.verdict import Evidence, Stage
+from stepscope.run import Rank
 
 STARTING_RATIO = 0.5
 """Starting iterators is the cause when it makes up this much of the waiting."""

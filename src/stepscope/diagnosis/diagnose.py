@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from stepscope.diagnosis.accusation import (
+from stepscope.diagnosis.advice import fixes
+from stepscope.diagnosis.attribution import (
     NEED_A_WINDOW,
     THRESHOLDS,
     Accusation,
     Judge,
     Thresholds,
 )
-from stepscope.diagnosis.advice import fixes
+from stepscope.diagnosis.cause import RIGHT_WHEN_STABLE, Case, Finding
 from stepscope.diagnosis.causes import LACK_OF_CORES, find_cause, other_causes
 from stepscope.diagnosis.data_causes import slowest_fed
-from stepscope.diagnosis.finding import RIGHT_WHEN_STABLE, Case, Finding
-from stepscope.diagnosis.model_facts import embedding_ratio
 from stepscope.diagnosis.overhead_causes import neighbours
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
-from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import (
     LOOP_SHARE,
     STEP_SHARE,
@@ -29,6 +27,7 @@ from stepscope.diagnosis.verdict import (
     Verdict,
 )
 from stepscope.diagnosis.what_if import WhatIf
+from stepscope.run import Rank, Run, embedding_ratio
 
 MENTIONED_EVALUATION = 0.1
 MENTIONED_THROTTLING = 0.05
@@ -36,23 +35,23 @@ MENTIONED_LOSS = 0.05
 """Share of the step."""
 
 
-def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
+def diagnose(run: Run, thresholds: Thresholds = THRESHOLDS) -> Verdict:
     """The verdict on a run. Abstains, and says why, where the evidence does not carry one."""
-    obstacle = _obstacle(signals, thresholds)
+    obstacle = _obstacle(run, thresholds)
     if obstacle is not None:
-        return _abstain(signals, obstacle)
-    split = proportions(signals.ranks)
-    matrix = phase_matrix(signals.ranks)
+        return _abstain(run, obstacle)
+    split = proportions(run.ranks)
+    matrix = phase_matrix(run.ranks)
     shares = shares_of(matrix, split)
-    judge = Judge(signals, split, thresholds)
+    judge = Judge(run, split, thresholds)
     accused = judge.accuse(shares)
-    step_ns = signals.mean_step_ns
-    fed = slowest_fed(signals.ranks)
-    pipeline = Pipeline.of(signals, fed)
-    case = Case(signals=signals, shares=shares, split=split, fed=fed, pipeline=pipeline)
+    step_ns = run.mean_step_ns
+    fed = slowest_fed(run.ranks)
+    pipeline = Pipeline.of(run, fed)
+    case = Case(run=run, shares=shares, split=split, fed=fed, pipeline=pipeline)
     finding = find_cause(case, accused)
     also = other_causes(case, finding, accused, judge.accusations(shares))
-    stability = judge.stability(matrix, accused, _measured_count(signals))
+    stability = judge.stability(matrix, accused, _measured_count(run))
     return Verdict(
         suspect=accused.suspect,
         cause=finding.cause,
@@ -62,28 +61,28 @@ def diagnose(signals: Signals, thresholds: Thresholds = THRESHOLDS) -> Verdict:
         headline=_headline(accused, finding),
         stages=finding.stages,
         evidence=[_phase_evidence(shares), *finding.evidence],
-        ruled_out=_ruled_out(signals, accused.suspect, shares, thresholds),
+        ruled_out=_ruled_out(run, accused.suspect, shares, thresholds),
         also=also,
         fixes=fixes(
             finding,
             also,
-            WhatIf(signals, shares, split, step_ns, fed=fed, pipeline=pipeline),
+            WhatIf(run, shares, split, step_ns, fed=fed, pipeline=pipeline),
             loader=fed.loader,
-            cores=signals.cores_available,
-            embedding_ratio=embedding_ratio(signals.ranks[0]),
+            cores=run.cores_available,
+            embedding_ratio=embedding_ratio(run.ranks[0]),
         ),
-        notes=_notes(signals, accused, split, shares),
-        step_count=_measured_count(signals),
+        notes=_notes(run, accused, split, shares),
+        step_count=_measured_count(run),
         mean_step_ns=step_ns,
         phases=shares.phases,
     )
 
 
-def _obstacle(signals: Signals, thresholds: Thresholds) -> str | None:
+def _obstacle(run: Run, thresholds: Thresholds) -> str | None:
     """Why no verdict can be given, None when one can."""
-    ranks = signals.ranks
+    ranks = run.ranks
     if not ranks:
-        return _why_no_steps(signals)
+        return _why_no_steps(run)
     fewest = min(len(rank.steps) for rank in ranks)
     measured = min(int(rank.steps.measured().sum()) for rank in ranks)
     if fewest < thresholds.min_steps or not measured:
@@ -91,8 +90,8 @@ def _obstacle(signals: Signals, thresholds: Thresholds) -> str | None:
             f"{fewest} complete steps were recorded and a verdict needs {thresholds.min_steps}: "
             "let the job run longer"
         )
-    dropped = sum(process.dropped_count for process in signals.processes)
-    kept = signals.reader.row_count("spans")
+    dropped = sum(process.dropped_count for process in run.processes)
+    kept = run.reader.row_count("spans")
     if dropped > thresholds.max_dropped_ratio * kept:
         return (
             f"{dropped} records were dropped because the spool was full ({kept} were kept): raise "
@@ -119,9 +118,9 @@ def _nothing_inside(rank: Rank) -> bool:
     return not in_phases and rank.host_work is None
 
 
-def _why_no_steps(signals: Signals) -> str:
-    processes = [process for process in signals.processes if process.role == "main"]
-    if not processes and signals.traces:
+def _why_no_steps(run: Run) -> str:
+    processes = [process for process in run.processes if process.role == "main"]
+    if not processes and run.traces:
         return (
             "the run holds recordings and no watched job; stepscope show RUN gpu-time, operators "
             "or steps says what is in them"
@@ -140,7 +139,7 @@ def _why_no_steps(signals: Signals) -> str:
     )
 
 
-def _abstain(signals: Signals, obstacle: str) -> Verdict:
+def _abstain(run: Run, obstacle: str) -> Verdict:
     return Verdict(
         suspect="insufficient_evidence",
         cause="insufficient_evidence",
@@ -151,13 +150,13 @@ def _abstain(signals: Signals, obstacle: str) -> Verdict:
         evidence=[],
         ruled_out=[],
         fixes=[],
-        notes=_loss_notes(signals),
-        step_count=sum(len(rank.steps) for rank in signals.ranks),
+        notes=_loss_notes(run),
+        step_count=sum(len(rank.steps) for rank in run.ranks),
     )
 
 
-def _measured_count(signals: Signals) -> int:
-    return sum(int(rank.steps.measured().sum()) for rank in signals.ranks)
+def _measured_count(run: Run) -> int:
+    return sum(int(rank.steps.measured().sum()) for rank in run.ranks)
 
 
 def _headline(accused: Accusation, finding: Finding) -> str:
@@ -184,7 +183,7 @@ def _phase_evidence(shares: Shares) -> Evidence:
 
 
 def _ruled_out(
-    signals: Signals,
+    run: Run,
     suspect: Suspect,
     shares: Shares,
     thresholds: Thresholds,
@@ -193,8 +192,8 @@ def _ruled_out(
     reasons: dict[Suspect, str] = {
         "data_pipeline": f"waiting for batches takes {owned['data_pipeline']:.0%} of the step, "
         f"an accusation needs {thresholds.data_pipeline:.0%}",
-        "model": _why_not_model(signals, shares),
-        "communication": _why_not_communication(signals, shares, thresholds),
+        "model": _why_not_model(run, shares),
+        "communication": _why_not_communication(run, shares, thresholds),
         "framework_overhead": f"time between the phases, checkpoints and dispatch take "
         f"{owned['framework_overhead']:.0%} of the step, an accusation needs "
         f"{thresholds.framework_overhead:.0%}",
@@ -209,9 +208,9 @@ def _ruled_out(
     ]
 
 
-def _why_not_model(signals: Signals, shares: Shares) -> str:
+def _why_not_model(run: Run, shares: Shares) -> str:
     compute = shares.suspects["model"]
-    profile = signals.compute_profile
+    profile = run.compute_profile
     if profile is None:
         return f"computing takes {compute:.0%} of the step"
     return (
@@ -220,8 +219,8 @@ def _why_not_model(signals: Signals, shares: Shares) -> str:
     )
 
 
-def _why_not_communication(signals: Signals, shares: Shares, thresholds: Thresholds) -> str:
-    if len(signals.ranks) == 1 and not shares.suspects["communication"]:
+def _why_not_communication(run: Run, shares: Shares, thresholds: Thresholds) -> str:
+    if len(run.ranks) == 1 and not shares.suspects["communication"]:
         return "one rank, no collectives"
     return (
         f"exposed communication takes {shares.suspects['communication']:.0%} of the step, an "
@@ -229,14 +228,14 @@ def _why_not_communication(signals: Signals, shares: Shares, thresholds: Thresho
     )
 
 
-def _notes(signals: Signals, accused: Accusation, split: Proportions, shares: Shares) -> list[str]:
-    notes = _loss_notes(signals)
+def _notes(run: Run, accused: Accusation, split: Proportions, shares: Shares) -> list[str]:
+    notes = _loss_notes(run)
     if split.evaluation >= MENTIONED_EVALUATION and accused.cause != "evaluation":
         notes.append(
             f"evaluation takes {split.evaluation:.0%} of the time from the first measured step to "
             "the last"
         )
-    seen = signals.contention
+    seen = run.contention
     if (
         seen is not None
         and seen.throttled_ratio >= MENTIONED_THROTTLING
@@ -249,7 +248,7 @@ def _notes(signals: Signals, accused: Accusation, split: Proportions, shares: Sh
     if shares.late_for_others >= MENTIONED_LOSS and accused.cause not in LACK_OF_CORES:
         notes.append(
             f"for {shares.late_for_others:.0%} of the step a batch lay ready, but others than the "
-            f"workers had the cores, which counts for no suspect: {neighbours(signals)}"
+            f"workers had the cores, which counts for no suspect: {neighbours(run)}"
         )
     if not split.has_window and accused.suspect in NEED_A_WINDOW:
         notes.append(
@@ -259,15 +258,15 @@ def _notes(signals: Signals, accused: Accusation, split: Proportions, shares: Sh
     return notes
 
 
-def _loss_notes(signals: Signals) -> list[str]:
-    notes = list(signals.reader.damage)
-    for process in signals.processes:
+def _loss_notes(run: Run) -> list[str]:
+    notes = list(run.reader.damage)
+    for process in run.processes:
         notes.extend(f"process {process.pid}: {note}" for note in process.notes)
         if process.dropped_count:
             notes.append(
                 f"process {process.pid}: {process.dropped_count} records were dropped because the "
                 "spool was full"
             )
-    for status in signals.reader.statuses().values():
+    for status in run.reader.statuses().values():
         notes.extend(status.notes)
     return notes

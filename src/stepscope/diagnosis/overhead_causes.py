@@ -7,20 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.growth import Growth, measure_growth
-from stepscope.analysis.host_work import HOST_CAUSE_NAMES, HostCause
-from stepscope.analysis.operators import ComputeProfile
-from stepscope.analysis.statistics import estimate_lead_probability
-from stepscope.diagnosis.finding import (
+from stepscope.analysis import (
+    HOST_CAUSE_NAMES,
+    ComputeProfile,
+    Growth,
+    HostCause,
+    estimate_lead_probability,
+    measure_growth,
+)
+from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
     UNRECOGNISED,
     Case,
     Finding,
     line_evidence,
 )
-from stepscope.diagnosis.model_facts import samples_at_a_time
 from stepscope.diagnosis.shares import share_of_host_cause
-from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.stalls import (
     checkpoint_evidence,
     collecting,
@@ -28,6 +30,7 @@ from stepscope.diagnosis.stalls import (
     compilation_evidence,
 )
 from stepscope.diagnosis.verdict import Evidence, Stage
+from stepscope.run import Rank, Run, samples_at_a_time
 
 LEAK_RATIO = 0.5
 """Work that has grown since the first steps is a leak when it makes up this much of the share …"""
@@ -52,11 +55,11 @@ def overhead_cause(case: Case) -> Finding:
     largest = max(_PART_NAMES, key=lambda name: parts[name])
     match largest:
         case "checkpoint":
-            finding = Finding(cause="checkpoint", evidence=checkpoint_evidence(case.signals))
+            finding = Finding(cause="checkpoint", evidence=checkpoint_evidence(case.run))
         case "compilation":
-            finding = Finding(cause="recompilation", evidence=compilation_evidence(case.signals))
+            finding = Finding(cause="recompilation", evidence=compilation_evidence(case.run))
         case "garbage_collection":
-            evidence = collection_evidence(case.signals)
+            evidence = collection_evidence(case.run)
             finding = Finding(cause="garbage_collection", evidence=evidence)
         case "inside_compute":
             finding = _inside_compute(case)
@@ -70,7 +73,7 @@ def overhead_cause(case: Case) -> Finding:
 def _stages(case: Case) -> list[Stage]:
     """Parts of the overhead, that inside the compute phases phase by phase."""
     parts = {_PART_NAMES[n]: s for n, s in case.shares.overhead_parts.items() if n in _PART_NAMES}
-    profile = case.signals.compute_profile
+    profile = case.run.compute_profile
     if profile is not None and (whole := sum(profile.overhead_by_phase.values())):
         inside = parts.pop(_PART_NAMES["inside_compute"])
         what = "Python" if python_inside(profile) else "dispatch"
@@ -86,14 +89,14 @@ def _stages(case: Case) -> list[Stage]:
 def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
     """All causes of overhead with their share of the step and a sentence, the largest first;
     those that are worth no fix are left out."""
-    shares, ranks = case.shares, case.signals.ranks
+    shares, ranks = case.shares, case.run.ranks
     parts = shares.overhead_parts
     found = [
         ("checkpoint", parts["checkpoint"], "writing checkpoints"),
         ("recompilation", parts["compilation"], "compiling"),
-        ("garbage_collection", parts["garbage_collection"], collecting(case.signals)),
+        ("garbage_collection", parts["garbage_collection"], collecting(case.run)),
     ]
-    profile, inside = case.signals.compute_profile, parts["inside_compute"]
+    profile, inside = case.run.compute_profile, parts["inside_compute"]
     in_python = python_inside(profile)
     if profile is not None and not in_python:
         found.append((_dispatch_cause(case, profile), inside, "dispatching operators"))
@@ -111,9 +114,9 @@ def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
 
 def lost_cores(case: Case, cause: str, lost: float) -> Finding:
     """The training thread loses this share of its time because it has no core."""
-    seen = case.signals.contention
+    seen = case.run.contention
     assert seen is not None  # noqa: S101 - asked only when cores were lost
-    cores = case.signals.cores_available or 0
+    cores = case.run.cores_available or 0
     if cause == "cpu_limit":
         why = Evidence(
             text=f"the CPU quota of the job ({cores:g} cores) was used up "
@@ -124,7 +127,7 @@ def lost_cores(case: Case, cause: str, lost: float) -> Finding:
         )
     else:
         why = Evidence(
-            text=neighbours(case.signals),
+            text=neighbours(case.run),
             value=seen.outside_cores,
             unit="count",
             source="system",
@@ -143,13 +146,13 @@ def lost_cores(case: Case, cause: str, lost: float) -> Finding:
     return Finding(cause=cause, stages=[stage], evidence=[why, waited])
 
 
-def neighbours(signals: Signals) -> str:
+def neighbours(run: Run) -> str:
     """How many cores others used."""
-    seen = signals.contention
+    seen = run.contention
     assert seen is not None  # noqa: S101 - asked only when cores were lost
     text = (
         f"processes outside the job kept {seen.outside_cores:.1f} of "
-        f"{signals.cores_available or 0:g} cores busy while it trained"
+        f"{run.cores_available or 0:g} cores busy while it trained"
     )
     if seen.stolen_cores >= MENTIONED_STOLEN:
         text += f", {seen.stolen_cores:.1f} of them in other virtual machines"
@@ -158,7 +161,7 @@ def neighbours(signals: Signals) -> str:
 
 def evaluation(case: Case) -> Finding:
     """Evaluation takes a large part of the time."""
-    ranks = case.signals.ranks
+    ranks = case.run.ranks
     runs = sum(len(rank.steps.evaluation.start) for rank in ranks)
     total = sum(rank.steps.evaluation.total_ns for rank in ranks)
     steps = sum(len(rank.steps) for rank in ranks)
@@ -170,7 +173,7 @@ def evaluation(case: Case) -> Finding:
             Evidence(
                 text=f"{runs} evaluations of {total / max(1, runs) / 1e6:.3g} ms each, one every "
                 f"{steps / max(1, runs):.3g} steps; the steps without them take "
-                f"{case.signals.mean_step_ns / 1e6:.3g} ms",
+                f"{case.run.mean_step_ns / 1e6:.3g} ms",
                 value=share,
                 unit="ratio",
                 source="steps",
@@ -216,9 +219,9 @@ class Leak:
         return max(0.0, self.time.excess)
 
 
-def find_leak(signals: Signals) -> Leak | None:
+def find_leak(run: Run) -> Leak | None:
     """That of the rank with most of it; None where nothing grows."""
-    leaks = [leak for rank in signals.ranks if (leak := _leak_of(rank)) is not None]
+    leaks = [leak for rank in run.ranks if (leak := _leak_of(rank)) is not None]
     return max(leaks, key=lambda leak: leak.excess_ns, default=None)
 
 
@@ -234,7 +237,7 @@ def _leak_of(rank: Rank) -> Leak | None:
 
 
 def _memory(rank: Rank, measured: NDArray[np.bool_]) -> NDArray[np.float64]:
-    metrics = rank.signals.metrics.get(rank.process.node)
+    metrics = rank.run.metrics.get(rank.process.node)
     rows = np.flatnonzero(measured)
     if metrics is None or not len(rows):
         return np.empty(0)
@@ -271,18 +274,18 @@ def python_inside(profile: ComputeProfile | None) -> bool:
 def _dispatch_cause(case: Case, profile: ComputeProfile) -> str:
     if python_inside(profile):
         return "python_overhead"
-    samples = samples_at_a_time(case.signals.ranks[0])
+    samples = samples_at_a_time(case.run.ranks[0])
     if samples is not None and samples <= SMALL_BATCH:
         return "small_batch"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
 
 
 def _inside_compute(case: Case) -> Finding:
-    profile = case.signals.compute_profile
+    profile = case.run.compute_profile
     assert profile is not None  # noqa: S101 - without a window this part is zero
     cause, evidence = _dispatch_cause(case, profile), operator_evidence(profile)
     if cause == "small_batch":
-        evidence.insert(0, _batch_evidence(case.signals.ranks[0]))
+        evidence.insert(0, _batch_evidence(case.run.ranks[0]))
     return Finding(cause=cause, evidence=evidence)
 
 
@@ -300,17 +303,17 @@ def _batch_evidence(rank: Rank) -> Evidence:
 
 
 def _between_phases(case: Case) -> Finding:
-    signals = case.signals
-    works = [work for rank in signals.ranks if (work := rank.host_work) is not None]
+    run = case.run
+    works = [work for rank in run.ranks if (work := rank.host_work) is not None]
     lines = max(works, key=lambda w: w.sample_count).lines if works else []
     evidence = [line_evidence(w.file, w.line, w.text, w.ratio) for w in lines[:3]]
     share = case.shares.overhead_parts["between_phases"]
-    leak = find_leak(signals)
-    if leak is not None and leak.excess_ns >= LEAK_RATIO * share * signals.mean_step_ns:
+    leak = find_leak(run)
+    if leak is not None and leak.excess_ns >= LEAK_RATIO * share * run.mean_step_ns:
         return Finding(cause="memory_leak", evidence=[*_leak_evidence(leak), *evidence])
     if not works:
         return Finding(cause="python_overhead", certainty=UNRECOGNISED)
-    ratios = {name: share_of_host_cause(signals.ranks, name) for name in HOST_CAUSES}
+    ratios = {name: share_of_host_cause(run.ranks, name) for name in HOST_CAUSES}
     top, second = sorted(ratios, key=lambda name: -ratios[name])[:2]
     certainty = estimate_lead_probability(
         ratios[top], ratios[second], sum(work.sample_count for work in works)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepscope.diagnosis.crowding import crowding
-from stepscope.diagnosis.signals import Rank, Signals
+from stepscope.diagnosis.cpu_contention import crowding
+from stepscope.run import Rank, Run
 
 WAITING_FETCH_CPU_RATIO = 0.4
 """A fetch that uses less CPU than this of its time waits for something outside."""
@@ -56,28 +56,28 @@ class Pipeline:
     """Part of `busy_ns` in which the training thread had no core because workers had them."""
 
     @classmethod
-    def of(cls, signals: Signals, rank: Rank) -> Pipeline | None:
+    def of(cls, run: Run, rank: Rank) -> Pipeline | None:
         """The pipeline of a rank; None where nobody saw how batches are made.
 
         Ranks of one node share its cores evenly.
         """
-        making, contention = rank.making, signals.contention
+        making, contention = rank.making, run.contention
         if making is None:
             return None
-        sharing = sum(other.process.node == rank.process.node for other in signals.ranks)
+        sharing = sum(other.process.node == rank.process.node for other in run.ranks)
         measured = rank.steps.measured()
         wall = float(rank.steps.wall_ns[measured].mean())
-        late, without_core = rank.late_batches, crowding(signals.ranks)
+        late, without_core = rank.late_batches, crowding(run.ranks)
         parts = without_core.of_waiting(late)
         waited = float(rank.steps.phase_ns["data_wait"][measured].mean())
         waited *= parts.total_ns / max(1, late.total_ns)
         busy = wall - waited
         fetches = float(rank.steps.fetches[measured].clip(1).mean())
         fetch = making.mean_ns * fetches
-        fetch_cpu = fetch * min(1.0, making.cpu_ratio + signals.workers_without_core(rank))
+        fetch_cpu = fetch * min(1.0, making.cpu_ratio + run.workers_without_core(rank))
         cores, other_cpu = None, 0.0
-        if signals.cores_available is not None and contention is not None:
-            cores = signals.cores_available / sharing
+        if run.cores_available is not None and contention is not None:
+            cores = run.cores_available / sharing
             used = contention.job_cores / sharing * wall
             other_cpu = min(max(0.0, used - fetch_cpu), busy * cores)
         workers = int(rank.loader["num_workers"]) if rank.loader is not None else 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.analysis.exchange import count_exchanges_per_step
-from stepscope.diagnosis.finding import Case, Finding
-from stepscope.diagnosis.ranks_waiting import larger_inputs
-from stepscope.diagnosis.signals import Rank
+from stepscope.analysis import count_exchanges_per_step
+from stepscope.diagnosis.cause import Case, Finding
+from stepscope.diagnosis.rank_waiting import larger_inputs
 from stepscope.diagnosis.verdict import Evidence, Stage, Suspect
+from stepscope.run import Rank
 
 ALWAYS_RATIO = 0.75
 """A rank that is the last in fewer of the steps than this is not slow itself."""
@@ -20,7 +20,7 @@ SEVERAL = 1.5
 
 def communication_cause(case: Case) -> Finding:
     """Explicit collectives, or the gradient exchange of DDP."""
-    ranks, shares = case.signals.ranks, case.shares
+    ranks, shares = case.run.ranks, case.shares
     several = exchanges_of(ranks)
     cause = "gradient_exchange" if shares.exchange >= shares.collectives else "collectives"
     if cause == "gradient_exchange" and several >= SEVERAL:
@@ -60,7 +60,7 @@ def exchanges_of(ranks: Sequence[Rank]) -> float:
 
 def slow_rank(case: Case, suspect: Suspect) -> Finding:
     """The ranks wait for the slowest of them: always the same one, or one that gets more data."""
-    waiting, ranks = case.split.waiting, case.signals.ranks
+    waiting, ranks = case.split.waiting, case.run.ranks
     slow = ranks[waiting.slowest]
     others = [rank for rank in ranks if rank is not slow]
     share = case.shares.held_up[suspect]

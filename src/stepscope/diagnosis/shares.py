@@ -26,13 +26,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.host_work import HostCause
-from stepscope.analysis.steps import COMPUTE_PHASES, PHASES
-from stepscope.diagnosis.crowding import Crowding, crowding
-from stepscope.diagnosis.ranks_waiting import RanksWaiting, exchange_ns, ranks_waiting
-from stepscope.diagnosis.signals import Rank
+from stepscope.analysis import COMPUTE_PHASES, PHASES, HostCause
+from stepscope.diagnosis.cpu_contention import Crowding, crowding
+from stepscope.diagnosis.rank_waiting import RanksWaiting, exchange_ns, ranks_waiting
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.intervals import Intervals, overlap
+from stepscope.run import Rank
 
 MOST_ROWS = 100_000
 """Of a matrix of steps and phases; more say nothing more."""

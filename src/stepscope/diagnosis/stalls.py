@@ -8,16 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.spans import Spans
-from stepscope.analysis.statistics import summarize
-from stepscope.diagnosis.signals import Rank, Signals
+from stepscope.analysis import Spans, summarize
 from stepscope.diagnosis.verdict import Evidence
 from stepscope.intervals import Intervals, contains, union
+from stepscope.run import Rank, Run
 
 
-def checkpoint_evidence(signals: Signals) -> list[Evidence]:
+def checkpoint_evidence(run: Run) -> list[Evidence]:
     """How many saves, how large and how long."""
-    saves = [rank.spans.of("checkpoint") for rank in signals.ranks]
+    saves = [rank.spans.of("checkpoint") for rank in run.ranks]
     durations = np.concatenate([save.duration for save in saves])
     summary = summarize(durations)
     if summary is None:
@@ -34,10 +33,10 @@ def checkpoint_evidence(signals: Signals) -> list[Evidence]:
     ]
 
 
-def compilation_evidence(signals: Signals) -> list[Evidence]:
+def compilation_evidence(run: Run) -> list[Evidence]:
     """How many compilations in the measured steps, and how many of them were not the first."""
     durations, again = [], 0
-    for rank in signals.ranks:
+    for rank in run.ranks:
         spans, _ = _in_measured_steps(rank, "compile")
         durations.append(spans.duration)
         again += int((spans.value > 0).sum())
@@ -69,9 +68,9 @@ class _Collected:
     """Share of the time at that line."""
 
 
-def _collected(signals: Signals) -> _Collected:
+def _collected(run: Run) -> _Collected:
     durations, by_place, step_count = [np.empty(0, dtype=np.int64)], Counter[str](), 0
-    for rank in signals.ranks:
+    for rank in run.ranks:
         spans, steps = _in_measured_steps(rank, "garbage_collection")
         spans = spans.take(spans.thread == rank.steps.thread)
         durations.append(spans.duration)
@@ -87,16 +86,16 @@ def _collected(signals: Signals) -> _Collected:
     )
 
 
-def collecting(signals: Signals) -> str:
+def collecting(run: Run) -> str:
     """Collecting garbage in words, with the line where most of it happens."""
-    found = _collected(signals)
+    found = _collected(run)
     mostly = "" if found.place_ratio >= 0.995 else "mostly "
     return f"collecting garbage ({mostly}at {found.place})" if found.place else "collecting garbage"
 
 
-def collection_evidence(signals: Signals) -> list[Evidence]:
+def collection_evidence(run: Run) -> list[Evidence]:
     """How often and how long Python collected garbage, and where."""
-    found = _collected(signals)
+    found = _collected(run)
     summary = summarize(found.durations)
     if summary is None:
         return []

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from stepscope.analysis.input_pipeline import Making
+from stepscope.analysis import Making
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.overhead_causes import find_leak, python_inside
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
 from stepscope.diagnosis.rank_causes import exchanges_of
 from stepscope.diagnosis.shares import Proportions, Shares, share_of_host_cause
-from stepscope.diagnosis.signals import Rank, Signals
 from stepscope.diagnosis.verdict import LEAST_SAVING, Prediction
+from stepscope.run import Rank, Run
 
 FEWER = 0.9
 """Of the evaluations: those that would be left out."""
@@ -39,7 +39,7 @@ class WhatIf:
 
     def __init__(
         self,
-        signals: Signals,
+        run: Run,
         shares: Shares,
         split: Proportions,
         step_ns: float,
@@ -49,7 +49,7 @@ class WhatIf:
     ) -> None:
         self._step_ns = step_ns
         self._pipeline = pipeline
-        self._signals = signals
+        self._signals = run
         self._shares = shares
         self._split = split
         self._making = fed.making

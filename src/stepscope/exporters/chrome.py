@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from stepscope.diagnosis.traces import Trace
 from stepscope.exporters.chrome_events import arrows_between, events_between
 from stepscope.exporters.chrome_header import chosen_base_ns, header, naming_events, placed_tracks
 from stepscope.exporters.chrome_spans import span_events
 from stepscope.exporters.text_file import TextFile, writing
+from stepscope.run import Trace
 
 SLICE_EVENTS = 100_000
 """Places of a recording that one query looks at: some 30 MB of text."""

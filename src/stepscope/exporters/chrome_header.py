@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.diagnosis.traces import Trace
+from stepscope.run import Trace
 
 _SECOND_NS = 10**9
 _EXACT_MICROSECONDS = 2**43

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stepscope.diagnosis.traces import Trace
 from stepscope.exporters.chrome_events import microseconds
 from stepscope.exporters.chrome_header import naming_event, placed_pid
+from stepscope.run import Trace
 
 _FIRST_TID = 2**31
 """Tracks of spans are numbered from here: no thread of a system has such a number."""

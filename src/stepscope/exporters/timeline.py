@@ -16,13 +16,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
 from stepscope.exporters.chrome import EventList, recording_events
 from stepscope.exporters.chrome_events import microseconds
 from stepscope.exporters.chrome_header import naming_event
 from stepscope.exporters.chrome_spans import span_text
 from stepscope.exporters.text_file import writing
+from stepscope.run import Run, Trace
 from stepscope.schema import ProcessInfo
 from stepscope.store import RunReader
 
@@ -95,7 +94,7 @@ class _Track:
 
 
 def export_timeline(
-    signals: Signals, path: Path, *, start_ns: int | None = None, end_ns: int | None = None
+    run: Run, path: Path, *, start_ns: int | None = None, end_ns: int | None = None
 ) -> ExportedTimeline:
     """Writes a run, or a range of it, into one file, compressed when its name ends in `.gz`.
 
@@ -108,19 +107,19 @@ def export_timeline(
     Raises:
         OSError: the file cannot be written.
     """
-    reader = signals.reader
+    reader = run.reader
     extent = reader.sql(_EXTENT)
     first, last = (_known(extent[name]) for name in ("first", "last"))
     start = start_ns if start_ns is not None else first or 0
     stop = end_ns if end_ns is not None else (last or 0) + 1
-    recordings = [t for t in signals.traces if t.start_ns < stop and t.end_ns >= start]
+    recordings = [t for t in run.traces if t.start_ns < stop and t.end_ns >= start]
     base_ns = min([start, *(t.start_ns for t in recordings)]) // _SECOND_NS * _SECOND_NS
     with writing(path) as file:
         members = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns}
         file.write(msgspec.json.encode(members).decode()[:-1] + ',"traceEvents":[')
         events = EventList(file)
         counters = _write_counters(events, reader, start, stop, base_ns)
-        spans = _write_spans(events, signals, start, stop, base_ns)
+        spans = _write_spans(events, run, start, stop, base_ns)
         _write_recordings(events, recordings, base_ns)
         file.write("\n]}\n")
     return ExportedTimeline(
@@ -151,21 +150,21 @@ def _write_counters(
     return written
 
 
-def _write_spans(events: EventList, signals: Signals, start: int, stop: int, base_ns: int) -> int:
+def _write_spans(events: EventList, run: Run, start: int, stop: int, base_ns: int) -> int:
     tracks = []
-    for number, (process, own) in enumerate(_tracks(signals)):
+    for number, (process, own) in enumerate(_tracks(run)):
         place = f'"pid":{_FIRST_PROCESS + number},"tid":0'
-        events.write(list(_names(place, _label(process, signals.processes), 1_000 + number)))
+        events.write(list(_names(place, _label(process, run.processes), 1_000 + number)))
         for order, track in enumerate(own):
             events.write(list(naming_event("thread_name", track.place, "name", track.name)))
             events.write(list(naming_event("thread_sort_index", track.place, "sort_index", order)))
         tracks += own
     query = "SELECT count(*) AS n FROM spans WHERE start_ns >= ? AND start_ns < ?"
-    rows = int(signals.reader.sql(query, [start, stop])["n"][0])
+    rows = int(run.reader.sql(query, [start, stop])["n"][0])
     keys, places = [track.key for track in tracks], [track.place for track in tracks]
     written = 0
     for begin, end in _slices(start, stop, rows):
-        found = signals.reader.sql(_SPANS, [begin, end, stop, base_ns, keys, places])["text"]
+        found = run.reader.sql(_SPANS, [begin, end, stop, base_ns, keys, places])["text"]
         written += len(found)
         events.write(found.tolist())
     return written
@@ -178,13 +177,13 @@ def _write_recordings(events: EventList, recordings: Sequence[Trace], base_ns: i
             events.write(texts)
 
 
-def _tracks(signals: Signals) -> Iterator[tuple[ProcessInfo, list[_Track]]]:
+def _tracks(run: Run) -> Iterator[tuple[ProcessInfo, list[_Track]]]:
     """The job's processes, ranks first, each with its tracks."""
-    rows = signals.reader.sql(_TRACKS)
+    rows = run.reader.sql(_TRACKS)
     logs: dict[str, list[tuple[str, str]]] = {}
     for process, log, called in zip(*(rows[n].tolist() for n in rows), strict=True):
         logs.setdefault(process, []).append((log, called))
-    known = [process for process in signals.processes if process.process in logs]
+    known = [process for process in run.processes if process.process in logs]
     known.sort(key=lambda p: (p.role == "dataloader_worker", p.rank is None, p.rank or 0, p.pid))
     for number, process in enumerate(known):
         yield (

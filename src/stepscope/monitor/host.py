@@ -8,12 +8,12 @@ import socket
 import time
 from collections.abc import Mapping
 
-from stepscope.monitor.cgroup import cores_available, memory_limit_bytes
-from stepscope.monitor.gpu import gpu_facts
 from stepscope.monitor.instance_type import instance_type
-from stepscope.monitor.memory import memory_total_bytes
-from stepscope.monitor.samplers import read_bytes
-from stepscope.schema.run import NodeInfo
+from stepscope.monitor.samplers.base import read_bytes
+from stepscope.monitor.samplers.cgroup import cores_available, memory_limit_bytes
+from stepscope.monitor.samplers.gpu import gpu_facts
+from stepscope.monitor.samplers.memory import memory_total_bytes
+from stepscope.schema import NodeInfo
 
 __all__ = ["node_info", "node_name"]
 

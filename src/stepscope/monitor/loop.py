@@ -13,12 +13,12 @@ from types import FrameType
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.exchange import Exchange
 from stepscope.monitor.host import node_info
-from stepscope.monitor.kineto_peer import KinetoPeer
 from stepscope.monitor.own_log import SampleLog
-from stepscope.monitor.processes import JobTree, children_of
 from stepscope.monitor.recording import NodeRecording, final_status
 from stepscope.monitor.samplers import Sample, Sampler, build_samplers
-from stepscope.monitor.windows import WindowService
+from stepscope.monitor.samplers.processes import JobTree, children_of
+from stepscope.monitor.windows.kineto_peer import KinetoPeer
+from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus, NodeInfo
 from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks, segment_bytes
 from stepscope.store import RunReader, open_run

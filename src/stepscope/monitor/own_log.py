@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from stepscope.monitor.samplers import Sample
+from stepscope.monitor.samplers.base import Sample
 from stepscope.spool import Flag, Journal, Kind, SpanLog, SpoolTree, make_meta
 
 

@@ -10,7 +10,7 @@ from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES, WindowSettings
 from stepscope.monitor.exchange import Exchange
 from stepscope.monitor.host import node_info, node_name
 from stepscope.monitor.recording import NodeRecording, final_status
-from stepscope.monitor.windows import WindowService
+from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus
 from stepscope.spool import SpoolTree
 from stepscope.store import open_run

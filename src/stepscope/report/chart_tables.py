@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.views.report.blocks import (
+from stepscope.views.profiling_report.blocks import (
     Boxes,
     Cell,
     Chart,

@@ -8,8 +8,17 @@ from html import escape
 from stepscope.diagnosis import Fix, Verdict
 from stepscope.report.chart_tables import chart_table
 from stepscope.report.drawing import draw
-from stepscope.views.report import Block, Report, Section
-from stepscope.views.report.blocks import Cell, Chart, Check, Column, Listing, Missing, Table, Text
+from stepscope.views.profiling_report import Block, Report, Section
+from stepscope.views.profiling_report.blocks import (
+    Cell,
+    Chart,
+    Check,
+    Column,
+    Listing,
+    Missing,
+    Table,
+    Text,
+)
 
 MISSING = "n/a"
 

@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.assets import read_web_asset
 from stepscope.errors import UsageError
-from stepscope.views.report import Report
+from stepscope.views.profiling_report import Report
 
 NOT_BUILT = (
     "This installation lacks the built web files. Run `make web` in the source tree (or "

@@ -24,11 +24,17 @@ from __future__ import annotations
 from stepscope.rules.base import IncrementalRule, NotApplicable, Rule
 from stepscope.rules.evaluate import Evaluation
 from stepscope.rules.pages import page, summary
+from stepscope.rules.parameters import describe
+from stepscope.rules.phases_at import shares
+from stepscope.rules.profiler.batch_size import BatchSizeParameters
+from stepscope.rules.profiler.overall_framework_metrics import TRAINING
 from stepscope.rules.registry import Registry, installed_rules, load_rule_file
 from stepscope.rules.settings import make_rules, read_assignments, read_configuration
 from stepscope.rules.signals import Batches, Device, RankSteps, Recording, Series, Signals
 
 __all__ = [
+    "TRAINING",
+    "BatchSizeParameters",
     "Batches",
     "Device",
     "Evaluation",
@@ -40,11 +46,13 @@ __all__ = [
     "Rule",
     "Series",
     "Signals",
+    "describe",
     "installed_rules",
     "load_rule_file",
     "make_rules",
     "page",
     "read_assignments",
     "read_configuration",
+    "shares",
     "summary",
 ]

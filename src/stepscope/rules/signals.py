@@ -17,9 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.activity import Activity, CopyKind
-from stepscope.analysis.gpu_time import GpuTime
-from stepscope.analysis.idle import StreamIdle
+from stepscope.analysis import Activity, CopyKind, GpuTime, StreamIdle
 from stepscope.intervals import Int
 from stepscope.schema import NodeInfo, ProcessInfo
 

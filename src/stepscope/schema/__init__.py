@@ -14,14 +14,7 @@ from stepscope.schema.finding import (
     RuleRecord,
     RuleStatus,
 )
-from stepscope.schema.run import (
-    SCHEMA_VERSION,
-    JobState,
-    JobStatus,
-    NodeInfo,
-    ProcessInfo,
-    RunInfo,
-)
+from stepscope.schema.run import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.schema.table import Column, Table
 from stepscope.schema.tables.annotations import ANNOTATIONS
 from stepscope.schema.tables.collectives import COLLECTIVES
@@ -39,11 +32,55 @@ from stepscope.schema.tables.python_functions import PYTHON_FUNCTIONS
 from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
 from stepscope.schema.tables.runtime_calls import RUNTIME_CALLS
 from stepscope.schema.tables.scalars import SCALARS
-from stepscope.schema.tables.spans import SPANS
+from stepscope.schema.tables.spans import SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
 from stepscope.schema.tables.timeline import TIMELINE
 from stepscope.schema.tables.traces import TRACES
 from stepscope.schema.tables.tracks import TRACKS
+
+__all__ = [
+    "ANNOTATIONS",
+    "COLLECTIVES",
+    "COPIES",
+    "COUNTERS",
+    "DEVICES",
+    "FLOWS",
+    "KERNELS",
+    "MEMORY_EVENTS",
+    "METRICS",
+    "METRIC_TYPES",
+    "OPERATORS",
+    "OTHER_EVENTS",
+    "PROCESS_GROUPS",
+    "PYTHON_FUNCTIONS",
+    "QUALITY",
+    "QUALITY_CHECKS",
+    "RUNTIME_CALLS",
+    "SCALARS",
+    "SCHEMA_VERSION",
+    "SPANS",
+    "SPAN_KINDS",
+    "STACKS",
+    "TIMELINE",
+    "TRACES",
+    "TRACE_TABLES",
+    "TRACKS",
+    "Column",
+    "Delivery",
+    "DeliveryState",
+    "Finding",
+    "JobState",
+    "JobStatus",
+    "MetricType",
+    "NodeInfo",
+    "ProcessInfo",
+    "Progress",
+    "RuleRecord",
+    "RuleStatus",
+    "RunInfo",
+    "Table",
+]
+
 
 TRACE_TABLES = (
     TRACES,
@@ -69,46 +106,3 @@ TABLES: dict[str, Table] = {
     table.name: table for table in (SPANS, METRICS, STACKS, SCALARS, *TRACE_TABLES)
 }
 """Every table of a run by name."""
-
-__all__ = [
-    "ANNOTATIONS",
-    "COLLECTIVES",
-    "COPIES",
-    "COUNTERS",
-    "DEVICES",
-    "FLOWS",
-    "KERNELS",
-    "MEMORY_EVENTS",
-    "METRICS",
-    "METRIC_TYPES",
-    "OPERATORS",
-    "OTHER_EVENTS",
-    "PROCESS_GROUPS",
-    "PYTHON_FUNCTIONS",
-    "QUALITY",
-    "QUALITY_CHECKS",
-    "RUNTIME_CALLS",
-    "SCALARS",
-    "SCHEMA_VERSION",
-    "SPANS",
-    "STACKS",
-    "TABLES",
-    "TIMELINE",
-    "TRACES",
-    "TRACE_TABLES",
-    "TRACKS",
-    "Column",
-    "Delivery",
-    "DeliveryState",
-    "Finding",
-    "JobState",
-    "JobStatus",
-    "MetricType",
-    "NodeInfo",
-    "ProcessInfo",
-    "Progress",
-    "RuleRecord",
-    "RuleStatus",
-    "RunInfo",
-    "Table",
-]

@@ -22,7 +22,7 @@ from stepscope.server.requests import asked, json_body, named, while_wanted
 from stepscope.server.settings import Settings, is_loopback
 from stepscope.server.summaries import Summaries
 from stepscope.server.workers import Queue, Workers, looked_at
-from stepscope.store.cache import cache_home
+from stepscope.store import cache_home
 
 QUICK = "timeline"
 """Views whose names begin so are what a hand on the mouse waits for."""

@@ -17,11 +17,16 @@ from stepscope.server.catalog import (
     no_run,
     shown,
 )
-from stepscope.store import revision_of
-from stepscope.store.bucket import Bucket, Entry, Place, is_path
-from stepscope.store.layout import RUN_KEY
-from stepscope.store.objectstore import is_hidden
-from stepscope.store.revision import revision_of_entries
+from stepscope.store import (
+    RUN_KEY,
+    Bucket,
+    Entry,
+    Place,
+    is_hidden,
+    is_path,
+    revision_of,
+    revision_of_entries,
+)
 
 LISTED_S = 10.0
 """How long a listing of all runs is believed."""

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.monitor.window_asking import (
-    answers_of,
-    contents,
-    listening_nodes,
-    new_request,
-)
-from stepscope.monitor.window_requests import AnswerState, RequestBoard
+from stepscope.run import answers_of, contents, listening_nodes, new_request
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import CaptureProgress, CaptureRequested, CaptureWanted
-from stepscope.store import RunReader
+from stepscope.store import AnswerState, RequestBoard, RunReader
 
 OVER = "the job has ended before the window was recorded"
 
@@ -33,7 +27,7 @@ def capture(
         flops=wanted.flops,
         modules=wanted.modules,
     )
-    listening_nodes(wanted.run, runs.signals(location, revision).reader)
+    listening_nodes(wanted.run, runs.open(location, revision).reader)
     request = new_request(what, steps=wanted.steps)
     RequestBoard(location).ask(request)
     return CaptureRequested(request=request.name)
@@ -41,7 +35,7 @@ def capture(
 
 def capture_progress(runs: OpenRuns, *, location: str, revision: int, name: str) -> CaptureProgress:
     """What the nodes have said of a request."""
-    statuses = runs.signals(location, revision).reader.statuses()
+    statuses = runs.open(location, revision).reader.statuses()
     answers = answers_of(RequestBoard(location), name, statuses)
     finished = bool(answers) and all(answer.state.final for answer in answers.values())
     over = all(status.state.final for status in statuses.values())

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from stepscope.errors import NotARunError, StepscopeError, UsageError
-from stepscope.store import is_remote, revision_of
-from stepscope.store.layout import RUN_KEY
+from stepscope.store import RUN_KEY, is_remote, revision_of
 
 DEEPEST = 6
 """Directories between the served one and a run."""

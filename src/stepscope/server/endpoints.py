@@ -34,7 +34,7 @@ ENDPOINTS = (
         path="/api/compare",
         handler="compare",
         query=("base", "run"),
-        answer="stepscope.views.compare:Comparison",
+        answer="stepscope.comparison.compare:Comparison",
     ),
     Endpoint(path="/api/events", handler="events", query=("run",)),
     Endpoint(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.store import RunReader, open_run
 from stepscope.views.jobs import JobRow
 
@@ -16,7 +16,7 @@ MOST_OPEN = 3
 class _Open:
     revision: int
     reader: RunReader
-    signals: Signals
+    run: Run
 
 
 class OpenRuns:
@@ -27,7 +27,7 @@ class OpenRuns:
         self.rows: dict[str, tuple[object, JobRow]] = {}
         """Rows of the list of jobs by run, each with what it was made of."""
 
-    def signals(self, location: str, revision: int) -> Signals:
+    def open(self, location: str, revision: int) -> Run:
         """A run as it was at a revision or is since. What was read stays as it was read, so that
         a run that has changed is read anew; its reader keeps what it knows of old segments.
 
@@ -37,11 +37,11 @@ class OpenRuns:
         held = self._held.pop(location, None)
         if held is None:
             reader = open_run(location)
-            held = _Open(revision, reader, Signals(reader))
+            held = _Open(revision, reader, Run(reader))
         elif held.revision != revision:
             held.reader.look_again()
-            held = _Open(revision, held.reader, Signals(held.reader))
+            held = _Open(revision, held.reader, Run(held.reader))
         self._held[location] = held
         while len(self._held) > MOST_OPEN:
             self._held.popitem(last=False)
-        return held.signals
+        return held.run

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.monitor.window_asking import MOST_STEPS
-from stepscope.monitor.window_requests import WindowAnswer
+from stepscope.run import MOST_STEPS
+from stepscope.store import WindowAnswer
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,16 +57,16 @@ def source(
     """
     if not line.isascii() or not line.isdecimal() or not 0 < int(line) < 1 << 31:
         raise UsageError(f"{line!r} is no number of a line.")
-    signals = runs.signals(location, revision)
+    run = runs.open(location, revision)
     allowed = [Path(root) for root in roots]
-    started_in, names = signals.reader.info.working_directory, [file]
-    if not signals.reader.is_local:
+    started_in, names = run.reader.info.working_directory, [file]
+    if not run.reader.is_local:
         names += _below(started_in, file)
     elif local:
         allowed += _started_in(started_in)
     path = next((each for name in names for each in _allowed(name, allowed)), None)
     found = None if path is None else _read(path, int(line), local=local)
-    found = found or _recorded(signals.processes, file, int(line))
+    found = found or _recorded(run.processes, file, int(line))
     if found is None:
         where = "below " + ", ".join(map(str, allowed)) if allowed else "anywhere"
         raise FileNotFoundError(

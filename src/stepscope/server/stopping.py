@@ -11,8 +11,8 @@ import os
 import stat
 from pathlib import Path
 
-from stepscope.diagnosis.job_times import is_lost
 from stepscope.errors import UsageError
+from stepscope.run import is_lost
 from stepscope.schema import JobState
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import StopRequested
@@ -31,7 +31,7 @@ def stop(runs: OpenRuns, *, location: str, revision: int, client: str) -> StopRe
     Raises:
         UsageError: it would not listen.
     """
-    reader = runs.signals(location, revision).reader
+    reader = runs.open(location, revision).reader
     reason = why_no_stop(reader)
     if reason is not None:
         raise UsageError(reason)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stepscope._version import __version__
+from stepscope.comparison import comparison
 from stepscope.errors import StepscopeError
 from stepscope.server.capture import capture, capture_progress, why_no_capture
 from stepscope.server.catalog import FoundRun
@@ -21,10 +22,9 @@ from stepscope.server.payloads import Session
 from stepscope.server.source import source
 from stepscope.server.stopping import stop, why_no_stop
 from stepscope.server.worker import Task
-from stepscope.store import is_remote, open_run, size_of
-from stepscope.store.bucket import in_parallel
+from stepscope.store import in_parallel, is_remote, open_run, size_of
+from stepscope.timeline import timelines_of
 from stepscope.views import VIEWS
-from stepscope.views.compare import comparison
 from stepscope.views.jobs import (
     JobRow,
     Jobs,
@@ -49,7 +49,7 @@ def view(
     chosen = VIEWS.get(name)
     if chosen is None:
         raise FileNotFoundError(f"There is no view {name!r}; there are {', '.join(VIEWS)}.")
-    return chosen(runs.signals(location, revision), chosen.options_from_text(name, given))
+    return chosen(runs.open(location, revision), chosen.options_from_text(name, given))
 
 
 def jobs(
@@ -102,29 +102,29 @@ def _new_row(run: FoundRun, said: bytes | str | None) -> JobRow:
 def read_ahead(runs: OpenRuns, *, location: str, revision: int, begun: bool) -> bool:
     """Have at hand what the timeline of a run needs, before anybody looks at it: first what it
     begins with. True where there is nothing more to do."""
-    signals = runs.signals(location, revision)
+    run = runs.open(location, revision)
     if begun:
-        return signals.timelines.read_ahead(AHEAD_S)
-    VIEWS["timeline"](signals, DEFAULTS)
+        return timelines_of(run).read_ahead(AHEAD_S)
+    VIEWS["timeline"](run, DEFAULTS)
     return False
 
 
 def summary(runs: OpenRuns, *, location: str, revision: int) -> JobSummary:
     """The verdict and what else takes a look into the tables."""
-    return summarize(runs.signals(location, revision), size_of(location))
+    return summarize(runs.open(location, revision), size_of(location))
 
 
 def compare(
     runs: OpenRuns, *, base_location: str, base_revision: int, location: str, revision: int
 ) -> msgspec.Struct:
     """Two runs beside each other, as `stepscope compare` has them."""
-    base = runs.signals(base_location, base_revision)
-    return comparison([base], [runs.signals(location, revision)])
+    base = runs.open(base_location, base_revision)
+    return comparison([base], [runs.open(location, revision)])
 
 
 def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Session:
     """What may be done with a run from here."""
-    reader = runs.signals(location, revision).reader
+    reader = runs.open(location, revision).reader
     no_capture, no_stop = why_no_capture(reader), why_no_stop(reader)
     return Session(
         version=__version__,

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stepscope.errors import NotARunError, StepscopeError
-from stepscope.store import is_remote
-from stepscope.store.bucket import UnreachableError
-from stepscope.store.layout import RUN_KEY
+from stepscope.store import RUN_KEY, UnreachableError, is_remote
 
 if TYPE_CHECKING:
     from stepscope.server.open_runs import OpenRuns

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.analysis.spans import FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
-from stepscope.schema.tables.spans import SPAN_KINDS
+from stepscope.analysis import FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
+from stepscope.schema import SPAN_KINDS
 
 SHORTHAND = {
     "wait": ("data_wait", 0),

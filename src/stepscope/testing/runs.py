@@ -6,7 +6,7 @@ rank.draw("wait 60 | forward 12 | backward 20 | optimizer 8", 100, jitter=0.1)
 for worker in rank.workers:
     worker.draw("fetch ( samples ( do:decode 118 ) | collate 2 )", 50)
 run.metric("outside_cpu_cores", 0)
-verdict = diagnose(run.signals())
+verdict = diagnose(run.open())
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.diagnosis import Signals
 from stepscope.importers.kineto import Identity, import_trace
+from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.testing.drawing import MS, Drawing, stack_text
@@ -140,9 +140,9 @@ class RunBuilder:
         threads = (thread for process in self.processes for _, thread in process.threads)
         return max((thread.now for thread in threads), default=EPOCH_NS)
 
-    def signals(self) -> Signals:
-        """Write and open the run."""
-        return Signals(open_run(self.write()))
+    def open(self) -> Run:
+        """The run, written and opened."""
+        return Run(open_run(self.write()))
 
     def write(self) -> Path:
         """Write the run directory."""

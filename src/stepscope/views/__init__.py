@@ -49,7 +49,7 @@ def _make(module: str, function: str | None = None) -> Callable[[], Make]:
 
 VIEWS: dict[str, View] = {
     "overview": View(_make("overview"), RANGE),
-    "recordings": View(_make("recording_list", "recordings")),
+    "recordings": View(_make("recordings")),
     "steps": View(_make("steps"), ("carry_over", *CHOICE, *RANGE)),
     "system": View(_make("system"), RANGE),
     "system-heat": View(_make("system_heat"), ("name", *RANGE)),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis.activity import COPY_COLUMNS, Activity, CopyKind, activities, copy_kinds
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.analysis import ACTIVITY_COPY_COLUMNS, Activity, CopyKind, activities, copy_kinds
+from stepscope.run import CarryOver, Run, Trace
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
-from stepscope.views.options import DEFAULTS, CarryOver, ViewOptions
+from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import chosen_traces, missing_recordings
 
 
 class ActivityView(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,22 +62,22 @@ class ActivitiesView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def activity(signals: Signals, options: ViewOptions = DEFAULTS) -> ActivitiesView:
+def activity(run: Run, options: ViewOptions = DEFAULTS) -> ActivitiesView:
     """Kernels, memory operations and synchronisation, and how fast copies were."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     return ActivitiesView(
         share_of="durations of all activities, summed",
         carry_over=options.carry_over,
         traces=[_trace(trace, options.carry_over) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 
 def _trace(trace: Trace, carry_over: CarryOver) -> TraceActivity:
     where = "carry_over = 0" if carry_over == "drop" else ""
     kernels = trace.columns("kernels", ("name", "duration_ns"), where=where)
-    copies = trace.columns("copies", COPY_COLUMNS, where=where)
+    copies = trace.columns("copies", ACTIVITY_COPY_COLUMNS, where=where)
     calls = trace.columns("runtime_calls", ("name", "duration_ns"), where="name ILIKE '%synchron%'")
     found = activities(kernels, copies, calls)
     total_ns = sum(one.total_ns for one in found)

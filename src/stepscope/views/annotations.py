@@ -7,22 +7,22 @@ from dataclasses import asdict, replace
 import msgspec
 import numpy as np
 
-from stepscope.analysis.annotation_table import (
+from stepscope.analysis import (
     ANNOTATION_COLUMNS,
+    EXCLUDED,
+    EXCLUDED_PREFIXES,
+    Columns,
     DurationHistogram,
+    Statistics,
     build_annotation_histograms,
+    statistics,
     summarize_annotations,
 )
-from stepscope.analysis.columns import Columns
-from stepscope.analysis.operator_tree import EXCLUDED, EXCLUDED_PREFIXES
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
-from stepscope.diagnosis.within import SignalsWithin
+from stepscope.run import Run, RunRange, Trace
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import chosen_traces, missing_recordings
-from stepscope.views.shapes import Statistics, statistics
 
 _MARKS = " OR ".join(
     [f"starts_with(name, '{prefix}')" for prefix in EXCLUDED_PREFIXES]
@@ -88,16 +88,16 @@ class AnnotationsView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def annotation_ranges(signals: Signals, options: ViewOptions = DEFAULTS) -> AnnotationsView:
+def annotation_ranges(run: Run, options: ViewOptions = DEFAULTS) -> AnnotationsView:
     """Named ranges, and how the durations of one are distributed."""
-    traces = chosen_traces(signals, options)
-    processes = [] if options.trace is not None else _processes(signals, options)
+    traces = chosen_traces(run, options)
+    processes = [] if options.trace is not None else _processes(run, options)
     sources = [_trace(trace, options) for trace in traces] + processes
     return AnnotationsView(
         name=options.name,
         sources=sources,
-        missing=None if sources else missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=None if sources else missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 
@@ -116,12 +116,12 @@ def _trace(trace: Trace, options: ViewOptions) -> Annotations:
     )
 
 
-def _processes(signals: Signals, options: ViewOptions) -> list[Annotations]:
+def _processes(run: Run, options: ViewOptions) -> list[Annotations]:
     """Ranges that the script marked itself, for each process that has any."""
     begun = ""
-    if isinstance(signals, SignalsWithin):
-        begun = f" AND start_ns >= {signals.start_ns} AND start_ns < {signals.end_ns}"
-    rows = signals.reader.table(
+    if isinstance(run, RunRange):
+        begun = f" AND start_ns >= {run.start_ns} AND start_ns < {run.end_ns}"
+    rows = run.reader.table(
         "spans",
         columns=["name", "process", "start_ns", "end_ns"],
         where=f"kind = 'annotation' AND end_ns IS NOT NULL{begun}",
@@ -130,7 +130,7 @@ def _processes(signals: Signals, options: ViewOptions) -> list[Annotations]:
     duration = np.ma.getdata(rows["end_ns"]) - rows["start_ns"]
     names, process = rows["name"], rows["process"]
     found = []
-    for each in signals.processes:
+    for each in run.processes:
         if each.process in process.values and options.rank in {None, each.rank}:
             mine = process.codes == process.values.index(each.process)
             columns = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stepscope.analysis.buckets import Buckets, cut_into_buckets
-from stepscope.diagnosis.traces import Trace
+from stepscope.analysis import Buckets, cut_into_buckets
 from stepscope.errors import UsageError
+from stepscope.run import Trace
 from stepscope.views.options import ViewOptions
 
 MOST_BUCKETS = 100_000

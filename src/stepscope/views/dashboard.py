@@ -8,23 +8,31 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from stepscope.analysis.activity import ACTIVITIES, is_synchronization, route_name
-from stepscope.analysis.gpu_time import gpu_time_by_device
-from stepscope.analysis.histograms import build_histogram, make_duration_edges
-from stepscope.analysis.kernel_classes import (
+from stepscope.analysis import (
+    ACTIVITIES,
+    build_histogram,
+    gpu_time_by_device,
     is_communication,
+    is_synchronization,
+    make_duration_edges,
+    numbers,
     precision_class,
+    route_name,
     uses_tensor_cores,
 )
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.metric_pieces import piece_series, sampled_pieces
-from stepscope.diagnosis.traces import Trace, rows_in
+from stepscope.run import (
+    RecordedWork,
+    Run,
+    Trace,
+    piece_series,
+    recorded_work,
+    rows_in,
+    sampled_pieces,
+)
+from stepscope.views.chosen_traces import missing_recordings
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across
 from stepscope.views.ranges import Ranged
-from stepscope.views.recorded_steps import RecordedWork, recorded_work
-from stepscope.views.recordings import missing_recordings
-from stepscope.views.shapes import numbers
 
 PIECES = 300
 TOP = 15
@@ -131,17 +139,17 @@ class Dashboard(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def dashboard(signals: Signals, _options: ViewOptions = DEFAULTS) -> Dashboard:
+def dashboard(run: Run, _options: ViewOptions = DEFAULTS) -> Dashboard:
     """What the machines and the devices did."""
-    traces = signals.traces
+    traces = run.traces
     kernels = _kernels(traces)
     copies = _copies(traces)
-    utilisation = _utilisation(signals)
-    gpu, cpu = (_active(signals, metric, what) for metric, what in BUSY.items())
-    recorded = recorded_work(signals, "keep") if gpu is None or not signals.ranks else []
+    utilisation = _utilisation(run)
+    gpu, cpu = (_active(run, metric, what) for metric, what in BUSY.items())
+    recorded = recorded_work(run, "keep") if gpu is None or not run.ranks else []
     gpu = gpu or _active_in(recorded)
-    steps = _step_durations(signals, recorded)
-    no_recordings = missing_recordings(signals, traces) or "no kernel was recorded on a device"
+    steps = _step_durations(run, recorded)
+    no_recordings = missing_recordings(run, traces) or "no kernel was recorded on a device"
     wanted = {
         "gpu_active": (gpu, NO_GPU_SAMPLES),
         "cpu_active": (cpu, NO_CPU_SAMPLES),
@@ -163,7 +171,7 @@ def dashboard(signals: Signals, _options: ViewOptions = DEFAULTS) -> Dashboard:
         activity=_activity(traces, kernels, copies),
         memory_operations=copies,
         missing_parts={field: why for field, (found, why) in wanted.items() if not found},
-        quality=notes_across(signals, traces),
+        quality=notes_across(run, traces),
     )
 
 
@@ -185,24 +193,24 @@ def _active_in(recorded: Sequence[RecordedWork]) -> ActiveShare | None:
     return ActiveShare(active_ratio=busy / total, share_of=BY_RECORDINGS)
 
 
-def _active(signals: Signals, metric: str, what: str) -> ActiveShare | None:
-    mean = signals.mean_over_nodes(metric)
+def _active(run: Run, metric: str, what: str) -> ActiveShare | None:
+    mean = run.mean_over_nodes(metric)
     if mean is None:
         return None
     return ActiveShare(active_ratio=mean, share_of=BY_SAMPLES.format(what))
 
 
-def _utilisation(signals: Signals) -> UtilisationOverTime | None:
-    pieces = sampled_pieces(signals, PIECES)
+def _utilisation(run: Run) -> UtilisationOverTime | None:
+    pieces = sampled_pieces(run, PIECES)
     if pieces is None:
         return None
-    found = piece_series(signals.reader, pieces, list(BUSY), over_devices=True)
+    found = piece_series(run.reader, pieces, list(BUSY), over_devices=True)
     by_node: dict[str, dict[str, list[float | None]]] = {}
     for series in found:
         by_node.setdefault(series.node, {})[series.metric] = numbers(series.mean)
     nothing: list[float | None] = [None] * pieces.count
     return UtilisationOverTime(
-        start_after_ns=pieces.start_ns - signals.clock.origin_ns,
+        start_after_ns=pieces.start_ns - run.clock.origin_ns,
         piece_ns=pieces.width_ns,
         nodes=[
             Utilisation(node=node, **{metric: own.get(metric, nothing) for metric in BUSY})
@@ -214,8 +222,8 @@ def _utilisation(signals: Signals) -> UtilisationOverTime | None:
 # --- steps ---------------------------------------------------------------------------------------
 
 
-def _step_durations(signals: Signals, recorded: Sequence[RecordedWork]) -> StepDurations | None:
-    watched = [rank.steps.wall_ns[rank.steps.measured()] for rank in signals.ranks]
+def _step_durations(run: Run, recorded: Sequence[RecordedWork]) -> StepDurations | None:
+    watched = [rank.steps.wall_ns[rank.steps.measured()] for rank in run.ranks]
     walls = np.concatenate([*watched, np.empty(0, dtype=np.int64)])
     source: Literal["watched", "recorded"] = "watched"
     if not len(walls):

@@ -8,23 +8,24 @@ from dataclasses import asdict
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.collectives import Calls, Matched, bandwidth, match
-from stepscope.analysis.device_work import DeviceWork
-from stepscope.analysis.grouping import group_rows
-from stepscope.analysis.rank_steps import (
+from stepscope.analysis import (
+    CollectiveCalls,
+    DeviceWork,
+    Matched,
     Matrix,
+    TraceSteps,
+    bandwidth,
     build_step_matrix,
+    computation_and_communication,
     downsample_columns,
     find_stragglers,
+    group_rows,
+    match,
+    numbers,
 )
-from stepscope.analysis.trace_steps import (
-    TraceSteps,
-    computation_and_communication,
-)
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.rank_collectives import RankCalls, collective_calls
-from stepscope.diagnosis.traces import Trace
 from stepscope.intervals import Intervals, overlap, union
+from stepscope.run import RankCalls, RecordedWork, Run, Trace, collective_calls, recorded_work
+from stepscope.views.chosen_traces import missing_recordings
 from stepscope.views.distributed_payload import (
     Collective,
     DistributedView,
@@ -36,9 +37,6 @@ from stepscope.views.distributed_payload import (
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import notes_across
-from stepscope.views.recorded_steps import RecordedWork, recorded_work
-from stepscope.views.recordings import missing_recordings
-from stepscope.views.shapes import numbers
 
 MOST_RANKS = 512
 MOST_COLUMNS = 500
@@ -66,10 +64,10 @@ ONE_RANK = (
 )
 
 
-def distributed(signals: Signals, options: ViewOptions = DEFAULTS) -> DistributedView:
+def distributed(run: Run, options: ViewOptions = DEFAULTS) -> DistributedView:
     """What ranks compute and exchange, and who waits for whom."""
-    recorded = recorded_work(signals, options.carry_over)
-    matrix = _watched_matrix(signals) or _recorded_matrix(recorded)
+    recorded = recorded_work(run, options.carry_over)
+    matrix = _watched_matrix(run) or _recorded_matrix(recorded)
     return DistributedView(
         share_of=SHARE_OF,
         transfer_of=TRANSFER_OF,
@@ -77,8 +75,8 @@ def distributed(signals: Signals, options: ViewOptions = DEFAULTS) -> Distribute
         carry_over=options.carry_over,
         windows=[_window(name, window) for name, window in _windows(recorded).items()],
         matrix=matrix,
-        missing=None if matrix is not None else missing_recordings(signals, signals.traces),
-        quality=notes_across(signals, signals.traces),
+        missing=None if matrix is not None else missing_recordings(run, run.traces),
+        quality=notes_across(run, run.traces),
     )
 
 
@@ -120,7 +118,7 @@ def _window(name: str, recorded: list[RecordedWork]) -> RankWindow:
     )
 
 
-def _within(calls: Calls, traces: Sequence[Trace]) -> NDArray[np.bool_]:
+def _within(calls: CollectiveCalls, traces: Sequence[Trace]) -> NDArray[np.bool_]:
     """Calls that begin in the range of time that is looked at."""
     bounds = np.array([trace.within or _ALWAYS for trace in traces], dtype=np.int64)
     begin, end = bounds.T[:, calls.rank]
@@ -149,7 +147,7 @@ def _left_out(rows: Sequence[Collective]) -> list[str]:
     return [f"{left} rows of collectives rank by rank are left out"] if left > 0 else []
 
 
-def _rank(one: RecordedWork, calls: Calls, found: Matched, place: int) -> RankTime:
+def _rank(one: RecordedWork, calls: CollectiveCalls, found: Matched, place: int) -> RankTime:
     mine = np.flatnonzero(calls.rank == place)
     own, matched = calls.take(mine), found.matched[mine]
     transfer = Intervals(own.end - found.transfer_ns[mine], own.end)
@@ -308,9 +306,9 @@ def _collective(of_ranks: RankCalls, own: Matched, whole: int, rank: int | None)
 # --- steps side by side --------------------------------------------------------------------------
 
 
-def _watched_matrix(signals: Signals) -> StepMatrix | None:
+def _watched_matrix(run: Run) -> StepMatrix | None:
     """Of the steps that stepscope watched; None where it watched none."""
-    ranks = signals.ranks
+    ranks = run.ranks
     if not ranks:
         return None
     first, durations = build_step_matrix(

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.views.options import CarryOver
+from stepscope.run import CarryOver
 from stepscope.views.quality import QualityNote
 from stepscope.views.ranges import Ranged
 

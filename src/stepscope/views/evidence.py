@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stepscope.analysis.steps import PHASES
-from stepscope.diagnosis import Rank, Signals
-from stepscope.diagnosis.metric_pieces import PieceSeries, piece_series, sampled_pieces
+from stepscope.analysis import PHASES, numbers
 from stepscope.intervals import Int
+from stepscope.run import PieceSeries, Rank, Run, piece_series, sampled_pieces
 from stepscope.schema import METRIC_TYPES, Finding
 from stepscope.views.insights_payload import EvidenceChart, EvidenceSeries
-from stepscope.views.shapes import numbers
 
 _ALWAYS = (0, np.iinfo(np.int64).max)
 """A finding about the whole run says no time."""
@@ -25,7 +23,7 @@ STEP = "step"
 
 
 def charts(
-    signals: Signals, finding: Finding, plots: Sequence[str], *, scan_ns: int, origin_ns: int
+    run: Run, finding: Finding, plots: Sequence[str], *, scan_ns: int, origin_ns: int
 ) -> list[EvidenceChart]:
     """One chart for each unit of what a rule looked at.
 
@@ -40,8 +38,8 @@ def charts(
     if finding.first_ns is not None and finding.last_ns is not None:
         within = finding.first_ns - scan_ns - MARGIN_NS, finding.last_ns + MARGIN_NS
     found = [
-        *_of_metrics(signals, finding, [p for p in plots if p in METRIC_TYPES], within, origin_ns),
-        *_of_steps(signals, finding, [p for p in plots if p in {STEP, *PHASES}], within, origin_ns),
+        *_of_metrics(run, finding, [p for p in plots if p in METRIC_TYPES], within, origin_ns),
+        *_of_steps(run, finding, [p for p in plots if p in {STEP, *PHASES}], within, origin_ns),
     ]
     by_unit: dict[str, list[EvidenceSeries]] = {}
     for unit, series in found:
@@ -64,16 +62,16 @@ def _chart(unit: str, series: list[EvidenceSeries]) -> EvidenceChart:
 
 
 def _of_metrics(
-    signals: Signals,
+    run: Run,
     finding: Finding,
     metrics: Sequence[str],
     within: tuple[int, int],
     origin_ns: int,
 ) -> Iterator[tuple[str, EvidenceSeries]]:
-    pieces = sampled_pieces(signals, POINTS, within=within) if metrics else None
+    pieces = sampled_pieces(run, POINTS, within=within) if metrics else None
     if pieces is None:
         return
-    found = piece_series(signals.reader, pieces, metrics, nodes=finding.nodes)
+    found = piece_series(run.reader, pieces, metrics, nodes=finding.nodes)
     begin = pieces.start_ns - origin_ns
     after = [begin + place * pieces.width_ns for place in range(pieces.count)]
     for series in sorted(found, key=lambda each: not _concerns(finding, each)):
@@ -96,7 +94,7 @@ def _concerns(finding: Finding, series: PieceSeries) -> bool:
 
 
 def _of_steps(
-    signals: Signals,
+    run: Run,
     finding: Finding,
     parts: Sequence[str],
     within: tuple[int, int],
@@ -104,7 +102,7 @@ def _of_steps(
 ) -> Iterator[tuple[str, EvidenceSeries]]:
     if not parts:
         return
-    ranks = [rank for rank in signals.ranks if not finding.ranks or rank.name in finding.ranks]
+    ranks = [rank for rank in run.ranks if not finding.ranks or rank.name in finding.ranks]
     for rank in ranks:
         for part in parts:
             series = _steps_of(rank, part, within, origin_ns)

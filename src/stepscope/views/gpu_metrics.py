@@ -6,23 +6,22 @@ from typing import Any
 
 import msgspec
 
-from stepscope.analysis import gpu_metrics as analysis
-from stepscope.analysis.buckets import Buckets
-from stepscope.analysis.trace_steps import TraceSteps, find_trace_steps
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.analysis import (
+    METRIC_KERNEL_COLUMNS,
+    Buckets,
+    GpuMetrics,
+    TraceSteps,
+    find_trace_steps,
+    kernels_by_device,
+    measure_gpu_metrics,
+)
+from stepscope.run import Run, Trace, calls_of, device_work_of, marked_steps
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.curves import buckets_of
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recorded_steps import marked_steps
-from stepscope.views.recordings import (
-    calls_of,
-    chosen_traces,
-    device_work_of,
-    missing_recordings,
-)
 
 NO_GRID = (
     "the recorder gave no grid of any kernel of device {device}, so its SM efficiency cannot be "
@@ -78,23 +77,23 @@ class GpuMetricsView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def gpu_metrics(signals: Signals, options: ViewOptions = DEFAULTS) -> GpuMetricsView:
+def gpu_metrics(run: Run, options: ViewOptions = DEFAULTS) -> GpuMetricsView:
     """How well the multiprocessors of each device were used."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     return GpuMetricsView(
         share_of="range: from the first start of a step to the last end",
-        traces=[_trace(signals, trace, options) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        traces=[_trace(run, trace, options) for trace in traces],
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 
-def _trace(signals: Signals, trace: Trace, options: ViewOptions) -> TraceMetrics:
+def _trace(run: Run, trace: Trace, options: ViewOptions) -> TraceMetrics:
     work = device_work_of(trace, "keep")
     devices: list[DeviceMetrics] = []
     steps, cut = None, buckets_of(trace, options)
     if len(work):
-        steps = find_trace_steps(marked_steps(signals, trace).steps, work, calls_of(trace))
+        steps = find_trace_steps(marked_steps(run, trace).steps, work, calls_of(trace))
         devices = _devices(trace, steps, cut)
     return TraceMetrics(
         rank=trace.rank,
@@ -113,9 +112,9 @@ def _devices(trace: Trace, steps: TraceSteps, cut: Buckets | None) -> list[Devic
     facts = _facts(trace)
     counts = {device: fact["multiprocessor_count"] for device, fact in facts.items()}
     known = {device: count for device, count in counts.items() if count}
-    kernels = analysis.kernels_by_device(trace.columns("kernels", analysis.KERNEL_COLUMNS), known)
+    kernels = kernels_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), known)
     return [
-        _device(device, facts.get(device, {}), analysis.gpu_metrics(own, start_ns, end_ns, cut))
+        _device(device, facts.get(device, {}), measure_gpu_metrics(own, start_ns, end_ns, cut))
         for device, own in kernels.items()
     ]
 
@@ -132,7 +131,7 @@ def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
     return facts
 
 
-def _device(device: int, facts: dict[str, Any], found: analysis.GpuMetrics) -> DeviceMetrics:
+def _device(device: int, facts: dict[str, Any], found: GpuMetrics) -> DeviceMetrics:
     major, minor = facts.get("compute_major"), facts.get("compute_minor")
     return DeviceMetrics(
         device=device,

@@ -6,18 +6,13 @@ from dataclasses import asdict
 
 import msgspec
 
-from stepscope.analysis import gpu_time as analysis
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.analysis import GpuTime, gpu_time_by_device, measure_gpu_time
+from stepscope.run import CarryOver, Run, Trace, device_work_of
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
-from stepscope.views.options import DEFAULTS, CarryOver, ViewOptions
+from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import (
-    chosen_traces,
-    device_work_of,
-    missing_recordings,
-)
 
 
 class GpuShares(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,27 +82,27 @@ class GpuTimeView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def gpu_time(signals: Signals, options: ViewOptions = DEFAULTS) -> GpuTimeView:
+def gpu_time(run: Run, options: ViewOptions = DEFAULTS) -> GpuTimeView:
     """How the time of the devices is divided."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     return GpuTimeView(
         share_of="total: from the first start to the last end of work on the devices",
         carry_over=options.carry_over,
         traces=[_trace(trace, options.carry_over) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 
 _NOTHING: dict[str, None] = dict.fromkeys(
-    name for name in analysis.GpuTime.__dataclass_fields__ if name != "gpu_event_count"
+    name for name in GpuTime.__dataclass_fields__ if name != "gpu_event_count"
 )
 
 
 def _trace(trace: Trace, carry_over: CarryOver) -> TraceGpuTime:
     work = device_work_of(trace.whole, carry_over)
-    devices = analysis.gpu_time_by_device(work, trace.within)
-    found = devices[min(devices)] if len(devices) == 1 else analysis.gpu_time(work, trace.within)
+    devices = gpu_time_by_device(work, trace.within)
+    found = devices[min(devices)] if len(devices) == 1 else measure_gpu_time(work, trace.within)
     figures = asdict(found) if found is not None else _NOTHING | {"gpu_event_count": 0}
     hidden = found.comm_ns - found.exposed_comm_ns if found is not None else 0
     return TraceGpuTime(
@@ -125,7 +120,7 @@ def _trace(trace: Trace, carry_over: CarryOver) -> TraceGpuTime:
     )
 
 
-def _shares(found: analysis.GpuTime) -> GpuShares | None:
+def _shares(found: GpuTime) -> GpuShares | None:
     if not found.total_ns:
         return None
     return GpuShares(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.sampling_ticks import HEATMAP_METRICS, HeatmapRow, find_full_scale
-from stepscope.diagnosis.metric_pieces import Pieces, piece_series
+from stepscope.analysis import HEATMAP_METRICS, HeatmapRow, find_full_scale
+from stepscope.run import Pieces, piece_series
 from stepscope.store import RunReader
 
 MOST_CORES = 32

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis.idle import KERNEL_WAIT_BELOW_NS, StreamIdle, stream_idle
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.analysis import KERNEL_WAIT_BELOW_NS, StreamIdle, stream_idle
+from stepscope.run import CarryOver, Run, Trace, calls_of, device_work_of, streams_of
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
-from stepscope.views.options import DEFAULTS, CarryOver, ViewOptions
+from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import (
-    calls_of,
-    chosen_traces,
-    device_work_of,
-    missing_recordings,
-    streams_of,
-)
 
 
 class StreamIdleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,16 +59,16 @@ class IdleView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def idle(signals: Signals, options: ViewOptions = DEFAULTS) -> IdleView:
+def idle(run: Run, options: ViewOptions = DEFAULTS) -> IdleView:
     """Why the streams of the devices were idle."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     return IdleView(
         share_of="idle time of the stream, between its first and its last work",
         kernel_wait_below_ns=KERNEL_WAIT_BELOW_NS,
         carry_over=options.carry_over,
         traces=[_trace(trace, options.carry_over) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 

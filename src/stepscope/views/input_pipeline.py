@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from stepscope.analysis.input_pipeline import Making, Waiting
-from stepscope.diagnosis import Rank, Signals
+from stepscope.analysis import Making, Waiting
+from stepscope.run import Rank, Run
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 
@@ -69,9 +69,9 @@ class InputPipelineView(Ranged, frozen=True, kw_only=True):
     missing: str | None
 
 
-def input_pipeline(signals: Signals, _options: ViewOptions = DEFAULTS) -> InputPipelineView:
+def input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipelineView:
     """How batches are made and what the training thread waits for."""
-    ranks = [_rank(signals, rank) for rank in signals.ranks]
+    ranks = [_rank(run, rank) for rank in run.ranks]
     return InputPipelineView(
         share_of="wall time of the rank's measured steps, evaluation left out",
         ranks=ranks,
@@ -79,13 +79,13 @@ def input_pipeline(signals: Signals, _options: ViewOptions = DEFAULTS) -> InputP
     )
 
 
-def _rank(signals: Signals, rank: Rank) -> RankPipeline:
+def _rank(run: Run, rank: Rank) -> RankPipeline:
     wall = float(rank.steps.wall_ns[rank.steps.measured()].sum()) or 1.0
     waiting, making = rank.late_batches, rank.making
     return RankPipeline(
         rank=rank.name,
         loader=dict(rank.loader) if rank.loader is not None else None,
-        cores_available=signals.cores_available,
+        cores_available=run.cores_available,
         waiting=_waiting(waiting, wall),
         making=_making(making, waiting.making_ns / wall) if making is not None else None,
         missing=None if making is not None else "no batch was made by a torch DataLoader",

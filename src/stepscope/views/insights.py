@@ -12,17 +12,15 @@ from typing import Any
 
 import msgspec
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.rule_check import (
+from stepscope.rule_feed import (
+    DEFAULT_SCAN_NS,
     check_rules,
     choose_rules,
     progress_of,
     recorded_rules,
 )
-from stepscope.diagnosis.rule_signals import DEFAULT_SCAN_NS
-from stepscope.diagnosis.within import SignalsWithin
-from stepscope.rules import Rule, page, summary
-from stepscope.rules.parameters import describe
+from stepscope.rules import Rule, describe, page, summary
+from stepscope.run import Run, RunRange
 from stepscope.schema import Finding, RuleRecord
 from stepscope.views.evidence import charts
 from stepscope.views.insights_payload import InsightsView, RuleInsight, RuleParameter
@@ -36,9 +34,9 @@ FINDINGS_OF = (
 NO_PAGE = "This rule is not installed here: its page cannot be shown."
 
 
-def insights(signals: Signals, _options: ViewOptions = DEFAULTS) -> InsightsView:
+def insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     """Every rule, what it found, and what was measured at that time."""
-    whole, within = _whole(signals)
+    whole, within = _whole(run)
     recorded = recorded_rules(whole.reader)
     record = recorded or _evaluate(whole)
     installed = {rule.name: rule for rule in choose_rules()}
@@ -69,26 +67,26 @@ def insights(signals: Signals, _options: ViewOptions = DEFAULTS) -> InsightsView
     )
 
 
-def _whole(signals: Signals) -> tuple[Signals, SignalsWithin | None]:
+def _whole(run: Run) -> tuple[Run, RunRange | None]:
     """The whole run, and the range that was asked for."""
-    return (signals.whole, signals) if isinstance(signals, SignalsWithin) else (signals, None)
+    return (run.whole, run) if isinstance(run, RunRange) else (run, None)
 
 
-def _reaches_into(finding: Finding, scan_ns: int, within: SignalsWithin) -> bool:
+def _reaches_into(finding: Finding, scan_ns: int, within: RunRange) -> bool:
     if finding.first_ns is None or finding.last_ns is None:
         return True
     return finding.first_ns - scan_ns < within.end_ns and finding.last_ns >= within.start_ns
 
 
-def _range(within: SignalsWithin) -> TimeRange:
+def _range(within: RunRange) -> TimeRange:
     return msgspec.structs.replace(time_range(within), range_of=FINDINGS_OF, notes=[])
 
 
-def _evaluate(signals: Signals) -> RuleRecord:
+def _evaluate(run: Run) -> RuleRecord:
     """What the watch process would have recorded."""
-    checked = check_rules(signals.reader, choose_rules())
+    checked = check_rules(run.reader, choose_rules())
     return RuleRecord(
-        progress=progress_of(signals.reader),
+        progress=progress_of(run.reader),
         end_ns=checked.end_ns,
         scan_ns=DEFAULT_SCAN_NS,
         written_ns=checked.end_ns or 0,
@@ -99,7 +97,7 @@ def _evaluate(signals: Signals) -> RuleRecord:
 
 
 def _insight(
-    signals: Signals,
+    run: Run,
     finding: Finding,
     installed: Mapping[str, Rule[Any]],
     *,
@@ -122,7 +120,7 @@ def _insight(
         ranks=finding.ranks,
         devices=finding.devices,
         evidence=finding.evidence,
-        charts=charts(signals, finding, rule.plots, scan_ns=scan_ns, origin_ns=origin_ns)
+        charts=charts(run, finding, rule.plots, scan_ns=scan_ns, origin_ns=origin_ns)
         if rule is not None and finding.fired
         else [],
         parameters=_parameters(finding, rule),

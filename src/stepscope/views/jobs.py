@@ -11,11 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.diagnosis import Signals, Suspect, diagnose
-from stepscope.diagnosis.cost import JobCost
-from stepscope.diagnosis.job_times import is_lost
-from stepscope.diagnosis.pricing import Priced, price_of
-from stepscope.diagnosis.rule_check import progress_of
+from stepscope.cost import JobCost, Priced, price_of
+from stepscope.diagnosis import Suspect, diagnose
+from stepscope.rule_feed import progress_of
+from stepscope.run import Run, is_lost
 from stepscope.schema import JobState, JobStatus, NodeInfo
 from stepscope.store import RunReader
 
@@ -187,10 +186,10 @@ def jobs_of(root: str, rows: Iterable[JobRow], notes: Iterable[str] = ()) -> Job
     )
 
 
-def summarize(signals: Signals, size_bytes: int) -> JobSummary:
+def summarize(run: Run, size_bytes: int) -> JobSummary:
     """What is in the tables of a run."""
-    verdict = diagnose(signals)
-    clock = signals.clock
+    verdict = diagnose(run)
+    clock = run.clock
     return JobSummary(
         verdict=JobVerdict(
             suspect=verdict.suspect,
@@ -201,11 +200,11 @@ def summarize(signals: Signals, size_bytes: int) -> JobSummary:
             confidence_ratio=verdict.confidence_ratio,
             headline=verdict.headline,
         ),
-        rank_count=len(signals.ranks) or len({(t.rank, t.process) for t in signals.traces}),
-        gpu_count=_devices_with_work(signals),
-        recorded_ns=clock.end_ns - clock.origin_ns if signals.traces else None,
+        rank_count=len(run.ranks) or len({(t.rank, t.process) for t in run.traces}),
+        gpu_count=_devices_with_work(run),
+        recorded_ns=clock.end_ns - clock.origin_ns if run.traces else None,
         size_bytes=size_bytes,
-        finished=progress_of(signals.reader) == "ended",
+        finished=progress_of(run.reader) == "ended",
     )
 
 
@@ -237,11 +236,9 @@ def _gpu_count(nodes: list[NodeInfo], summary: JobSummary | None) -> int | None:
     return None if summary is None else summary.gpu_count
 
 
-def _devices_with_work(signals: Signals) -> int:
+def _devices_with_work(run: Run) -> int:
     """Pairs of a rank and a device on which one of its recordings has kernels."""
-    rank_of: Mapping[int, object] = {
-        each.trace: (each.rank, each.process) for each in signals.traces
-    }
-    found = signals.reader.sql("SELECT DISTINCT trace, device FROM kernels")
+    rank_of: Mapping[int, object] = {each.trace: (each.rank, each.process) for each in run.traces}
+    found = run.reader.sql("SELECT DISTINCT trace, device FROM kernels")
     pairs = zip(found["trace"].tolist(), found["device"].tolist(), strict=True)
     return len({(rank_of.get(trace), device) for trace, device in pairs})

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.analysis.kernel_table import (
+from stepscope.analysis import (
     GRAPH_COLUMNS,
     NAME_COLUMNS,
     PROPERTY_COLUMNS,
@@ -18,13 +18,12 @@ from stepscope.analysis.kernel_table import (
     kernel_table,
     kernel_table_by_properties,
 )
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.run import CarryOver, Run, Trace
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
-from stepscope.views.options import DEFAULTS, KERNEL_GROUPS, CarryOver, ViewOptions
+from stepscope.views.options import DEFAULTS, KERNEL_GROUPS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import chosen_traces, missing_recordings
 
 
 class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,9 +103,9 @@ class KernelsView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def kernels(signals: Signals, options: ViewOptions = DEFAULTS) -> KernelsView:
+def kernels(run: Run, options: ViewOptions = DEFAULTS) -> KernelsView:
     """What the devices computed, by kernel."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     return KernelsView(
         share_of=(
             "the durations of all kernels of the recording, summed; kernels that ran at the "
@@ -115,8 +114,8 @@ def kernels(signals: Signals, options: ViewOptions = DEFAULTS) -> KernelsView:
         by=options.by or KERNEL_GROUPS[0],
         carry_over=options.carry_over,
         traces=[_trace(trace, options) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 

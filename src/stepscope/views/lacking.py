@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stepscope.diagnosis.traces import Trace
+from stepscope.run import Trace
 
 Lacking = Literal[
     "devices", "launches", "operators", "steps", "shapes", "stacks", "memory", "modules"

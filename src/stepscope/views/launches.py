@@ -5,21 +5,22 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from stepscope.analysis import launches as analysis
-from stepscope.analysis.device_work import Calls
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.analysis import (
+    DEFAULT_LAUNCH_THRESHOLDS,
+    LaunchStatistics,
+    QueueDepth,
+    RuntimeCalls,
+    find_launches,
+    launch_statistics,
+    queue_depths,
+)
+from stepscope.run import Run, Trace, device_work_of, streams_of
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.curves import buckets_of
 from stepscope.views.lacking import how_to_get, no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import (
-    chosen_traces,
-    device_work_of,
-    missing_recordings,
-    streams_of,
-)
 
 NO_LAUNCH = "no runtime call in this recording launched any of its device work"
 
@@ -85,25 +86,25 @@ class LaunchesView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def launches(signals: Signals, options: ViewOptions = DEFAULTS) -> LaunchesView:
+def launches(run: Run, options: ViewOptions = DEFAULTS) -> LaunchesView:
     """What launching work costs, how long it waits, and how much of it is queued."""
-    traces = chosen_traces(signals, options)
-    thresholds = analysis.DEFAULTS
+    traces = chosen_traces(run, options)
+    thresholds = DEFAULT_LAUNCH_THRESHOLDS
     return LaunchesView(
         long_call_ns=thresholds.long_call_ns,
         long_delay_ns=thresholds.long_delay_ns,
         blocked_depth=thresholds.blocked_count,
         traces=[_trace(trace, options) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 
 def _trace(trace: Trace, options: ViewOptions) -> TraceLaunches:
     columns = trace.columns("runtime_calls", ("id", "name", "start_ns", "duration_ns"))
-    calls = Calls.of(columns)
+    calls = RuntimeCalls.of(columns)
     work = device_work_of(trace, "keep")
-    found = analysis.find_launches(work, calls)
+    found = find_launches(work, calls)
     cut = buckets_of(trace, options)
     streams = streams_of(trace)
     code = columns["name"].codes[calls.row[found.call]]
@@ -118,10 +119,10 @@ def _trace(trace: Trace, options: ViewOptions) -> TraceLaunches:
         calls=[
             _call(name, statistics)
             for name, rows in groups
-            if (statistics := analysis.launch_statistics(found, rows)) is not None
+            if (statistics := launch_statistics(found, rows)) is not None
         ],
         bucket_ns=cut.width_ns if cut is not None else None,
-        queues=[_queue(one, streams.get(one.track)) for one in analysis.queue_depths(found, cut)],
+        queues=[_queue(one, streams.get(one.track)) for one in queue_depths(found, cut)],
         missing=None if len(code) else _why_none(trace, work_count=len(work)),
         quality=quality_notes(trace, "launches"),
     )
@@ -131,7 +132,7 @@ def _why_none(trace: Trace, work_count: int) -> str:
     return f"{NO_LAUNCH}: {how_to_get('launches', trace)}" if work_count else no_device_work(trace)
 
 
-def _call(name: str, found: analysis.LaunchStatistics) -> CallLaunches:
+def _call(name: str, found: LaunchStatistics) -> CallLaunches:
     return CallLaunches(
         call=name,
         launch_count=found.launch_count,
@@ -148,7 +149,7 @@ def _call(name: str, found: analysis.LaunchStatistics) -> CallLaunches:
     )
 
 
-def _queue(found: analysis.QueueDepth, stream: int | None) -> StreamQueue:
+def _queue(found: QueueDepth, stream: int | None) -> StreamQueue:
     return StreamQueue(
         stream=stream,
         launch_count=found.launch_count,

@@ -8,31 +8,32 @@ from typing import Any
 
 import msgspec
 
-from stepscope.analysis.memory_blocks import label_operators, largest_blocks, pair_blocks
-from stepscope.analysis.memory_curve import (
+from stepscope.analysis import (
     CURVE_COLUMNS,
-    DeviceMemory,
-    down_sample,
-    memory_devices,
-)
-from stepscope.analysis.memory_operators import memory_operators
-from stepscope.analysis.memory_peak import (
     NO_BACKWARD,
+    TREE_COLUMNS,
+    DeviceMemory,
+    OperatorTree,
     Passes,
     Peak,
+    down_sample,
     explain_peak,
     find_passes,
     is_backward,
+    label_operators,
+    largest_blocks,
+    memory_devices,
+    memory_operators,
+    operator_tree,
+    pair_blocks,
 )
-from stepscope.analysis.operator_tree import TREE_COLUMNS, OperatorTree, operator_tree
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.run import Run, Trace
 from stepscope.store import available_cores
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import chosen_traces, missing_recordings
 
 CURVE_POINTS = 2000
 _EVENT_COLUMNS = (*CURVE_COLUMNS, "address", "operator")
@@ -155,13 +156,13 @@ class MemoryView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def memory(signals: Signals, options: ViewOptions = DEFAULTS) -> MemoryView:
+def memory(run: Run, options: ViewOptions = DEFAULTS) -> MemoryView:
     """How much memory each device used, what for, and who held it at the peak."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     return MemoryView(
         traces=[_trace(trace, options) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 

@@ -6,24 +6,24 @@ from dataclasses import asdict
 
 import msgspec
 
-from stepscope.analysis.columns import Columns
-from stepscope.analysis.modules import (
-    ANNOTATION_COLUMNS,
+from stepscope.analysis import (
     FUNCTION_COLUMNS,
-    OPERATOR_COLUMNS,
+    MODULE_ANNOTATION_COLUMNS,
+    MODULE_OPERATOR_COLUMNS,
+    TREE_COLUMNS,
+    Columns,
     ModuleCalls,
     lightning_module_calls,
     module_table,
+    operator_tree,
     python_module_calls,
 )
-from stepscope.analysis.operator_tree import TREE_COLUMNS, operator_tree
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.run import Run, Trace
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import chosen_traces, missing_recordings
 
 NO_MODULES = "no module of the model is in this recording"
 _NO_GRADIENTS = (
@@ -83,24 +83,26 @@ class ModulesView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def modules(signals: Signals, options: ViewOptions = DEFAULTS) -> ModulesView:
+def modules(run: Run, options: ViewOptions = DEFAULTS) -> ModulesView:
     """What the calls of the model's modules took."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     return ModulesView(
         share_of="the device time of all operators of the recording",
         traces=[_trace(trace, options.top) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 
 def module_calls(trace: Trace) -> tuple[ModuleCalls, Columns]:
     """Calls of modules in a recording, and its operators."""
-    operators = trace.columns("operators", tuple(dict.fromkeys(TREE_COLUMNS + OPERATOR_COLUMNS)))
+    operators = trace.columns(
+        "operators", tuple(dict.fromkeys(TREE_COLUMNS + MODULE_OPERATOR_COLUMNS))
+    )
     functions = trace.columns("python_functions", FUNCTION_COLUMNS)
     calls = python_module_calls(functions, operators["python"])
     if not len(calls.name):
-        ranges = trace.columns("annotations", ANNOTATION_COLUMNS, where="on_device = 0")
+        ranges = trace.columns("annotations", MODULE_ANNOTATION_COLUMNS, where="on_device = 0")
         calls = lightning_module_calls(ranges, operators)
     return calls, operators
 

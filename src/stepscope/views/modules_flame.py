@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis.module_flame import Measure, module_flame
-from stepscope.analysis.operator_tree import operator_tree
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.analysis import Measure, module_flame, operator_tree
+from stepscope.run import Run, Trace
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.flame_nodes import FlameNode, flame_nodes
 from stepscope.views.lacking import how_to_get, no_device_work
 from stepscope.views.modules import NO_MODULES, module_calls
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import chosen_traces, missing_recordings
 
 _TIMES: dict[Measure, str] = {
     "host": "host time: of modules and operators as they ran, and of the backward operators that "
@@ -51,16 +49,16 @@ class ModulesFlameView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def modules_flame(signals: Signals, options: ViewOptions = DEFAULTS) -> ModulesFlameView:
+def modules_flame(run: Run, options: ViewOptions = DEFAULTS) -> ModulesFlameView:
     """The time of modules, the modules inside them and their operators, as a tree."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     by: Measure = "device" if options.by == "device" else "host"
     return ModulesFlameView(
         by=by,
         time_of=_TIMES[by],
         traces=[_trace(trace, by) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 

@@ -6,25 +6,22 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stepscope.analysis.call_paths import (
+from stepscope.analysis import (
+    LAUNCHED_KERNEL_COLUMNS,
     STACK_COLUMNS,
+    TABLE_COLUMNS,
     Labels,
+    OperatorRow,
+    operator_table,
     stack_labels,
     string_labels,
 )
-from stepscope.analysis.operator_table import (
-    KERNEL_COLUMNS,
-    TABLE_COLUMNS,
-    OperatorRow,
-    operator_table,
-)
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
+from stepscope.run import Run, Trace
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, OPERATOR_GROUPS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import chosen_traces, missing_recordings
 
 _NO_OPERATORS = "no operator of the framework is in this recording"
 _NO_SHAPES = "no shapes of inputs are in this recording"
@@ -100,9 +97,9 @@ class OperatorsView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def operators(signals: Signals, options: ViewOptions = DEFAULTS) -> OperatorsView:
+def operators(run: Run, options: ViewOptions = DEFAULTS) -> OperatorsView:
     """How often each operator was called, and what its calls took."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     by = options.by or OPERATOR_GROUPS[0]
     return OperatorsView(
         share_of=(
@@ -111,15 +108,15 @@ def operators(signals: Signals, options: ViewOptions = DEFAULTS) -> OperatorsVie
         ),
         by=by,
         traces=[_trace(trace, by, options.top) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 
 def _trace(trace: Trace, by: str, top: int) -> TraceOperators:
     wanted = TABLE_COLUMNS + (("input_dims",) if by == "shape" else ())
     columns = trace.columns("operators", wanted)
-    kernels = trace.columns("kernels", KERNEL_COLUMNS)
+    kernels = trace.columns("kernels", LAUNCHED_KERNEL_COLUMNS)
     on_device = bool(len(kernels["name"].codes)) or bool(columns["device_self_ns"].any())
     shapes = string_labels(columns["input_dims"]) if by == "shape" else None
     stacks = _stacks(trace) if by == "stack" else None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.within import SignalsWithin
 from stepscope.errors import UsageError
+from stepscope.run import CarryOver, Run, RunRange
 from stepscope.views.ranges import Ranged, time_range
 
 _TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
@@ -21,7 +20,6 @@ Time = Annotated[int, msgspec.Meta(ge=0, lt=_LONGEST_NS)]
 Duration = Annotated[int, msgspec.Meta(gt=0, lt=_LONGEST_NS)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
-CarryOver = Literal["keep", "drop"]
 KERNEL_GROUPS = ("name", "properties")
 OPERATOR_GROUPS = ("name", "shape", "stack")
 """What `--by` may be for the views of kernels and of operators; the first is the default, and
@@ -122,7 +120,7 @@ def _nanoseconds(text: str) -> int:
     return round(float(number) * _TIME_UNITS.get(text[len(number) :].strip().lower(), math.nan))
 
 
-Make = Callable[[Signals, ViewOptions], msgspec.Struct]
+Make = Callable[[Run, ViewOptions], msgspec.Struct]
 """What makes a payload."""
 
 
@@ -138,15 +136,15 @@ class View:
     needs: tuple[str, ...] = ()
     """Options without which there is nothing to show."""
 
-    def __call__(self, signals: Signals, options: ViewOptions = DEFAULTS) -> msgspec.Struct:
+    def __call__(self, run: Run, options: ViewOptions = DEFAULTS) -> msgspec.Struct:
         """The payload."""
         missing = [OPTION_FLAGS[field] for field in self.needs if getattr(options, field) is None]
         if missing:
             raise UsageError(f"Say what to look for: this view needs {' and '.join(missing)}.")
         make = self.load()
         if (options.from_ns, options.to_ns) == (None, None) or not issubclass(self.payload, Ranged):
-            return make(signals, options)
-        within = SignalsWithin(signals, options.from_ns, options.to_ns)
+            return make(run, options)
+        within = RunRange(run, options.from_ns, options.to_ns)
         made = make(within, options)
         if isinstance(made, Ranged) and made.range is not None:
             return made

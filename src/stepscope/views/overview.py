@@ -7,18 +7,15 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from stepscope.analysis.statistics import average_present, summarize
-from stepscope.diagnosis import Fix, Signals, Verdict, diagnose
-from stepscope.diagnosis.cost import JobCost
-from stepscope.diagnosis.job_times import is_lost, job_borders
-from stepscope.diagnosis.pricing import Priced, PriceUsed, price_of
-from stepscope.diagnosis.rule_check import recorded_rules
-from stepscope.diagnosis.traces import Trace
+from stepscope.analysis import Statistics, average_present, statistics, summarize
+from stepscope.cost import JobCost, Priced, PriceUsed, price_of
+from stepscope.diagnosis import Fix, Verdict, diagnose
+from stepscope.rule_feed import recorded_rules
+from stepscope.run import Run, Trace, is_lost, job_borders
 from stepscope.schema import JobState, JobStatus, RuleRecord
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across
 from stepscope.views.ranges import Ranged
-from stepscope.views.shapes import Statistics, statistics
 
 NOT_EVALUATED = (
     "no rule was evaluated while the job ran: `stepscope rules check RUN` does so now, as does the "
@@ -146,20 +143,18 @@ class Overview(Ranged, frozen=True, kw_only=True):
     findings_missing: str | None
 
 
-def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
+def overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
     """The job, its status, and the verdict."""
-    info = signals.reader.info
+    info = run.reader.info
     versions: dict[str, str] = {"stepscope": info.stepscope_version}
-    for rank in signals.ranks:
+    for rank in run.ranks:
         versions |= rank.process.versions
-    verdict = diagnose(signals)
-    steps = [rank.steps.wall_ns[rank.steps.measured()] for rank in signals.ranks]
-    begin_ns, end_ns = job_borders(signals)
-    nodes = [
-        _node(signals, node, status) for node, status in sorted(signals.reader.statuses().items())
-    ]
-    price = price_of(info, signals.nodes.values())
-    recorded = recorded_rules(signals.reader)
+    verdict = diagnose(run)
+    steps = [rank.steps.wall_ns[rank.steps.measured()] for rank in run.ranks]
+    begin_ns, end_ns = job_borders(run)
+    nodes = [_node(run, node, status) for node, status in sorted(run.reader.statuses().items())]
+    price = price_of(info, run.nodes.values())
+    recorded = recorded_rules(run.reader)
     return Overview(
         run_id=info.run_id,
         command=info.command,
@@ -167,10 +162,10 @@ def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
         created_ns=info.created_ns,
         git_revision=info.git_revision,
         versions=versions,
-        rank_count=len(signals.ranks),
+        rank_count=len(run.ranks),
         nodes=nodes,
-        recordings=[_recording(trace) for trace in signals.traces],
-        quality=notes_across(signals, signals.traces),
+        recordings=[_recording(trace) for trace in run.traces],
+        quality=notes_across(run, run.traces),
         verdict=verdict,
         duration_ns=end_ns - begin_ns,
         step_ns=statistics(summarize(np.concatenate(steps))) if steps else None,
@@ -182,7 +177,7 @@ def overview(signals: Signals, _options: ViewOptions = DEFAULTS) -> Overview:
         if isinstance(price, Priced)
         else None,
         money_missing=price if isinstance(price, str) else None,
-        findings=_findings(signals, recorded),
+        findings=_findings(run, recorded),
         findings_missing=NOT_EVALUATED if recorded is None else None,
     )
 
@@ -221,10 +216,10 @@ def _saving(fix: Fix, step_ns: float | None, step_usd: float | None) -> float | 
     return fix.prediction.saved_ns / step_ns * step_usd
 
 
-def _findings(signals: Signals, recorded: RuleRecord | None) -> list[ShortFinding]:
+def _findings(run: Run, recorded: RuleRecord | None) -> list[ShortFinding]:
     if recorded is None or not recorded.fired:
         return []
-    origin = signals.clock.origin_ns
+    origin = run.clock.origin_ns
     return [
         ShortFinding(
             rule=finding.rule,
@@ -259,8 +254,8 @@ def _recording(trace: Trace) -> Recording:
     )
 
 
-def _node(signals: Signals, node: str, status: JobStatus) -> NodeStatus:
-    metrics = signals.metrics.get(node)
+def _node(run: Run, node: str, status: JobStatus) -> NodeStatus:
+    metrics = run.metrics.get(node)
     return NodeStatus(
         node=node,
         state=status.state,

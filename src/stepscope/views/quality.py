@@ -7,8 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Doubt, Trace
+from stepscope.run import Doubt, Run, Trace
 from stepscope.schema import QUALITY_CHECKS
 
 Topic = Literal["device", "launches", "operators"]
@@ -61,15 +60,15 @@ def quality_notes(trace: Trace, *topics: Topic) -> list[QualityNote]:
     ]
 
 
-def notes_across(signals: Signals, traces: Sequence[Trace]) -> list[QualityNote]:
+def notes_across(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
     """What is doubtful where recordings stand side by side: absent ranks, and unlike clocks.
 
     Args:
         signals: of the run; a rank is absent when nothing in it is of that rank.
         traces: the recordings that are shown.
     """
-    found = {trace.rank for trace in signals.traces}
-    world = max((trace.world_size or 0 for trace in signals.traces), default=0)
+    found = {trace.rank for trace in run.traces}
+    world = max((trace.world_size or 0 for trace in run.traces), default=0)
     absent = [rank for rank in range(world) if rank not in found and None not in found]
     baseless = [trace.name for trace in traces if not trace.base_ns]
     doubts = [("missing_rank", _ranges(absent), len(absent), world)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.diagnosis.within import SignalsWithin
+from stepscope.run import RunRange
 
 RANGE_OF = (
     "what begins in the range, whole; times that work covers, as in gpu-time and distributed, are "
@@ -38,7 +38,7 @@ class Ranged(msgspec.Struct, frozen=True, kw_only=True):
     """Null for the whole run."""
 
 
-def time_range(within: SignalsWithin) -> TimeRange:
+def time_range(within: RunRange) -> TimeRange:
     """The range that signals are of."""
     origin = within.clock.origin_ns
     names = [trace.name for trace in within.left_out]

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.analysis.device_work import COPY_COLUMNS, KERNEL_COLUMNS, device_work
-from stepscope.analysis.roofline.accounting import (
+from stepscope.analysis import (
+    COPY_COLUMNS,
     EVENT_COLUMNS,
     HOST_COLUMNS,
-    OPERATOR_COLUMNS,
+    IMPOSSIBLE_RATIO,
+    KERNEL_COLUMNS,
+    NS_PER_S,
+    ROOFLINE_OPERATOR_COLUMNS,
     Account,
+    Group,
+    Peaks,
+    Use,
     account,
+    cpu_peaks,
+    device_work,
+    find_trace_steps,
+    groups,
+    parse_peaks,
+    peaks_of,
+    use_of_steps,
 )
-from stepscope.analysis.roofline.groups import IMPOSSIBLE_RATIO, NS_PER_S, Group, groups
-from stepscope.analysis.roofline.peaks import Peaks, cpu_peaks, parse_peaks, peaks_of
-from stepscope.analysis.roofline.utilization import Use, use_of_steps
-from stepscope.analysis.trace_steps import find_trace_steps
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
 from stepscope.errors import UsageError
+from stepscope.run import Run, Trace, calls_of, marked_steps
+from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import notes_across, quality_notes
-from stepscope.views.recorded_steps import marked_steps
-from stepscope.views.recordings import calls_of, chosen_traces, missing_recordings
 from stepscope.views.roofline_payload import (
     DeviceView,
     FamilyView,
@@ -47,14 +54,14 @@ TOP_GAPS = 5
 MOSTLY = 0.5
 
 
-def roofline(signals: Signals, options: ViewOptions = DEFAULTS) -> RooflineView:
+def roofline(run: Run, options: ViewOptions = DEFAULTS) -> RooflineView:
     """What operators had to do, how fast they did it, and how fast the device could."""
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     given = _given_peaks(options)
     return RooflineView(
-        traces=[_trace(signals, trace, options, given) for trace in traces],
-        missing=missing_recordings(signals, traces),
-        quality=notes_across(signals, traces),
+        traces=[_trace(run, trace, options, given) for trace in traces],
+        missing=missing_recordings(run, traces),
+        quality=notes_across(run, traces),
     )
 
 
@@ -67,16 +74,14 @@ def _given_peaks(options: ViewOptions) -> Peaks | None:
         raise UsageError(str(why)) from None
 
 
-def _trace(
-    signals: Signals, trace: Trace, options: ViewOptions, given: Peaks | None
-) -> TraceRoofline:
+def _trace(run: Run, trace: Trace, options: ViewOptions, given: Peaks | None) -> TraceRoofline:
     if not trace.has_shapes:
         return _without_figures(trace, f"{NO_SHAPES}: {how_to_get('shapes', trace)}")
     kernels = trace.columns("kernels", _together(KERNEL_COLUMNS, EVENT_COLUMNS))
     copies = trace.columns("copies", _together(COPY_COLUMNS, EVENT_COLUMNS))
     on_device = len(kernels["start_ns"]) + len(copies["start_ns"]) > 0
     operators = (
-        trace.columns("operators", OPERATOR_COLUMNS, where=WITH_DEVICE_WORK)
+        trace.columns("operators", ROOFLINE_OPERATOR_COLUMNS, where=WITH_DEVICE_WORK)
         if on_device
         else trace.columns("operators", HOST_COLUMNS)
     )
@@ -84,10 +89,10 @@ def _trace(
     if not found.busy_ns.any():
         return _without_figures(trace, NO_OPERATORS)
     used = np.unique(kernels["device"]).tolist()
-    device, peaks = _device(signals, trace, used, given)
+    device, peaks = _device(run, trace, used, given)
     every = groups(found, peaks)
     work = device_work(kernels, copies)
-    steps = find_trace_steps(marked_steps(signals, trace).steps, work, calls_of(trace))
+    steps = find_trace_steps(marked_steps(run, trace).steps, work, calls_of(trace))
     use = use_of_steps(found, steps, peaks=peaks, device_count=max(1, len(used)))
     modelled_ns = sum(group.busy_ns for group in every if group.bytes is not None)
     return TraceRoofline(
@@ -141,13 +146,13 @@ def _without_figures(trace: Trace, why: str) -> TraceRoofline:
 
 
 def _device(
-    signals: Signals, trace: Trace, used: list[int], given: Peaks | None
+    run: Run, trace: Trace, used: list[int], given: Peaks | None
 ) -> tuple[DeviceView, Peaks | None]:
     """What the recording ran on, and what that can do as far as anybody says."""
     if used:
         name, found = _accelerator(trace, used[0])
     else:
-        node = signals.nodes.get(trace.node) if trace.node is not None else None
+        node = run.nodes.get(trace.node) if trace.node is not None else None
         name = node.cpu_model if node is not None else "CPU"
         found = cpu_peaks(node.cores_available) if node is not None else None
     peaks = given or found

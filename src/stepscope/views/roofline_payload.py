@@ -6,8 +6,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from stepscope.analysis.roofline.calls import Family, Precision
-from stepscope.analysis.roofline.device_table import Unit
+from stepscope.analysis import Family, Precision, Unit
 from stepscope.views.quality import QualityNote
 from stepscope.views.ranges import Ranged
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from stepscope.analysis.statistics import summarize
-from stepscope.analysis.steps import PHASES
-from stepscope.diagnosis import Rank, Signals
+from stepscope.analysis import PHASES, Statistics, statistics, summarize
+from stepscope.run import Rank, Run
+from stepscope.views.chosen_traces import chosen_traces
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across
 from stepscope.views.ranges import Ranged
-from stepscope.views.recordings import chosen_traces
-from stepscope.views.shapes import Statistics, statistics
 from stepscope.views.trace_steps import TraceStepsView, trace_steps
 
 MAX_LISTED_OUTLIERS = 20
@@ -65,20 +63,20 @@ class StepsView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def steps(signals: Signals, options: ViewOptions = DEFAULTS) -> StepsView:
+def steps(run: Run, options: ViewOptions = DEFAULTS) -> StepsView:
     """How long steps take and what they are spent on."""
     ranks = [
         _rank(rank)
-        for rank in signals.ranks
+        for rank in run.ranks
         if options.trace is None and options.rank in {None, rank.process.rank}
     ]
-    traces = chosen_traces(signals, options)
+    traces = chosen_traces(run, options)
     return StepsView(
         share_of="wall time of the rank's measured steps, evaluation left out",
         ranks=ranks,
-        traces=[trace_steps(signals, trace, options) for trace in traces],
+        traces=[trace_steps(run, trace, options) for trace in traces],
         missing=None if ranks or traces else "no complete training step was recorded",
-        quality=notes_across(signals, traces),
+        quality=notes_across(run, traces),
     )
 
 

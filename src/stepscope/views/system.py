@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis.utilization import summarize_metrics
-from stepscope.diagnosis import Signals
+from stepscope.analysis import Statistics, statistics, summarize_metrics
+from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
-from stepscope.views.shapes import Statistics, statistics
 
 
 class MetricView(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,15 +45,15 @@ class SystemView(Ranged, frozen=True, kw_only=True):
     missing: str | None
 
 
-def system(signals: Signals, _options: ViewOptions = DEFAULTS) -> SystemView:
+def system(run: Run, _options: ViewOptions = DEFAULTS) -> SystemView:
     """What every node was doing."""
-    nodes = [_node(signals, name) for name in sorted(signals.nodes)]
+    nodes = [_node(run, name) for name in sorted(run.nodes)]
     return SystemView(nodes=nodes, missing=None if nodes else "no node has been monitored")
 
 
-def _node(signals: Signals, name: str) -> NodeView:
-    info = signals.nodes[name]
-    metrics = signals.metrics[name]
+def _node(run: Run, name: str) -> NodeView:
+    info = run.nodes[name]
+    metrics = run.metrics[name]
     summaries = {
         key: summary
         for metric in metrics.names

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.metric_pieces import sampled_pieces
+from stepscope.analysis import numbers
 from stepscope.errors import UsageError
+from stepscope.run import Run, sampled_pieces
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.heat_rows import MOST_CORES, NodeHeat, node_heat, row_name
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
-from stepscope.views.shapes import numbers
 
 COLUMNS = 400
 MOST_NODES = 8
@@ -53,21 +52,19 @@ class SystemHeatView(Ranged, frozen=True, kw_only=True):
     missing: str | None
 
 
-def system_heat(signals: Signals, options: ViewOptions = DEFAULTS) -> SystemHeatView:
+def system_heat(run: Run, options: ViewOptions = DEFAULTS) -> SystemHeatView:
     """Everything that machines did, as one picture per machine."""
-    names = chosen_nodes(signals, options)
-    pieces = sampled_pieces(signals, COLUMNS)
+    names = chosen_nodes(run, options)
+    pieces = sampled_pieces(run, COLUMNS)
     if pieces is None:
         return SystemHeatView(
             start_after_ns=0, column_ns=0, nodes=[], left_out_nodes=[], missing=NOT_MONITORED
         )
     most = MOST_CORES if options.name is None else None
-    heats = [
-        node_heat(signals.reader, pieces, node, most_cores=most) for node in names[:MOST_NODES]
-    ]
+    heats = [node_heat(run.reader, pieces, node, most_cores=most) for node in names[:MOST_NODES]]
     found = [_node(heat) for heat in heats if heat is not None]
     return SystemHeatView(
-        start_after_ns=pieces.start_ns - signals.clock.origin_ns,
+        start_after_ns=pieces.start_ns - run.clock.origin_ns,
         column_ns=pieces.width_ns,
         nodes=found,
         left_out_nodes=names[MOST_NODES:],
@@ -75,9 +72,9 @@ def system_heat(signals: Signals, options: ViewOptions = DEFAULTS) -> SystemHeat
     )
 
 
-def chosen_nodes(signals: Signals, options: ViewOptions) -> list[str]:
+def chosen_nodes(run: Run, options: ViewOptions) -> list[str]:
     """All machines, or the one that is asked for; UsageError when there is none of its name."""
-    names = sorted(signals.nodes)
+    names = sorted(run.nodes)
     if options.name is None:
         return names
     if options.name not in names:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.metric_pieces import PieceSeries, piece_series, sampled_pieces
+from stepscope.analysis import numbers
+from stepscope.run import PieceSeries, Run, piece_series, sampled_pieces
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
-from stepscope.views.shapes import numbers
 from stepscope.views.system_heat import NOT_MONITORED, chosen_nodes
 
 POINTS = 600
@@ -53,21 +52,21 @@ class SystemSeriesView(Ranged, frozen=True, kw_only=True):
     missing: str | None
 
 
-def system_series(signals: Signals, options: ViewOptions = DEFAULTS) -> SystemSeriesView:
+def system_series(run: Run, options: ViewOptions = DEFAULTS) -> SystemSeriesView:
     """What machines did over time."""
-    names = chosen_nodes(signals, options)
-    pieces = sampled_pieces(signals, POINTS)
+    names = chosen_nodes(run, options)
+    pieces = sampled_pieces(run, POINTS)
     found: list[PieceSeries] = []
     if pieces is not None:
         found = piece_series(
-            signals.reader,
+            run.reader,
             pieces,
             [m for m in METRIC_TYPES if _is_sent(m, by_name=options.name is not None)],
             nodes=names,
         )
     shown = found[:MOST_SERIES]
     return SystemSeriesView(
-        start_after_ns=0 if pieces is None else pieces.start_ns - signals.clock.origin_ns,
+        start_after_ns=0 if pieces is None else pieces.start_ns - run.clock.origin_ns,
         piece_ns=0 if pieces is None else pieces.width_ns,
         piece_count=0 if pieces is None else pieces.count,
         nodes=[

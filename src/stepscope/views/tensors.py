@@ -7,12 +7,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.analysis.statistics import summarize
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.within import SignalsWithin
+from stepscope.analysis import Statistics, numbers, statistics, summarize
+from stepscope.run import Run, RunRange
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
-from stepscope.views.shapes import Statistics, numbers, statistics
 
 POINTS = 1000
 MOST_SERIES = 200
@@ -51,10 +49,10 @@ class TensorsView(Ranged, frozen=True, kw_only=True):
     missing: str | None
 
 
-def tensors(signals: Signals, options: ViewOptions = DEFAULTS) -> TensorsView:
+def tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
     """The numbers that the script logs."""
-    where, parameters = _where(signals, options)
-    rows: dict[str, Any] = signals.reader.table(
+    where, parameters = _where(run, options)
+    rows: dict[str, Any] = run.reader.table(
         "scalars",
         ("t_ns", "name", "process", "value"),
         where=where,
@@ -66,8 +64,8 @@ def tensors(signals: Signals, options: ViewOptions = DEFAULTS) -> TensorsView:
     new = (np.diff(name.codes, prepend=-1) != 0) | (np.diff(process.codes, prepend=-1) != 0)
     begins = np.flatnonzero(new)
     ends = np.append(begins[1:], len(new))
-    ranks = {each.process: each.rank for each in signals.processes}
-    origin = signals.clock.origin_ns
+    ranks = {each.process: each.rank for each in run.processes}
+    origin = run.clock.origin_ns
     found = []
     for begin, end in zip(begins[:MOST_SERIES].tolist(), ends.tolist(), strict=False):
         of = process.values[process.codes[begin]] or ""
@@ -88,14 +86,14 @@ def tensors(signals: Signals, options: ViewOptions = DEFAULTS) -> TensorsView:
     )
 
 
-def _where(signals: Signals, options: ViewOptions) -> tuple[str, tuple[object, ...]]:
+def _where(run: Run, options: ViewOptions) -> tuple[str, tuple[object, ...]]:
     where, parameters = ["true"], list[object]()
     if options.name is not None:
         where.append("name = ?")
         parameters.append(options.name)
-    if isinstance(signals, SignalsWithin):
+    if isinstance(run, RunRange):
         where.append("t_ns >= ? AND t_ns < ?")
-        parameters += [signals.start_ns, signals.end_ns]
+        parameters += [run.start_ns, run.end_ns]
     return " AND ".join(where), tuple(parameters)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from stepscope.analysis.device_work import DeviceWork
-from stepscope.analysis.trace_steps import (
+from stepscope.analysis import (
     CATEGORIES,
+    DeviceWork,
     Overlap,
     TraceSteps,
     break_down,
@@ -18,14 +18,19 @@ from stepscope.analysis.trace_steps import (
     find_trace_steps,
     together,
 )
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.traces import Trace
 from stepscope.intervals import Int, Intervals
+from stepscope.run import (
+    CarryOver,
+    Run,
+    Trace,
+    calls_of,
+    device_work_of,
+    host_categories,
+    marked_steps,
+)
 from stepscope.views.lacking import how_to_get, no_device_work
-from stepscope.views.options import CarryOver, ViewOptions
+from stepscope.views.options import ViewOptions
 from stepscope.views.quality import QualityNote, quality_notes
-from stepscope.views.recorded_steps import host_categories, marked_steps
-from stepscope.views.recordings import calls_of, device_work_of
 
 OF_DEVICES = ("kernel", "memcpy", "memset")
 OF_COLLECTIVES = ("communication",)
@@ -97,10 +102,10 @@ class TraceStepsView(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def trace_steps(signals: Signals, trace: Trace, options: ViewOptions) -> TraceStepsView:
+def trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceStepsView:
     """The steps of one recording."""
     work = device_work_of(trace, options.carry_over)
-    marked = marked_steps(signals, trace)
+    marked = marked_steps(run, trace)
     calls = calls_of(trace)
     found = find_trace_steps(marked.steps, work, calls)
     host = host_categories(trace, calls)

@@ -12,9 +12,8 @@ from typing import Any
 
 import duckdb
 
-from stepscope.diagnosis.rule_check import RULES_DOCUMENT, recorded_rules
-from stepscope.diagnosis.rule_signals import RunFeed
 from stepscope.errors import StepscopeError
+from stepscope.rule_feed import RULES_DOCUMENT, RunFeed, recorded_rules
 from stepscope.rules import Evaluation, Rule
 from stepscope.schema import Progress, RuleRecord
 from stepscope.store import RunReader

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 import duckdb
 import msgspec
 
-from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis import diagnose
 from stepscope.errors import StepscopeError
+from stepscope.run import Run
 from stepscope.schema import Delivery, Finding, JobState, Progress, RuleRecord
 from stepscope.store import RunReader
 
@@ -121,7 +122,7 @@ class Observer:
 
     def _read_run(self) -> None:
         try:
-            signals = Signals(self._reader)
+            signals = Run(self._reader)
             self._pace = measure_pace(signals)
             verdict = diagnose(signals)
         except (StepscopeError, OSError, duckdb.Error):  # the previous figures stay useful
@@ -129,9 +130,9 @@ class Observer:
         self._suspect, self._headline = verdict.suspect, verdict.headline
 
 
-def measure_pace(signals: Signals) -> Pace:
-    """Measure the speed of a job."""
-    gpu, cpu = _measure_utilization(signals)
+def measure_pace(signals: Run) -> Pace:
+    """How a job proceeds."""
+    gpu, cpu = _busy(signals)
     if not signals.ranks:
         return Pace(gpu_busy_ratio=gpu, cpu_busy_ratio=cpu)
     steps = signals.ranks[0].steps
@@ -147,8 +148,8 @@ def measure_pace(signals: Signals) -> Pace:
     )
 
 
-def _measure_utilization(signals: Signals) -> tuple[float | None, float | None]:
-    """Average the utilization of the GPUs and of the cores of the first node."""
+def _busy(signals: Run) -> tuple[float | None, float | None]:
+    """Mean utilisation of the GPUs and of the cores of the first node."""
     for node, times in signals.reader.times("metrics").items():
         if node in signals.nodes:
             end = times["t_ns"][1] + 1

@@ -13,7 +13,7 @@ from types import FrameType
 
 import msgspec
 
-from stepscope.diagnosis.rule_check import RULES_DOCUMENT, choose_rules, recorded_rules
+from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, recorded_rules
 from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run
 from stepscope.watch.actions import make_action, make_alert

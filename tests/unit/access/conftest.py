@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drawn_run import draw
 
 import stepscope
-from stepscope.access import Run
+from stepscope.access import OpenRun
+from tests.support.access_run import draw
 
 
 @pytest.fixture(scope="module")
@@ -17,5 +17,5 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(path: Path) -> Run:
+def run(path: Path) -> OpenRun:
     return stepscope.open(path)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_run import MS, STEPS, draw
 
 import stepscope
-from stepscope.access import Run
+from stepscope.access import OpenRun
 from stepscope.analysis.steps import PHASES
 from stepscope.errors import UsageError
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
+from tests.support.access_run import MS, STEPS, draw
 
 SLOW = 650 * MS
 """Rank 1's eighth step: its wait of 600 ms and 50 ms of work."""
@@ -22,7 +22,7 @@ SLOW = 650 * MS
 # --- histograms ------------------------------------------------------------------------------
 
 
-def test_metrics_histogram_holds_every_sample(run: Run) -> None:
+def test_metrics_histogram_holds_every_sample(run: OpenRun) -> None:
     found = run.metrics_histogram("gpu_busy_ratio")
     series = {each.device: each for each in found.series}
     assert set(series) == {"0", "1", "mean"}
@@ -41,7 +41,7 @@ def test_metrics_histogram_holds_every_sample(run: Run) -> None:
     assert series["0"].distribution.maximum == 1
 
 
-def test_metrics_histogram_of_a_range_and_a_device(run: Run) -> None:
+def test_metrics_histogram_of_a_range_and_a_device(run: OpenRun) -> None:
     start = EPOCH_NS + 2 * 10**9
     found = run.metrics_histogram("gpu_busy_ratio", device="0", start=start, bin_width=0.1)
     (each,) = found.series
@@ -49,13 +49,13 @@ def test_metrics_histogram_of_a_range_and_a_device(run: Run) -> None:
     assert not run.metrics_histogram("gpu_busy_ratio", end=EPOCH_NS).series
 
 
-def test_metrics_histogram_in_bytes(run: Run) -> None:
+def test_metrics_histogram_in_bytes(run: OpenRun) -> None:
     (each,) = run.metrics_histogram("memory_used_bytes").series
     assert (each.unit, each.device, each.histogram.over_count) == ("bytes", "", 0)
     assert each.histogram.count == each.distribution.count
 
 
-def test_step_histogram(run: Run) -> None:
+def test_step_histogram(run: OpenRun) -> None:
     found = run.step_histogram()
     durations = {"rank 0": [100] * STEPS, "rank 1": [110] * (STEPS - 1) + [650]}
     # The first step has no pause of 5 ms before it: a step ends with its optimizer.
@@ -74,7 +74,7 @@ def test_step_histogram(run: Run) -> None:
     assert len(run.step_histogram(rank=1).series) == 1
 
 
-def test_step_histogram_of_a_phase(run: Run) -> None:
+def test_step_histogram_of_a_phase(run: OpenRun) -> None:
     (each,) = run.step_histogram(phase="forward", rank=0, bins=7).series
     assert each.histogram.counts.tolist() == [STEPS]  # all the same: one bin
     assert each.distribution.p50 == 12 * MS
@@ -83,7 +83,7 @@ def test_step_histogram_of_a_phase(run: Run) -> None:
 # --- over time -------------------------------------------------------------------------------
 
 
-def test_step_timeline(run: Run) -> None:
+def test_step_timeline(run: OpenRun) -> None:
     first, second = run.step_timeline().ranks
     assert (first.rank, first.node, len(first.step)) == ("rank 0", "n0", STEPS)
     assert first.start_ns[:3].tolist() == [EPOCH_NS, EPOCH_NS + 95 * MS, EPOCH_NS + 195 * MS]
@@ -92,7 +92,7 @@ def test_step_timeline(run: Run) -> None:
     assert first.measured.tolist() == [False] * 4 + [True] * (STEPS - 4)
 
 
-def test_heatmap(run: Run) -> None:
+def test_heatmap(run: OpenRun) -> None:
     found = run.heatmap()
     assert [(row.metric, row.device) for row in found.rows] == [
         ("gpu_busy_ratio", "0"),
@@ -121,7 +121,7 @@ def draw_nothing(tmp_path: Path) -> Path:
 # --- statistics ------------------------------------------------------------------------------
 
 
-def test_job_statistics(run: Run) -> None:
+def test_job_statistics(run: OpenRun) -> None:
     job = run.job_statistics()
     assert job.initialization_ns == 0
     last = EPOCH_NS + (110 * (STEPS - 1) + 650) * MS - 5 * MS
@@ -130,7 +130,7 @@ def test_job_statistics(run: Run) -> None:
     assert job.training_ns + job.finalization_ns == job.duration_ns
 
 
-def test_what_a_job_cost(run: Run) -> None:
+def test_what_a_job_cost(run: OpenRun) -> None:
     job = run.job_statistics()
     cost = run.cost("36", instances=3)
     assert float(cost.exact_usd) == pytest.approx(3 * 36 * job.duration_ns / 3.6e12)
@@ -148,7 +148,7 @@ def test_job_statistics_without_steps(tmp_path: Path) -> None:
     assert parts == (None, None, None)
 
 
-def test_phase_statistics(run: Run) -> None:
+def test_phase_statistics(run: OpenRun) -> None:
     rows = {(r["rank"], r["phase"]): r for r in run.phase_statistics().rows()}
     assert {phase for _, phase in rows} == set(PHASES)
     measured = STEPS - 4
@@ -165,7 +165,7 @@ def test_phase_statistics(run: Run) -> None:
     assert len(run.phase_statistics(rank=1)) == len(PHASES)
 
 
-def test_span_statistics_against_counting(run: Run) -> None:
+def test_span_statistics_against_counting(run: OpenRun) -> None:
     frame = run.framework().numpy()
     rows = run.span_statistics(by=("rank", "kind")).rows()
     assert [row["total_ns"] for row in rows] == sorted((r["total_ns"] for r in rows), reverse=True)
@@ -179,7 +179,7 @@ def test_span_statistics_against_counting(run: Run) -> None:
     assert (one["phase"], one["count"], one["total_ns"]) == ("forward", 10, 120 * MS)
 
 
-def test_usage(run: Run) -> None:
+def test_usage(run: OpenRun) -> None:
     rows = {row["device"]: row for row in run.usage().rows()}
     count = rows["0"]["count"]
     assert rows["0"]["middle_ratio"] == pytest.approx(4 / count)
@@ -192,7 +192,7 @@ def test_usage(run: Run) -> None:
 # --- loading and functions -------------------------------------------------------------------
 
 
-def test_dataloader(run: Run) -> None:
+def test_dataloader(run: OpenRun) -> None:
     found = run.dataloader()
     assert found.wait_ns is not None
     assert found.fetch_ns is not None
@@ -222,7 +222,7 @@ def test_dataloader_says_what_is_missing(tmp_path: Path) -> None:
     assert len(found.waits) == len(found.slow_waits) == 0
 
 
-def test_python_profile_by_phase_and_step(run: Run) -> None:
+def test_python_profile_by_phase_and_step(run: OpenRun) -> None:
     whole = {r["function"]: r for r in run.python_profile(rank=0).rows()}
     assert whole["log"]["own_ns"] == STEPS * 5 * MS
     assert whole["main"]["total_ratio"] == 1
@@ -235,7 +235,7 @@ def test_python_profile_by_phase_and_step(run: Run) -> None:
     assert not len(run.python_profile(phase="checkpoint"))
 
 
-def test_python_profile_of_workers(run: Run) -> None:
+def test_python_profile_of_workers(run: OpenRun) -> None:
     (decode, *_) = run.python_profile(rank=1, workers=True, top=1).rows()
     assert (decode["function"], decode["rank"]) == ("decode", "rank 1")
     assert decode["own_ns"] == STEPS * 70 * MS
@@ -248,7 +248,7 @@ def test_every_answer_is_the_same_twice(path: Path, tmp_path: Path) -> None:
     assert one.python_profile().rows() == other.python_profile().rows()
 
 
-def test_conditions_on_another_run(run: Run, path: Path) -> None:
+def test_conditions_on_another_run(run: OpenRun, path: Path) -> None:
     assert run.compare(run).gate is None
     gate = run.compare(path, fail_if=["step_time>1ms"]).gate
     assert gate is not None

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_run import MS, STEPS
 
 import stepscope
-from kineto_files import trace, training
-from stepscope.access import Frame, Run
+from stepscope.access import Frame, OpenRun
 from stepscope.access.frames import frame_of
 from stepscope.access.selection import moment_ns
 from stepscope.cli import root
 from stepscope.errors import NotARunError, UsageError
 from stepscope.store import open_run
 from stepscope.testing.runs import EPOCH_NS
+from tests.support.access_run import MS, STEPS
+from tests.support.kineto_files import trace, training
 
 S = 10**9
 
@@ -38,7 +38,7 @@ from stepscope import *
 print(open)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["Run('drawn')", "<built-in function open>"]
+    assert done.stdout.splitlines() == ["OpenRun('drawn')", "<built-in function open>"]
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_an_attribute_that_is_not_there() -> None:
         _ = stepscope.opne
 
 
-def test_what_is_in_a_run(run: Run) -> None:
+def test_what_is_in_a_run(run: OpenRun) -> None:
     assert (run.nodes, run.ranks, run.info.run_id) == (["n0"], [0, 1], "drawn")
     assert run.phases == ["backward", "data_wait", "forward", "optimizer"]
     assert (run.start_ns, run.damage) == (EPOCH_NS, [])
@@ -79,7 +79,7 @@ def test_an_imported_recording_is_a_run_too(tmp_path: Path) -> None:
 # --- system ----------------------------------------------------------------------------------
 
 
-def test_system_by_metric_device_and_time(run: Run) -> None:
+def test_system_by_metric_device_and_time(run: OpenRun) -> None:
     frame = run.system(
         metric="gpu_busy_ratio", device="0", start=timedelta(seconds=1), end=EPOCH_NS + 3 * S
     )
@@ -104,18 +104,18 @@ def test_system_by_metric_device_and_time(run: Run) -> None:
         ({"end": EPOCH_NS}, set()),
     ],
 )  # fmt: skip
-def test_which_metrics(run: Run, which: dict[str, object], metrics: set[str]) -> None:
+def test_which_metrics(run: OpenRun, which: dict[str, object], metrics: set[str]) -> None:
     assert {row["metric"] for row in run.system(**which).rows()} == metrics  # type: ignore[arg-type]
 
 
-def test_system_is_the_whole_table(run: Run, path: Path) -> None:
+def test_system_is_the_whole_table(run: OpenRun, path: Path) -> None:
     assert len(run.system()) == open_run(path).row_count("metrics")
 
 
 # --- framework -------------------------------------------------------------------------------
 
 
-def test_framework_by_step(run: Run) -> None:
+def test_framework_by_step(run: OpenRun) -> None:
     frame = run.framework(kind="forward", steps=(3, 5), rank=0)
     assert [(r["step"], r["start_ns"] - EPOCH_NS, r["duration_ns"]) for r in frame.rows()] == [
         (3, 350 * MS, 12 * MS),
@@ -123,7 +123,7 @@ def test_framework_by_step(run: Run) -> None:
     ]
 
 
-def test_framework_by_phase_and_time(run: Run) -> None:
+def test_framework_by_phase_and_time(run: OpenRun) -> None:
     """What overlaps the range is in it, also what began before."""
     start = EPOCH_NS + 60 * MS  # in the middle of the first forward pass of rank 0
     frame = run.framework(phase=["forward", "backward"], start=start, end=start + 5 * MS)
@@ -131,7 +131,7 @@ def test_framework_by_phase_and_time(run: Run) -> None:
     assert not len(run.framework(phase="forward", start=EPOCH_NS, end=EPOCH_NS + 50 * MS))
 
 
-def test_workers_belong_to_their_rank(run: Run) -> None:
+def test_workers_belong_to_their_rank(run: OpenRun) -> None:
     rows = run.framework(kind="fetch", rank=1).rows()
     assert len(rows) == STEPS
     assert {(r["rank"], r["role"], r["phase"]) for r in rows} == {(1, "dataloader_worker", None)}
@@ -140,13 +140,13 @@ def test_workers_belong_to_their_rank(run: Run) -> None:
     assert steps == [0, 0, 1, 2, 2, 3, 4, 5]
 
 
-def test_every_span_is_there_once(run: Run, path: Path) -> None:
+def test_every_span_is_there_once(run: OpenRun, path: Path) -> None:
     assert len(run.framework()) == open_run(path).row_count("spans")
     by_rank = [len(run.framework(rank=rank)) for rank in run.ranks]
     assert sum(by_rank) == len(run.framework())
 
 
-def test_tables_and_queries(run: Run) -> None:
+def test_tables_and_queries(run: OpenRun) -> None:
     assert len(run.table("stacks")) > 1000
     query = "SELECT kind, count(*) AS n FROM spans WHERE depth = ? GROUP BY kind ORDER BY kind"
     assert run.sql(query, [1]).rows() == [
@@ -170,7 +170,7 @@ def test_tables_and_queries(run: Run) -> None:
         (lambda run: run.system(start=datetime(2023, 1, 1)).rows(), "names no time zone"),  # noqa: DTZ001
     ],
 )  # fmt: skip
-def test_a_wrong_name_is_one_sentence(run: Run, ask: object, says: str) -> None:
+def test_a_wrong_name_is_one_sentence(run: OpenRun, ask: object, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         ask(run)  # type: ignore[operator]
 

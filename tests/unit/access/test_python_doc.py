@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.access import Run
+from stepscope.access import OpenRun
 
 DOC = Path(__file__).parents[3] / "docs" / "python.md"
 
@@ -24,6 +24,6 @@ def test_examples_print_what_they_say(path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_every_question_is_in_it() -> None:
     text = DOC.read_text()
-    asked = [name for name in vars(Run) if not name.startswith("_")]
+    asked = [name for name in vars(OpenRun) if not name.startswith("_")]
     missing = [name for name in asked if not re.search(rf"\b{name}\b", text)]
     assert missing == []

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from drawn_operators import numbers, strings
 from stepscope.analysis.annotation_table import (
     BUCKETS,
     MAX_BUCKETS,
@@ -17,6 +16,7 @@ from stepscope.analysis.annotation_table import (
     choose_round_width,
     summarize_annotations,
 )
+from tests.support.drawn_operators import numbers, strings
 
 
 def annotations(*rows: tuple[str, int, int]) -> dict[str, Any]:

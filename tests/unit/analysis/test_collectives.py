@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.analysis.collectives import (
-    Calls,
+    CollectiveCalls,
     Matched,
     bandwidth,
     bus_factor,
@@ -24,10 +24,10 @@ Row = tuple[int, int, int, int, int, int]
 """Rank, start, duration, kind, group, number within the group."""
 
 
-def calls(rows: list[Row], *, pair: int = -1, size: int = -1) -> Calls:
+def calls(rows: list[Row], *, pair: int = -1, size: int = -1) -> CollectiveCalls:
     columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
     rank, start, duration, kind, group, sequence = columns
-    return Calls(
+    return CollectiveCalls(
         rank=rank,
         start=start,
         end=start + duration,

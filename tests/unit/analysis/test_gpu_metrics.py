@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.analysis.buckets import cut_into_buckets
-from stepscope.analysis.gpu_metrics import Kernels, gpu_metrics, kernels_by_device
+from stepscope.analysis.gpu_metrics import Kernels, kernels_by_device, measure_gpu_metrics
 from stepscope.store import DictColumn
 
 NAN = float("nan")
@@ -44,7 +44,7 @@ WORKED = (
 def test_the_worked_case() -> None:
     """Range 100 to 220: by hand, (0.5 * 5 + 1 * 5 + 0.6 * 5 + 0.9 * 5 + 0.3 * 20 + 20) / 120."""
     cut = cut_into_buckets(100 * US, 220 * US)
-    found = gpu_metrics(kernels(*WORKED, tensor_cores=[2]), 100 * US, 220 * US, cut)
+    found = measure_gpu_metrics(kernels(*WORKED, tensor_cores=[2]), 100 * US, 220 * US, cut)
     assert found.utilization_ratio == 0.5
     assert found.sm_efficiency_ratio == pytest.approx(41 / 120)
     assert found.occupancy_ratio == pytest.approx((6 + 1.5 + 25 + 6) / 70)
@@ -56,7 +56,7 @@ def test_the_worked_case() -> None:
 
 
 def test_what_lies_outside_the_range_does_not_count() -> None:
-    found = gpu_metrics(kernels((-50, 50, 1, 0.5), (90, 190, 1, 1)), 0, 100, None)
+    found = measure_gpu_metrics(kernels((-50, 50, 1, 0.5), (90, 190, 1, 1)), 0, 100, None)
     assert found.utilization_ratio == 0.6
     assert found.sm_efficiency_ratio == 0.6
     assert found.occupancy_ratio == pytest.approx((50 * 0.5 + 10) / 60)
@@ -64,7 +64,7 @@ def test_what_lies_outside_the_range_does_not_count() -> None:
 
 
 def test_without_grids_there_is_no_estimate() -> None:
-    found = gpu_metrics(
+    found = measure_gpu_metrics(
         kernels((0, 50, NAN, NAN), (60, 70, NAN, -1)), 0, 100, cut_into_buckets(0, 100, 50)
     )
     assert found.utilization_ratio == 0.6
@@ -75,7 +75,7 @@ def test_without_grids_there_is_no_estimate() -> None:
 
 
 def test_kernels_whose_blocks_are_unknown_or_not_positive_are_left_out() -> None:
-    found = gpu_metrics(
+    found = measure_gpu_metrics(
         kernels((0, 50, 0, 0.2), (50, 100, 0.5, 0.4), (0, 9, NAN, 0.2)), 0, 100, None
     )
     assert found.sm_efficiency_ratio == 0.25
@@ -93,7 +93,7 @@ def test_efficiency_against_every_single_nanosecond(
     made = kernels(*((at, at + lasts, blocks / 1e6, NAN) for at, lasts, blocks in drawn))
     cut = cut_into_buckets(0, 70, width)
     assert cut is not None
-    found = gpu_metrics(made, 0, 70, cut)
+    found = measure_gpu_metrics(made, 0, 70, cut)
     level = [
         min(1_000_000, sum(blocks for at, lasts, blocks in drawn if at <= t < at + lasts)) / 1e6
         for t in range(70)
@@ -150,7 +150,7 @@ def test_no_range_no_buckets() -> None:
 
 
 def test_shares_of_an_empty_range_are_unknown() -> None:
-    found = gpu_metrics(kernels((5, 9, 1, 0.5)), 7, 7, None)
+    found = measure_gpu_metrics(kernels((5, 9, 1, 0.5)), 7, 7, None)
     assert found.kernel_count == 1
     assert (found.utilization_ratio, found.sm_efficiency_ratio) == (None, None)
     assert found.occupancy_ratio is None

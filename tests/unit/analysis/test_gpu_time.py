@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from device_columns import Event, work_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.analysis.gpu_time import GpuTime, gpu_time, gpu_time_by_device
+from stepscope.analysis.gpu_time import GpuTime, gpu_time_by_device, measure_gpu_time
+from tests.support.device_columns import Event, work_of
 
 EVENTS = st.lists(
     st.builds(
@@ -60,7 +60,7 @@ def brute_force(events: list[Event]) -> dict[str, int]:
 
 @given(events=EVENTS)
 def test_the_sweep_agrees_with_brute_force(events: list[Event]) -> None:
-    found = gpu_time(work_of(*events))
+    found = measure_gpu_time(work_of(*events))
     assert found is not None
     assert asdict(found) == brute_force(events)
 
@@ -76,7 +76,7 @@ def test_each_device_is_divided_as_if_it_were_alone(events: list[Event]) -> None
 @given(events=EVENTS, offset=st.integers(-(2**40), 2**60))
 def test_when_the_epoch_began_does_not_matter(events: list[Event], offset: int) -> None:
     moved = [e._replace(start=e.start + offset, end=e.end + offset) for e in events]
-    assert gpu_time(work_of(*moved)) == gpu_time(work_of(*events))
+    assert measure_gpu_time(work_of(*moved)) == measure_gpu_time(work_of(*events))
 
 
 def test_without_carry_over_the_window_is_that_of_the_rest() -> None:
@@ -85,7 +85,7 @@ def test_without_carry_over_the_window_is_that_of_the_rest() -> None:
         Event("memcpy", 60, 70),
         Event("kernel", 80, 90),
     )
-    kept, dropped = gpu_time(work), gpu_time(work.take(~work.carry_over))
+    kept, dropped = measure_gpu_time(work), measure_gpu_time(work.take(~work.carry_over))
     assert kept is not None
     assert dropped is not None
     assert (kept.total_ns, kept.compute_ns, kept.idle_ns) == (90, 60, 20)
@@ -93,7 +93,7 @@ def test_without_carry_over_the_window_is_that_of_the_rest() -> None:
 
 
 def test_nothing_has_no_time() -> None:
-    assert gpu_time(work_of()) is None
+    assert measure_gpu_time(work_of()) is None
     assert gpu_time_by_device(work_of()) == {}
 
 
@@ -105,6 +105,6 @@ def test_figures_that_do_not_add_up_are_refused() -> None:
 def test_inputs_stay_as_they_were() -> None:
     work = work_of(Event("kernel", 5, 9), Event("memcpy", 0, 7))
     before = {name: getattr(work, name).copy() for name in work.__dataclass_fields__}
-    gpu_time(work)
+    measure_gpu_time(work)
     for name, values in before.items():
         assert np.array_equal(getattr(work, name), values)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from device_columns import Event, calls_of, work_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.analysis.idle import KERNEL_WAIT_BELOW_NS, stream_idle
+from tests.support.device_columns import Event, calls_of, work_of
 
 US = 1_000
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drawn_operators import kernel_columns, numbers, op, operator_columns
 from stepscope.analysis.kernel_table import (
     KernelProperties,
     graph_table,
     kernel_table,
     kernel_table_by_properties,
 )
+from tests.support.drawn_operators import kernel_columns, numbers, op, operator_columns
 
 GEMM, COPY, REDUCE = (
     "volta_fp16_s884gemm_fp16",

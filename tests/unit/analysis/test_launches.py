@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from device_columns import Event, calls_of, work_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from stepscope.analysis.launches import (
     launch_statistics,
     queue_depths,
 )
+from tests.support.device_columns import Event, calls_of, work_of
 
 US = 1_000
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawn_operators import Op, numbers, op, operator_columns, strings
 from stepscope.analysis.memory_blocks import label_operators, largest_blocks, pair_blocks
 from stepscope.analysis.memory_curve import DeviceMemory, down_sample, memory_devices
 from stepscope.analysis.memory_operators import memory_operators
 from stepscope.analysis.memory_peak import Peak, explain_peak, find_passes, is_backward
 from stepscope.analysis.operator_tree import operator_tree
+from tests.support.drawn_operators import Op, numbers, op, operator_columns, strings
 
 
 def events(

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from drawn_operators import numbers, strings
 from stepscope.analysis.module_flame import Measure, ModuleFlame, module_flame
 from stepscope.analysis.modules import module_table, python_module_calls
 from stepscope.analysis.operator_tree import operator_tree
+from tests.support.drawn_operators import numbers, strings
 
 
 class Call(NamedTuple):

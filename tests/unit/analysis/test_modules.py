@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawn_operators import Op, numbers, op, operator_columns, strings
 from stepscope.analysis.call_paths import find_paths
 from stepscope.analysis.modules import (
     ModuleRow,
@@ -18,6 +17,7 @@ from stepscope.analysis.modules import (
     python_module_calls,
 )
 from stepscope.analysis.operator_tree import operator_tree
+from tests.support.drawn_operators import Op, numbers, op, operator_columns, strings
 
 ENGINE = "autograd::engine::evaluate_function: "
 

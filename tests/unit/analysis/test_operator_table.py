@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawn_operators import Op, kernel_columns, numbers, op, operator_columns, strings
 from stepscope.analysis.call_paths import stack_labels, string_labels
 from stepscope.analysis.operator_table import OperatorRow, is_eligible, operator_table
+from tests.support.drawn_operators import Op, kernel_columns, numbers, op, operator_columns, strings
 
 FAST, SLOW = "volta_fp16_s884gemm_fp16", "vectorized_elementwise_kernel"
 

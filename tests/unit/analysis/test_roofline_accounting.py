@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from roofline_columns import Launch, Op, accounted, mm
 
 from stepscope.analysis.roofline.accounting import Account
+from tests.support.roofline_columns import Launch, Op, accounted, mm
 
 
 def by_name(found: Account) -> dict[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from roofline_columns import Launch, Op, accounted, mm
 
 from stepscope.analysis.roofline.accounting import Account
 from stepscope.analysis.roofline.groups import HOST_COPY, Group, groups
@@ -13,6 +12,7 @@ from stepscope.analysis.roofline.peaks import Peaks
 from stepscope.analysis.roofline.utilization import Use, use_of_steps
 from stepscope.analysis.trace_steps import TraceSteps
 from stepscope.intervals import Intervals
+from tests.support.roofline_columns import Launch, Op, accounted, mm
 
 FLOPS = 2 * 64**3
 BYTES = 4 * 3 * 64**2

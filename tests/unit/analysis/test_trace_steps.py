@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from device_columns import Event, calls_of, work_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from stepscope.analysis.trace_steps import (
     whole_recording,
 )
 from stepscope.intervals import Intervals
+from tests.support.device_columns import Event, calls_of, work_of
 
 
 def ranges(*pairs: tuple[int, int]) -> Intervals:

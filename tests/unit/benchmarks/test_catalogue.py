@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from benchmarks.diagnosis import catalogue, traceml
 from benchmarks.diagnosis.catalogue import Scenario, ScenarioError, read_label, without_label
 from benchmarks.diagnosis.outcomes import Job

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+
 from benchmarks.diagnosis import catalogue, traceml
 from benchmarks.diagnosis.outcomes import Answer, FixSaid, Job, Kept, Metered, Outcome
 from benchmarks.diagnosis.page import render

@@ -6,6 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+
 from benchmarks.diagnosis.catalogue import Label
 from benchmarks.diagnosis.outcomes import Answer, FixSaid, Metered, StageSaid
 from benchmarks.diagnosis.plot import reliability

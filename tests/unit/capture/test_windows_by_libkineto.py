@@ -12,9 +12,8 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-from window_jobs import OVER, RECORDING, WRITING, WindowJob, steps
-
-from stepscope.monitor.window_planner import Beginning, Wish
+from stepscope.monitor.windows.planner import Beginning, Wish
+from tests.support.window_jobs import OVER, RECORDING, WRITING, WindowJob, steps
 
 STACKS = ("shapes", "stacks")
 

@@ -11,9 +11,8 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-from window_jobs import OVER, RECORDING, WindowJob, steps
-
-from stepscope.monitor.window_planner import Beginning
+from stepscope.monitor.windows.planner import Beginning
+from tests.support.window_jobs import OVER, RECORDING, WindowJob, steps
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from stepscope.cli.cost import command
 from stepscope.cli.price_options import recorded_prices
 from stepscope.cli.writers import write
 from stepscope.cli.writers.cost import dollars, write_before_after
-from stepscope.diagnosis.prices import ENVIRONMENT
-from stepscope.diagnosis.right_sizing import RightSizing, SmallerChoice
+from stepscope.comparison.before_after import Side, before_after
+from stepscope.comparison.compare import comparison
+from stepscope.cost.cost_report import Cost
+from stepscope.cost.prices import ENVIRONMENT
+from stepscope.cost.right_sizing import RightSizing, SmallerChoice
 from stepscope.testing import RunBuilder
-from stepscope.views.before_after import Side, before_after
-from stepscope.views.compare import comparison
-from stepscope.views.cost import Cost
 
 STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
 OWN = '[[groups]]\nas_of = 2026-05-01\ninstances = [{ type = "rig", usd_per_hour = 36 }]\n'
@@ -165,7 +165,7 @@ def test_advice_as_text() -> None:
 def test_before_and_after_as_text(tmp_path: Path) -> None:
     one, two = starving(tmp_path / "a"), starving(tmp_path / "b", wait=10)
     out = io.StringIO()
-    write(Console(file=out, width=120), comparison([one.signals()], [two.signals()], epochs=3))
+    write(Console(file=out, width=120), comparison([one.open()], [two.open()], epochs=3))
     text = out.getvalue()
     assert "10 s → 5 s" in text
     assert "30 s → 15 s" in text

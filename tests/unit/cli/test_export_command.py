@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kineto_files import trace, training
 from stepscope.cli import root
 from stepscope.errors import NotARunError, UsageError
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run
+from tests.support.kineto_files import trace, training
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import pytest
 
-from kineto_files import op, trace, training
 from stepscope.cli import main
-from stepscope.diagnosis.traces import load_traces
 from stepscope.importers.kineto import importer
+from stepscope.run.traces import load_traces
 from stepscope.store import open_run
+from tests.support.kineto_files import op, trace, training
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 30
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from buckets import TestBucket
-from kineto_files import kernel, launch, op, trace
 from stepscope import open as open_in_python
 from stepscope.testing import RunBuilder
+from tests.support.buckets import TestBucket
+from tests.support.kineto_files import kernel, launch, op, trace
 
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
 PATIENCE_S = 60

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from stepscope.cli.capture import command as capture
 from stepscope.cli.window_options import schedule
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.monitor.window_asking import WindowContents, contents
+from stepscope.run.window_requests import WindowContents, contents
 from stepscope.spool.plan import OPTIONS
 
 WHAT = WindowContents(depth="full", options=[])

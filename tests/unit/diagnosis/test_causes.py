@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from causes_drawn import COMPUTE, DRAWN, too_few_workers, worker_startup
 
 from stepscope.analysis.code_stages import STAGE_NAMES
 from stepscope.analysis.host_work import HostCause
@@ -17,6 +16,7 @@ from stepscope.diagnosis.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS
+from tests.support.cause_runs import COMPUTE, DRAWN, too_few_workers, worker_startup
 
 RunMaker = Callable[..., RunBuilder]
 
@@ -26,7 +26,7 @@ def test_causes(new_run: RunMaker, cause: str) -> None:
     suspect, draw = DRAWN[cause]
     run = new_run()
     draw(run)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == (suspect, cause)
     assert verdict.fixes
     assert all(fix.title and fix.how and fix.why for fix in verdict.fixes)
@@ -63,7 +63,7 @@ def test_every_cause_is_drawn_documented_and_has_advice() -> None:
 def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
     run = new_run()
     too_few_workers(run)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     first = verdict.fixes[0]
     assert first.title == "use 3 DataLoader workers instead of 1"
     assert "num_workers=3" in first.how
@@ -75,7 +75,7 @@ def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
 def test_prefetching_and_persistence_where_they_help(new_run: RunMaker) -> None:
     run = new_run()
     worker_startup(run)
-    titles = [fix.title for fix in diagnose(run.signals()).fixes]
+    titles = [fix.title for fix in diagnose(run.open()).fixes]
     assert "persistent workers" in titles
     assert "prefetch more" in titles
 
@@ -84,7 +84,7 @@ def test_evidence_of_the_input_pipeline(new_run: RunMaker) -> None:
     run = new_run()
     process = run.rank(workers=1).draw(f"wait=0 60 | wait=1 0 | {COMPUTE}", 50)
     process.workers[0].draw("fetch=0.5 40 ( transform:Mask=10 ) | do 40", 50)
-    texts = [evidence.text for evidence in diagnose(run.signals()).evidence]
+    texts = [evidence.text for evidence in diagnose(run.open()).evidence]
     assert "50% of the requests found no batch ready" in texts
     assert "making a batch takes 40 ms, 50% of it on the CPU" in texts
     assert "the workers were making batches 51% of the time" in texts
@@ -94,7 +94,7 @@ def test_evidence_of_the_input_pipeline(new_run: RunMaker) -> None:
 def test_evidence_of_lines_and_saves(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw(f"{COMPUTE} | save=2000000 10 | do:sync 30 | do:log 10", 60)
-    verdict: Verdict = diagnose(run.signals())
+    verdict: Verdict = diagnose(run.open())
     assert verdict.cause == "host_sync"
     assert verdict.evidence[1].text == (
         "train.py:7 takes 75% of the time between phases: total += loss.item()"
@@ -111,7 +111,7 @@ def test_evidence_of_collections(new_run: RunMaker) -> None:
     """Two a step, 10 ms in the forward pass and 30 after the step; six steps warm up."""
     run = new_run()
     run.rank().draw(COLLECTIONS, 60)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.cause == "garbage_collection"
     # The last step ends with its optimizer.
     assert verdict.evidence[1].text == (
@@ -131,7 +131,7 @@ def test_evidence_of_collections(new_run: RunMaker) -> None:
 def test_collections_beside_something_larger(new_run: RunMaker, step: str, where: str) -> None:
     run = new_run()
     run.rank().draw(f"{step} | do:log 100", 60)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.cause == "logging"
     whole_ms = verdict.mean_step_ns / MS
     assert [(other.cause, other.text) for other in verdict.also] == [
@@ -143,7 +143,7 @@ def test_what_evaluation_owns_is_beside_the_steps(new_run: RunMaker) -> None:
     """300 ms after every ten steps of 41: nine times in the ninety measured ones."""
     run = new_run()
     DRAWN["evaluation"][1](run)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.share_ratio == pytest.approx(9 * 300 / (9 * 300 + 90 * 41))
     assert verdict.owned_step_ratio == pytest.approx(30 / 41)
 
@@ -157,7 +157,7 @@ def test_evaluation_is_weighed_against_the_other_causes_of_its_suspect(
     process = run.rank()
     for _ in range(10):
         process.draw(f"wait 1 | {COMPUTE} | save {save} | do:log {log}", 10).draw("predict 250")
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", cause)
 
 
@@ -170,7 +170,7 @@ def test_python_between_forward_and_backward_is_no_work_of_the_model(new_run: Ru
     step = "forward 10 | do 20 | backward 10 | optimizer 1"
     window = "forward ( op:mm 10 ) | do 20 | backward ( op:mm 10 ) | optimizer ( op:a 1 )"
     run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "python_overhead")
     assert verdict.stages[0].name == "Python inside the time between forward and backward pass"
     assert verdict.stages[0].share_ratio == pytest.approx(20 / 41)
@@ -186,7 +186,7 @@ def test_what_one_rank_does_alone_is_that_rank_s_whatever_all_do_beside_it(
     run = new_run()
     run.rank(0).draw("forward 5 | backward 7 | optimizer 1 | do 16", 60)
     run.rank(1).draw("forward 5 | backward 7 | communication 11 | optimizer 1 | do 5", 60)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "straggler")
     assert verdict.share_ratio == pytest.approx((16 + 5 + 11) / 58, abs=0.01)
 
@@ -194,7 +194,7 @@ def test_what_one_rank_does_alone_is_that_rank_s_whatever_all_do_beside_it(
 def test_a_large_optimizer_is_mentioned_beside_another_cause(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("wait 40 | forward 10 | backward 20 | optimizer 30", 60)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.suspect == "data_pipeline"
     (optimizer,) = [other for other in verdict.also if other.cause == "optimizer"]
     assert optimizer.share_ratio == pytest.approx(0.3)
@@ -216,7 +216,7 @@ def test_sparse_updates_are_for_lookup_tables(
     rank = run.rank().draw("wait 5 | forward 20 | backward 15 | optimizer 60", 60)
     known = {} if in_tables is None else {"embedding_parameter_count": in_tables}
     rank.fact("model", model=1, parameter_count=1000, dtypes=["float32"], **known)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.cause == "optimizer"
     assert [fix.title for fix in verdict.fixes][:2] == titles
     assert ("90% of the parameters are embedding" in verdict.fixes[0].why) == (in_tables == 900)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from stepscope.diagnosis import Verdict, diagnose
+from stepscope.diagnosis.cause import RIGHT_WHEN_STABLE
 from stepscope.diagnosis.diagnose import Thresholds
-from stepscope.diagnosis.finding import RIGHT_WHEN_STABLE
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.schema import JobState
 from stepscope.testing import RunBuilder
@@ -23,7 +23,7 @@ KEYS = {"suspect", "cause", "share_ratio", "confidence_ratio", "evidence", "rule
 
 def drawn(run: RunBuilder, step: str, times: int = 100) -> Verdict:
     run.rank().draw(step, times)
-    return diagnose(run.signals())
+    return diagnose(run.open())
 
 
 def stages(verdict: Verdict) -> dict[str, float]:
@@ -47,7 +47,7 @@ def recommender(run: RunBuilder) -> Verdict:
         )
     run.metric("job_cpu_cores", 4).metric("outside_cpu_cores", 0)
     run.metric("gpu_busy_ratio", lambda s: 0.55 if int(s * 2) % 2 else 0.25, device="0")
-    return diagnose(run.signals())
+    return diagnose(run.open())
 
 
 def test_the_recommender_waits_for_its_data_pipeline(new_run: RunMaker) -> None:
@@ -87,7 +87,7 @@ def test_the_json_of_a_verdict(new_run: RunMaker) -> None:
 def test_the_same_run_twice_gives_the_same_verdict(new_run: RunMaker) -> None:
     signals = new_run()
     signals.rank().draw("wait 20 | forward 80 | optimizer 1", 100, jitter=0.5)
-    found = signals.signals()
+    found = signals.open()
     assert diagnose(found) == diagnose(found)
 
 
@@ -137,7 +137,7 @@ def test_a_second_suspect_is_to_be_looked_at_next(new_run: RunMaker) -> None:
 def test_other_thresholds(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("forward 60 | optimizer 25 | do 15", 100)
-    signals = run.signals()
+    signals = run.open()
     assert diagnose(signals).suspect == "healthy"
     strict = diagnose(signals, Thresholds(framework_overhead=0.1))
     assert (strict.suspect, strict.cause) == ("framework_overhead", "python_overhead")
@@ -149,7 +149,7 @@ def test_gradient_exchange_that_nothing_hides_is_communication(new_run: RunMaker
         run.rank(rank).ddp(exchange_ms=40, hidden_ms=10, compute_ms=30).draw(
             "wait 5 | forward 30 | backward 60 | optimizer 5", 50
         )
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("communication", "gradient_exchange")
     assert verdict.share_ratio == pytest.approx(0.30)
     assert "model" in ruled_out(verdict)
@@ -166,7 +166,7 @@ def test_a_heavy_model(new_run: RunMaker) -> None:
     rank = run.rank().draw("forward 100 | backward 150 | optimizer 10", 30).draw(LARGE)
     rank.draw("forward 100 | backward 150 | optimizer 10", 30)
     run.metric("process_cpu_cores", 0.9, device=str(run.processes[0].info.pid))
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("model", "compute")
     assert verdict.share_ratio == pytest.approx(250 / 260)
     assert verdict.notes == []
@@ -181,7 +181,7 @@ def test_heavy_is_what_the_model_itself_keeps_a_core_busy_with(
     step = "forward 100 | backward 150 | optimizer 10"
     run.rank().draw(step, 30).draw(LARGE).draw(step, 30)
     run.metric("process_cpu_cores", cores, device=str(run.processes[0].info.pid))
-    assert diagnose(run.signals()).suspect == suspect
+    assert diagnose(run.open()).suspect == suspect
 
 
 def test_a_model_that_is_not_heavy_is_healthy(new_run: RunMaker) -> None:
@@ -189,7 +189,7 @@ def test_a_model_that_is_not_heavy_is_healthy(new_run: RunMaker) -> None:
     step = "forward 10 | backward 15 | optimizer 1"
     run.rank().draw(step, 30).draw(LARGE).draw(step, 30)
     run.metric("process_cpu_cores", 1, device=str(run.processes[0].info.pid))
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("healthy", "none")
     assert verdict.fixes == []
     assert [other.suspect for other in verdict.ruled_out] == list(SUSPECTS)
@@ -204,7 +204,7 @@ def test_double_precision_is_worth_a_word_in_a_model_that_is_not_heavy_too(
     rank = run.rank().draw(step, 30).draw(LARGE).draw(step, 30)
     rank.fact("model", model=1, parameter_count=9, tensor_count=1, dtypes=dtypes)
     run.metric("process_cpu_cores", 1, device=str(run.processes[0].info.pid))
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.suspect == suspect
     assert any("float64" in each.text for each in verdict.evidence) == (suspect == "model")
 
@@ -213,7 +213,7 @@ def test_many_small_operators_are_overhead(new_run: RunMaker) -> None:
     run = new_run()
     step = "forward 10 | backward 10 | optimizer 2"
     run.rank().draw(step, 30).draw(f"window ( forward ( {TINY} ) | optimizer 2 )").draw(step, 30)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "tiny_operators")
     assert verdict.share_ratio == pytest.approx(1)
     assert any("100 operators a step" in evidence.text for evidence in verdict.evidence)
@@ -224,7 +224,7 @@ def test_operators_are_counted_by_step_not_by_optimizer_span(new_run: RunMaker) 
     optimizers = "optimizer:A ( optimizer:A 1 ) | optimizer:B 1"  # a GradScaler, two optimizers
     step = f"forward 10 | backward 10 | {optimizers}"
     run.rank().draw(step, 30).draw(f"window ( forward ( {TINY} ) | {optimizers} )").draw(step, 30)
-    assert any("100 operators a step" in e.text for e in diagnose(run.signals()).evidence)
+    assert any("100 operators a step" in e.text for e in diagnose(run.open()).evidence)
 
 
 def test_only_the_window_that_is_looked_at_counts(new_run: RunMaker) -> None:
@@ -234,7 +234,7 @@ def test_only_the_window_that_is_looked_at_counts(new_run: RunMaker) -> None:
     first = "window ( forward ( op:linear 10 ) | backward 20 | optimizer 2 )"
     later = f"window=1 ( {step} | {step} | {step} )"
     run.rank().draw(step, 30).draw(first).draw(step, 5).draw(later).draw(step, 30)
-    profile = run.signals().ranks[0].compute_profile
+    profile = run.open().ranks[0].compute_profile
     assert profile is not None
     assert (profile.step_count, profile.compute_ns) == (1, 32 * MS)
 
@@ -253,7 +253,7 @@ def contended(run: RunBuilder, step: str, *, outside: float, waiting: float) -> 
     pid = str(run.processes[0].info.pid)
     run.metric("outside_cpu_cores", outside).metric("job_cpu_cores", 2)
     run.metric("process_runqueue_ratio", waiting, device=pid)
-    return diagnose(run.signals())
+    return diagnose(run.open())
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_others_take_the_cores(
 def test_confidence_grows_with_the_number_of_steps(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("wait 60 | forward 30 | optimizer 10", 20)
-    confidence = diagnose(run.signals()).confidence_ratio
+    confidence = diagnose(run.open()).confidence_ratio
     assert confidence == pytest.approx(18 / 23 * RIGHT_WHEN_STABLE, abs=1e-3)
 
 
@@ -294,7 +294,7 @@ def test_confidence_falls_when_the_share_straddles_the_threshold(new_run: RunMak
     for seed in range(50):
         rank.draw("wait 20", jitter=1, seed=seed).draw("forward 60 | optimizer 20")
         rank.draw("wait 20", jitter=1, seed=seed + 1000).draw("forward 60 | optimizer 20")
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.confidence_ratio < 0.9 * RIGHT_WHEN_STABLE
     assert verdict.phases["data_wait"] == pytest.approx(0.2, abs=0.03)
 
@@ -322,26 +322,26 @@ def test_every_rank_needs_its_steps(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(0).draw(HEALTHY, 100)
     run.rank(1).draw(HEALTHY, 5)
-    assert abstains(diagnose(run.signals()))
+    assert abstains(diagnose(run.open()))
 
 
 def test_steps_that_are_all_under_a_profiler_are_no_evidence(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw(HEALTHY, 2).draw(f"window ( {' | '.join([HEALTHY] * 20)} )")
-    assert abstains(diagnose(run.signals()))
+    assert abstains(diagnose(run.open()))
 
 
 @pytest.mark.parametrize(("dropped", "silent"), [(4, False), (5, True)])
 def test_lost_records(new_run: RunMaker, dropped: int, silent: bool) -> None:
     run = new_run()
     run.rank(dropped_count=dropped).draw(HEALTHY, 100)  # 400 records: one in a hundred is 4
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert (verdict.suspect == "insufficient_evidence") is silent
     assert any(f"{dropped} records were dropped" in note for note in verdict.notes)
 
 
 def test_nothing_was_recorded(new_run: RunMaker) -> None:
-    verdict = diagnose(new_run().signals())
+    verdict = diagnose(new_run().open())
     assert abstains(verdict)
     assert "no process of the job recorded anything" in verdict.headline
 
@@ -355,14 +355,14 @@ def test_no_step_was_seen(new_run: RunMaker) -> None:
 def test_a_probe_that_failed_is_the_reason_for_no_steps(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(notes=["optimizer steps: switched off by an error"]).draw("predict 1", 5)
-    assert "switched off by an error" in diagnose(run.signals()).headline
+    assert "switched off by an error" in diagnose(run.open()).headline
 
 
 def test_what_is_missing_is_noted(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(notes=["pinning: switched off"]).draw(HEALTHY, 50)
     run.status(JobState.STOPPED, notes=["the GPU cannot be sampled"])
-    notes = diagnose(run.signals()).notes
+    notes = diagnose(run.open()).notes
     assert "process 1000: pinning: switched off" in notes
     assert "the GPU cannot be sampled" in notes
 
@@ -370,7 +370,7 @@ def test_what_is_missing_is_noted(new_run: RunMaker) -> None:
 def test_a_job_that_was_killed(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("wait 60 | forward 30 | optimizer 10", 50).draw("wait 60 | forward ?")
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.suspect == "data_pipeline"
     assert verdict.share_ratio == pytest.approx(0.6)
 
@@ -380,7 +380,7 @@ def test_much_evaluation_is_noted_and_none_outside_training(new_run: RunMaker) -
     rank = run.rank().evaluation(100, "wait 5 | predict 45")
     rank.draw(HEALTHY, 20).evaluation(10, "wait 5 | predict 44").draw(HEALTHY, 20)
     rank.evaluation(100, "wait 5 | predict 45")
-    notes = diagnose(run.signals()).notes
+    notes = diagnose(run.open()).notes
     share = (1 + 490 + 1) / (36 * 100 + 492)
     assert f"evaluation takes {share:.0%} of the time" in " ".join(notes)
 
@@ -392,7 +392,7 @@ def test_ranks_count_by_the_time_of_their_steps(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(0).draw("wait 10 | forward 80 | optimizer 10", 50)
     run.rank(1).draw("wait 130 | forward 60 | optimizer 10", 50)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.phases["data_wait"] == pytest.approx(140 / 300)
     assert verdict.step_count == 90
 
@@ -403,7 +403,7 @@ def test_the_rank_that_waits_longest_is_the_one_to_fix(new_run: RunMaker) -> Non
         process = run.rank(rank, workers=1).draw(f"wait {wait} | forward 30 | optimizer 10", 50)
         process.workers[0].draw(f"fetch {wait + 40}", 50)
     run.metric("job_cpu_cores", 2.2).metric("outside_cpu_cores", 0)
-    signals = run.signals()
+    signals = run.open()
     verdict = diagnose(signals)
     assert [rank.name for rank in signals.ranks] == ["rank 0", "rank 1"]
     assert (verdict.suspect, verdict.cause) == ("data_pipeline", "too_few_workers")
@@ -416,7 +416,7 @@ def test_ranks_on_two_nodes(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(0, node="n0").draw(HEALTHY, 30)
     run.rank(1, node="n1").draw(HEALTHY, 30)
-    signals = run.signals()
+    signals = run.open()
     assert sorted(signals.nodes) == ["n0", "n1"]
     assert diagnose(signals).step_count == 54
 
@@ -426,5 +426,5 @@ def test_only_the_training_thread_makes_steps(new_run: RunMaker) -> None:
     process = run.rank()
     process.draw(HEALTHY, 50)
     process.thread().draw("forward 3 | communication 5", 300)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     assert verdict.phases["communication"] == 0

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from causes_drawn import COMPUTE, DRAWN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.advice import OVERLAP
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
 from stepscope.diagnosis.what_if import GIVEN_BACK
+from stepscope.run import Run
 from stepscope.testing import RunBuilder
+from tests.support.cause_runs import COMPUTE, DRAWN
 
 RunMaker = Callable[..., RunBuilder]
 
@@ -56,7 +57,7 @@ WITHOUT = {
 def test_what_the_first_fix_of_every_cause_would_bring(new_run: RunMaker, cause: str) -> None:
     run = new_run()
     DRAWN[cause][1](run)
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     predictions = [fix.prediction for fix in verdict.fixes]
     assert verdict.mean_step_ns is not None
     first = predictions[0]
@@ -77,7 +78,7 @@ def test_reads_that_wait_are_overlapped_by_more_workers(new_run: RunMaker) -> No
     """Without workers a batch takes 60 beside the 40 of the passes; two hide it."""
     run = new_run()
     DRAWN["slow_reads"][1](run)
-    fixes = {fix.title: fix.prediction for fix in diagnose(run.signals()).fixes}
+    fixes = {fix.title: fix.prediction for fix in diagnose(run.open()).fixes}
     overlapped = fixes[OVERLAP]
     assert overlapped is not None
     assert overlapped.step_ns == pytest.approx(40 * MS)
@@ -138,7 +139,7 @@ def test_batches_that_come_late_by_chance(new_run: RunMaker) -> None:
     for _ in range(20):
         process.draw(f"wait=1 0 | {COMPUTE}", 9).draw(f"wait=0 300 | {COMPUTE}")
     process.workers[0].draw("fetch 40", 200)
-    signals = run.signals()
+    signals = run.open()
     pipeline = Pipeline.of(signals, signals.ranks[0])
     assert pipeline is not None
     measured = float(signals.ranks[0].steps.wall_ns[signals.ranks[0].steps.measured()].mean())
@@ -162,7 +163,7 @@ def test_cores_that_workers_need_no_more(
     run.metric("process_cpu_cores", 1, device=str(process.workers[0].info.pid))
     run.metric("process_cpu_cores", 0.4, device=str(process.info.pid))
     run.metric("process_runqueue_ratio", without_core, device=str(process.info.pid))
-    verdict = diagnose(run.signals())
+    verdict = diagnose(run.open())
     found = verdict.fixes[0].prediction
     assert found is not None
     assert found.step_ns == pytest.approx((40 - 0.9 * 100 * without_core) * MS, rel=0.01)
@@ -182,7 +183,7 @@ def estimate(
         process.draw(" | ".join([f"wait {wait}"] * batches) + f" | {COMPUTE}", 50)
         process.workers[0].draw(fetch, 50 * batches)
     run.metric("job_cpu_cores", job_cores).metric("outside_cpu_cores", 0)
-    signals: Signals = run.signals()
+    signals: Run = run.open()
     pipeline = Pipeline.of(signals, signals.ranks[0])
     assert pipeline is not None
     found = pipeline.best_workers()
@@ -243,7 +244,7 @@ def test_micro_batches_are_made_one_after_the_other(new_run: RunMaker) -> None:
 def test_no_estimate_without_what_it_rests_on(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(workers=1).draw(f"wait 60 | {COMPUTE}", 50)
-    signals = run.signals()
+    signals = run.open()
     assert Pipeline.of(signals, signals.ranks[0]) is None
 
 
@@ -251,7 +252,7 @@ def test_no_number_of_workers_where_nobody_knows_the_cores(new_run: RunMaker) ->
     run = new_run()
     process = run.rank(workers=1).draw(f"wait 60 | {COMPUTE}", 50)
     process.workers[0].draw("fetch 100", 50)
-    signals = run.signals()
+    signals = run.open()
     pipeline = Pipeline.of(signals, signals.ranks[0])
     assert pipeline is not None
     assert pipeline.best_workers() is None

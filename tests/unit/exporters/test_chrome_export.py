@@ -10,12 +10,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chrome_files import ChromeFile, comparable_tables, differences, export, import_into
 
-from kineto_files import BASE_NS, kernel, launch, memory, op, python, span, trace, training
-from stepscope.diagnosis.traces import load_traces
 from stepscope.exporters.chrome import export_chrome
+from stepscope.run.traces import load_traces
 from stepscope.store import DictColumn, RunWriter, open_run
+from tests.support.chrome_files import (
+    ChromeFile,
+    comparable_tables,
+    differences,
+    export,
+    import_into,
+)
+from tests.support.kineto_files import (
+    BASE_NS,
+    kernel,
+    launch,
+    memory,
+    op,
+    python,
+    span,
+    trace,
+    training,
+)
 
 COLLECTIVE = {
     "Collective name": "allreduce",

@@ -8,7 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from chrome_files import ChromeFile, comparable_tables, differences, export, import_into
+
+from tests.support.chrome_files import (
+    ChromeFile,
+    comparable_tables,
+    differences,
+    export,
+    import_into,
+)
 
 SHARED = Path(__file__).parents[4] / "shared"
 FILES = (

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from stepscope.cli import root
-from stepscope.diagnosis import Signals
 from stepscope.errors import UsageError
 from stepscope.exporters import timeline
 from stepscope.exporters.timeline import ExportedTimeline, export_timeline
+from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 
@@ -38,12 +38,12 @@ def drawn(tmp_path: Path) -> RunBuilder:
 
 
 @pytest.fixture
-def signals(drawn: RunBuilder) -> Signals:
-    return drawn.signals()
+def signals(drawn: RunBuilder) -> Run:
+    return drawn.open()
 
 
 @pytest.fixture
-def export(signals: Signals, tmp_path: Path) -> Callable[..., tuple[ExportedTimeline, list[Event]]]:
+def export(signals: Run, tmp_path: Path) -> Callable[..., tuple[ExportedTimeline, list[Event]]]:
     def write(**range_: int) -> tuple[ExportedTimeline, list[Event]]:
         path = tmp_path / "timeline.json"
         said = export_timeline(signals, path, **range_)
@@ -57,7 +57,7 @@ def export(signals: Signals, tmp_path: Path) -> Callable[..., tuple[ExportedTime
     return write
 
 
-def test_every_sample_is_a_counter(signals: Signals, export: Callable[..., Any]) -> None:
+def test_every_sample_is_a_counter(signals: Run, export: Callable[..., Any]) -> None:
     said, events = export()
     names = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
     found = Counter(
@@ -73,7 +73,7 @@ def test_every_sample_is_a_counter(signals: Signals, export: Callable[..., Any])
     assert said.counter_count == sum(expected.values())
 
 
-def test_every_span_is_on_its_track(signals: Signals, export: Callable[..., Any]) -> None:
+def test_every_span_is_on_its_track(signals: Run, export: Callable[..., Any]) -> None:
     said, events = export()
     names = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
     threads = {
@@ -124,7 +124,7 @@ def test_windows_lie_beside_the_spans_of_their_process(export: Callable[..., Any
     assert operator["pid"] != window["pid"]
 
 
-def test_a_range(signals: Signals, export: Callable[..., Any]) -> None:
+def test_a_range(signals: Run, export: Callable[..., Any]) -> None:
     start, end = EPOCH_NS + 500 * MS, EPOCH_NS + 900 * MS
     said, events = export(start_ns=start, end_ns=end)
     timed = [e for e in events if "ns" in e and e["ph"] != "M"]
@@ -144,7 +144,7 @@ def test_slices_lose_nothing(export: Callable[..., Any], monkeypatch: pytest.Mon
 
 
 def test_an_empty_run(tmp_path: Path) -> None:
-    signals = RunBuilder(tmp_path / "run").signals()
+    signals = RunBuilder(tmp_path / "run").open()
     said = export_timeline(signals, tmp_path / "out.json")
     assert (said.counter_count, said.span_count, said.recordings) == (0, 0, [])
     assert json.loads((tmp_path / "out.json").read_text())["traceEvents"] == []

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kineto_files import op, trace
 from stepscope.importers import (
     Imported,
     ProgressCallback,
@@ -21,6 +20,7 @@ from stepscope.importers import (
 )
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run
+from tests.support.kineto_files import op, trace
 
 SAMPLE = (
     b'{"Type":"cpu","Name":"cpu0","Dimension":"CPUUtilization","Value":50.0,'

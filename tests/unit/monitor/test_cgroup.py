@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.monitor.cgroup import ThrottleSampler, cores_available, memory_limit_bytes
-from stepscope.monitor.samplers import Unavailable
+from stepscope.monitor.samplers.base import Unavailable
+from stepscope.monitor.samplers.cgroup import ThrottleSampler, cores_available, memory_limit_bytes
 
 Start = Callable[..., Any]
 
@@ -87,7 +87,7 @@ def test_a_job_that_looks_at_its_cores_one_by_one_has_them_all(
         job.stdin.flush()
         job.stdout.readline()
 
-    monkeypatch.setattr("stepscope.monitor.cgroup.time.sleep", move)
+    monkeypatch.setattr("stepscope.monitor.samplers.cgroup.time.sleep", move)
     mine = os.sched_getaffinity(0)
     assert cores_available(tmp_path, pid=job.pid) == len({min(mine), max(mine)})
 

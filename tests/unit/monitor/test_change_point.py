@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stepscope.monitor.change_point import FEWEST_BEFORE, RECENT, SlowDown
+from stepscope.monitor.windows.change_point import FEWEST_BEFORE, RECENT, SlowDown
 
 NOISE = 0.05
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.cpu import CpuSampler
-from stepscope.monitor.processes import JobTree
-from stepscope.monitor.samplers import Unavailable
+from stepscope.monitor.samplers.base import Unavailable
+from stepscope.monitor.samplers.cpu import CpuSampler
+from stepscope.monitor.samplers.processes import JobTree
 
 S = 1_000_000_000
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.monitor.gpu import AmdSampler
+from stepscope.monitor.samplers.gpu import AmdSampler
 from stepscope.schema.tables.metrics import METRIC_TYPES
 
 GIB = 1 << 30
@@ -20,8 +20,8 @@ MIB = 1 << 20
 
 PRELUDE = """
 import ctypes, json
-from stepscope.monitor.gpu import NvmlSampler, gpu_facts
-from stepscope.monitor.samplers import Unavailable
+from stepscope.monitor.samplers.gpu import NvmlSampler, gpu_facts
+from stepscope.monitor.samplers.base import Unavailable
 UTILIZATION, MEMORY_V2, MEMORY_V1, POWER, CLOCK, TEMPERATURE, THROTTLE, PCIE = range(8)
 NOT_SUPPORTED, UNKNOWN = 3, 999
 S = 10**9

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.capture.bootstrap import daemon
-from stepscope.monitor.kineto_peer import ACTIVITIES, KinetoPeer, open_peer
+from stepscope.monitor.windows.kineto_peer import ACTIVITIES, KinetoPeer, open_peer
 
 PID = 4321
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.processes import JobTree, ProcessSampler
+from stepscope.monitor.samplers.processes import JobTree, ProcessSampler
 
 S = 1_000_000_000
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.disk import DiskSampler
-from stepscope.monitor.memory import MemorySampler, memory_total_bytes
-from stepscope.monitor.network import NetworkSampler
-from stepscope.monitor.samplers import Rates, Sample, Unavailable
+from stepscope.monitor.samplers.base import Rates, Sample, Unavailable
+from stepscope.monitor.samplers.disk import DiskSampler
+from stepscope.monitor.samplers.memory import MemorySampler, memory_total_bytes
+from stepscope.monitor.samplers.network import NetworkSampler
 
 S = 1_000_000_000
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor import gpu
 from stepscope.monitor.host import node_info, node_name
-from stepscope.monitor.processes import JobTree
-from stepscope.monitor.samplers import Unavailable, build_samplers, read_bytes
+from stepscope.monitor.samplers import Unavailable, build_samplers, gpu, read_bytes
+from stepscope.monitor.samplers.processes import JobTree
 from stepscope.schema.tables.metrics import METRIC_TYPES
 
 S = 1_000_000_000

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor import window_imports
-from stepscope.monitor.window_imports import WindowFile, WindowImports
+from stepscope.monitor.windows import imports as window_imports
+from stepscope.monitor.windows.imports import WindowFile, WindowImports
 
 CHILD = """
 import os, sys, time

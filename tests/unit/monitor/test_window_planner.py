@@ -8,20 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.trainees import Trainee, finished_windows, settle_unfinished
-from stepscope.monitor.window_answers import Requests
-from stepscope.monitor.window_imports import WindowImports
-from stepscope.monitor.window_planner import (
+from stepscope.monitor.windows.answers import Requests
+from stepscope.monitor.windows.imports import WindowImports
+from stepscope.monitor.windows.planner import (
     OTHER_NODES_S,
     Beginning,
     Planner,
     Wish,
     configuration,
 )
-from stepscope.monitor.window_requests import AnswerState, RequestBoard, WindowRequest
+from stepscope.monitor.windows.training_processes import (
+    Trainee,
+    finished_windows,
+    settle_unfinished,
+)
 from stepscope.spool import Journal, SpoolTree
 from stepscope.spool.plan import Recorder, WindowPlan
 from stepscope.spool.pulse import BOUNDARY_WORD, STEPS_WORD, Pulse, WindowState
+from stepscope.store.window_requests import AnswerState, RequestBoard, WindowRequest
 
 MS = 1_000_000
 

@@ -13,15 +13,15 @@ import nbclient
 import nbformat
 import pytest
 
-from report_runs import many_gpus
-from stepscope.diagnosis import Signals
 from stepscope.errors import UsageError
 from stepscope.report import drawing, html, show
 from stepscope.report.notebook import report_notebook
+from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.views.report import Report, make_report, report_rules
-from stepscope.views.report.blocks import Listing, Missing, Section, Table, Text
+from stepscope.views.profiling_report import Report, make_report, report_rules
+from stepscope.views.profiling_report.blocks import Listing, Missing, Section, Table, Text
+from tests.support.report_runs import many_gpus
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)><!--\u2028&lt;$x$"
 
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(run: Path) -> Report:
-    return make_report(Signals(open_run(run)), report_rules())
+    return make_report(Run(open_run(run)), report_rules())
 
 
 def with_names(report: Report, name: str) -> Report:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import drawn_runs
 import numpy as np
 import pytest
-from fake_signals import FakeSignals
 
-from stepscope.diagnosis.rule_signals import RunFeed
+from stepscope.rule_feed.feed import RunFeed
 from stepscope.rules import Device, Evaluation, Rule, Series, page, summary
 from stepscope.rules.pages import HEADINGS
 from stepscope.rules.parameters import describe, parameters_text
@@ -18,6 +16,8 @@ from stepscope.rules.profiler import RULES
 from stepscope.rules.registry import Registry
 from stepscope.schema import Finding, RuleStatus
 from stepscope.views import VIEWS
+from tests.support import rule_runs
+from tests.support.fake_signals import FakeSignals
 
 STATISTICS = {"OverallSystemUsage", "OverallFrameworkMetrics"}
 every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -54,12 +54,12 @@ def test_says_what_to_do_and_where_to_look(rule: type[Rule[Any]]) -> None:
 
 
 def test_every_rule_that_can_fire_has_a_faulty_run() -> None:
-    assert {*drawn_runs.FAULTY, *STATISTICS} == set(Registry(RULES).names)
+    assert {*rule_runs.FAULTY, *STATISTICS} == set(Registry(RULES).names)
 
 
 @every_that_fires
 def test_fires_on_its_faulty_run(name: str, tmp_path: Path) -> None:
-    reader = drawn_runs.open_drawn(tmp_path / "run", drawn_runs.FAULTY[name])
+    reader = rule_runs.open_drawn(tmp_path / "run", rule_runs.FAULTY[name])
     finding = evaluated([Registry(RULES).get(name)()], RunFeed(reader))[name]
     assert finding.status is RuleStatus.ISSUES_FOUND, finding
     assert finding.rule_triggered > 0
@@ -70,7 +70,7 @@ def test_fires_on_its_faulty_run(name: str, tmp_path: Path) -> None:
 
 
 def test_all_are_quiet_on_the_healthy_run(tmp_path: Path) -> None:
-    reader = drawn_runs.open_drawn(tmp_path / "run", drawn_runs.healthy)
+    reader = rule_runs.open_drawn(tmp_path / "run", rule_runs.healthy)
     rules = [rule(window=5) if rule.__name__ == "GPUMemoryLeak" else rule() for rule in RULES]
     findings = evaluated(rules, RunFeed(reader))
     quiet = {RuleStatus.NO_ISSUES_FOUND}

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_signals import GPU_BYTES, ORIGIN_NS, SECOND_NS, FakeSignals
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stepscope.analysis.gpu_time import GpuTime
 from stepscope.rules import Evaluation, Rule
 from stepscope.rules.profiler import RULES
+from tests.support.fake_signals import GPU_BYTES, ORIGIN_NS, SECOND_NS, FakeSignals
 
 LENGTH_S = 900
 SHORT = {"patience": 40, "window": 20, "n_outliers": 1, "recompiles": 2}

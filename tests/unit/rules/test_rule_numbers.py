@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_signals import GPU_BYTES, SCAN_NS, FakeSignals
 
-from known_statistics import (
-    FIGURES,
-    OPERATORS,
-    TABLE,
-    batch_durations,
-    shuffled,
-    step_durations,
-    with_quantiles,
-)
 from stepscope.rules import Device, Evaluation, NotApplicable, Rule
 from stepscope.rules.profiler.batch_size import BatchSize
 from stepscope.rules.profiler.cpu_bottleneck import CPUBottleneck
@@ -32,6 +22,16 @@ from stepscope.rules.profiler.overall_framework_metrics import (
 from stepscope.rules.profiler.overall_system_usage import OverallSystemUsage
 from stepscope.rules.profiler.step_outlier import StepOutlier
 from stepscope.schema import Finding
+from tests.support.fake_signals import GPU_BYTES, SCAN_NS, FakeSignals
+from tests.support.known_statistics import (
+    FIGURES,
+    OPERATORS,
+    TABLE,
+    batch_durations,
+    shuffled,
+    step_durations,
+    with_quantiles,
+)
 
 SECOND_NS = 1_000_000_000
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_signals import FakeSignals
 
-from stepscope.diagnosis.rule_check import choose_rules, describe_rules
 from stepscope.errors import UsageError
+from stepscope.rule_feed.check import choose_rules, describe_rules
 from stepscope.rules import Evaluation, NotApplicable, Rule, Signals, registry
 from stepscope.rules.parameters import Count, parameters_text
 from stepscope.rules.profiler import RULES
@@ -21,6 +20,7 @@ from stepscope.rules.profiler.step_outlier import StepOutlier
 from stepscope.rules.registry import Registry, installed_rules, load_rule_file
 from stepscope.rules.settings import read_assignments, read_configuration
 from stepscope.schema import Finding, RuleStatus
+from tests.support.fake_signals import FakeSignals
 
 DEFAULTS = {
     "LowGPUUtilization": "threshold_p95:70\nthreshold_p5:10\nwindow:500\npatience:1000",

@@ -6,11 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from fake_signals import FakeSignals
-
-from stepscope.diagnosis.rule_check import choose_rules
+from stepscope.rule_feed.check import choose_rules
 from stepscope.rules import Evaluation, page
 from stepscope.rules.profiler import RULES
+from tests.support.fake_signals import FakeSignals
 
 FILE = Path(__file__).parents[3] / "docs" / "rules.md"
 BEGIN = (

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_signals import FakeSignals
 
 from stepscope.analysis.activity import Activity, CopyKind
 from stepscope.analysis.gpu_time import GpuTime
 from stepscope.analysis.idle import StreamIdle
-from stepscope.diagnosis.rule_signals import RunFeed
+from stepscope.rule_feed.feed import RunFeed
 from stepscope.rules import Rule
 from stepscope.rules.profiler.communication_bound import CommunicationBound
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
@@ -21,6 +20,7 @@ from stepscope.rules.profiler.recompile_storm import RecompileStorm
 from stepscope.schema import Finding
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
+from tests.support.fake_signals import FakeSignals
 
 MS = 1_000_000
 

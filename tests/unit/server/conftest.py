@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import Served, serving
-from served_runs import draw_job, import_trace, recording
 
 from stepscope.server.settings import Limits
+from tests.support.served import Served, serving
+from tests.support.served_runs import draw_job, import_trace, recording
 
 SMALL = Limits(answer_s=2.0, grace_s=0.3, answer_bytes=3_000_000, worker_bytes=100_000_000)
 """Limits that a test can reach."""
@@ -39,5 +39,5 @@ def server(runs: Path) -> Iterator[Served]:
 @pytest.fixture
 def odd(runs: Path) -> Iterator[Served]:
     """One whose views may misbehave, with limits that a test can reach."""
-    with serving(runs, tasks="odd_tasks", limits=SMALL) as served:
+    with serving(runs, tasks="tests.support.odd_tasks", limits=SMALL) as served:
         yield served

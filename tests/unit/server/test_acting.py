@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from served import Served, serving
-from served_runs import draw_job
 
-from stepscope.monitor.window_requests import (
+from stepscope.schema import JobState, JobStatus
+from stepscope.store import RunWriter
+from stepscope.store.window_requests import (
     AnsweredWindow,
     AnswerState,
     RequestBoard,
     WindowAnswer,
 )
-from stepscope.schema import JobState, JobStatus
-from stepscope.store import RunWriter
 from stepscope.watch.stop_request import FILE_NAME, StopRequest, read_stop_request
+from tests.support.served import Served, serving
+from tests.support.served_runs import draw_job
 
 
 @pytest.fixture

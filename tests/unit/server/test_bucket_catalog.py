@@ -8,16 +8,16 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
-from served import Served, serving
-from served_runs import draw_job
 
-from buckets import TestBucket
 from stepscope.errors import NotARunError, UsageError
 from stepscope.server import bucket_catalog
 from stepscope.server.bucket_catalog import BucketCatalog
 from stepscope.server.catalog import RunGoneError, served_root
 from stepscope.store import revision_of
 from stepscope.store.bucket import UnreachableError
+from tests.support.buckets import TestBucket
+from tests.support.served import Served, serving
+from tests.support.served_runs import draw_job
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import Served, serving
-from served_runs import draw_job, import_trace, recording
 
 from stepscope.errors import NotARunError, UsageError
 from stepscope.server.catalog import DirectoryCatalog, RunGoneError, served_root
 from stepscope.store import revision_of
+from tests.support.served import Served, serving
+from tests.support.served_runs import draw_job, import_trace, recording
 
 OUTSIDE = "outside"
 

@@ -8,11 +8,11 @@ import runpy
 from pathlib import Path
 
 import pytest
-from served import Served
 from starlette.requests import Request
 
 from stepscope.server import static
 from stepscope.server.compression import payload, takes_gzip
+from tests.support.served import Served
 
 BUILD = Path(__file__).parents[3] / "web" / "build.py"
 SCRIPT = b"export const answer = 42;\n" * 400

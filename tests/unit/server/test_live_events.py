@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import Served, serving
-from served_runs import draw_job
 
 from stepscope.schema import JobState, JobStatus
 from stepscope.store import RunWriter, open_run, revision_of
+from tests.support.served import Served, serving
+from tests.support.served_runs import draw_job
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_verdicts_of_finished_runs_are_kept(place: Path, tmp_path: Path) -> None
 
 def test_a_page_that_draws_slowly_is_told_less_often(place: Path) -> None:
     """Else a run that grows faster than it is read would never be seen."""
-    with serving(place, tasks="odd_tasks") as served:
+    with serving(place, tasks="tests.support.odd_tasks") as served:
         events = served.events("/api/events", run="job")
         events.next()
         beat(place / "job")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import Answered, Served, serving
 
 from stepscope.server.security import HEADERS
 from stepscope.server.settings import Limits
+from tests.support.served import Answered, Served, serving
 
 TOKEN = "correct-horse-battery-staple"  # noqa: S105
 IMPATIENT = Limits(body_s=0.5)

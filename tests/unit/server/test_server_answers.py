@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
-from served import Served
 
 from stepscope.cli import root as command_line
 from stepscope.views import VIEWS
 from stepscope.views.jobs import Jobs
+from tests.support.served import Served
 
 RUNS = ("team/job", "recorded")
 

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from served import Served, serving
-
 from stepscope.server.process import listen
+from tests.support.served import Served, serving
 
 RUN = "recorded"
 
@@ -132,7 +131,7 @@ def test_a_defect_is_one_sentence(odd: Served) -> None:
 
 def test_no_worker_outlives_the_server(runs: Path, tmp_path: Path) -> None:
 
-    with serving(runs, tasks="odd_tasks") as served:
+    with serving(runs, tasks="tests.support.odd_tasks") as served:
         workers = [served.view("pid", RUN).json, served.view("timeline-pid", RUN).json]
         sleeper, hang_up = fall_asleep(served, tmp_path)
     hang_up()

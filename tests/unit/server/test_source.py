@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from served import Answered, Served, serving
-from served_runs import draw_job
+
+from tests.support.served import Answered, Served, serving
+from tests.support.served_runs import draw_job
 
 TEXT = "".join(f"line {number}\n" for number in range(1, 101))
 

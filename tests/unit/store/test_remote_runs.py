@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from buckets import TestBucket
 from stepscope.errors import NotARunError, RunExistsError, UsageError
 from stepscope.schema import JobState, JobStatus, RunInfo
 from stepscope.store import (
@@ -30,6 +29,7 @@ from stepscope.store import (
 from stepscope.store.bucket import UnreachableError
 from stepscope.store.cache import LIMIT_VARIABLE, RECENT_S, cache_home
 from stepscope.store.upload import check_free, upload
+from tests.support.buckets import TestBucket
 
 Rows = Callable[..., dict[str, Any]]
 

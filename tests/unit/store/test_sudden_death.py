@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stepscope.store import open_run
 
-WRITER = Path(__file__).with_name("appending_writer.py")
+WRITER = Path(__file__).parents[2] / "support" / "appending_writer.py"
 ROWS = 7
 ROUNDS = 4
 

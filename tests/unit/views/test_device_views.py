@@ -9,13 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from drawn_trace import copy, distributed, event, kernel, launch, step, training
 from rich.console import Console
 
 from stepscope.cli import root
 from stepscope.cli.writers import write
-from stepscope.diagnosis import Signals
 from stepscope.errors import UsageError
+from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.activity import activity
 from stepscope.views.gpu_metrics import EMPTY_RANGE, gpu_metrics
@@ -24,8 +23,9 @@ from stepscope.views.idle import idle
 from stepscope.views.launches import launches
 from stepscope.views.overview import overview
 from stepscope.views.steps import steps
+from tests.support.drawn_trace import copy, distributed, event, kernel, launch, step, training
 
-Imported = Callable[..., Signals]
+Imported = Callable[..., Run]
 US = 1_000
 OF_RECORDINGS = [name for name, view in VIEWS.items() if "trace" in view.uses]
 KEYS = (
@@ -247,13 +247,13 @@ def test_activity(imported: Imported) -> None:
 
 
 @pytest.fixture
-def two_ranks(imported: Imported) -> Signals:
+def two_ranks(imported: Imported) -> Run:
     return imported(
         second=distributed(training(), 1, 2), first=distributed([launch(99, 0), *training()], 0, 2)
     )
 
 
-def test_recordings_come_by_rank(two_ranks: Signals) -> None:
+def test_recordings_come_by_rank(two_ranks: Run) -> None:
     assert [one.rank for one in gpu_time(two_ranks).traces] == [0, 1]
     (only,) = gpu_time(two_ranks, ViewOptions(rank=1)).traces
     assert only.rank == 1
@@ -262,7 +262,7 @@ def test_recordings_come_by_rank(two_ranks: Signals) -> None:
 
 
 @pytest.mark.parametrize("view", OF_RECORDINGS)
-def test_a_recording_that_there_is_not(two_ranks: Signals, view: str) -> None:
+def test_a_recording_that_there_is_not(two_ranks: Run, view: str) -> None:
     with pytest.raises(UsageError, match="rank 7; those here are of ranks 0, 1"):
         VIEWS[view](two_ranks, ViewOptions(rank=7))
     with pytest.raises(UsageError, match="is called other; there are"):

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_trace import distributed as recording
-from drawn_trace import event, kernel, launch, step, training
 
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.distributed import ONE_RANK, distributed
 from stepscope.views.distributed_payload import RankTime
+from tests.support.drawn_trace import distributed as recording
+from tests.support.drawn_trace import event, kernel, launch, step, training
 
-Imported = Callable[..., Signals]
+Imported = Callable[..., Run]
 US = 1_000
 
 
@@ -165,7 +165,7 @@ def test_watched_steps_of_ranks(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     run.rank(0).draw("wait 10 | forward 20 | backward 20 | optimizer 10", 30)
     run.rank(1).draw("wait 10 | forward 25 | backward 20 | optimizer 10", 20)
-    found = distributed(run.signals())
+    found = distributed(run.open())
     matrix = found.matrix
     assert matrix is not None
     assert (matrix.source, matrix.ranks) == ("watched", ["rank 0", "rank 1"])

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from drawn_trace import copy, event, kernel, launch, training
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.rule_check import RULES_DOCUMENT, check_rules, choose_rules
+from stepscope.rule_feed.check import RULES_DOCUMENT, check_rules, choose_rules
+from stepscope.run import Run
 from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views.dashboard import BY_RECORDINGS, NO_CPU_SAMPLES, dashboard
 from stepscope.views.overview import NOT_EVALUATED, overview
+from tests.support.drawn_trace import copy, event, kernel, launch, training
 
-Imported = Callable[..., Signals]
+Imported = Callable[..., Run]
 MS = 1_000_000
 US = 1_000
 STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
@@ -36,7 +36,7 @@ def starving(path: Path) -> RunBuilder:
 
 
 def test_the_mean_step_and_its_parts(tmp_path: Path) -> None:
-    signals = starving(tmp_path / "run").signals()
+    signals = starving(tmp_path / "run").open()
     found = overview(signals)
     wall = signals.ranks[0].steps.wall_ns[10:]
     assert found.step_ns is not None
@@ -54,7 +54,7 @@ def test_money_per_step(tmp_path: Path) -> None:
     said = msgspec.json.decode((path / "run.json").read_bytes())
     said["options"] = {"usd_per_hour": "32.77"}
     (path / "run.json").write_bytes(msgspec.json.encode(said))
-    found = overview(Signals(open_run(path)))
+    found = overview(Run(open_run(path)))
     assert found.money is not None
     assert found.money_missing is None
     mean_ns = round(found.verdict.mean_step_ns or 0)
@@ -78,14 +78,14 @@ def test_what_rules_found_while_the_job_ran(tmp_path: Path) -> None:
     )
     with RunWriter(path, "n0") as writer:
         writer.put_document("findings", RULES_DOCUMENT, record)
-    found = overview(Signals(open_run(path)))
+    found = overview(Run(open_run(path)))
     assert {each.rule for each in found.findings} == set(checked.fired)
     assert "DataloaderBottleneck" in checked.fired
     assert found.findings_missing is None
 
 
 def test_machines(tmp_path: Path) -> None:
-    signals = starving(tmp_path / "run").signals()
+    signals = starving(tmp_path / "run").open()
     found = dashboard(signals)
     first = signals.metrics["n0"].series("gpu_busy_ratio", "0")
     assert found.gpu_active is not None

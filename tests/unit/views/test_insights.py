@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from stepscope.cli.writers import write
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.rule_check import RULES_DOCUMENT, check_rules, choose_rules
-from stepscope.diagnosis.rule_signals import DEFAULT_SCAN_NS
+from stepscope.rule_feed.check import RULES_DOCUMENT, check_rules, choose_rules
+from stepscope.rule_feed.feed import DEFAULT_SCAN_NS
 from stepscope.rules import installed_rules
+from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES, Delivery, Finding, RuleRecord, RuleStatus
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
@@ -37,7 +37,7 @@ def starving(path: Path) -> RunBuilder:
     return run
 
 
-def by_name(signals: Signals) -> dict[str, RuleInsight]:
+def by_name(signals: Run) -> dict[str, RuleInsight]:
     return {each.rule: each for each in insights(signals).rules}
 
 
@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_rules_are_evaluated_where_nobody_did(run: Path) -> None:
-    signals = Signals(open_run(run))
+    signals = Run(open_run(run))
     found = insights(signals)
     expected = check_rules(signals.reader, choose_rules())
     assert found.source == "evaluated now"
@@ -67,7 +67,7 @@ def test_rules_are_evaluated_where_nobody_did(run: Path) -> None:
 
 
 def test_evidence_is_plotted_around_the_finding(run: Path) -> None:
-    signals = Signals(open_run(run))
+    signals = Run(open_run(run))
     found = by_name(signals)["CPUBottleneck"]
     assert found.status is RuleStatus.ISSUES_FOUND
     (chart,) = found.charts
@@ -86,7 +86,7 @@ def test_evidence_is_plotted_around_the_finding(run: Path) -> None:
 
 
 def test_steps_are_plotted_too(run: Path) -> None:
-    found = by_name(Signals(open_run(run)))["DataloaderBottleneck"]
+    found = by_name(Run(open_run(run)))["DataloaderBottleneck"]
     (chart,) = found.charts
     assert chart.unit == "ns"
     whole, waiting = chart.series
@@ -110,14 +110,14 @@ def test_what_was_recorded_while_the_job_ran(run: Path) -> None:
     )
     with RunWriter(run, "n0") as writer:
         writer.put_document("findings", RULES_DOCUMENT, record)
-    found = insights(Signals(open_run(run)))
+    found = insights(Run(open_run(run)))
     (rule,) = found.rules
     assert (found.source, found.progress, found.notes) == ("recorded", "running", ["n"])
     assert (rule.page, rule.charts, rule.first_after_ns) == (NO_PAGE, [], 60 * S)
     assert [(p.name, p.value, p.default) for p in rule.parameters] == [("limit", "5", None)]
 
 
-def recorded(run: Path, *findings: Finding, **fields: Any) -> Signals:
+def recorded(run: Path, *findings: Finding, **fields: Any) -> Run:
     """A run whose watch process has recorded these, scanning every ten seconds."""
     record = RuleRecord(
         progress="ended",
@@ -129,7 +129,7 @@ def recorded(run: Path, *findings: Finding, **fields: Any) -> Signals:
     )
     with RunWriter(run, "n0") as writer:
         writer.put_document("findings", RULES_DOCUMENT, record)
-    return Signals(open_run(run))
+    return Run(open_run(run))
 
 
 def fired(rule: str, first_s: int | None, last_s: int | None) -> Finding:
@@ -176,7 +176,7 @@ def test_findings_of_a_range(run: Path, begin_s: int, end_s: int, expected: list
 
 def test_a_finding_is_the_same_through_any_range(run: Path) -> None:
     """It is neither evaluated again nor is its evidence cut."""
-    signals = Signals(open_run(run))
+    signals = Run(open_run(run))
     all_of_them = by_name(signals)
     at = all_of_them["CPUBottleneck"].first_after_ns
     assert at is not None
@@ -192,7 +192,7 @@ def test_a_finding_is_the_same_through_any_range(run: Path) -> None:
 
 def test_text(run: Path) -> None:
     stream = io.StringIO()
-    write(Console(file=stream, width=100), insights(Signals(open_run(run))))
+    write(Console(file=stream, width=100), insights(Run(open_run(run))))
     assert "CPUBottleneck" in stream.getvalue()
 
 

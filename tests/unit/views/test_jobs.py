@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis import diagnose
+from stepscope.run import Run
 from stepscope.schema import JobState
 from stepscope.store import open_run, size_of
 from stepscope.testing import RunBuilder
@@ -98,24 +99,24 @@ def test_what_a_job_cost(tmp_path: Path) -> None:
 def test_the_summary_is_that_of_the_verdict(tmp_path: Path) -> None:
     place = drawn(tmp_path / "run").write()
     reader = open_run(place)
-    verdict = diagnose(Signals(reader))
-    found = job_row(reader, "x", summarize(Signals(reader), size_of(place)))
+    verdict = diagnose(Run(reader))
+    found = job_row(reader, "x", summarize(Run(reader), size_of(place)))
     assert found.verdict is not None
     assert found.verdict.words == "waits for data"
     assert found.verdict.headline == verdict.headline
     assert found.verdict.share_ratio == verdict.share_ratio
     assert found.size_bytes == sum(p.stat().st_size for p in place.rglob("*") if p.is_file())
-    assert summarize(Signals(reader), 0).finished
+    assert summarize(Run(reader), 0).finished
 
 
 def test_a_run_that_grows_is_not_finished(tmp_path: Path) -> None:
     run = drawn(tmp_path / "run").status(JobState.IN_PROGRESS)
-    assert not summarize(run.signals(), 0).finished
+    assert not summarize(run.open(), 0).finished
 
 
 def test_a_recording_without_a_job(tmp_path: Path) -> None:
-    from drawn_trace import training
-    from imported_runs import import_into
+    from tests.support.drawn_trace import training
+    from tests.support.imported_runs import import_into
 
     file = tmp_path / "trace.json"
     file.write_bytes(msgspec.json.encode({"traceEvents": training()}))

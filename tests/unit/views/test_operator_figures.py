@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from imported_runs import REAL_TRACES
 
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.flame_nodes import FlameNode
+from tests.support.imported_runs import REAL_TRACES
 
-Real = Callable[[str], Signals]
+Real = Callable[[str], Run]
 RESNET = "resnet50_num_workers_0.v100.json.gz"
 H100 = ["bert_small.h100", "qwen_0_5b.h100"]
 EVERYTHING = 0

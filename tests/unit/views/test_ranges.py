@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn_trace import START_US, copy, event, kernel, launch, step, training
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.within import SignalsWithin
 from stepscope.errors import UsageError
+from stepscope.run import Run
+from stepscope.run.time_range import RunRange
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS, ViewOptions
+from tests.support.drawn_trace import START_US, copy, event, kernel, launch, step, training
 
-Imported = Callable[..., Signals]
+Imported = Callable[..., Run]
 US = 1_000
 MS = 1_000_000
 RANGED = [name for name, view in VIEWS.items() if "from_ns" in view.uses and "timeline" not in name]
@@ -60,7 +60,7 @@ def test_gpu_time(imported: Imported, seed: int) -> None:
         check_gpu_time(signals, events, begin, end)
 
 
-def check_gpu_time(signals: Signals, events: list[dict[str, Any]], begin: int, end: int) -> None:
+def check_gpu_time(signals: Run, events: list[dict[str, Any]], begin: int, end: int) -> None:
     options = ViewOptions(from_ns=begin * US, to_ns=end * US)
     (found,) = VIEWS["gpu-time"](signals, options).traces
     device = [e for e in events if e["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}]
@@ -160,7 +160,7 @@ def test_every_view_takes_a_range(imported: Imported) -> None:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Signals:
+def watched(tmp_path: Path) -> Run:
     run = RunBuilder(tmp_path / "run", code={"decode": "fetch > Rows.__getitem__ > decode"})
     rank = run.rank(workers=1)
     rank.draw("wait=0 60 | forward 12 | backward 20 | optimizer 8", 60, jitter=0.2)
@@ -168,10 +168,10 @@ def watched(tmp_path: Path) -> Signals:
     rank.draw("wait=0 60 | forward 12 | backward 20 | optimizer 8", 39, jitter=0.2)
     rank.workers[0].draw("fetch ( samples ( do:decode 90 ) | collate 2 )", 100)
     run.metric("cpu_busy_ratio", lambda s: 0.1 if s < 4 else 0.5)
-    return run.signals()
+    return run.open()
 
 
-def test_steps_that_begin_in_the_range(watched: Signals) -> None:
+def test_steps_that_begin_in_the_range(watched: Run) -> None:
     every = watched.ranks[0].steps
     begin, end = 500 * MS, 7_000 * MS
     (found,) = VIEWS["steps"](watched, ViewOptions(from_ns=begin, to_ns=end)).ranks
@@ -189,7 +189,7 @@ def test_steps_that_begin_in_the_range(watched: Signals) -> None:
     assert waiting.share_ratio == pytest.approx(total / every.wall_ns[measured].sum())
 
 
-def test_the_verdict_of_a_range(watched: Signals) -> None:
+def test_the_verdict_of_a_range(watched: Run) -> None:
     found = VIEWS["overview"](watched, ViewOptions(from_ns=2_000 * MS, to_ns=6_000 * MS))
     at = watched.ranks[0].steps.start - EPOCH_NS
     inside = (at >= 2_000 * MS) & (at < 6_000 * MS)
@@ -197,8 +197,8 @@ def test_the_verdict_of_a_range(watched: Signals) -> None:
     assert found.verdict.step_count == inside.sum()
 
 
-def test_samples_and_batches_of_a_range(watched: Signals) -> None:
-    within = SignalsWithin(watched, 4_000 * MS, None)
+def test_samples_and_batches_of_a_range(watched: Run) -> None:
+    within = RunRange(watched, 4_000 * MS, None)
     assert within.metrics["n0"].mean("cpu_busy_ratio") == pytest.approx(0.5)
     (rank,) = within.ranks
     (fetcher,) = within.fetchers_of(rank.process)

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from imported_runs import REAL_TRACES
 
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.views import ViewOptions
 from stepscope.views.gpu_metrics import gpu_metrics
 from stepscope.views.gpu_time import gpu_time
 from stepscope.views.steps import steps
 from stepscope.views.trace_steps import RecordedStep
+from tests.support.imported_runs import REAL_TRACES
 
-Real = Callable[[str], Signals]
+Real = Callable[[str], Run]
 EXPECTED = REAL_TRACES / "expected_gpu_time.json"
 GPU_TIMES: dict[str, dict[str, int]] = (
     json.loads(EXPECTED.read_text())["traces"] if EXPECTED.is_file() else {}
@@ -33,8 +33,8 @@ def test_gpu_time_to_the_nanosecond(real: Real, name: str) -> None:
 
 def test_without_what_was_launched_before_the_window(real: Real) -> None:
     """TraceLens leaves that out: 34.89 ms instead of 49.65 ms, 509 of 1707 events."""
-    signals = real("qwen_0_5b.h100.json.gz")
-    (found,) = gpu_time(signals, ViewOptions(carry_over="drop")).traces
+    run = real("qwen_0_5b.h100.json.gz")
+    (found,) = gpu_time(run, ViewOptions(carry_over="drop")).traces
     assert found.gpu_event_count == 1707 - 509
     assert found.total_ns == pytest.approx(34.89e6, abs=0.005e6)
     (doubt,) = (note for note in found.quality if note.check == "carry_over")
@@ -149,12 +149,12 @@ def test_communication_of_each_host_step(real: Real) -> None:
 
 
 def test_amd_without_grids(real: Real) -> None:
-    signals = real("minitoy.mi250.json.gz")
-    (found,) = gpu_metrics(signals).traces
+    run = real("minitoy.mi250.json.gz")
+    (found,) = gpu_metrics(run).traces
     (device,) = found.devices
     assert device.kernel_count == 14
     assert (device.est_sm_efficiency_ratio, device.est_achieved_occupancy_ratio) == (None, None)
-    (recorded,) = steps(signals).traces
+    (recorded,) = steps(run).traces
     assert (recorded.step_count, recorded.cut_off) == (1, ["2"])
 
 

@@ -9,14 +9,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from known_statistics import FIGURES, OPERATORS, TABLE
-from report_runs import JOB_S, RunFiles, known_job, many_gpus
-from stepscope.diagnosis import Signals
 from stepscope.rules.profiler import RULES
+from stepscope.run import Run
 from stepscope.schema import RuleStatus
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.views.report import (
+from stepscope.views.profiling_report import (
     Block,
     Report,
     Section,
@@ -24,7 +22,7 @@ from stepscope.views.report import (
     report_facts,
     report_rules,
 )
-from stepscope.views.report.blocks import (
+from stepscope.views.profiling_report.blocks import (
     Boxes,
     Check,
     Heatmap,
@@ -35,10 +33,12 @@ from stepscope.views.report.blocks import (
     Table,
     Text,
 )
+from tests.support.known_statistics import FIGURES, OPERATORS, TABLE
+from tests.support.report_runs import JOB_S, RunFiles, known_job, many_gpus
 
 
 def made(path: Path, *rules: str, settings: tuple[str, ...] = ()) -> Report:
-    return make_report(Signals(open_run(path)), report_rules(rules, settings=settings))
+    return make_report(Run(open_run(path)), report_rules(rules, settings=settings))
 
 
 def every(sections: list[Section]) -> Iterator[Section]:
@@ -327,7 +327,7 @@ def test_a_rule_that_fails_says_so_in_its_section(
     rules = report_rules()
     broken = next(rule for rule in rules if rule.name == "Dataloader")
     monkeypatch.setattr(type(broken), "decide", lambda self, state: 1 / 0)
-    report = make_report(Signals(open_run(RunBuilder(tmp_path / "run").write())), rules)
+    report = make_report(Run(open_run(RunBuilder(tmp_path / "run").write())), rules)
     [check] = of(Check, section(report, "dataloading"))
     assert check.status is RuleStatus.ERROR
     assert "Dataloader failed: ZeroDivisionError" in text(section(report, "dataloading"))
@@ -337,7 +337,7 @@ def test_a_rule_that_fails_says_so_in_its_section(
 
 
 def test_facts_have_debuggers_names(known_path: Path) -> None:
-    facts = report_facts(Signals(open_run(known_path)), report_rules())
+    facts = report_facts(Run(open_run(known_path)), report_rules())
     payload = msgspec.json.decode(msgspec.json.encode(facts))
     assert payload["summary"]["duration_ns"] == JOB_S * 10**9
     outlier = payload["rules"]["StepOutlier"]

@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from stepscope.cli.writers import write
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.views import ViewOptions
 from stepscope.views.roofline import NO_OPERATORS, NO_SHAPES, roofline
 from stepscope.views.roofline_payload import TraceRoofline
 
 Event = dict[str, Any]
-Imported = Callable[..., Signals]
+Imported = Callable[..., Run]
 H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_000_000_000, "numSms": 132}
 
 
@@ -59,8 +59,8 @@ def recording(*parts: list[Event], device: dict[str, Any] | None = None) -> dict
     return {"traceEvents": events, "deviceProperties": [device or H100]}
 
 
-def only(signals: Signals, **options: Any) -> TraceRoofline:
-    payload = roofline(signals, ViewOptions(**options))
+def only(run: Run, **options: Any) -> TraceRoofline:
+    payload = roofline(run, ViewOptions(**options))
     assert msgspec.json.decode(msgspec.json.encode(payload), type=type(payload)) == payload
     (found,) = payload.traces
     return found
@@ -140,12 +140,12 @@ def test_mostly_unknown_products_give_no_utilisation(imported: Imported) -> None
 
 
 def test_top_cuts_the_list_but_not_the_sums(imported: Imported) -> None:
-    signals = imported(one=recording(mm(10, 4, 1), mm(50, 9, 2, size=512)))
-    found = only(signals, top=1)
+    run = imported(one=recording(mm(10, 4, 1), mm(50, 9, 2, size=512)))
+    found = only(run, top=1)
     (group,) = found.groups
     assert group.device_ns == 9_000
     assert (found.group_count, found.computing_ns) == (2, 13_000)
-    assert len(only(signals, top=0).groups) == 2
+    assert len(only(run, top=0).groups) == 2
 
 
 def test_shapes_that_were_not_recorded(imported: Imported) -> None:
@@ -186,7 +186,7 @@ def test_a_cpu_alone(imported: Imported) -> None:
     ],
 )
 def test_real_recordings_are_nearly_all_modelled(
-    real: Callable[[str], Signals], name: str, peaks: str, modelled: float
+    real: Callable[[str], Run], name: str, peaks: str, modelled: float
 ) -> None:
     found = only(real(name), top=0)
     assert found.hardware is not None

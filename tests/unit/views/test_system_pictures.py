@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from stepscope.cli.writers import write
-from stepscope.diagnosis import Signals
 from stepscope.errors import UsageError
+from stepscope.run import Run
 from stepscope.store import DictColumn, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
@@ -25,7 +25,7 @@ S = 1_000_000_000
 
 
 @pytest.fixture
-def signals(tmp_path: Path) -> Signals:
+def signals(tmp_path: Path) -> Run:
     """Ten minutes, 1,200 samples: three to a column of a heat map."""
     run = RunBuilder(tmp_path / "run", cores=40)
     run.rank().draw("wait 5 | forward 990 | optimizer 5", 600)
@@ -34,10 +34,10 @@ def signals(tmp_path: Path) -> Signals:
     for core in range(40):
         run.metric("core_busy_ratio", core / 40, device=str(core))
     run.metric("cpu_busy_ratio", 0.5, node="n1")
-    return run.signals()
+    return run.open()
 
 
-def test_heat(signals: Signals) -> None:
+def test_heat(signals: Run) -> None:
     found = system_heat(signals)
     assert [node.node for node in found.nodes] == ["n0", "n1"]
     node = found.nodes[0]
@@ -55,14 +55,14 @@ def test_heat(signals: Signals) -> None:
     assert max(value for value in memory.shade_ratio if value is not None) == 1
 
 
-def test_all_cores_of_a_node(signals: Signals) -> None:
+def test_all_cores_of_a_node(signals: Run) -> None:
     (node,) = system_heat(signals, ViewOptions(name="n0")).nodes
     assert sum(row.metric == "core_busy_ratio" for row in node.rows) == 40
     with pytest.raises(UsageError, match="there are n0, n1"):
         system_heat(signals, ViewOptions(name="n2"))
 
 
-def test_series(signals: Signals) -> None:
+def test_series(signals: Run) -> None:
     found = system_series(signals)
     metrics = {series.metric for node in found.nodes for series in node.series}
     assert metrics == {"gpu_busy_ratio", "memory_used_bytes", "cpu_busy_ratio"}
@@ -77,7 +77,7 @@ def test_series(signals: Signals) -> None:
     assert sum(len(node.series) for node in named.nodes) == 42
 
 
-def test_series_of_a_range(signals: Signals) -> None:
+def test_series_of_a_range(signals: Run) -> None:
     found = VIEWS["system-series"](signals, ViewOptions(from_ns=100 * S, to_ns=130 * S))
     assert (found.start_after_ns, found.piece_ns, found.piece_count) == (100 * S, S, 30)
     memory = next(s for s in found.nodes[0].series if s.metric == "memory_used_bytes")
@@ -97,20 +97,20 @@ def test_what_is_logged(tmp_path: Path) -> None:
         times = EPOCH_NS + np.arange(count) * S
         columns |= {"seq": np.arange(count), "t_ns": times, "value": value}
         writer.append("scalars", columns)
-    (series,) = tensors(Signals(open_run(path))).scalars
+    (series,) = tensors(Run(open_run(path))).scalars
     assert (series.name, series.values_per_point, series.nan_count) == ("loss", 3, 3)
     # NaN and infinity have no say in the mean of their point.
     assert series.value[:4] == [1.0, 4.5, 7.0, 9.0]
     assert series.after_ns[:2] == [0, 3 * S]
     (some,) = VIEWS["tensors"](
-        Signals(open_run(path)), ViewOptions(from_ns=10 * S, to_ns=13 * S)
+        Run(open_run(path)), ViewOptions(from_ns=10 * S, to_ns=13 * S)
     ).scalars
     assert some.value == [None, None, 12.0]
-    assert tensors(Signals(open_run(path)), ViewOptions(name="acc")).scalars == []
+    assert tensors(Run(open_run(path)), ViewOptions(name="acc")).scalars == []
 
 
 @pytest.mark.parametrize("view", ["system-heat", "system-series", "tensors", "dashboard"])
-def test_text(signals: Signals, view: str) -> None:
+def test_text(signals: Run, view: str) -> None:
     stream = io.StringIO()
     write(Console(file=stream, width=100), VIEWS[view](signals))
     assert "n0" in stream.getvalue() or view == "tensors"

@@ -10,12 +10,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from drawn_operators import Strings, kernel_columns, numbers, op, operator_columns, strings
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, TABLES, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
+from tests.support.drawn_operators import (
+    Strings,
+    kernel_columns,
+    numbers,
+    op,
+    operator_columns,
+    strings,
+)
 
 MINE = ("operators", "kernels", "memory", "modules", "modules-flame", "annotations")
 GEMM, COPY = "volta_fp16_s884gemm_fp16", "elementwise_kernel<float>"
@@ -23,7 +30,7 @@ LINEAR, RELU = "aten::linear", "aten::relu"
 START = 1_000
 
 
-def write_run(path: Path, *traces: Mapping[str, Mapping[str, Any]]) -> Signals:
+def write_run(path: Path, *traces: Mapping[str, Mapping[str, Any]]) -> Run:
     """A run of recordings, each given as the columns that matter of the tables that matter."""
     info = RunInfo(
         schema_version=SCHEMA_VERSION,
@@ -40,7 +47,7 @@ def write_run(path: Path, *traces: Mapping[str, Mapping[str, Any]]) -> Signals:
             described |= {"start_ns": numbers([START]), "metadata": strings(["{}"])}
             for table, columns in {**tables, "traces": described}.items():
                 writer.append(table, whole(table, number, columns))
-    return Signals(open_run(path))
+    return Run(open_run(path))
 
 
 def whole(table: str, trace: int, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,23 +143,23 @@ def test_a_run_without_recordings_says_so(tmp_path: Path, view: str) -> None:
 
 
 @pytest.fixture
-def signals(tmp_path: Path) -> Signals:
+def signals(tmp_path: Path) -> Run:
     return write_run(tmp_path / "run", full())
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Signals:
+def bare(tmp_path: Path) -> Run:
     return write_run(tmp_path / "run", without_extras())
 
 
-def only(signals: Signals, view: str, **options: Any) -> Any:
+def only(signals: Run, view: str, **options: Any) -> Any:
     """What a view says of the only recording."""
     payload: Any = VIEWS[view](signals, ViewOptions(**options))
     (found,) = payload.sources if view == "annotations" else payload.traces
     return found
 
 
-def test_operators(signals: Signals) -> None:
+def test_operators(signals: Run) -> None:
     found = only(signals, "operators")
     assert [(o.name, o.device_self_ns, o.device_self_ratio) for o in found.operators] == [
         (LINEAR, 80, 0.8),
@@ -172,7 +179,7 @@ def test_operators(signals: Signals) -> None:
     assert (shaped.operators, shaped.stacks, stacked.shapes) == ([], [], [])
 
 
-def test_operators_say_what_was_not_recorded(bare: Signals) -> None:
+def test_operators_say_what_was_not_recorded(bare: Run) -> None:
     found = only(bare, "operators")
     assert found.device_self_ns is None
     assert found.operators[0].device_total_ns is None
@@ -180,7 +187,7 @@ def test_operators_say_what_was_not_recorded(bare: Signals) -> None:
     assert "with_stack" in only(bare, "operators", by="stack").notes[0]
 
 
-def test_kernels(signals: Signals) -> None:
+def test_kernels(signals: Run) -> None:
     found = only(signals, "kernels")
     assert [(k.name, k.calls, k.share_ratio) for k in found.kernels] == [
         (GEMM, 2, 0.8),
@@ -192,7 +199,7 @@ def test_kernels(signals: Signals) -> None:
     assert found.launches == []
 
 
-def test_kernels_by_properties_without_what_was_carried_over(signals: Signals) -> None:
+def test_kernels_by_properties_without_what_was_carried_over(signals: Run) -> None:
     found = only(signals, "kernels", by="properties", carry_over="drop")
     assert [(k.name, k.operator, k.grid, k.share_ratio) for k in found.launches] == [
         (GEMM, LINEAR, None, 50 / 70),
@@ -201,13 +208,13 @@ def test_kernels_by_properties_without_what_was_carried_over(signals: Signals) -
     assert (found.kernels, found.carry_over_count) == ([], 1)
 
 
-def test_no_kernels(bare: Signals) -> None:
+def test_no_kernels(bare: Run) -> None:
     found = only(bare, "kernels")
     assert "CUDA" in found.missing
     assert found.tensor_core_ratio is None
 
 
-def test_memory(signals: Signals) -> None:
+def test_memory(signals: Run) -> None:
     (gpu,) = only(signals, "memory").devices
     assert (gpu.device, gpu.start_bytes, gpu.peak_bytes, gpu.end_bytes) == (
         "GPU 0",
@@ -235,7 +242,7 @@ def test_memory(signals: Signals) -> None:
     assert (gpu.outside_count, gpu.outside_size_increase_bytes) == (1, -512)
 
 
-def test_memory_of_some_operators(signals: Signals) -> None:
+def test_memory_of_some_operators(signals: Run) -> None:
     (gpu,) = only(signals, "memory", name="relu").devices
     assert [o.name for o in gpu.operators] == [RELU]
     assert [b.operator for b in gpu.blocks] == [RELU]
@@ -252,11 +259,11 @@ def test_memory_of_a_recording_without_totals_and_addresses(tmp_path: Path) -> N
     assert gpu.operators[0].name == RELU
 
 
-def test_no_memory(bare: Signals) -> None:
+def test_no_memory(bare: Run) -> None:
     assert "profile_memory" in only(bare, "memory").missing
 
 
-def test_modules(signals: Signals) -> None:
+def test_modules(signals: Run) -> None:
     found = only(signals, "modules")
     assert [(m.name, m.depth, m.host_self_ns, m.device_total_ns) for m in found.modules] == [
         ("Net_0", 0, 20, 100),
@@ -266,11 +273,11 @@ def test_modules(signals: Signals) -> None:
     assert "arrows" in found.notes[0]
 
 
-def test_no_modules(bare: Signals) -> None:
+def test_no_modules(bare: Run) -> None:
     assert "with_modules" in only(bare, "modules").missing
 
 
-def test_modules_and_their_operators(signals: Signals) -> None:
+def test_modules_and_their_operators(signals: Run) -> None:
     found = only(signals, "modules-flame", by="device")
     (net,) = found.roots
     assert (net.name, net.total_ns, net.self_ns) == ("Net_0", 100, 0)
@@ -278,11 +285,11 @@ def test_modules_and_their_operators(signals: Signals) -> None:
     assert (found.total_ns, found.outside_ns, found.left_out_ns) == (100, 0, 0)
 
 
-def test_no_modules_to_draw(bare: Signals) -> None:
+def test_no_modules_to_draw(bare: Run) -> None:
     assert "with_modules" in only(bare, "modules-flame").missing
 
 
-def test_annotations(signals: Signals) -> None:
+def test_annotations(signals: Run) -> None:
     found = only(signals, "annotations")
     assert [(a.name, a.on_device, a.count) for a in found.annotations] == [
         ("step", False, 2),
@@ -306,7 +313,7 @@ def test_annotations_of_the_script_itself(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     for number in range(2):
         run.rank(number).draw("annotation:load 5 | forward 3 | annotation:load ?", 2)
-    signals = run.signals()
+    signals = run.open()
     payload: Any = VIEWS["annotations"](signals, ViewOptions(rank=1))
     (found,) = payload.sources
     assert (found.rank, found.trace, payload.missing) == (1, None, None)
@@ -315,5 +322,5 @@ def test_annotations_of_the_script_itself(tmp_path: Path) -> None:
     assert [source.histograms[0].total_ns for source in payload.sources] == [10_000_000] * 2
 
 
-def test_no_annotations(bare: Signals) -> None:
+def test_no_annotations(bare: Run) -> None:
     assert "no annotation" in only(bare, "annotations").missing

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from imported_runs import REAL_TRACES
 
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.views import ViewOptions
 from stepscope.views.roofline import roofline
 from stepscope.views.roofline_payload import RooflineGroup
+from tests.support.imported_runs import REAL_TRACES
 
-Real = Callable[[str], Signals]
+Real = Callable[[str], Run]
 TRACES = ("bert_small.h100", "qwen_0_5b.h100")
 SHEETS = (
     "GEMM",

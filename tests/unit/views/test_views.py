@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from stepscope.analysis.steps import PHASES
-from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis import diagnose
+from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES, JobState
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
@@ -60,19 +61,19 @@ def unmonitored(path: Path) -> RunBuilder:
 
 
 @pytest.fixture
-def signals(tmp_path: Path) -> Signals:
-    return full(tmp_path / "run").signals()
+def signals(tmp_path: Path) -> Run:
+    return full(tmp_path / "run").open()
 
 
 @pytest.mark.parametrize("view", [name for name, view in VIEWS.items() if not view.needs])
 @pytest.mark.parametrize("draw", [full, only_marks, unmonitored, RunBuilder])
 def test_json_and_back(tmp_path: Path, draw: type[RunBuilder], view: str) -> None:
-    payload = VIEWS[view](draw(tmp_path / "run").signals())
+    payload = VIEWS[view](draw(tmp_path / "run").open())
     encoded = msgspec.json.encode(payload)
     assert msgspec.json.decode(encoded, type=type(payload)) == payload
 
 
-def test_overview(signals: Signals) -> None:
+def test_overview(signals: Run) -> None:
     found = overview(signals)
     assert (found.run_id, found.command, found.rank_count) == ("drawn", ["python", "train.py"], 2)
     assert found.versions == {"stepscope": "0", "torch": "2.9"}
@@ -89,17 +90,17 @@ def test_overview(signals: Signals) -> None:
 )
 def test_a_monitor_that_fell_silent(tmp_path: Path, state: JobState, lost: bool) -> None:
     run = RunBuilder(tmp_path / "run").status(state, heartbeat_ns=EPOCH_NS)
-    (node,) = overview(run.signals()).nodes
+    (node,) = overview(run.open()).nodes
     assert (node.state, node.monitor_lost) == (state, lost)
 
 
 def test_without_gpus_their_use_is_unknown_not_zero(tmp_path: Path) -> None:
-    (node,) = overview(only_marks(tmp_path / "run").signals()).nodes
+    (node,) = overview(only_marks(tmp_path / "run").open()).nodes
     assert node.gpu_busy_ratio is None
     assert node.cpu_busy_ratio is None
 
 
-def test_steps(signals: Signals) -> None:
+def test_steps(signals: Run) -> None:
     found = steps(signals)
     assert [rank.rank for rank in found.ranks] == ["rank 0", "rank 1"]
     rank = found.ranks[0]
@@ -119,13 +120,13 @@ def test_steps(signals: Signals) -> None:
 
 
 def test_marked_steps(tmp_path: Path) -> None:
-    (rank,) = steps(only_marks(tmp_path / "run").signals()).ranks
+    (rank,) = steps(only_marks(tmp_path / "run").open()).ranks
     assert (rank.rank, rank.source, rank.step_count) == ("process 1000", "marked", 29)
     assert rank.outlier_steps == []
     assert {phase.name: phase.share_ratio for phase in rank.phases}["other"] == 1
 
 
-def test_input_pipeline(signals: Signals) -> None:
+def test_input_pipeline(signals: Run) -> None:
     rank = input_pipeline(signals).ranks[0]
     assert rank.loader is not None
     assert rank.loader["num_workers"] == 1
@@ -146,7 +147,7 @@ def test_input_pipeline(signals: Signals) -> None:
     assert making.worker_busy_ratio == pytest.approx(0.99, abs=0.02)
 
 
-def test_system(signals: Signals) -> None:
+def test_system(signals: Run) -> None:
     (node,) = system(signals).nodes
     assert (node.cores_available, node.missed_sample_count) == (4, 0)
     assert node.sample_count == len(signals.metrics["n0"].series("memory_used_bytes"))
@@ -159,15 +160,15 @@ def test_system(signals: Signals) -> None:
 
 
 def test_what_cannot_be_shown_says_why(tmp_path: Path) -> None:
-    signals = unmonitored(tmp_path / "run").signals()
+    signals = unmonitored(tmp_path / "run").open()
     assert steps(signals).missing == "no complete training step was recorded"
     assert input_pipeline(signals).missing == "no complete training step was recorded"
-    (rank,) = input_pipeline(only_marks(tmp_path / "other").signals()).ranks
+    (rank,) = input_pipeline(only_marks(tmp_path / "other").open()).ranks
     assert rank.missing == "no batch was made by a torch DataLoader"
 
 
 def test_a_run_of_recordings_alone_lists_them_and_claims_nothing(
-    imported: Callable[..., Signals],
+    imported: Callable[..., Run],
 ) -> None:
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1}
     found = overview(imported(rank3=[{**event, "ts": 5, "dur": 7}, {**event, "ts": 20, "dur": 1}]))

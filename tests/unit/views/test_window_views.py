@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawn_trace import event, step
 from rich.console import Console
 
 from stepscope.cli.writers import write
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.overview import RecordedWindow, overview
 from stepscope.views.steps import steps
+from tests.support.drawn_trace import event, step
 
 ROUND = "forward 2 ( op:mm 2 ) | backward 3 | optimizer 4 | do 5"
-Imported = Callable[..., Signals]
+Imported = Callable[..., Run]
 
 
-def watched(path: Path, **said: Any) -> Signals:
+def watched(path: Path, **said: Any) -> Run:
     """A job with a window of two steps, the fourth and the fifth."""
     run = RunBuilder(path)
     rank = run.rank().draw(ROUND, 3).draw(f"window ( {ROUND} | {ROUND} )").draw(ROUND, 5)
@@ -36,10 +36,10 @@ def watched(path: Path, **said: Any) -> Signals:
         "step_count": 2,
     }
     rank.fact("window", **(fact | said))
-    return run.signals()
+    return run.open()
 
 
-def sentences(signals: Signals, view: str, **options: Any) -> str:
+def sentences(signals: Run, view: str, **options: Any) -> str:
     stream = io.StringIO()
     write(Console(file=stream, width=1000), VIEWS[view](signals, ViewOptions(**options)))
     return stream.getvalue()

@@ -8,7 +8,7 @@ import pytest
 
 from stepscope.schema import Finding, RuleStatus
 from stepscope.watch.actions import Alert, make_alert
-from webhooks import Receiver, receiving
+from tests.support.webhooks import Receiver, receiving
 
 
 def alert(rule: str = "Slow", sentences: Sequence[str] = ("rank 0 is slow.",)) -> Alert:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from stepscope.diagnosis.rule_check import RULES_DOCUMENT
+from stepscope.rule_feed.check import RULES_DOCUMENT
 from stepscope.rules import IncrementalRule, Rule, Signals
 from stepscope.rules.firing import Firing
 from stepscope.rules.parameters import NoParameters

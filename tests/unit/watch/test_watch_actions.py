@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from waiting import wait_until
 
 from stepscope.errors import UsageError
 from stepscope.watch.actions import (
@@ -23,7 +24,6 @@ from stepscope.watch.actions import (
     make_notifier,
 )
 from stepscope.watch.stop_request import read_stop_request
-from waiting import wait_until
 
 Make = Callable[..., Alert]
 

@@ -35,10 +35,10 @@ from stepscope.intervals import Int, Intervals, union
 
 SIGNATURE = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
 """Columns of `operators` that tell calls apart."""
-OPERATOR_COLUMNS = ("id", "parent", "start_ns", *SIGNATURE)
+ROOFLINE_OPERATOR_COLUMNS = ("id", "parent", "start_ns", *SIGNATURE)
 """Columns that `account` wants of `operators`: of those that launched something or have one below
 them that did."""
-HOST_COLUMNS = (*OPERATOR_COLUMNS, "host_self_ns")
+HOST_COLUMNS = (*ROOFLINE_OPERATOR_COLUMNS, "host_self_ns")
 """Columns that it wants of all operators, where there are no devices."""
 EVENT_COLUMNS = ("operator", "name", "start_ns", "duration_ns", "carry_over")
 """Columns that `account` wants of `kernels` and of `copies`."""
@@ -123,7 +123,7 @@ def account(operators: Columns, kernels: Columns | None, copies: Columns | None)
     """Accounts the device time of a recording.
 
     Args:
-        operators: see `OPERATOR_COLUMNS` and `HOST_COLUMNS`.
+        operators: see `ROOFLINE_OPERATOR_COLUMNS` and `HOST_COLUMNS`.
         kernels, copies: see `EVENT_COLUMNS`; both None, or without a row, for a recording of the
             host alone.
     """

@@ -26,8 +26,8 @@ from stepscope.cli.writers.series import (
 )
 from stepscope.cli.writers.steps import write_steps
 from stepscope.cli.writers.system import write_system
-from stepscope.views.compare_payload import Comparison
-from stepscope.views.cost import Cost
+from stepscope.comparison import Comparison
+from stepscope.cost import Cost
 from stepscope.views.dashboard import Dashboard
 from stepscope.views.distributed_payload import DistributedView
 from stepscope.views.input_pipeline import InputPipelineView

@@ -11,13 +11,17 @@ from stepscope.cli.text import duration, percent, table
 from stepscope.cli.writers.cost import write_before_after
 from stepscope.cli.writers.generic import READABLE, cut
 from stepscope.cli.writers.units import MISSING, text_of
-from stepscope.views.compare_gate import ContractDifference, ContractTerms, Gate
-from stepscope.views.compare_parts import Contribution, Contributions, PartContributions
-from stepscope.views.compare_payload import (
+from stepscope.comparison import (
     ComparedRun,
     Comparison,
+    ContractDifference,
+    ContractTerms,
+    Contribution,
+    Contributions,
     FigureChange,
+    Gate,
     NameChanges,
+    PartContributions,
     SettingChange,
     StepChange,
     StepChanges,

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from stepscope.views.compare_gate import ContractTerms
-from stepscope.views.compare_payload import Comparison
+from stepscope.comparison import Comparison, ContractTerms
 
 SUITE = "stepscope compare"
 _NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

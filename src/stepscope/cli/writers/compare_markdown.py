@@ -19,9 +19,7 @@ from stepscope.cli.writers.compare import (
 )
 from stepscope.cli.writers.generic import cut
 from stepscope.cli.writers.units import MISSING
-from stepscope.views.compare_gate import ContractTerms, Gate
-from stepscope.views.compare_parts import Contributions
-from stepscope.views.compare_payload import Comparison, StepChanges
+from stepscope.comparison import Comparison, ContractTerms, Contributions, Gate, StepChanges
 
 MOST_ROWS = 10
 LONGEST = 80

@@ -9,11 +9,10 @@ from rich.markup import escape
 
 from stepscope.cli.text import duration, percent, table
 from stepscope.cli.writers.units import MISSING
-from stepscope.diagnosis.right_sizing import RightSizing
-from stepscope.diagnosis.verdict import LOOP_SHARE
+from stepscope.comparison import BeforeAfter
+from stepscope.cost import Cost, FixSaving, RightSizing
+from stepscope.diagnosis import LOOP_SHARE
 from stepscope.quantities import digits
-from stepscope.views.before_after import BeforeAfter
-from stepscope.views.cost import Cost, FixSaving
 
 
 def dollars(usd: float | None) -> str:

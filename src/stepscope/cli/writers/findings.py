@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from stepscope.cli.text import clock_time, table
-from stepscope.diagnosis.rule_check import RuleReport
+from stepscope.rule_feed import RuleReport
 from stepscope.schema import Delivery, DeliveryState, Finding, RuleRecord, RuleStatus
 
 LONGEST_TARGET = 40

@@ -16,8 +16,7 @@ from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.kinds import Kind
 from stepscope.importers.kineto.linking import Linked
 from stepscope.schema import TABLES, Column
-from stepscope.store import DictColumn
-from stepscope.store.columns import NUMPY_TYPES
+from stepscope.store import NUMPY_TYPES, DictColumn
 
 Rows = Mapping[str, Any]
 _COPY_KINDS = ((Kind.MEMCPY, "memcpy"), (Kind.MEMSET, "memset"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.analysis.exchange import compute_exposed_exchange_ratio
+from stepscope.analysis import compute_exposed_exchange_ratio
 from stepscope.intervals import Int
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.parameters import Percentage

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.analysis.idle import StreamIdle
+from stepscope.analysis import StreamIdle
 from stepscope.intervals import Int
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import NO_STEPS

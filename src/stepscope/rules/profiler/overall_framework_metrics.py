@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepscope.analysis.kernel_classes import is_communication
+from stepscope.analysis import is_communication
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.firing import Firing
 from stepscope.rules.inputs import recordings

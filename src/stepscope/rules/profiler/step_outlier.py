@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.steps import PHASES
+from stepscope.analysis import PHASES
 from stepscope.intervals import Int
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.firing import Firing, last_of_each

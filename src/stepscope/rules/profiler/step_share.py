@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from stepscope.analysis.steps import COMPUTE_PHASES
+from stepscope.analysis import COMPUTE_PHASES
 from stepscope.intervals import Int
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
 from stepscope.rules.firing import Firing, last_of_each

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.origin import RunClock
-from stepscope.diagnosis.timeline_tracks import TrackId, parse_track, parse_tracks
+from stepscope.run import Run, RunClock
+from stepscope.timeline import TrackId, parse_track, parse_tracks, timelines_of
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.groups import groups_of
 from stepscope.views.timeline.payload import Track, TrackGroup
@@ -22,10 +21,10 @@ def range_of(clock: RunClock, options: ViewOptions) -> tuple[int, int]:
     return begin, max(end, begin + 1)
 
 
-def tracks_of(signals: Signals, options: ViewOptions, *, sliced: bool) -> Sequence[TrackId]:
+def tracks_of(run: Run, options: ViewOptions, *, sliced: bool) -> Sequence[TrackId]:
     """The tracks with slices, or those with values; without a choice, all that are listed."""
     if options.tracks is None:
-        groups, _ = groups_of(signals)
+        groups, _ = groups_of(run)
         chosen = [parse_track(track.id) for group in groups for track in every_track(group)]
     else:
         chosen = list(parse_tracks(options.tracks))
@@ -39,13 +38,13 @@ def every_track(group: TrackGroup) -> Iterator[Track]:
         yield from every_track(each)
 
 
-def nesting_lines(signals: Signals, tracks: Sequence[TrackId]) -> NDArray[np.bool_]:
+def nesting_lines(run: Run, tracks: Sequence[TrackId]) -> NDArray[np.bool_]:
     """Of each track, whether its events lie in each other: all but those of a device's stream."""
 
     def is_stream(track: TrackId) -> bool:
-        if track.kind != "trace" or track.trace not in signals.timelines:
+        if track.kind != "trace" or track.trace not in timelines_of(run):
             return False
-        content = signals.timelines.contents[track.trace].get(track.track)
+        content = timelines_of(run).contents[track.trace].get(track.track)
         return content is not None and content.is_stream
 
     return np.array([not is_stream(track) for track in tracks], dtype=np.bool_)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_tracks import track_id
-from stepscope.diagnosis.traces import Trace
+from stepscope.run import Run, Trace
 from stepscope.schema import METRIC_TYPES
+from stepscope.timeline import timelines_of, track_id
 from stepscope.views.timeline.names import shown
 from stepscope.views.timeline.payload import Track, TrackGroup
 
@@ -18,11 +17,11 @@ _UNITS = ("_ratio", "_bytes_per_s", "_bytes", "_watt", "_megahertz", "_celsius",
 _SAID = {"utilization": "GPU utilisation", "sm_efficiency": "SM efficiency (estimated)"}
 
 
-def metric_tracks(signals: Signals, node: str) -> TrackGroup | None:
+def metric_tracks(run: Run, node: str) -> TrackGroup | None:
     """What was sampled of a node: of the whole, of each GPU, of its cores and processes."""
     of_node: list[Track] = []
     below: dict[str, list[Track]] = defaultdict(list)
-    for metric, device in signals.timelines.sampled.get(node, []):
+    for metric, device in timelines_of(run).sampled.get(node, []):
         if metric.startswith(_OF_A_GPU):
             below[f"GPU {device}"].append(_metric(node, metric, device, ""))
         elif metric.startswith(_OF_A_CORE):
@@ -47,7 +46,7 @@ def metric_tracks(signals: Signals, node: str) -> TrackGroup | None:
     )
 
 
-def recorded_counters(signals: Signals, trace: Trace) -> list[TrackGroup]:
+def recorded_counters(run: Run, trace: Trace) -> list[TrackGroup]:
     """Counters in a recording, what its allocator held, and how busy its devices were."""
     tracks = [
         Track(
@@ -57,7 +56,7 @@ def recorded_counters(signals: Signals, trace: Trace) -> list[TrackGroup]:
             row_count=1,
             unit="bytes" if counter.kind == "memory" else "",
         )
-        for counter in signals.timelines.counters.get(trace.trace, [])
+        for counter in timelines_of(run).counters.get(trace.trace, [])
     ]
     tracks += [
         Track(
@@ -67,7 +66,7 @@ def recorded_counters(signals: Signals, trace: Trace) -> list[TrackGroup]:
             row_count=1,
             unit="ratio",
         )
-        for device, which in signals.timelines.estimates.get(trace.trace, [])
+        for device, which in timelines_of(run).estimates.get(trace.trace, [])
     ]
     if not tracks:
         return []

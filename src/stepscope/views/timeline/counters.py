@@ -7,17 +7,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stepscope.analysis.timeline_slices import width_for
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_counters import (
+from stepscope.analysis import width_for
+from stepscope.run import Run
+from stepscope.schema import METRIC_TYPES
+from stepscope.timeline import (
     ESTIMATES,
     MEMORY_COLUMNS,
     Floats,
     Pieces,
+    TrackId,
     sampled,
+    timelines_of,
 )
-from stepscope.diagnosis.timeline_tracks import TrackId
-from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.asked import range_of, tracks_of
 from stepscope.views.timeline.payload import CounterSeries, CountersView
@@ -29,14 +30,14 @@ _GAP = 4
 """So many sampling periods without a sample are a gap."""
 
 
-def timeline_counters(signals: Signals, options: ViewOptions) -> CountersView:
+def timeline_counters(run: Run, options: ViewOptions) -> CountersView:
     """Counters within a window."""
-    extent = range_of(signals.clock, options)
-    tracks = tracks_of(signals, options, sliced=False)[:MOST_TRACKS]
+    extent = range_of(run.clock, options)
+    tracks = tracks_of(run, options, sliced=False)[:MOST_TRACKS]
     pixels = min(options.pixels, MOST_VALUES // max(1, len(tracks)))
     width = width_for(extent[1] - extent[0], pixels)
-    found = dict(_recorded(signals, tracks, extent, width))
-    found |= _sampled(signals, tracks, extent, width)
+    found = dict(_recorded(run, tracks, extent, width))
+    found |= _sampled(run, tracks, extent, width)
     return CountersView(
         from_after_ns=extent[0],
         to_after_ns=extent[1],
@@ -46,7 +47,7 @@ def timeline_counters(signals: Signals, options: ViewOptions) -> CountersView:
 
 
 def _sampled(
-    signals: Signals,
+    run: Run,
     tracks: Sequence[TrackId],
     extent: tuple[int, int],
     width: int,
@@ -56,14 +57,14 @@ def _sampled(
         if track.kind == "metric":
             by_node[track.words[0]][track.words[1], track.words[2]] = track
     found = {}
-    origin = signals.clock.origin_ns
+    origin = run.clock.origin_ns
     own = extent[0] + origin, extent[1] + origin
     for node, series in by_node.items():
-        known = signals.nodes.get(node)
+        known = run.nodes.get(node)
         period = known.sample_interval_ns if known else 10**9
         # What is seen just outside is drawn up to the edges of the picture.
-        pieces = sampled(signals.reader, node, list(series), own, width=width, margin=_GAP * period)
-        most = signals.timelines.largest(node, [metric for metric, _ in series])
+        pieces = sampled(run.reader, node, list(series), own, width=width, margin=_GAP * period)
+        most = timelines_of(run).largest(node, [metric for metric, _ in series])
         for key, its in pieces.items():
             largest = most.get(key, 0.0)
             unit = METRIC_TYPES[key[0]].unit if key[0] in METRIC_TYPES else ""
@@ -74,16 +75,16 @@ def _sampled(
 
 
 def _recorded(
-    signals: Signals,
+    run: Run,
     tracks: Sequence[TrackId],
     extent: tuple[int, int],
     width: int,
 ) -> Iterator[tuple[TrackId, CounterSeries]]:
-    timelines = signals.timelines
+    timelines = timelines_of(run)
     for track in tracks:
         if track.kind == "metric" or track.trace not in timelines:
             continue
-        base = signals.clock.origin_in(track.trace)
+        base = run.clock.origin_in(track.trace)
         own = extent[0] + base, extent[1] + base
         timeline = timelines[track.trace]
         largest, unit = 1.0, "ratio"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stepscope.analysis.timeline_nesting import CallTree, cut_events
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_window import chunks
+from stepscope.analysis import CallTree, cut_events
+from stepscope.run import Run
+from stepscope.timeline import chunks
 from stepscope.views.flame_nodes import flame_nodes
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.asked import nesting_lines, range_of, tracks_of
@@ -12,13 +12,13 @@ from stepscope.views.timeline.payload import FlameView
 from stepscope.views.timeline.summary import MOST_TRACKS
 
 
-def timeline_flame(signals: Signals, options: ViewOptions) -> FlameView:
+def timeline_flame(run: Run, options: ViewOptions) -> FlameView:
     """A range of some tracks by path of names, largest first."""
-    extent = range_of(signals.clock, options)
-    tracks = tracks_of(signals, options, sliced=True)[:MOST_TRACKS]
-    nests = nesting_lines(signals, tracks)
+    extent = range_of(run.clock, options)
+    tracks = tracks_of(run, options, sliced=True)[:MOST_TRACKS]
+    nests = nesting_lines(run, tracks)
     tree = CallTree()
-    for begin, end, slices in chunks(signals, tracks, extent):
+    for begin, end, slices in chunks(run, tracks, extent):
         tree.add(cut_events(slices, (begin, end), first=begin == extent[0], nests=nests))
     total_ns, roots, left_out_ns = flame_nodes(tree)
     return FlameView(

@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_content import Content
-from stepscope.diagnosis.timeline_tracks import TrackId, track_id
-from stepscope.diagnosis.traces import Trace
+from stepscope.run import Run, Trace
 from stepscope.schema import ProcessInfo
+from stepscope.timeline import Content, TrackId, timelines_of, track_id
 from stepscope.views.timeline.counter_tracks import metric_tracks, recorded_counters
 from stepscope.views.timeline.names import shown
 from stepscope.views.timeline.payload import Track, TrackGroup
@@ -32,21 +30,21 @@ def recording_group(trace: Trace) -> str:
     return str(track_id("recording", trace.trace))
 
 
-def groups_of(signals: Signals) -> tuple[list[TrackGroup], list[str]]:
+def groups_of(run: Run) -> tuple[list[TrackGroup], list[str]]:
     """The tree, and sentences on what is not in it."""
     recordings: dict[str | None, list[TrackGroup]] = defaultdict(list)
-    known = {process.process for process in signals.processes}
-    described = _described(signals)
-    for trace in signals.traces:
-        group = _recording(signals, trace, described.get(trace.trace, []))
+    known = {process.process for process in run.processes}
+    described = _described(run)
+    for trace in run.traces:
+        group = _recording(run, trace, described.get(trace.trace, []))
         if group.tracks or group.groups:
             owner = trace.process if trace.process in known else None
             recordings[owner].append(group)
-    spans = span_tracks(signals)
+    spans = span_tracks(run)
     workers: dict[int, list[ProcessInfo]] = defaultdict(list)
     mains = []
-    pids = {(p.node, p.pid) for p in signals.processes if p.role != "dataloader_worker"}
-    for process in signals.processes:
+    pids = {(p.node, p.pid) for p in run.processes if p.role != "dataloader_worker"}
+    for process in run.processes:
         if process.role == "dataloader_worker" and (process.node, process.parent_pid) in pids:
             workers[process.parent_pid].append(process)
         else:
@@ -57,8 +55,8 @@ def groups_of(signals: Signals) -> tuple[list[TrackGroup], list[str]]:
         if group.tracks or group.groups:
             by_node[process.node].append(group)
     nodes = []
-    for node in sorted({*by_node, *signals.nodes}):
-        counters = metric_tracks(signals, node)
+    for node in sorted({*by_node, *run.nodes}):
+        counters = metric_tracks(run, node)
         groups = ([counters] if counters else []) + by_node[node]
         if groups:
             name = f"node {node}"
@@ -104,10 +102,10 @@ class _Described(NamedTuple):
     """-1 where the recording does not say."""
 
 
-def _described(signals: Signals) -> dict[int, list[_Described]]:
+def _described(run: Run) -> dict[int, list[_Described]]:
     """By recording, its tracks."""
     names = ("track", "kind", "tid", "thread_name", "device", "stream")
-    rows = signals.reader.table("tracks", ("trace", *names), order_by="trace, track")
+    rows = run.reader.table("tracks", ("trace", *names), order_by="trace, track")
     columns = (np.ma.filled(rows[name], -1).tolist() for name in names)
     found: dict[int, list[_Described]] = defaultdict(list)
     for trace, *said in zip(rows["trace"].tolist(), *columns, strict=True):
@@ -115,8 +113,8 @@ def _described(signals: Signals) -> dict[int, list[_Described]]:
     return found
 
 
-def _recording(signals: Signals, trace: Trace, tracks: Sequence[_Described]) -> TrackGroup:
-    content = signals.timelines.contents[trace.trace]
+def _recording(run: Run, trace: Trace, tracks: Sequence[_Described]) -> TrackGroup:
+    content = timelines_of(run).contents[trace.trace]
     host: list[Track] = []
     streams: dict[int, list[Track]] = defaultdict(list)
     for said in tracks:
@@ -144,7 +142,7 @@ def _recording(signals: Signals, trace: Trace, tracks: Sequence[_Described]) -> 
             )
             for device, tracks in sorted(streams.items())
         ]
-        + recorded_counters(signals, trace),
+        + recorded_counters(run, trace),
     )
 
 

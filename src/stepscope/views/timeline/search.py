@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_search import search
-from stepscope.diagnosis.timeline_tracks import parse_tracks
+from stepscope.run import Run
+from stepscope.timeline import parse_tracks, search
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.asked import range_of
 from stepscope.views.timeline.names import shown
@@ -13,14 +12,14 @@ from stepscope.views.timeline.payload import Match, SearchView
 MOST_LISTED = 1_000
 
 
-def timeline_search(signals: Signals, options: ViewOptions) -> SearchView:
+def timeline_search(run: Run, options: ViewOptions) -> SearchView:
     """Events by a part of their name, in order of time."""
     name = options.name or ""
     found = search(
-        signals,
+        run,
         name,
         parse_tracks(options.tracks),
-        range_of(signals.clock, options),
+        range_of(run.clock, options),
         around_ns=options.around_ns,
         most=min(options.top or MOST_LISTED, MOST_LISTED),
     )

@@ -7,10 +7,9 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.timeline_slices import Slices, at_most, width_for
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_tracks import TrackId
-from stepscope.diagnosis.timeline_window import read_window
+from stepscope.analysis import Slices, at_most, width_for
+from stepscope.run import Run
+from stepscope.timeline import TrackId, read_window
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.asked import range_of, tracks_of
 from stepscope.views.timeline.names import shown
@@ -21,13 +20,13 @@ MOST_SLICES = 20_000
 MOST_TRACKS = 2_000
 
 
-def timeline_slices(signals: Signals, options: ViewOptions) -> SlicesView:
+def timeline_slices(run: Run, options: ViewOptions) -> SlicesView:
     """A window of some tracks."""
-    extent = range_of(signals.clock, options)
-    asked = tracks_of(signals, options, sliced=True)
+    extent = range_of(run.clock, options)
+    asked = tracks_of(run, options, sliced=True)
     tracks = asked[:MOST_TRACKS]
     width = width_for(extent[1] - extent[0], options.pixels)
-    found = at_most(read_window(signals, tracks, extent, width=width), MOST_SLICES, width)
+    found = at_most(read_window(run, tracks, extent, width=width), MOST_SLICES, width)
     codes, name = np.unique(found.name, return_inverse=True)
     places: dict[str, int] = {}  # several codes may have one name
     called = [places.setdefault(shown(found.names[code]), len(places)) for code in codes.tolist()]

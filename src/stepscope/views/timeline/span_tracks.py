@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from string import ascii_lowercase
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_tracks import track_id
+from stepscope.run import Run
+from stepscope.timeline import track_id
 from stepscope.views.timeline.payload import Track
 
 _LOGS = """
@@ -18,11 +18,11 @@ _LOGS = """
 """
 
 
-def span_tracks(signals: Signals) -> dict[str, list[Track]]:
+def span_tracks(run: Run) -> dict[str, list[Track]]:
     """By process, the busiest thread first."""
-    if not signals.reader.has("spans"):
+    if not run.reader.has("spans"):
         return {}
-    found = signals.reader.sql(_LOGS)
+    found = run.reader.sql(_LOGS)
     tracks: dict[str, list[Track]] = defaultdict(list)
     columns = ("process", "log", "n", "deepest", "called", "on_device", "trains", "kind")
     for process, log, count, deepest, called, on_device, trains, kind in zip(

@@ -5,17 +5,11 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from stepscope.analysis.statistics import summarize
-from stepscope.analysis.steps import Steps
-from stepscope.analysis.trace_steps import HostSteps
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.origin import RunClock
-from stepscope.diagnosis.timeline_steps import steps_of_process, watched_steps
-from stepscope.diagnosis.timeline_tracks import TrackId
-from stepscope.diagnosis.traces import Trace, reading_ahead
+from stepscope.analysis import HostSteps, Steps, summarize
 from stepscope.intervals import Intervals
+from stepscope.run import Run, RunClock, Trace, marked_steps, named_steps, reading_ahead
 from stepscope.schema import ProcessInfo
-from stepscope.views.recorded_steps import marked_steps, named_steps
+from stepscope.timeline import TrackId, steps_of_process, watched_steps
 from stepscope.views.timeline.groups import process_group, recording_group
 from stepscope.views.timeline.payload import RankSteps
 
@@ -27,13 +21,13 @@ MOST_RECORDINGS = 200
 """Recordings that are looked through for steps."""
 
 
-def steps_of(signals: Signals) -> tuple[list[RankSteps], list[str]]:
+def steps_of(run: Run) -> tuple[list[RankSteps], list[str]]:
     """The steps of each training process and of each imported recording; and sentences on those
     that are not listed."""
-    clock = signals.clock
-    watched, not_looked_at = watched_steps(signals)
+    clock = run.clock
+    watched, not_looked_at = watched_steps(run)
     known = {process.process for process, _ in watched}
-    traces = [trace for trace in signals.traces if trace.process not in known]
+    traces = [trace for trace in run.traces if trace.process not in known]
     most = max(1, min(MOST_LISTED, MOST_SENT // max(1, len(watched) + len(traces))))
     found = [_of_process(process, steps, clock, most) for process, steps in watched]
     for trace in reading_ahead(traces[:MOST_RECORDINGS]):
@@ -51,19 +45,19 @@ def steps_of(signals: Signals) -> tuple[list[RankSteps], list[str]]:
     return [steps for steps in found if steps.numbers], notes
 
 
-def step_at(signals: Signals, track: TrackId, after_ns: int) -> str | None:
+def step_at(run: Run, track: TrackId, after_ns: int) -> str | None:
     """The step in which something begins on a track; None where it is in none."""
     if track.kind != "spans":
-        (trace,) = (trace for trace in signals.traces if trace.trace == track.trace)
-        marked = marked_steps(signals, trace)
+        (trace,) = (trace for trace in run.traces if trace.trace == track.trace)
+        marked = marked_steps(run, trace)
         names = marked.steps.names if marked.marked else []
-        extent, base = marked.steps.extent, signals.clock.origin_in(trace.trace)
+        extent, base = marked.steps.extent, run.clock.origin_in(trace.trace)
     else:
-        steps = steps_of_process(signals, track.words[0])
+        steps = steps_of_process(run, track.words[0])
         if steps is None:
             return None
         names = [str(number) for number in range(len(steps))]
-        extent, base = Intervals(steps.start, steps.end), signals.clock.origin_ns
+        extent, base = Intervals(steps.start, steps.end), run.clock.origin_ns
     at = after_ns + base
     inside = np.flatnonzero((extent.start <= at) & (at < extent.end))
     return names[inside[0]] if len(names) and len(inside) else None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.analysis.timeline_nesting import LineSums, NameSums, cut_events
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_tracks import TrackId
-from stepscope.diagnosis.timeline_window import chunks
+from stepscope.analysis import LineSums, NameSums, cut_events
 from stepscope.intervals import Intervals, union
+from stepscope.run import Run
+from stepscope.timeline import TrackId, chunks
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.asked import nesting_lines, range_of, tracks_of
 from stepscope.views.timeline.names import shown
@@ -18,14 +17,14 @@ MOST_TRACKS = 500
 """That are looked at when nobody chose any, or too many."""
 
 
-def timeline_summary(signals: Signals, options: ViewOptions) -> SummaryView:
+def timeline_summary(run: Run, options: ViewOptions) -> SummaryView:
     """What happened on some tracks within a range."""
-    extent = range_of(signals.clock, options)
-    asked = tracks_of(signals, options, sliced=True)
+    extent = range_of(run.clock, options)
+    asked = tracks_of(run, options, sliced=True)
     tracks = asked[:MOST_TRACKS]
     sums = [LineSums() for _ in tracks]
-    nests = nesting_lines(signals, tracks)
-    for begin, end, slices in chunks(signals, tracks, extent):
+    nests = nesting_lines(run, tracks)
+    for begin, end, slices in chunks(run, tracks, extent):
         events = cut_events(slices, (begin, end), first=begin == extent[0], nests=nests)
         order = np.argsort(events.line, kind="stable")
         borders = np.searchsorted(events.line[order], np.arange(len(tracks) + 1))

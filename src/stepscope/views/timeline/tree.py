@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.rule_check import recorded_rules
+from stepscope.rule_feed import recorded_rules
+from stepscope.run import Run
 from stepscope.views.options import ViewOptions
 from stepscope.views.quality import notes_across
 from stepscope.views.timeline.groups import groups_of
@@ -16,13 +16,13 @@ NOTHING = (
 )
 
 
-def timeline(signals: Signals, options: ViewOptions) -> TimelineView:
+def timeline(run: Run, options: ViewOptions) -> TimelineView:
     """What there is to draw, and when."""
-    clock = signals.clock
-    groups, notes = groups_of(signals)
-    steps, more_notes = steps_of(signals)
+    clock = run.clock
+    groups, notes = groups_of(run)
+    steps, more_notes = steps_of(run)
     notes += more_notes
-    names = {trace.trace: trace.name for trace in signals.traces}
+    names = {trace.trace: trace.name for trace in run.traces}
     moved = [names[trace] for trace in clock.moved_ns]
     if moved:
         notes.append(
@@ -35,16 +35,16 @@ def timeline(signals: Signals, options: ViewOptions) -> TimelineView:
         end_after_ns=clock.end_ns - clock.origin_ns,
         groups=groups,
         steps=steps,
-        findings=_findings(signals),
+        findings=_findings(run),
         notes=notes,
-        quality=notes_across(signals, signals.traces),
+        quality=notes_across(run, run.traces),
         missing=None if groups else NOTHING,
     )
 
 
-def _findings(signals: Signals) -> list[FindingMark]:
-    origin_ns = signals.clock.origin_ns
-    recorded = recorded_rules(signals.reader)
+def _findings(run: Run) -> list[FindingMark]:
+    origin_ns = run.clock.origin_ns
+    recorded = recorded_rules(run.reader)
     return [
         FindingMark(
             rule=finding.rule,

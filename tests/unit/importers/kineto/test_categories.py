@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from kineto_files import Event, kernel, memory, op, training
 from stepscope.importers.kineto import decode
 from stepscope.importers.kineto.blocks import Block
 from stepscope.importers.kineto.categories import Categories
 from stepscope.importers.kineto.decode import Chunk, decode_block
 from stepscope.importers.kineto.gather import _STRING_COLUMNS
+from tests.support.kineto_files import Event, kernel, memory, op, training
 
 ARROWS: list[Event] = [
     {"ph": phase, "cat": "ac2g", "id": 7, "name": "ac2g", "pid": 1, "tid": 1, "ts": 3}

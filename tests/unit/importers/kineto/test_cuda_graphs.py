@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-import kineto_files as kf
+from tests.support import kineto_files as kf
 
 OPERATORS = ("aten::linear", "aten::relu", "aten::linear")
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from kineto_files import (
+from stepscope.errors import UnreadableTraceError
+from tests.support.kineto_files import (
     Event,
     Tables,
     imported,
@@ -22,7 +23,6 @@ from kineto_files import (
     trace,
     training,
 )
-from stepscope.errors import UnreadableTraceError
 
 DIRTY = [
     op("before", 0, 10),

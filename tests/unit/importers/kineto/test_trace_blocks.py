@@ -10,11 +10,20 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pytest
 
-from kineto_files import BASE_NS, Event, imported, microseconds, op, pretty, trace, training
 from stepscope.importers.kineto import blocks, pool, reading
 from stepscope.importers.kineto.blocks import Block
 from stepscope.importers.kineto.decode import Chunk, decode_block
 from stepscope.importers.kineto.pool import decode_all
+from tests.support.kineto_files import (
+    BASE_NS,
+    Event,
+    imported,
+    microseconds,
+    op,
+    pretty,
+    trace,
+    training,
+)
 
 HEADER = {
     "deviceProperties": [{"id": 0, "name": "A"}, {"id": 1, "name": "B"}],

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from kineto_files import Event, imported, kernel, launch, memory, op, python, span, trace, training
+from tests.support.kineto_files import (
+    Event,
+    imported,
+    kernel,
+    launch,
+    memory,
+    op,
+    python,
+    span,
+    trace,
+    training,
+)
 
 NCCL = {
     "Collective name": "allreduce",

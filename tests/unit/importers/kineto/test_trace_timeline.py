@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kineto_files import (
+from stepscope.importers.kineto import timeline, trace_file
+from tests.support.kineto_files import (
     BASE_NS,
     Event,
     Tables,
@@ -15,7 +16,6 @@ from kineto_files import (
     python,
     trace,
 )
-from stepscope.importers.kineto import timeline, trace_file
 
 
 def steps(count: int) -> list[Event]:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kineto_files import BASE_NS, Event, imported, kernel, op, span, trace
 from stepscope.importers.times import (
     INVALID,
     InexactTimeError,
@@ -18,6 +17,7 @@ from stepscope.importers.times import (
     parse_times,
     read_times,
 )
+from tests.support.kineto_files import BASE_NS, Event, imported, kernel, op, span, trace
 
 DECIMALS = st.builds(
     "{}{}{}".format,

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from kineto_files import BASE_NS, Event, imported, kernel, launch, memory, op, python, span, trace
+from tests.support.kineto_files import (
+    BASE_NS,
+    Event,
+    imported,
+    kernel,
+    launch,
+    memory,
+    op,
+    python,
+    span,
+    trace,
+)
 
 OVERFLOWED = 2**64 - 7
 

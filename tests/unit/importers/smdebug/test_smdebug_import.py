@@ -12,18 +12,27 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from debugger_files import EPOCH_NS, EPOCH_S, EPOCH_US, DebuggerOutput, event, sample, step
 
-from kineto_files import trace, training
-from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis import diagnose
 from stepscope.importers.smdebug.events import read_events
 from stepscope.importers.smdebug.recognise import Form, recognise
 from stepscope.importers.smdebug.system import nanoseconds_of_seconds, read_samples
 from stepscope.importers.times import INVALID
+from stepscope.run import Run
 from stepscope.schema import JobState
 from stepscope.views.overview import overview
 from stepscope.views.steps import steps
 from stepscope.views.system import system
+from tests.support.debugger_files import (
+    EPOCH_NS,
+    EPOCH_S,
+    EPOCH_US,
+    DebuggerOutput,
+    event,
+    sample,
+    step,
+)
+from tests.support.kineto_files import trace, training
 
 S, MS, US = 10**9, 10**6, 10**3
 
@@ -33,8 +42,8 @@ def output(tmp_path: Path) -> DebuggerOutput:
     return DebuggerOutput(tmp_path / "profiler-output")
 
 
-def rows(signals: Signals, table: str = "spans", **where: object) -> list[dict[str, object]]:
-    columns = signals.reader.table(table)
+def rows(run: Run, table: str = "spans", **where: object) -> list[dict[str, object]]:
+    columns = run.reader.table(table)
     lists = [np.ma.asarray(values).tolist() for values in columns.values()]
     found = [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
     return [row for row in found if all(row[key] == value for key, value in where.items())]
@@ -56,8 +65,8 @@ def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) ->
         sample("Astrology", "moon", 1),
     ]
     output.system("algo-1", given)
-    signals = output.imported(tmp_path / "run")
-    found = {(r["metric"], r["device"]): r["value"] for r in rows(signals, "metrics")}
+    run = output.imported(tmp_path / "run")
+    found = {(r["metric"], r["device"]): r["value"] for r in rows(run, "metrics")}
     assert found == pytest.approx(
         {
             ("core_busy_ratio", "0"): 0.5,
@@ -74,7 +83,7 @@ def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) ->
             ("network_bytes", "Platform:eth0"): 0,
         }
     )
-    (status,) = signals.reader.statuses().values()
+    (status,) = run.reader.statuses().values()
     assert "1 samples of Astrology" in status.notes[0]
 
 
@@ -102,11 +111,11 @@ def test_the_mean_core_of_each_sweep(output: DebuggerOutput, tmp_path: Path) -> 
         for core in range(3)
     ]
     output.system("algo-1", given[::-1])
-    signals = output.imported(tmp_path / "run")
-    means = rows(signals, "metrics", metric="cpu_busy_ratio", device="")
+    run = output.imported(tmp_path / "run")
+    means = rows(run, "metrics", metric="cpu_busy_ratio", device="")
     assert [r["t_ns"] for r in means] == [EPOCH_NS + n * 500 * MS for n in range(4)]
     assert [r["value"] for r in means] == pytest.approx([(10 + n) / 100 for n in range(4)])
-    node = signals.reader.nodes()["algo-1"]
+    node = run.reader.nodes()["algo-1"]
     assert (node.cores_total, node.memory_bytes, node.sample_interval_ns) == (3, None, 500 * MS)
 
 
@@ -114,8 +123,8 @@ def test_copies_of_a_file_count_once(output: DebuggerOutput, tmp_path: Path) -> 
     given = [sample("GPUUtilization", "gpu0", n, second=n) for n in range(5)]
     path = output.system("algo-1", given)
     path.with_suffix(".json.corrupt").write_bytes(path.read_bytes()[:-20])
-    signals = output.imported(tmp_path / "run")
-    assert [r["value"] for r in rows(signals, "metrics")] == [n / 100 for n in range(5)]
+    run = output.imported(tmp_path / "run")
+    assert [r["value"] for r in rows(run, "metrics")] == [n / 100 for n in range(5)]
 
 
 def test_nodes_keep_apart(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -123,10 +132,10 @@ def test_nodes_keep_apart(output: DebuggerOutput, tmp_path: Path) -> None:
         given = [sample("GPUUtilization", "gpu0", 10 * number, second=s, node=f"algo-{number}")
                  for s in range(3)]  # fmt: skip
         output.system(f"algo-{number}", given)
-    signals = output.imported(tmp_path / "run")
-    assert sorted(signals.reader.nodes()) == ["algo-1", "algo-2"]
+    run = output.imported(tmp_path / "run")
+    assert sorted(run.reader.nodes()) == ["algo-1", "algo-2"]
     for number in (1, 2):
-        values = signals.metrics[f"algo-{number}"].series("gpu_busy_ratio", "0")
+        values = run.metrics[f"algo-{number}"].series("gpu_busy_ratio", "0")
         assert values.tolist() == [number / 10] * 3
 
 
@@ -146,10 +155,10 @@ def test_what_is_lost_of_samples_is_said(
 ) -> None:
     given = [sample("GPUUtilization", "gpu0", 50, second=s) for s in range(2)]
     output.system("algo-1", given, end=end)
-    signals = output.imported(tmp_path / "run")
-    assert len(rows(signals, "metrics")) == 2
+    run = output.imported(tmp_path / "run")
+    assert len(rows(run, "metrics")) == 2
     assert says in capsys.readouterr().err
-    (status,) = signals.reader.statuses().values()
+    (status,) = run.reader.statuses().values()
     assert says in status.notes[0]
 
 
@@ -172,8 +181,8 @@ def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
             step(0, 100, 600),
         ],
     )  # fmt: skip
-    signals = output.imported(tmp_path / "run")
-    found = {(r["kind"], r["name"]): r for r in rows(signals)}
+    run = output.imported(tmp_path / "run")
+    found = {(r["kind"], r["name"]): r for r in rows(run)}
     assert set(found) == {
         ("loader_start", "_Iter.__init__"),
         ("data_wait", "_Iter.__next__"),
@@ -189,10 +198,10 @@ def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
     forward = found["forward", "Net"]
     assert (forward["start_ns"], forward["end_ns"]) == (EPOCH_NS + 100 * US, EPOCH_NS + 300 * US)
     assert json.loads(str(forward["labels"])) == {"phase": "Forward", "step_num": 0}
-    training_track = {r["log"] for r in rows(signals, kind="forward") + rows(signals, kind="step")}
+    training_track = {r["log"] for r in rows(run, kind="forward") + rows(run, kind="step")}
     assert training_track == {"77c"}
     assert found["data_wait", "_Iter.__next__"]["value"] == -1
-    main, worker = sorted(signals.processes, key=lambda p: p.pid)
+    main, worker = sorted(run.processes, key=lambda p: p.pid)
     assert (main.process, worker.process) == ("77-algo-1", "78-algo-1")
     assert (worker.role, worker.parent_pid) == ("dataloader_worker", 77)
     assert {"fact": "dataloader_worker", "worker": 0} in worker.facts
@@ -214,26 +223,26 @@ def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
             step(number, at + 300, 600),
         ]
     output.events("77-algo-1", events)
-    signals = output.imported(tmp_path / "run")
-    (rank,) = signals.ranks
+    run = output.imported(tmp_path / "run")
+    (rank,) = run.ranks
     assert len(rank.steps) == 30
     assert rank.steps.wall_ns.tolist() == [900 * US] + [1000 * US] * 29
     for phase, microseconds in {"data_wait": 300, "forward": 200, "backward": 400}.items():
         assert (rank.steps.phase_ns[phase] == microseconds * US).all()
-    marks = [r["value"] for r in rows(signals, kind="step")]
+    marks = [r["value"] for r in rows(run, kind="step")]
     assert marks == list(range(30))
-    assert diagnose(signals).suspect == "data_pipeline"
-    assert steps(signals).ranks[0].step_count == 30
+    assert diagnose(run).suspect == "data_pipeline"
+    assert steps(run).ranks[0].step_count == 30
 
 
 def test_steps_alone_have_a_beginning_and_no_verdict(
     output: DebuggerOutput, tmp_path: Path
 ) -> None:
     output.events("77-algo-1", [step(n, 1000 * n + 50, 900) for n in range(25)])
-    signals = output.imported(tmp_path / "run")
-    (rank,) = signals.ranks
+    run = output.imported(tmp_path / "run")
+    (rank,) = run.ranks
     assert rank.steps.wall_ns.tolist() == [900 * US] + [1000 * US] * 24
-    verdict = diagnose(signals)
+    verdict = diagnose(run)
     assert verdict.suspect == "insufficient_evidence"
     assert "no phase" in verdict.headline
 
@@ -241,12 +250,12 @@ def test_steps_alone_have_a_beginning_and_no_verdict(
 def test_steps_over_several_files(output: DebuggerOutput, tmp_path: Path) -> None:
     for part in range(3):
         output.events("77-algo-1", [step(n, 1000 * n, 900) for n in range(8 * part, 8 * part + 8)])
-    signals = output.imported(tmp_path / "run")
-    (rank,) = signals.ranks
+    run = output.imported(tmp_path / "run")
+    (rank,) = run.ranks
     assert len(rank.steps) == 24
-    marks = [r["value"] for r in rows(signals, kind="step")]
+    marks = [r["value"] for r in rows(run, kind="step")]
     assert marks == [-1, *range(24)]  # the first says where the first step begins
-    places = [r["seq"] for r in rows(signals, log="77c")]
+    places = [r["seq"] for r in rows(run, log="77c")]
     assert sorted(places) == list(range(len(places)))
 
 
@@ -283,8 +292,8 @@ def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> 
         ],
         suffix="horovod_timeline",
     )
-    signals = output.imported(tmp_path / "run")
-    found = {(r["name"], json.loads(str(r["labels"]))["tensor"]): r for r in rows(signals)}
+    run = output.imported(tmp_path / "run")
+    found = {(r["name"], json.loads(str(r["labels"]))["tensor"]): r for r in rows(run)}
     times = {key: (r["start_ns"], r["end_ns"]) for key, r in found.items()}
     assert times == {
         ("NEGOTIATE_ALLREDUCE", "grad_a"): (EPOCH_NS + 100 * US, EPOCH_NS + 150 * US),
@@ -292,7 +301,7 @@ def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> 
         ("ALLREDUCE", "grad_b"): (EPOCH_NS + 140 * US, None),
     }
     assert {(r["kind"], r["flags"]) for r in found.values()} == {("communication", 1)}
-    (process,) = signals.processes
+    (process,) = run.processes
     assert "1 ends of ranges have no beginning" in process.notes
 
 
@@ -304,9 +313,9 @@ def test_impossible_durations_are_left_out_and_counted(
         [event("Forward", "sane", 0, 100), event("Forward", "mad", 10, 812355471858),
          event("Forward", "backwards", 20, -5)],
     )  # fmt: skip
-    signals = output.imported(tmp_path / "run")
-    assert [r["name"] for r in rows(signals)] == ["sane"]
-    (process,) = signals.processes
+    run = output.imported(tmp_path / "run")
+    assert [r["name"] for r in rows(run)] == ["sane"]
+    (process,) = run.processes
     assert "2 events with impossible durations (up to 812,355 s)" in " ".join(process.notes)
 
 
@@ -334,9 +343,9 @@ def test_what_is_lost_of_events_is_said(
     output: DebuggerOutput, tmp_path: Path, end: str, count: int, says: str
 ) -> None:
     output.events("9-algo-1", [event("Forward", "Net", 10 * n, 5) for n in range(3)], end=end)
-    signals = output.imported(tmp_path / "run")
-    assert len(rows(signals)) == count
-    (process,) = signals.processes
+    run = output.imported(tmp_path / "run")
+    assert len(rows(run)) == count
+    (process,) = run.processes
     assert says in " ".join(process.notes)
 
 
@@ -345,10 +354,10 @@ def test_without_a_base_the_name_tells(output: DebuggerOutput, tmp_path: Path) -
         "9-algo-1", [event("t", "ALLREDUCE", 500, 100)], suffix="horovod_timeline", base_us=None,
         end_us=EPOCH_US + 10_000,
     )  # fmt: skip
-    signals = output.imported(tmp_path / "run")
-    (row,) = rows(signals)
+    run = output.imported(tmp_path / "run")
+    (row,) = rows(run)
     assert row["end_ns"] == EPOCH_NS + 10_000 * US
-    assert "states no base" in " ".join(signals.processes[0].notes)
+    assert "states no base" in " ".join(run.processes[0].notes)
 
 
 def test_absolute_times_need_no_base(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -372,9 +381,9 @@ def test_who_wrote_a_file(
     """A file that names no machine is of the only one that was sampled."""
     output.system("algo-1", [sample("GPUUtilization", "gpu0", 1)])
     output.events(recorder, [event("Forward", "Net", 0, 10)])
-    signals = output.imported(tmp_path / "run")
-    assert {(r["process"], r["node"]) for r in rows(signals)} == {(process, node)}
-    assert [p.process for p in signals.processes] == [process]
+    run = output.imported(tmp_path / "run")
+    assert {(r["process"], r["node"]) for r in rows(run)} == {(process, node)}
+    assert [p.process for p in run.processes] == [process]
 
 
 def test_crossing_ranges_are_asynchronous(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -395,15 +404,15 @@ def test_views_of_an_imported_job(output: DebuggerOutput, tmp_path: Path) -> Non
     output.system("algo-1", [sample("GPUUtilization", "gpu0", 50, second=s) for s in range(4)])
     output.events("77-algo-1", [step(n, 1000 * n, 900) for n in range(25)])
     (output.path / "system" / "training_job_end.ts").write_text("")
-    signals = output.imported(tmp_path / "run")
-    (node,) = overview(signals).nodes
+    run = output.imported(tmp_path / "run")
+    (node,) = overview(run).nodes
     assert (node.state, node.gpu_busy_ratio, node.cpu_busy_ratio) == (JobState.COMPLETED, 0.5, None)
     assert not node.monitor_lost
     assert (node.started_ns, node.ended_ns) == (EPOCH_NS, EPOCH_NS + 3 * S)
-    (machine,) = system(signals).nodes
+    (machine,) = system(run).nodes
     assert (machine.sample_count, machine.memory_bytes) == (4, None)
     assert "size of the memory" in machine.metrics_missing
-    assert steps(signals).ranks[0].source == "marked"
+    assert steps(run).ranks[0].source == "marked"
 
 
 def test_directories_may_be_mixed(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -431,8 +440,8 @@ def test_traces_of_tensorflow(output: DebuggerOutput, tmp_path: Path, with_metad
     path.write_bytes(gzip.compress(msgspec.json.encode({"traceEvents": events})))
     if with_metadata:
         (folder / f"77-algo-1_{EPOCH_US}_{EPOCH_US + 99}.metadata").write_text("")
-    signals = output.imported(tmp_path / "run")
-    (recording,) = signals.traces
+    run = output.imported(tmp_path / "run")
+    (recording,) = run.traces
     assert recording.name == "box.trace.json.gz"
     assert recording.start_ns == (EPOCH_NS if with_metadata else 0) + 2500
     assert recording.doubts["clock_base"].detail is not None

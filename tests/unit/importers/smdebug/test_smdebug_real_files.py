@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from debugger_files import SHARED
 
 from stepscope.cli import root
-from stepscope.diagnosis import Signals, diagnose
+from stepscope.diagnosis import diagnose
 from stepscope.importers.smdebug.recognise import recognise
+from stepscope.run import Run
 from stepscope.store import open_run
+from tests.support.debugger_files import SHARED
 
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/traces/smdebug is not here")
 LOSSY = {
@@ -26,10 +27,10 @@ FILES = sorted(path for path in SHARED.rglob("*") if path.is_file()) if SHARED.i
 
 
 @pytest.fixture(scope="module")
-def signals(tmp_path_factory: pytest.TempPathFactory) -> Signals:
+def signals(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = tmp_path_factory.mktemp("debugger") / "run"
     root.main(["import", str(SHARED), "-o", str(run)], standalone_mode=False)
-    return Signals(open_run(run))
+    return Run(open_run(run))
 
 
 def raw_events() -> list[dict[str, Any]]:
@@ -59,7 +60,7 @@ def test_each_alone(tmp_path: Path, path: Path, capsys: pytest.CaptureFixture[st
     assert (recorded["lost"] is not None) == (path.name in LOSSY)
 
 
-def test_samples_are_those_of_the_files(signals: Signals) -> None:
+def test_samples_are_those_of_the_files(signals: Run) -> None:
     lines: set[tuple[int, str, str, float]] = set()
     names = {
         "CPUUtilization": "core_busy_ratio",
@@ -78,7 +79,7 @@ def test_samples_are_those_of_the_files(signals: Signals) -> None:
     assert len(lines) == 78
 
 
-def test_spans_are_those_of_the_files(signals: Signals) -> None:
+def test_spans_are_those_of_the_files(signals: Run) -> None:
     """One span per possible event, at its exact time, besides the marks of steps."""
     day = 24 * 3600 * 10**9
     wanted = Counter(
@@ -97,7 +98,7 @@ def test_spans_are_those_of_the_files(signals: Signals) -> None:
     assert (kinds["step"], kinds["communication"]) == (31, 9 + 4)
 
 
-def test_the_keras_job(signals: Signals) -> None:
+def test_the_keras_job(signals: Run) -> None:
     (rank,) = signals.ranks
     raw = [event for event in raw_events() if event["name"] == "Step:ModeKeys.TRAIN"]
     starts = [event["start"] for event in raw]
@@ -109,7 +110,7 @@ def test_the_keras_job(signals: Signals) -> None:
     assert diagnose(signals).suspect == "insufficient_evidence"
 
 
-def test_what_was_lost_is_said(signals: Signals) -> None:
+def test_what_was_lost_is_said(signals: Run) -> None:
     notes = " ".join(note for process in signals.processes for note in process.notes)
     assert "19 events with impossible durations (up to 812,355 s)" in notes
     said = " ".join(n for status in signals.reader.statuses().values() for n in status.notes)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_timelines import recorded, tracks_in, view
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kineto_files import Event, kernel, memory, op
-from stepscope.diagnosis.timeline_counters import Curve
 from stepscope.testing.runs import METRIC_PERIOD_NS, RunBuilder
+from stepscope.timeline.counters import Curve
+from tests.support.drawn_timelines import recorded, tracks_in, view
+from tests.support.kineto_files import Event, kernel, memory, op
 
 
 @given(
@@ -91,7 +91,7 @@ def test_samples_of_a_node(tmp_path: Path) -> None:
     run.rank(0).draw("forward 500 | optimizer 500", 10)
     run.metric("gpu_power_watt", lambda second: 100 + second, device="3")
     run.metric("cpu_busy_ratio", lambda second: 0.25 if second < 5 else math.nan)
-    signals = run.signals()
+    signals = run.open()
     found, its = series(signals, "power", pixels=20)
     assert its.unit == "watt"
     assert its.full == max(value for value in its.largest if value is not None)
@@ -110,7 +110,7 @@ def test_a_gap_is_none(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     run.rank(0).draw("forward 500 | optimizer 500", 30)
     run.metric("cpu_busy_ratio", lambda second: math.nan if 10 < second < 20 else 0.5)
-    _, its = series(run.signals(), "cpu busy", pixels=10_000)
+    _, its = series(run.open(), "cpu busy", pixels=10_000)
     assert its.mean.count(None) == 1
     gap = its.mean.index(None)
     assert 9 * 10**9 < its.after_ns[gap] < 11 * 10**9

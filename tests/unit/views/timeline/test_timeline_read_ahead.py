@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawn_timelines import cut_small, recorded, view
 
-from kineto_files import kernel, launch, op
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.store import RunReader, open_run
+from stepscope.timeline.trace import timelines_of
+from tests.support.drawn_timelines import cut_small, recorded, view
+from tests.support.kineto_files import kernel, launch, op
 
 
 def test_a_wide_window_of_a_run_that_was_read_ahead_reads_nothing(
@@ -22,19 +23,19 @@ def test_a_wide_window_of_a_run_that_was_read_ahead_reads_nothing(
     with cut_small(levels=True, slice_rows=10**6):
         recorded(tmp_path / "run", events)
 
-    def looked_at(signals: Signals) -> list[Any]:
-        view(signals, "timeline")
+    def looked_at(run: Run) -> list[Any]:
+        view(run, "timeline")
         asked.clear()
-        return [view(signals, f"timeline-{what}", pixels=100) for what in ("slices", "counters")]
+        return [view(run, f"timeline-{what}", pixels=100) for what in ("slices", "counters")]
 
     asked: list[str] = []
     read = RunReader._run
     monkeypatch.setattr(
         RunReader, "_run", lambda self, *given: [asked.append(str(given[0])), read(self, *given)][1]
     )
-    cold = looked_at(Signals(open_run(tmp_path / "run")))
+    cold = looked_at(Run(open_run(tmp_path / "run")))
     assert asked
-    signals = Signals(open_run(tmp_path / "run"))
-    assert signals.timelines.read_ahead(60)
-    assert looked_at(signals) == cold
+    run = Run(open_run(tmp_path / "run"))
+    assert timelines_of(run).read_ahead(60)
+    assert looked_at(run) == cold
     assert set(asked) <= {"['tracks']"}, "names of tracks, and no event"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from drawn_timelines import track_ids, tracks_in, view
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_blocks import EVENT_TABLES
+from stepscope.run import Run
+from stepscope.timeline.blocks import EVENT_TABLES
+from tests.support.drawn_timelines import track_ids, tracks_in, view
 
 FILES = (
     "ddp_2ranks_memory.v100.json.gz",
@@ -19,31 +19,31 @@ FILES = (
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_event_is_drawn_once_at_every_zoom(real: Callable[[str], Signals], file: str) -> None:
-    signals = real(file)
-    rows = sum(signals.reader.row_count(table) for table in EVENT_TABLES)
-    tree = tracks_in(view(signals, "timeline").groups)
+def test_every_event_is_drawn_once_at_every_zoom(real: Callable[[str], Run], file: str) -> None:
+    run = real(file)
+    rows = sum(run.reader.row_count(table) for table in EVENT_TABLES)
+    tree = tracks_in(view(run, "timeline").groups)
     assert sum(track.event_count or 0 for track in tree) == rows
     for pixels in (10, 300, 1_500, 100_000):
-        payload = view(signals, "timeline-slices", pixels=pixels)
+        payload = view(run, "timeline-slices", pixels=pixels)
         assert sum(sum(track.count) for track in payload.tracks) == rows
         counts = {track.id: track.row_count for track in tree}
         assert all(track.row_count <= counts[track.track] for track in payload.tracks)
-    whole = view(signals, "timeline-summary", top=0)
+    whole = view(run, "timeline-summary", top=0)
     assert sum(track.event_count for track in whole.tracks) == rows
-    flame = view(signals, "timeline-flame")
+    flame = view(run, "timeline-flame")
     assert flame.total_ns >= max(track.busy_ns for track in whole.tracks)
 
 
-def test_steps_and_their_device_work(real: Callable[[str], Signals]) -> None:
-    signals = real("resnet50_num_workers_0.v100.json.gz")
-    payload = view(signals, "timeline")
+def test_steps_and_their_device_work(real: Callable[[str], Run]) -> None:
+    run = real("resnet50_num_workers_0.v100.json.gz")
+    payload = view(run, "timeline")
     (steps,) = payload.steps
     assert len(steps.numbers) == len(set(steps.numbers)) > 1
-    found = view(signals, "timeline-search", name="ProfilerStep#", top=0)
+    found = view(run, "timeline-search", name="ProfilerStep#", top=0)
     marks = {match.after_ns for match in found.matches if match.track.startswith("trace")}
     assert set(steps.after_ns) <= marks
     first, last = steps.after_ns[0], steps.after_ns[0] + steps.duration_ns[0]
-    ids = track_ids(signals)
-    slices = view(signals, "timeline-slices", tracks=ids["device"], from_ns=first, to_ns=last)
+    ids = track_ids(run)
+    slices = view(run, "timeline-slices", tracks=ids["device"], from_ns=first, to_ns=last)
     assert slices.tracks[0].count

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawn_timelines import cut_small, recorded, track_ids, view
 
-from kineto_files import Event, kernel, memory, op, python, span, training
-from stepscope.diagnosis import Signals
 from stepscope.errors import UsageError
+from stepscope.run import Run
 from stepscope.testing.runs import RunBuilder
+from tests.support.drawn_timelines import cut_small, recorded, track_ids, view
+from tests.support.kineto_files import Event, kernel, memory, op, python, span, training
 
 
 def events() -> list[Event]:
@@ -75,7 +75,7 @@ def test_a_match_is_where_it_is_drawn(tmp_path: Path) -> None:
             assert (payload.name, payload.row, payload.after_ns) == ("inner", 2, 200)
 
 
-def found_slice(signals: Signals, name: str, kind: str | None = None) -> Any:
+def found_slice(signals: Run, name: str, kind: str | None = None) -> Any:
     for match in view(signals, "timeline-search", name=name).matches:
         payload = view(signals, "timeline-slice", track=match.track, event=match.event)
         if payload.name == name and kind in {None, payload.kind}:
@@ -158,7 +158,7 @@ def test_spans_of_the_job(tmp_path: Path) -> None:
     rank = run.rank(0, workers=1)
     rank.draw("wait 5 | forward 12 | backward 20 | optimizer 8", 20)
     rank.workers[0].draw("fetch ( samples 8 | collate 2 )", 20)
-    signals = run.signals()
+    signals = run.open()
     found = view(signals, "timeline-search", name="backward", top=3)
     assert found.match_count == 20
     assert found.total_ns == 20 * 20_000_000

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn_timelines import Drawn, cut_small, drawn, recorded, track_ids, view
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from kineto_files import Event, kernel, launch, op, python, span
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_tracks import parse_track
-from stepscope.diagnosis.timeline_window import read_window
+from stepscope.run import Run
+from stepscope.timeline.tracks import parse_track
+from stepscope.timeline.window import read_window
+from tests.support.drawn_timelines import Drawn, cut_small, drawn, recorded, track_ids, view
+from tests.support.kineto_files import Event, kernel, launch, op, python, span
 
 MAKERS = (
     op,
@@ -54,10 +54,10 @@ FILES = st.tuples(st.integers(0, 10**6), st.integers(0, 60))
 """What `file_of` makes one of."""
 
 
-def whole_window(signals: Signals, begin: int, end: int, width: int) -> Any:
-    ids = track_ids(signals)
+def whole_window(run: Run, begin: int, end: int, width: int) -> Any:
+    ids = track_ids(run)
     tracks = [parse_track(each) for each in ids.values()]
-    return list(ids), read_window(signals, tracks, (begin, end), width=width)
+    return list(ids), read_window(run, tracks, (begin, end), width=width)
 
 
 def listed(kinds: list[str], slices: Any) -> Counter[Drawn]:
@@ -102,10 +102,10 @@ def test_slices_are_the_events(
     truth = [drawn(event) for event in events]
     begin, end = window[0], window[0] + window[1]
     with tempfile.TemporaryDirectory() as place, cut_small(levels=levels, slice_rows=10**6):
-        signals = recorded(Path(place) / "run", events)
-        kinds, near = whole_window(signals, begin, end, 1)
+        run = recorded(Path(place) / "run", events)
+        kinds, near = whole_window(run, begin, end, 1)
         assert listed(kinds, near) == Counter(e for e in truth if e.overlaps(begin, end))
-        _, everything = whole_window(signals, 0, 10**8, 1)
+        _, everything = whole_window(run, 0, 10**8, 1)
         assert listed(kinds, everything) == Counter(truth)
         rows = dict(zip(everything.event.tolist(), everything.row.tolist(), strict=True))
         assert {e: rows[e] for e in near.event.tolist()} == dict(
@@ -114,11 +114,11 @@ def test_slices_are_the_events(
         for slices in (near, everything):
             assert not overlaps(slices)
         for pixels in (1, 1 << width):
-            _, far = whole_window(signals, 0, 10**8, pixels)
+            _, far = whole_window(run, 0, 10**8, pixels)
             assert far.count.sum() == len(truth)
             assert far.busy.sum() == sum(e.end - e.start for e in truth)
             assert not overlaps(far)
-        _, part = whole_window(signals, begin, end, 1 << width)
+        _, part = whole_window(run, begin, end, 1 << width)
         inside = [e for e in truth if e.overlaps(begin, end)]
         assert part.count.sum() >= len(inside)
         alone = listed(kinds, part.take(part.event >= 0))
@@ -138,9 +138,9 @@ def test_the_view_counts_every_event_once(
 ) -> None:
     events = file_of(*file)
     with tempfile.TemporaryDirectory() as place, cut_small(levels=True, slice_rows=slice_rows):
-        signals = recorded(Path(place) / "run", events)
-        payload = view(signals, "timeline-slices", pixels=pixels)
-        kinds = {id_: kind for kind, id_ in track_ids(signals).items()}
+        run = recorded(Path(place) / "run", events)
+        payload = view(run, "timeline-slices", pixels=pixels)
+        kinds = {id_: kind for kind, id_ in track_ids(run).items()}
         counts = {kinds[t.track]: sum(t.count) for t in payload.tracks if t.track in kinds}
         truth = Counter(drawn(event).track for event in events)
         assert {kind: count for kind, count in counts.items() if count} == dict(truth)
@@ -157,11 +157,11 @@ def test_a_long_event_is_drawn_whole_at_every_zoom(tmp_path: Path) -> None:
     events = [span("user_annotation", "epoch", 0, 50_000_000)]
     events += [op("short", 10_000 + 5_000 * n, 2_000) for n in range(9_000)]
     with cut_small(levels=True, slice_rows=2_000):
-        signals = recorded(tmp_path / "run", events)
-        (track,) = track_ids(signals).values()
+        run = recorded(tmp_path / "run", events)
+        (track,) = track_ids(run).values()
         for begin, length in ((0, 50_000_000), (20_000_000, 1_000_000), (20_000_000, 3_000)):
             payload = view(
-                signals, "timeline-slices", tracks=track, from_ns=begin, to_ns=begin + length
+                run, "timeline-slices", tracks=track, from_ns=begin, to_ns=begin + length
             )
             found = payload.tracks[0]
             assert (found.after_ns[0], found.duration_ns[0]) == (-begin, 50_000_000)
@@ -173,8 +173,8 @@ def test_a_long_event_is_drawn_whole_at_every_zoom(tmp_path: Path) -> None:
 
 def test_never_more_slices_than_can_be_drawn(tmp_path: Path) -> None:
     events = [op("f", 10 * n, 6, tid=n % 50) for n in range(60_000)]
-    signals = recorded(tmp_path / "run", events)
-    payload = view(signals, "timeline-slices", pixels=100_000)
+    run = recorded(tmp_path / "run", events)
+    payload = view(run, "timeline-slices", pixels=100_000)
     assert sum(len(track.row) for track in payload.tracks) <= 20_000
     assert sum(sum(track.count) for track in payload.tracks) == len(events)
     assert payload.omitted_tracks == []
@@ -184,26 +184,26 @@ def test_overlapping_kernels_are_drawn_below_each_other(tmp_path: Path) -> None:
     starts = [(0, 100), (50, 100), (60, 10), (120, 100), (300, 5)]
     events = [kernel(start * 1000, length * 1000, None) for start, length in starts]
     with cut_small(levels=True):
-        signals = recorded(tmp_path / "run", [op("f", 0, 10), *events])
-        track = track_ids(signals)["device"]
+        run = recorded(tmp_path / "run", [op("f", 0, 10), *events])
+        track = track_ids(run)["device"]
         rows = [0, 1, 2, 0, 0]
         for begin, end in ((0, 400_000), (55_000, 65_000), (130_000, 140_000)):
-            payload = view(signals, "timeline-slices", tracks=track, from_ns=begin, to_ns=end)
+            payload = view(run, "timeline-slices", tracks=track, from_ns=begin, to_ns=end)
             found = payload.tracks[0]
             assert sorted(zip(found.row, found.after_ns, strict=True)) == sorted(
                 (row, start * 1000 - begin)
                 for row, (start, length) in zip(rows, starts, strict=True)
                 if start * 1000 < end and (start + length) * 1000 > begin
             )
-        tree = [t for t in view(signals, "timeline").groups[0].groups[0].tracks if t.id == track]
+        tree = [t for t in view(run, "timeline").groups[0].groups[0].tracks if t.id == track]
         assert tree[0].row_count == 3
 
 
 @pytest.mark.parametrize("duration", [-5_000, 10**19])
 def test_impossible_durations_take_no_room(tmp_path: Path, duration: int) -> None:
     events = [op("f", 0, 50_000), op("odd", 10_000, duration), op("g", 20_000, 1_000)]
-    signals = recorded(tmp_path / "run", events)
-    payload = view(signals, "timeline-slices")
+    run = recorded(tmp_path / "run", events)
+    payload = view(run, "timeline-slices")
     lengths = {
         payload.names[name]: length
         for track in payload.tracks
@@ -213,6 +213,6 @@ def test_impossible_durations_take_no_room(tmp_path: Path, duration: int) -> Non
 
 
 def test_an_empty_run_has_no_slices(tmp_path: Path) -> None:
-    signals = recorded(tmp_path / "run")
-    assert view(signals, "timeline-slices").tracks == []
-    assert view(signals, "timeline-slices", tracks="trace:1:2,spans:p:1c").names == []
+    run = recorded(tmp_path / "run")
+    assert view(run, "timeline-slices").tracks == []
+    assert view(run, "timeline-slices", tracks="trace:1:2,spans:p:1c").names == []

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_timelines import INFO, view
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from stepscope.diagnosis import Signals
-from stepscope.diagnosis.timeline_tracks import track_id
-from stepscope.diagnosis.timeline_window import read_window
+from stepscope.run import Run
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
+from stepscope.timeline.tracks import track_id
+from stepscope.timeline.window import read_window
+from tests.support.drawn_timelines import INFO, view
 
 Span = tuple[str, int, int | None, int]
 """Name, start, end, spans around it."""
@@ -45,9 +45,7 @@ def spans_of(seed: int, count: int) -> list[Span]:
     return found
 
 
-def run_of(
-    path: Path, threads: dict[str, list[Span]], shuffle: random.Random | None = None
-) -> Signals:
+def run_of(path: Path, threads: dict[str, list[Span]], shuffle: random.Random | None = None) -> Run:
     create_run(path, INFO)
     rows = [(log, seq, *span) for log, spans in threads.items() for seq, span in enumerate(spans)]
     if shuffle is not None:
@@ -70,7 +68,7 @@ def run_of(
     }
     with RunWriter(path, "n0") as writer:
         writer.append("spans", columns)
-    return Signals(open_run(path))
+    return Run(open_run(path))
 
 
 @settings(deadline=None, max_examples=30, phases=[Phase.generate])
@@ -83,13 +81,13 @@ def run_of(
 def test_slices_are_the_spans(seed: int, count: int, window: tuple[int, int], width: int) -> None:
     threads = {"1c": spans_of(seed, count), "2c": spans_of(seed + 1, count)}
     with tempfile.TemporaryDirectory() as place:
-        signals = run_of(Path(place) / "run", threads)
-        end_ns = signals.clock.end_ns - signals.clock.origin_ns
+        run = run_of(Path(place) / "run", threads)
+        end_ns = run.clock.end_ns - run.clock.origin_ns
         tracks = [track_id("spans", "7-1-0", log) for log in ("2c", "1c")]
         begin, end = window[0], window[0] + window[1]
-        found = read_window(signals, tracks, (begin, end))
-        far = read_window(signals, tracks, (begin, end), width=1 << width)
-        whole = read_window(signals, tracks, (0, end_ns + 1), width=1 << width)
+        found = read_window(run, tracks, (begin, end))
+        far = read_window(run, tracks, (begin, end), width=1 << width)
+        whole = read_window(run, tracks, (0, end_ns + 1), width=1 << width)
     truth = Counter()
     every = 0
     for line, log in enumerate(("2c", "1c")):

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drawn_timelines import Drawn, cut_small, drawn, recorded, track_ids, view
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from kineto_files import Event, kernel, op, python
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.views.timeline.payload import FlameNode
+from tests.support.drawn_timelines import Drawn, cut_small, drawn, recorded, track_ids, view
+from tests.support.kineto_files import Event, kernel, op, python
 
 SPAN_NS = 600
 NAMES = ("a", "b", "c")
@@ -54,7 +54,7 @@ def owners(events: list[Drawn], begin: int, end: int) -> Iterator[list[Drawn]]:
 
 
 @contextmanager
-def nested_run(run: tuple[int, int], *, levels: bool) -> Iterator[tuple[Signals, list[Drawn]]]:
+def nested_run(run: tuple[int, int], *, levels: bool) -> Iterator[tuple[Run, list[Drawn]]]:
     """A recording of `nested_file`, and what a picture of it holds."""
     events = nested_file(*run)
     with tempfile.TemporaryDirectory() as place, cut_small(levels=levels, slice_rows=10**6):

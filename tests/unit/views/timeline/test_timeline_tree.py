@@ -6,15 +6,15 @@ import io
 from pathlib import Path
 
 import msgspec
-from drawn_timelines import recorded, tracks_in, view
 from rich.console import Console
 
-from kineto_files import kernel, launch, memory, op, span, trace, training
 from stepscope.cli.writers import write
-from stepscope.diagnosis import Signals
+from stepscope.run import Run
 from stepscope.schema import Finding, RuleRecord, RuleStatus
 from stepscope.store import RunWriter, open_run
 from stepscope.testing.runs import EPOCH_NS, RunBuilder
+from tests.support.drawn_timelines import recorded, tracks_in, view
+from tests.support.kineto_files import kernel, launch, memory, op, span, trace, training
 
 
 def test_a_recording_is_a_group_with_its_threads_and_streams(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_job_is_nodes_ranks_and_workers(tmp_path: Path) -> None:
         run.metric("core_busy_ratio", 0.5, device="10", node=node)
         run.metric("core_busy_ratio", 0.5, device="9", node=node)
         run.metric("cpu_busy_ratio", 0.5, node=node)
-    payload = view(run.signals(), "timeline")
+    payload = view(run.open(), "timeline")
     assert [(g.name, g.kind) for g in payload.groups] == [("node n0", "node"), ("node n1", "node")]
     counters, rank = payload.groups[0].groups
     assert [t.name for t in counters.tracks] == ["cpu busy"]
@@ -96,7 +96,7 @@ def test_outliers_and_findings_are_marked(tmp_path: Path) -> None:
     record = RuleRecord(progress="ended", end_ns=1, scan_ns=1, written_ns=1, findings=[fired])
     with RunWriter(path, "n0") as writer:
         writer.put_document("findings", "rules", record)
-    payload = view(Signals(open_run(path)), "timeline")
+    payload = view(Run(open_run(path)), "timeline")
     assert payload.steps[0].outliers == [40]
     (mark,) = payload.findings
     assert (mark.rule, mark.sentence, mark.first_after_ns, mark.last_after_ns) == (

@@ -1,0 +1,43 @@
+"""Samplers of one node: each reads one source (`/proc/stat`, NVML, cgroups) and yields samples.
+
+base        the protocol of a sampler, rates from counters
+cpu, memory, disk, network, processes, cgroup, gpu
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from stepscope.monitor.samplers import cgroup, cpu, disk, gpu, memory, network, processes
+from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
+from stepscope.monitor.samplers.processes import JobTree
+
+__all__ = ["JobTree", "Sample", "Sampler", "Unavailable", "build_samplers", "read_bytes"]
+
+
+def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:
+    """Every sampler that can be had here, and the reason for each group that cannot.
+
+    Never raises: a node without one source is still worth recording.
+    """
+    builders: dict[str, Callable[[], Iterable[Sampler]]] = {
+        "cpu": lambda: [cpu.CpuSampler(job)],
+        "memory": lambda: [memory.MemorySampler()],
+        "disk": lambda: [disk.DiskSampler()],
+        "network": lambda: [network.NetworkSampler()],
+        "processes": lambda: [processes.ProcessSampler(job)],
+        "cgroup": lambda: [cgroup.ThrottleSampler(job.root_pid)],
+        "gpu": gpu.build_gpu_samplers,
+    }
+    samplers: list[Sampler] = []
+    missing: dict[str, str] = {}
+    for group, build in builders.items():
+        try:
+            samplers.extend(build())
+        except Unavailable as reason:
+            missing[group] = str(reason)
+        except OSError as error:
+            missing[group] = f"cannot be read here: {error}"
+    if job.runqueue_missing is not None:
+        missing["process_runqueue"] = job.runqueue_missing
+    return samplers, missing

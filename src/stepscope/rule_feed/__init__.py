@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from stepscope.rule_feed.check import (
+    RULES_DOCUMENT,
+    RuleReport,
+    check_rules,
+    choose_rules,
+    describe_rules,
+    progress_of,
+    recorded_rules,
+    rule_names,
+)
+from stepscope.rule_feed.feed import DEFAULT_SCAN_NS, RunFeed
+
+__all__ = [
+    "DEFAULT_SCAN_NS",
+    "RULES_DOCUMENT",
+    "RuleReport",
+    "RunFeed",
+    "check_rules",
+    "choose_rules",
+    "describe_rules",
+    "progress_of",
+    "recorded_rules",
+    "rule_names",
+]

@@ -1,0 +1,69 @@
+"""Work of devices and of the host in one trace, as the analyses take it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from stepscope.analysis import (
+    COPY_COLUMNS,
+    KERNEL_COLUMNS,
+    DeviceWork,
+    RuntimeCalls,
+    device_work,
+    is_host_communication,
+    rows_where,
+)
+from stepscope.run.traces import Trace
+
+CarryOver = Literal["keep", "drop"]
+"""Whether work that was launched before the trace began counts."""
+
+
+def device_work_of(trace: Trace, carry_over: CarryOver) -> DeviceWork:
+    """What the devices did in one recording, with or without what was launched before it."""
+    where = "carry_over = 0" if carry_over == "drop" else ""
+    kernels = trace.columns("kernels", KERNEL_COLUMNS, where=where)
+    return device_work(kernels, trace.columns("copies", COPY_COLUMNS, where=where))
+
+
+def host_work_of(trace: Trace) -> DeviceWork:
+    """What the host computed and exchanged, as work of one device: for recordings without any.
+
+    The outermost operators stand for kernels, and calls of collectives that the host carries out
+    (gloo, MPI, UCC) for kernels of collectives.
+    """
+    times = ("name", "start_ns", "duration_ns")
+    operators = trace.columns("operators", times, where="depth = 0")
+    marks = trace.columns("annotations", times, where="on_device = 0")
+    calls = rows_where(marks["name"], is_host_communication)
+    start = np.concatenate([operators["start_ns"], marks["start_ns"][calls]])
+    lasts = np.concatenate([operators["duration_ns"], marks["duration_ns"][calls]])
+    communication = np.ones(len(start), dtype=np.bool_)
+    communication[: len(operators["start_ns"])] = rows_where(
+        operators["name"], is_host_communication
+    )
+    nowhere = np.zeros(len(start), dtype=np.int64)
+    return DeviceWork(
+        track=nowhere,
+        device=nowhere,
+        start=start,
+        end=start + lasts,
+        kind=nowhere.astype(np.int8),
+        communication=communication,
+        carry_over=np.zeros(len(start), dtype=np.bool_),
+        launch=nowhere - 1,
+    )
+
+
+def streams_of(trace: Trace) -> dict[int, int | None]:
+    """Number of the stream that each track of a device is."""
+    tracks = trace.columns("tracks", ("track", "stream"), where="kind = 'device'")
+    numbers = zip(tracks["track"].tolist(), tracks["stream"].tolist(), strict=True)
+    return {track: stream if stream >= 0 else None for track, stream in numbers}
+
+
+def calls_of(trace: Trace) -> RuntimeCalls:
+    """When the runtime calls of one recording ran."""
+    return RuntimeCalls.of(trace.columns("runtime_calls", ("id", "start_ns", "duration_ns")))

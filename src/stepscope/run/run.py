@@ -1,0 +1,353 @@
+"""A run as the analyses want it: loaded from the store when asked for, and only once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from stepscope.analysis import (
+    COMPUTE_PHASES,
+    PHASE_OF_KIND,
+    ComputeProfile,
+    Contention,
+    Fetcher,
+    HostWork,
+    Making,
+    Spans,
+    StackSamples,
+    Steps,
+    Waiting,
+    average_present,
+    find_host_work,
+    find_making,
+    find_steps,
+    find_waiting,
+    late_batches,
+    losses,
+    measure_contention,
+    profile_compute,
+    sample_weights,
+    steps_of_window,
+)
+from stepscope.intervals import EMPTY, Intervals, contains, union
+from stepscope.run.clock import RunClock, clock_of
+from stepscope.run.node_metrics import NodeMetrics
+from stepscope.run.span_table import read_spans, spans_of
+from stepscope.run.traces import Trace, load_traces
+from stepscope.run.windows import windows_of
+from stepscope.schema import NodeInfo, ProcessInfo
+from stepscope.store import RunReader
+
+STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
+IDLE_GPU_RATIO = 0.05
+"""A GPU that is busy for less of the time is not one that the job uses."""
+_PROFILED = ("name", "start_ns", "duration_ns", "host_self_ns", "parent")
+MOST_SPANS = 4_000_000
+"""Spans that are held at once; one takes some sixty bytes."""
+FETCH_KINDS = ("fetch", "samples", "collate", "transform")
+
+
+Derived = TypeVar("Derived")
+
+
+class WatchedSteps(NamedTuple):
+    """Steps of a window by number and extent; a process counts its steps from 0."""
+
+    numbers: list[int]
+    extent: Intervals
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One training process and what was computed of it."""
+
+    run: Run
+    process: ProcessInfo
+    steps: Steps
+
+    @property
+    def spans(self) -> Spans:
+        """Phases, steps and what else the training thread is measured by."""
+        return self.run.step_spans(self.process)
+
+    @property
+    def name(self) -> str:
+        """`rank 3`, or `process 4711` outside a distributed job."""
+        return self.process.title
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """Where the waiting time of the measured steps goes."""
+        return find_waiting(self.spans, self.steps, self.steps.measured())
+
+    @cached_property
+    def late_batches(self) -> Waiting:
+        """The same by what batches were late for."""
+        wall_ns = int(self.steps.wall_ns[self.steps.measured()].sum())
+        return late_batches(self.waiting, self.making, wall_ns)
+
+    @cached_property
+    def making(self) -> Making | None:
+        """What making the training batches takes."""
+        return find_making(self.run.fetchers_of(self.process), self.steps)
+
+    @cached_property
+    def host_work(self) -> HostWork | None:
+        """What the training thread does between phases."""
+        samples = self.run.stack_samples(self.process)
+        if not len(samples.t_ns):
+            return None
+        return find_host_work(self.spans, samples, self.steps)
+
+    @cached_property
+    def compute_profile(self) -> ComputeProfile | None:
+        """What a profiler window says about the compute phases; None without one."""
+        trace = self.run.window_of(self.process)
+        windows = self.window_extent(trace) if trace is not None else EMPTY
+        if trace is None or not len(windows.start):
+            return None
+        kinds = [kind for kind, phase in PHASE_OF_KIND.items() if phase in COMPUTE_PHASES]
+        # The profiler starts and stops between steps, so a window holds whole phases.
+        inside = self.spans.take(contains(windows, self.spans.start))
+        phases = {PHASE_OF_KIND[kind]: inside.of(kind).intervals for kind in kinds}
+        loss = losses(self.spans, self.steps)
+        recorded = contains(windows, loss.start)
+        phases["loss"] = Intervals(loss.start[recorded], loss.end[recorded])
+        steps = int(contains(windows, self.steps.end - 1).sum())
+        return profile_compute(
+            trace.columns("operators", _PROFILED),
+            trace.device_intervals(),
+            phases,
+            step_count=max(1, steps),
+        )
+
+    def window_extent(self, trace: Trace) -> Intervals:
+        """When a window of this process was open; nothing when that was not recorded."""
+        spans = self.spans.of("window")
+        return union(spans.take(spans.value == trace.window).intervals)
+
+    def steps_in(self, trace: Trace) -> WatchedSteps:
+        """The steps of a window of this process; see `analysis.steps.steps_of_window`."""
+        numbers, extent = steps_of_window(self.spans, self.steps, self.window_extent(trace))
+        said = trace.said
+        # Where several optimizers take turns, the process counts more steps than there are.
+        if said is not None and said.step_count == len(numbers):
+            numbers = said.first_step + np.arange(len(numbers))
+        return WatchedSteps(numbers.tolist(), extent)
+
+    def facts(self, fact: str) -> list[Mapping[str, Any]]:
+        """What the process said under one heading, in the order in which it was learnt."""
+        return [entry for entry in self.process.facts if entry.get("fact") == fact]
+
+    @cached_property
+    def loader(self) -> Mapping[str, Any] | None:
+        """The DataLoader that feeds training: the one that the measured steps waited on most."""
+        loaders = {entry["name"]: entry for entry in self.facts("dataloader")}
+        waits = self.spans.of("data_wait")
+        outside = ~contains(self.steps.evaluation, waits.start)
+        counts = np.bincount(waits.name[outside], minlength=len(waits.names))
+        for code in np.argsort(-counts, kind="stable"):
+            if counts[code] and waits.names[code] in loaders:
+                return loaders[waits.names[code]]
+        return None
+
+
+class Run:
+    """Everything that a diagnosis of one run may look at.
+
+    Args:
+        reader: the run; it may still be growing, and what was read stays as it was read.
+    """
+
+    def __init__(self, reader: RunReader) -> None:
+        self.reader = reader
+        self._held: OrderedDict[str, Spans] = OrderedDict()
+        self._derived: dict[Callable[[Run], Any], Any] = {}
+
+    @cached_property
+    def processes(self) -> list[ProcessInfo]:
+        """Processes of the job, by start."""
+        job = [p for p in self.reader.processes() if p.role != "monitor"]
+        return sorted(job, key=lambda p: (p.rank if p.rank is not None else -1, p.pid))
+
+    @cached_property
+    def nodes(self) -> dict[str, NodeInfo]:
+        """The machines by name."""
+        return self.reader.nodes()
+
+    @cached_property
+    def ranks(self) -> list[Rank]:
+        """Training processes: those with at least one complete step."""
+        found = []
+        for process in self.processes:
+            if process.role == "main":
+                steps = find_steps(self.step_spans(process))
+                if steps is not None:
+                    rank = Rank(self, process, steps)
+                    _ = rank.waiting  # every verdict asks for it, and now the spans are at hand
+                    found.append(rank)
+        return found
+
+    @cached_property
+    def mean_step_ns(self) -> float:
+        """Of the measured steps of all ranks; NaN without any."""
+        walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in self.ranks]
+        return float(np.concatenate(walls).mean())
+
+    @cached_property
+    def compute_profile(self) -> ComputeProfile | None:
+        """That of the first rank with a window, which speaks for all; None without one."""
+        return next((p for rank in self.ranks if (p := rank.compute_profile) is not None), None)
+
+    @cached_property
+    def clock(self) -> RunClock:
+        """When it was recorded, and what times are counted from."""
+        return clock_of(self.reader)
+
+    @cached_property
+    def traces(self) -> list[Trace]:
+        """Recordings of the framework's profiler: windows of the job, or imported files."""
+        return load_traces(self.reader, windows_of(self.processes))
+
+    def derive(self, make: Callable[[Run], Derived]) -> Derived:
+        """Return `make(self)`, computed once: state of a run that a package above keeps."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        derived: Derived = self._derived[make]
+        return derived
+
+    def steps_in(self, trace: Trace) -> WatchedSteps:
+        """Steps that were watched while a window was open; none for an imported recording."""
+        rank = self.rank_of(trace)
+        return rank.steps_in(trace) if rank is not None else WatchedSteps([], EMPTY)
+
+    def rank_of(self, trace: Trace) -> Rank | None:
+        """The rank in whose process a window was recorded; None for an imported recording, and
+        where no step of the process was seen."""
+        return next((r for r in self.ranks if r.process.process == trace.process), None)
+
+    @cached_property
+    def metrics(self) -> dict[str, NodeMetrics]:
+        """Samples by node."""
+        return {node: NodeMetrics(self.reader, node) for node in self.nodes}
+
+    def mean_over_nodes(self, metric: str) -> float | None:
+        """Mean of the means of the nodes, each over its devices; None where it was never read."""
+        return average_present(each.mean_over_devices(metric) for each in self.metrics.values())
+
+    @cached_property
+    def contention(self) -> Contention | None:
+        """Whether others took the CPU, on the first rank's node while it trained."""
+        if not self.ranks:
+            return None
+        first = self.ranks[0]
+        metrics = self.metrics.get(first.process.node)
+        if metrics is None:
+            return None
+        begin, end = int(first.steps.start[0]), int(first.steps.end[-1])
+        pids = [r.process.pid for r in self.ranks if r.process.node == first.process.node]
+        return measure_contention(metrics.between(begin, end), pids)
+
+    def workers_without_core(self, rank: Rank) -> float:
+        """Share of the time in which the rank's workers were ready to run but had no core."""
+        metrics = self.metrics.get(rank.process.node)
+        workers = [p.pid for p in self.processes if p.parent_pid == rank.process.pid]
+        if metrics is None:
+            return 0.0
+        return (
+            average_present(metrics.mean("process_runqueue_ratio", str(pid)) for pid in workers)
+            or 0.0
+        )
+
+    @cached_property
+    def busy_devices(self) -> float | None:
+        """How busy a GPU in use is; without GPUs, the cores that a training process keeps busy."""
+        if not self.ranks:
+            return None
+        first = self.ranks[0]
+        metrics = self.metrics.get(first.process.node)
+        if metrics is None:
+            return None
+        during = metrics.between(int(first.steps.start[0]), int(first.steps.end[-1]))
+        gpus = [during.mean("gpu_busy_ratio", gpu) for gpu in during.devices_of("gpu_busy_ratio")]
+        used = [ratio for ratio in gpus if ratio is not None and ratio >= IDLE_GPU_RATIO]
+        if used:
+            return float(np.mean(used))
+        return during.mean("process_cpu_cores", str(first.process.pid))
+
+    @cached_property
+    def cores_available(self) -> float | None:
+        """Cores that the job may use on the first rank's node."""
+        node = self.nodes.get(self.ranks[0].process.node) if self.ranks else None
+        return node.cores_available if node else None
+
+    def step_spans(self, process: ProcessInfo) -> Spans:
+        """What steps are found by. A long job of many ranks has more of it than memory can hold:
+        what was asked for longest ago is read again when somebody asks once more."""
+        spans = self._held.pop(process.process, None)
+        if spans is None:
+            spans = self._spans(process, STEP_KINDS)
+        self._held[process.process] = spans
+        while len(self._held) > 1 and sum(map(len, self._held.values())) > MOST_SPANS:
+            self._held.popitem(last=False)
+        return spans
+
+    def fetchers_of(self, process: ProcessInfo) -> list[Fetcher]:
+        """The processes that make batches for one training process, itself included."""
+        found = []
+        for candidate in self.processes:
+            worker = candidate.role == "dataloader_worker"
+            if candidate is process or (worker and candidate.parent_pid == process.pid):
+                spans = self._spans(candidate, FETCH_KINDS)
+                if spans.is_kind("fetch").any():
+                    samples = self.stack_samples(candidate)
+                    found.append(
+                        Fetcher(
+                            process=candidate.process, worker=worker, spans=spans, samples=samples
+                        )
+                    )
+        return found
+
+    def stack_samples(self, process: ProcessInfo) -> StackSamples:
+        """Stack samples of one process."""
+        rows = self.reader.table(
+            "stacks",
+            columns=["t_ns", "stack", "user_line"],
+            where="process = ?",
+            parameters=(process.process,),
+            order_by="t_ns",
+            encoded=("stack",),
+        )
+        periods = [f["period_ns"] for f in process.facts if f.get("fact") == "stack_sampler"]
+        return StackSamples(
+            t_ns=rows["t_ns"],
+            weight_ns=sample_weights(rows["t_ns"], periods[0] if periods else 0),
+            stack=rows["stack"].codes,
+            stacks=[value or "" for value in rows["stack"].values],
+            user_line=rows["user_line"],
+            sources={
+                (fact["file"], fact["line"]): fact["text"]
+                for fact in process.facts
+                if fact.get("fact") == "source"
+            },
+        )
+
+    def window_of(self, process: ProcessInfo) -> Trace | None:
+        """The process's first profiler window; None when it has none."""
+        windows = [trace for trace in self.traces if trace.process == process.process]
+        return min(windows, key=lambda trace: trace.start_ns, default=None)
+
+    def _spans(self, process: ProcessInfo, kinds: tuple[str, ...]) -> Spans:
+        rows = read_spans(
+            self.reader,
+            [process.process],
+            kinds,
+            condition="node = ?",  # the files of other nodes need not be looked into
+            parameters=(process.node,),
+        )
+        return spans_of(rows.get(process.process))

@@ -1,0 +1,119 @@
+"""Spans of processes, from the store to typed arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stepscope.analysis import Spans
+from stepscope.intervals import nesting_order
+from stepscope.store import RunReader, literal
+
+SpanRows = dict[str, Any]
+"""The spans of one process: each row has those of one log, kind, name and flags, as lists; all of
+one `value`, or `values` as a list."""
+
+
+def read_spans(
+    reader: RunReader,
+    processes: Sequence[str],
+    kinds: Sequence[str],
+    *,
+    valued: Sequence[str] | None = None,
+    condition: str = "true",
+    parameters: Sequence[object] = (),
+    within: tuple[int, int] | None = None,
+) -> dict[str, SpanRows]:
+    """Spans of some kinds by process; processes without any are left out.
+
+    Args:
+        reader: the run.
+        processes: names.
+        kinds: of `schema.tables.spans.SPAN_KINDS`.
+        valued: those of the kinds whose values are asked for, None for all; other values are 0. To
+            be named where they are identities: a list of them costs as much as all other columns.
+        condition, parameters: SQL, and what fills its question marks.
+        within: see `RunReader.sql`.
+    """
+    if not processes:
+        return {}
+    groups, values = "process, log, kind, name, flags", "list(value) AS values"
+    if valued is not None:
+        values = f"CAST(kind IN ({_listed(valued)}) AS BIGINT) * value AS value"
+        groups += ", 6"
+    found = reader.sql(
+        # Numbers alone come out of DuckDB row by row; a string per row would cost far more.
+        f"SELECT process, log, kind, name, flags, {values}, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
+        "list(coalesce(end_ns, start_ns - 1)) AS end_ns FROM spans "
+        f"WHERE process IN ({_listed(processes)}) AND kind IN ({_listed(kinds)}) AND {condition} "
+        f"GROUP BY {groups}",
+        parameters,
+        within=within,
+    )
+    process = found["process"]
+    return {
+        name: {column: rows[process == name] for column, rows in found.items()}
+        for name in processes
+        if (process == name).any()
+    }
+
+
+def _listed(strings: Sequence[str]) -> str:
+    return ", ".join(map(literal, strings))
+
+
+def spans_of(rows: SpanRows | None) -> Spans:
+    """The spans of one process; none for None. What never ended ends with the last of the rest."""
+    if rows is None:
+        return _NONE
+    # DuckDB would carry the lists along while it sorts.
+    order = np.lexsort([rows[each] for each in ("flags", "name", "kind", "log")])
+    rows = {column: values[order] for column, values in rows.items()}
+    start, end = np.concatenate(rows["start_ns"]), np.concatenate(rows["end_ns"])
+    unfinished = end < start
+    end = np.where(unfinished, max(start.max(), end.max()), end) if unfinished.any() else end
+    order = nesting_order(start, end)
+    row = np.repeat(np.arange(len(rows["start_ns"])), list(map(len, rows["start_ns"])))[order]
+
+    def of_each(values: Any) -> Any:
+        """What all spans of a row share; what all spans share takes no memory."""
+        values = np.asarray(values)
+        if (values == values[0]).all():
+            return np.broadcast_to(values[0], len(row))
+        return values.take(row)
+
+    kinds, kind = np.unique(rows["kind"].astype(str), return_inverse=True)
+    names, name = np.unique(rows["name"].astype(str), return_inverse=True)
+    values = np.concatenate(rows["values"])[order] if "values" in rows else of_each(rows["value"])
+    return Spans(
+        kind=of_each(kind.astype(np.int32)),
+        kinds=kinds.tolist(),
+        name=of_each(name.astype(np.int32)),
+        names=names.tolist(),
+        thread=of_each([int(log[:-1]) for log in rows["log"]]),
+        start=start[order],
+        end=end[order],
+        flags=of_each(rows["flags"].astype(np.int64)),
+        value=values,
+        unfinished=unfinished[order] if unfinished.any() else of_each(np.zeros(1, dtype=np.bool_)),
+    )
+
+
+def _empty(dtype: type) -> Any:
+    return np.empty(0, dtype=dtype)
+
+
+_NONE = Spans(
+    kind=_empty(np.int32),
+    kinds=[],
+    name=_empty(np.int32),
+    names=[],
+    thread=_empty(np.int64),
+    start=_empty(np.int64),
+    end=_empty(np.int64),
+    flags=_empty(np.int64),
+    value=_empty(np.int64),
+    unfinished=_empty(np.bool_),
+)

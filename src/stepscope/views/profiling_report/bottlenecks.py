@@ -1,0 +1,71 @@
+"""GPUs that wait while something else is busy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.rules import shares
+from stepscope.views.profiling_report.blocks import Block, Cell, Column, Section, Table
+from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.words import MOST_ROWS, first, phase_pies, pie
+
+ALL_STEPS = "the time of the steps in which a bottleneck lay, all ranks"
+
+
+def cpu_section(evaluated: Evaluated) -> Section:
+    """CPU bottlenecks."""
+    blocks = _bottleneck(evaluated, "CPUBottleneck", "CPU")
+    return Section(id="cpu-bottlenecks", title="CPU bottlenecks", blocks=blocks)
+
+
+def io_section(evaluated: Evaluated) -> Section:
+    """I/O bottlenecks."""
+    blocks = _bottleneck(evaluated, "IOBottleneck", "I/O")
+    return Section(id="io-bottlenecks", title="I/O bottlenecks", blocks=blocks)
+
+
+def _bottleneck(evaluated: Evaluated, rule: str, what: str) -> list[Block]:
+    blocks = evaluated.check(rule)
+    details = evaluated.details(rule)
+    if not details:
+        return blocks
+    threshold = evaluated.rules[rule].parameters.gpu_threshold
+    whole, low, wrong = (details[f"{name}_count"] for name in ("snapshot", "low_gpu", "bottleneck"))
+    parts = {
+        f"every GPU at {threshold:g} % or above": whole - low,
+        f"a GPU below {threshold:g} %, {what} not the cause": low - wrong,
+        f"a GPU below {threshold:g} % and a {what} bottleneck": wrong,
+    }
+    blocks.append(pie("GPUs in all snapshots", shares(parts), f"all {whole:,} snapshots"))
+    phases = details["phase_share_ratio_of_steps_with_bottleneck"]
+    blocks += phase_pies(phases, "During bottlenecks", ALL_STEPS) if phases else []
+    blocks.append(_nodes(details["nodes"]))
+    return blocks
+
+
+def _nodes(nodes: dict[str, Any]) -> Table:
+    shown, more = first(sorted(nodes), MOST_ROWS, "nodes")
+    rows: list[list[Cell]] = [
+        [
+            node,
+            nodes[node]["snapshot_count"],
+            nodes[node]["low_gpu_count"],
+            nodes[node]["bottleneck_count"],
+            nodes[node]["bottleneck_percent_of_snapshots"],
+            nodes[node]["bottleneck_percent_of_low_gpu"],
+        ]
+        for node in shown
+    ]
+    counts = ("snapshots", "with a low GPU", "bottlenecks")
+    return Table(
+        title="Snapshots by node",
+        columns=[
+            Column(label="node"),
+            *(Column(label=label, digits=0) for label in counts),
+            Column(label="bottlenecks of all", unit="%", digits=2),
+            Column(label="bottlenecks of those with a low GPU", unit="%", digits=2),
+        ],
+        rows=rows,
+        share_of="the snapshots of the node, all of them or those with a low GPU",
+        more=more,
+    )

@@ -1,0 +1,189 @@
+"""How GPUs were used: utilisation, balance, room for larger batches, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepscope.views.profiling_report.blocks import (
+    Bars,
+    Block,
+    Box,
+    Boxes,
+    Cell,
+    Column,
+    Histogram,
+    Mark,
+    Section,
+    Table,
+)
+from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.words import MOST_SERIES, box, first, left_out, shortened
+
+MOST_NODES = 8
+MOST_PAIRS = 20
+UTILISATION = "share of the time with a kernel running"
+MEMORY = "share of the GPU's memory in use"
+
+
+def gpu_section(evaluated: Evaluated) -> Section:
+    """GPU utilization analysis."""
+    return Section(
+        id="gpus",
+        title="GPU utilization analysis",
+        blocks=[],
+        sections=[_usage(evaluated), _balance(evaluated)],
+    )
+
+
+def _usage(evaluated: Evaluated) -> Section:
+    blocks = evaluated.check("LowGPUUtilization")
+    gpus: Mapping[str, Any] = evaluated.details("LowGPUUtilization").get("gpus", {})
+    if gpus:
+        parameters = evaluated.rules["LowGPUUtilization"].parameters
+        blocks += _boxes(
+            {gpu: {"": of["busy_percent"]} for gpu, of in gpus.items()},
+            title="GPU utilisation",
+            axis=f"{UTILISATION} (%)",
+            marks=[
+                Mark(name="p95 limit", value=parameters.threshold_p95),
+                Mark(name="p5 limit", value=parameters.threshold_p5),
+            ],
+        )
+    return Section(id="gpu-usage", title="Usage per GPU", blocks=blocks)
+
+
+def _balance(evaluated: Evaluated) -> Section:
+    blocks = evaluated.check("LoadBalancing")
+    details = evaluated.details("LoadBalancing")
+    if details:
+        width = details["bin_percent"]
+        workloads = _by_node(details["workloads_count"])
+        nodes, more = first(list(workloads), MOST_NODES, "nodes")
+        for node in nodes:
+            gpus, others = first(list(workloads[node]), MOST_SERIES, "GPUs")
+            blocks.append(
+                Histogram(
+                    title=f"Workload of the GPUs of {shortened(node)}",
+                    axis=UTILISATION,
+                    unit="%",
+                    digits=0,
+                    counted="samples",
+                    edges=[float(edge) for edge in range(0, 101, width)],
+                    series=[Bars(name=f"GPU {g}", counts=workloads[node][g]) for g in gpus],
+                    more=others,
+                )
+            )
+        blocks += left_out(more)
+        blocks.append(_distances(details["distances"]))
+    return Section(id="balance", title="Workload balancing", blocks=blocks)
+
+
+def _distances(distances: Mapping[str, Mapping[str, float]]) -> Table:
+    pairs = sorted(((d, a, b) for a, of in distances.items() for b, d in of.items()), reverse=True)
+    shown, more = first(pairs, MOST_PAIRS, "pairs that are nearer to each other")
+    rows: list[list[Cell]] = [[a, b, distance] for distance, a, b in shown]
+    return Table(
+        title="Distances between the histograms of two GPUs (0 for equal, 0.83255 for disjoint)",
+        columns=[
+            Column(label="GPU"),
+            Column(label="other GPU"),
+            Column(label="distance", digits=5),
+        ],
+        rows=rows,
+        more=more,
+    )
+
+
+def batch_section(evaluated: Evaluated) -> Section:
+    """Batch size."""
+    blocks = evaluated.check("BatchSize")
+    details = evaluated.details("BatchSize")
+    if details:
+        parameters = evaluated.rules["BatchSize"].parameters
+        use: dict[str, dict[str, Any]] = {}
+        for gpu, figures in details["gpu_busy_percent"].items():
+            use.setdefault(gpu, {})["utilisation"] = figures
+        for gpu, figures in details["gpu_memory_percent"].items():
+            use.setdefault(gpu, {})["memory"] = figures
+        blocks += _boxes(
+            use,
+            title="CPU, GPU and GPU memory",
+            axis="share in use (%)",
+            marks=_thresholds(
+                {
+                    "CPU": parameters.cpu_threshold_p95,
+                    "GPU": parameters.gpu_threshold_p95,
+                    "memory": parameters.gpu_memory_threshold_p95,
+                }
+            ),
+            first_boxes={
+                node: box("CPU", figures) for node, figures in details["cpu_percent"].items()
+            },
+        )
+    return Section(id="batch-size", title="Batch size", blocks=blocks)
+
+
+def _thresholds(of_p95: Mapping[str, float]) -> list[Mark]:
+    """One mark for each value, so that equal ones do not lie on one another."""
+    names: dict[float, list[str]] = {}
+    for name, value in of_p95.items():
+        names.setdefault(value, []).append(name)
+    return [Mark(name=f"p95 of {', '.join(of)}", value=value) for value, of in names.items()]
+
+
+def memory_section(evaluated: Evaluated) -> Section:
+    """GPU memory."""
+    blocks = evaluated.check("GPUMemoryIncrease")
+    gpus: Mapping[str, Any] = evaluated.details("GPUMemoryIncrease").get("gpus", {})
+    blocks += _boxes(
+        {gpu: {"": of["memory_percent"]} for gpu, of in gpus.items()},
+        title="GPU memory",
+        axis=f"{MEMORY} (%)",
+        marks=[],
+    )
+    return Section(id="gpu-memory", title="GPU memory", blocks=blocks)
+
+
+def _boxes(
+    of_gpus: Mapping[str, Mapping[str, Any]],
+    *,
+    title: str,
+    axis: str,
+    marks: list[Mark],
+    first_boxes: Mapping[str, Box] | None = None,
+) -> list[Block]:
+    """One chart per node with one box per GPU and figure."""
+    by_node = _by_node(of_gpus)
+    nodes, more = first(list(by_node), MOST_NODES, "nodes")
+    blocks: list[Block] = []
+    for node in nodes:
+        gpus, others = first(list(by_node[node]), MOST_SERIES, "GPUs")
+        drawn = [first_boxes[node]] if first_boxes and node in first_boxes else []
+        drawn += [
+            box(f"GPU {gpu} {what}".strip(), figures)
+            for gpu in gpus
+            for what, figures in by_node[node][gpu].items()
+        ]
+        blocks.append(
+            Boxes(
+                title=f"{title} of {shortened(node)}",
+                axis=axis,
+                boxes=drawn,
+                marks=marks,
+                more=others,
+            )
+        )
+    return [*blocks, *left_out(more)]
+
+
+def _by_node(of_gpus: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `node/number` names, by node and number in numerical order."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in of_gpus.items():
+        node, _, number = name.rpartition("/")
+        found.setdefault(node, {})[number] = value
+    return {
+        node: dict(sorted(gpus.items(), key=lambda item: (len(item[0]), item[0])))
+        for node, gpus in sorted(found.items())
+    }

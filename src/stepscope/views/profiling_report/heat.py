@@ -1,0 +1,59 @@
+"""Heat maps of whole runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.run import Pieces
+from stepscope.schema import METRIC_TYPES
+from stepscope.views.heat_rows import NodeHeat, node_heat, row_name
+from stepscope.views.profiling_report import blocks
+from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.words import figure, first, left_out, moment, shortened
+
+COLUMNS = 240
+"""Pieces of time of a heat map, at most."""
+MOST_NODES = 8
+_UNITS = {"ratio": ("%", 100.0), "bytes": ("GB", 1e-9), "bytes_per_s": ("MB/s", 1e-6)}
+
+
+def heatmaps(evaluated: Evaluated) -> list[blocks.Block]:
+    """One heat map per node."""
+    run = evaluated.run
+    nodes, more = first(sorted(run.nodes), MOST_NODES, "nodes")
+    found: list[blocks.Block] = []
+    for node in nodes:
+        width = _width(evaluated, run.nodes[node].sample_interval_ns)
+        pieces = Pieces(start_ns=evaluated.job.start_ns, width_ns=width, count=COLUMNS)
+        heat = node_heat(run.reader, pieces, node)
+        if heat is not None:
+            found.append(_block(heat, pieces))
+    return [*found, *left_out(more)]
+
+
+def _width(evaluated: Evaluated, sample_interval_ns: int) -> int:
+    """Nanoseconds of a column: two samples at least, so that none is empty for want of luck."""
+    return max(-(-evaluated.job.duration_ns // COLUMNS), 2 * sample_interval_ns, 1)
+
+
+def _block(heat: NodeHeat, pieces: Pieces) -> blocks.Heatmap:
+    sampled = np.flatnonzero(~np.isnan(heat.shades).all(axis=0))
+    grid = 100 * heat.shades[:, : int(sampled[-1]) + 1]
+    return blocks.Heatmap(
+        title=f"{shortened(heat.node)} over time",
+        start=moment(pieces.start_ns),
+        column_s=figure(pieces.width_ns / 1e9),
+        rows=[_row(heat, place, grid[place].tolist()) for place in range(len(heat.rows))],
+        more=f"and {heat.left_out_count} more cores" if heat.left_out_count else None,
+    )
+
+
+def _row(heat: NodeHeat, place: int, percent: list[float]) -> blocks.HeatmapRow:
+    row = heat.rows[place]
+    unit, scale = _UNITS[METRIC_TYPES[row.metric].unit]
+    return blocks.HeatmapRow(
+        name=shortened(row_name(row)),
+        unit=unit,
+        full=figure(row.scale * scale),
+        percent=[None if np.isnan(value) else round(value, 1) for value in percent],
+    )

@@ -1,0 +1,218 @@
+"""How long steps took, and what the outliers among them were spent on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis import build_histogram, make_duration_edges
+from stepscope.rules import shares
+from stepscope.run import Rank
+from stepscope.views.profiling_report.blocks import (
+    Bars,
+    Block,
+    Cell,
+    Column,
+    Histogram,
+    Line,
+    Lines,
+    Listing,
+    Missing,
+    Section,
+    Table,
+    Text,
+)
+from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.words import (
+    MOST_ROWS,
+    MOST_SERIES,
+    TimeUnit,
+    figures,
+    first,
+    listed,
+    phase_pies,
+    time_unit,
+)
+
+BINS = 100
+POINTS = 200
+"""Steps of one rank in the chart over time; of a longer run the slowest of each piece."""
+LISTED_STEPS = 20
+TOLD = 4
+"""Ranks with a sentence of their own, those with most outliers."""
+MOST_NORMAL = 4
+"""Ranks whose steps without the outliers are drawn."""
+_FIGURES = ("mean", "max", "p99", "p95", "p50", "min")
+Ranks = Mapping[str, Mapping[str, Any]]
+
+
+def step_section(evaluated: Evaluated) -> Section:
+    """Step duration analysis."""
+    blocks = evaluated.check("StepOutlier", sentences=False)
+    ranks: Ranks = evaluated.details("StepOutlier").get("ranks", {})
+    seen = evaluated.run.ranks
+    blocks += _per_rank(evaluated, ranks) if ranks else []
+    blocks += _over_time(seen) if seen else []
+    blocks += _durations(seen, evaluated) if seen else []
+    blocks += _outliers(ranks)
+    return Section(id="steps", title="Step duration analysis", blocks=blocks)
+
+
+def _per_rank(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
+    worst = sorted(ranks, key=lambda name: -int(ranks[name]["outlier_count"]))
+    shown, more = first(worst, MOST_ROWS, "ranks")
+    unit = time_unit(min(float(ranks[name]["p50_s"]) for name in ranks))
+    said = Listing(items=[_sentence(evaluated, name, ranks[name], unit) for name in shown[:TOLD]])
+    rows: list[list[Cell]] = [
+        [
+            name,
+            *(unit.of_s(ranks[name][f"{figure}_s"]) for figure in _FIGURES),
+            int(ranks[name]["outlier_count"]),
+            int(ranks[name]["step_count"]),
+        ]
+        for name in shown
+    ]
+    table = Table(
+        title=f"Step durations in [{unit.unit}]",
+        columns=[
+            Column(label="rank"),
+            *(Column(label=label, digits=2) for label in _FIGURES),
+            Column(label="outliers", digits=0),
+            Column(label="steps", digits=0),
+        ],
+        rows=rows,
+        more=more,
+    )
+    return [said, table]
+
+
+def _sentence(
+    evaluated: Evaluated, name: str, figures_of: Mapping[str, Any], unit: TimeUnit
+) -> str:
+    parameters = evaluated.rules["StepOutlier"].parameters
+    numbers = [str(number) for number in figures_of["outlier_steps"]]
+    which = f" They are the steps {listed(numbers, LISTED_STEPS)}." if numbers else ""
+    what = parameters.mode or "TRAIN"
+    mean, deviation, bound = (
+        f"{unit.of_s(figures_of[f'{figure}_s']):.2f} {unit.unit}"
+        for figure in ("mean", "standard_deviation", "threshold")
+    )
+    return (
+        f"{name}: the mean duration of {what} steps was {mean}; {figures_of['outlier_count']} "
+        f"steps took longer than {bound}, the mean plus {parameters.stddev:g} standard deviations "
+        f"of {deviation}.{which}"
+    )
+
+
+def _walls(rank: Rank, mode: str | None) -> NDArray[np.float64]:
+    """Durations that the rule looks at, in seconds."""
+    steps = rank.steps
+    walls = steps.wall_ns if mode in {None, "TRAIN"} else steps.phase_ns[str(mode)]
+    found: NDArray[np.float64] = walls[~steps.profiled & (walls > 0)] / 1e9
+    return found
+
+
+def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
+    rule = evaluated.rules.get("StepOutlier")
+    mode = rule.parameters.mode if rule else None
+    walls = {rank.name: _walls(rank, mode) for rank in ranks}
+    every = np.concatenate(list(walls.values()))
+    edges = make_duration_edges(every, BINS)
+    if edges is None:
+        return [Missing(text="Every step was recorded in detail: no duration is undisturbed.")]
+    unit = time_unit(float(np.median(every)))
+    shown, more = first(list(walls), MOST_SERIES, "ranks")
+    series = []
+    for name in shown:
+        counted = build_histogram(walls[name], edges)
+        series.append(
+            Bars(
+                name=name,
+                counts=counted.counts.tolist(),
+                below_count=counted.under_count,
+                above_count=counted.over_count,
+            )
+        )
+    return [
+        Histogram(
+            title="Step durations by rank",
+            axis="duration of a step",
+            unit=unit.unit,
+            digits=2,
+            counted="steps",
+            edges=figures(edges * unit.per_s),
+            series=series,
+            more=more,
+        )
+    ]
+
+
+def _over_time(ranks: list[Rank]) -> list[Block]:
+    unit = time_unit(float(np.median(np.concatenate([r.steps.wall_ns for r in ranks]))) / 1e9)
+    origin = min(int(rank.steps.start[0]) for rank in ranks)
+    shown, more = first(ranks, MOST_SERIES, "ranks")
+    longest = max(len(rank.steps) for rank in shown)
+    return [
+        Lines(
+            title="Step durations over time",
+            x_axis="seconds since the first step began",
+            y_axis="duration of a step",
+            unit=unit.unit,
+            digits=2,
+            lines=[_line(rank, origin, unit) for rank in shown],
+            note=f"The slowest of every {-(-longest // POINTS)} steps is shown."
+            if longest > POINTS
+            else None,
+            more=more,
+        )
+    ]
+
+
+def _line(rank: Rank, origin_ns: int, unit: TimeUnit) -> Line:
+    """The slowest step of each of at most `POINTS` pieces."""
+    walls = rank.steps.wall_ns
+    each = -(-len(walls) // POINTS)
+    begins = np.arange(0, len(walls), each)
+    places = np.array([begin + int(np.argmax(walls[begin : begin + each])) for begin in begins])
+    x = np.round((rank.steps.end[places] - origin_ns) / 1e9, 3)
+    return Line(name=rank.name, x=x.tolist(), y=figures(walls[places] / 1e9 * unit.per_s))
+
+
+def _outliers(ranks: Ranks) -> list[Block]:
+    wrong = {name: of for name, of in ranks.items() if of["outlier_steps"]}
+    if not wrong:
+        return []
+    spent: dict[str, float] = {}
+    for of in wrong.values():
+        weight = len(of["outlier_steps"])
+        for phase, share in of["outlier_phase_share_ratio"].items():
+            spent[phase] = spent.get(phase, 0.0) + share * weight
+    said: list[Block] = [
+        Text(
+            text="To see what made steps outliers, this is what they were spent on. Operators and "
+            "kernels are known only in recorded windows."
+        ),
+        *phase_pies(
+            shares(spent),
+            "During outliers",
+            "the time of the outliers, each rank weighted by its number of them",
+        ),
+    ]
+    return [*said, *(_normal(name, of) for name, of in list(wrong.items())[:MOST_NORMAL])]
+
+
+def _normal(name: str, of: Mapping[str, Any]) -> Histogram:
+    counted = of["normal_steps_histogram"]
+    unit = time_unit(float(of["p50_s"]))
+    return Histogram(
+        title=f"Normal steps of {name}, without its outliers",
+        axis="duration of a step",
+        unit=unit.unit,
+        digits=2,
+        counted="steps",
+        edges=[unit.of_s(edge) for edge in counted["edges_s"]],
+        series=[Bars(name=name, counts=counted["counts"])],
+    )

@@ -1,0 +1,404 @@
+"""Chrome files compared event by event, and runs compared table by table.
+
+Times are compared as decimal text, so nothing is rounded on the way to a comparison.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.cli import root
+from stepscope.importers.kineto.kinds import Kind, kind_of
+from stepscope.schema import TRACE_TABLES
+from stepscope.store import RunReader, open_run
+from tests.support.kineto_files import sums_of_levels
+
+TODAY = {
+    Kind.OPERATOR: "cpu_op",
+    Kind.ANNOTATION: "user_annotation",
+    Kind.DEVICE_ANNOTATION: "gpu_user_annotation",
+    Kind.RUNTIME: "cuda_runtime",
+    Kind.DRIVER: "cuda_driver",
+    Kind.KERNEL: "kernel",
+    Kind.MEMCPY: "gpu_memcpy",
+    Kind.MEMSET: "gpu_memset",
+    Kind.PYTHON: "python_function",
+    Kind.MEMORY: "cpu_instant_event",
+}
+"""How PyTorch 2 spells the categories."""
+DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+
+NAMING_OPERATORS = (*DEVICE_WORK, "cuda_runtime", "cuda_driver", "cuda_sync")
+"""Categories whose events name an operator."""
+
+RENUMBERED = {"External id", "external id", "Python id", "Python parent id"}
+"""Links, compared by where they lead."""
+REPEATED = {
+    "Ev Idx": "the place of the event in its file",
+    "Profiler Event Index": "an older spelling of it",
+    "external ts": "the start of the operator that `external id` names",
+    "Trace name": "the same for all events of a file",
+    "Trace iteration": "the same for all events of a file",
+    "Device": "the process, which the event itself names",
+    "memory bandwidth (GB/s)": "bytes over duration; older recorders round the duration after",
+    "src": "an address, which means nothing outside the process",
+    "dst": "likewise",
+    "ptr": "likewise",
+}
+"""Keys that vanish or differ, because other columns say the same or nobody can use them."""
+MEANING_NOTHING = {"queued": 0, "context": 0, "Record function id": 0, "graph id": 0}
+"""Keys that vanish where they have the value that stands for none."""
+ADDED = {
+    "External id": "found by time where the file gives no number that leads to an operator",
+    "Python parent id": "found by time, or null, where the file has none",
+    "Ev Idx": "the place of the event",
+    "device": "the process where the work is drawn",
+    "stream": "the thread where the work is drawn",
+    "Device Id": "-1 where the file names no device",
+    "memory bandwidth (GB/s)": "bytes over duration",
+}
+"""Keys that an exported event may have beyond those of the original."""
+
+Event = dict[str, Any]
+Key = tuple[Any, ...]
+
+
+@dataclass
+class ChromeFile:
+    """A file, read exactly."""
+
+    path: Path
+
+    @cached_property
+    def header(self) -> dict[str, Any]:
+        """Its members but the events."""
+        content = self._content
+        if isinstance(content, list):
+            return {}
+        return {key: value for key, value in content.items() if key != "traceEvents"}
+
+    @cached_property
+    def events(self) -> list[Event]:
+        content = self._content
+        return content if isinstance(content, list) else content["traceEvents"]
+
+    @cached_property
+    def _content(self) -> Any:
+        data = self.path.read_bytes()
+        text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        return json.loads(text, strict=False, parse_float=Decimal)
+
+    @cached_property
+    def base_ns(self) -> int:
+        return int(self.header.get("baseTimeNanoseconds", 0))
+
+    def time(self, event: Event) -> int | None:
+        """When, in nanoseconds since 1970."""
+        return self.base_ns + nanoseconds(event["ts"]) if "ts" in event else None
+
+    def key(self, event: Event) -> Key:
+        """What an event keeps through a round trip, besides its arguments."""
+        duration = nanoseconds(event["dur"]) if "dur" in event else None
+        return (
+            event["ph"],
+            category(event),
+            event["name"],
+            *place(event),
+            self.time(event),
+            duration,
+        )
+
+    @cached_property
+    def by_category(self) -> dict[Any, list[Event]]:
+        """Events of the tables, in the order of the file."""
+        found: dict[Any, list[Event]] = defaultdict(list)
+        for event in self.events:
+            if event["ph"] not in {"M", "s", "t", "f"}:
+                found[event["ph"], category(event)].append(event)
+        return found
+
+    @cached_property
+    def operators(self) -> dict[Any, Key]:
+        """Operators by the number that others name them by."""
+        return {
+            external(event): self.key(event)
+            for event in self.by_category["X", "cpu_op"]
+            if external(event) is not None
+        }
+
+    @cached_property
+    def annotations(self) -> dict[Any, Key]:
+        """Named ranges of the host by the number that their shadows name them by."""
+        hosts = self.by_category["X", "user_annotation"]
+        return {external(event): self.key(event) for event in hosts}
+
+    @cached_property
+    def functions(self) -> dict[Any, Key]:
+        """Python functions by their number."""
+        return {
+            event["args"].get("Python id"): self.key(event)
+            for event in self.by_category["X", "python_function"]
+        }
+
+    @cached_property
+    def calls(self) -> dict[Any, Event]:
+        """Runtime calls by correlation."""
+        return {
+            event["args"]["correlation"]: event
+            for category in ("cuda_runtime", "cuda_driver")
+            for event in self.by_category["X", category]
+            if event["args"].get("correlation", 0) > 0
+        }
+
+    def links(self, event: Event) -> dict[str, Any]:
+        """Where the numbers of an event lead."""
+        found: dict[str, Any] = {}
+        if category(event) in NAMING_OPERATORS:
+            operator = self._operator_of(event)
+            found |= {} if operator is None else {"operator": operator}
+        if category(event) == "gpu_user_annotation" and external(event) in self.annotations:
+            found["host"] = self.annotations[external(event)]
+        parent = event.get("args", {}).get("Python parent id")
+        if parent is not None and parent in self.functions:
+            found["caller"] = self.functions[parent]
+        return found
+
+    def _operator_of(self, event: Event) -> Key | None:
+        """The operator that an event or the call that launched it names. In traces of PyTorch 2.0
+        that number may be another one: an operator that is not open then has called nothing."""
+        number = external(event)
+        if category(event) in DEVICE_WORK:
+            event = self.calls.get(event.get("args", {}).get("correlation"), event)
+        operator = self.operators.get(number)
+        if operator is None or category(event) in DEVICE_WORK:
+            return operator
+        at = self.time(event)
+        return operator if operator[5] <= at <= operator[5] + operator[6] else None
+
+    def launch_arrows(self) -> Counter[Key]:
+        """Arrows from launches, as correlation, place and time of both ends."""
+        ends: dict[Any, dict[str, list[Key]]] = defaultdict(lambda: {"s": [], "f": []})
+        for event in self.events:
+            if event["ph"] in {"s", "f"} and event["cat"] == "ac2g":
+                end = (*place(event), self.time(event))
+                ends[event["id"]][event["ph"]].append(end)
+        return Counter(
+            (number, start, end)
+            for number, each in ends.items()
+            for start in each["s"]
+            for end in each["f"]
+        )
+
+    def expected_launch_arrows(self) -> Counter[Key]:
+        """The same from the arguments of calls and work."""
+        return Counter(
+            (
+                event["args"]["correlation"],
+                *(
+                    (*place(end), self.time(end))
+                    for end in (self.calls[event["args"]["correlation"]], event)
+                ),
+            )
+            for category in DEVICE_WORK
+            for event in self.by_category["X", category]
+            if event["args"].get("correlation") in self.calls
+        )
+
+    def other_arrows(self) -> Counter[Key]:
+        """Ends of all other arrows."""
+        return Counter(
+            (e["ph"], e["id"], e["cat"], e["name"], *place(e), self.time(e), e.get("bp"))
+            for e in self.events
+            if kind_of(e["ph"], e.get("cat", ""), "") is Kind.FLOW
+        )
+
+    def track_names(self) -> dict[Key, Any]:
+        """What the file says of the processes and threads that have events."""
+        used = {place(event) for event in self.events if event["ph"] == "X"}
+        used |= {pid for pid, _ in used}
+        found = {}
+        for event in self.events:
+            if event["ph"] == "M":
+                pid, tid = place(event)
+                named = (pid, tid) if event["name"].startswith("thread_") else pid
+                if named in used:
+                    (found[event["name"], named],) = event["args"].values()
+        return found
+
+
+def place(event: Event) -> tuple[Any, Any]:
+    """Process and thread; older recorders write numbers of threads as strings, in some events."""
+    return _number(event.get("pid")), _number(event.get("tid"))
+
+
+def _number(written: Any) -> Any:
+    return int(written) if isinstance(written, str) and written.isdecimal() else written
+
+
+def nanoseconds(text: Any) -> int:
+    """Microseconds of a file, a string in some, as exact nanoseconds."""
+    value = Decimal(text) * 1000
+    assert value == int(value), f"{text} has digits below a nanosecond"
+    return int(value)
+
+
+def category(event: Event) -> str | None:
+    """Its category as PyTorch 2 spells it."""
+    kind = kind_of(event["ph"], event.get("cat", ""), event["name"])
+    return TODAY.get(kind, event.get("cat"))
+
+
+def external(event: Event) -> Any:
+    args = event.get("args", {})
+    return args.get("External id", args.get("external id"))
+
+
+def differences(original: ChromeFile, exported: ChromeFile) -> Iterator[str]:
+    """What an exported file has not, or has otherwise."""
+    for label in sorted({*original.by_category, *exported.by_category}, key=str):
+        ours = _by_key(exported, exported.by_category.get(label, []))
+        theirs = _by_key(original, original.by_category.get(label, []))
+        for key in theirs.keys() | ours.keys():
+            events = theirs.get(key, [])
+            found = ours.get(key, [])
+            if len(events) != len(found):
+                yield f"{key}: {len(events)} in the original, {len(found)} exported"
+                continue
+            for event, other in zip(events, found, strict=True):
+                yield from _argument_differences(key, event, other)
+                for name, target in original.links(event).items():
+                    if exported.links(other).get(name) != target:
+                        yield f"{key}: {name} is {exported.links(other).get(name)}, not {target}"
+                if event["ph"] == "X" and other.get("args", {}).get("memory bandwidth (GB/s)"):
+                    bandwidth = float(other["args"]["memory bandwidth (GB/s)"])
+                    if bandwidth != other["args"]["bytes"] / nanoseconds(other["dur"]):
+                        yield f"{key}: bandwidth {bandwidth}"
+
+
+def _by_key(file: ChromeFile, events: list[Event]) -> dict[Key, list[Event]]:
+    found: dict[Key, list[Event]] = defaultdict(list)
+    for event in events:
+        found[file.key(event)].append(event)
+    return found
+
+
+def _argument_differences(key: Key, event: Event, other: Event) -> Iterator[str]:
+    theirs, ours = _plain(event.get("args", {})), _plain(other.get("args", {}))
+    for name, value in theirs.items():
+        if name in REPEATED or name in RENUMBERED or MEANING_NOTHING.get(name) == value:
+            continue
+        if name not in ours or ours[name] != value:
+            yield f"{key}: {name} is {ours.get(name)!r}, not {value!r}"
+    for name in ours.keys() - theirs.keys() - ADDED.keys():
+        yield f"{key}: {name} is new: {ours[name]!r}"
+
+
+def _plain(value: Any) -> Any:
+    """Decimals as the doubles that they stand for."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+# --- runs ------------------------------------------------------------------------------------
+
+
+def import_into(run: Path, *files: Path) -> Path:
+    """Brings files into a run as a user does."""
+    root.main(["import", *map(str, files), "-o", str(run)], standalone_mode=False)
+    return run
+
+
+def export(run: Path, output: Path, *options: str) -> Path:
+    """Writes recordings of a run as a user does."""
+    arguments = ["export", str(run), "--to", "chrome", "-o", str(output), *options]
+    root.main(arguments, standalone_mode=False)
+    return output
+
+
+DIFFERING_CHECKS = {
+    "unmatched_flow": "arrows to calls that launch nothing are not drawn again",
+    "unmatched_external_id": "calls whose operator was found by time name it now",
+    "clock_base": "names the base, which is another where the file stated none",
+}
+"""Rows of the quality record that differ after a round trip."""
+_EVENT_COLUMNS = {"id", "parent", "python", "forward", "module", "launch", "operator", "host"}
+_EVENT_COLUMNS |= {"source", "target"}
+_TRACK_COLUMNS = {"track", "source_track", "target_track"}
+
+
+def comparable_tables(run: Path) -> dict[str, list[str]]:
+    """Rows of the trace tables of a run with one recording, in an order of their own.
+
+    The number of the recording is left out, tracks are told by their names, and events by their
+    place among those that are in tables: metadata and arrows are not as many in both files.
+    """
+    reader = open_run(run)
+    tracks = reader.table("tracks")
+    names = {
+        number: f"{pid}|{tid}|{text}"
+        for number, pid, tid, text in zip(
+            *(tracks[c].tolist() for c in ("track", "pid", "tid", "pid_is_text")), strict=True
+        )
+    }
+    places = {event: place for place, event in enumerate(_events(reader))}
+    found = {}
+    for table in TRACE_TABLES:
+        columns = reader.table(table.name)
+        lists: dict[str, list[Any]] = {}
+        for name, values in columns.items():
+            plain = np.ma.asarray(values).tolist()
+            if name in _TRACK_COLUMNS:
+                plain = [names.get(value) for value in plain]
+            elif name in _EVENT_COLUMNS:
+                plain = [None if value is None else places[value] for value in plain]
+            lists[name] = plain
+        del lists["trace"]
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        if table.name == "quality":
+            rows = [row for row in rows if row["kind"] not in DIFFERING_CHECKS]
+            for row in rows:
+                row.pop("of_count")  # counts all events
+        if table.name == "timeline":
+            rows = _summed(rows)
+        if table.name == "other_events":
+            for row in rows:
+                row["args"] = _EXTERNAL.sub("", row["args"] or "")
+        if table.name == "traces":
+            (row,) = rows
+            row.pop("base_ns")  # is chosen where the file states none
+            row.pop("event_count")  # counts arrows and metadata
+            said = json.loads(row.pop("metadata"))
+            rows = [row, {"schemaVersion": 1, "displayTimeUnit": "ms"} | said]
+        found[table.name] = sorted(repr(sorted(row.items(), key=str)) for row in rows)
+    return found
+
+
+_EXTERNAL = re.compile(r'"External id":\d+,?')
+"""In the arguments of synchronisation; a renumbered link, compared between the files."""
+
+
+def _summed(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where a slice of a large file begins, ranges that are open count for no depth, and where
+    that is depends on how the file is cut; the sums do not."""
+    return [{"level": key, "sums": held} for key, held in sums_of_levels(timeline).items()]
+
+
+def _events(reader: RunReader) -> list[int]:
+    """Ids of all events in tables, and of arrows' ends nothing: they have none."""
+    tables = [table.name for table in TRACE_TABLES if table.columns[1].name == "id"]
+    ids = [reader.table(name, ["id"])["id"] for name in tables]
+    return sorted(set(np.concatenate(ids).tolist()))

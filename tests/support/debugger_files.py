@@ -1,0 +1,112 @@
+"""Small files as SageMaker Debugger writes them.
+
+output = DebuggerOutput(tmp_path / "profiler-output")
+output.system("algo-1", [sample("CPUUtilization", "cpu0", 50, second=1)])
+output.events("77-algo-1", [event("Forward", "Net", 1_000, 500)])
+signals = output.imported(tmp_path / "run")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepscope.cli import root
+from stepscope.run import Run
+from stepscope.store import open_run
+
+EPOCH_S = 1_600_000_000
+EPOCH_US = EPOCH_S * 10**6
+EPOCH_NS = EPOCH_S * 10**9
+HOUR = "2020091312"
+Event = dict[str, Any]
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "traces" / "smdebug"
+"""Real files; they are never copied into the project."""
+
+
+def sample(
+    dimension: str, name: str, value: float, *, second: float = 0, node: str = "algo-1"
+) -> dict[str, Any]:
+    """One sample; `second` counts from EPOCH_S."""
+    return {
+        "Type": "any",
+        "Name": name,
+        "Dimension": dimension,
+        "Value": value,
+        "NodeId": node,
+        "Timestamp": msgspec.Raw(f"{EPOCH_S + second:.7f}".encode()),
+    }
+
+
+def event(phase: str, name: str, start_us: int, duration_us: int | None, **args: Any) -> Event:
+    """A range; times count from EPOCH_S."""
+    found = {"phase": phase, "name": name, "ph": "X", "ts": start_us, "dur": duration_us}
+    return {**found, "args": args} if args else found
+
+
+def step(number: int, start_us: int, duration_us: int, mode: str = "TRAIN") -> Event:
+    """A step."""
+    name = f"Step:ModeKeys.{mode}"
+    return event(name, name, start_us, duration_us, step_num=str(number), pid=77)
+
+
+class DebuggerOutput:
+    """A directory of Debugger's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def system(
+        self, node: str, samples: Iterable[dict[str, Any]], *, minute: int = EPOCH_S, end: str = ""
+    ) -> Path:
+        """A file of samples; `end` follows the last line."""
+        path = self.path / "system" / "incremental" / HOUR / f"{minute}.{node}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = b"\n".join(msgspec.json.encode(each) for each in samples)
+        path.write_bytes(lines + b"\n" + end.encode())
+        return path
+
+    def events(
+        self,
+        recorder: str,
+        events: Sequence[Event],
+        *,
+        suffix: str = "pythontimeline",
+        end_us: int | None = None,
+        base_us: int | None = EPOCH_US,
+        end: str = "\n]\n",
+    ) -> Path:
+        """A file of framework events, each phase a process of its own, as Debugger has it."""
+        ends = [e["ts"] + (e.get("dur") or 0) for e in events if "ts" in e]
+        end_us = EPOCH_US + max(ends, default=0) if end_us is None else end_us
+        path = self.path / "framework" / "pevents" / HOUR / f"{end_us}_{recorder}_{suffix}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("[\n" + ",\n".join(_lines(events, base_us)) + end)
+        return path
+
+    def imported(self, run: Path) -> Run:
+        """The run that a user makes of it."""
+        root.main(["import", str(self.path), "-o", str(run)], standalone_mode=False)
+        return Run(open_run(run))
+
+
+def _lines(events: Sequence[Event], base_us: int | None) -> Iterable[str]:
+    def metadata(pid: int, what: str, **args: Any) -> str:
+        return json.dumps({"name": what, "ph": "M", "pid": pid, "args": args})
+
+    if base_us is not None:
+        yield metadata(0, "process_name", start_time_since_epoch_in_micros=base_us)
+        yield metadata(0, "process_sort_index", sort_index=0)
+    pids: dict[str, int] = {}
+    for each in events:
+        phase = each["phase"]
+        if phase not in pids:
+            pids[phase] = len(pids) + 1
+            yield metadata(pids[phase], "process_name", name=phase)
+            yield metadata(pids[phase], "process_sort_index", sort_index=pids[phase])
+        yield json.dumps({**{k: v for k, v in each.items() if k != "phase"}, "pid": pids[phase]})

@@ -1,0 +1,56 @@
+"""Device work and runtime calls as columns, written by hand."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.analysis.device_work import DeviceWork, RuntimeCalls, device_work
+from stepscope.store import DictColumn
+
+
+class Event(NamedTuple):
+    """One piece of device work; its times are in whatever the test counts in."""
+
+    kind: str
+    """kernel, comm, memcpy or memset."""
+    start: int
+    end: int
+    stream: int = 7
+    launch: int = -1
+    device: int = 0
+    carry_over: int = 0
+
+
+_NAMES = {"kernel": "gemm", "comm": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}
+
+
+def _columns(events: list[Event]) -> dict[str, Any]:
+    def numbers(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return np.array([getattr(event, name) for event in events], dtype=np.int64)
+
+    return {
+        "track": numbers("stream"),
+        "device": numbers("device"),
+        "start_ns": numbers("start"),
+        "duration_ns": numbers("end") - numbers("start"),
+        "launch": numbers("launch"),
+        "carry_over": numbers("carry_over"),
+        "name": DictColumn.encode(_NAMES.get(event.kind, event.kind) for event in events),
+        "kind": DictColumn.encode(event.kind for event in events),
+    }
+
+
+def work_of(*events: Event) -> DeviceWork:
+    """What the analyses make of some events."""
+    on_cores = [event for event in events if event.kind in _NAMES]
+    return device_work(_columns(on_cores), _columns([e for e in events if e not in on_cores]))
+
+
+def calls_of(*calls: tuple[int, int, int]) -> RuntimeCalls:
+    """Runtime calls: id, start, end."""
+    rows = np.array(calls, dtype=np.int64).reshape(-1, 3)
+    return RuntimeCalls.of(
+        {"id": rows[:, 0], "start_ns": rows[:, 1], "duration_ns": rows[:, 2] - rows[:, 1]}
+    )

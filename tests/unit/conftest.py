@@ -1,0 +1,73 @@
+"""Runs drawn in text, and imported traces: written ones, and real ones where they are present."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.run import Run
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+from tests.support.imported_runs import REAL_TRACES, import_into
+
+GET = "fetch > Rows.__getitem__"
+LOOP = "main > train"
+CODE = {
+    "read": f"{GET} > fetch_row > get@requests/api.py",
+    "decode": f"{GET} > read_table@pyarrow/parquet/core.py",
+    "augment": f"{GET} > Compose.__call__ > Mask.__call__",
+    "tokenise": f"{GET} > encode@tiktoken/core.py",
+    "lookup": f"{GET} > lookup",
+    "collate": "fetch > collate_rows",
+    "sync": f"{LOOP} # total += loss.item()",
+    "log": f"{LOOP} # print(step, total)",
+    "python": f"{LOOP} > schedule # rate = base / step",
+    "batch": f"{LOOP} > get_batch # x = data[i : i + n]",
+    "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",
+}
+
+
+@pytest.fixture
+def new_run(tmp_path: Path) -> Callable[..., RunBuilder]:
+    def make(**options: Any) -> RunBuilder:
+        return RunBuilder(tmp_path / "run", code=CODE, **options)
+
+    return make
+
+
+Event = dict[str, Any]
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Callable[..., Run]:
+    """Makes a run of drawn recordings, each a list of events or a whole file's content."""
+
+    def bring_in(**recordings: list[Event] | dict[str, Any]) -> Run:
+        files = []
+        for name, content in recordings.items():
+            files.append(tmp_path / f"{name}.json")
+            whole = content if isinstance(content, dict) else {"traceEvents": content}
+            files[-1].write_text(json.dumps(whole))
+        return import_into(tmp_path / "run", *files)
+
+    return bring_in
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """The run of a real recording by its file name; skips where the file is absent."""
+    made: dict[str, Path] = {}
+
+    def bring_in(name: str) -> Run:
+        if not (REAL_TRACES / name).is_file():
+            pytest.skip(f"../shared/traces/{name} is not here")
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("real") / "run"
+            return import_into(made[name], REAL_TRACES / name)
+        return Run(open_run(made[name]))
+
+    return bring_in

@@ -1,0 +1,316 @@
+"""A run directory as signals of rules, finished and growing."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from stepscope.analysis.steps import PHASES
+from stepscope.rule_feed import feed as rule_signals
+from stepscope.rule_feed import steps as rule_steps
+from stepscope.rule_feed.feed import LAG_NS, RunFeed
+from stepscope.rule_feed.steps import StepFinder
+from stepscope.rules import Device, Evaluation, Series
+from stepscope.rules.profiler import RULES
+from stepscope.run import Run
+from stepscope.schema import JobState
+from stepscope.store import DictColumn, RunReader, RunWriter, open_run
+from stepscope.testing import RunBuilder
+from stepscope.testing.runs import EPOCH_NS
+
+SECOND_NS = 1_000_000_000
+STEP = "wait 100 | forward 300 | backward 400 | optimizer 150"
+
+
+def drawn(path: Path, steps: int = 300, **options: object) -> RunReader:
+    run = RunBuilder(path, sampling_ms=1000, **options)  # type: ignore[arg-type]
+    for number in (0, 1):
+        rank = run.rank(number, workers=1, node=f"n{number}").draw(
+            STEP, steps, jitter=0.1, seed=number
+        )
+        rank.workers[0].draw("fetch 700 | do 300", steps)
+        for gpu in ("0", "1"):
+            run.metric("gpu_busy_ratio", lambda s: s % 1, device=gpu, node=f"n{number}")
+        for core in ("0", "1", "2"):
+            run.metric("core_busy_ratio", int(core) / 2, device=core, node=f"n{number}")
+        run.metric("cpu_busy_ratio", 0.5, node=f"n{number}")
+    run.write()
+    return open_run(path)
+
+
+def test_series_are_those_of_the_samples(tmp_path: Path) -> None:
+    reader = drawn(tmp_path / "run", 60)
+    (signals,) = RunFeed(reader).ranges(final=True)
+    metrics = Run(reader).metrics
+    busy = signals.series("gpu_busy_ratio")
+    assert set(busy) == {Device(f"n{n}", g) for n in (0, 1) for g in "01"}
+    for device, series in busy.items():
+        order = np.argsort(series.t_ns)
+        twin = metrics[device.node].series("gpu_busy_ratio", device.number)
+        assert series.value[order].tolist() == twin.tolist()
+    assert set(signals.series("cpu_busy_ratio")) == {Device("n0", ""), Device("n1", "")}
+    assert signals.series("gpu_power_watt") == {}
+    assert signals.origin_ns == EPOCH_NS
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+def test_steps_found_piece_by_piece_are_those_of_the_whole_run(tmp_path: Path, pieces: int) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw(STEP, 40, jitter=0.3).evaluation(5).draw(f"{STEP} | save 200", 40, jitter=0.3)
+    run.rank(1).draw(
+        "forward 100 | backward 300 | optimizer:a 20 | backward 80 | optimizer:b 20", 120
+    )
+    run.rank(2).draw(f"{STEP} | mark", 60)
+    run.rank(3).draw(STEP, 10).draw(f"window ( {STEP} | {STEP} )").draw(STEP, 20)
+    reader = open_run(run.write())
+    last = run.end_ns + 1
+    finder, found = StepFinder(reader), {}
+    for place, end in enumerate(np.linspace(EPOCH_NS, last, pieces + 1)[1:].astype(np.int64)):
+        final = place + 1 == pieces
+        end_ns = last if final else int(end)
+        mains = [p for p in reader.processes() if p.role == "main"]
+        for steps in finder.find(finder.read(mains, end_ns, final=final)):
+            found.setdefault(steps.rank, []).append(steps)
+    for rank in Run(reader).ranks:
+        parts = found[rank.name]
+        assert [part.first for part in parts] == np.cumsum(
+            [0, *(len(p) for p in parts[:-1])]
+        ).tolist()
+        for name, twin in (("start_ns", "start"), ("end_ns", "end"), ("wall_ns", "wall_ns")):
+            joined = np.concatenate([getattr(part, name) for part in parts])
+            assert joined.tolist() == getattr(rank.steps, twin).tolist(), (rank.name, name)
+        for phase in PHASES:
+            joined = np.concatenate([part.phase_ns[phase] for part in parts])
+            assert joined.tolist() == rank.steps.phase_ns[phase].tolist(), (rank.name, phase)
+        profiled = np.concatenate([part.profiled for part in parts])
+        assert profiled.tolist() == rank.steps.profiled.tolist()
+
+
+def test_a_rank_that_pauses_keeps_its_last_step(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank(0).draw(STEP, 10).pause(7_200_000)
+    run.rank(1).draw(STEP, 9000)
+    run.rank(2).draw("wait 100 | forward 300", 10)  # it makes no step
+    reader = open_run(run.write())
+    feed, counts = RunFeed(reader), {"rank 0": 0, "rank 1": 0}
+    for signals in one_scan_at_a_time(feed):
+        for steps in signals.steps:
+            counts[steps.rank] += len(steps)
+    assert counts == {"rank 0": 10, "rank 1": 9000}
+
+
+def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_steps, "LOOK_BACK_NS", 10 * SECOND_NS)
+    monkeypatch.setattr(rule_signals, "LONGEST_BATCH_NS", 10 * SECOND_NS)
+    reader = drawn(tmp_path / "run")
+    opened: list[tuple[int, int] | None] = []
+    ask = RunReader.sql
+
+    def spy(self: RunReader, query: str, parameters: object = (), **how: object) -> object:
+        opened.append(how.get("within"))  # type: ignore[arg-type]
+        return ask(self, query, parameters, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunReader, "sql", spy)
+    feed = RunFeed(reader)
+    evaluation = Evaluation(rule() for rule in RULES)
+    scans = queries = 0
+    for signals in one_scan_at_a_time(feed):
+        evaluation.feed(signals)
+        # Those of this scan, and as many of the next as have been asked meanwhile.
+        asked = opened.copy()
+        del opened[: len(asked)]
+        if signals.begin_ns > EPOCH_NS:
+            since = signals.begin_ns - 15 * SECOND_NS
+            assert all(within is not None and within[0] >= since for within in asked)
+        scans, queries = scans + 1, queries + len(asked)
+    assert scans > 3
+    assert queries > 3 * scans
+
+
+def test_every_sample_is_handed_out_once(tmp_path: Path) -> None:
+    reader = drawn(tmp_path / "run")
+    feed = RunFeed(reader, scan_ns=7 * SECOND_NS)
+    ranges = list(feed.ranges(final=False))
+    ranges += feed.ranges(final=True)
+    assert list(feed.ranges(final=True)) == []
+    for one, following in itertools.pairwise(ranges):
+        assert following.begin_ns >= one.end_ns
+        assert (one.end_ns - one.origin_ns) % feed.scan_ns == 0
+    found = np.concatenate([r.series("gpu_busy_ratio")[Device("n0", "0")].t_ns for r in ranges])
+    count = len(Run(reader).metrics["n0"].series("gpu_busy_ratio", "0"))
+    assert len(found) == len(set(found.tolist())) == count
+    batches = np.concatenate([b.start_ns for r in ranges for b in r.batches])
+    assert len(batches) == 2 * 300
+
+
+def test_findings_of_a_growing_run_are_those_of_the_finished_one(tmp_path: Path) -> None:
+    reader = drawn(tmp_path / "run")
+    small = {"patience": 20, "window": 20}
+
+    def rules():  # type: ignore[no-untyped-def]
+        for rule in RULES:
+            names = rule.parameters_type.__dataclass_fields__
+            yield rule(**{n: v for n, v in small.items() if n in names})
+
+    growing, whole = Evaluation(rules()), Evaluation(rules())
+    feed = RunFeed(reader)
+    for signals in RunFeed(reader).ranges(final=True):
+        whole.feed(signals)
+    for signals in one_scan_at_a_time(feed):
+        growing.feed(signals)
+    assert growing.findings() == whole.findings()
+    assert any(finding.fired for finding in whole.findings())
+
+
+def one_scan_at_a_time(feed: RunFeed):  # type: ignore[no-untyped-def]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rule_signals, "SCANS_AT_ONCE", 1)
+        yield from feed.ranges(final=True)
+
+
+def test_a_node_that_has_written_less_holds_the_scan_back(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw(STEP, 130)  # two minutes
+    for node in ("n0", "n1"):
+        run.metric("gpu_busy_ratio", 0.5, device="0", node=node)
+        run.status(JobState.IN_PROGRESS, node=node, heartbeat_ns=run.end_ns)
+    run.write()
+    last = run.end_ns
+    samples(tmp_path / "run", "late", [EPOCH_NS + 70 * SECOND_NS])
+    with RunWriter(tmp_path / "run", "late") as writer:
+        writer.put_status(run.statuses["n0"])
+    reader = open_run(tmp_path / "run")
+    feed = RunFeed(reader)
+    (first,) = feed.ranges(final=False)
+    assert first.end_ns == EPOCH_NS + 60 * SECOND_NS
+    assert list(feed.ranges(final=False)) == []
+    samples(tmp_path / "run", "late", [last])
+    (second,) = feed.ranges(final=False)
+    whole_scans = (last - LAG_NS - EPOCH_NS) // (60 * SECOND_NS)
+    assert second.end_ns == EPOCH_NS + whole_scans * 60 * SECOND_NS
+
+
+def test_a_node_whose_samples_do_not_arrive_is_not_waited_for_long(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw(STEP, 250)  # four minutes
+    run.metric("gpu_busy_ratio", 0.5, device="0")
+    for node in ("n0", "mute"):
+        run.status(JobState.IN_PROGRESS, node=node, heartbeat_ns=run.end_ns)
+    run.write()
+    with RunWriter(tmp_path / "run", "mute") as writer:
+        writer.put_status(run.statuses["mute"])
+    (found,) = RunFeed(open_run(tmp_path / "run")).ranges(final=False)
+    assert found.end_ns == EPOCH_NS + 120 * SECOND_NS
+
+
+def test_a_jump_of_decades_is_stepped_over(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw(STEP, 30)
+    run.metric("gpu_busy_ratio", 0.5, device="0")
+    run.write()
+    later = EPOCH_NS + 40 * 365 * 86_400 * SECOND_NS
+    samples(tmp_path / "run", "n9", [later])
+    ranges = list(RunFeed(open_run(tmp_path / "run")).ranges(final=True))
+    assert len(ranges) == 2
+    found = ranges[1].series("gpu_busy_ratio")[Device("n9", "0")]
+    assert found.t_ns.tolist() == [later]
+
+
+def test_a_run_without_anything(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.write()
+    feed = RunFeed(open_run(tmp_path / "run"))
+    assert list(feed.ranges(final=True)) == []
+    signals = feed.whole(EPOCH_NS + 1)
+    assert signals.series("gpu_busy_ratio") == {}
+    assert (signals.steps, signals.batches, signals.recordings) == ([], [], [])
+    assert signals.so_far().steps == []
+
+
+def test_the_whole_run_can_be_asked_for_at_any_time(tmp_path: Path) -> None:
+    reader = drawn(tmp_path / "run", 100)
+    feed = RunFeed(reader, scan_ns=10 * SECOND_NS)
+    *_, last = feed.ranges(final=True)
+    assert len(last.so_far().steps[0]) == 100
+
+
+def samples(path: Path, node: str, times: list[int]) -> None:
+    count = len(times)
+    with RunWriter(path, node) as writer:
+        writer.append(
+            "metrics",
+            {
+                "node": DictColumn.constant(node, count),
+                "process": DictColumn.constant("1-1-0", count),
+                "log": DictColumn.constant("1f", count),
+                "seq": np.array(times),
+                "t_ns": np.array(times),
+                "metric": DictColumn.constant("gpu_busy_ratio", count),
+                "device": DictColumn.constant("0", count),
+                "value": np.full(count, 0.5),
+            },
+        )
+
+
+def test_stacks_in_a_compiler_are_found(tmp_path: Path) -> None:
+    code = {"compile": "main > step@torch/_dynamo/convert_frame.py", "other": "main > train"}
+    run = RunBuilder(tmp_path / "run", code=code, sampling_ms=100)
+    run.rank(0).draw("forward 1000 ( do:other 500 | do:compile 400 ) | optimizer 100", 5)
+    (signals,) = RunFeed(open_run(run.write())).ranges(final=True)
+    found: Series = signals.compiling["rank 0"]
+    assert found.value.sum() == pytest.approx(5 * 400 * 1e6)
+
+
+@pytest.mark.parametrize("who", ["late", "early"])
+def test_one_that_begins_late_or_ends_early_makes_nobody_be_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    monkeypatch.setattr(rule_steps, "LOOK_BACK_NS", 10 * SECOND_NS)
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw(STEP, 600)
+    if who == "late":
+        run.rank(1).pause(500_000).draw(STEP, 50)
+    else:
+        run.rank(1).draw(STEP, 50)
+    reader = open_run(run.write())
+    read: list[int] = []
+    ask = rule_steps.read_spans
+
+    def spy(*given: object, **how: object) -> object:
+        rows = ask(*given, **how)  # type: ignore[arg-type]
+        read.append(sum(len(each) for found in rows.values() for each in found["start_ns"]))
+        return rows
+
+    monkeypatch.setattr(rule_steps, "read_spans", spy)
+    for signals in one_scan_at_a_time(RunFeed(reader)):
+        assert signals.steps is not None
+    assert sum(read) < 1.2 * reader.row_count("spans")
+
+
+def test_a_batch_that_ends_in_a_pause_is_handed_out(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    rank = run.rank(0, workers=1).draw(STEP, 50).pause(300_000).draw(STEP, 50)
+    rank.workers[0].draw("fetch 500 | do 400", 60).draw("fetch 120000").pause(200_000)
+    rank.workers[0].draw("fetch 500 | do 400", 20)
+    reader = open_run(run.write())
+    found = [b for s in one_scan_at_a_time(RunFeed(reader)) for b in s.batches]
+    assert sum(len(batches.start_ns) for batches in found) == 81
+    assert max(batches.duration_ns.max() for batches in found) == 120 * SECOND_NS
+
+
+def test_stacks_of_a_rank_that_was_started_again(tmp_path: Path) -> None:
+    code = {"compile": "main > train > compile@torch/_dynamo/convert_frame.py"}
+    run = RunBuilder(tmp_path / "run", code=code)
+    for number in range(2):
+        run.rank(number).draw(f"{STEP} | do:compile 500", 20)
+    reader = open_run(run.write())
+    (signals,) = RunFeed(reader).ranges(final=True)
+    counts = {name: len(series.t_ns) for name, series in signals.compiling.items()}
+    processes = [msgspec.structs.replace(each, rank=0) for each in reader.processes()]
+    again = next(iter(RunFeed(reader).ranges(final=True)))
+    again.__dict__["_processes"] = processes
+    assert {n: len(s.t_ns) for n, s in again.compiling.items()} == {"rank 0": sum(counts.values())}

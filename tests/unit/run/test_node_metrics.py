@@ -1,0 +1,72 @@
+"""Samples of a node, read from the store as far as they are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepscope.run import Run
+from stepscope.run import run as signals
+from stepscope.run.node_metrics import NodeMetrics
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+
+STEP = "wait 20 | forward 30 | backward 60 | optimizer 10"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunBuilder:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw(STEP, 200, jitter=0.1)
+    run.rank(1).draw(STEP, 200, jitter=0.1, seed=1)
+    for gpu in ("0", "2", "10"):
+        run.metric("gpu_busy_ratio", lambda s, g=gpu: s / 100 + int(g), device=gpu)
+    run.metric("gpu_power_watt", lambda s: np.nan if s > 5 else s, device="0")
+    run.metric("gpu_temperature_celsius", np.nan, device="0")
+    return run
+
+
+def test_they_are_those_of_the_table(run: RunBuilder) -> None:
+    reader = open_run(run.write())
+    found = Run(reader).metrics["n0"]
+    rows = reader.table("metrics", ("t_ns", "metric", "device", "value"), order_by="t_ns")
+    assert found.names == sorted(set(rows["metric"]))
+    assert found.devices_of("gpu_busy_ratio") == ["0", "2", "10"]
+    middle = int(np.median(rows["t_ns"]))
+    for first, last in ((None, None), (None, middle), (middle, None), (middle - 10**10, middle)):
+        part = found.between(first, last)
+        inside = (rows["t_ns"] >= (first or 0)) & (rows["t_ns"] < (last or 2**62))
+        for name in found.names:
+            for device in part.devices_of(name):
+                own = inside & (rows["metric"] == name) & (rows["device"] == device)
+                values = rows["value"][own]
+                assert np.array_equal(part.series(name, device), values, equal_nan=True)
+                known = values[~np.isnan(values)]
+                wanted = pytest.approx(known.mean()) if len(known) else None
+                assert part.mean(name, device) == wanted
+    assert len(found.load("gpu_busy_ratio").value) == 3 * len(found.series("gpu_busy_ratio", "2"))
+
+
+def test_missing_is_not_zero(run: RunBuilder) -> None:
+    reader = open_run(run.write())
+    for found in (Run(reader).metrics["n0"], NodeMetrics(reader, "elsewhere")):
+        assert found.mean("disk_read_bytes_per_s") is None
+        assert found.mean("gpu_busy_ratio", "7") is None
+        assert found.mean("gpu_temperature_celsius", "0") is None
+        assert not len(found.series("disk_read_bytes_per_s"))
+
+
+def test_spans_that_memory_cannot_hold_are_read_again(
+    run: RunBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_run(run.write())
+    first, second = (rank.spans for rank in Run(reader).ranks)
+    monkeypatch.setattr(signals, "MOST_SPANS", len(first) + len(second) - 1)
+    one, other = Run(reader).ranks
+    assert other.spans is other.spans
+    again = one.spans
+    assert again is not first
+    assert again.start.tolist() == first.start.tolist()
+    assert other.spans.end.tolist() == second.end.tolist()
