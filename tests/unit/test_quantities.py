@@ -1,40 +1,38 @@
-"""Durations as they are read."""
+"""Quantities as text, on the table that the page's twin is tested on too."""
 
 from __future__ import annotations
 
+import json
+import math
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from stepscope.cli import text
-from stepscope.quantities import duration
+from stepscope import quantities
 
-S = 1_000_000_000
-HOUR = 3600 * S
-
-
-@pytest.mark.parametrize(
-    ("ns", "said"),
-    [
-        (0, "0 ns"),
-        (999, "999 ns"),
-        (1234, "1.23 us"),
-        (999_600, "1,000 us"),
-        (86_400_000, "86.4 ms"),
-        (999.7 * 1e6, "1,000 ms"),
-        (503 * S, "503 s"),
-        (3599 * S, "3,599 s"),
-        (HOUR, "1 h"),
-        (18_000 * S, "5 h"),
-        (177 * HOUR, "177 h"),
-        (1_817_181 * S, "505 h"),
-        (999 * HOUR, "999 h"),
-        (1000 * HOUR, "41.7 d"),
-        (10**9 * HOUR, "41,666,667 d"),
-        (-1.5 * HOUR, "-1.5 h"),
-    ],
-)
-def test_a_duration(ns: float, said: str) -> None:
-    assert duration(ns) == text.duration(ns) == said
+GOLDEN = Path(__file__).parents[1] / "golden" / "quantities.json"
+CASES: dict[str, list[list[Any]]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 
-def test_no_duration() -> None:
-    assert text.duration(None) == "-"
+@pytest.mark.parametrize("function", sorted(CASES))
+def test_the_golden_table(function: str) -> None:
+    write = getattr(quantities, function)
+    assert [(*case[:-1], write(*case[:-1])) for case in CASES[function]] == [
+        tuple(case) for case in CASES[function]
+    ]
+
+
+def test_the_table_covers_the_module() -> None:
+    public = {
+        name
+        for name, value in vars(quantities).items()
+        if callable(value) and value.__module__ == quantities.__name__ and name[0] != "_"
+    }
+    assert public == CASES.keys()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_values_that_are_no_numbers_are_missing(value: float) -> None:
+    assert quantities.duration(value) == quantities.percent(value) == quantities.MISSING
+    assert quantities.in_unit(value, "bytes") == quantities.number(value) == quantities.MISSING

@@ -21,7 +21,7 @@ from stepscope.cost import (
     price_of,
 )
 from stepscope.diagnosis import diagnose
-from stepscope.quantities import digits, duration
+from stepscope.quantities import duration, number
 from stepscope.run import Epochs, Run, find_epochs, job_borders, machine_count
 
 HOUR_NS = 3600 * 10**9
@@ -251,9 +251,9 @@ def _text(unit: Unit, value: float | None) -> str:
     if value is None:
         return "n/a"
     if unit == "ratio":
-        return f"{digits(100 * value)} %"
+        return f"{number(100 * value)} %"
     if unit == "usd":
         return f"${value:,.2f}"
     if unit == "hours":
-        return f"{digits(value)} h"
+        return f"{number(value)} h"
     return duration(value)

@@ -96,7 +96,7 @@ def test_what_has_no_room_beside_stands_below() -> None:
     assert max(len(line) for line in found.splitlines()) <= 44
     assert "…" in found
     for number in range(1, 5):
-        assert f"{number} us" in found
+        assert f"{number} µs" in found
 
 
 def test_sentences_are_sentences() -> None:
@@ -150,7 +150,7 @@ def test_values(name: str, value: float | None, shown: str) -> None:
 
 
 def test_a_name_without_a_unit_has_that_of_its_holder() -> None:
-    assert text_of("mean", 1500.0, "ns") == "1.5 us"
+    assert text_of("mean", 1500.0, "ns") == "1.5 µs"
     assert text_of("count", 5, "ns") == "5"
     assert (unit_of("bytes"), label("bytes")) == ("bytes", "bytes")
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from stepscope.cli.text import LEAST_NAME, table
 
 NAME = "aten::convolution_backward_of_a_rather_long_name"
-NUMBERS = ("37.4 ms", "1,234 us", "+125.5 %", "+57.2 us to +108 us")
+NUMBERS = ("37.4 ms", "1,234 µs", "+125.5 %", "+57.2 µs to +108 µs")
 HEADINGS = ("base", "run", "change", "95 % interval")
 
 

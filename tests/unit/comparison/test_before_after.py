@@ -62,7 +62,7 @@ def test_fewer_and_smaller_machines(tmp_path: Path) -> None:
     assert shown["cost"] == "$6.16 → $1.07"
     assert shown["GPU utilisation of the whole run, p95"] == "13.5 % → 46 %"
     assert shown["CPU utilisation of the whole run, p95"] == "24.4 % → 61 %"
-    assert shown["run"] == "503 s → 502 s"
+    assert shown["run"] == "8 min 23 s → 8 min 22 s"
     assert found.saving_ratio is not None
     assert f"{found.saving_ratio:.1%}" == "82.6%"
     assert found.saved_usd == pytest.approx(5.09)
@@ -94,7 +94,7 @@ def test_thirty_epochs_of_a_recommender() -> None:
     assert texts(found) == {
         "GPU utilisation while training": "40 % → 88 %",
         "CPU utilisation while training": "85 % → 55 %",
-        "epoch": "5.9 h → 2.6 h",
+        "epoch": "5 h 54 min → 2 h 36 min",
         "run of 30 epochs": "177 h → 78 h",
         "instance-hours": "177 h → 78 h",
         "cost": "$5,800.29 → $2,556.06",
@@ -137,7 +137,7 @@ def test_the_same_from_recorded_epochs(tmp_path: Path) -> None:
     found = compared.before_after
     shown = texts(found)
     assert shown["epoch"] == "5.9 s → 2.6 s"
-    assert shown["run of 30 epochs"] == "177 s → 78 s"
+    assert shown["run of 30 epochs"] == "2 min 57 s → 78 s"
     assert shown["cost"] == "$5,800.29 → $2,556.06"
     assert shown["GPU utilisation while training"] == "40 % → 88 %"
     # Of 18 and 8 s, in which something was sampled every half second while the job trained.
@@ -166,7 +166,7 @@ def test_a_run_that_costs_more() -> None:
 
 def test_what_one_run_lacks(tmp_path: Path) -> None:
     found = before_after(SLOW, Side(instance_count=2, name="b", notes=["no price"]), 30)
-    assert texts(found)["epoch"] == "5.9 h → n/a"
+    assert texts(found)["epoch"] == "5 h 54 min → n/a"
     assert texts(found)["cost"] == "$5,800.29 → n/a"
     assert (found.saved_usd, found.saved_hours, found.saving_ratio) == (None, None, None)
     assert found.speed_up is None

@@ -323,6 +323,6 @@ def test_options_of_the_command_reach_the_view(
         (found,) = json.loads(capsys.readouterr().out)["traces"]
         assert found["gpu_event_count"] == count
     root.main(["show", run, "launches", "--bucket", "20us"], standalone_mode=False)
-    assert "bucket  20 us" in capsys.readouterr().out
+    assert "bucket  20 µs" in capsys.readouterr().out
     with pytest.raises(UsageError, match="does not look at --top"):
         root.main(["show", run, "launches", "--top", "3"], standalone_mode=False)

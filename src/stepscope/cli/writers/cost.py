@@ -12,7 +12,7 @@ from stepscope.cli.writers.units import MISSING
 from stepscope.comparison import BeforeAfter
 from stepscope.cost import Cost, FixSaving, RightSizing
 from stepscope.diagnosis import LOOP_SHARE
-from stepscope.quantities import digits
+from stepscope.quantities import number
 
 
 def dollars(usd: float | None) -> str:
@@ -74,7 +74,7 @@ def _gains(payload: BeforeAfter) -> Iterator[str]:
         yield f"{payload.speed_up:.2f} times as fast by the {payload.speed_up_by}"
     of = "the run" if payload.epoch_count is None else f"{payload.epoch_count:g} epochs"
     if payload.saved_hours is not None:
-        yield f"{digits(payload.saved_hours)} instance-hours of {of} saved"
+        yield f"{number(payload.saved_hours)} instance-hours of {of} saved"
     if payload.saved_usd is not None:
         share = "" if payload.saving_ratio is None else f" ({payload.saving_ratio:.1%})"
         yield f"{_saved(payload.saved_usd)} of {of} saved{share}"
