@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from stepscope.comparison.payload import Comparison
 from stepscope.server.payloads import (
     CaptureProgress,
     CaptureRequested,
@@ -24,7 +25,6 @@ from stepscope.server.payloads import (
     StopWanted,
 )
 from stepscope.views import VIEWS
-from stepscope.comparison.payload import Comparison
 from stepscope.views.jobs import Jobs
 from stepscope.views.profiling_report import Report
 
