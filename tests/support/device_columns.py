@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.analysis.device_work import DeviceWork, RuntimeCalls, device_work
+from stepscope.analysis.device_work import DeviceWork, RuntimeCalls, combine_device_work
 from stepscope.store import DictColumn
 
 
@@ -45,12 +45,14 @@ def _columns(events: list[Event]) -> dict[str, Any]:
 def work_of(*events: Event) -> DeviceWork:
     """What the analyses make of some events."""
     on_cores = [event for event in events if event.kind in _NAMES]
-    return device_work(_columns(on_cores), _columns([e for e in events if e not in on_cores]))
+    return combine_device_work(
+        _columns(on_cores), _columns([e for e in events if e not in on_cores])
+    )
 
 
 def calls_of(*calls: tuple[int, int, int]) -> RuntimeCalls:
     """Runtime calls: id, start, end."""
     rows = np.array(calls, dtype=np.int64).reshape(-1, 3)
-    return RuntimeCalls.of(
+    return RuntimeCalls.from_columns(
         {"id": rows[:, 0], "start_ns": rows[:, 1], "duration_ns": rows[:, 2] - rows[:, 1]}
     )

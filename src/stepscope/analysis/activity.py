@@ -1,7 +1,7 @@
-"""What devices did and what the host waited for: kernels, memory operations, synchronisation.
+"""Activity by kind: kernels, memory operations, and synchronization calls of the host.
 
-The durations of a kind are summed as they are: work on several streams at once counts several
-times, which is what a share of activity means. `gpu_time` has the time without overlaps.
+Durations are summed without removing overlap: simultaneous work on several streams counts several
+times, which is what a share of activity means. `gpu_time` has times without overlap.
 
     bandwidth of a copy kind = bytes / durations, both summed over the copies whose size is known
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.analysis.columns import Columns, Strings
-from stepscope.analysis.kernel_classes import is_communication, rows_where
+from stepscope.analysis.kernel_classes import is_communication, match_rows
 from stepscope.intervals import Int
 
 ACTIVITY_COPY_COLUMNS = ("device", "kind", "name", "duration_ns", "bytes")
@@ -27,7 +27,7 @@ _MEMORIES = re.compile(r"\((.+?)\s*->\s*(.+?)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """One kind of activity: a device's, or the host's synchronisation."""
+    """One kind of activity, of devices or (synchronization) of the host."""
 
     kind: str
     count: int
@@ -36,29 +36,32 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyKind:
-    """Copies between the same two sorts of memory, or sets."""
+    """Copies with the same direction and memory kinds, or memory sets."""
 
     direction: str
-    """HtoD, DtoH, DtoD, PtoP, HtoH, memset; the recorder's name where it says nothing else."""
+    """HtoD, DtoH, DtoD, PtoP, HtoH, memset; the profiler's name if it contains none of these."""
     source: str | None
-    """Memory copied from: pageable, pinned, device."""
+    """Memory kind copied from: pageable, pinned, device."""
     target: str | None
+    """Memory kind copied to."""
     count: int
     total_ns: int
     bytes: int | None
-    """Of the copies whose size the recorder gave; None when it gave none."""
+    """Bytes of the copies with a recorded size; None if no size was recorded."""
     bytes_per_s: float | None
 
 
-def activities(kernels: Columns, copies: Columns, runtime_calls: Columns) -> list[Activity]:
-    """The kinds of activity, in the order of `ACTIVITIES`.
+def summarize_activities(
+    kernels: Columns, copies: Columns, runtime_calls: Columns
+) -> list[Activity]:
+    """Sum up each kind of activity, in the order of `ACTIVITIES`.
 
     Args:
-        kernels, copies, runtime_calls: their names and durations; `kind` of copies too.
+        kernels, copies, runtime_calls: columns `name` and `duration_ns`; of copies `kind` too.
     """
-    collective = rows_where(kernels["name"], is_communication)
-    sets = rows_where(copies["kind"], lambda kind: kind == "memset")
-    waits = rows_where(runtime_calls["name"], is_synchronization)
+    collective = match_rows(kernels["name"], is_communication)
+    sets = match_rows(copies["kind"], lambda kind: kind == "memset")
+    waits = match_rows(runtime_calls["name"], is_synchronization)
     durations = {
         "compute": kernels["duration_ns"][~collective],
         "communication": kernels["duration_ns"][collective],
@@ -73,7 +76,7 @@ def activities(kernels: Columns, copies: Columns, runtime_calls: Columns) -> lis
 
 
 def is_synchronization(name: str) -> bool:
-    """A runtime call in which the host waits for a device.
+    """Tell whether a runtime call makes the host wait for a device.
 
     >>> is_synchronization("cudaStreamSynchronize"), is_synchronization("cudaMemcpyAsync")
     (True, False)
@@ -81,58 +84,56 @@ def is_synchronization(name: str) -> bool:
     return _SYNCHRONIZATION.search(name) is not None
 
 
-def copy_kinds(copies: Columns) -> list[CopyKind]:
-    """Copies and sets by direction and memories, the longest in total first."""
+def summarize_copies(copies: Columns) -> list[CopyKind]:
+    """Sum up copies and sets by direction and memory kinds, by descending total time."""
     names: Strings = copies["name"]
-    routes = [_route(name or "") for name in names.values]
-    kinds = sorted(set(routes), key=str)
-    number = {route: place for place, route in enumerate(kinds)}
-    group = np.array([number[route] for route in routes], dtype=np.int64)[names.codes]
-    count = len(kinds)
-    duration, moved = copies["duration_ns"], copies["bytes"]
-    known = moved >= 0
+    name_routes = [_parse_route(name or "") for name in names.values]
+    routes = sorted(set(name_routes), key=str)
+    route_codes = {route: code for code, route in enumerate(routes)}
+    group = np.array([route_codes[route] for route in name_routes], dtype=np.int64)[names.codes]
+    count = len(routes)
+    duration, size_bytes = copies["duration_ns"], copies["bytes"]
+    has_size = size_bytes >= 0
 
-    def summed(values: Int, rows: Int) -> Int:
-        found = np.zeros(count, dtype=np.int64)
-        np.add.at(found, group[rows], values[rows])
-        return found
+    def sum_by_route(values: Int, rows: Int) -> Int:
+        sums = np.zeros(count, dtype=np.int64)
+        np.add.at(sums, group[rows], values[rows])
+        return sums
 
-    everything, sized = np.arange(len(group)), np.flatnonzero(known)
-    total, sized_ns, sizes = (
-        summed(duration, everything),
-        summed(duration, sized),
-        summed(moved, sized),
-    )
-    each, with_size = (
-        np.bincount(group, minlength=count),
-        np.bincount(group[known], minlength=count),
-    )
-    found = [
+    all_rows, sized_rows = np.arange(len(group)), np.flatnonzero(has_size)
+    total_ns = sum_by_route(duration, all_rows)
+    sized_ns = sum_by_route(duration, sized_rows)
+    total_bytes = sum_by_route(size_bytes, sized_rows)
+    copy_counts = np.bincount(group, minlength=count)
+    sized_counts = np.bincount(group[has_size], minlength=count)
+    kinds = [
         CopyKind(
-            direction=route[0],
-            source=route[1],
-            target=route[2],
-            count=int(each[i]),
-            total_ns=int(total[i]),
-            bytes=int(sizes[i]) if with_size[i] else None,
-            bytes_per_s=float(sizes[i] / sized_ns[i] * 1e9) if sized_ns[i] else None,
+            direction=direction,
+            source=source,
+            target=target,
+            count=int(copy_counts[i]),
+            total_ns=int(total_ns[i]),
+            bytes=int(total_bytes[i]) if sized_counts[i] else None,
+            bytes_per_s=float(total_bytes[i] / sized_ns[i] * 1e9) if sized_ns[i] else None,
         )
-        for i, route in enumerate(kinds)
+        for i, (direction, source, target) in enumerate(routes)
     ]
-    return sorted((kind for kind in found if kind.count), key=lambda kind: -kind.total_ns)
+    return sorted((kind for kind in kinds if kind.count), key=lambda kind: -kind.total_ns)
 
 
-def route_name(name: str) -> str:
-    """Between which sorts of memory a copy is, by its name.
+def parse_copy_direction(name: str) -> str:
+    """Parse the direction of a copy from its name.
 
-    >>> route_name("Memcpy HtoD (Pageable -> Device)"), route_name("Memset (Device)")
-    ('HtoD', 'memset')
+    >>> parse_copy_direction("Memcpy HtoD (Pageable -> Device)")
+    'HtoD'
+    >>> parse_copy_direction("Memset (Device)")
+    'memset'
     """
-    return _route(name)[0]
+    return _parse_route(name)[0]
 
 
-def _route(name: str) -> tuple[str, str | None, str | None]:
-    """Direction and memories of a copy by its name, such as Memcpy HtoD (Pageable -> Device)."""
+def _parse_route(name: str) -> tuple[str, str | None, str | None]:
+    """Parse direction, source and target from a name like Memcpy HtoD (Pageable -> Device)."""
     memories = _MEMORIES.search(name)
     source, target = (part.lower() for part in memories.groups()) if memories else (None, None)
     if name.lower().startswith(("memset", "fill")):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Columns, Strings
 from stepscope.analysis.grouping import group_rows
-from stepscope.analysis.kernel_classes import rows_where
+from stepscope.analysis.kernel_classes import match_rows
 from stepscope.analysis.statistics import Distribution, summarize
 from stepscope.intervals import Int
 
@@ -130,7 +130,7 @@ def build_annotation_histograms(
         name: the name, or a shell-style pattern such as `ProfilerStep#*`.
         bucket_ns: width of the buckets; None for a round width that gives about twenty.
     """
-    rows = rows_where(
+    rows = match_rows(
         annotations["name"], lambda text: text == name or fnmatch.fnmatchcase(text, name)
     )
     histograms = []

@@ -1,7 +1,7 @@
-"""Calls that were reached the same way: paths through a forest of calls.
+"""Call paths: calls grouped by their own key and the keys of all their callers.
 
-A path is a key and the path of the caller, so two calls have the same path when their keys agree
-and those of all their callers.
+A path is a key and the path of the caller, so two calls share a path if their keys agree and
+those of all their callers do.
 """
 
 from __future__ import annotations
@@ -20,35 +20,37 @@ from stepscope.intervals import Int, depths, subtree_sums
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Paths:
-    """The paths of some calls; a path comes after that of its caller."""
+class CallPaths:
+    """Paths of a forest of calls; a path follows the path of its caller."""
 
     of_call: Int
+    """Path of each call."""
     parent: Int
-    """Of each path the caller's, -1 for none."""
+    """Path of the caller of each path, -1 for none."""
     first: Int
-    """Of each path one call that has it, the first."""
+    """First call of each path."""
     depth: Int
+    """Number of callers of each path."""
 
     def __len__(self) -> int:
         return len(self.parent)
 
     def totals(self, values: Int) -> Int:
-        """Values of each path with all paths below it."""
+        """Sum of values over each path and all paths below it."""
         return subtree_sums(values, self.parent, self.depth)
 
 
-def find_paths(parent: Int, *keys: NDArray[Any]) -> Paths:
-    """The paths of calls.
+def find_paths(parent: Int, *keys: NDArray[Any]) -> CallPaths:
+    """Group calls by path.
 
     Args:
         parent: row of the caller of each call, -1 for none.
-        keys: integers that tell calls of one caller apart.
+        keys: integers that distinguish calls of one caller.
     """
     depth = depths(parent)
     by_depth = np.argsort(depth, kind="stable")
     levels = np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1)
-    of_call = np.append(np.empty(len(parent), dtype=np.int64), -1)  # the last serves parent -1
+    of_call = np.append(np.empty(len(parent), dtype=np.int64), -1)  # last entry: for parent -1
     parents, firsts, count = [], [], 0
     for rows in levels if len(parent) else []:
         groups = group_rows(of_call[parent[rows]], *(key[rows] for key in keys))
@@ -59,7 +61,7 @@ def find_paths(parent: Int, *keys: NDArray[Any]) -> Paths:
         count += len(groups)
     empty = np.empty(0, dtype=np.int64)
     first = np.concatenate(firsts) if firsts else empty
-    return Paths(
+    return CallPaths(
         of_call=of_call[:-1],
         parent=np.concatenate(parents) if parents else empty,
         first=first,
@@ -68,32 +70,32 @@ def find_paths(parent: Int, *keys: NDArray[Any]) -> Paths:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Labels:
-    """A property of rows: a code each, -1 for none, and what a code means."""
+class RowLabels:
+    """Text labels of rows: a code per row (-1 for none) and the text of a code."""
 
     codes: NDArray[Any]
     text: Callable[[int], str | None]
 
 
-def string_labels(strings: Strings) -> Labels:
-    """The strings of a column."""
-    return Labels(strings.codes, lambda code: strings.values[code] if code >= 0 else None)
+def make_string_labels(strings: Strings) -> RowLabels:
+    """Make labels from a column of strings."""
+    return RowLabels(strings.codes, lambda code: strings.values[code] if code >= 0 else None)
 
 
 STACK_COLUMNS = ("id", "name", "parent")
-"""What `stack_labels` needs of the table `python_functions`."""
+"""Columns of `python_functions` that `make_stack_labels` reads."""
 
 
-def stack_labels(functions: Columns, called_from: Int) -> Labels:
-    """Python stacks, innermost first, joined by ';'.
+def make_stack_labels(functions: Columns, called_from: Int) -> RowLabels:
+    """Make labels from Python stacks: frames joined by ';', innermost first.
 
     Args:
         functions: `STACK_COLUMNS` of the table.
-        called_from: of each row that wants a stack, the id of its innermost Python function.
+        called_from: id of the innermost Python function of each row to label.
     """
     names: Strings = functions["name"]
     paths = find_paths(rows_of(functions["id"], functions["parent"]), names.codes)
-    of_function = np.append(paths.of_call, -1)  # row -1 is the one appended
+    of_function = np.append(paths.of_call, -1)  # row -1 is the appended one
 
     def text(path: int) -> str | None:
         frames = []
@@ -102,4 +104,4 @@ def stack_labels(functions: Columns, called_from: Int) -> Labels:
             path = int(paths.parent[path])
         return ";".join(frames) or None
 
-    return Labels(of_function[rows_of(functions["id"], called_from)], text)
+    return RowLabels(of_function[rows_of(functions["id"], called_from)], text)

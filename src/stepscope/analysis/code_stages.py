@@ -1,8 +1,12 @@
-"""Which stage of an input pipeline a stack of frames belongs to.
+"""Stages of an input pipeline, classified from the stacks of its Python code.
 
-Nobody annotates a dataset class, but its code tells: libraries have a purpose, and people name
-their functions for what they do. A stack is read from the fetch inwards. What a library is for
-counts before what a function is called, and a network read is a read whoever asked for it.
+Dataset classes have no annotations, but libraries have a known purpose and functions have
+descriptive names. A stack is read from the fetch inwards. The purpose of a library takes
+precedence over the names of functions, and a network read always counts as reading.
+
+    parse_stack      text of a recorded stack -> frames
+    classify_stack   frames -> stage and label: network, then Compose-like chains, then libraries,
+                     then names of functions and classes, then the running line of code
 """
 
 from __future__ import annotations
@@ -30,42 +34,42 @@ class Frame(NamedTuple):
     function: str
     file: str
     library: str
-    """'' for the user's own code, 'python' for the standard library."""
+    """'' for user code, 'python' for the standard library."""
     generator: bool = False
-    """The body of a generator: what asks for its values is not to be seen."""
+    """True for the body of a generator: its consumer is not in the stack."""
 
     @property
     def module(self) -> str:
-        """File name without directory and extension."""
+        """Name of the file without directory and extension."""
         return self.file.rpartition("/")[2].removesuffix(".py")
 
     @property
     def bare_function(self) -> str:
-        """The function without its class and enclosing functions."""
+        """Name of the function without its class and enclosing functions."""
         return self.function.replace(".<locals>", "").rpartition(".")[2]
 
     @property
     def owner(self) -> str:
-        """The class of a method, the function itself otherwise."""
+        """Class of a method, otherwise the function itself."""
         parts = [part for part in self.function.split(".") if part != "<locals>"]
         return parts[-2] if len(parts) > 1 else parts[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class StagedStack:
-    """A stack and the stage it was given."""
+    """Stage of a stack, with a label for the code that runs."""
 
     stage: Stage
     label: str
-    """What to call it: 'parquet decode', 'augment.Mask', 'collate_batch'."""
+    """Label, such as 'parquet decode', 'augment.Mask', 'collate_batch'."""
 
 
 GENERATOR_MARK = "<generator>"
-"""What follows the name of a generator in a recorded stack."""
+"""Suffix of the name of a generator in a recorded stack."""
 
 
 def parse_stack(text: str) -> list[Frame]:
-    """Frames of a recorded stack, outermost first."""
+    """Parse a recorded stack into frames, outermost first."""
     frames = []
     for part in text.split(";"):
         function, _, rest = part.partition("|")
@@ -77,7 +81,7 @@ def parse_stack(text: str) -> list[Frame]:
 
 _FETCH_FILE = "torch/utils/data/_utils/fetch.py"
 SAMPLE_FUNCTIONS = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
-"""By which a dataset is asked for samples, and an iterator for batches."""
+"""Methods that request samples from a dataset and batches from an iterator."""
 
 _NETWORK_LIBRARIES = frozenset(
     [
@@ -141,7 +145,7 @@ _DECODING_MODULES = {
     ("webdataset", "autodecode"): "webdataset decode",
 }
 _ARCHIVE_MODULES = frozenset(["cache", "gopen", "shardlists", "tariterators"])
-"""Of webdataset: where it reads. Its filters hold whatever the user does with a sample."""
+"""Modules of webdataset that read. Its filters run arbitrary user code on samples."""
 _IMAGE_TRANSFORMS = re.compile(r"(resize|rotate|crop|transform|filter|transpose|convert)")
 _IMAGE_MODULES = frozenset(["ImageChops", "ImageEnhance", "ImageFilter", "ImageOps"])
 
@@ -153,7 +157,8 @@ _NAME_STAGES = re.compile(
     r"|(?P<augment>aug|transform(?!er)|crop|[hv]?flip|jitter|noise|rotat|resiz|normali[sz]|mask"
     r"|shuffle|reorder|substitut|insert|blur|warp|distort|cutout|cutmix|mixup|perturb|random_))"
 )
-"""The first word counts: `mask_tokens` masks, `tokenise_and_pad` tokenises."""
+"""Stage by word; the first word in a name counts: `mask_tokens` is augmentation,
+`tokenise_and_pad` is tokenisation."""
 _TOKENISES = re.compile(rf"(?:^|_)(?:{_TOKENS})")
 _READ_NAMES = re.compile(
     r"(?:^|_)(?:(?:read|load|open|fetch)(?:s|ed|lines?|into|txt)?(?:_|$|\d)|download|request"
@@ -185,50 +190,60 @@ _LINE_STAGES: tuple[tuple[re.Pattern[str], Stage, str], ...] = (
         "parsing",
     ),
 )
-"""What lines of the user's code call that is no Python, and so is no frame of a stack."""
+"""Calls of native code in a line of user code: native code has no frame in a Python stack."""
 
 
-def stage_of(
+def classify_stack(
     frames: Sequence[Frame], *, collating: bool = False, line: str = ""
 ) -> StagedStack | None:
-    """The stage of one stack, None when it does not lie inside the making of a batch.
+    """Classify one stack; None if it is outside the creation of a batch.
 
     Args:
-        line: text of the line that runs in the innermost frame of the user's.
-        collating: the collate function ran. It collates, unless a library says otherwise, or what
-            it calls is named after tokens: many tokenise there.
+        frames: the stack, outermost first.
+        line: text of the running line in the innermost frame of user code.
+        collating: the collate function runs. Its stage is `collate`, unless a library shows
+            another stage or a callee is named after tokens: many pipelines tokenise there.
     """
-    inside = _inside_fetch(frames)
+    inside = _select_inside_fetch(frames)
     if inside is None:
         return None
     if not inside:
         return StagedStack("other", "the fetch itself")
     if collating:
-        found = _network_read(inside) or _by_library(inside) or _tokenises(inside[1:])
-        return found or StagedStack("collate", _call_name(inside[0]))
-    read = _network_read(inside)
-    found = read or _by_chain(inside) or _by_library(inside) or _by_name(inside)
-    return found or _by_line(line) or _unnamed(inside)
+        return (
+            _classify_network_read(inside)
+            or _classify_by_library(inside)
+            or _classify_tokenisation(inside[1:])
+            or StagedStack("collate", _name_call(inside[0]))
+        )
+    return (
+        _classify_network_read(inside)
+        or _classify_by_chain(inside)
+        or _classify_by_library(inside)
+        or _classify_by_name(inside)
+        or _classify_by_line(line)
+        or _classify_fallback(inside)
+    )
 
 
-def _inside_fetch(frames: Sequence[Frame]) -> Sequence[Frame] | None:
-    for position, frame in enumerate(frames):
+def _select_inside_fetch(frames: Sequence[Frame]) -> Sequence[Frame] | None:
+    for index, frame in enumerate(frames):
         if frame.file.endswith(_FETCH_FILE):
-            inside = frames[position + 1 :]
-            # The list comprehension of the fetch is a frame of its own before Python 3.12.
+            inside = frames[index + 1 :]
+            # Before Python 3.12, the list comprehension in the fetch is a frame of its own.
             while inside and inside[0].file.endswith(_FETCH_FILE):
                 inside = inside[1:]
             return inside
     return None
 
 
-def _network_read(frames: Sequence[Frame]) -> StagedStack | None:
+def _classify_network_read(frames: Sequence[Frame]) -> StagedStack | None:
     for frame in frames:
         if _reads_network(frame):
-            asked = [
+            callers = [
                 f for f in frames if f.library == "" and f.bare_function not in SAMPLE_FUNCTIONS
             ]
-            return StagedStack("read", asked[-1].bare_function if asked else frame.library)
+            return StagedStack("read", callers[-1].bare_function if callers else frame.library)
     return None
 
 
@@ -244,7 +259,7 @@ def _reads_network(frame: Frame) -> bool:
             return library in _NETWORK_LIBRARIES
 
 
-def _tokenises(frames: Sequence[Frame]) -> StagedStack | None:
+def _classify_tokenisation(frames: Sequence[Frame]) -> StagedStack | None:
     for frame in frames:
         if frame.library == "" and any(
             _TOKENISES.search(name.lower()) for name in (frame.bare_function, frame.owner)
@@ -253,25 +268,25 @@ def _tokenises(frames: Sequence[Frame]) -> StagedStack | None:
     return None
 
 
-def _by_library(frames: Sequence[Frame]) -> StagedStack | None:
-    for position, frame in enumerate(frames):
-        found = _of_library(frame, frames[position:])
-        if found is not None:
-            return found
+def _classify_by_library(frames: Sequence[Frame]) -> StagedStack | None:
+    for index, frame in enumerate(frames):
+        stack = _classify_library_frame(frame, frames[index + 1 :])
+        if stack is not None:
+            return stack
     return None
 
 
-def _of_library(frame: Frame, onwards: Sequence[Frame]) -> StagedStack | None:
-    """What one frame of a library says, with the frames that it called."""
+def _classify_library_frame(frame: Frame, callees: Sequence[Frame]) -> StagedStack | None:
+    """Classify one frame of a library by its purpose."""
     match frame.library:
         case "torchvision" | "torchaudio":
-            return _of_torch_library(frame)
+            return _classify_torch_library(frame)
         case "transformers":
-            return _of_transformers(frame)
+            return _classify_transformers(frame)
         case "PIL" if frame.module in _IMAGE_MODULES or (
-            # Images are lazy: the first operation on one decodes it.
+            # Images are lazy: the first operation on an image decodes it.
             _IMAGE_TRANSFORMS.search(frame.bare_function)
-            and not any(f.module == "ImageFile" for f in onwards)
+            and not any(f.module == "ImageFile" for f in (frame, *callees))
         ):
             return StagedStack("augment", f"PIL {frame.bare_function}")
     stage = _LIBRARY_STAGES.get(frame.library)
@@ -286,15 +301,15 @@ def _of_library(frame: Frame, onwards: Sequence[Frame]) -> StagedStack | None:
     return None
 
 
-def _of_torch_library(frame: Frame) -> StagedStack | None:
-    if "/datasets/" in frame.file:  # its readers say more: PIL's frames follow
+def _classify_torch_library(frame: Frame) -> StagedStack | None:
+    if "/datasets/" in frame.file:  # frames of PIL follow, which are more specific
         return None
     if "/io/" in frame.file or frame.bare_function.startswith("load"):
         return StagedStack("decode", f"{frame.library} {frame.bare_function}")
     return StagedStack("augment", frame.owner)
 
 
-def _of_transformers(frame: Frame) -> StagedStack | None:
+def _classify_transformers(frame: Frame) -> StagedStack | None:
     if "tokenization" in frame.module and "pad" not in frame.function:
         return StagedStack("tokenise", f"{frame.library} tokenizer")
     if frame.module.startswith(("image_processing", "feature_extraction")):
@@ -302,34 +317,35 @@ def _of_transformers(frame: Frame) -> StagedStack | None:
     return None
 
 
-_CALLS = frozenset({"__call__", "forward"})
+_CALL_METHODS = frozenset({"__call__", "forward"})
 _STAGE_OF_GROUP: dict[str, Stage] = {stage: stage for stage in STAGE_NAMES}
 _CHAINS = re.compile(r"(^|_)(compose|sequential|pipeline|chain)$")
 
 
-def _by_chain(frames: Sequence[Frame]) -> StagedStack | None:
-    """Inside a Compose-like chain everything is augmentation, named after the member.
+def _classify_by_chain(frames: Sequence[Frame]) -> StagedStack | None:
+    """Classify the member of a Compose-like chain, named after the member.
 
-    But for members that decode, read or tokenise: some libraries put their whole pipeline there.
+    Members are augmentation unless they decode, read or tokenise: some libraries put their whole
+    pipeline into a chain.
     """
-    for position, frame in enumerate(frames):
-        if frame.bare_function in _CALLS and _CHAINS.search(_snake(frame.owner)):
-            inside = [f for f in frames[position + 1 :] if f.library != "torch"]
+    for index, frame in enumerate(frames):
+        if frame.bare_function in _CALL_METHODS and _CHAINS.search(_to_snake_case(frame.owner)):
+            inside = [f for f in frames[index + 1 :] if f.library != "torch"]
             if not inside:
                 return StagedStack("augment", frame.owner)
-            label = _call_name(inside[0])
-            words = _snake(label)
-            named = _NAME_STAGES.search(words)
-            if named is not None and named.lastgroup in {"decode", "tokenise"}:
-                return StagedStack(_STAGE_OF_GROUP[named.lastgroup], label)
-            found = _by_library(inside)
-            if found is not None and found.stage in {"decode", "tokenise"}:
-                return found
+            label = _name_call(inside[0])
+            words = _to_snake_case(label)
+            match = _NAME_STAGES.search(words)
+            if match is not None and match.lastgroup in {"decode", "tokenise"}:
+                return StagedStack(_STAGE_OF_GROUP[match.lastgroup], label)
+            stack = _classify_by_library(inside)
+            if stack is not None and stack.stage in {"decode", "tokenise"}:
+                return stack
             return StagedStack("read" if _READ_NAMES.search(words) else "augment", label)
     return None
 
 
-def _by_name(frames: Sequence[Frame]) -> StagedStack | None:
+def _classify_by_name(frames: Sequence[Frame]) -> StagedStack | None:
     user = [f for f in frames if f.library == ""]
     datasets = {f.owner for f in user if f.bare_function in SAMPLE_FUNCTIONS}
     for frame in user:
@@ -337,34 +353,34 @@ def _by_name(frames: Sequence[Frame]) -> StagedStack | None:
             continue
         names = [frame.bare_function]
         if frame.owner not in datasets and "dataset" not in frame.owner.lower():
-            names.append(frame.owner)  # what a dataset is called says nothing of its methods
+            names.append(frame.owner)  # the name of a dataset does not describe its methods
         for name in names:
-            found = _NAME_STAGES.search(_snake(name))
-            if found is not None and found.lastgroup is not None:
-                return StagedStack(_STAGE_OF_GROUP[found.lastgroup], _call_name(frame))
+            match = _NAME_STAGES.search(_to_snake_case(name))
+            if match is not None and match.lastgroup is not None:
+                return StagedStack(_STAGE_OF_GROUP[match.lastgroup], _name_call(frame))
         if re.match(r"(aug|transform(?!er))", frame.module):
-            return StagedStack("augment", _call_name(frame))
+            return StagedStack("augment", _name_call(frame))
     for frame in user:
-        if _READ_NAMES.search(_snake(frame.bare_function)):
-            return StagedStack("read", _call_name(frame))
+        if _READ_NAMES.search(_to_snake_case(frame.bare_function)):
+            return StagedStack("read", _name_call(frame))
     return None
 
 
-def _by_line(line: str) -> StagedStack | None:
+def _classify_by_line(line: str) -> StagedStack | None:
     for pattern, stage, label in _LINE_STAGES:
         if pattern.search(line):
             return StagedStack(stage, label)
     return None
 
 
-def _unnamed(frames: Sequence[Frame]) -> StagedStack:
+def _classify_fallback(frames: Sequence[Frame]) -> StagedStack:
     user = [f for f in frames if f.library == ""]
-    below = [f for f in user if f.bare_function not in SAMPLE_FUNCTIONS]
-    if below and below[0].bare_function in _CALLS:
-        # What a dataset keeps as an object and applies to each sample is a transform.
-        return StagedStack("augment", below[0].owner)
-    if below:
-        return StagedStack("other", _call_name(below[0]))
+    callees = [f for f in user if f.bare_function not in SAMPLE_FUNCTIONS]
+    if callees and callees[0].bare_function in _CALL_METHODS:
+        # A callable object that a dataset applies to each sample is a transform.
+        return StagedStack("augment", callees[0].owner)
+    if callees:
+        return StagedStack("other", _name_call(callees[0]))
     library = next((f for f in frames if f.library not in {"", "python", "torch"}), None)
     if library is not None and library.library == "datasets":
         return StagedStack("decode", "Arrow decode")
@@ -373,11 +389,11 @@ def _unnamed(frames: Sequence[Frame]) -> StagedStack:
     return StagedStack("other", user[0].function if user else frames[0].function)
 
 
-def _call_name(frame: Frame) -> str:
-    """Class of a call operator or method, else the function: `Mask`, `decode_png`."""
-    return frame.owner if frame.bare_function in _CALLS else frame.bare_function
+def _name_call(frame: Frame) -> str:
+    """Name a call: class of a `__call__` or `forward`, otherwise the function."""
+    return frame.owner if frame.bare_function in _CALL_METHODS else frame.bare_function
 
 
-def _snake(name: str) -> str:
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    return apart.lower().lstrip("_")
+def _to_snake_case(name: str) -> str:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return words.lower().lstrip("_")

@@ -1,19 +1,20 @@
-"""Collectives of several ranks: which belong together, and what of their time is waiting.
+"""Collectives of several ranks: matching of their calls, wait, transfer and bandwidth.
 
-A collective cannot end anywhere before every rank has begun it. So of the calls that are one
-collective, the shortest is that of the rank that came last, which waited for nobody:
+No rank can finish a collective before all ranks have started it. So the shortest of the matched
+calls is that of the rank that arrived last, which did not wait:
 
     transfer = the shortest duration on any rank, at the end of each rank's call
-    waiting  = own duration - transfer
+    wait     = the call's duration - transfer
 
-That is an estimate: ranks may also differ in the bandwidth of their links. Calls are one
-collective when they are of one name in one group of ranks and
+This is an estimate: ranks may also differ in the bandwidth of their links. Calls are matched when
+they have the same name and group of ranks and
 
-    have the same number within the group, where the recorder numbers them; else
-    are the n-th of their kind on every rank, provided that every rank has as many of them.
+    have the same sequence number within the group, if the profiler records one; otherwise
+    are the n-th of their kind on every rank, if all ranks have the same number of them.
 
-The bandwidths are those of NCCL's tests. With S bytes, the larger of what a rank gives and what
-it gets, n ranks and t seconds:
+Bandwidths are defined as in nccl-tests
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). With S bytes, the larger of
+a rank's input and output, n ranks and t seconds:
 
     algorithm bandwidth = S / t
     bus bandwidth       = S / t x f, f = 2 (n - 1) / n   all-reduce
@@ -66,96 +67,103 @@ _KINDS = (
     ("scatter", re.compile("scatter")),
     ("barrier", re.compile("barrier")),
 )
-_ALL_BUT_OWN = ("reduce_scatter", "all_gather", "all_to_all")
-_TWO_RANKS = "send_recv"
-"""Not every rank takes part, so the n-th on one rank need not be the n-th on another."""
+_KEEPS_LOCAL_SHARD = ("reduce_scatter", "all_gather", "all_to_all")
+"""Collectives in which a rank's own shard does not cross the network."""
+_POINT_TO_POINT = "send_recv"
+"""Only two ranks take part, so the n-th on one rank need not be the n-th on another."""
 
 
 @lru_cache(maxsize=4096)
-def collective_kind(name: str) -> str:
-    """What a collective does, by the name of its kernel or as recorders call it.
+def classify_collective(name: str) -> str:
+    """Classify a collective by the name of its kernel or the profiler's name for it.
 
-    >>> collective_kind("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    Returns:
+        The kind; the name itself if it matches no kind.
+
+    >>> classify_collective("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     'all_reduce'
-    >>> collective_kind("_reduce_scatter_base"), collective_kind("ncclDevKernel_Generic")
+    >>> classify_collective("_reduce_scatter_base"), classify_collective("ncclDevKernel_Generic")
     ('reduce_scatter', 'ncclDevKernel_Generic')
     """
     text = name.lower()
     return next((kind for kind, pattern in _KINDS if pattern.search(text)), name)
 
 
-def element_bytes(dtype: str | None) -> int | None:
-    """Bytes of one element; None for a type that is not known.
+def look_up_element_bytes(dtype: str | None) -> int | None:
+    """Look up the size of one element; None for an unknown type.
 
-    >>> element_bytes("BFloat16"), element_bytes("Float8_e4m3fn"), element_bytes(None)
-    (2, 1, None)
+    >>> look_up_element_bytes("BFloat16"), look_up_element_bytes("Float8_e4m3fn")
+    (2, 1)
+    >>> look_up_element_bytes(None)
     """
     name = (dtype or "").lower()
     return 1 if name.startswith("float8") else _BYTES.get(name)
 
 
-def bus_factor(kind: str, group_size: int | None) -> float | None:
-    """What the bus bandwidth is of the algorithm bandwidth; None where the formula does not say.
+def compute_bus_factor(kind: str, group_size: int | None) -> float | None:
+    """Compute the ratio of bus bandwidth to algorithm bandwidth; None if it is undefined.
 
-    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("barrier", 4)
-    (1.5, 0.75, None)
+    >>> compute_bus_factor("all_reduce", 4), compute_bus_factor("all_gather", 4)
+    (1.5, 0.75)
+    >>> compute_bus_factor("barrier", 4)
     """
-    if kind in {"broadcast", "reduce", _TWO_RANKS}:
+    if kind in {"broadcast", "reduce", _POINT_TO_POINT}:
         return 1.0
-    if not group_size or kind not in {"all_reduce", *_ALL_BUT_OWN}:
+    if not group_size or kind not in {"all_reduce", *_KEEPS_LOCAL_SHARD}:
         return None
     return (2 if kind == "all_reduce" else 1) * (group_size - 1) / group_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCalls:
-    """Calls of collectives, of all ranks together; arrays have one entry each."""
+    """Collective calls of all ranks; arrays have one entry per call."""
 
     rank: Int
-    """Place of the rank among those recorded."""
+    """Index among the recorded ranks."""
     start: Int
     end: Int
     kind: Int
-    """Place in `kinds`."""
+    """Index into `kinds`."""
     kinds: list[str]
     group: Int
-    """Place of the group of ranks, -1 where the recorder says nothing."""
+    """Index of the group of ranks, -1 if unknown."""
     sequence: Int
-    """Number within the group, -1 where there is none."""
+    """Sequence number within the group, -1 if unknown."""
     pair: Int
-    """Of point-to-point operations, a number for who sends to whom; -1 where that is unknown."""
+    """Number of the (sender, receiver) pair of a point-to-point operation; -1 if unknown."""
     size_bytes: Int
-    """-1 where the recorder gave no size."""
+    """Size, -1 if unknown."""
 
     def __len__(self) -> int:
         return len(self.start)
 
     @property
     def duration(self) -> Int:
-        """Nanoseconds of each."""
+        """Duration of each call, nanoseconds."""
         return self.end - self.start
 
     def take(self, rows: NDArray[np.bool_] | Int) -> CollectiveCalls:
-        """Some of them."""
-        kept = {each.name: getattr(self, each.name) for each in fields(self)}
-        return CollectiveCalls(**{n: v if n == "kinds" else v[rows] for n, v in kept.items()})
+        """Select calls by a mask or an index array."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return CollectiveCalls(**{n: v if n == "kinds" else v[rows] for n, v in columns.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matched:
-    """What each call has to do with those of other ranks."""
+class MatchedCalls:
+    """Result of matching calls across ranks; arrays have one entry per call."""
 
     matched: NDArray[np.bool_]
+    """True for a call whose counterpart on another rank is known."""
     transfer_ns: Int
-    """0 where it is not matched."""
+    """Transfer time, 0 for an unmatched call."""
     last: NDArray[np.bool_]
-    """The others waited for this one."""
+    """True for the call of the rank that arrived last: the other ranks waited for it."""
     uneven_kinds: dict[str, list[int]]
-    """Kinds without numbers that ranks have different numbers of, with the places of the ranks
-    that have the fewest."""
+    """Kinds without sequence numbers whose call counts differ between ranks, with the indices of
+    the ranks that have the smallest count."""
 
-    def take(self, rows: NDArray[np.bool_] | Int) -> Matched:
-        """Of some of the calls."""
+    def take(self, rows: NDArray[np.bool_] | Int) -> MatchedCalls:
+        """Select calls by a mask or an index array."""
         return replace(
             self,
             matched=self.matched[rows],
@@ -164,52 +172,56 @@ class Matched:
         )
 
 
-def match(calls: CollectiveCalls) -> Matched:
-    """Finds the calls of several ranks that are one collective."""
+def match_calls(calls: CollectiveCalls) -> MatchedCalls:
+    """Match the calls of several ranks that form one collective."""
     matched = np.zeros(len(calls), dtype=np.bool_)
     transfer = np.zeros(len(calls), dtype=np.int64)
     last = np.zeros(len(calls), dtype=np.bool_)
     if not len(calls):
-        return Matched(matched=matched, transfer_ns=transfer, last=last, uneven_kinds={})
+        return MatchedCalls(matched=matched, transfer_ns=transfer, last=last, uneven_kinds={})
     kind = group_rows(calls.kind, calls.group, calls.pair, calls.sequence)
-    usable, uneven = _comparable(calls, kind.group)
-    collective = group_rows(kind.group, _ordinal(kind.group, calls))
+    usable, uneven = _find_matchable(calls, kind.group)
+    collective = group_rows(kind.group, _number_calls(kind.group, calls))
     ranks = np.bincount(collective.group[usable], minlength=len(collective))
     matched[:] = usable & (ranks[collective.group] > 1)
     shortest = collective.minima(calls.duration)
     transfer[matched] = shortest[collective.group][matched]
     last[:] = matched & (calls.duration == shortest[collective.group])
-    return Matched(matched=matched, transfer_ns=transfer, last=last, uneven_kinds=uneven)
+    return MatchedCalls(matched=matched, transfer_ns=transfer, last=last, uneven_kinds=uneven)
 
 
-def _ordinal(kind: Int, calls: CollectiveCalls) -> Int:
-    """Which of its kind each call is on its rank, in order of time."""
+def _number_calls(kind: Int, calls: CollectiveCalls) -> Int:
+    """Number the calls of each kind on each rank, in order of time."""
     order = np.lexsort((calls.start, calls.rank, kind))
-    new = np.diff(kind[order], prepend=-1) != 0
-    new |= np.diff(calls.rank[order], prepend=-1) != 0
-    place = np.arange(len(order))
-    ordinal = np.empty(len(order), dtype=np.int64)
-    ordinal[order] = place - np.maximum.accumulate(np.where(new, place, 0))
-    return ordinal
+    is_first = np.diff(kind[order], prepend=-1) != 0
+    is_first |= np.diff(calls.rank[order], prepend=-1) != 0
+    index = np.arange(len(order))
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = index - np.maximum.accumulate(np.where(is_first, index, 0))
+    return number
 
 
-def _comparable(
+def _find_matchable(
     calls: CollectiveCalls, kind: Int
 ) -> tuple[NDArray[np.bool_], dict[str, list[int]]]:
-    """Calls whose place among those of their kind says which collective they are."""
+    """Mask the calls that can be matched, and find the kinds with uneven counts.
+
+    Without a sequence number, a call is identified by its number among those of its kind. That
+    needs equal counts on all ranks.
+    """
     numbered = calls.sequence >= 0
-    two = np.array([name == _TWO_RANKS for name in calls.kinds], dtype=np.bool_)[calls.kind]
-    paired = ~two | (calls.pair >= 0)
+    point_to_point = np.array([name == _POINT_TO_POINT for name in calls.kinds], dtype=np.bool_)
+    paired = ~point_to_point[calls.kind] | (calls.pair >= 0)
     per_rank = group_rows(kind, calls.rank)
     counts = per_rank.counts()
     kind_of, rank_of = kind[per_rank.first], calls.rank[per_rank.first]
-    least = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
-    most = np.zeros_like(least)
-    np.minimum.at(least, kind_of, counts)
-    np.maximum.at(most, kind_of, counts)
-    even = least == most
+    min_counts = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
+    max_counts = np.zeros_like(min_counts)
+    np.minimum.at(min_counts, kind_of, counts)
+    np.maximum.at(max_counts, kind_of, counts)
+    even = min_counts == max_counts
     uneven: dict[str, list[int]] = {}
-    for row in np.flatnonzero(~even[kind_of] & (counts == least[kind_of])).tolist():
+    for row in np.flatnonzero(~even[kind_of] & (counts == min_counts[kind_of])).tolist():
         first = int(per_rank.first[row])
         if not numbered[first] and paired[first]:
             ranks = uneven.setdefault(calls.kinds[int(calls.kind[first])], [])
@@ -219,7 +231,7 @@ def _comparable(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """How fast collectives of one kind and group were; None without any size."""
+    """Bandwidth of the collectives of one kind and group; all None without recorded sizes."""
 
     moved_bytes: int | None
     mean_bytes: float | None
@@ -227,18 +239,24 @@ class Bandwidth:
     bus_bytes_per_s: float | None
 
 
-def bandwidth(calls: CollectiveCalls, found: Matched, group_size: int | None) -> Bandwidth:
-    """Of calls of one kind and group: bytes by time, both summed over the calls with a size."""
+def measure_bandwidth(
+    calls: CollectiveCalls, matches: MatchedCalls, group_size: int | None
+) -> Bandwidth:
+    """Measure the bandwidth of calls of one kind and group.
+
+    Bytes and transfer times are summed over the calls with a recorded size; an unmatched call
+    counts with its duration.
+    """
     sized = calls.size_bytes >= 0
     if not sized.any():
         return Bandwidth(
             moved_bytes=None, mean_bytes=None, algorithm_bytes_per_s=None, bus_bytes_per_s=None
         )
     moved = int(calls.size_bytes[sized].sum())
-    time = np.where(found.matched, found.transfer_ns, calls.duration)
+    time = np.where(matches.matched, matches.transfer_ns, calls.duration)
     time_ns = int(time[sized].sum())
     speed = moved / time_ns * 1e9 if time_ns and moved else None
-    factor = bus_factor(calls.kinds[int(calls.kind[0])], group_size)
+    factor = compute_bus_factor(calls.kinds[int(calls.kind[0])], group_size)
     return Bandwidth(
         moved_bytes=moved,
         mean_bytes=moved / int(sized.sum()),

@@ -1,4 +1,4 @@
-"""Where Python spent its time, function by function, from stack samples."""
+"""Python time by function, from stack samples."""
 
 from __future__ import annotations
 
@@ -17,33 +17,36 @@ from stepscope.intervals import Int, innermost_at, nesting_order, parents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionTime:
-    """One function. Its own time is spent in its own lines; its total time in what it calls, too:
-    a sample counts once for a function, however often it stands in the stack."""
+    """Time of one function.
+
+    `own` figures are of samples with the function on top of the stack. `total` figures include
+    its callees: a sample counts once for a function that is anywhere in the stack.
+    """
 
     function: str
     file: str
     library: str
-    """Empty for the user's own code, `python` for the standard library."""
+    """Empty for user code, `python` for the standard library."""
     own_weight: int
     total_weight: int
     own_count: int
-    """Samples."""
+    """Number of samples."""
     total_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionProfile:
-    """Functions, those with the most time of their own first."""
+    """Functions by descending own time."""
 
     sample_count: int
     weight: int
-    """Of all samples: nanoseconds where the sampler's period is known, else their number."""
+    """Weight of all samples: nanoseconds if the sampling period is known, otherwise their count."""
     functions: list[FunctionTime]
 
 
-def profile_functions(samples: StackSamples, chosen: NDArray[np.bool_]) -> FunctionProfile:
-    """The profile of the chosen samples, a mask over them."""
-    codes, weights = samples.stack[chosen], samples.weight_ns[chosen]
+def profile_functions(samples: StackSamples, mask: NDArray[np.bool_]) -> FunctionProfile:
+    """Profile the functions of the samples that a mask selects."""
+    codes, weights = samples.stack[mask], samples.weight_ns[mask]
     size = len(samples.stacks)
     weight = np.zeros(size, dtype=np.int64)
     np.add.at(weight, codes, weights)
@@ -52,9 +55,9 @@ def profile_functions(samples: StackSamples, chosen: NDArray[np.bool_]) -> Funct
     for code in np.flatnonzero(count).tolist():
         frames = [frame for frame in parse_stack(samples.stacks[code]) if frame.function]
         for frame in dict.fromkeys(frames):
-            found = sums.setdefault(frame, [0, 0, 0, 0])
-            found[1] += int(weight[code])
-            found[3] += int(count[code])
+            frame_sums = sums.setdefault(frame, [0, 0, 0, 0])
+            frame_sums[1] += int(weight[code])
+            frame_sums[3] += int(count[code])
         if frames:
             sums[frames[-1]][0] += int(weight[code])
             sums[frames[-1]][2] += int(count[code])
@@ -63,12 +66,12 @@ def profile_functions(samples: StackSamples, chosen: NDArray[np.bool_]) -> Funct
             function=frame.function,
             file=frame.file,
             library=frame.library,
-            own_weight=own,
-            total_weight=total,
+            own_weight=own_weight,
+            total_weight=total_weight,
             own_count=own_count,
             total_count=total_count,
         )
-        for frame, (own, total, own_count, total_count) in sums.items()
+        for frame, (own_weight, total_weight, own_count, total_count) in sums.items()
     ]
     return FunctionProfile(
         sample_count=len(codes),
@@ -78,19 +81,23 @@ def profile_functions(samples: StackSamples, chosen: NDArray[np.bool_]) -> Funct
 
 
 def phases_at(times: Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:
-    """The phase, as its place in `PHASES`, that the training thread was in at each time; -1 outside
-    steps and in evaluation. It is the host's phase, also where devices were timed."""
-    own = spans.take((spans.thread == steps.thread) & spans.is_kind(*PHASE_OF_KIND))
-    own = own.take(own.end > own.start)
-    own = own.take(nesting_order(own.start, own.end))
-    around = innermost_at(times, own.start, own.end, parents(own.start, own.end))
-    phase_of_kind = np.array([_phase(kind, PHASE_OF_KIND) for kind in own.kinds] or [-1])
-    kinds = own.kind[around] if len(own) else np.zeros(len(times), dtype=np.int64)
-    found = np.where(around >= 0, phase_of_kind[kinds], PHASES.index("loss"))
-    # What is in a step but in no phase is the loss where a backward pass follows, else `other`.
-    found = np.where(in_no_phase(times, spans, steps), PHASES.index("other"), found)
-    return np.where(steps_of(times, steps) >= 0, found, -1).astype(np.int64)
+    """Find the phase of the training thread at each time, as index into `PHASES`.
+
+    It is -1 outside steps and in evaluation. It is the phase of the host, even for phases that
+    were timed on a device.
+    """
+    phase_spans = spans.take((spans.thread == steps.thread) & spans.is_kind(*PHASE_OF_KIND))
+    phase_spans = phase_spans.take(phase_spans.end > phase_spans.start)
+    phase_spans = phase_spans.take(nesting_order(phase_spans.start, phase_spans.end))
+    start, end = phase_spans.start, phase_spans.end
+    span = innermost_at(times, start, end, parents(start, end))
+    phase_of_kind = np.array([_find_phase(kind, PHASE_OF_KIND) for kind in spans.kinds] or [-1])
+    kinds = phase_spans.kind[span] if len(phase_spans) else np.zeros(len(times), dtype=np.int64)
+    phases = np.where(span >= 0, phase_of_kind[kinds], PHASES.index("loss"))
+    # Time of a step outside its phases is `loss` if a backward pass follows, otherwise `other`.
+    phases = np.where(in_no_phase(times, spans, steps), PHASES.index("other"), phases)
+    return np.where(steps_of(times, steps) >= 0, phases, -1).astype(np.int64)
 
 
-def _phase(kind: str, phases: Mapping[str, str]) -> int:
+def _find_phase(kind: str, phases: Mapping[str, str]) -> int:
     return PHASES.index(phases[kind]) if kind in phases else -1

@@ -1,13 +1,13 @@
-"""How the time of the devices is divided.
+"""Breakdown of device time into compute, exposed communication, exposed copies and idle.
 
-Over the kernels, copies and sets of one rank, or of one device of it, with U(x) for the time
-that any of x covers, in integer nanoseconds:
+Over the kernels, copies and sets of one rank, or of one of its devices, with U(x) for the time
+covered by any of x, in integer nanoseconds:
 
-    total          last end - first start; within a range of time, as far as that lies in it
+    total          last end - first start; clipped to the range of time, if there is one
     busy           |U(all)|
     idle           total - busy
     compute        |U(kernels that do not communicate, sets)|
-    memset         |U(sets)|, part of compute
+    memset         |U(sets)|, included in compute
     comm           |U(kernels of collectives)|
     exposed_comm   |U(comm) minus U(compute)|
     exposed_memcpy |U(copies) minus U(compute) minus U(comm)|
@@ -15,7 +15,7 @@ that any of x covers, in integer nanoseconds:
 so that compute + exposed_comm + exposed_memcpy + idle = total.
 
 Nothing is rounded. Work on one stream may overlap; it counts once. Work launched before the
-window counts unless the caller has taken it out.
+window counts unless the caller has removed it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stepscope.intervals import Intervals, union
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTime:
-    """The division; see above for the formulas."""
+    """Breakdown of device time; the module's docstring has the formulas."""
 
     total_ns: int
     busy_ns: int
@@ -51,62 +51,62 @@ class GpuTime:
 
 
 def measure_gpu_time(work: DeviceWork, within: tuple[int, int] | None = None) -> GpuTime | None:
-    """Divides the time of all devices together; None when they did nothing.
+    """Break down the time of all devices together; None without device work.
 
     Args:
-        work: all that they did.
-        within: look at no more than what lies between two times.
+        work: all device work.
+        within: range of time to restrict the breakdown to.
     """
     if not len(work):
         return None
     first, last = int(work.start.min()), int(work.end.max())
     if within is not None:
-        first, last, work = max(first, within[0]), min(last, within[1]), work.cut(within)
+        first, last, work = max(first, within[0]), min(last, within[1]), work.clip(within)
         if first > last:
             return None
     memcpy = work.kind == MEMCPY
     compute = work.compute | (work.kind == MEMSET)
-    compute_ns = _covered(work, compute)
-    with_comm_ns = _covered(work, ~memcpy)
-    busy_ns = _covered(work, np.ones(len(work), dtype=np.bool_))
+    compute_ns = _measure_covered(work, compute)
+    with_comm_ns = _measure_covered(work, ~memcpy)
+    busy_ns = _measure_covered(work, np.ones(len(work), dtype=np.bool_))
     total_ns = last - first
     return GpuTime(
         total_ns=total_ns,
         busy_ns=busy_ns,
         idle_ns=total_ns - busy_ns,
         compute_ns=compute_ns,
-        memset_ns=_covered(work, work.kind == MEMSET),
-        comm_ns=_covered(work, work.communication),
+        memset_ns=_measure_covered(work, work.kind == MEMSET),
+        comm_ns=_measure_covered(work, work.communication),
         exposed_comm_ns=with_comm_ns - compute_ns,
         exposed_memcpy_ns=busy_ns - with_comm_ns,
-        same_stream_overlap_count=same_stream_overlaps(work),
+        same_stream_overlap_count=count_same_stream_overlaps(work),
         gpu_event_count=len(work),
     )
 
 
-def gpu_time_by_device(
+def measure_gpu_time_by_device(
     work: DeviceWork, within: tuple[int, int] | None = None
 ) -> dict[int, GpuTime]:
-    """Divides the time of each device, from its own first start to its own last end."""
-    found = {}
+    """Break down the time of each device, from its first start to its last end."""
+    times = {}
     for device in np.unique(work.device).tolist():
-        own = measure_gpu_time(work.take(work.device == device), within)
-        if own is not None:
-            found[device] = own
-    return found
+        time = measure_gpu_time(work.take(work.device == device), within)
+        if time is not None:
+            times[device] = time
+    return times
 
 
-def same_stream_overlaps(work: DeviceWork) -> int:
-    """How many start before an earlier one of their stream has ended."""
+def count_same_stream_overlaps(work: DeviceWork) -> int:
+    """Count the work that starts before earlier work of its stream has ended."""
     order = np.lexsort((work.end, work.start, work.track))
     track, start = work.track[order], work.start[order]
-    # Streams are laid end to end, far enough apart that one running maximum serves all.
+    # Streams are shifted to follow each other, so that one running maximum works for all.
     number = np.cumsum(np.diff(track, prepend=track[:1]) != 0)
     first = int(work.start.min()) if len(work) else 0
-    apart = number * (int(work.end.max()) - first + 1) if len(work) else number
-    reach = np.maximum.accumulate(work.end[order] - first + apart)
-    return int((start[1:] - first + apart[1:] < reach[:-1]).sum())
+    shift = number * (int(work.end.max()) - first + 1) if len(work) else number
+    reach = np.maximum.accumulate(work.end[order] - first + shift)
+    return int((start[1:] - first + shift[1:] < reach[:-1]).sum())
 
 
-def _covered(work: DeviceWork, rows: NDArray[np.bool_]) -> int:
+def _measure_covered(work: DeviceWork, rows: NDArray[np.bool_]) -> int:
     return union(Intervals(work.start[rows], work.end[rows])).total_ns

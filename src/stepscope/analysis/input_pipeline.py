@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.code_stages import STAGE_NAMES, Frame, Stage, parse_stack, stage_of
+from stepscope.analysis.code_stages import STAGE_NAMES, Frame, Stage, classify_stack, parse_stack
 from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps import Steps, steps_of
 from stepscope.intervals import Int, contains, union
@@ -245,7 +245,7 @@ class _Part:
         for (in_collate, code, line), time_ns in zip(places.tolist(), spent.tolist(), strict=True):
             frames = parse_stack(samples.stacks[code])
             text = samples.line_text(frames, line)
-            staged = stage_of(frames, collating=bool(in_collate), line=text)
+            staged = classify_stack(frames, collating=bool(in_collate), line=text)
             if staged is not None:
                 key = (staged.stage, staged.label, bool(in_collate))
                 times[key] = times.get(key, 0) + time_ns

@@ -1,8 +1,8 @@
-"""What a kernel does and in which precision, guessed from its name.
+"""Purpose and precision of kernels, guessed from their names.
 
-Recorders do not say whether a kernel communicates, whether it ran on tensor or matrix cores, or
-in which precision it computed. Its name tells most of the time; all guesses of that kind are
-here, and whoever shows one says that it is a heuristic.
+Profilers do not record whether a kernel communicates, whether it ran on tensor or matrix cores, or
+in which precision it computed. Its name usually shows it; all such guesses are here, and every
+view that shows one labels it as a heuristic.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Precision = Literal["FP64", "TF32", "FP32", "BF16", "FP16", "FP8", "INT"]
 _COMMUNICATION = re.compile(r"nccl|rccl|cross_device_reduce", re.IGNORECASE)
 _HOST_COMMUNICATION = re.compile(r"(gloo|mpi|ucc):", re.IGNORECASE)
 _TENSOR_CORES = re.compile(
-    # Instruction shapes of the kernel libraries: Volta 884, Turing 1688, Ampere 16816, FP8, INT8.
+    # Instruction shapes in kernel libraries: Volta 884, Turing 1688, Ampere 16816, FP8, INT8.
     r"[hsdc]884|[hsc]1688|16816|16832|16864|[hidq]mma(?![a-z])|i8816"
     r"|tensor\d+x\d+x\d+|(?<!sub)tensorop(?!with)|wmma"
-    # Libraries whose kernels by these names only exist for tensor cores.
+    # Library kernels that only exist for tensor cores.
     r"|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv1x1|conv2d_c1_k1|direct_group"
     r"|xmma_(implicit|sparse|warp_specialized|gemm|fprop|dgrad|wgrad)"
     # Hopper and Blackwell.
@@ -33,14 +33,14 @@ _TENSOR_CORES = re.compile(
     r"|deep_gemm|fp8_gemm|marlin|machete"
     # Attention.
     r"|flash_?(fwd|bwd|attn|attention)|flash::|fmha|fort_native_sdpa"
-    # Matrix products and attention that a compiler made of templates.
+    # Matrix products and attention that a compiler generated from templates.
     r"|triton_(tem|mm|bmm)|_tem_fused|matmul_kernel"
     # AMD's matrix cores.
     r"|Cijk_\w*_MI\d+x|mfma|xdl|gtcx",
     re.IGNORECASE,
 )
 _PLAIN_CORES = re.compile(r"ffma|simt", re.IGNORECASE)
-"""A name with one of these is no tensor-core kernel whatever else it says."""
+"""A name with one of these is not a tensor-core kernel, regardless of other patterns."""
 
 _PRECISIONS: tuple[tuple[Precision, re.Pattern[str]], ...] = (
     ("FP8", re.compile(r"e[45]m[23]|fp8|float8|qmma|nvjet_(sm\d+_)?[a-z]*q|Cijk_\w+?_[FB]8")),
@@ -58,18 +58,19 @@ _PRECISIONS: tuple[tuple[Precision, re.Pattern[str]], ...] = (
     ("FP64", re.compile(r"double|f64|fp64|[dz]gemm|d884|dmma|Cijk_\w+?_DB?_")),
     ("INT", re.compile(r"(?<![a-z])(u?int\d*(_t)?|long|short|char|bool|[iu](8|32|64))(?![a-z])")),
 )
-"""The first that fits: a name with two types has the lower as that of its inputs, integers that
-are mere indices last."""
-_CASE_MATTERS = "Cijk_"
-_NAMES = 4096
-"""Ranks run the same kernels: answers on so many names are kept."""
+"""Patterns by priority, the first match counts: of two types in a name, the lower precision is
+that of the inputs; integers that are only indices come last."""
+_CASE_SENSITIVE = "Cijk_"
+_CACHE_SIZE = 4096
+"""Number of names with cached results: all ranks run the same kernels."""
 _OPAQUE = "OpaqueType"
-"""In names of kernels that move elements without looking at them: other types are of indices."""
+"""Part of the names of kernels that move elements without reading them: any other type in such a
+name is that of indices."""
 
 
-@lru_cache(_NAMES)
+@lru_cache(_CACHE_SIZE)
 def is_communication(name: str) -> bool:
-    """A kernel of a collective: NCCL, RCCL, or an all-reduce written for one machine.
+    """Tell whether a kernel belongs to a collective: NCCL, RCCL, or a single-node all-reduce.
 
     >>> is_communication("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     True
@@ -78,9 +79,9 @@ def is_communication(name: str) -> bool:
 
 
 def is_host_communication(name: str) -> bool:
-    """An annotation of a collective that the host itself carries out.
+    """Tell whether an annotation is of a collective that the host itself executes.
 
-    That of NCCL only covers putting the kernel into its queue.
+    An annotation of NCCL only covers enqueuing the kernel.
 
     >>> is_host_communication("gloo:all_reduce"), is_host_communication("nccl:all_reduce")
     (True, False)
@@ -88,9 +89,9 @@ def is_host_communication(name: str) -> bool:
     return _HOST_COMMUNICATION.match(name) is not None
 
 
-@lru_cache(_NAMES)
+@lru_cache(_CACHE_SIZE)
 def uses_tensor_cores(name: str) -> bool:
-    """A kernel that runs on tensor cores (NVIDIA) or matrix cores (AMD), by its name.
+    """Tell by its name whether a kernel runs on tensor cores (NVIDIA) or matrix cores (AMD).
 
     >>> uses_tensor_cores("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn")
     True
@@ -100,20 +101,23 @@ def uses_tensor_cores(name: str) -> bool:
     return _TENSOR_CORES.search(name) is not None and _PLAIN_CORES.search(name) is None
 
 
-@lru_cache(_NAMES)
-def precision_class(name: str) -> Precision | None:
-    """The precision of a kernel's inputs, by its name; None when the name tells nothing.
+@lru_cache(_CACHE_SIZE)
+def classify_precision(name: str) -> Precision | None:
+    """Classify the precision of a kernel's inputs by its name; None if the name does not show it.
 
-    >>> precision_class("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64")
+    >>> classify_precision("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64")
     'BF16'
     """
     if _OPAQUE in name:
         return None
-    text = name if _CASE_MATTERS in name else name.lower()
-    return next((found for found, names in _PRECISIONS if names.search(text)), None)
+    text = name if _CASE_SENSITIVE in name else name.lower()
+    return next((precision for precision, names in _PRECISIONS if names.search(text)), None)
 
 
-def rows_where(strings: Strings, test: Callable[[str], bool]) -> NDArray[np.bool_]:
-    """Rows whose string passes a test; each distinct string is tested once, null is False."""
-    passed = [value is not None and test(value) for value in strings.values]
-    return np.array([*passed, False], dtype=np.bool_)[strings.codes]
+def match_rows(strings: Strings, predicate: Callable[[str], bool]) -> NDArray[np.bool_]:
+    """Mask the rows whose string satisfies a predicate; null does not.
+
+    The predicate is called once for each distinct string.
+    """
+    matches = [value is not None and predicate(value) for value in strings.values]
+    return np.array([*matches, False], dtype=np.bool_)[strings.codes]

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.call_paths import Paths, find_paths
+from stepscope.analysis.call_paths import CallPaths, find_paths
 from stepscope.analysis.columns import Columns
 from stepscope.analysis.modules import ModuleCalls, backward_calls, outermost_rows
 from stepscope.analysis.operator_tree import OperatorTree, add_at
@@ -167,7 +167,7 @@ def _merged(inside: _Calls, parent: Int, tree: OperatorTree) -> tuple[NDArray[np
 
 
 def _names(
-    inside: _Calls, paths: Paths, rows: Int, calls: ModuleCalls, tree: OperatorTree
+    inside: _Calls, paths: CallPaths, rows: Int, calls: ModuleCalls, tree: OperatorTree
 ) -> list[str]:
     first = len(calls.names)
     keys = inside.key[rows[paths.first]].tolist()

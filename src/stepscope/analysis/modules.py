@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.call_paths import Paths, find_paths
+from stepscope.analysis.call_paths import CallPaths, find_paths
 from stepscope.analysis.columns import Columns, Strings
 from stepscope.analysis.operator_tree import OperatorTree, add_at, rows_of
 from stepscope.intervals import Int, innermost_at, nesting_order, parents
@@ -220,7 +220,7 @@ def module_table(
 
 
 def _sums(
-    calls: ModuleCalls, paths: Paths, tree: OperatorTree, operators: Columns
+    calls: ModuleCalls, paths: CallPaths, tree: OperatorTree, operators: Columns
 ) -> dict[str, Int]:
     """Sums over the calls of each path itself."""
     of_call = np.append(paths.of_call, -1)  # row -1 is the one appended
@@ -266,7 +266,7 @@ def backward_calls(calls: ModuleCalls, tree: OperatorTree, forward: Int, outermo
     return of_root[outermost]
 
 
-def _heaviest(paths: Paths, weight: Int, top: int) -> NDArray[np.bool_]:
+def _heaviest(paths: CallPaths, weight: Int, top: int) -> NDArray[np.bool_]:
     """The `top` heaviest paths and all those they are inside."""
     chosen = np.zeros(len(paths), dtype=np.bool_)
     rows = np.argsort(-weight, kind="stable")[: top or None]
@@ -277,7 +277,7 @@ def _heaviest(paths: Paths, weight: Int, top: int) -> NDArray[np.bool_]:
     return chosen
 
 
-def _in_order(paths: Paths, first: Int, chosen: NDArray[np.bool_]) -> list[int]:
+def _in_order(paths: CallPaths, first: Int, chosen: NDArray[np.bool_]) -> list[int]:
     """Paths with each before those inside it, in the order of the times of their first calls."""
     inside: dict[int, list[int]] = {}
     for path in np.flatnonzero(chosen)[np.argsort(first[chosen], kind="stable")].tolist():

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.call_paths import Labels
+from stepscope.analysis.call_paths import RowLabels
 from stepscope.analysis.columns import Columns
 from stepscope.analysis.grouping import Grouping, group_rows
-from stepscope.analysis.kernel_classes import rows_where, uses_tensor_cores
+from stepscope.analysis.kernel_classes import match_rows, uses_tensor_cores
 from stepscope.analysis.operator_tree import TREE_COLUMNS, OperatorTree, add_at, operator_tree
 from stepscope.intervals import Int
 
@@ -103,8 +103,8 @@ def operator_table(
     operators: Columns,
     kernels: Columns | None,
     *,
-    shapes: Labels | None = None,
-    stacks: Labels | None = None,
+    shapes: RowLabels | None = None,
+    stacks: RowLabels | None = None,
     top: int = 0,
 ) -> OperatorTable:
     """Groups of operator calls by name, and by shapes and stacks where these are given.
@@ -179,7 +179,7 @@ def _tensor_cores(
     """Eligibility and shares of kernel time on tensor cores, by group."""
     launcher = tree.rows(kernels["operator"])
     duration = kernels["duration_ns"]
-    on_cores = rows_where(kernels["name"], uses_tensor_cores)
+    on_cores = match_rows(kernels["name"], uses_tensor_cores)
     everything = add_at(launcher, duration, len(tree))
     cores = add_at(launcher, np.where(on_cores, duration, 0), len(tree))
     may = tree.mask(is_eligible) | (cores > 0)

@@ -148,7 +148,7 @@ def find_trace_steps(host: HostSteps, work: DeviceWork, calls: RuntimeCalls) -> 
 
 def _launched_in(host: HostSteps, work: DeviceWork, calls: RuntimeCalls) -> Int:
     """The step in whose host range the launch of each piece of work lies, -1 for none."""
-    place = calls.places(work.launch)
+    place = calls.find_rows(work.launch)
     found = np.full(len(work), -1, dtype=np.int64)
     rows = np.flatnonzero(place >= 0)
     begin, end = calls.start[place[rows]], calls.end[place[rows]]

@@ -19,10 +19,10 @@ from stepscope.analysis import (
     is_data_loader,
     is_host_communication,
     is_step,
+    match_rows,
     own_pieces,
     owned,
     rows_of,
-    rows_where,
 )
 from stepscope.comparison.mean_tree import MeanTree, StepCalls, mean_tree
 from stepscope.intervals import EMPTY, Int, Intervals, contains
@@ -101,7 +101,7 @@ class _Recorded:
         kernels = trace.columns("kernels", ("name", *_TIMES, "launch"))
         copies = trace.columns("copies", ("kind", *_TIMES, "launch"))
         marks = trace.columns("annotations", ("name", *_TIMES), where="on_device = 0")
-        named = _rows(marks, rows_where(marks["name"], _is_named))
+        named = _rows(marks, match_rows(marks["name"], _is_named))
         caller = rows_of(operators["id"], runtime["operator"])
         launched = [_launched(each, runtime, caller) for each in (kernels, copies)]
         count = len(operators["start_ns"])
@@ -147,7 +147,7 @@ class _Recorded:
 def _operators(trace: Trace) -> dict[str, Any]:
     """Operators without the ranges that older recorders wrote for steps."""
     found = trace.columns("operators", ("id", "name", "parent", *_TIMES))
-    return _rows(found, ~rows_where(found["name"], is_step))
+    return _rows(found, ~match_rows(found["name"], is_step))
 
 
 def _rows(columns: Columns, rows: NDArray[np.bool_]) -> dict[str, Any]:
@@ -173,8 +173,8 @@ def _is_named(name: str) -> bool:
 
 def _launched(work: Columns, runtime: Columns, caller: Int) -> tuple[Int, Int]:
     """The operator that launched each piece of device work, -1 for none, and when it did."""
-    calls = RuntimeCalls.of(runtime)
-    place = calls.places(work["launch"])
+    calls = RuntimeCalls.from_columns(runtime)
+    place = calls.find_rows(work["launch"])
     if not len(calls.id):
         return place, work["start_ns"]
     at = np.maximum(place, 0)
@@ -224,8 +224,8 @@ def _claims(  # noqa: PLR0917 - what was recorded, table by table
         first: the first row of operators, kernels, copies and named ranges among all calls.
     """
     every = [_extent(each) for each in (operators, kernels, copies, named)]
-    collectives = rows_where(kernels["name"], is_communication)
-    sets = rows_where(copies["kind"], lambda kind: kind == "memset")
+    collectives = match_rows(kernels["name"], is_communication)
+    sets = match_rows(copies["kind"], lambda kind: kind == "memset")
 
     def claim(category: str, *chosen: tuple[int, NDArray[np.bool_]]) -> Claim:
         rows = [np.flatnonzero(mask) for _, mask in chosen]
@@ -243,8 +243,8 @@ def _claims(  # noqa: PLR0917 - what was recorded, table by table
 
     def named_so(test: Callable[[str], bool]) -> list[tuple[int, NDArray[np.bool_]]]:
         return [
-            (0, rows_where(operators["name"], test)),
-            (3, rows_where(named["name"], test)),
+            (0, match_rows(operators["name"], test)),
+            (3, match_rows(named["name"], test)),
         ]
 
     plain, owner = own_pieces(every[0], parent)
@@ -263,7 +263,7 @@ def _claims(  # noqa: PLR0917 - what was recorded, table by table
 def _around_operators(trace: Trace) -> Claim:
     """Python functions and annotations: what the host does outside of operators."""
     marks = trace.columns("annotations", ("name", *_TIMES), where="on_device = 0")
-    plain = ~rows_where(marks["name"], lambda name: is_step(name) or _is_named(name))
+    plain = ~match_rows(marks["name"], lambda name: is_step(name) or _is_named(name))
     functions = _extent(trace.columns("python_functions", _TIMES))
     other = _extent(_rows(marks, plain)) if plain.any() else EMPTY
     extent = Intervals(

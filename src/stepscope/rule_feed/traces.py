@@ -20,12 +20,12 @@ from stepscope.analysis import (
     GpuTime,
     RuntimeCalls,
     StreamIdle,
-    activities,
-    copy_kinds,
-    device_work,
+    combine_device_work,
     is_step,
     measure_gpu_time,
-    stream_idle,
+    measure_stream_idle,
+    summarize_activities,
+    summarize_copies,
 )
 from stepscope.intervals import Int
 from stepscope.run import Trace
@@ -58,13 +58,13 @@ class TraceRecording:
     @cached_property
     def copies(self) -> list[CopyKind]:
         """Copies by direction and memories."""
-        return copy_kinds(self._trace.columns("copies", ACTIVITY_COPY_COLUMNS))
+        return summarize_copies(self._trace.columns("copies", ACTIVITY_COPY_COLUMNS))
 
     @cached_property
     def activities(self) -> list[Activity]:
         """Kinds of activity."""
         named = ("name", "duration_ns")
-        return activities(
+        return summarize_activities(
             self._trace.columns("kernels", named),
             self._trace.columns("copies", (*named, "kind")),
             self._trace.columns("runtime_calls", named),
@@ -74,7 +74,7 @@ class TraceRecording:
     def streams(self) -> list[StreamIdle]:
         """Why its streams were idle."""
         calls = self._trace.columns("runtime_calls", ("id", "start_ns", "duration_ns"))
-        return stream_idle(self._work, RuntimeCalls.of(calls))
+        return measure_stream_idle(self._work, RuntimeCalls.from_columns(calls))
 
     @cached_property
     def kernel_ns(self) -> Int:
@@ -107,7 +107,7 @@ class TraceRecording:
 
     @cached_property
     def _work(self) -> DeviceWork:
-        return device_work(
+        return combine_device_work(
             self._trace.columns("kernels", KERNEL_COLUMNS),
             self._trace.columns("copies", COPY_COLUMNS),
         )

@@ -11,9 +11,9 @@ from stepscope.analysis import (
     KERNEL_COLUMNS,
     DeviceWork,
     RuntimeCalls,
-    device_work,
+    combine_device_work,
     is_host_communication,
-    rows_where,
+    match_rows,
 )
 from stepscope.run.traces import Trace
 
@@ -25,7 +25,7 @@ def device_work_of(trace: Trace, carry_over: CarryOver) -> DeviceWork:
     """What the devices did in one recording, with or without what was launched before it."""
     where = "carry_over = 0" if carry_over == "drop" else ""
     kernels = trace.columns("kernels", KERNEL_COLUMNS, where=where)
-    return device_work(kernels, trace.columns("copies", COPY_COLUMNS, where=where))
+    return combine_device_work(kernels, trace.columns("copies", COPY_COLUMNS, where=where))
 
 
 def host_work_of(trace: Trace) -> DeviceWork:
@@ -37,11 +37,11 @@ def host_work_of(trace: Trace) -> DeviceWork:
     times = ("name", "start_ns", "duration_ns")
     operators = trace.columns("operators", times, where="depth = 0")
     marks = trace.columns("annotations", times, where="on_device = 0")
-    calls = rows_where(marks["name"], is_host_communication)
+    calls = match_rows(marks["name"], is_host_communication)
     start = np.concatenate([operators["start_ns"], marks["start_ns"][calls]])
     lasts = np.concatenate([operators["duration_ns"], marks["duration_ns"][calls]])
     communication = np.ones(len(start), dtype=np.bool_)
-    communication[: len(operators["start_ns"])] = rows_where(
+    communication[: len(operators["start_ns"])] = match_rows(
         operators["name"], is_host_communication
     )
     nowhere = np.zeros(len(start), dtype=np.int64)
@@ -66,4 +66,6 @@ def streams_of(trace: Trace) -> dict[int, int | None]:
 
 def calls_of(trace: Trace) -> RuntimeCalls:
     """When the runtime calls of one recording ran."""
-    return RuntimeCalls.of(trace.columns("runtime_calls", ("id", "start_ns", "duration_ns")))
+    return RuntimeCalls.from_columns(
+        trace.columns("runtime_calls", ("id", "start_ns", "duration_ns"))
+    )

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from stepscope.analysis import (
     CollectiveCalls,
     Columns,
-    collective_kind,
-    element_bytes,
+    classify_collective,
     is_communication,
+    look_up_element_bytes,
 )
 from stepscope.intervals import Int
 from stepscope.run.traces import Trace, columns_of
@@ -107,7 +107,9 @@ def _kernels(kernels: Columns, said: Columns) -> _Part:
     return _Part(
         start=kernels["start_ns"],
         end=kernels["start_ns"] + kernels["duration_ns"],
-        kind=[collective_kind(said or own) for said, own in zip(words["name"], kind, strict=True)],
+        kind=[
+            classify_collective(said or own) for said, own in zip(words["name"], kind, strict=True)
+        ],
         words=words,
         numbers={n: np.append(said[n], -1)[place].astype(np.int64) for n in _NUMBERS},
     )
@@ -133,7 +135,7 @@ def _host_part(columns: Columns) -> _Part:
     return _Part(
         start=start,
         end=start + columns["duration_ns"][order],
-        kind=[collective_kind(names.values[c] or "") for c in names.codes[order].tolist()],
+        kind=[classify_collective(names.values[c] or "") for c in names.codes[order].tolist()],
         words={word: [None] * count for word in _WORDS},
         numbers={n: np.full(count, -1, dtype=np.int64) for n in _NUMBERS},
     )
@@ -149,7 +151,9 @@ def _together(parts: Sequence[_Part]) -> RankCalls:
     group, groups = _coded(words["group"])
     dtype, dtypes = _coded(words["dtype"])
     elements = np.maximum(numbers["in_elements"], numbers["out_elements"])
-    width = np.array([element_bytes(name) or -1 for name in dtypes] + [-1], dtype=np.int64)[dtype]
+    width = np.array([look_up_element_bytes(name) or -1 for name in dtypes] + [-1], dtype=np.int64)[
+        dtype
+    ]
     source, target = numbers["peer_source"], numbers["peer_destination"]
     numbered = source * (int(target.max(initial=0)) + 1) + target
     calls = CollectiveCalls(

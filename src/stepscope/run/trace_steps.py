@@ -19,7 +19,7 @@ from stepscope.analysis import (
     is_data_loader,
     is_host_communication,
     is_step,
-    rows_where,
+    match_rows,
     whole_recording,
 )
 from stepscope.intervals import Intervals
@@ -104,7 +104,7 @@ def _extent(columns: Columns) -> Intervals:
 
 
 def _some(columns: Columns, test: Callable[[str], bool]) -> Intervals:
-    rows, every = rows_where(columns["name"], test), _extent(columns)
+    rows, every = match_rows(columns["name"], test), _extent(columns)
     return Intervals(every.start[rows], every.end[rows])
 
 

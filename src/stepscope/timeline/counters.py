@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import (
     METRIC_KERNEL_COLUMNS,
-    Load,
+    MultiprocessorLoad,
     group_rows,
-    kernels_by_device,
     numeric_sort_key,
+    split_by_device,
 )
 from stepscope.intervals import Int, Intervals, covered_until, sort_order, union
 from stepscope.run import Trace
@@ -224,7 +224,7 @@ class DeviceLoad:
     """How busy one device was, by the kernels of a recording."""
 
     busy: Intervals
-    load: Load | None
+    load: MultiprocessorLoad | None
     """None where the recording does not say how large its kernels are."""
 
     @property
@@ -263,9 +263,11 @@ def device_loads(trace: Trace) -> dict[int, DeviceLoad]:
     devices = trace.columns("devices", ("device", "multiprocessor_count"))
     counts = zip(devices["device"].tolist(), devices["multiprocessor_count"].tolist(), strict=True)
     known = {device: count for device, count in counts if count > 0}
-    kernels = kernels_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), known)
+    kernels = split_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), known)
     return {
-        device: DeviceLoad(busy=union(Intervals(own.start, own.end)), load=Load.of(own))
+        device: DeviceLoad(
+            busy=union(Intervals(own.start, own.end)), load=MultiprocessorLoad.from_kernels(own)
+        )
         for device, own in kernels.items()
     }
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis import ACTIVITY_COPY_COLUMNS, Activity, CopyKind, activities, copy_kinds
+from stepscope.analysis import (
+    ACTIVITY_COPY_COLUMNS,
+    Activity,
+    CopyKind,
+    summarize_activities,
+    summarize_copies,
+)
 from stepscope.run import CarryOver, Run, Trace
 from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
@@ -79,14 +85,14 @@ def _trace(trace: Trace, carry_over: CarryOver) -> TraceActivity:
     kernels = trace.columns("kernels", ("name", "duration_ns"), where=where)
     copies = trace.columns("copies", ACTIVITY_COPY_COLUMNS, where=where)
     calls = trace.columns("runtime_calls", ("name", "duration_ns"), where="name ILIKE '%synchron%'")
-    found = activities(kernels, copies, calls)
+    found = summarize_activities(kernels, copies, calls)
     total_ns = sum(one.total_ns for one in found)
     seen = len(kernels["duration_ns"]) + len(copies["duration_ns"]) > 0
     return TraceActivity(
         rank=trace.rank,
         trace=trace.name,
         activities=[_activity(one, total_ns) for one in found] if total_ns else [],
-        copies=[_copy(one) for one in copy_kinds(copies)],
+        copies=[_copy(one) for one in summarize_copies(copies)],
         missing=None if seen else no_device_work(trace),
         quality=quality_notes(trace, "device"),
     )

@@ -11,13 +11,13 @@ import numpy as np
 from stepscope.analysis import (
     ACTIVITIES,
     build_histogram,
-    gpu_time_by_device,
+    classify_precision,
     is_communication,
     is_synchronization,
     make_duration_edges,
+    measure_gpu_time_by_device,
     numbers,
-    precision_class,
-    route_name,
+    parse_copy_direction,
     uses_tensor_cores,
 )
 from stepscope.run import (
@@ -184,7 +184,7 @@ def _active_in(recorded: Sequence[RecordedWork]) -> ActiveShare | None:
         time
         for one in recorded
         if not one.on_host
-        for time in gpu_time_by_device(one.work, one.trace.within).values()
+        for time in measure_gpu_time_by_device(one.work, one.trace.within).values()
     ]
     total = sum(time.total_ns for time in found)
     if not total:
@@ -260,7 +260,7 @@ def _kernels(traces: Sequence[Trace]) -> list[KernelTime]:
             launch_count=count,
             total_ns=total,
             share_ratio=total / whole if whole else 0.0,
-            precision=precision_class(name or ""),
+            precision=classify_precision(name or ""),
             tensor_cores=uses_tensor_cores(name or ""),
             communication=is_communication(name or ""),
         )
@@ -280,7 +280,7 @@ def _copies(traces: Sequence[Trace]) -> Pie | None:
     rows = _by_name(traces, "copies", "name")
     parts: dict[str, tuple[int, int]] = {}
     for name, count, total in _tuples(rows, "name", "count", "total_ns"):
-        _add(parts, route_name(name or ""), count, total)
+        _add(parts, parse_copy_direction(name or ""), count, total)
     return _pie("the durations of all copies and sets of device memory", parts)
 
 

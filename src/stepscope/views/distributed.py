@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from stepscope.analysis import (
     CollectiveCalls,
     DeviceWork,
-    Matched,
+    MatchedCalls,
     Matrix,
     TraceSteps,
-    bandwidth,
     build_step_matrix,
     computation_and_communication,
     downsample_columns,
     find_stragglers,
     group_rows,
-    match,
+    match_calls,
+    measure_bandwidth,
     numbers,
 )
 from stepscope.intervals import Intervals, overlap, union
@@ -100,7 +100,8 @@ def _windows(recorded: Sequence[RecordedWork]) -> dict[str, list[RecordedWork]]:
 
 def _window(name: str, recorded: list[RecordedWork]) -> RankWindow:
     of_ranks = collective_calls([one.trace.whole for one in recorded])
-    found = match(of_ranks.calls)  # by all calls, or else the first in the range would be unlike
+    # All calls are matched: within the range alone, the n-th of two ranks would differ.
+    found = match_calls(of_ranks.calls)
     looked_at = _within(of_ranks.calls, [one.trace for one in recorded])
     of_ranks, found = of_ranks.take(looked_at), found.take(looked_at)
     collectives = _collectives(of_ranks, found, None)
@@ -127,7 +128,7 @@ def _within(calls: CollectiveCalls, traces: Sequence[Trace]) -> NDArray[np.bool_
 
 
 def _window_notes(
-    recorded: Sequence[RecordedWork], of_ranks: RankCalls, found: Matched
+    recorded: Sequence[RecordedWork], of_ranks: RankCalls, found: MatchedCalls
 ) -> list[str]:
     if len(recorded) == 1:
         return [ONE_RANK] if len(of_ranks.calls) else []
@@ -147,7 +148,7 @@ def _left_out(rows: Sequence[Collective]) -> list[str]:
     return [f"{left} rows of collectives rank by rank are left out"] if left > 0 else []
 
 
-def _rank(one: RecordedWork, calls: CollectiveCalls, found: Matched, place: int) -> RankTime:
+def _rank(one: RecordedWork, calls: CollectiveCalls, found: MatchedCalls, place: int) -> RankTime:
     mine = np.flatnonzero(calls.rank == place)
     own, matched = calls.take(mine), found.matched[mine]
     transfer = Intervals(own.end - found.transfer_ns[mine], own.end)
@@ -260,7 +261,7 @@ def _steps(
 
 
 def _collectives(
-    of_ranks: RankCalls, found: Matched, place: int | None, rank: int | None = None
+    of_ranks: RankCalls, found: MatchedCalls, place: int | None, rank: int | None = None
 ) -> list[Collective]:
     """Rows by name and group, of all ranks or of one."""
     calls = of_ranks.calls
@@ -277,7 +278,7 @@ def _collectives(
     return sorted(made, key=lambda row: -row.total_ns)
 
 
-def _collective(of_ranks: RankCalls, own: Matched, whole: int, rank: int | None) -> Collective:
+def _collective(of_ranks: RankCalls, own: MatchedCalls, whole: int, rank: int | None) -> Collective:
     calls = of_ranks.calls
     size = int(of_ranks.group_size.max())
     types = np.unique(of_ranks.dtype).tolist()
@@ -299,7 +300,7 @@ def _collective(of_ranks: RankCalls, own: Matched, whole: int, rank: int | None)
         matched_count=int(own.matched.sum()),
         transfer_ns=transfer if known else None,
         waiting_ns=int(calls.duration[own.matched].sum()) - transfer if known else None,
-        **asdict(bandwidth(calls, own, size if size > 0 else None)),
+        **asdict(measure_bandwidth(calls, own, size if size > 0 else None)),
     )
 
 

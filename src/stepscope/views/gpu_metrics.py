@@ -12,8 +12,8 @@ from stepscope.analysis import (
     GpuMetrics,
     TraceSteps,
     find_trace_steps,
-    kernels_by_device,
     measure_gpu_metrics,
+    split_by_device,
 )
 from stepscope.run import Run, Trace, calls_of, device_work_of, marked_steps
 from stepscope.views.chosen_traces import chosen_traces, missing_recordings
@@ -112,7 +112,7 @@ def _devices(trace: Trace, steps: TraceSteps, cut: Buckets | None) -> list[Devic
     facts = _facts(trace)
     counts = {device: fact["multiprocessor_count"] for device, fact in facts.items()}
     known = {device: count for device, count in counts.items() if count}
-    kernels = kernels_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), known)
+    kernels = split_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), known)
     return [
         _device(device, facts.get(device, {}), measure_gpu_metrics(own, start_ns, end_ns, cut))
         for device, own in kernels.items()

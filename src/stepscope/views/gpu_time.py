@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import msgspec
 
-from stepscope.analysis import GpuTime, gpu_time_by_device, measure_gpu_time
+from stepscope.analysis import GpuTime, measure_gpu_time, measure_gpu_time_by_device
 from stepscope.run import CarryOver, Run, Trace, device_work_of
 from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
@@ -101,7 +101,7 @@ _NOTHING: dict[str, None] = dict.fromkeys(
 
 def _trace(trace: Trace, carry_over: CarryOver) -> TraceGpuTime:
     work = device_work_of(trace.whole, carry_over)
-    devices = gpu_time_by_device(work, trace.within)
+    devices = measure_gpu_time_by_device(work, trace.within)
     found = devices[min(devices)] if len(devices) == 1 else measure_gpu_time(work, trace.within)
     figures = asdict(found) if found is not None else _NOTHING | {"gpu_event_count": 0}
     hidden = found.comm_ns - found.exposed_comm_ns if found is not None else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis import KERNEL_WAIT_BELOW_NS, StreamIdle, stream_idle
+from stepscope.analysis import KERNEL_WAIT_BELOW_NS, StreamIdle, measure_stream_idle
 from stepscope.run import CarryOver, Run, Trace, calls_of, device_work_of, streams_of
 from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
@@ -73,7 +73,7 @@ def idle(run: Run, options: ViewOptions = DEFAULTS) -> IdleView:
 
 
 def _trace(trace: Trace, carry_over: CarryOver) -> TraceIdle:
-    found = stream_idle(device_work_of(trace, carry_over), calls_of(trace))
+    found = measure_stream_idle(device_work_of(trace, carry_over), calls_of(trace))
     streams = streams_of(trace)
     return TraceIdle(
         rank=trace.rank,

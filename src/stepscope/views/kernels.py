@@ -14,9 +14,9 @@ from stepscope.analysis import (
     PROPERTY_COLUMNS,
     KernelRow,
     KernelTable,
-    graph_table,
-    kernel_table,
-    kernel_table_by_properties,
+    build_graph_table,
+    build_kernel_table,
+    build_kernel_table_by_properties,
 )
 from stepscope.run import CarryOver, Run, Trace
 from stepscope.views.chosen_traces import chosen_traces, missing_recordings
@@ -131,12 +131,16 @@ def _trace(trace: Trace, options: ViewOptions) -> TraceKernels:
         captured = columns.pop("captured_operator")
         columns["operator"] = np.where(captured >= 0, captured, columns["operator"])
         names = trace.columns("operators", ("id", "name"))
-        found = kernel_table_by_properties(columns, names, top=options.top)
+        found = build_kernel_table_by_properties(columns, names, top=options.top)
     else:
-        found = kernel_table(trace.columns("kernels", NAME_COLUMNS, where=kept), top=options.top)
+        found = build_kernel_table(
+            trace.columns("kernels", NAME_COLUMNS, where=kept), top=options.top
+        )
     # Recorders write 0 for a kernel that was launched by itself.
     replayed = " AND ".join(part for part in (kept, "graph > 0") if part)
-    graphs = graph_table(trace.columns("kernels", GRAPH_COLUMNS, where=replayed), found.total_ns)
+    graphs = build_graph_table(
+        trace.columns("kernels", GRAPH_COLUMNS, where=replayed), found.total_ns
+    )
     return TraceKernels(
         rank=trace.rank,
         trace=trace.name,

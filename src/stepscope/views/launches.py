@@ -11,8 +11,8 @@ from stepscope.analysis import (
     QueueDepth,
     RuntimeCalls,
     find_launches,
-    launch_statistics,
-    queue_depths,
+    measure_queue_depths,
+    summarize_launches,
 )
 from stepscope.run import Run, Trace, device_work_of, streams_of
 from stepscope.views.chosen_traces import chosen_traces, missing_recordings
@@ -102,7 +102,7 @@ def launches(run: Run, options: ViewOptions = DEFAULTS) -> LaunchesView:
 
 def _trace(trace: Trace, options: ViewOptions) -> TraceLaunches:
     columns = trace.columns("runtime_calls", ("id", "name", "start_ns", "duration_ns"))
-    calls = RuntimeCalls.of(columns)
+    calls = RuntimeCalls.from_columns(columns)
     work = device_work_of(trace, "keep")
     found = find_launches(work, calls)
     cut = buckets_of(trace, options)
@@ -119,10 +119,10 @@ def _trace(trace: Trace, options: ViewOptions) -> TraceLaunches:
         calls=[
             _call(name, statistics)
             for name, rows in groups
-            if (statistics := launch_statistics(found, rows)) is not None
+            if (statistics := summarize_launches(found, rows)) is not None
         ],
         bucket_ns=cut.width_ns if cut is not None else None,
-        queues=[_queue(one, streams.get(one.track)) for one in queue_depths(found, cut)],
+        queues=[_queue(one, streams.get(one.track)) for one in measure_queue_depths(found, cut)],
         missing=None if len(code) else _why_none(trace, work_count=len(work)),
         quality=quality_notes(trace, "launches"),
     )

@@ -10,11 +10,11 @@ from stepscope.analysis import (
     LAUNCHED_KERNEL_COLUMNS,
     STACK_COLUMNS,
     TABLE_COLUMNS,
-    Labels,
     OperatorRow,
+    RowLabels,
+    make_stack_labels,
+    make_string_labels,
     operator_table,
-    stack_labels,
-    string_labels,
 )
 from stepscope.run import Run, Trace
 from stepscope.views.chosen_traces import chosen_traces, missing_recordings
@@ -118,7 +118,7 @@ def _trace(trace: Trace, by: str, top: int) -> TraceOperators:
     columns = trace.columns("operators", wanted)
     kernels = trace.columns("kernels", LAUNCHED_KERNEL_COLUMNS)
     on_device = bool(len(kernels["name"].codes)) or bool(columns["device_self_ns"].any())
-    shapes = string_labels(columns["input_dims"]) if by == "shape" else None
+    shapes = make_string_labels(columns["input_dims"]) if by == "shape" else None
     stacks = _stacks(trace) if by == "stack" else None
     found = operator_table(
         columns, kernels if on_device else None, shapes=shapes, stacks=stacks, top=top
@@ -149,9 +149,9 @@ def _groups(kind: type[Group], rows: list[OperatorRow]) -> list[Group]:
     return [kind(**{name: getattr(row, name) for name in kind.__struct_fields__}) for row in rows]
 
 
-def _stacks(trace: Trace) -> Labels:
+def _stacks(trace: Trace) -> RowLabels:
     """Stacks as old recorders wrote them to each operator, or from the Python functions."""
     found: dict[str, Any] = trace.columns("operators", ("call_stack", "python"))
     if (found["call_stack"].codes >= 0).any():
-        return string_labels(found["call_stack"])
-    return stack_labels(trace.columns("python_functions", STACK_COLUMNS), found["python"])
+        return make_string_labels(found["call_stack"])
+    return make_stack_labels(trace.columns("python_functions", STACK_COLUMNS), found["python"])

@@ -17,8 +17,8 @@ from stepscope.analysis import (
     Peaks,
     Use,
     account,
+    combine_device_work,
     cpu_peaks,
-    device_work,
     find_trace_steps,
     groups,
     parse_peaks,
@@ -91,7 +91,7 @@ def _trace(run: Run, trace: Trace, options: ViewOptions, given: Peaks | None) ->
     used = np.unique(kernels["device"]).tolist()
     device, peaks = _device(run, trace, used, given)
     every = groups(found, peaks)
-    work = device_work(kernels, copies)
+    work = combine_device_work(kernels, copies)
     steps = find_trace_steps(marked_steps(run, trace).steps, work, calls_of(trace))
     use = use_of_steps(found, steps, peaks=peaks, device_count=max(1, len(used)))
     modelled_ns = sum(group.busy_ns for group in every if group.bytes is not None)

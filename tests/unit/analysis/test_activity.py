@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepscope.analysis.activity import activities, copy_kinds, is_synchronization
+from stepscope.analysis.activity import is_synchronization, summarize_activities, summarize_copies
 from stepscope.store import DictColumn
 
 
@@ -31,7 +31,7 @@ def named(*rows: tuple[str, int]) -> dict[str, Any]:
 
 
 def test_activities() -> None:
-    found = activities(
+    found = summarize_activities(
         named(("gemm", 10), ("ncclKernel_AllReduce_RING_LL_Sum_float", 7), ("add", 5)),
         copies(("Memcpy HtoD (Pageable -> Device)", 3, 100), ("Memset (Device)", 2, 8)),
         named(("cudaLaunchKernel", 50), ("cudaStreamSynchronize", 20), ("hipEventSynchronize", 1)),
@@ -47,7 +47,7 @@ def test_activities() -> None:
 
 
 def test_copies_by_direction_and_memory() -> None:
-    found = copy_kinds(
+    found = summarize_copies(
         copies(
             ("Memcpy HtoD (Pageable -> Device)", 100, 1000),
             ("Memcpy HtoD (Pinned -> Device)", 10, 1000),
@@ -79,10 +79,10 @@ def test_copies_by_direction_and_memory() -> None:
     ],
 )
 def test_directions(name: str, direction: str) -> None:
-    (found,) = copy_kinds(copies((name, 1, -1)))
+    (found,) = summarize_copies(copies((name, 1, -1)))
     assert found.direction == direction
     assert (found.bytes, found.bytes_per_s) == (None, None)
 
 
 def test_no_copies() -> None:
-    assert copy_kinds(copies()) == []
+    assert summarize_copies(copies()) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.analysis.code_stages import Stage, parse_stack, stage_of
+from stepscope.analysis.code_stages import Stage, classify_stack, parse_stack
 from stepscope.testing import stack_text
 
 GET = "main > _worker_loop@torch/utils/data/_utils/worker.py > fetch > Rows.__getitem__"
@@ -21,7 +21,7 @@ COLLATORS = "transformers/data/data_collator.py"
 
 
 def staged(short: str, *, collating: bool = False) -> tuple[str, str] | None:
-    found = stage_of(parse_stack(stack_text(short)), collating=collating)
+    found = classify_stack(parse_stack(stack_text(short)), collating=collating)
     return (found.stage, found.label) if found else None
 
 
@@ -256,13 +256,13 @@ def test_an_object_that_a_dataset_applies_is_a_transform(
 def test_what_is_no_python_shows_in_the_line_that_calls_it(
     line: str, expected: tuple[str, str]
 ) -> None:
-    found = stage_of(parse_stack(stack_text(GET)), line=line)
+    found = classify_stack(parse_stack(stack_text(GET)), line=line)
     assert found is not None
     assert (found.stage, found.label) == expected
 
 
 def test_what_functions_are_called_counts_before_what_their_lines_call() -> None:
     frames = parse_stack(stack_text(f"{GET} > Rows.augment"))
-    found = stage_of(frames, line="noise = json.loads(settings)")
+    found = classify_stack(frames, line="noise = json.loads(settings)")
     assert found is not None
     assert found.stage == "augment"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from stepscope.analysis.collectives import (
     CollectiveCalls,
-    Matched,
-    bandwidth,
-    bus_factor,
-    collective_kind,
-    element_bytes,
-    match,
+    MatchedCalls,
+    classify_collective,
+    compute_bus_factor,
+    look_up_element_bytes,
+    match_calls,
+    measure_bandwidth,
 )
 
 KINDS = ["all_reduce", "broadcast", "send_recv"]
@@ -74,7 +74,7 @@ def twin(rows: list[Row]) -> list[int | None]:
     )
 )
 def test_match_is_the_plain_definition(rows: list[Row]) -> None:
-    found, expected = match(calls(rows)), twin(rows)
+    found, expected = match_calls(calls(rows)), twin(rows)
     assert found.matched.tolist() == [each is not None for each in expected]
     assert found.transfer_ns.tolist() == [each or 0 for each in expected]
     duration = np.array([row[2] for row in rows])
@@ -85,14 +85,14 @@ def test_match_is_the_plain_definition(rows: list[Row]) -> None:
 
 def test_uneven_ranks_are_named() -> None:
     rows = [(0, 0, 5, 0, 0, -1), (0, 9, 5, 0, 0, -1), (1, 0, 5, 0, 0, -1), (2, 1, 5, 0, 0, -1)]
-    found = match(calls(rows))
+    found = match_calls(calls(rows))
     assert not found.matched.any()
     assert found.uneven_kinds == {"all_reduce": [1, 2]}
 
 
 def test_numbers_match_what_order_cannot() -> None:
     rows = [(0, 0, 5, 0, 0, 7), (0, 9, 5, 0, 0, 8), (1, 3, 2, 0, 0, 8)]
-    found = match(calls(rows))
+    found = match_calls(calls(rows))
     assert found.matched.tolist() == [False, True, True]
     assert found.transfer_ns.tolist() == [0, 2, 2]
     assert found.uneven_kinds == {}
@@ -101,19 +101,19 @@ def test_numbers_match_what_order_cannot() -> None:
 def test_bandwidth() -> None:
     rows = [(0, 0, 50, 0, 0, 1), (1, 30, 20, 0, 0, 1)]
     given_calls = calls(rows, size=1000)
-    found = bandwidth(given_calls, match(given_calls), 4)
+    found = measure_bandwidth(given_calls, match_calls(given_calls), 4)
     # Two calls of 1000 bytes, each transferred in 20 ns.
     assert (found.moved_bytes, found.mean_bytes) == (2000, 1000)
     assert found.algorithm_bytes_per_s == pytest.approx(2000 / 40e-9)
     assert found.bus_bytes_per_s == pytest.approx(2000 / 40e-9 * 2 * 3 / 4)
-    nothing = bandwidth(calls(rows), match(calls(rows)), 4)
+    nothing = measure_bandwidth(calls(rows), match_calls(calls(rows)), 4)
     assert (nothing.moved_bytes, nothing.algorithm_bytes_per_s) == (None, None)
 
 
 def test_without_other_ranks_the_whole_call_counts() -> None:
     alone = calls([(0, 0, 50, 1, 0, 1)], size=100)
-    found: Matched = match(alone)
-    assert bandwidth(alone, found, 2).algorithm_bytes_per_s == pytest.approx(100 / 50e-9)
+    found: MatchedCalls = match_calls(alone)
+    assert measure_bandwidth(alone, found, 2).algorithm_bytes_per_s == pytest.approx(100 / 50e-9)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_without_other_ranks_the_whole_call_counts() -> None:
     ],
 )
 def test_kinds(name: str, kind: str) -> None:
-    assert collective_kind(name) == kind
+    assert classify_collective(name) == kind
 
 
 def test_sizes_and_factors() -> None:
-    assert [element_bytes(name) for name in ("Double", "c10", "Bool")] == [8, None, 1]
-    assert bus_factor("all_reduce", None) is None
-    assert bus_factor("send_recv", None) == 1
+    assert [look_up_element_bytes(name) for name in ("Double", "c10", "Bool")] == [8, None, 1]
+    assert compute_bus_factor("all_reduce", None) is None
+    assert compute_bus_factor("send_recv", None) == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.analysis.buckets import cut_into_buckets
-from stepscope.analysis.gpu_metrics import Kernels, kernels_by_device, measure_gpu_metrics
+from stepscope.analysis.gpu_metrics import DeviceKernels, measure_gpu_metrics, split_by_device
 from stepscope.store import DictColumn
 
 NAN = float("nan")
@@ -18,11 +18,11 @@ Drawn = tuple[int, int, float, float]
 """Start, end, blocks per multiprocessor, occupancy."""
 
 
-def kernels(*drawn: Drawn, tensor_cores: list[int] | None = None) -> Kernels:
+def kernels(*drawn: Drawn, tensor_cores: list[int] | None = None) -> DeviceKernels:
     rows = np.array(drawn, dtype=np.float64).reshape(-1, 4)
     flags = np.zeros(len(rows), dtype=np.bool_)
     flags[tensor_cores or []] = True
-    return Kernels(
+    return DeviceKernels(
         start=rows[:, 0].astype(np.int64),
         end=rows[:, 1].astype(np.int64),
         blocks=rows[:, 2],
@@ -119,7 +119,7 @@ def test_devices_apart_and_blocks_from_the_grid() -> None:
         "blocks_per_multiprocessor": np.array([0.25, NAN, NAN]),
         "occupancy_percent": np.array([50.0, NAN, 100.0]),
     }
-    found = kernels_by_device(columns, {1: 80})
+    found = split_by_device(columns, {1: 80})
     assert found[0].blocks.tolist() == [0.25]
     assert found[0].tensor_cores.tolist() == [True]
     assert found[0].occupancy_ratio.tolist() == [0.5]

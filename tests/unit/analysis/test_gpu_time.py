@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.analysis.gpu_time import GpuTime, gpu_time_by_device, measure_gpu_time
+from stepscope.analysis.gpu_time import GpuTime, measure_gpu_time, measure_gpu_time_by_device
 from tests.support.device_columns import Event, work_of
 
 EVENTS = st.lists(
@@ -67,7 +67,7 @@ def test_the_sweep_agrees_with_brute_force(events: list[Event]) -> None:
 
 @given(events=EVENTS)
 def test_each_device_is_divided_as_if_it_were_alone(events: list[Event]) -> None:
-    found = gpu_time_by_device(work_of(*events))
+    found = measure_gpu_time_by_device(work_of(*events))
     assert set(found) == {event.device for event in events}
     for device, own in found.items():
         assert asdict(own) == brute_force([e for e in events if e.device == device])
@@ -94,7 +94,7 @@ def test_without_carry_over_the_window_is_that_of_the_rest() -> None:
 
 def test_nothing_has_no_time() -> None:
     assert measure_gpu_time(work_of()) is None
-    assert gpu_time_by_device(work_of()) == {}
+    assert measure_gpu_time_by_device(work_of()) == {}
 
 
 def test_figures_that_do_not_add_up_are_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.analysis.idle import KERNEL_WAIT_BELOW_NS, stream_idle
+from stepscope.analysis.idle import KERNEL_WAIT_BELOW_NS, measure_stream_idle
 from tests.support.device_columns import Event, calls_of, work_of
 
 US = 1_000
@@ -25,7 +25,7 @@ def test_the_three_causes() -> None:
         (3, 60 * US, 65 * US),
         (4, 66 * US, 69 * US),
     )
-    (found,) = stream_idle(work, calls)
+    (found,) = measure_stream_idle(work, calls)
     assert (found.track, found.work_count, found.span_ns) == (7, 5, 310 * US)
     assert (found.kernel_wait_ns, found.kernel_wait_count) == (5 * US, 1)
     assert (found.host_wait_ns, found.host_wait_count) == (50 * US, 1)
@@ -38,21 +38,21 @@ def test_the_threshold_is_exclusive_and_an_argument() -> None:
     gap = KERNEL_WAIT_BELOW_NS
     work = work_of(Event("kernel", 0, 10, launch=1), Event("kernel", 10 + gap, 20 + gap, launch=1))
     calls = calls_of((1, -2, -1))
-    (found,) = stream_idle(work, calls)
+    (found,) = measure_stream_idle(work, calls)
     assert (found.kernel_wait_ns, found.other_ns) == (0, gap)
-    (found,) = stream_idle(work, calls, kernel_wait_below_ns=gap + 1)
+    (found,) = measure_stream_idle(work, calls, kernel_wait_below_ns=gap + 1)
     assert (found.kernel_wait_ns, found.other_ns) == (gap, 0)
 
 
 def test_a_launch_at_the_very_end_of_the_work_before_is_no_host_wait() -> None:
     work = work_of(Event("kernel", 0, 10), Event("kernel", 15, 20, launch=1))
-    assert stream_idle(work, calls_of((1, 10, 12)))[0].host_wait_count == 0
-    assert stream_idle(work, calls_of((1, 11, 12)))[0].host_wait_count == 1
+    assert measure_stream_idle(work, calls_of((1, 10, 12)))[0].host_wait_count == 0
+    assert measure_stream_idle(work, calls_of((1, 11, 12)))[0].host_wait_count == 1
 
 
 def test_overlap_on_one_stream_makes_no_negative_gap() -> None:
     work = work_of(Event("kernel", 0, 100), Event("kernel", 40, 60), Event("kernel", 110, 120))
-    (found,) = stream_idle(work, calls_of())
+    (found,) = measure_stream_idle(work, calls_of())
     assert (found.busy_ns, found.idle_ns, found.kernel_wait_ns) == (110, 10, 10)
 
 
@@ -62,9 +62,9 @@ def test_streams_are_looked_at_one_by_one() -> None:
         Event("comm", 5, 50, stream=20),
         Event("kernel", 30, 40, stream=7),
     )
-    found = {one.track: one for one in stream_idle(work, calls_of())}
+    found = {one.track: one for one in measure_stream_idle(work, calls_of())}
     assert {track: one.idle_ns for track, one in found.items()} == {7: 20, 20: 0}
-    assert stream_idle(work_of(), calls_of()) == []
+    assert measure_stream_idle(work_of(), calls_of()) == []
 
 
 @given(
@@ -82,7 +82,7 @@ def test_time_is_conserved(
         Event("kernel", at, at + lasts, stream, launch) for at, lasts, stream, launch in events
     ]
     made = calls_of(*((i, at, at + lasts) for i, (at, lasts) in enumerate(calls)))
-    for one in stream_idle(work_of(*drawn), made, kernel_wait_below_ns=10):
+    for one in measure_stream_idle(work_of(*drawn), made, kernel_wait_below_ns=10):
         own = [e for e in drawn if e.stream == one.track]
         covered = {t for e in own for t in range(e.start, e.end)}
         span = max(e.end for e in own) - min(e.start for e in own)

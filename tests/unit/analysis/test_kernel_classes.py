@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.kernel_classes import (
+    classify_precision,
     is_communication,
-    precision_class,
-    rows_where,
+    match_rows,
     uses_tensor_cores,
 )
 from stepscope.store import DictColumn
@@ -108,7 +108,7 @@ def test_no_tensor_cores(name: str) -> None:
     ],
 )
 def test_precision(name: str, precision: str | None) -> None:
-    assert precision_class(name) == precision
+    assert classify_precision(name) == precision
 
 
 def test_each_distinct_name_is_looked_at_once() -> None:
@@ -119,5 +119,5 @@ def test_each_distinct_name_is_looked_at_once() -> None:
         return name == "b"
 
     names = DictColumn(np.array([0, 1, 1, -1], dtype=np.int32), ["a", "b"])
-    assert rows_where(names, test).tolist() == [False, True, True, False]
+    assert match_rows(names, test).tolist() == [False, True, True, False]
     assert asked == ["a", "b"]

@@ -9,9 +9,9 @@ import pytest
 
 from stepscope.analysis.kernel_table import (
     KernelProperties,
-    graph_table,
-    kernel_table,
-    kernel_table_by_properties,
+    build_graph_table,
+    build_kernel_table,
+    build_kernel_table_by_properties,
 )
 from tests.support.drawn_operators import kernel_columns, numbers, op, operator_columns
 
@@ -36,7 +36,7 @@ def test_by_name() -> None:
     kernels, _ = recording()
     kernels["blocks_per_multiprocessor"] = np.array([2.0, 0.4, np.nan, 1, 100, np.nan])
     kernels["carry_over"][2] = 1
-    found = kernel_table(kernels)
+    found = build_kernel_table(kernels)
     assert [row.name for row in found.rows] == [REDUCE, GEMM, COPY]
     reduce, gemm, copy = found.rows
     assert (gemm.calls, gemm.total_ns, gemm.mean_ns, gemm.min_ns, gemm.max_ns) == (
@@ -63,7 +63,7 @@ def test_by_properties() -> None:
     for axis in "xyz":
         kernels[f"grid_{axis}"][:2] = [64, 65] if axis == "x" else 1
     kernels["shared_memory_bytes"][:2] = 0
-    found = kernel_table_by_properties(kernels, operators)
+    found = build_kernel_table_by_properties(kernels, operators)
     assert found.group_count == 5
     assert [(row.name, row.total_ns, row.properties) for row in found.rows[:3]] == [
         (REDUCE, 50, properties(None)),
@@ -83,7 +83,7 @@ def test_replayed_graphs() -> None:
     kernels, _ = recording()
     kernels["graph"] = numbers([7, 7, 9, 9, 9, 9])
     kernels["launch"] = numbers([1, 2, 3, 3, 3, 3])
-    nine, seven = graph_table(kernels, 100)
+    nine, seven = build_graph_table(kernels, 100)
     assert (seven.graph, seven.replays, seven.kernel_count, seven.total_ns) == (7, 2, 2, 40)
     assert (nine.graph, nine.replays, nine.distinct_kernel_count, nine.share_ratio) == (
         9,
@@ -95,6 +95,6 @@ def test_replayed_graphs() -> None:
 
 def test_no_kernels() -> None:
     kernels, operators = kernel_columns(), operator_columns()
-    assert kernel_table(kernels).rows == []
-    assert kernel_table_by_properties(kernels, operators).rows == []
-    assert graph_table(kernels, 0) == []
+    assert build_kernel_table(kernels).rows == []
+    assert build_kernel_table_by_properties(kernels, operators).rows == []
+    assert build_graph_table(kernels, 0) == []

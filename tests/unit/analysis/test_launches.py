@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from stepscope.analysis.buckets import cut_into_buckets
 from stepscope.analysis.launches import (
-    Thresholds,
+    LaunchThresholds,
     find_launches,
-    launch_statistics,
-    queue_depths,
+    measure_queue_depths,
+    summarize_launches,
 )
 from tests.support.device_columns import Event, calls_of, work_of
 
@@ -26,7 +26,7 @@ def test_statistics_of_launches() -> None:
         Event("kernel", 400 * US, 410 * US),  # no launch
     )
     calls = calls_of((1, 0, 10 * US), (2, 10 * US, 31 * US), (3, 100 * US, 160 * US))
-    found = launch_statistics(find_launches(work, calls), np.ones(3, dtype=np.bool_))
+    found = summarize_launches(find_launches(work, calls), np.ones(3, dtype=np.bool_))
     assert found is not None
     assert (found.launch_count, found.work_count) == (3, 3)
     assert (found.short_count, found.long_call_count, found.long_delay_count) == (2, 1, 1)
@@ -35,13 +35,13 @@ def test_statistics_of_launches() -> None:
         10 * US,
         140 * US,
     )
-    assert queue_depths(find_launches(work_of(), calls), None) == []
-    assert launch_statistics(find_launches(work_of(), calls), np.ones(0, dtype=np.bool_)) is None
+    assert measure_queue_depths(find_launches(work_of(), calls), None) == []
+    assert summarize_launches(find_launches(work_of(), calls), np.ones(0, dtype=np.bool_)) is None
 
 
 def test_limits_are_exclusive() -> None:
     work = work_of(Event("kernel", 150 * US, 200 * US, launch=1))
-    found = launch_statistics(
+    found = summarize_launches(
         find_launches(work, calls_of((1, 0, 50 * US))), np.ones(1, dtype=np.bool_)
     )
     assert found is not None
@@ -54,7 +54,7 @@ def test_a_replayed_graph_is_one_launch() -> None:
     assert launches.work_count.tolist() == [400]
     assert launches.delay_ns.tolist() == [50]
     assert launches.device_ns.tolist() == [400 * 8]
-    (queue,) = queue_depths(launches, None)
+    (queue,) = measure_queue_depths(launches, None)
     assert (queue.largest, queue.span_ns) == (1, 100)
 
 
@@ -62,7 +62,9 @@ def test_a_queue_that_fills_and_blocks() -> None:
     work = work_of(*(Event("kernel", 100 + 10 * i, 110 + 10 * i, launch=i) for i in range(5)))
     calls = calls_of(*((i, 10 * i, 10 * i + 1) for i in range(5)))
     launches = find_launches(work, calls)
-    (queue,) = queue_depths(launches, cut_into_buckets(0, 200, 20), Thresholds(blocked_count=4))
+    (queue,) = measure_queue_depths(
+        launches, cut_into_buckets(0, 200, 20), LaunchThresholds(blocked_count=4)
+    )
     assert (queue.launch_count, queue.largest) == (5, 5)
     assert queue.span_ns == 140
     # One after the other for 40, all five queued for 60, and away again one after the other.
@@ -73,7 +75,7 @@ def test_a_queue_that_fills_and_blocks() -> None:
 
 def test_work_that_starts_before_its_launch_by_another_clock() -> None:
     launches = find_launches(work_of(Event("kernel", 95, 120, launch=1)), calls_of((1, 100, 105)))
-    (queue,) = queue_depths(launches, None)
+    (queue,) = measure_queue_depths(launches, None)
     assert (queue.largest, queue.span_ns, queue.mean, queue.blocked_ns) == (1, 0, 0, 0)
 
 
@@ -88,7 +90,9 @@ def test_depth_against_counting_at_every_moment(pairs: list[tuple[int, int]], wi
     )
     cut = cut_into_buckets(0, 90, width)
     assert cut is not None
-    (queue,) = queue_depths(find_launches(work, calls), cut, Thresholds(blocked_count=3))
+    (queue,) = measure_queue_depths(
+        find_launches(work, calls), cut, LaunchThresholds(blocked_count=3)
+    )
     depth = [sum(at <= t < at + wait for at, wait in pairs) for t in range(90)]
     first, last = min(at for at, _ in pairs), max(at + wait for at, wait in pairs)
     during = depth[first:last]

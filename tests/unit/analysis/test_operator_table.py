@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.analysis.call_paths import stack_labels, string_labels
+from stepscope.analysis.call_paths import make_stack_labels, make_string_labels
 from stepscope.analysis.operator_table import OperatorRow, is_eligible, operator_table
 from tests.support.drawn_operators import Op, kernel_columns, numbers, op, operator_columns, strings
 
@@ -99,7 +99,7 @@ def test_by_shape() -> None:
         op("mm", 3, dims="[[2,2]]"),
         op("mm", 9),
     )
-    found = operator_table(columns, None, shapes=string_labels(columns["input_dims"]))
+    found = operator_table(columns, None, shapes=make_string_labels(columns["input_dims"]))
     assert [(row.input_dims, row.calls, row.host_self_ns) for row in found.rows] == [
         (None, 1, 9),
         ("[[2,2]]", 2, 4),
@@ -115,7 +115,7 @@ def test_by_stack() -> None:
         "parent": numbers([-1, 90, 91, 90, 93]),
     }
     columns = operator_columns(op("add", 1), op("add", 2), op("add", 4), op("add", 8))
-    labels = stack_labels(functions, numbers([92, 94, 91, -1]))
+    labels = make_stack_labels(functions, numbers([92, 94, 91, -1]))
     found = operator_table(columns, None, stacks=labels)
     assert [(row.stack, row.calls, row.host_self_ns) for row in found.rows] == [
         (None, 1, 8),

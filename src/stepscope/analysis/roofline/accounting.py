@@ -26,7 +26,7 @@ from stepscope.analysis.grouping import Grouping, group_rows
 from stepscope.analysis.kernel_classes import (
     is_communication,
     is_host_communication,
-    rows_where,
+    match_rows,
 )
 from stepscope.analysis.operator_tree import rows_of
 from stepscope.analysis.roofline.calls import MATRIX_FAMILIES, Call, Family, Work
@@ -172,7 +172,7 @@ def _of_host(operators: Columns, key: Int, signatures: Sequence[Signature], owne
         busy_ns=busy,
         tf32=nothing,
         host_copy=nothing,
-        communication=rows_where(operators["name"], _is_host_collective)[chosen],
+        communication=match_rows(operators["name"], _is_host_collective)[chosen],
         on_device=False,
         unlinked_ns=0,
         carry_over_ns=0,
