@@ -8,7 +8,6 @@ import re
 import shutil
 import urllib.request
 from collections.abc import Iterator
-from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +18,7 @@ pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import Page, Route, expect
 
+from stepscope.quantities import duration, percent
 from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui
@@ -117,28 +117,9 @@ def shown(ui: Ui, run: str, view: str, **options: object) -> Any:
     return command_json("show", view, *flags, run=ui.root / run)
 
 
-def digits(value: float, count: int = 3) -> str:
-    """Three significant digits, as decimal notation rounds."""
-    rounded = Decimal(repr(value)).quantize(
-        Decimal(1).scaleb(Decimal(repr(value)).adjusted() - count + 1), ROUND_HALF_UP
-    )
-    text = f"{rounded:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def duration(ns: float) -> str:
-    """A duration as the page writes it."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if abs(ns) >= size:
-            return f"{digits(ns / size)} {unit}"
-    return f"{round(ns)} ns"
-
-
-def percent(ratio: float) -> str:
-    """A share as the page writes it, with one decimal."""
-    if 0 < 100 * ratio < 0.05:
-        return "<0.1 %"
-    return f"{Decimal(repr(100 * ratio)).quantize(Decimal('0.1'), ROUND_HALF_UP)} %"
+def share(ratio: float) -> str:
+    """A share as tables of the page write it."""
+    return percent(ratio, 1)
 
 
 def cells(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
@@ -158,7 +139,7 @@ def cells(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
             "kernels",
             "table-kernels",
             "kernels",
-            {"total": ("total_ns", duration), "share": ("share_ratio", percent)},
+            {"total": ("total_ns", duration), "share": ("share_ratio", share)},
         ),
         (
             "operators",
@@ -276,7 +257,7 @@ def test_findings_of_the_chosen_range(ui: Ui) -> None:
     _, rows = cells(page, "table-rules")
     assert {row[0] for row in every} - {row[0] for row in rows} == {r["rule"] for r in timed}
     said = page.get_by_test_id("findings-of-range")
-    expect(said).to_contain_text(f"0 of the run's {found['fired_count']} findings (0 %)")
+    expect(said).to_contain_text(f"0 of the run's {found['fired_count']} findings (0%)")
     page.get_by_role("button", name="Show the whole run").click()
     expect(said).to_have_count(0)
 
@@ -291,7 +272,7 @@ def test_flame_graph_of_modules(ui: Ui) -> None:
         graph.get_by_role("button").first.focus()
         focused = page.locator(":focus")
         total = duration(net["total_ns"])
-        expect(focused).to_have_attribute("aria-label", re.compile(f"^Net_0: {total} \\(100.0 %"))
+        expect(focused).to_have_attribute("aria-label", re.compile(f"^Net_0: {total} \\(100.0%"))
         page.keyboard.press("ArrowDown")
         expect(focused).to_have_attribute("aria-label", re.compile(f"^{first['name']}: "))
         page.keyboard.press("Enter")

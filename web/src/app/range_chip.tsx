@@ -1,7 +1,7 @@
 // The range of time that all screens are about, and the way back to the whole run.
 import { X } from "lucide";
 
-import { duration } from "../base/format";
+import { duration } from "../base/quantities";
 import { param, setParams } from "../state/url";
 import { Icon } from "../widgets/icon";
 

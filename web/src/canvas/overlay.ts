@@ -1,5 +1,5 @@
 // What lies over the rectangles: text, the ruler, what is selected, and the arrows between slices.
-import { duration } from "../base/format";
+import { duration } from "../base/quantities";
 import { paintArrows } from "./arrows";
 import { place as placeOn } from "./places";
 import { BAND_PX, RULER_PX, headPx, type Frame, type Placed } from "./scene";

@@ -1,5 +1,5 @@
 // Counters: the mean as a filled step line, and a band from the least to the largest value.
-import { inUnit, type Unit } from "../base/format_field";
+import { inUnit } from "../base/quantities";
 import { colourIndex } from "./colours";
 import { firstValueAfter, share, type Counter } from "./counters";
 import { addValue, emptyCurve, type Curve } from "./curves";
@@ -49,15 +49,12 @@ function addPart(curve: Curve, counter: Counter, { scale }: Frame, part: Part): 
   }
 }
 
-const UNITS: Record<string, Unit> = {
-  ratio: "ratio", "%": "percent", percent: "percent", bytes: "bytes", B: "bytes", ns: "ns",
-  "bytes/s": "bytes_per_s", bytes_per_s: "bytes_per_s", "B/s": "bytes_per_s", count: "count",
+/** Units as traces of other tools write them. */
+const UNITS: Record<string, string> = {
+  "": "none", "%": "percent", B: "bytes", "bytes/s": "bytes_per_s", "B/s": "bytes_per_s",
 };
 
 /** A value of a counter in its unit. */
 export function valueText(value: number, unit: string): string {
-  const known = UNITS[unit];
-  if (known !== undefined) return inUnit(value, known);
-  const text = inUnit(value, "none");
-  return unit === "" ? text : `${text} ${unit}`;
+  return inUnit(value, UNITS[unit] ?? unit);
 }

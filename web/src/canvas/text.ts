@@ -1,4 +1,5 @@
 // Names as they can be shown: of any length, in any script, with anything in them.
+import { count } from "../base/quantities";
 
 /** More of a name is never drawn or measured. */
 const DRAWN = 200;
@@ -15,7 +16,7 @@ export function line(name: string): string {
 /** Text for the page; what is cut off is counted. */
 export function shown(name: string, most = SHOWN): string {
   const text = name.slice(0, most).replace(UNSEEN, "\u00b7");
-  return name.length > most ? `${text}… (${name.length.toLocaleString("en-US")} characters)` : text;
+  return name.length > most ? `${text}… (${count(name.length)} characters)` : text;
 }
 
 /** Widths of texts in one font, kept. */

@@ -14,7 +14,7 @@ describe("the ruler", () => {
   test("counts from a round time before it where it is far from the origin", () => {
     const found = ruler(12.3456789 * SECOND, 12.3456789 * SECOND + 2000, 1000);
     expect(found.anchor).toBe("12.345 s +");
-    expect(found.ticks[0]?.label).toBe("+679.0 us");
+    expect(found.ticks[0]?.label).toBe("+679.0 µs");
     expect(found.ticks.length).toBeGreaterThan(5);
     expect(new Set(found.ticks.map((tick) => tick.label)).size).toBe(found.ticks.length);
   });

@@ -1,5 +1,5 @@
 // Where the ruler has its marks, and what they say.
-
+import { timeUnit } from "../base/quantities";
 export interface Tick {
   ns: number;
   label: string;
@@ -57,17 +57,11 @@ export function time(ns: number, step: number): string {
   const sign = ns < 0 ? "-" : "";
   const size = Math.abs(ns);
   if (size >= 60 * SECOND) return sign + clockTime(size, step);
-  const [unit, name] = unitOf(size);
+  const [name, unit] = timeUnit(size);
   const digits = Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-9));
   return `${sign}${(size / unit).toFixed(Math.min(digits, 9))} ${name}`;
 }
 
-function unitOf(ns: number): [number, string] {
-  if (ns >= SECOND) return [SECOND, "s"];
-  if (ns >= 1e6) return [1e6, "ms"];
-  if (ns >= 1e3) return [1e3, "us"];
-  return [1, "ns"];
-}
 
 function clockTime(ns: number, step: number): string {
   const digits = Math.min(9, Math.max(0, Math.ceil(Math.log10(SECOND / step) - 1e-9)));
@@ -90,7 +84,7 @@ export function exact(ns: number): string {
     const digits = 10 ** trailing(size);
     return sign + clockTime(size, Math.min(SECOND, digits));
   }
-  const [unit, name] = unitOf(size);
+  const [name, unit] = timeUnit(size);
   const places = Math.round(Math.log10(unit));
   const text = (size / unit).toFixed(places);
   return `${sign}${places === 0 ? text : text.replace(/\.?0+$/, "")} ${name}`;

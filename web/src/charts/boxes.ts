@@ -1,7 +1,8 @@
 import type { Box, Boxes } from "../api/report";
-import { number } from "../base/format";
+import { count, fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
-import { axis, base, legend, markLine, tip, tooltip } from "./common";
+import { words } from "../base/text";
+import { axis, base, legend, markLine, tip, tooltip, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
 const P95 = "p95";
@@ -10,15 +11,15 @@ const BOX = "quartiles and whiskers";
 
 export function boxesLabel(block: Boxes): string {
   const parts = block.boxes.map(
-    (box) => `${box.name}: median ${number(box.p50, 1)}, p95 ${number(box.p95, 1)}`,
+    (box) => `${box.name}: median ${fixed(box.p50, 1)}, p95 ${fixed(box.p95, 1)}`,
   );
   return `Box plots: ${block.title}, ${block.axis}. ${parts.join("; ")}.`;
 }
 
 function lines(box: Box): string[] {
   const fields = ["max", "whisker_high", "p95", "p75", "p50", "p25", "whisker_low", "min"] as const;
-  const rows = fields.map((field) => `${field.replace("_", " ")}: ${number(box[field], 2)} %`);
-  return [...rows, `samples: ${number(box.count, 0)}`];
+  const rows = fields.map((field) => `${words(field)}: ${withSymbol(box[field], 2, "%")}`);
+  return [...rows, `samples: ${count(box.count)}`];
 }
 
 export function boxesOption(block: Boxes, colours: Palette): EChartsOption {

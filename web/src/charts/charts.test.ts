@@ -42,7 +42,7 @@ describe("tooltips", () => {
 
   test("name what a share is of", () => {
     const shown = formatter(pieOption(PIE, palette(true)))({ name: EVIL });
-    expect(shown.textContent).toBe(`${EVIL}75.00 % of the job's duration`);
+    expect(shown.textContent).toBe(`${EVIL}75.00% of the job's duration`);
   });
 
   test("show the bin under the pointer, and the last one at the right edge", () => {
@@ -55,7 +55,7 @@ describe("tooltips", () => {
 
 describe("labels for those who do not see the chart", () => {
   test("have the numbers", () => {
-    expect(pieLabel(PIE)).toContain("rest 25.0 %");
+    expect(pieLabel(PIE)).toContain("rest 25.0%");
     expect(histogramLabel(HISTOGRAM)).toContain("rank 0: 12 steps, 5 above the bins; p50 1.20");
   });
 

@@ -1,6 +1,6 @@
 // What the options of all charts share.
 import type { Mark } from "../api/report";
-import { number } from "../base/format";
+import { fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
 import type { EChartsOption, LegendOption, TooltipOption } from "./echarts";
 
@@ -19,6 +19,11 @@ export function tip(title: string, lines: string[]): HTMLElement {
     box.append(row);
   }
   return box;
+}
+
+/** A value of a payload that has been rounded there, with the symbol of its unit. */
+export function withSymbol(value: number, digits: number, symbol: string): string {
+  return `${fixed(value, digits)}${symbol === "" || symbol === "%" ? symbol : ` ${symbol}`}`;
 }
 
 export function base(colours: Palette, label: string): EChartsOption {
@@ -82,7 +87,7 @@ export function markLine(
     data: marks.map((mark, place) => ({
       [at]: mark.value,
       label: {
-        formatter: `${mark.name} ${number(mark.value, digits)} ${unit}`,
+        formatter: `${mark.name} ${withSymbol(mark.value, digits, unit)}`,
         color: colours.text,
         position: "end",
         distance: at === "xAxis" ? 4 + 13 * (place % 3) : 6,

@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 
 import type { Boxes, Heatmap, Histogram, Lines, Pie } from "../api/report";
-import { clock } from "../base/format";
+import { duration } from "../base/quantities";
 import type { Palette } from "../base/palette";
 import { Table } from "../widgets/table";
 import { boxesLabel, boxesOption } from "./boxes";
@@ -56,8 +56,8 @@ export function drawing(block: Figure): Drawing {
         label: heatmapLabel(block),
         height: gridHeight(block.rows.length),
         notes: [
-          `From ${block.start} on; each column is the mean of ${clock(block.column_s)}. Ratios are ` +
-            "shares of 100 %, all else of the row's largest value. Blank: not sampled.",
+          `From ${block.start} on; each column is the mean of ${duration(1e9 * block.column_s)}. Ratios are ` +
+            "shares of 100%, all else of the row's largest value. Blank: not sampled.",
         ],
         option: (colours) => heatmapOption(block, colours),
       };

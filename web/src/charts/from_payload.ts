@@ -1,13 +1,8 @@
 // Figures of what payloads hold, where those speak in nanoseconds and counts.
 import type { Histogram, Mark, Pie } from "../api/report";
 import type { Pie as Parts } from "../api/views";
+import { timeUnit } from "../base/quantities";
 
-/** The unit in which times up to some length are read. */
-export function timeUnit(ns: number): { unit: string; size: number } {
-  if (ns >= 2e9) return { unit: "s", size: 1e9 };
-  if (ns >= 2e6) return { unit: "ms", size: 1e6 };
-  return ns >= 2e3 ? { unit: "us", size: 1e3 } : { unit: "ns", size: 1 };
-}
 
 const LONGEST_NAME = 160;
 
@@ -37,7 +32,7 @@ interface Durations {
 
 /** How often something took how long. */
 export function durationHistogram(of: Durations): Histogram {
-  const { unit, size } = timeUnit(of.edges_ns[of.edges_ns.length - 1] ?? 0);
+  const [unit, size] = timeUnit(of.edges_ns[of.edges_ns.length - 1] ?? 0, 2);
   return {
     kind: "histogram",
     title: of.title,

@@ -1,8 +1,8 @@
 // Rows and columns of values as colours.
 import type { Heatmap } from "../api/report";
-import { MISSING, clock, number } from "../base/format";
+import { MISSING, duration, percent } from "../base/quantities";
 import { VIRIDIS, type Palette } from "../base/palette";
-import { base, tip, tooltip } from "./common";
+import { base, tip, tooltip, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 import { onAxis, type Scale } from "./plot";
 
@@ -68,7 +68,7 @@ export function heatmapLabel(block: Heatmap): string {
   const means = block.rows.map((row) => {
     const known = row.percent.filter((value) => value !== null);
     const mean = known.reduce((sum, value) => sum + value, 0) / Math.max(known.length, 1);
-    return `${row.name} ${number(mean, 0)} %`;
+    return `${row.name} ${percent(mean / 100)}`;
   });
   return `Heat map: ${block.title}. Means over time: ${means.join(", ")}.`;
 }
@@ -76,7 +76,7 @@ export function heatmapLabel(block: Heatmap): string {
 /** Metrics over time, each row a percentage of what is its most. */
 export function heatmapOption(block: Heatmap, colours: Palette): EChartsOption {
   const count = Math.max(...block.rows.map((row) => row.percent.length));
-  const time = (column: number): string => clock(column * block.column_s);
+  const time = (column: number): string => duration(1e9 * column * block.column_s);
   return cells(colours, {
     label: heatmapLabel(block),
     rows: block.rows.map((row) => row.name),
@@ -85,11 +85,11 @@ export function heatmapOption(block: Heatmap, colours: Palette): EChartsOption {
     values: block.rows.map((row) => row.percent),
     least: 0,
     largest: 100,
-    shown: (value) => `${number(value, 0)} %`,
+    shown: (value) => percent(value / 100),
     told: (place, column, value) => {
       const row = block.rows[place];
-      const real = value === null ? MISSING : number((value / 100) * (row?.full ?? 0), 2);
-      return [`${real} ${row?.unit ?? ""}`, `${time(column)} to ${time(column + 1)} after the start`];
+      const real = value === null ? MISSING : withSymbol((value / 100) * (row?.full ?? 0), 2, row?.unit ?? "");
+      return [real, `${time(column)} to ${time(column + 1)} after the start`];
     },
   });
 }

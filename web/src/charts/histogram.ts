@@ -1,14 +1,14 @@
 import type { Bars, Histogram } from "../api/report";
-import { number } from "../base/format";
+import { count, fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
-import { axis, base, legend, markLine, tip, tooltip } from "./common";
+import { axis, base, legend, markLine, tip, tooltip, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
 const STYLES = ["solid", "dashed", "dotted"] as const;
 
 export function histogramLabel(block: Histogram): string {
   const parts = block.series.map((bars) => `${bars.name}: ${counted(bars, block.counted)}`);
-  const marks = block.marks.map((mark) => `${mark.name} ${number(mark.value, block.digits)}`);
+  const marks = block.marks.map((mark) => `${mark.name} ${fixed(mark.value, block.digits)}`);
   const said = [...parts, ...marks].join("; ");
   return `Histogram: ${block.title}, ${block.axis} in ${block.unit}. ${said}.`;
 }
@@ -18,10 +18,10 @@ export function counted(bars: Bars, what: string): string {
   const inside = bars.counts.reduce((sum, count) => sum + count, 0);
   const all = inside + bars.below_count + bars.above_count;
   const outside = [
-    bars.below_count > 0 ? `${number(bars.below_count, 0)} below the bins` : "",
-    bars.above_count > 0 ? `${number(bars.above_count, 0)} above the bins` : "",
+    bars.below_count > 0 ? `${count(bars.below_count)} below the bins` : "",
+    bars.above_count > 0 ? `${count(bars.above_count)} above the bins` : "",
   ].filter(Boolean);
-  return [`${number(all, 0)} ${what}`, ...outside].join(", ");
+  return [`${count(all)} ${what}`, ...outside].join(", ");
 }
 
 /** Outline of the bins: each count from its left edge on, the last one up to the right edge. */
@@ -42,12 +42,12 @@ export function histogramOption(block: Histogram, colours: Palette): EChartsOpti
         const found = items as { seriesName: string; dataIndex: number }[];
         const bin = Math.min(found[0]?.dataIndex ?? 0, block.edges.length - 2);
         const [low, high] = [block.edges[bin] ?? 0, block.edges[bin + 1] ?? 0];
-        const range = `${number(low, block.digits)} to ${number(high, block.digits)} ${block.unit}`;
+        const range = `${fixed(low, block.digits)} to ${withSymbol(high, block.digits, block.unit)}`;
         const counts = new Map(block.series.map((bars) => [bars.name, bars.counts[bin] ?? 0]));
         return tip(
           range,
           found.map(({ seriesName }) =>
-            `${seriesName}: ${number(counts.get(seriesName) ?? 0, 0)} ${block.counted}`,
+            `${seriesName}: ${count(counts.get(seriesName) ?? 0)} ${block.counted}`,
           ),
         );
       },

@@ -1,14 +1,14 @@
 import type { Lines } from "../api/report";
-import { clock, number } from "../base/format";
+import { duration, fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
-import { axis, base, legend, tip, tooltip } from "./common";
+import { axis, base, legend, tip, tooltip, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
 const STYLES = ["solid", "dashed", "dotted"] as const;
 
 export function linesLabel(block: Lines): string {
   const parts = block.lines.map(
-    (line) => `${line.name} from ${number(least(line.y), block.digits)} to ${number(-least(line.y.map((y) => -y)), block.digits)}`,
+    (line) => `${line.name} from ${fixed(least(line.y), block.digits)} to ${fixed(-least(line.y.map((y) => -y)), block.digits)}`,
   );
   return `Line chart: ${block.title}, ${block.y_axis} in ${block.unit}. ${parts.join("; ")}.`;
 }
@@ -27,8 +27,8 @@ export function linesOption(block: Lines, colours: Palette): EChartsOption {
       formatter: (item: unknown) => {
         const { seriesName, value } = item as { seriesName: string; value: [number, number] };
         return tip(seriesName, [
-          `${number(value[1], block.digits)} ${block.unit}`,
-          `${clock(value[0])} after the first step began`,
+          withSymbol(value[1], block.digits, block.unit),
+          `${duration(1e9 * value[0])} after the first step began`,
         ]);
       },
     },

@@ -1,5 +1,5 @@
 import type { Pie } from "../api/report";
-import { percent } from "../base/format";
+import { percent } from "../base/quantities";
 import type { Palette } from "../base/palette";
 import { base, legend, tip, tooltip } from "./common";
 import type { EChartsOption, LegendOption } from "./echarts";

@@ -1,6 +1,5 @@
 // Values over time, over steps, or over another quantity: lines, steps and points.
-import { lasting, percent } from "../base/format";
-import { inUnit, type Unit } from "../base/format_field";
+import { inUnit, percent } from "../base/quantities";
 import type { Palette } from "../base/palette";
 import { axis, base, legend, tip, tooltip } from "./common";
 import type { EChartsOption } from "./echarts";
@@ -8,7 +7,7 @@ import type { EChartsOption } from "./echarts";
 /** What an axis measures. */
 export interface Scale {
   name: string;
-  unit: Unit;
+  unit: string;
   min?: number;
   max?: number;
   log?: boolean;
@@ -47,7 +46,7 @@ const MOST_SIGNS = 60;
 export function onAxis(value: number, scale: Scale): string {
   if (scale.places !== undefined) return scale.places[value] ?? "";
   if (value === 0) return "0";
-  if (scale.unit === "ns") return lasting(value);
+
   return inUnit(value, scale.unit);
 }
 
@@ -77,7 +76,7 @@ export function plotLabel(plot: Plot): string {
 /** Distance of ticks, where round decimal numbers are not round in the unit that is shown. */
 export function tickInterval(scale: Scale, span: number): number | undefined {
   if (scale.places !== undefined || scale.log === true || !(span > 0)) return undefined;
-  if (scale.unit === "bytes" || scale.unit === "bytes_per_s") return 2 ** Math.ceil(Math.log2(span / 6));
+  if (scale.unit === "bytes") return 2 ** Math.ceil(Math.log2(span / 6));
   if (scale.unit !== "ns" || span < 120e9) return undefined;
   const seconds = [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
   return (seconds.find((each) => span / 1e9 / each <= 8) ?? 172_800) * 1e9;

@@ -3,7 +3,7 @@ import { Plus, X } from "lucide";
 import { useState } from "preact/hooks";
 
 import type { AnnotationHistogram, AnnotationsView } from "../api/views";
-import { inUnit } from "../base/format_field";
+import { duration } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { durationHistogram } from "../charts/from_payload";
 import { useView } from "../state/fetch";
@@ -86,7 +86,7 @@ function OneHistogram({ name, onClose }: { name: string; onClose: () => void }) 
         <FigurePanel
           key={where}
           block={figureOf(name, where, histogram)}
-          about={`Total ${inUnit(histogram.total_ns, "ns")}`}
+          about={`Total ${duration(histogram.total_ns)}`}
           tools={place === 0 ? close : undefined}
         />
       ))}

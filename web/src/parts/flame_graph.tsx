@@ -4,7 +4,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 
 import type { FlameNode } from "../api/views";
 import { dark } from "../base/theme";
-import { counted, duration, percent } from "../base/format";
+import { countOf, duration, percent } from "../base/quantities";
 import { colourIndex, css, sliceColours } from "../canvas/colours";
 import { boxBeside, flameBoxes, nodeAt, pathOf, pathText, totalOf, type FlameBox } from "../canvas/flame";
 import { line, shown } from "../canvas/text";
@@ -156,5 +156,5 @@ function Box({ box, words, reached, onLook, onPoint, onFocus }: BoxProps) {
 
 function sentence(node: FlameNode, all: number): string {
   const share = percent(node.total_ns / all, 1);
-  return `${shown(node.name, 300)}: ${duration(node.total_ns)} (${share} of all), ${duration(node.self_ns)} itself, ${counted(node.count, "call")}`;
+  return `${shown(node.name, 300)}: ${duration(node.total_ns)} (${share} of all), ${duration(node.self_ns)} itself, ${countOf(node.count, "call")}`;
 }

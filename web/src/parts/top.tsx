@@ -1,6 +1,6 @@
 // How many rows of a long list are asked for.
 import { useOption } from "./options";
-import { number } from "../base/format";
+import { count } from "../base/quantities";
 import { Choice } from "../widgets/choice";
 
 const COUNTS = ["500", "50", "5000", "0"] as const;
@@ -16,7 +16,7 @@ export function TopChoice({ value, onChoose }: { value: Count; onChoose: (value:
     <Choice
       label="Rows"
       value={value}
-      choices={choices.map((each) => [each, each === "0" ? "all" : `largest ${number(Number(each), 0)}`] as const)}
+      choices={choices.map((each) => [each, each === "0" ? "all" : `largest ${count(Number(each))}`] as const)}
       onChoose={(next) => { onChoose(next as Count); }}
     />
   );
@@ -24,5 +24,5 @@ export function TopChoice({ value, onChoose }: { value: Count; onChoose: (value:
 
 /** What a table says of rows that were not asked for. */
 export function leftOut(shown: number, all: number): string | null {
-  return shown < all ? `the largest of ${number(all, 0)}` : null;
+  return shown < all ? `the largest of ${count(all)}` : null;
 }

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 
 import type { Options } from "../api/client";
 import type { QualityNote, RecordingName, TimeRange, Views } from "../api/views";
-import { number } from "../base/format";
+import { count } from "../base/quantities";
 import { useView, useWholeView } from "../state/fetch";
 import { param, setParams } from "../state/url";
 import { Answer, Doubts, Empty } from "../widgets/answer";
@@ -50,7 +50,7 @@ const chosen = param("trace");
 export function recordingWords(recording: RecordingName): string {
   const rank = recording.rank === null ? "" : `rank ${recording.rank} · `;
   const step = recording.first_step === null ? "" : `from step ${recording.first_step} · `;
-  return `${rank}${step}${recording.trace.slice(0, 80)} · ${number(recording.event_count, 0)} events`;
+  return `${rank}${step}${recording.trace.slice(0, 80)} · ${count(recording.event_count)} events`;
 }
 
 /** What the run has recordings of; the same on every such screen. */

@@ -1,12 +1,12 @@
 import type { Check } from "../api/report";
-import { number } from "../base/format";
+import { count } from "../base/quantities";
 import { Status } from "../widgets/status";
 
 export function CheckView({ check }: { check: Check }) {
   const facts: [string, string][] = [
-    ["datapoints", number(check.datapoints, 0)],
-    ["violations", number(check.violations, 0)],
-    ["triggered", `${number(check.triggered, 0)} ${check.triggered === 1 ? "time" : "times"}`],
+    ["datapoints", count(check.datapoints)],
+    ["violations", count(check.violations)],
+    ["triggered", `${count(check.triggered)} ${check.triggered === 1 ? "time" : "times"}`],
     ...(check.last_at === null ? [] : [["last triggered", check.last_at] as [string, string]]),
     ...check.parameters.map(({ name, value }): [string, string] => [name, value]),
   ];

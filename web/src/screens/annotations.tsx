@@ -1,6 +1,6 @@
 // Named ranges of recordings and of the job itself, and how long those of a name took.
 import type { AnnotationGroup, Annotations as Source, AnnotationsView } from "../api/views";
-import { number } from "../base/format";
+import { count } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption, useTexts } from "../parts/options";
 import { TopChoice, leftOut, useTop } from "../parts/top";
@@ -51,7 +51,7 @@ function Content({ payload }: { payload: AnnotationsView }) {
         <LinkedTable
           title="Annotations"
           testid="table-annotations"
-          about={`${number(source.row_count, 0)} names, those on devices apart. Names that differ only in a number after # are one. A row adds its histogram below.`}
+          about={`${count(source.row_count)} names, those on devices apart. Names that differ only in a number after # are one. A row adds its histogram below.`}
           rows={source.annotations}
           more={leftOut(source.annotations.length, source.row_count)}
           onRow={toggle}

@@ -2,8 +2,8 @@
 import { ArrowLeftRight } from "lucide";
 
 import type { BeforeAfter, BeforeAfterRow, ComparedRun, Comparison, ContractTerms, FigureChange, NameChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
-import { MISSING, counted, money, number, percent, sentence, words } from "../base/format";
-import { inNamedUnit, inUnit } from "../base/format_field";
+import { MISSING, change, count, countOf, dollars, duration, inUnit, multiple, percent, relativeChange } from "../base/quantities";
+import { sentence, words } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
@@ -18,7 +18,7 @@ import { Icon } from "../widgets/icon";
 import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
 import { Contributions } from "./compare/contributions";
-import { Noise, signed, signedRatio } from "./compare/signed";
+import { Noise, changeField, relativeField } from "./compare/noise";
 import { stepWaterfall } from "./compare/waterfall";
 
 export default function Compare() {
@@ -102,15 +102,15 @@ function Side({ title, run: of }: { title: string; run: ComparedRun }) {
       <p class="muted">
         {of.step_ns === null
           ? "No steps that could be compared."
-          : `${counted(of.step_count, "step")}, ${inUnit(of.step_ns.mean, "ns")} each on average; confidence of the verdict ${percent(of.confidence_ratio)}.`}
+          : `${countOf(of.step_count, "step")}, ${duration(of.step_ns.mean)} each on average; confidence of the verdict ${percent(of.confidence_ratio)}.`}
       </p>
       <p class="muted"><code>{of.command.slice(0, 400)}</code></p>
     </div>
   );
 }
 
-function interval(change: StepChange): string {
-  return change.low_ns === null || change.high_ns === null ? "n/a" : `${signed(change.low_ns)} to ${signed(change.high_ns)}`;
+function interval({ low_ns, high_ns }: StepChange): string {
+  return low_ns === null || high_ns === null ? MISSING : `${change(low_ns, "ns")} to ${change(high_ns, "ns")}`;
 }
 
 function Steps({ steps }: { steps: StepChanges }) {
@@ -119,8 +119,8 @@ function Steps({ steps }: { steps: StepChanges }) {
       <Tiles
         tiles={steps.figures.map((figure) => ({
           label: `Step, ${figure.name === "p50" ? "median" : figure.name}`,
-          value: signedRatio(figure.change_ratio),
-          about: `${inUnit(figure.base_ns, "ns")} to ${inUnit(figure.other_ns, "ns")}; ${figure.noise_ns === null ? "too few steps to know the noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
+          value: relativeChange(figure.change_ratio),
+          about: `${duration(figure.base_ns)} to ${duration(figure.other_ns)}; ${figure.noise_ns === null ? "too few steps to know the noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
           testid: `compare-${figure.name}`,
         }))}
       />
@@ -137,9 +137,9 @@ function Steps({ steps }: { steps: StepChanges }) {
           column<StepChange>("name", "part", "none", (row) => words(row.name)),
           field("base_ns", { label: "from" }),
           field("other_ns", { label: "to" }),
-          field<StepChange>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
-          field<StepChange>("change_ratio", { label: "relative", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
-          column<StepChange>("interval", `${steps.interval_percent} % interval`, "none", interval),
+          changeField<StepChange>(),
+          relativeField<StepChange>("relative"),
+          column<StepChange>("interval", `${steps.interval_percent}% interval`, "none", interval),
           field<StepChange>("noise_ns", { label: "noise floor" }),
           field<StepChange>("beyond_noise", { draw: (row) => (row.noise_ns === null ? <span class="sign-word quiet">too few steps</span> : <Noise beyond={row.beyond_noise} worse={row.estimate_ns > 0} />) }),
         ]}
@@ -152,9 +152,9 @@ function Steps({ steps }: { steps: StepChanges }) {
 function Worth({ of }: { of: BeforeAfter }) {
   if (of.rows.length === 0) return null;
   const said = [
-    of.speed_up === null || of.speed_up_by === null ? null : `${number(of.speed_up, 2)} times as fast by the ${of.speed_up_by}`,
-    of.saved_hours === null ? null : `${inNamedUnit(of.saved_hours, "instance-hours")} saved`,
-    of.saved_usd === null ? null : `${money(of.saved_usd)} saved${of.saving_ratio === null ? "" : ` (${percent(of.saving_ratio, 1)})`}`,
+    of.speed_up === null || of.speed_up_by === null ? null : `${multiple(of.speed_up)} as fast by the ${of.speed_up_by}`,
+    of.saved_hours === null ? null : `${inUnit(of.saved_hours, "instance-hours")} saved`,
+    of.saved_usd === null ? null : `${dollars(of.saved_usd)} saved${of.saving_ratio === null ? "" : ` (${percent(of.saving_ratio, 1)})`}`,
     ...new Set([of.before_price, of.after_price].flatMap((price) => (price === null ? [] : [price.said]))),
   ].filter((each) => each !== null);
   return (
@@ -186,9 +186,9 @@ function Figures({ rows, of }: { rows: FigureChange[]; of: string }) {
       rows={rows}
       fields={[
         field("name", { label: "figure" }),
-        field<FigureChange>("base", { label: "from", numeric: true, draw: (row) => <>{inNamedUnit(row.base, row.unit)}</> }),
-        field<FigureChange>("other", { label: "to", numeric: true, draw: (row) => <>{inNamedUnit(row.other, row.unit)}</> }),
-        field<FigureChange>("change_ratio", { label: "change", draw: (row) => <>{signedRatio(row.change_ratio)}</> }),
+        field<FigureChange>("base", { label: "from", numeric: true, draw: (row) => <>{inUnit(row.base, row.unit)}</> }),
+        field<FigureChange>("other", { label: "to", numeric: true, draw: (row) => <>{inUnit(row.other, row.unit)}</> }),
+        relativeField<FigureChange>("change"),
       ]}
     />
   );
@@ -200,16 +200,16 @@ function Names({ id, title, changes }: { id: string; title: string; changes: Nam
       id={id}
       title={title}
       testid={`table-compare-${id}`}
-      about={`${changes.time_of}: ${inUnit(changes.base_ns, "ns")} to ${inUnit(changes.other_ns, "ns")} (${signed(changes.change_ns)}).`}
+      about={`${changes.time_of}: ${duration(changes.base_ns)} to ${duration(changes.other_ns)} (${change(changes.change_ns, "ns")}).`}
       rows={changes.rows}
       keyOf={(row) => rowKey(row.name)}
-      more={changes.rest_count === 0 ? null : `${number(changes.rest_count, 0)} others changed by ${signed(changes.rest_ns)} together`}
+      more={changes.rest_count === 0 ? null : `${count(changes.rest_count)} others changed by ${change(changes.rest_ns, "ns")} together`}
       fields={[
         field("name"),
         field("status"),
         field("base_ns", { label: "from" }),
         field("other_ns", { label: "to" }),
-        field<NameChange>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
+        changeField<NameChange>(),
         field("base_calls", { label: "calls, from", numeric: true, unit: "count" }),
         field("other_calls", { label: "to", numeric: true, unit: "count" }),
       ]}
@@ -248,14 +248,14 @@ function Contract({ terms }: { terms: ContractTerms[] }) {
 
 function Settings({ rows, same }: { rows: SettingChange[]; same: number }) {
   if (rows.length === 0) {
-    return <Panel title="Configuration" wide><p class="muted">{`${counted(same, "setting")} of both runs are alike, and none differs.`}</p></Panel>;
+    return <Panel title="Configuration" wide><p class="muted">{`${countOf(same, "setting")} of both runs are alike, and none differs.`}</p></Panel>;
   }
   return (
     <LinkedTable
       id="settings"
       title="What is set up differently"
       testid="table-compare-settings"
-      about={`${counted(same, "setting")} of both runs are alike.`}
+      about={`${countOf(same, "setting")} of both runs are alike.`}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
       fields={[

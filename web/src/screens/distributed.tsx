@@ -1,7 +1,6 @@
 // The ranks of a job beside one another: what they compute, what they wait for, who is late.
 import type { DistributedView, RankTime, RankWindow } from "../api/views";
-import { number, percent } from "../base/format";
-import { inUnit } from "../base/format_field";
+import { count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { CarryOver, useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
@@ -101,11 +100,11 @@ function OneRank({ rank }: { rank: RankTime }) {
   return (
     <Tiles
       tiles={[
-        { label: "Computation", value: percent(rank.computation_ratio, 1), about: inUnit(rank.computation_ns, "ns") },
-        { label: "Overlap", value: percent(rank.overlap_ratio, 1), about: inUnit(rank.overlap_ns, "ns") },
-        { label: "Communication", value: percent(rank.communication_ratio, 1), about: inUnit(rank.communication_ns, "ns") },
-        { label: "Other", value: percent(rank.other_ratio, 1), about: inUnit(rank.other_ns, "ns") },
-        { label: "Collectives", value: number(rank.collective_count, 0), about: `${percent(rank.hidden_ratio, 1)} of their time is hidden` },
+        { label: "Computation", value: percent(rank.computation_ratio, 1), about: duration(rank.computation_ns) },
+        { label: "Overlap", value: percent(rank.overlap_ratio, 1), about: duration(rank.overlap_ns) },
+        { label: "Communication", value: percent(rank.communication_ratio, 1), about: duration(rank.communication_ns) },
+        { label: "Other", value: percent(rank.other_ratio, 1), about: duration(rank.other_ns) },
+        { label: "Collectives", value: count(rank.collective_count), about: `${percent(rank.hidden_ratio, 1)} of their time is hidden` },
       ]}
     />
   );

@@ -1,7 +1,6 @@
 // The input pipeline: what steps wait for, and what making batches takes.
 import type { InputPipelineView, MakingView, RankPipeline, StageView, WaitingView } from "../api/views";
-import { number, percent } from "../base/format";
-import { inUnit } from "../base/format_field";
+import { count, duration, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { useView } from "../state/fetch";
@@ -46,7 +45,7 @@ function Rank({ rank }: { rank: RankPipeline }) {
         tiles={[
           { label: "Waiting for data", value: percent(waiting.share_ratio, 1), about: "of the step time", testid: "data-wait" },
           { label: "Worker queues empty", value: percent(waiting.starved_ratio, 1), about: "of the batches that were asked for" },
-          { label: "A batch takes", value: inUnit(making?.mean_ns ?? null, "ns"), about: making === null ? null : `mean of ${number(making.batch_count, 0)} batches` },
+          { label: "A batch takes", value: duration(making?.mean_ns ?? null), about: making === null ? null : `mean of ${count(making.batch_count)} batches` },
           { label: "Workers busy", value: percent(making?.worker_busy_ratio ?? null, 1), about: "of the time of the loop" },
         ]}
       />
@@ -79,7 +78,7 @@ function Stages({ making }: { making: MakingView }) {
       <LinkedTable
         title="Stages of making a batch"
         testid="table-stages"
-        about={`From ${number(making.stack_sample_count, 0)} samples of the workers' stacks; ${percent(making.cpu_ratio, 1)} of the time was on a CPU.`}
+        about={`From ${count(making.stack_sample_count)} samples of the workers' stacks; ${percent(making.cpu_ratio, 1)} of the time was on a CPU.`}
         rows={making.stages}
         fields={[
           field("name", { label: "stage" }),
@@ -106,7 +105,7 @@ function Stages({ making }: { making: MakingView }) {
 function Loader({ loader, cores }: { loader: Record<string, unknown>; cores: number | null }) {
   const facts = Object.entries(loader).filter(([name]) => name !== "fact");
   return (
-    <Panel title="The loader" about={cores === null ? null : `${number(cores, 0)} cores are available to the job.`}>
+    <Panel title="The loader" about={cores === null ? null : `${count(cores)} cores are available to the job.`}>
       <Facts facts={facts.map(([name, value]) => [name.replaceAll("_", " "), plainText(value)] as const)} />
     </Panel>
   );

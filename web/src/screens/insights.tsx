@@ -1,8 +1,7 @@
 // Rules: what was checked, what was found, on what evidence, and what to do.
 import type { RuleStatus } from "../api/report";
 import type { InsightsView, RuleInsight } from "../api/views";
-import { number, percent } from "../base/format";
-import { inUnit } from "../base/format_field";
+import { count, duration, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption, useText } from "../parts/options";
 import { rowKey } from "../parts/row_key";
@@ -36,15 +35,15 @@ export default function Insights() {
 
 function made(payload: InsightsView): string {
   const how = payload.source === "recorded" ? "Evaluated while the job ran" : "Evaluated now";
-  const until = payload.until_after_ns === null ? "" : `, up to ${inUnit(payload.until_after_ns, "ns")} after its start`;
-  return `${how}${until}. A rule triggers once in each scan of ${inUnit(payload.scan_ns, "ns")} in which its condition holds.`;
+  const until = payload.until_after_ns === null ? "" : `, up to ${duration(payload.until_after_ns)} after its start`;
+  return `${how}${until}. A rule triggers once in each scan of ${duration(payload.scan_ns)} in which its condition holds.`;
 }
 
 /** Which part of the findings a range has. */
 export function ofRange({ fired, fired_count }: Pick<InsightsView, "fired" | "fired_count">): string {
   if (fired_count === 0) return "No rule found anything, in this range or outside of it.";
   const share = percent(fired.length / fired_count);
-  return `${number(fired.length, 0)} of the run's ${number(fired_count, 0)} findings (${share}) are of the chosen range.`;
+  return `${count(fired.length)} of the run's ${count(fired_count)} findings (${share}) are of the chosen range.`;
 }
 
 function Content({ payload }: { payload: InsightsView }) {
@@ -59,7 +58,7 @@ function Content({ payload }: { payload: InsightsView }) {
       <Doubts quality={[]} notes={payload.notes} range={payload.range} />
       {payload.range === null ? null : <p data-testid="findings-of-range">{ofRange(payload)}</p>}
       <LinkedTable
-        title={payload.range === null ? `${number(fired.length, 0)} of ${number(payload.rules.length, 0)} rules found something` : "Rules"}
+        title={payload.range === null ? `${count(fired.length)} of ${count(payload.rules.length)} rules found something` : "Rules"}
         testid="table-rules"
         rows={rows}
         onRow={(rule) => { setOpen(rule.rule); }}

@@ -2,7 +2,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 
 import type { Jobs } from "../api/views";
-import { number } from "../base/format";
+import { count, countOf } from "../base/quantities";
 import { useOption, useText, useTexts } from "../parts/options";
 import { LinkedTable } from "../parts/linked_table";
 import { following, useJobs } from "../state/jobs";
@@ -25,9 +25,8 @@ export default function JobsScreen() {
 }
 
 function told(payload: Jobs): string {
-  const pending = payload.pending_count === 0 ? "" : `; the verdict on ${number(payload.pending_count, 0)} of them is being worked out`;
-  const count = payload.jobs.length === 1 ? "One run" : `${number(payload.jobs.length, 0)} runs`;
-  return `${count} below ${payload.root}${pending}.`;
+  const pending = payload.pending_count === 0 ? "" : `; the verdict on ${count(payload.pending_count)} of them is being worked out`;
+  return `${countOf(payload.jobs.length, "run")} below ${payload.root}${pending}.`;
 }
 
 function Content({ payload }: { payload: Jobs }) {
@@ -59,7 +58,7 @@ function Content({ payload }: { payload: Jobs }) {
             <Choice label="Created" value={period} choices={PERIODS} onChoose={(value) => { setPeriod(value as Period); }} />
           </>
         }
-        more={filter === "" && rows.length < payload.jobs.length ? `${number(payload.jobs.length - rows.length, 0)} more of another status or time` : null}
+        more={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} more of another status or time` : null}
       />
     </>
   );
@@ -73,7 +72,7 @@ function Chosen({ ids }: { ids: string[] }) {
   return (
     <>
       <a class="action" href={link("overview", { run: first, open })} data-testid="open-runs">
-        Open {ids.length === 1 ? "it" : number(ids.length, 0)}
+        Open {ids.length === 1 ? "it" : count(ids.length)}
       </a>
       {second === undefined || ids.length > 2 ? null : (
         // The older one is what the newer is compared with: the list is newest first.

@@ -1,7 +1,6 @@
 // Kernels of one recording by name, or by how they were launched.
 import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
-import { number, percent } from "../base/format";
-import { bytes, inUnit } from "../base/format_field";
+import { count, duration, inUnit, memory, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { CarryOver, useCarryOver } from "../parts/carry_over";
 import { ChosenPanel } from "../parts/chosen_panel";
@@ -49,8 +48,8 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
     <>
       <Tiles
         tiles={[
-          { label: "Launches", value: number(trace.call_count, 0), testid: "kernel-launches" },
-          { label: "Time of all kernels", value: inUnit(trace.total_ns, "ns"), about: "summed, also where they overlap", testid: "kernel-time" },
+          { label: "Launches", value: count(trace.call_count), testid: "kernel-launches" },
+          { label: "Time of all kernels", value: duration(trace.total_ns), about: "summed, also where they overlap", testid: "kernel-time" },
           { label: "On Tensor Cores", value: percent(trace.tensor_core_ratio, 1), about: "of kernel time, by the kernels' names" },
           { label: "Communication", value: percent(trace.communication_ratio, 1), about: "of kernel time" },
         ]}
@@ -111,21 +110,21 @@ function Chosen({ row }: { row: Row }) {
     <ChosenPanel name={row.name}>
       <Facts
         facts={[
-          ["Launches", number(row.calls, 0)],
-          ["Total", `${inUnit(row.total_ns, "ns")} (${percent(row.share_ratio, 1)})`],
-          ["Mean", inUnit(row.mean_ns, "ns")],
-          ["Shortest and longest", `${inUnit(row.min_ns, "ns")} to ${inUnit(row.max_ns, "ns")}`],
+          ["Launches", count(row.calls)],
+          ["Total", `${duration(row.total_ns)} (${percent(row.share_ratio, 1)})`],
+          ["Mean", duration(row.mean_ns)],
+          ["Shortest and longest", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],
           ["Precision, by the name", row.precision ?? "not known"],
           ["Tensor Cores, by the name", row.tensor_cores ? "yes" : "no"],
-          ["Blocks per SM", inUnit(row.mean_blocks_per_multiprocessor, "count")],
+          ["Blocks per SM", count(row.mean_blocks_per_multiprocessor)],
           ["Estimated occupancy", inUnit(row.mean_occupancy_percent, "percent")],
           ...(row.operator === undefined
             ? []
             : ([
                 ["Operator", row.operator ?? "not known"],
                 ["Grid and block", `${row.grid?.join(" x ") ?? "n/a"}, ${row.block?.join(" x ") ?? "n/a"}`],
-                ["Registers per thread", inUnit(row.registers_per_thread ?? null, "count")],
-                ["Shared memory", bytes(row.shared_memory_bytes ?? null)],
+                ["Registers per thread", count(row.registers_per_thread ?? null)],
+                ["Shared memory", memory(row.shared_memory_bytes ?? null)],
               ] as const)),
         ]}
       />

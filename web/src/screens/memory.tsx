@@ -1,7 +1,6 @@
 // Memory of one recording's devices: the curve, who holds the peak, who allocates.
 import type { DeviceMemoryView, MemoryPeakView, TraceMemory } from "../api/views";
-import { number } from "../base/format";
-import { bytes, inUnit } from "../base/format_field";
+import { count, duration, memory } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import type { Plot } from "../charts/plot";
 import { LinkedTable } from "../parts/linked_table";
@@ -51,11 +50,11 @@ function Device({ device }: { device: DeviceMemoryView }) {
     <>
       <Tiles
         tiles={[
-          { label: "Peak allocated", value: bytes(device.peak_bytes), about: `${inUnit(device.peak_after_ns, "ns")} after the recording began`, testid: "memory-peak" },
-          { label: "Peak reserved", value: bytes(device.peak_reserved_bytes), about: "by the framework's allocator" },
-          { label: "At the start", value: bytes(device.start_bytes), about: device.absolute ? "allocated before the recording" : "not known: the curve is a change" },
-          { label: "At the end", value: bytes(device.end_bytes) },
-          { label: "Events", value: number(device.event_count, 0), about: `${number(device.outside_count, 0)} outside of any operator` },
+          { label: "Peak allocated", value: memory(device.peak_bytes), about: `${duration(device.peak_after_ns)} after the recording began`, testid: "memory-peak" },
+          { label: "Peak reserved", value: memory(device.peak_reserved_bytes), about: "by the framework's allocator" },
+          { label: "At the start", value: memory(device.start_bytes), about: device.absolute ? "allocated before the recording" : "not known: the curve is a change" },
+          { label: "At the end", value: memory(device.end_bytes) },
+          { label: "Events", value: count(device.event_count), about: `${count(device.outside_count)} outside of any operator` },
         ]}
       />
       <div class="panels">
@@ -125,8 +124,8 @@ function Peak({ peak }: { peak: MemoryPeakView }) {
           block={{
             kind: "pie",
             title: "What the memory at the peak is for",
-            share_of: `the ${bytes(peak.allocated_bytes)} ${peak.share_of}`,
-            slices: peak.purposes.map((each) => ({ name: `${each.purpose} (${bytes(each.held_bytes)})`, share_ratio: each.held_ratio })),
+            share_of: `the ${memory(peak.allocated_bytes)} ${peak.share_of}`,
+            slices: peak.purposes.map((each) => ({ name: `${each.purpose} (${memory(each.held_bytes)})`, share_ratio: each.held_ratio })),
           }}
         />
       )}
@@ -135,7 +134,7 @@ function Peak({ peak }: { peak: MemoryPeakView }) {
         wide={false}
         title="Who holds the peak"
         testid="table-memory-holders"
-        about={`${number(peak.block_count, 0)} blocks of the recording, and ${bytes(peak.before_bytes)} from before it. Shares are of ${peak.share_of}.`}
+        about={`${count(peak.block_count)} blocks of the recording, and ${memory(peak.before_bytes)} from before it. Shares are of ${peak.share_of}.`}
         rows={peak.holders}
         more={leftOut(peak.holders.length, peak.holder_count)}
         fields={[

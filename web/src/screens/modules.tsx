@@ -1,7 +1,6 @@
 // Modules of the model at their places: what each took, with and without those inside it.
 import type { Module, TraceModules } from "../api/views";
-import { number, percent } from "../base/format";
-import { inUnit } from "../base/format_field";
+import { count, duration, percent } from "../base/quantities";
 import { ChosenPanel } from "../parts/chosen_panel";
 import { FlameGraph } from "../parts/flame_graph";
 import { LinkedTable } from "../parts/linked_table";
@@ -54,9 +53,9 @@ function Content({ trace, shareOf, deepest }: { trace: TraceModules; shareOf: st
     <>
       <Tiles
         tiles={[
-          { label: "Modules", value: number(trace.module_count, 0), about: trace.source === null ? null : `as recorded by ${trace.source}` },
-          { label: "Device time of operators", value: inUnit(trace.operator_device_ns, "ns") },
-          { label: "Outside of any module", value: inUnit(trace.outside_device_ns, "ns"), about: "of that device time" },
+          { label: "Modules", value: count(trace.module_count), about: trace.source === null ? null : `as recorded by ${trace.source}` },
+          { label: "Device time of operators", value: duration(trace.operator_device_ns) },
+          { label: "Outside of any module", value: duration(trace.outside_device_ns), about: "of that device time" },
         ]}
       />
       <Flame key={trace.trace} trace={trace} />
@@ -104,7 +103,7 @@ function Flame({ trace }: { trace: TraceModules }) {
             <FlameGraph
               roots={found.roots}
               left_out_ns={found.left_out_ns}
-              note={found.outside_ns > 0 ? `Operators outside of any module, which are not drawn, took ${inUnit(found.outside_ns, "ns")}.` : null}
+              note={found.outside_ns > 0 ? `Operators outside of any module, which are not drawn, took ${duration(found.outside_ns)}.` : null}
               label="Flame graph of modules and their operators"
               outermost="the outermost modules"
               tools={(node) => <TimelineLink name={node.name} />}
@@ -144,14 +143,14 @@ function Chosen({ row }: { row: Module }) {
     <ChosenPanel name={name}>
       <Facts
         facts={[
-          ["Calls", number(row.occurrences, 0)],
-          ["Operators directly in it", number(row.operator_count, 0)],
-          ["Device total", `${inUnit(row.device_total_ns, "ns")} (${percent(row.device_ratio, 1)})`],
-          ["Device self", inUnit(row.device_self_ns, "ns")],
-          ["Host total", inUnit(row.host_total_ns, "ns")],
-          ["Host self", inUnit(row.host_self_ns, "ns")],
-          ["Backward, host", inUnit(row.backward_host_ns, "ns")],
-          ["Backward, device", inUnit(row.backward_device_ns, "ns")],
+          ["Calls", count(row.occurrences)],
+          ["Operators directly in it", count(row.operator_count)],
+          ["Device total", `${duration(row.device_total_ns)} (${percent(row.device_ratio, 1)})`],
+          ["Device self", duration(row.device_self_ns)],
+          ["Host total", duration(row.host_total_ns)],
+          ["Host self", duration(row.host_self_ns)],
+          ["Backward, host", duration(row.backward_host_ns)],
+          ["Backward, device", duration(row.backward_device_ns)],
         ]}
       />
     </ChosenPanel>

@@ -1,7 +1,6 @@
 // Operators of one recording: how often each was called, and what its calls took.
 import type { OperatorGroup, OperatorShape, OperatorStack, TraceOperators } from "../api/views";
-import { number, percent } from "../base/format";
-import { inUnit } from "../base/format_field";
+import { count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { ChosenPanel } from "../parts/chosen_panel";
 import { Frames } from "../parts/frames";
@@ -53,10 +52,10 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
     <>
       <Tiles
         tiles={[
-          { label: "Calls", value: number(trace.call_count, 0), testid: "operator-calls" },
-          { label: "Groups", value: number(trace.group_count, 0) },
-          { label: "Host self time", value: inUnit(trace.host_self_ns, "ns"), about: "of all calls" },
-          { label: "Device self time", value: inUnit(trace.device_self_ns, "ns"), about: "what calls launched themselves" },
+          { label: "Calls", value: count(trace.call_count), testid: "operator-calls" },
+          { label: "Groups", value: count(trace.group_count) },
+          { label: "Host self time", value: duration(trace.host_self_ns), about: "of all calls" },
+          { label: "Device self time", value: duration(trace.device_self_ns), about: "what calls launched themselves" },
         ]}
       />
       <LinkedTable
@@ -110,17 +109,17 @@ function Chosen({ row }: { row: Row }) {
     <ChosenPanel name={row.name}>
       <Facts
         facts={[
-          ["Calls", number(row.calls, 0)],
+          ["Calls", count(row.calls)],
           ...(row.device_self_ns === null
             ? []
             : ([
-                ["Device self", `${inUnit(row.device_self_ns, "ns")} (${percent(row.device_self_ratio, 1)})`],
-                ["Device total", inUnit(row.device_total_ns, "ns")],
+                ["Device self", `${duration(row.device_self_ns)} (${percent(row.device_self_ratio, 1)})`],
+                ["Device total", duration(row.device_total_ns)],
                 ["Own kernel time on Tensor Cores", percent(row.tensor_core_self_ratio, 1)],
                 ["The same with what is below", percent(row.tensor_core_total_ratio, 1)],
               ] as const)),
-          ["Host self", `${inUnit(row.host_self_ns, "ns")} (${percent(row.host_self_ratio, 1)})`],
-          ["Host total", inUnit(row.host_total_ns, "ns")],
+          ["Host self", `${duration(row.host_self_ns)} (${percent(row.host_self_ratio, 1)})`],
+          ["Host total", duration(row.host_total_ns)],
           ...(row.input_dims === undefined ? [] : [["Shapes of inputs", row.input_dims ?? "not recorded"] as const]),
         ]}
       />

@@ -3,8 +3,8 @@ import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import type { NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
-import { counted, lasting, money, number, percent, sentence, when } from "../base/format";
-import { inUnit } from "../base/format_field";
+import { count, countOf, dollars, duration, percent } from "../base/quantities";
+import { dateTime, sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
 import { link } from "../state/url";
@@ -41,7 +41,7 @@ function Content({ payload }: { payload: Payload }) {
     <>
       <Head
         title={payload.run_id}
-        about={`Started ${when(payload.created_ns / 1e6)}, ${lasting(payload.duration_ns)} long.`}
+        about={`Started ${dateTime(payload.created_ns / 1e6)}, ${duration(payload.duration_ns)} long.`}
       >
         <span class="badge" data-testid="job-status">{standing(payload.nodes)}</span>
       </Head>
@@ -69,30 +69,30 @@ function tiles(payload: Payload): Tile[] {
   const events = recordings.reduce((sum, each) => sum + each.event_count, 0);
   return [
     ...(known && payload.suspect_step_ns !== null
-      ? [{ label: "The suspect takes", value: inUnit(payload.suspect_step_ns, "ns"), about: `a step; ${percent(verdict.share_ratio)} of the ${verdict.share_of}`, testid: "suspect-ms" }]
+      ? [{ label: "The suspect takes", value: duration(payload.suspect_step_ns), about: `a step; ${percent(verdict.share_ratio)} of the ${verdict.share_of}`, testid: "suspect-ms" }]
       : []),
-    { label: "Mean step", value: inUnit(payload.step_ns?.mean ?? verdict.mean_step_ns, "ns"), about: payload.step_ns === null ? "no step was measured" : `of ${number(payload.step_ns.count, 0)} measured steps, p95 ${inUnit(payload.step_ns.p95, "ns")}`, testid: "step-mean" },
+    { label: "Mean step", value: duration(payload.step_ns?.mean ?? verdict.mean_step_ns), about: payload.step_ns === null ? "no step was measured" : `of ${count(payload.step_ns.count)} measured steps, p95 ${duration(payload.step_ns.p95)}`, testid: "step-mean" },
     ...moneyTiles(payload),
-    { label: "Ranks", value: number(payload.rank_count, 0), about: payload.nodes.length === 0 ? "none was watched" : `on ${counted(payload.nodes.length, "node")}` },
+    { label: "Ranks", value: count(payload.rank_count), about: payload.nodes.length === 0 ? "none was watched" : `on ${countOf(payload.nodes.length, "node")}` },
     { label: "GPU busy", value: percent(payload.gpu_busy_ratio), about: payload.gpu_busy_ratio === null ? "no GPU was sampled" : "mean of nodes, GPUs and samples", testid: "gpu-busy" },
     { label: "CPU busy", value: percent(payload.cpu_busy_ratio), about: payload.cpu_busy_ratio === null ? "no machine was sampled" : "mean of nodes and samples", testid: "cpu-busy" },
-    { label: "Recordings", value: number(recordings.length, 0), about: recordings.length === 0 ? "no window of the profiler" : counted(events, "event") },
+    { label: "Recordings", value: count(recordings.length), about: recordings.length === 0 ? "no window of the profiler" : countOf(events, "event") },
   ];
 }
 
 function moneyTiles({ money: cost }: Payload): Tile[] {
   if (cost === null) return [];
   return [
-    { label: "Cost", value: money(cost.job_usd), about: `${counted(cost.instance_count, "machine")} at ${money(cost.usd_per_hour)} an hour: ${cost.price.said}`, testid: "cost" },
+    { label: "Cost", value: dollars(cost.job_usd), about: `${countOf(cost.instance_count, "machine")} at ${dollars(cost.usd_per_hour)} an hour: ${cost.price.said}`, testid: "cost" },
     ...(cost.suspect_step_usd === null || cost.step_usd === null
       ? []
-      : [{ label: "Cost of a step", value: money(cost.step_usd), about: `${money(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" }]),
+      : [{ label: "Cost of a step", value: dollars(cost.step_usd), about: `${dollars(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" }]),
   ];
 }
 
 /** Whose price it is, of which day, and where it stands. */
 function Source({ price }: { price: PriceUsed }) {
-  const said = `${money(price.usd_per_hour)} an hour: ${price.said}`;
+  const said = `${dollars(price.usd_per_hour)} an hour: ${price.said}`;
   return price.source === null ? <>{said}</> : <>{said}, <a href={price.source} rel="noreferrer">{price.source}</a></>;
 }
 
@@ -110,7 +110,7 @@ function Findings({ findings, missing }: { findings: ShortFinding[]; missing: st
         {findings.map((each) => (
           <li key={each.rule}>
             <a href={link("insights", { rule: each.rule })}>{each.rule}</a>
-            <span class="muted">{counted(each.triggered_count, "trigger")}</span>
+            <span class="muted">{countOf(each.triggered_count, "trigger")}</span>
             <p><Prose text={each.sentence} /></p>
           </li>
         ))}

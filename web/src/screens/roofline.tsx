@@ -1,7 +1,7 @@
 // Roofline: how near calls come to what the device can do at most.
 import type { RooflineGroup, TraceRoofline } from "../api/views";
-import { number, percent, sentence } from "../base/format";
-import { bytes, inUnit } from "../base/format_field";
+import { count, duration, inUnit, memory, percent } from "../base/quantities";
+import { sentence } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import { ChosenPanel } from "../parts/chosen_panel";
 import { LinkedTable } from "../parts/linked_table";
@@ -138,13 +138,13 @@ function Chosen({ row }: { row: RooflineGroup }) {
           ["Strides", row.input_strides ?? "not recorded"],
           ["Other arguments", row.concrete_inputs ?? "not recorded"],
           ["Precision", row.precision ?? "not known"],
-          ["Work of a call", `${inUnit(row.call_flop, "flop")}, ${bytes(row.call_bytes)}`],
-          ["Mean, median", `${inUnit(row.mean_ns, "ns")}, ${inUnit(row.p50_ns, "ns")}`],
-          ["Shortest and longest", `${inUnit(row.min_ns, "ns")} to ${inUnit(row.max_ns, "ns")}`],
-          ["On the roofline", inUnit(row.roofline_ns, "ns")],
+          ["Work of a call", `${inUnit(row.call_flop, "flop")}, ${memory(row.call_bytes)}`],
+          ["Mean, median", `${duration(row.mean_ns)}, ${duration(row.p50_ns)}`],
+          ["Shortest and longest", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],
+          ["On the roofline", duration(row.roofline_ns)],
           ["Of peak compute", percent(row.peak_compute_ratio, 1)],
           ["Of peak bandwidth", percent(row.peak_bandwidth_ratio, 1)],
-          ["Calls", number(row.calls, 0)],
+          ["Calls", count(row.calls)],
           ...([["Estimate", row.estimate], ["Doubtful", row.anomaly], ["Without a model", row.reason]] as const).flatMap(
             ([name, text]) => (text === null ? [] : [[name, text] as const]),
           ),

@@ -1,7 +1,7 @@
 // Steps: of the job as it was watched, and of the recordings.
 import type { PhaseShare, RankStepsView, StepsView, TraceStepsView } from "../api/views";
-import { capital, number, percent, words } from "../base/format";
-import { inUnit } from "../base/format_field";
+import { count, duration, number, percent } from "../base/quantities";
+import { capitalize, words } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import { CarryOver, useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
@@ -94,11 +94,11 @@ function OneRank({ rank }: { rank: RankStepsView }) {
   return (
     <Tiles
       tiles={[
-        { label: "Mean step", value: inUnit(rank.step_ns?.mean ?? null, "ns"), about: `of ${number(rank.measured_count, 0)} measured steps`, testid: "step-mean" },
-        { label: "Median", value: inUnit(rank.step_ns?.p50 ?? null, "ns"), testid: "step-p50" },
-        { label: "p95", value: inUnit(rank.step_ns?.p95 ?? null, "ns"), testid: "step-p95" },
-        { label: "Outliers", value: number(rank.step_ns?.outlier_count ?? null, 0), about: rank.step_ns === null ? null : `longer than ${inUnit(rank.step_ns.outlier_threshold, "ns")}` },
-        { label: "Steps", value: number(rank.step_count, 0), about: `${number(rank.fetches_per_step, 2)} batches each` },
+        { label: "Mean step", value: duration(rank.step_ns?.mean ?? null), about: `of ${count(rank.measured_count)} measured steps`, testid: "step-mean" },
+        { label: "Median", value: duration(rank.step_ns?.p50 ?? null), testid: "step-p50" },
+        { label: "p95", value: duration(rank.step_ns?.p95 ?? null), testid: "step-p95" },
+        { label: "Outliers", value: count(rank.step_ns?.outlier_count ?? null), about: rank.step_ns === null ? null : `longer than ${duration(rank.step_ns.outlier_threshold)}` },
+        { label: "Steps", value: count(rank.step_count), about: `${number(rank.fetches_per_step)} batches each` },
       ]}
     />
   );
@@ -147,14 +147,14 @@ function Recorded({ trace }: { trace: TraceStepsView }) {
         <>
           <Tiles
             tiles={[
-              { label: "Mean step", value: inUnit(trace.mean_step_ns, "ns"), about: "until its device work is done", testid: "recorded-step-mean" },
-              { label: "Steps", value: number(trace.step_count, 0), about: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} cut off and left out` },
+              { label: "Mean step", value: duration(trace.mean_step_ns), about: "until its device work is done", testid: "recorded-step-mean" },
+              { label: "Steps", value: count(trace.step_count), about: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} cut off and left out` },
               ...trace.categories
                 .filter((each) => (each.share_ratio ?? 0) >= 0.05)
                 .map((each) => ({
-                  label: capital(categoryWords(each.category)),
+                  label: capitalize(categoryWords(each.category)),
                   value: percent(each.share_ratio, 1),
-                  about: `${inUnit(each.mean_ns, "ns")} of a step`,
+                  about: `${duration(each.mean_ns)} of a step`,
                 })),
             ]}
           />

@@ -1,6 +1,6 @@
 // Numbers that the training script logged, as curves.
 import type { ScalarSeries, TensorsView } from "../api/views";
-import { counted } from "../base/format";
+import { countOf } from "../base/quantities";
 import { TimePanel } from "../parts/time_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { useText } from "../parts/options";
@@ -50,7 +50,7 @@ function Content({ payload, filter }: { payload: TensorsView; filter: string }) 
         range={payload.range}
         notes={[
           payload.tensors_missing,
-          ...(payload.left_out_count > 0 ? [`${counted(payload.left_out_count, "more series", "more series")} are not shown: there are too many`] : []),
+          ...(payload.left_out_count > 0 ? [`${countOf(payload.left_out_count, "more series", "more series")} are not shown: there are too many`] : []),
           ...(left > 0 ? [`the first ${MOST_PLOTS} names are drawn; filter by name to see the others`] : []),
         ]}
       />

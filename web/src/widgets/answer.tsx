@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 
 import type { Loaded } from "../api/client";
 import type { QualityNote, TimeRange } from "../api/views";
-import { sentence } from "../base/format";
+import { sentence } from "../base/text";
 import { Prose } from "./prose";
 
 interface Props<T> {

@@ -3,8 +3,7 @@ import { Virtualizer, elementScroll, observeElementOffset, observeElementRect } 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 
-import { counted, number } from "../base/format";
-import type { Unit } from "../base/format_field";
+import { count, countOf } from "../base/quantities";
 import { csv, save } from "../base/save";
 import { printing } from "../base/theme";
 import { filtered, ordered, shownValue, type Field, type Order, type Value } from "./fields";
@@ -71,9 +70,9 @@ export function DataTable<Row extends object>(props: Props<Row>) {
     <Panel title={props.title} about={props.about} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
       <Rows {...props} shown={shown} order={order} choose={props.onOrder ?? setOwnOrder} />
       <p class="muted counts">
-        {shown.length === rows.length ? "" : `${number(shown.length, 0)} of `}
-        {counted(rows.length, "row")}
-        {printing.value && shown.length > MOST_PRINTED ? `; the first ${number(MOST_PRINTED, 0)} are printed` : ""}
+        {shown.length === rows.length ? "" : `${count(shown.length)} of `}
+        {countOf(rows.length, "row")}
+        {printing.value && shown.length > MOST_PRINTED ? `; the first ${count(MOST_PRINTED)} are printed` : ""}
         {props.more === null || props.more === undefined ? "" : `; ${props.more}`}
       </p>
     </Panel>
@@ -152,7 +151,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
 /** Longer names are cut: a row is one line high. */
 const LONGEST = 400;
 
-function Text({ value, unit }: { value: Value; unit: Unit }) {
+function Text({ value, unit }: { value: Value; unit: string }) {
   const text = shownValue(value, unit);
   return typeof value === "string" ? (
     <span class="name" title={text.slice(0, 4 * LONGEST)}>{text.slice(0, LONGEST)}</span>

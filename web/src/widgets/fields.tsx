@@ -1,7 +1,7 @@
 // Fields of payload rows as columns: what they are called, how they read, how they sort and filter.
 import type { ComponentChildren } from "preact";
 
-import { inUnit, title, unitOf, type Unit } from "../base/format_field";
+import { inUnit, labelOf, unitOf } from "../base/quantities";
 import { inOrder } from "./ordering";
 import { RatioBar } from "./ratio_bar";
 
@@ -10,7 +10,7 @@ export type Value = string | number | boolean | null;
 export interface Field<Row> {
   name: string;
   label: string;
-  unit: Unit;
+  unit: string;
   /** Numbers stand at the right and sort from the largest. */
   numeric: boolean;
   value: (row: Row) => Value;
@@ -27,10 +27,10 @@ export function field<Row extends object>(
   name: keyof Row & string,
   more: Partial<Omit<Field<Row>, "name">> = {},
 ): Field<Row> {
-  const unit = more.unit ?? unitOf(name);
+  const unit = more.unit ?? unitOf(name) ?? "none";
   return {
     name,
-    label: title(name),
+    label: labelOf(name),
     unit,
     numeric: unit !== "none",
     value: (row) => plain(row[name]),
@@ -53,7 +53,7 @@ export function bar<Row extends object>(name: keyof Row & string, label: string)
 export function column<Row>(
   name: string,
   label: string,
-  unit: Unit,
+  unit: string,
   value: (row: Row) => Value,
   more: Partial<Field<Row>> = {},
 ): Field<Row> {
@@ -67,7 +67,7 @@ function plain(value: unknown): Value {
   return JSON.stringify(value);
 }
 
-export function shownValue(value: Value, unit: Unit): string {
+export function shownValue(value: Value, unit: string): string {
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number" || value === null) return inUnit(value, unit);
   return value;

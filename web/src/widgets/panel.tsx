@@ -2,7 +2,7 @@
 import { Download, Image } from "lucide";
 import type { ComponentChildren } from "preact";
 
-import { sentence } from "../base/format";
+import { sentence } from "../base/text";
 import { Icon } from "./icon";
 import { Prose } from "./prose";
 

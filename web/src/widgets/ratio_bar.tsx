@@ -1,5 +1,5 @@
 // A ratio as a bar with its number: for cells, where a column of bars is read at a glance.
-import { percent } from "../base/format";
+import { percent } from "../base/quantities";
 
 export function RatioBar({ ratio }: { ratio: number | null }) {
   const width = ratio === null ? 0 : 100 * Math.min(1, Math.max(0, ratio));

@@ -1,5 +1,5 @@
 // A whole divided into named parts: a bar with patterns, and the same as words and numbers.
-import { percent } from "../base/format";
+import { percent } from "../base/quantities";
 
 export interface Part {
   name: string;

@@ -1,7 +1,7 @@
 // A table whose columns sort it, by a click or from the keyboard.
 import { useState } from "preact/hooks";
 
-import { MISSING, number } from "../base/format";
+import { MISSING, fixed } from "../base/quantities";
 import { inOrder, OrderHeading } from "./ordering";
 
 export type Cell = string | number | null;
@@ -29,7 +29,7 @@ interface Order {
 
 export function shown(cell: Cell, digits: number | null): string {
   if (cell === null) return MISSING;
-  return typeof cell === "number" ? number(cell, digits ?? 2) : cell;
+  return typeof cell === "number" ? fixed(cell, digits ?? 2) : cell;
 }
 
 export function Table({ caption, columns, rows }: Props) {

@@ -1,7 +1,8 @@
 import type { ComponentChildren } from "preact";
 
 import type { Prediction, Verdict } from "../api/report";
-import { duration, money, percent, words } from "../base/format";
+import { countOf, dollars, duration, percent } from "../base/quantities";
+import { words } from "../base/text";
 import { Prose } from "./prose";
 
 interface Props {
@@ -41,7 +42,7 @@ export function VerdictView({ verdict, savings, children }: Props) {
 function Measured({ verdict }: { verdict: Verdict }) {
   return (
     <p class="muted">
-      {verdict.step_count.toLocaleString("en-US")} steps measured, {duration(verdict.mean_step_ns)}
+      {countOf(verdict.step_count, "step")} measured, {duration(verdict.mean_step_ns)}
       {" "}each on average; confidence {percent(verdict.confidence_ratio)}; the share is of the{" "}
       {verdict.share_of}.
     </p>
@@ -123,7 +124,7 @@ function Predicted({ prediction, usd }: { prediction: Prediction | null; usd: nu
   return (
     <p class="predicted" data-testid="prediction">
       <span aria-hidden="true">→ </span>predicted: {prediction.text}
-      {usd !== null && saving > 0 ? `, which saves ${money(usd)} a step` : ""}
+      {usd !== null && saving > 0 ? `, which saves ${dollars(usd)} a step` : ""}
     </p>
   );
 }

@@ -1,11 +1,12 @@
 // Where the change of the mean step comes from: what each call, stage or cause adds to it.
 import type { Contribution, Contributions as Payload } from "../../api/views";
-import { number, words } from "../../base/format";
+import { change, number } from "../../base/quantities";
+import { words } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { Empty } from "../../widgets/answer";
 import { column, field } from "../../widgets/fields";
-import { signed } from "./signed";
+import { changeField } from "./noise";
 
 interface Row extends Contribution {
   part: string;
@@ -22,10 +23,10 @@ export function Contributions({ of }: { of: Payload }) {
       id="from"
       title="Where the change comes from"
       testid="table-compare-contributions"
-      about={`What each adds to the change of the mean step, ${signed(of.change_ns)}. ${[...new Set(says)].map((text) => `${text}.`).join(" ")}`}
+      about={`What each adds to the change of the mean step, ${change(of.change_ns, "ns")}. ${[...new Set(says)].map((text) => `${text}.`).join(" ")}`}
       rows={rows}
       keyOf={(row) => rowKey(row.part, row.kind, row.status, ...row.path, row.name)}
-      more={rest === 0 ? of.missing : `everything else: ${signed(rest)}`}
+      more={rest === 0 ? of.missing : `everything else: ${change(rest, "ns")}`}
       fields={[
         field("name"),
         field<Row>("part", { value: (row) => words(row.part) }),
@@ -33,10 +34,10 @@ export function Contributions({ of }: { of: Payload }) {
         field<Row>("status", { value: (row) => words(row.status) }),
         field("base_ns", { label: "from" }),
         field("other_ns", { label: "to" }),
-        field<Row>("change_ns", { label: "change", draw: (row) => <>{signed(row.change_ns)}</> }),
+        changeField<Row>(),
         field<Row>("base_busy_ns", { label: "duration, from" }),
         field<Row>("other_busy_ns", { label: "to" }),
-        column<Row>("calls", "calls", "none", (row) => (row.base_calls === null || row.other_calls === null ? null : `${number(row.base_calls, 1)} to ${number(row.other_calls, 1)}`)),
+        column<Row>("calls", "calls", "none", (row) => (row.base_calls === null || row.other_calls === null ? null : `${number(row.base_calls)} to ${number(row.other_calls)}`)),
       ]}
     />
   );

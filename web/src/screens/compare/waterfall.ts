@@ -1,6 +1,6 @@
 // From one mean step to the other, part by part.
 import type { StepChanges } from "../../api/views";
-import { words } from "../../base/format";
+import { words } from "../../base/text";
 import type { Stacks } from "../../charts/stacks";
 
 export function stepWaterfall(steps: StepChanges): Stacks {

@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 
 import type { StepMatrix } from "../../api/views";
-import { number } from "../../base/format";
+import { count } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
 import { column } from "../../widgets/fields";
@@ -36,7 +36,7 @@ export function Stragglers({ matrix }: { matrix: StepMatrix }) {
           id="stragglers"
           title="Stragglers"
           testid="table-stragglers"
-          about={`Of ${number(matrix.step_count, 0)} steps that at least two ranks have.`}
+          about={`Of ${count(matrix.step_count)} steps that at least two ranks have.`}
           rows={rows}
           fields={[
             column<Row>("rank", "rank", "none", (row) => row.rank),

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import type { StreamIdleView } from "../../api/views";
-import { inUnit } from "../../base/format_field";
+import { duration } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import type { Stacks } from "../../charts/stacks";
 import { CarryOver, useCarryOver } from "../../parts/carry_over";
@@ -29,7 +29,7 @@ export function Idle({ above }: { above: ComponentChildren }) {
             <LinkedTable
               title="Idle time by stream"
               testid="table-idle"
-              about={`Shares are of the ${payload.share_of}. A wait for the next kernel is shorter than ${inUnit(payload.kernel_wait_below_ns, "ns")}; a wait for the host means that nothing had been launched.`}
+              about={`Shares are of the ${payload.share_of}. A wait for the next kernel is shorter than ${duration(payload.kernel_wait_below_ns)}; a wait for the host means that nothing had been launched.`}
               rows={trace.streams}
               fields={[
                 field<StreamIdleView>("stream", { value: stream }),

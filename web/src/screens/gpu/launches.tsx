@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import type { StreamQueue, TraceLaunches } from "../../api/views";
-import { inUnit } from "../../base/format_field";
+import { count, duration } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import type { Plot } from "../../charts/plot";
 import { LinkedTable } from "../../parts/linked_table";
@@ -20,7 +20,7 @@ export function Launches({ above }: { above: ComponentChildren }) {
               testid="table-launches"
               about={
                 "Delay is from the end of the call to the start of the work. Short: the work took less time " +
-                `than its launch; long: the call took more than ${inUnit(payload.long_call_ns, "ns")}, or the delay more than ${inUnit(payload.long_delay_ns, "ns")}.`
+                `than its launch; long: the call took more than ${duration(payload.long_call_ns)}, or the delay more than ${duration(payload.long_delay_ns)}.`
               }
               rows={trace.calls}
               fields={[
@@ -55,7 +55,7 @@ function Queues({ trace, blocked }: { trace: TraceLaunches; blocked: number }) {
       <LinkedTable
         id="queues"
         title="Queues by stream"
-        about={`Blocked: while ${inUnit(blocked, "count")} or more launches were waiting, more than which a stream does not take.`}
+        about={`Blocked: while ${count(blocked)} or more launches were waiting, more than which a stream does not take.`}
         rows={trace.queues}
         fields={[
           field<StreamQueue>("stream", { value: (row) => (row.stream === null ? "not known" : String(row.stream)) }),

@@ -2,8 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import type { DeviceMetrics, TraceMetrics } from "../../api/views";
-import { percent } from "../../base/format";
-import { bytes, inUnit } from "../../base/format_field";
+import { count, duration, memory, percent } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import type { Plot } from "../../charts/plot";
 import { LinkedTable } from "../../parts/linked_table";
@@ -52,7 +51,7 @@ function One({ device }: { device: DeviceMetrics }) {
   return (
     <Tiles
       tiles={[
-        { label: "Device", value: device.device_name ?? `GPU ${device.device}`, about: `${bytes(device.memory_bytes)}, ${inUnit(device.multiprocessor_count, "count")} SMs` },
+        { label: "Device", value: device.device_name ?? `GPU ${device.device}`, about: `${memory(device.memory_bytes)}, ${count(device.multiprocessor_count)} SMs` },
         { label: "Utilisation", value: percent(device.utilization_ratio, 1), about: "of the range, while a kernel runs", testid: "gpu-utilization" },
         { label: "Est. SM efficiency", value: percent(device.est_sm_efficiency_ratio, 1), about: "of the range, SMs that have a block" },
         { label: "Est. achieved occupancy", value: percent(device.est_achieved_occupancy_ratio, 1), about: "of warps, while kernels run" },
@@ -82,6 +81,6 @@ function curves(trace: TraceMetrics): Plot {
           : [{ name: named(device, "est. SM efficiency"), x: starts(efficiency.length), y: efficiency, draw: "step" as const }]),
       ];
     }),
-    note: trace.bucket_ns === null ? null : `Each value is the mean of ${inUnit(bucket, "ns")}.`,
+    note: trace.bucket_ns === null ? null : `Each value is the mean of ${duration(bucket)}.`,
   };
 }

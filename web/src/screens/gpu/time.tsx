@@ -2,8 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import type { DeviceGpuTime, TraceGpuTime } from "../../api/views";
-import { percent } from "../../base/format";
-import { inUnit } from "../../base/format_field";
+import { duration, percent } from "../../base/quantities";
 import { CarryOver, useCarryOver } from "../../parts/carry_over";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
@@ -32,9 +31,9 @@ function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
     <>
       <Tiles
         tiles={[
-          { label: "Busy", value: percent(trace.shares?.busy_ratio ?? null, 1), about: `${inUnit(trace.busy_ns, "ns")} of ${inUnit(trace.total_ns, "ns")}`, testid: "gpu-busy" },
-          { label: "Idle", value: percent(trace.shares?.idle_ratio ?? null, 1), about: inUnit(trace.idle_ns, "ns"), testid: "gpu-idle" },
-          { label: "Communication", value: inUnit(trace.comm_ns, "ns"), about: `${inUnit(trace.exposed_comm_ns, "ns")} of it not hidden by computation` },
+          { label: "Busy", value: percent(trace.shares?.busy_ratio ?? null, 1), about: `${duration(trace.busy_ns)} of ${duration(trace.total_ns)}`, testid: "gpu-busy" },
+          { label: "Idle", value: percent(trace.shares?.idle_ratio ?? null, 1), about: duration(trace.idle_ns), testid: "gpu-idle" },
+          { label: "Communication", value: duration(trace.comm_ns), about: `${duration(trace.exposed_comm_ns)} of it not hidden by computation` },
           { label: "Communication hidden", value: percent(trace.comm_hidden_ratio, 1), about: "of its time" },
         ]}
       />
@@ -69,9 +68,9 @@ function parts(trace: TraceGpuTime) {
   const { shares } = trace;
   if (shares === null) return [];
   return [
-    { name: "computation", ratio: shares.compute_ratio, amount: inUnit(trace.compute_ns, "ns") },
-    { name: "exposed communication", ratio: shares.exposed_comm_ratio, amount: inUnit(trace.exposed_comm_ns, "ns") },
-    { name: "exposed copies", ratio: shares.exposed_memcpy_ratio, amount: inUnit(trace.exposed_memcpy_ns, "ns") },
-    { name: "idle", ratio: shares.idle_ratio, amount: inUnit(trace.idle_ns, "ns") },
+    { name: "computation", ratio: shares.compute_ratio, amount: duration(trace.compute_ns) },
+    { name: "exposed communication", ratio: shares.exposed_comm_ratio, amount: duration(trace.exposed_comm_ns) },
+    { name: "exposed copies", ratio: shares.exposed_memcpy_ratio, amount: duration(trace.exposed_memcpy_ns) },
+    { name: "idle", ratio: shares.idle_ratio, amount: duration(trace.idle_ns) },
   ];
 }

@@ -1,7 +1,7 @@
 // One rule: its findings, the evidence at that time, its parameters and its page.
 import type { EvidenceChart, RuleInsight, RuleParameter } from "../../api/views";
-import { capital, number, words } from "../../base/format";
-import { inUnit, type Unit } from "../../base/format_field";
+import { count, duration } from "../../base/quantities";
+import { capitalize, words } from "../../base/text";
 import type { Plot } from "../../charts/plot";
 import { LinkedTable } from "../../parts/linked_table";
 import { TimePanel } from "../../parts/time_panel";
@@ -73,7 +73,7 @@ function Sentences({ all }: { all: string[] }) {
       {list(all.slice(0, TOLD))}
       {rest.length === 0 ? null : (
         <details>
-          <summary>{number(rest.length, 0)} more</summary>
+          <summary>{count(rest.length)} more</summary>
           {list(rest)}
         </details>
       )}
@@ -84,9 +84,9 @@ function Sentences({ all }: { all: string[] }) {
 function facts(rule: RuleInsight) {
   const list = (names: string[]): string => (names.length === 0 ? "all" : names.slice(0, 24).join(", "));
   return [
-    ["Triggers", number(rule.triggered_count, 0)],
-    ["Violations", `${number(rule.violation_count, 0)} of ${number(rule.datapoint_count, 0)} data points`],
-    ["First and last", rule.first_after_ns === null ? "never" : `${inUnit(rule.first_after_ns, "ns")} and ${inUnit(rule.last_after_ns, "ns")} after the start`],
+    ["Triggers", count(rule.triggered_count)],
+    ["Violations", `${count(rule.violation_count)} of ${count(rule.datapoint_count)} data points`],
+    ["First and last", rule.first_after_ns === null ? "never" : `${duration(rule.first_after_ns)} and ${duration(rule.last_after_ns)} after the start`],
     ["Nodes", list(rule.nodes)],
     ["Ranks", list(rule.ranks)],
     ["Devices", list(rule.devices)],
@@ -108,22 +108,14 @@ function screenOf(view: string): string {
   return SCREENS[view] ?? view;
 }
 
-const UNITS: Record<string, Unit> = {
-  ratio: "ratio",
-  ns: "ns",
-  bytes: "bytes",
-  bytes_per_s: "bytes_per_s",
-  percent: "percent",
-  count: "count",
-};
 
 export function plotOf(chart: EvidenceChart): Plot {
-  const unit = UNITS[chart.unit] ?? "none";
+  const { unit } = chart;
   return {
     kind: "plot",
-    title: capital(words(chart.title)),
+    title: capitalize(words(chart.title)),
     x: { name: "after the start of the run", unit: "ns", min: chart.from_after_ns, max: chart.to_after_ns },
-    y: { name: unit === "none" ? chart.unit : "value", unit, ...(unit === "ratio" ? { max: 1 } : {}) },
+    y: { name: "value", unit, ...(unit === "ratio" ? { max: 1 } : {}) },
     series: chart.series.map((series) => ({
       name: [words(series.name), series.device, series.node].filter(Boolean).join(" · "),
       x: series.after_ns,

@@ -1,7 +1,7 @@
 // Columns of the list of runs.
 import type { JobRow } from "../../api/views";
-import { MISSING, lasting, money, number, percent, when } from "../../base/format";
-import { inUnit } from "../../base/format_field";
+import { MISSING, count, dollars, duration, fileSize, percent } from "../../base/quantities";
+import { dateTime } from "../../base/text";
 import { link } from "../../state/url";
 import { column, field, type Field } from "../../widgets/fields";
 
@@ -52,19 +52,19 @@ export function jobFields(chosen: readonly string[], toggle: (id: string) => voi
     column<JobRow>("verdict", "verdict", "none", (job) => job.verdict?.words ?? null, {
       draw: (job) => <JobVerdict job={job} />,
     }),
-    field<JobRow>("created_ms", { label: "created", numeric: true, draw: (job) => <>{when(job.created_ms)}</> }),
-    field<JobRow>("duration_ns", { draw: (job) => <>{lasting(job.duration_ns)}</> }),
+    field<JobRow>("created_ms", { label: "created", numeric: true, draw: (job) => <>{dateTime(job.created_ms)}</> }),
+    field<JobRow>("duration_ns", { draw: (job) => <>{duration(job.duration_ns)}</> }),
     field<JobRow>("cost_usd", {
       label: "cost",
       numeric: true,
-      draw: (job) => <span title={job.why_no_cost ?? job.price_said ?? undefined}>{money(job.cost_usd)}</span>,
+      draw: (job) => <span title={job.why_no_cost ?? job.price_said ?? undefined}>{dollars(job.cost_usd)}</span>,
     }),
     field<JobRow>("rank_count", { label: "ranks" }),
     field<JobRow>("gpu_count", {
       label: "GPUs",
-      draw: (job) => <span title={job.gpu_names.join(", ")}>{number(job.gpu_count, 0)}</span>,
+      draw: (job) => <span title={job.gpu_names.join(", ")}>{count(job.gpu_count)}</span>,
     }),
-    field<JobRow>("size_bytes", { label: "size", draw: (job) => <>{inUnit(job.size_bytes, "bytes")}</> }),
+    field<JobRow>("size_bytes", { label: "size", draw: (job) => <>{fileSize(job.size_bytes)}</> }),
     column<JobRow>("name", "name", "none", (job) => job.name),
   ];
 }

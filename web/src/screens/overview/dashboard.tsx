@@ -2,8 +2,7 @@
 import { useMemo } from "preact/hooks";
 
 import type { ActiveShare, Dashboard as Payload, KernelTime, StepDurations, UtilisationOverTime } from "../../api/views";
-import { number, percent } from "../../base/format";
-import { inUnit } from "../../base/format_field";
+import { count, duration, percent } from "../../base/quantities";
 import type { Pie } from "../../api/report";
 import { FigurePanel } from "../../charts/figure_panel";
 import { durationHistogram, pieOf } from "../../charts/from_payload";
@@ -60,8 +59,8 @@ function Pictures({ payload }: { payload: Payload }) {
       )}
       <div class="panels">
         {figures.steps === null ? null : <FigurePanel wide testid="step-histogram" block={figures.steps} about={aboutSteps(step_durations)} />}
-        <Kernels title="Kernels by time" rows={payload.kernels_by_time} all={payload.kernel_count} value={(row) => inUnit(row.total_ns, "ns")} weight={(row) => row.total_ns} about={(row) => percent(row.share_ratio, 1)} />
-        <Kernels title="Kernels by launches" rows={payload.kernels_by_launches} all={payload.kernel_count} value={(row) => number(row.launch_count, 0)} weight={(row) => row.launch_count} about={(row) => inUnit(row.total_ns, "ns")} />
+        <Kernels title="Kernels by time" rows={payload.kernels_by_time} all={payload.kernel_count} value={(row) => duration(row.total_ns)} weight={(row) => row.total_ns} about={(row) => percent(row.share_ratio, 1)} />
+        <Kernels title="Kernels by launches" rows={payload.kernels_by_launches} all={payload.kernel_count} value={(row) => count(row.launch_count)} weight={(row) => row.launch_count} about={(row) => duration(row.total_ns)} />
       </div>
       <Missing parts={payload.missing_parts} />
     </>
@@ -108,7 +107,7 @@ function over(of: UtilisationOverTime, what: string, field: "gpu_busy_ratio" | "
       y: node[field],
       filled: nodes.length === 1,
     })),
-    note: `Means of ${inUnit(of.piece_ns, "ns")}${what === "GPU" ? ", over the GPUs of a node" : ""}.`,
+    note: `Means of ${duration(of.piece_ns)}${what === "GPU" ? ", over the GPUs of a node" : ""}.`,
   };
 }
 
@@ -128,7 +127,7 @@ function steps(of: StepDurations) {
 
 function aboutSteps(of: StepDurations | null): string | null {
   if (of === null) return null;
-  return `Mean ${inUnit(of.mean_ns, "ns")}, median ${inUnit(of.p50_ns, "ns")}, p95 ${inUnit(of.p95_ns, "ns")}`;
+  return `Mean ${duration(of.mean_ns)}, median ${duration(of.p50_ns)}, p95 ${duration(of.p95_ns)}`;
 }
 
 interface KernelsProps {
@@ -146,7 +145,7 @@ function Kernels({ title, rows, all, value, weight, about }: KernelsProps) {
   return (
     <Panel
       title={title}
-      about={`The first ${number(rows.length, 0)} of ${number(all, 0)}.`}
+      about={`The first ${count(rows.length)} of ${count(all)}.`}
       tools={<a class="quiet" href={link("kernels")}>All kernels</a>}
     >
       <Ranked

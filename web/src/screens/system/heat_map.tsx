@@ -4,8 +4,7 @@ import { useMemo } from "preact/hooks";
 
 import type { SystemHeatView } from "../../api/views";
 import type { Heatmap } from "../../api/report";
-import { counted } from "../../base/format";
-import { inUnit } from "../../base/format_field";
+import { countOf, duration, labelOf } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { useOption } from "../../parts/options";
 import { useView } from "../../state/fetch";
@@ -56,14 +55,14 @@ export function heatOf(payload: SystemHeatView, node: string, cores: Cores): Hea
   return {
     kind: "heatmap",
     title: `What ${node.slice(0, 80)} did`,
-    start: `${inUnit(Math.max(0, payload.start_after_ns), "ns")} after the start of the run`,
+    start: `${duration(Math.max(0, payload.start_after_ns))} after the start of the run`,
     column_s: payload.column_ns / 1e9,
     rows: rows.map((row) => ({
       name: row.name,
-      unit: row.unit === "ratio" ? "%" : row.unit,
+      unit: row.unit === "ratio" ? "%" : labelOf(row.unit),
       full: row.unit === "ratio" ? 100 * row.full : row.full,
       percent: row.shade_ratio.map((shade) => (shade === null ? null : 100 * shade)),
     })),
-    more: hidden === 0 ? null : `${counted(hidden, "more row")} of cores`,
+    more: hidden === 0 ? null : `${countOf(hidden, "more row")} of cores`,
   };
 }

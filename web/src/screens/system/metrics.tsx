@@ -1,7 +1,6 @@
 // What a machine is, and its metrics over the whole run as statistics.
 import type { MetricView, NodeView, SystemView } from "../../api/views";
-import { number } from "../../base/format";
-import { bytes, inNamedUnit, inUnit } from "../../base/format_field";
+import { count, duration, inUnit, memory } from "../../base/quantities";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { useView } from "../../state/fetch";
@@ -42,7 +41,7 @@ function Found({ payload, node }: { payload: SystemView; node: string }) {
           field<MetricView>("device"),
           ...(["mean", "min", "p50", "p95", "max"] as const).map((which) =>
             column<MetricView>(which, which, "count", (row) => row.statistics?.[which] ?? null, {
-              draw: (row) => <>{inNamedUnit(row.statistics?.[which] ?? null, row.unit)}</>,
+              draw: (row) => <>{inUnit(row.statistics?.[which] ?? null, row.unit)}</>,
             }),
           ),
           column<MetricView>("samples", "samples", "count", (row) => row.statistics?.count ?? null),
@@ -59,17 +58,17 @@ function Found({ payload, node }: { payload: SystemView; node: string }) {
 function tiles(node: NodeView) {
   return [
     { label: "Processor", value: node.cpu_model },
-    { label: "Cores", value: number(node.cores_available, 0), about: `available to the job, of ${number(node.cores_total, 0)}` },
+    { label: "Cores", value: count(node.cores_available), about: `available to the job, of ${count(node.cores_total)}` },
     {
       label: "Memory",
-      value: bytes(node.memory_limit_bytes ?? node.memory_bytes),
-      about: node.memory_limit_bytes === null ? "of the machine" : `the job's limit, of ${bytes(node.memory_bytes)}`,
+      value: memory(node.memory_limit_bytes ?? node.memory_bytes),
+      about: node.memory_limit_bytes === null ? "of the machine" : `the job's limit, of ${memory(node.memory_bytes)}`,
     },
-    { label: "GPUs", value: number(node.gpus.length, 0), about: [...new Set(node.gpus)].join(", ") || "none was found" },
+    { label: "GPUs", value: count(node.gpus.length), about: [...new Set(node.gpus)].join(", ") || "none was found" },
     {
       label: "Samples",
-      value: number(node.sample_count, 0),
-      about: `every ${inUnit(node.sample_interval_ns, "ns")}; ${number(node.missed_sample_count, 0)} missed`,
+      value: count(node.sample_count),
+      about: `every ${duration(node.sample_interval_ns)}; ${count(node.missed_sample_count)} missed`,
       testid: "samples",
     },
   ];

@@ -1,7 +1,7 @@
 // Which metrics share a picture, and the pictures.
 import type { MetricSeries, SystemSeriesView } from "../../api/views";
-import { capital, words } from "../../base/format";
-import { inUnit, knownUnit, unitSign } from "../../base/format_field";
+import { duration } from "../../base/quantities";
+import { capitalize, words } from "../../base/text";
 import type { Plot } from "../../charts/plot";
 
 export type Kind = "all" | "gpu" | "cpu" | "memory" | "io" | "process";
@@ -48,7 +48,7 @@ interface Picture {
 function pictureOf(series: MetricSeries): Picture {
   // Of one process, cores kept busy belong to the processes.
   const place = series.metric.startsWith("process_cpu") ? PICTURES.length - 1 : PICTURES.findIndex(([named]) => named.test(series.metric));
-  const [, title, kind] = PICTURES[place] ?? [/./, capital(words(series.metric)), "all" as const];
+  const [, title, kind] = PICTURES[place] ?? [/./, capitalize(words(series.metric)), "all" as const];
   return { title, kind, place: place < 0 ? PICTURES.length : place };
 }
 
@@ -87,17 +87,13 @@ function plotOf(payload: SystemSeriesView, all: readonly MetricSeries[], title: 
     kind: "plot",
     title,
     x: { name: "after the start of the run", unit: "ns", min: Math.max(0, payload.start_after_ns) },
-    y: {
-      name: unitSign(unit) === "" ? "mean" : `mean in ${unitSign(unit)}`,
-      unit: knownUnit(unit),
-      ...(unit === "ratio" ? { max: 1 } : {}),
-    },
+    y: { name: "mean", unit, ...(unit === "ratio" ? { max: 1 } : {}) },
     series: all.map((series) => ({
       name: [metrics.size > 1 || series.device === "" ? shortMetric(series.metric) : "", series.device].filter(Boolean).join(" "),
       x,
       y: series.mean,
     })),
-    note: `Means of ${inUnit(payload.piece_ns, "ns")}.`,
+    note: `Means of ${duration(payload.piece_ns)}.`,
   };
 }
 

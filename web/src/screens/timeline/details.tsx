@@ -2,8 +2,8 @@
 import { Crosshair, Search as SearchIcon, SquareDashedMousePointer } from "lucide";
 
 import type { Linked, SliceView } from "../../api/views";
-import { duration, number, percent } from "../../base/format";
-import { inUnit, title, unitOf } from "../../base/format_field";
+import { count, duration, inUnit, labelOf, percent, unitOf } from "../../base/quantities";
+import { words } from "../../base/text";
 import type { Placed } from "../../canvas/scene";
 import { shown } from "../../canvas/text";
 import { exact } from "../../canvas/ticks";
@@ -61,7 +61,7 @@ export function Details({ model, commands }: Props) {
 function Times({ placed, slice }: { placed: Placed; slice: SliceView | null }) {
   const { after_ns, duration_ns } = placed;
   const facts: [string, string][] = [
-    ["duration", `${duration(duration_ns)} (${number(duration_ns, 0)} ns)`],
+    ["duration", `${duration(duration_ns)} (${count(duration_ns)} ns)`],
     ["begins", `${exact(after_ns)} after the origin`],
     ["ends", exact(after_ns + duration_ns)],
   ];
@@ -71,7 +71,7 @@ function Times({ placed, slice }: { placed: Placed; slice: SliceView | null }) {
       facts.push(["self time", `${duration(slice.self_ns)}${share}`]);
     }
     if (slice.step !== null) facts.push(["step", slice.step]);
-    facts.push(["kind", title(slice.kind)]);
+    facts.push(["kind", words(slice.kind)]);
   }
   return (
     <dl class="tl-facts">
@@ -90,7 +90,7 @@ function Args({ slice }: { slice: SliceView }) {
         <caption class="hidden">Arguments of the slice</caption>
         <tbody>
           {args.map(([name, value]) => (
-            <tr key={name}><th scope="row"><bdi>{shown(title(name), 100)}</bdi></th><td><bdi>{argText(name, value)}</bdi></td></tr>
+            <tr key={name}><th scope="row"><bdi>{shown(labelOf(name), 100)}</bdi></th><td><bdi>{argText(name, value)}</bdi></td></tr>
           ))}
         </tbody>
       </table>
@@ -100,7 +100,8 @@ function Args({ slice }: { slice: SliceView }) {
 
 /** A value as it was recorded; numbers in the unit that their name ends in. */
 export function argText(name: string, value: unknown): string {
-  if (typeof value === "number" && unitOf(name) !== "none") return inUnit(value, unitOf(name));
+  const unit = unitOf(name);
+  if (typeof value === "number" && unit !== null) return inUnit(value, unit);
   if (typeof value === "string") return shown(value);
   return shown(JSON.stringify(value));
 }

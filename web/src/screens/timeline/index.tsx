@@ -3,7 +3,7 @@ import { effect, signal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import type { TimelineView } from "../../api/views";
-import { duration } from "../../base/format";
+import { duration } from "../../base/quantities";
 import { shown } from "../../canvas/text";
 import { clamped, whole } from "../../canvas/viewport";
 import { RULER_PX, headPx } from "../../canvas/scene";

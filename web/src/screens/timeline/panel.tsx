@@ -3,7 +3,7 @@ import { PanelBottomClose, PanelBottomOpen, X } from "lucide";
 import { effect, signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
-import { duration } from "../../base/format";
+import { duration } from "../../base/quantities";
 import { eachTrack } from "../../canvas/tree";
 import { exact } from "../../canvas/ticks";
 import { width, type Span } from "../../canvas/viewport";

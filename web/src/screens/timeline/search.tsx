@@ -4,7 +4,7 @@ import { effect, signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 
 import type { Match, SearchView } from "../../api/views";
-import { duration, number } from "../../base/format";
+import { count, duration } from "../../base/quantities";
 import type { Placed } from "../../canvas/scene";
 import { fetchView, revision } from "../../state/fetch";
 import { Icon } from "../../widgets/icon";
@@ -145,9 +145,9 @@ function counted({ found, current, failed }: Search): string {
   const view = found.value;
   if (view === null) return "";
   if (view.match_count === 0) return "no match";
-  const all = number(view.match_count, 0);
+  const all = count(view.match_count);
   const place = current.value === null
     ? `${all} ${view.match_count === 1 ? "match" : "matches"}`
-    : `${number(current.value + 1, 0)} of ${all}`;
+    : `${count(current.value + 1)} of ${all}`;
   return `${place}, ${duration(view.total_ns)} in all`;
 }

@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 
 import type { NameTime, SummaryView, TrackSummary } from "../../api/views";
-import { duration, percent } from "../../base/format";
+import { duration, percent } from "../../base/quantities";
 import { width, type Span } from "../../canvas/viewport";
 import { useView } from "../../state/fetch";
 import { Answer } from "../../widgets/answer";

@@ -1,7 +1,7 @@
 // What is under the pointer, in a few words beside it. Names are text: nothing in them is read.
 import { signal } from "@preact/signals";
 
-import { duration, number, percent } from "../../base/format";
+import { countOf, duration, percent } from "../../base/quantities";
 import { valueText } from "../../canvas/paint_counters";
 import type { Hit, HitSlice, HitValue } from "../../canvas/places";
 import { shown } from "../../canvas/text";
@@ -64,14 +64,14 @@ function sliceWords({ slices, place }: HitSlice): Words {
   const name = shown(slices.names.full[slices.name[place] ?? 0] ?? "", LONGEST);
   const start = slices.start[place] ?? 0;
   const length = (slices.end[place] ?? start) - start;
-  const count = slices.count[place] ?? 1;
+  const eventCount = slices.count[place] ?? 1;
   if ((slices.event[place] ?? -1) >= 0) {
     return { title: name, lines: [`${duration(length)}, from ${exact(start)}`] };
   }
   const busy = `${percent(slices.busy[place] ?? 0)} of ${duration(length)} busy`;
   return {
-    title: count === 1 ? name : `${number(count, 0)} events`,
-    lines: count === 1 ? [busy] : [busy, `longest: ${name}`, "come nearer to see them"],
+    title: eventCount === 1 ? name : countOf(eventCount, "event"),
+    lines: eventCount === 1 ? [busy] : [busy, `longest: ${name}`, "come nearer to see them"],
   };
 }
 

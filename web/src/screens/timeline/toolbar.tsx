@@ -5,7 +5,7 @@ import {
 } from "lucide";
 import { useState } from "preact/hooks";
 
-import { duration } from "../../base/format";
+import { duration } from "../../base/quantities";
 import { revision } from "../../state/fetch";
 import { Choice } from "../../widgets/choice";
 import { Icon } from "../../widgets/icon";

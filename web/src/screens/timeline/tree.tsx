@@ -3,6 +3,7 @@ import { ChevronDown, ChevronRight, ChevronsDownUp, ChevronsUpDown, Pin, PinOff 
 import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
 
+import { countOf } from "../../base/quantities";
 import { shortId } from "../../base/short_id";
 import { shown } from "../../canvas/text";
 import { linesIn, type Line } from "../../canvas/tree";
@@ -159,7 +160,7 @@ function place(line: Line, top: number) {
 function Name({ line }: { line: Line }) {
   const name = shown(line.name, LABEL_CHARACTERS);
   const count = line.track?.event_count;
-  const counted = count === null || count === undefined ? "" : ` · ${count.toLocaleString("en-US")} events`;
+  const counted = count === null || count === undefined ? "" : ` · ${countOf(count, "event")}`;
   const around = line.pinned ? `${shown(line.group.name, LABEL_CHARACTERS)} › ` : "";
   return <bdi class="tl-name" title={`${around}${name}${counted}`}>{name}</bdi>;
 }

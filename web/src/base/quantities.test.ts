@@ -1,0 +1,34 @@
+// The table that src/stepscope/quantities.py is tested on too.
+import { expect, test } from "vitest";
+
+import cases from "../../../tests/golden/quantities.json";
+import * as quantities from "./quantities";
+
+type Format = (...values: unknown[]) => unknown;
+const FORMATS = quantities as unknown as Record<string, Format>;
+
+/** `count_of` is `countOf` here. */
+function camelCase(name: string): string {
+  return name.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
+}
+
+test.each(Object.entries(cases))("%s", (name, rows: unknown[][]) => {
+  const format = FORMATS[camelCase(name)];
+  expect(rows.map((row) => [...row.slice(0, -1), format?.(...row.slice(0, -1))])).toEqual(rows);
+});
+
+test("the table covers the module", () => {
+  const functions = Object.keys(quantities).filter((name) => typeof FORMATS[name] === "function");
+  expect(functions.sort()).toEqual([...Object.keys(cases).map(camelCase), "timeUnit"].sort());
+});
+
+test("axes with one unit take the largest of which they have two", () => {
+  expect(quantities.timeUnit(5e9, 2)).toEqual(["s", 1e9]);
+  expect(quantities.timeUnit(1.5e6, 2)).toEqual(["µs", 1e3]);
+  expect(quantities.timeUnit(0)).toEqual(["ns", 1]);
+});
+
+test("values that are no numbers are missing", () => {
+  expect(quantities.duration(Number.NaN)).toBe(quantities.MISSING);
+  expect(quantities.inUnit(Infinity, "bytes")).toBe(quantities.MISSING);
+});

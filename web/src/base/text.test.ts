@@ -1,0 +1,13 @@
+import { expect, test } from "vitest";
+
+import { dateTime, sentence } from "./text";
+
+test("sentences start with a capital and end with a full stop", () => {
+  expect(sentence("no step")).toBe("No step.");
+  expect(sentence("Is it?")).toBe("Is it?");
+});
+
+test("dates are in the reader's time zone", () => {
+  expect(dateTime(new Date(2026, 10, 22, 5, 3).getTime())).toBe("2026-11-22 05:03");
+  expect(dateTime(Number.NaN)).toBe("n/a");
+});

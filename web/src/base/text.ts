@@ -1,0 +1,26 @@
+// Words, sentences and dates.
+import { MISSING } from "./quantities";
+
+/** An identifier as words. */
+export function words(name: string): string {
+  return name.replaceAll("_", " ");
+}
+
+/** Text that starts with a capital. */
+export function capitalize(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Text as a sentence, with a capital and a full stop. */
+export function sentence(text: string): string {
+  return capitalize(text) + (/[.!?:]$/.test(text) ? "" : ".");
+}
+
+/** Date and time in the reader's time zone: 2026-11-22 05:00. */
+export function dateTime(epochMs: number): string {
+  const date = new Date(epochMs);
+  if (Number.isNaN(date.getTime())) return MISSING;
+  const padded = (value: number): string => value.toString().padStart(2, "0");
+  const day = `${date.getFullYear()}-${padded(date.getMonth() + 1)}-${padded(date.getDate())}`;
+  return `${day} ${padded(date.getHours())}:${padded(date.getMinutes())}`;
+}
