@@ -16,13 +16,13 @@ import msgspec
 
 from stepscope.comparison.payload import Comparison
 from stepscope.server.payloads import (
+    CaptureAccepted,
     CaptureProgress,
-    CaptureRequested,
-    CaptureWanted,
-    Session,
+    CaptureRequest,
+    RunSession,
     SourceLines,
-    StopRequested,
-    StopWanted,
+    StopAccepted,
+    StopJobRequest,
 )
 from stepscope.views import VIEWS
 from stepscope.views.jobs import Jobs
@@ -33,13 +33,13 @@ Payload = type[msgspec.Struct]
 OTHERS: dict[str, Payload] = {"jobs": Jobs, "compare": Comparison}
 """Payloads that are not of one run."""
 SERVER: tuple[Payload, ...] = (
-    Session,
+    RunSession,
     SourceLines,
-    CaptureWanted,
-    CaptureRequested,
+    CaptureRequest,
+    CaptureAccepted,
     CaptureProgress,
-    StopWanted,
-    StopRequested,
+    StopJobRequest,
+    StopAccepted,
 )
 """What is said to and by the server that is no view."""
 HEADER = "// Made by web/api_types.py from the payloads of stepscope: do not edit.\n"

@@ -99,7 +99,7 @@ def test_a_token_opens_the_door_once(tmp_path: Path, browser: Browser) -> None:
         page.goto(f"{ui.address}/overview?run=job")
         page.get_by_label("Token").fill("another token than that")
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("alert")).to_have_text("That is not the token.")
+        expect(page.get_by_role("alert")).to_have_text("The token is not correct.")
         assert context.cookies() == []
         page.get_by_label("Token").fill(TOKEN)
         page.get_by_role("button", name="Log in").click()

@@ -1,4 +1,4 @@
-"""A server of the test's own, asked over real HTTP."""
+"""Server of a test, which gets requests over real HTTP."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+import uvicorn
+
 from stepscope.server.process import listen, make_server
 from stepscope.server.settings import Settings
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 
 
-class Answered(NamedTuple):
-    """What came back."""
+class ServerResponse(NamedTuple):
+    """Response of the server."""
 
     status: int
     headers: dict[str, str]
@@ -32,23 +34,29 @@ class Answered(NamedTuple):
 
     @property
     def error(self) -> str:
-        """Why there is no payload."""
+        """Sentence of an error."""
         sentence = self.json["error"]
         assert " " in sentence
         return str(sentence)
 
 
 class Served:
-    """A server that runs."""
+    """Running server."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, server: uvicorn.Server) -> None:
         self.settings = settings
+        self._server = server
 
     @property
     def authority(self) -> str:
         return f"{self.settings.host}:{self.settings.port}"
 
-    def ask(
+    @property
+    def pending_count(self) -> int:
+        """Number of requests without a response so far."""
+        return len(self._server.server_state.tasks)
+
+    def request(
         self,
         path: str,
         *,
@@ -56,8 +64,8 @@ class Served:
         headers: dict[str, str] | None = None,
         body: bytes | None = None,
         **query: str,
-    ) -> Answered:
-        """One request on a connection of its own. The path is sent as it is."""
+    ) -> ServerResponse:
+        """Send one request on a connection of its own. The path is sent unchanged."""
         connection = self.connect()
         try:
             target = f"{path}?{urlencode(query)}" if query else path
@@ -67,44 +75,43 @@ class Served:
             if body is not None:
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
-            answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answered(answer.status, found, answer.read())
+            response = connection.getresponse()
+            lower_headers = {name.lower(): value for name, value in response.getheaders()}
+            return ServerResponse(response.status, lower_headers, response.read())
         finally:
             connection.close()
 
-    def post(self, path: str, content: Any, **headers: str) -> Answered:
-        """A body of JSON."""
-        said = {"Content-Type": "application/json"} | headers
-        return self.ask(path, method="POST", headers=said, body=json.dumps(content).encode())
+    def post(self, path: str, content: Any, **headers: str) -> ServerResponse:
+        """Post JSON."""
+        body = json.dumps(content).encode()
+        all_headers = {"Content-Type": "application/json"} | headers
+        return self.request(path, method="POST", headers=all_headers, body=body)
 
-    def view(self, name: str, run: str, **options: str) -> Answered:
-        return self.ask(f"/api/views/{name}", run=run, **options)
+    def view(self, name: str, run: str, **options: str) -> ServerResponse:
+        return self.request(f"/api/views/{name}", run=run, **options)
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(
-            self.settings.host, self.settings.port, timeout=PATIENCE_S
-        )
+        return http.client.HTTPConnection(self.settings.host, self.settings.port, timeout=TIMEOUT_S)
 
     def events(self, path: str, headers: dict[str, str] | None = None, **query: str) -> Events:
-        """A stream of Server-Sent Events."""
+        """Open a stream of server-sent events."""
         connection = self.connect()
         connection.request("GET", f"{path}?{urlencode(query)}", headers=headers or {})
         return Events(connection)
 
 
 class Events:
-    """What a listener hears."""
+    """Stream of server-sent events."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self._connection = connection
-        self.answer = connection.getresponse()
+        self.response = connection.getresponse()
 
     def next(self) -> tuple[str, int]:
-        """Kind and revision of the next event."""
+        """Read the kind and the revision of the next event."""
         fields: dict[str, str] = {}
         while True:
-            line = self.answer.readline().decode()
+            line = self.response.readline().decode()
             if line == "":
                 raise EOFError("the stream has ended")
             if line == "\n" and "event" in fields:
@@ -118,18 +125,18 @@ class Events:
 
 @contextmanager
 def serving(root: Path | str, **fields: Any) -> Iterator[Served]:
-    """A server of a directory or a URL, until the block ends."""
+    """Serve a directory or a URL until the block ends."""
     settings = Settings(root=root.resolve() if isinstance(root, Path) else root, **fields)
     listener = listen(settings.host, settings.port)
     settings = replace(settings, port=listener.getsockname()[1])
-    ready = threading.Event()
-    server = make_server(settings, ready.set)
+    started = threading.Event()
+    server = make_server(settings, started.set)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()
     try:
-        assert ready.wait(PATIENCE_S)
-        yield Served(settings)
+        assert started.wait(TIMEOUT_S)
+        yield Served(settings, server)
     finally:
         server.should_exit = True
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
         assert not thread.is_alive()

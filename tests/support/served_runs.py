@@ -1,4 +1,4 @@
-"""Runs to serve: a job that was watched, and a recording that was imported."""
+"""Runs to serve: a profiled job, and an imported trace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ STEP = "wait 60 | forward 12 | backward 20 | optimizer 8"
 START_US = 1_700_000_000_000_000
 
 
-def draw_job(place: Path, step_count: int = 60) -> Path:
-    """A job that waits for data, with samples of its GPU."""
-    run = RunBuilder(place, sampling_ms=50, code={"decode": "fetch > decode # image.load()"})
+def draw_job(path: Path, step_count: int = 60) -> Path:
+    """Draw a job that waits for data, with samples of its GPU."""
+    run = RunBuilder(path, sampling_ms=50, code={"decode": "fetch > decode # image.load()"})
     rank = run.rank(0, workers=1)
     rank.draw(STEP, step_count, jitter=0.1)
     rank.workers[0].draw("fetch ( samples ( do:decode 88 ) | collate 2 )", step_count)
@@ -24,38 +24,38 @@ def draw_job(place: Path, step_count: int = 60) -> Path:
     return run.write()
 
 
-def recording(kernel: str = "gemm") -> list[dict[str, Any]]:
-    """Two steps of 100 us, each with an operator, its launch and a kernel."""
+def trace_events(kernel: str = "gemm") -> list[dict[str, Any]]:
+    """Events of two steps of 100 us, each with an operator, its launch and a kernel."""
     events = []
     for step in (0, 1):
-        begin = START_US + 100 * step
+        start = START_US + 100 * step
         events += [
-            _event("user_annotation", f"ProfilerStep#{step}", begin, 100),
-            _event("cpu_op", "aten::mm", begin + 20, 30),
-            _event("cuda_runtime", "cudaLaunchKernel", begin + 25, 2, correlation=step + 1),
-            _event("kernel", kernel, begin + 40, 25, correlation=step + 1, device=0, stream=7),
+            _event("user_annotation", f"ProfilerStep#{step}", start, 100),
+            _event("cpu_op", "aten::mm", start + 20, 30),
+            _event("cuda_runtime", "cudaLaunchKernel", start + 25, 2, correlation=step + 1),
+            _event("kernel", kernel, start + 40, 25, correlation=step + 1, device=0, stream=7),
         ]
     return events
 
 
-def import_trace(place: Path, events: list[dict[str, Any]]) -> Path:
-    """A recording, brought into a run as a user does."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    file = place.with_suffix(".json")
+def import_trace(path: Path, events: list[dict[str, Any]]) -> Path:
+    """Import a trace with the command line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.with_suffix(".json")
     file.write_text(json.dumps({"traceEvents": events}))
-    command_line.main(["import", str(file), "-o", str(place)], standalone_mode=False)
+    command_line.main(["import", str(file), "-o", str(path)], standalone_mode=False)
     file.unlink()
-    return place
+    return path
 
 
-def _event(category: str, name: str, at: int, lasts: int, **args: Any) -> dict[str, Any]:
+def _event(category: str, name: str, start: int, duration: int, **args: Any) -> dict[str, Any]:
     thread = {"pid": 0, "tid": 7} if category == "kernel" else {"pid": 10, "tid": 10}
     return {
         "ph": "X",
         "cat": category,
         "name": name,
-        "ts": at,
-        "dur": lasts,
+        "ts": start,
+        "dur": duration,
         "args": args,
         **thread,
     }

@@ -15,7 +15,7 @@ from stepscope.cli.output import say
 from stepscope.cli.places import RUNS_DIRECTORY
 from stepscope.errors import UsageError
 from stepscope.server import forking
-from stepscope.server.settings import FIRST_PORT, SHORTEST_TOKEN, Settings
+from stepscope.server.settings import FIRST_PORT, MIN_TOKEN_LENGTH, Settings
 
 TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
 
@@ -74,21 +74,21 @@ def command(  # noqa: PLR0917 - click passes options by name
     allowed_hosts: tuple[str, ...],
     source_roots: tuple[Path, ...],
 ) -> None:
-    forking.begin()
+    forking.start_fork_server()
     # While that goes on in a process of its own, this one imports the rest.
-    from stepscope.server.catalog import served_root
+    from stepscope.server.open_catalog import resolve_root
     from stepscope.server.process import serve, url_of
 
     settings = Settings(
-        root=served_root(_default_location() if location is None else location),
+        root=resolve_root(_default_location() if location is None else location),
         host=host,
         port=port,
         token=token or None,
         allowed_hosts=allowed_hosts,
         source_roots=source_roots,
     )
-    if settings.token is not None and len(settings.token) < SHORTEST_TOKEN:
-        raise UsageError(f"A token of fewer than {SHORTEST_TOKEN} characters is soon guessed.")
+    if settings.token is not None and len(settings.token) < MIN_TOKEN_LENGTH:
+        raise UsageError(f"The token is too short: at least {MIN_TOKEN_LENGTH} characters.")
     if settings.token is None and not settings.on_loopback:
         settings = replace(settings, token=secrets.token_urlsafe(32))
 

@@ -1,28 +1,29 @@
-"""The web UI's server: runs below one directory or URL, shown in a browser.
+"""Server of the web UI: runs below one directory or URL, shown in a browser.
 
-Belongs here: HTTP, who may ask, which run a name means, and the processes that answer. Does not
-belong here: numbers and payloads of screens (`views`), drawing (`web`).
+Belongs here: HTTP, access control, the names of runs, and the processes that compute responses.
+Does not belong here: figures and payloads of screens (`views`), drawing (`web`).
 
-    settings    what the server is told
-    catalog     which runs there are, and where a name leads
-    bucket_catalog    the same below a URL of an object store
-    security    tokens, hosts, origins, headers
-    app         the routes
-    static      the front end's files
-    compression     which answers are sent in fewer bytes
-    live        pushes a change to whoever listens (Server-Sent Events)
-    process     one server from its start to Ctrl-C
+    settings            settings of the server
+    catalog             protocol of catalogs: runs and the locations of their names
+    directory_catalog   catalog of a directory
+    bucket_catalog      catalog of a URL of an object store
+    open_catalog        the catalog of a directory or URL
+    security            tokens, hosts, origins, headers
+    app                 routes and errors
+    static              files of the front end
+    compression         compressed responses
+    live                changes as server-sent events
+    process             one server from its start to Ctrl-C
 
-The process that listens opens no run. Every payload is made in a worker: a process that can be
-killed when its answer is not wanted any more or takes too long, and that harms nobody when it
-crashes.
+The process that listens opens no run. Every payload is computed in a worker: a process that can be
+killed if its client has disconnected or it takes too long, and whose crash affects nothing else.
 
-    forking     the process that workers come from
-    workers     the workers as the server sees them: three queues, each with one of them
-    worker      a worker as it sees itself
-    tasks       what can be asked of a worker
-    open_runs   the runs that a worker keeps open
-    payloads    answers that are no view
+    forking             fork server of the workers
+    workers             workers from the server's side: three queues, each with one process
+    worker              main loop of a worker
+    tasks               tasks of a worker
+    open_runs           cache of open runs in a worker
+    payloads            payloads that are not views
     source, capture, stopping, summaries, openapi    some of the tasks
 """
 

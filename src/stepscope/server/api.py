@@ -1,4 +1,4 @@
-"""The answers below /api: which question goes to which worker."""
+"""Request handlers below /api, which forward to the queues of the workers."""
 
 from __future__ import annotations
 
@@ -13,115 +13,120 @@ from starlette.routing import Route
 
 from stepscope._version import __version__
 from stepscope.errors import NotARunError
-from stepscope.server.catalog import FoundRun, RunGoneError, catalog_of, shown
-from stepscope.server.compression import VARIES, payload
-from stepscope.server.endpoints import ENDPOINTS, EVENTS
+from stepscope.server.catalog import CatalogRun, missing_run_error
+from stepscope.server.compression import VARY, json_response
+from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM
 from stepscope.server.live import Feed, Feeds
-from stepscope.server.payloads import CaptureWanted, StopWanted
-from stepscope.server.requests import asked, json_body, named, while_wanted
+from stepscope.server.open_catalog import open_catalog
+from stepscope.server.payloads import CaptureRequest, StopJobRequest
+from stepscope.server.requests import (
+    cancel_on_disconnect,
+    query_of,
+    read_json,
+    take_parameter,
+)
 from stepscope.server.settings import Settings, is_loopback
 from stepscope.server.summaries import Summaries
-from stepscope.server.workers import Queue, Workers, looked_at
+from stepscope.server.workers import QueueName, Workers, retrieve_exception
 from stepscope.store import cache_home
 
-QUICK = "timeline"
-"""Views whose names begin so are what a hand on the mouse waits for."""
-MOST_TURNS = 100
-"""In which something is read ahead."""
+INTERACTIVE_PREFIX = "timeline"
+"""Prefix of the names of views that the page requests while the user drags or zooms."""
+MAX_READ_AHEAD_TASKS = 100
 _JOBS = "jobs"
-_LARGEST = (1 << 52) - 1
-"""Of a revision: JavaScript's numbers hold it."""
+_MAX_REVISION = (1 << 52) - 1
+"""Largest revision: JavaScript's numbers represent it exactly."""
 
 
 class Api:
-    """The answers of one server."""
+    """Request handlers of one server."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._catalog = catalog_of(settings.root)
+        self._catalog = open_catalog(settings.root)
         self._workers = Workers(settings.tasks, settings.limits)
         self._feeds = Feeds()
         self._summaries = Summaries(self._workers, lambda: self._feeds.hint(_JOBS), cache_home())
         self._revisions: dict[str, tuple[float, int]] = {}
-        self._ahead_of: str | None = None
-        self._ahead: set[asyncio.Task[None]] = set()
+        self._read_ahead_location: str | None = None
+        self._read_ahead_tasks: set[asyncio.Task[None]] = set()
 
     @property
     def routes(self) -> list[Route]:
-        """All of them."""
-        described = [
-            Route(each.path, getattr(self, each.handler), methods=[each.method])
-            for each in ENDPOINTS
+        """All routes."""
+        endpoints = [
+            Route(endpoint.path, getattr(self, endpoint.handler), methods=[endpoint.method])
+            for endpoint in ENDPOINTS
         ]
-        return [*described, Route("/api/openapi.json", self.openapi, methods=["GET"])]
+        return [*endpoints, Route("/api/openapi.json", self.openapi, methods=["GET"])]
 
     async def start(self) -> None:
-        """Begin; whoever asks first need not wait for a worker."""
+        """Start the workers in the background, so that the first request need not wait for one."""
         self._starting = asyncio.create_task(self._workers.start())
 
-    def hang_up(self) -> None:
-        """End all streams, which would never end by themselves."""
+    def end_streams(self) -> None:
+        """End all event streams, which have no end of their own."""
         self._feeds.close()
 
     async def close(self) -> None:
-        """End everything."""
+        """Stop all background tasks and workers."""
         self._starting.cancel()
-        for reading in self._ahead:
-            reading.cancel()
+        for task in self._read_ahead_tasks:
+            task.cancel()
         await self._summaries.close()
         await self._workers.close()
 
-    # --- what screens show -------------------------------------------------------------------
+    # --- views -------------------------------------------------------------------------------
 
     async def jobs(self, request: Request) -> Response:
-        """All runs below the served directory."""
-        listing = await asyncio.to_thread(self._catalog.listing)
-        known = await asyncio.to_thread(self._catalog.revisions, listing.runs)
-        found = [(run, known[run.id]) for run in listing.runs if run.id in known]
-        self._summaries.want(found)
-        return await self._payload(
+        """List all runs below the served directory or URL."""
+        listing = await asyncio.to_thread(self._catalog.list_runs)
+        revisions = await asyncio.to_thread(self._catalog.revisions, listing.runs)
+        runs = [(run, revisions[run.id]) for run in listing.runs if run.id in revisions]
+        self._summaries.request(runs)
+        return await self._respond(
             request,
             "quick",
             "jobs",
             root=str(self._settings.root),
-            found=found,
-            summaries=self._summaries.known(),
+            listed=runs,
+            summaries=self._summaries.by_run(),
             notes=listing.notes,
         )
 
     async def view(self, request: Request) -> Response:
-        """One view of a run; nothing but 304 where the browser holds it already."""
-        name, given = request.path_params["view"], asked(request)
-        run_id = named(given, "run")
-        location, revision = await self._run(run_id)
+        """Compute one view of a run; 304 if the browser has the current revision."""
+        name, query = request.path_params["view"], query_of(request)
+        run_id = take_parameter(query, "run")
+        location, revision = await self._resolve(run_id)
         tag = f'"{__version__}-{revision:x}"'
-        quick = name.startswith(QUICK)
-        # The timeline keeps its pieces itself; the browser would keep them a second time.
-        kept = "no-store" if quick else "private, no-cache"
-        # Weak: the same numbers, compressed or not.
-        headers = {"etag": f"W/{tag}", "cache-control": kept} | VARIES
+        is_interactive = name.startswith(INTERACTIVE_PREFIX)
+        # The timeline has a cache of its own; the browser would store the data a second time.
+        caching = "no-store" if is_interactive else "private, no-cache"
+        # A weak tag, because compressed and plain responses are equivalent.
+        headers = {"etag": f"W/{tag}", "cache-control": caching} | VARY
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        began = time.monotonic()
-        answer = await self._payload(
+        start_s = time.monotonic()
+        response = await self._respond(
             request,
-            "quick" if quick else "views",
+            "quick" if is_interactive else "views",
             "view",
             location=location,
             revision=revision,
             name=name,
-            given=given,
+            query=query,
         )
-        self._feeds.note_cost(_feed_of(run_id), time.monotonic() - began)
-        answer.headers.update(headers)
-        return answer
+        self._feeds.note_cost(_feed_name(run_id), time.monotonic() - start_s)
+        response.headers.update(headers)
+        return response
 
     async def compare(self, request: Request) -> Response:
-        """Two runs beside each other."""
-        given = asked(request)
-        base_location, base_revision = await self._run(named(given, "base"))
-        location, revision = await self._run(named(given, "run"))
-        return await self._payload(
+        """Compare two runs."""
+        query = query_of(request)
+        base_location, base_revision = await self._resolve(take_parameter(query, "base"))
+        location, revision = await self._resolve(take_parameter(query, "run"))
+        return await self._respond(
             request,
             "views",
             "compare",
@@ -132,21 +137,21 @@ class Api:
         )
 
     async def openapi(self, request: Request) -> Response:
-        """What this API is, for machines."""
-        return await self._payload(request, "views", "openapi")
+        """Describe this API as an OpenAPI document."""
+        return await self._respond(request, "views", "openapi")
 
     async def source(self, request: Request) -> Response:
-        """Some lines of a source file."""
-        given = asked(request)
-        location, revision = await self._run(named(given, "run"))
-        return await self._payload(
+        """Read lines of a source file."""
+        query = query_of(request)
+        location, revision = await self._resolve(take_parameter(query, "run"))
+        return await self._respond(
             request,
             "quick",
             "source",
             location=location,
             revision=revision,
-            file=named(given, "file"),
-            line=named(given, "line"),
+            file=take_parameter(query, "file"),
+            line=take_parameter(query, "line"),
             roots=[str(root) for root in self._settings.source_roots],
             local=self._is_local(request),
         )
@@ -154,36 +159,36 @@ class Api:
     # --- changes -----------------------------------------------------------------------------
 
     async def events(self, request: Request) -> Response:
-        """Changes of one run."""
-        run_id = named(asked(request), "run")
-        await self._run(run_id)
+        """Stream changes of one run as server-sent events."""
+        run_id = take_parameter(query_of(request), "run")
+        await self._resolve(run_id)
 
-        async def look() -> int:
-            _, revision = await self._run(run_id)
+        async def read_revision() -> int:
+            _, revision = await self._resolve(run_id)
             return revision
 
-        return _stream(request, self._feeds.feed(_feed_of(run_id), look))
+        return _stream(request, self._feeds.feed(_feed_name(run_id), read_revision))
 
     async def jobs_events(self, request: Request) -> Response:
-        """Changes of the list of jobs."""
+        """Stream changes of the list of runs as server-sent events."""
         return _stream(request, self._feeds.feed(_JOBS, self._jobs_revision))
 
     async def _jobs_revision(self) -> int:
-        def look() -> tuple[list[FoundRun], dict[str, int]]:
-            runs = self._catalog.listing().runs
+        def read() -> tuple[list[CatalogRun], dict[str, int]]:
+            runs = self._catalog.list_runs().runs
             return runs, self._catalog.revisions(runs)
 
-        runs, known = await asyncio.to_thread(look)
-        self._summaries.want((run, known[run.id]) for run in runs if run.id in known)
-        return hash((frozenset(known.items()), self._summaries.count)) & _LARGEST
+        runs, revisions = await asyncio.to_thread(read)
+        self._summaries.request((run, revisions[run.id]) for run in runs if run.id in revisions)
+        return hash((frozenset(revisions.items()), self._summaries.count)) & _MAX_REVISION
 
-    # --- what may be done --------------------------------------------------------------------
+    # --- actions -----------------------------------------------------------------------------
 
     async def session(self, request: Request) -> Response:
-        """What may be done with a run from here."""
-        run_id = named(asked(request), "run")
-        location, revision = await self._run(run_id)
-        answer = await self._payload(
+        """List the actions that are available on a run from this client."""
+        run_id = take_parameter(query_of(request), "run")
+        location, revision = await self._resolve(run_id)
+        response = await self._respond(
             request,
             "quick",
             "session",
@@ -192,103 +197,107 @@ class Api:
             local=self._is_local(request),
         )
         self._read_ahead(run_id, location, revision)
-        return answer
+        return response
 
     def _read_ahead(self, run_id: str, location: str, revision: int) -> None:
-        """Who opens a run is likely to look at its timeline next. What was read of one revision
-        serves no other, and would push out what was read of the new one."""
-        if self._ahead_of == location:
+        """Load the timeline of an opened run, which the user is likely to show next. Data of
+        another revision would be useless, and would evict those of the new one."""
+        if self._read_ahead_location == location:
             return
 
         async def read() -> None:
-            for turn in range(MOST_TURNS):  # whoever asks for something comes in between
-                await self._workers.idle("views")  # what somebody waits for gets all the cores
-                answer = await self._workers.ask(
-                    "quick", "read_ahead", location=location, revision=revision, begun=turn > 0
+            for number in range(MAX_READ_AHEAD_TASKS):  # requests run between these tasks
+                await self._workers.wait_until_idle("views")  # leave all cores to requests
+                response = await self._workers.run(
+                    "quick",
+                    "read_ahead",
+                    location=location,
+                    revision=revision,
+                    is_first=number == 0,
                 )
-                done = answer.body == b"true" or self._ahead_of != location
-                if done or await self._run(run_id) != (location, revision):
+                done = response.body == b"true" or self._read_ahead_location != location
+                if done or await self._resolve(run_id) != (location, revision):
                     return
 
-        self._ahead_of = location
-        reading = asyncio.create_task(read())
-        self._ahead.add(reading)
-        reading.add_done_callback(self._ahead.discard)
-        reading.add_done_callback(looked_at)
+        self._read_ahead_location = location
+        task = asyncio.create_task(read())
+        self._read_ahead_tasks.add(task)
+        task.add_done_callback(self._read_ahead_tasks.discard)
+        task.add_done_callback(retrieve_exception)
 
     async def capture(self, request: Request) -> Response:
-        """Ask for a detailed window."""
-        wanted = await json_body(request, CaptureWanted, self._settings.limits)
-        location, revision = await self._run(wanted.run)
-        return await self._payload(
-            request, "quick", "capture", location=location, revision=revision, wanted=wanted
+        """Request a detailed window."""
+        body = await read_json(request, CaptureRequest, self._settings.limits)
+        location, revision = await self._resolve(body.run)
+        return await self._respond(
+            request, "quick", "capture", location=location, revision=revision, request=body
         )
 
     async def capture_progress(self, request: Request) -> Response:
-        """How far a window is that was asked for."""
-        given = asked(request)
-        location, revision = await self._run(named(given, "run"))
-        return await self._payload(
+        """Report the progress of a window request."""
+        query = query_of(request)
+        location, revision = await self._resolve(take_parameter(query, "run"))
+        return await self._respond(
             request,
             "quick",
             "capture_progress",
             location=location,
             revision=revision,
-            name=named(given, "request"),
+            name=take_parameter(query, "request"),
         )
 
     async def stop(self, request: Request) -> Response:
-        """Have the launcher stop the job."""
-        wanted = await json_body(request, StopWanted, self._settings.limits)
-        location, revision = await self._run(wanted.run)
+        """Request the launcher to stop the job."""
+        body = await read_json(request, StopJobRequest, self._settings.limits)
+        location, revision = await self._resolve(body.run)
         client = request.client.host if request.client is not None else "unknown"
-        return await self._payload(
+        return await self._respond(
             request, "quick", "stop", location=location, revision=revision, client=client
         )
 
     # --- shared ------------------------------------------------------------------------------
 
-    async def _payload(
-        self, request: Request, queue: Queue, task: str, **arguments: Any
+    async def _respond(
+        self, http: Request, queue: QueueName, task: str, **arguments: Any
     ) -> Response:
-        """What a worker makes of a question."""
-        answer = await while_wanted(request, self._workers.ask(queue, task, **arguments))
-        return await payload(request, answer.body)
+        """Respond to `http` with the result of a worker's task."""
+        result = await cancel_on_disconnect(http, self._workers.run(queue, task, **arguments))
+        return await json_response(http, result.body)
 
-    async def _run(self, run_id: str) -> tuple[str, int]:
-        """Where a run lies, and its revision, which is at most a moment old."""
-        location = await self._located(run_id)
-        now = time.monotonic()
-        believed_s = self._catalog.believed_s
-        looked_s, revision = self._revisions.get(location, (-believed_s, 0))
-        if now - looked_s >= believed_s:
+    async def _resolve(self, run_id: str) -> tuple[str, int]:
+        """Resolve a run to its location and its revision, which may come from the cache."""
+        location = await self._locate(run_id)
+        now_s = time.monotonic()
+        ttl_s = self._catalog.revision_ttl_s
+        read_s, revision = self._revisions.get(location, (-ttl_s, 0))
+        if now_s - read_s >= ttl_s:
             try:
                 revision = await asyncio.to_thread(self._catalog.revision, location)
-            except NotARunError:  # since a moment ago
-                raise RunGoneError(f"The run {shown(run_id)} has disappeared.") from None
-            self._revisions[location] = now, revision
+            except NotARunError:  # removed since the lookup
+                raise missing_run_error(run_id, existed=True) from None
+            self._revisions[location] = now_s, revision
         return location, revision
 
-    async def _located(self, run_id: str) -> str:
+    async def _locate(self, run_id: str) -> str:
         if isinstance(self._settings.root, Path):
-            return self._catalog.locate(run_id)  # which takes less time than to find a thread
+            return self._catalog.locate(run_id)  # takes less time than the switch to a thread
         return await asyncio.to_thread(self._catalog.locate, run_id)
 
     def _is_local(self, request: Request) -> bool:
-        """Whether the browser runs on this machine."""
+        """Check whether the browser runs on this machine."""
         client = request.client
         return self._settings.on_loopback and client is not None and is_loopback(client.host)
 
 
-def _feed_of(run_id: str) -> str:
+def _feed_name(run_id: str) -> str:
     return f"run {run_id}"
 
 
 def _stream(request: Request, feed: Feed) -> Response:
-    last = request.headers.get("last-event-id", "")
-    seen = int(last) if last.isascii() and last.isdecimal() else None
+    last_id = request.headers.get("last-event-id", "")
+    revision = int(last_id) if last_id.isascii() and last_id.isdecimal() else None
     return StreamingResponse(
-        feed.listen(seen),
-        media_type=EVENTS,
+        feed.listen(revision),
+        media_type=EVENT_STREAM,
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )

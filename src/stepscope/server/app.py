@@ -1,4 +1,4 @@
-"""The server as one ASGI application: guard, routes, errors."""
+"""Server as one ASGI application: guard, routes, errors."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from stepscope.errors import NotARunError, StepscopeError
 from stepscope.server.api import Api
-from stepscope.server.catalog import RunGoneError
+from stepscope.server.catalog import RunRemovedError
 from stepscope.server.login import login_page
-from stepscope.server.requests import form_or_json
-from stepscope.server.security import LOGIN_PATH, Guard, failure, welcome, wrong_token
+from stepscope.server.requests import read_form_or_json
+from stepscope.server.security import LOGIN_PATH, Guard, add_cookie, error_response, reject_token
 from stepscope.server.settings import Settings
-from stepscope.server.static import front_end
+from stepscope.server.static import FrontEnd
 from stepscope.server.workers import Refusal
 
 
 class App:
-    """The application; `hang_up` ends the streams that never end by themselves."""
+    """Application of one server; `end_streams` ends the streams that have no end of their own."""
 
     def __init__(self, settings: Settings) -> None:
         api = Api(settings)
-        self.hang_up = api.hang_up
+        self.end_streams = api.end_streams
 
         @asynccontextmanager
         async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -43,10 +43,10 @@ class App:
         routes = [
             Route(LOGIN_PATH, login, methods=["POST"]),
             *api.routes,
-            Route("/api/{path:path}", _unknown),
-            Route("/{path:path}", front_end, methods=["GET"]),
+            Route("/api/{path:path}", _unknown_address),
+            Mount("/", FrontEnd()),
         ]
-        inner = Starlette(
+        application = Starlette(
             routes=routes,
             lifespan=lifespan,
             exception_handlers={
@@ -57,38 +57,38 @@ class App:
                 Exception: _explain,
             },
         )
-        self.guarded = Guard(inner, settings)
+        self.guarded = Guard(application, settings)
 
 
 async def _log_in(request: Request, settings: Settings) -> Response:
-    """Trade the token for a cookie."""
-    fields, by_form = await form_or_json(request, settings.limits)
-    if await wrong_token(fields.get("token", ""), settings):
-        if by_form:
-            return HTMLResponse(login_page(wrong=True), 401)
-        return failure(401, "That is not the token.")
-    answer = RedirectResponse("/", 303) if by_form else JSONResponse({})
-    return welcome(answer, settings)
+    """Exchange the token for a cookie."""
+    fields, is_form = await read_form_or_json(request, settings.limits)
+    if await reject_token(fields.get("token", ""), settings):
+        if is_form:
+            return HTMLResponse(login_page(failed=True), 401)
+        return error_response(401, "The token is not correct.")
+    response = RedirectResponse("/", 303) if is_form else JSONResponse({})
+    return add_cookie(response, settings)
 
 
-async def _unknown(request: Request) -> Response:
-    return failure(404, "There is no such address; /api/openapi.json lists those that there are.")
+async def _unknown_address(request: Request) -> Response:
+    return error_response(404, "Unknown address. /api/openapi.json lists all addresses.")
 
 
 async def _explain(_request: Request, error: Exception) -> Response:
-    """Every error as one sentence."""
+    """Convert an error to a status and one sentence."""
     match error:
         case Refusal():
-            return failure(error.status, str(error))
-        case RunGoneError():
-            return failure(410, str(error))
+            return error_response(error.status, str(error))
+        case RunRemovedError():
+            return error_response(410, str(error))
         case NotARunError():
-            return failure(404, str(error))
+            return error_response(404, str(error))
         case StepscopeError():
-            return failure(400, str(error))
+            return error_response(400, str(error))
         case OSError():
-            return failure(403 if isinstance(error, PermissionError) else 503, f"{error}.")
+            return error_response(403 if isinstance(error, PermissionError) else 503, f"{error}.")
         case HTTPException():
-            return failure(error.status_code, f"{error.detail}.")
+            return error_response(error.status_code, f"{error.detail}.")
         case _:
-            return failure(500, "This is a defect of stepscope; its log says more.")
+            return error_response(500, "Internal error of stepscope. Its log has the details.")

@@ -1,4 +1,4 @@
-"""Runs below a URL of an object store, by its listings."""
+"""Runs below a URL of an object store, from its listings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from stepscope.errors import UsageError
 from stepscope.server.catalog import (
-    DEEPEST,
-    MOST_RUNS,
+    MAX_DEPTH,
+    MAX_RUNS,
     ROOT_ID,
-    FoundRun,
-    Listing,
-    no_run,
-    shown,
+    CatalogRun,
+    RunListing,
+    missing_run_error,
+    quote_id,
 )
 from stepscope.store import (
     RUN_KEY,
@@ -28,138 +28,139 @@ from stepscope.store import (
     revision_of_entries,
 )
 
-LISTED_S = 10.0
-"""How long a listing of all runs is believed."""
-MOST_OBJECTS = 200_000
+LISTING_TTL_S = 10.0
+"""Minimum time for which a listing of all runs is cached."""
+MAX_OBJECTS = 200_000
 
 
-def served_url(location: str) -> str:
-    """The URL to serve.
+def resolve_url(location: str) -> str:
+    """Check and normalise the URL to serve.
 
     Raises:
-        UsageError: it is no URL, or there is nothing below it.
+        UsageError: it is not a valid URL, or there is nothing below it.
         OSError: the bucket cannot be reached.
     """
-    place = Place.of(location)
-    prefixes, entries = _first_level(Bucket(place))
+    root = Place.of(location)
+    prefixes, entries = _first_level(Bucket(root))
     if not prefixes and not entries:
-        raise UsageError(f"There is nothing below {place.url}; name a URL below which runs are.")
-    return place.url
+        raise UsageError(f"There is nothing below {root.url}. Pass a URL that contains runs.")
+    return root.url
 
 
 class BucketCatalog:
-    """The runs below a URL.
+    """Runs below a URL.
 
-    All of them, and the revision of each, come from one flat listing: a request for each thousand
-    objects, whichever of them are segments. A walk from prefix to prefix would take a request for
-    each run, and each run has some hundreds of objects, so that it would take more of them; and it
-    would say nothing of what has changed in a run. The listing is believed for ten seconds, and
-    for ten times as long as it took: 100 runs of 300 objects are 30 requests, at most every ten
-    seconds while somebody looks at the list. Who looks at one run causes one listing of that run
-    every two seconds.
+    The runs and their revisions come from one flat listing: one request per thousand objects, most
+    of which are segments. A walk from prefix to prefix would take a request per run, which has some
+    hundreds of objects, so that it would take more requests; and it would not tell which runs have
+    changed. The listing is cached for ten seconds, or for ten times as long as it took: 100 runs of
+    300 objects are 30 requests, at most every ten seconds while a client shows the list. A client
+    that shows one run causes one listing of that run every two seconds.
 
     Args:
-        url: as `served_url` returns it.
+        url: the URL, from `resolve_url`.
     """
 
-    believed_s = 2.0
+    revision_ttl_s = 2.0
 
     def __init__(self, url: str) -> None:
-        self.place = Place.of(url)
-        self._bucket = Bucket(self.place)
-        self._known: set[str] = set()
+        self.root = Place.of(url)
+        self._bucket = Bucket(self.root)
+        self._former_ids: set[str] = set()
         self._lock = threading.Lock()
-        self._listing = Listing([], [])
+        self._listing = RunListing([], [])
         self._revisions: Mapping[str, int] = {}
-        self._again_s = 0.0
-        """When to list again, on the monotonic clock."""
+        self._expiry_s = 0.0
+        """Time at which the listing expires, on the monotonic clock."""
 
-    def listing(self) -> Listing:
-        """The runs of a moment ago. While the bucket cannot be reached, those that are known."""
+    def list_runs(self) -> RunListing:
+        """List the runs, from the cache; while the bucket cannot be reached, the former runs."""
         with self._lock:
-            began = time.monotonic()
-            if began >= self._again_s:
+            start_s = time.monotonic()
+            if start_s >= self._expiry_s:
                 try:
-                    self._list()
+                    self._update_listing()
                 except OSError as error:
                     note = f"The list may be out of date: {error}."
-                    self._listing = Listing(self._listing.runs, [note])
-                took_s = time.monotonic() - began
-                self._again_s = began + took_s + max(LISTED_S, 10 * took_s)
+                    self._listing = RunListing(self._listing.runs, [note])
+                end_s = time.monotonic()
+                self._expiry_s = end_s + max(LISTING_TTL_S, 10 * (end_s - start_s))
             return self._listing
 
     def locate(self, run_id: str) -> str:
-        """Where a run lies."""
-        if run_id != ROOT_ID and (not is_path(run_id) or not _has_text(run_id)):
-            raise no_run(run_id, was_there=False)
-        place = self.place if run_id == ROOT_ID else self.place / run_id
-        if run_id in self._revisions or Bucket(place).holds(RUN_KEY):
-            self._known.add(run_id)
-            return place.url  # if it has gone since the listing, its revision will say so
-        raise no_run(run_id, was_there=run_id in self._known)
+        """See `Catalog.locate`."""
+        if run_id != ROOT_ID and (not is_path(run_id) or not _is_valid_id(run_id)):
+            raise missing_run_error(run_id, existed=False)
+        run_url = self._place(run_id)
+        if run_id in self._revisions or Bucket(run_url).holds(RUN_KEY):
+            self._former_ids.add(run_id)
+            return run_url.url  # the revision reveals a removal since the listing
+        raise missing_run_error(run_id, existed=run_id in self._former_ids)
 
     def revision(self, location: str) -> int:
-        """See `revision_of`."""
+        """See `Catalog.revision`."""
         return revision_of(location)
 
-    def revisions(self, runs: list[FoundRun]) -> dict[str, int]:
-        """The revisions as of the listing."""
+    def revisions(self, runs: list[CatalogRun]) -> dict[str, int]:
+        """See `Catalog.revisions`; the revisions are those of the listing."""
         return {run.id: self._revisions[run.id] for run in runs if run.id in self._revisions}
 
-    def _list(self) -> None:
-        entries, spoiled = self._bucket.despite_odd_names(depth=DEEPEST, most=MOST_OBJECTS)
+    def _update_listing(self) -> None:
+        entries, incomplete = self._bucket.despite_odd_names(depth=MAX_DEPTH, most=MAX_OBJECTS)
         notes = [
-            f"Some runs below {shown(each or self.place.url)} may be missing: there are objects "
-            "whose names are no paths."
-            for each in spoiled
+            f"Some runs below {quote_id(prefix or self.root.url)} may be missing: there are "
+            "objects whose names are not paths."
+            for prefix in incomplete
         ]
-        if len(entries) >= MOST_OBJECTS:
-            notes.append(f"There are more than {MOST_OBJECTS} objects; the rest was left out.")
-        runs = _runs(entries)
-        if len(runs) > MOST_RUNS:
-            notes.append(f"There are more than {MOST_RUNS} runs; the rest was left out.")
-            runs = dict(list(runs.items())[:MOST_RUNS])
-        self._revisions = {run_id: revision_of_entries(own) for run_id, own in runs.items()}
-        found = [FoundRun(run_id, self._url(run_id), _made_ns(own)) for run_id, own in runs.items()]
-        self._known.update(runs)
-        self._listing = Listing(found, notes)
+        if len(entries) >= MAX_OBJECTS:
+            notes.append(f"There are more than {MAX_OBJECTS} objects; the others were left out.")
+        objects = _objects_by_run(entries)
+        if len(objects) > MAX_RUNS:
+            notes.append(f"There are more than {MAX_RUNS} runs; the others were left out.")
+            objects = dict(list(objects.items())[:MAX_RUNS])
+        self._revisions = {run_id: revision_of_entries(run) for run_id, run in objects.items()}
+        runs = [
+            CatalogRun(run_id, self._place(run_id).url, _created_ns(run))
+            for run_id, run in objects.items()
+        ]
+        self._former_ids.update(objects)
+        self._listing = RunListing(runs, notes)
 
-    def _url(self, run_id: str) -> str:
-        return (self.place if run_id == ROOT_ID else self.place / run_id).url
+    def _place(self, run_id: str) -> Place:
+        return self.root if run_id == ROOT_ID else self.root / run_id
 
 
-def _runs(entries: Iterable[Entry]) -> dict[str, Sequence[Entry]]:
-    """The objects of each run by its id, with keys relative to it. What is below a run is its
-    own, and what is hidden is nobody's."""
-    shown_ones = [entry for entry in entries if not is_hidden(entry.key)]
-    places = {
+def _objects_by_run(entries: Iterable[Entry]) -> dict[str, Sequence[Entry]]:
+    """Group objects by run id, with keys relative to the run. A run contains no other runs, and
+    hidden objects belong to none."""
+    visible = [entry for entry in entries if not is_hidden(entry.key)]
+    run_prefixes = {
         entry.key.removesuffix(RUN_KEY)
-        for entry in shown_ones
-        if entry.key.rpartition("/")[2] == RUN_KEY and entry.key.count("/") <= DEEPEST
+        for entry in visible
+        if entry.key.rpartition("/")[2] == RUN_KEY and entry.key.count("/") <= MAX_DEPTH
     }
-    found: defaultdict[str, list[Entry]] = defaultdict(list)
-    for entry in shown_ones:
-        place = next((each for each in _above(entry.key) if each in places), None)
-        if place is not None:
-            found[place.rstrip("/") or ROOT_ID].append(
-                entry._replace(key=entry.key.removeprefix(place))
-            )
-    return dict(found)
+    objects: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry in visible:
+        prefix = next((prefix for prefix in _prefixes(entry.key) if prefix in run_prefixes), None)
+        if prefix is not None:
+            key = entry.key.removeprefix(prefix)
+            objects[prefix.rstrip("/") or ROOT_ID].append(entry._replace(key=key))
+    return dict(objects)
 
 
-def _above(key: str) -> Iterable[str]:
-    """The prefixes of a key, the shortest first, as far down as runs may lie."""
+def _prefixes(key: str) -> Iterable[str]:
+    """Prefixes of a key from the shortest, down to the maximum depth of a run."""
     yield ""
-    parts = key.split("/")[: DEEPEST + 1]
+    parts = key.split("/")[: MAX_DEPTH + 1]
     for count in range(1, min(len(parts), key.count("/") + 1)):
         yield "/".join(parts[:count]) + "/"
 
 
-def _made_ns(entries: Sequence[Entry]) -> int:
+def _created_ns(entries: Sequence[Entry]) -> int:
     return next(entry.changed_ns for entry in entries if entry.key == RUN_KEY)
 
 
-def _has_text(run_id: str) -> bool:
+def _is_valid_id(run_id: str) -> bool:
     try:
         run_id.encode()
     except UnicodeEncodeError:
@@ -168,6 +169,6 @@ def _has_text(run_id: str) -> bool:
 
 
 def _first_level(bucket: Bucket) -> tuple[Sequence[str], Sequence[Entry]]:
-    """What lies at the top; where that cannot be listed, all that can."""
-    entries, spoiled = bucket.despite_odd_names(depth=0, most=1)
-    return spoiled, entries
+    """List the top level; if that is impossible, the part of it that can be listed."""
+    entries, incomplete = bucket.despite_odd_names(depth=0, most=1)
+    return incomplete, entries

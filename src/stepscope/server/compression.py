@@ -1,9 +1,10 @@
-"""Answers in fewer bytes, for whoever can read them so and is far enough away to gain by it.
+"""Compression of responses, for clients that accept it and are far enough away to gain by it.
 
-The front end's scripts are compressed when they are built; see `static`. A payload is, fast rather
-than well, for another machine and where it is larger than a few packets: on this one the browser
-would wait for the compressor, which takes 45 ms for a megabyte, longer than for the bytes. Streams
-of events never are: each event must leave at once.
+The scripts of the front end are compressed by the build; see `static`. Payloads are compressed at
+the fastest level, only for other machines, and only above the size of a few packets: on this
+machine the browser would wait 45 ms per megabyte for the compressor, longer than for the bytes.
+Starlette's GZipMiddleware does not fit: it compresses in the event loop, for every client. Event
+streams are not compressed, because an event must leave at once.
 """
 
 from __future__ import annotations
@@ -16,28 +17,27 @@ from starlette.responses import Response
 
 from stepscope.server.settings import is_loopback
 
-WORTH_BYTES = 8_000
-"""Of a payload."""
-VARIES = {"vary": "accept-encoding"}
-GZIPPED = VARIES | {"content-encoding": "gzip"}
-_FAST = 1
+MIN_BYTES = 8_000
+"""Minimum size of a payload that is compressed."""
+VARY = {"vary": "accept-encoding"}
+GZIP_HEADERS = VARY | {"content-encoding": "gzip"}
+_FASTEST = 1
 
 
-def takes_gzip(request: Request) -> bool:
-    """Whether a browser says that it can read gzip; `gzip;q=0` says that it cannot."""
-    said = ",".join(request.headers.getlist("accept-encoding"))
-    for each in said.split(","):
-        coding, weighed, quality = each.replace(" ", "").lower().partition(";q=")
+def accepts_gzip(request: Request) -> bool:
+    """Check whether a client accepts gzip; `gzip;q=0` means that it does not."""
+    for item in ",".join(request.headers.getlist("accept-encoding")).split(","):
+        coding, has_quality, quality = item.replace(" ", "").lower().partition(";q=")
         if coding == "gzip":
-            return not weighed or quality.strip("0.") != ""
+            return not has_quality or quality.strip("0.") != ""
     return False
 
 
-async def payload(request: Request, body: bytes) -> Response:
-    """An answer of JSON."""
-    headers = {"cache-control": "no-store"} | VARIES
-    far = request.client is not None and not is_loopback(request.client.host)
-    if far and len(body) > WORTH_BYTES and takes_gzip(request):
-        body = await asyncio.to_thread(gzip.compress, body, _FAST, mtime=0)
-        headers |= GZIPPED
+async def json_response(request: Request, body: bytes) -> Response:
+    """Create a response of encoded JSON."""
+    headers = {"cache-control": "no-store"} | VARY
+    is_remote = request.client is not None and not is_loopback(request.client.host)
+    if is_remote and len(body) > MIN_BYTES and accepts_gzip(request):
+        body = await asyncio.to_thread(gzip.compress, body, _FASTEST, mtime=0)
+        headers |= GZIP_HEADERS
     return Response(body, media_type="application/json", headers=headers)

@@ -1,5 +1,5 @@
-"""The addresses below /api: what each takes and gives. Routes and the OpenAPI document are made
-from this list."""
+"""Endpoints below /api with their parameters and types: the source of the routes and of the OpenAPI
+document."""
 
 from __future__ import annotations
 
@@ -7,67 +7,67 @@ from dataclasses import dataclass
 from typing import Literal
 
 VIEW_PATH = "/api/views/{view}"
-EVENTS = "text/event-stream"
+EVENT_STREAM = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One address."""
+    """One endpoint."""
 
     path: str
     handler: str
-    """The method of `Api` that answers; its first line of documentation is the summary."""
+    """Method of `Api`; the first line of its docstring is the summary."""
     method: Literal["GET", "POST"] = "GET"
     query: tuple[str, ...] = ()
-    """What must stand in the address."""
+    """Required query parameters."""
     body: str | None = None
-    """Type of the body, as `module:name`: the server has no use for most of these types."""
-    answer: str | None = None
-    """Type of the payload, likewise; None for a stream of events, or where there are many."""
+    """Type of the body, as `module:name`: the server itself has no use for most of these types."""
+    response: str | None = None
+    """Type of the payload, as `module:name`; None for an event stream, or for several types."""
 
 
 ENDPOINTS = (
-    Endpoint(path="/api/jobs", handler="jobs", answer="stepscope.views.jobs:Jobs"),
+    Endpoint(path="/api/jobs", handler="jobs", response="stepscope.views.jobs:Jobs"),
     Endpoint(path="/api/jobs/events", handler="jobs_events"),
     Endpoint(path=VIEW_PATH, handler="view", query=("run",)),
     Endpoint(
         path="/api/compare",
         handler="compare",
         query=("base", "run"),
-        answer="stepscope.comparison.compare:Comparison",
+        response="stepscope.comparison.compare:Comparison",
     ),
     Endpoint(path="/api/events", handler="events", query=("run",)),
     Endpoint(
         path="/api/session",
         handler="session",
         query=("run",),
-        answer="stepscope.server.payloads:Session",
+        response="stepscope.server.payloads:RunSession",
     ),
     Endpoint(
         path="/api/source",
         handler="source",
         query=("run", "file", "line"),
-        answer="stepscope.server.payloads:SourceLines",
+        response="stepscope.server.payloads:SourceLines",
     ),
     Endpoint(
         path="/api/capture",
         handler="capture_progress",
         query=("run", "request"),
-        answer="stepscope.server.payloads:CaptureProgress",
+        response="stepscope.server.payloads:CaptureProgress",
     ),
     Endpoint(
         path="/api/capture",
         handler="capture",
         method="POST",
-        body="stepscope.server.payloads:CaptureWanted",
-        answer="stepscope.server.payloads:CaptureRequested",
+        body="stepscope.server.payloads:CaptureRequest",
+        response="stepscope.server.payloads:CaptureAccepted",
     ),
     Endpoint(
         path="/api/stop",
         handler="stop",
         method="POST",
-        body="stepscope.server.payloads:StopWanted",
-        answer="stepscope.server.payloads:StopRequested",
+        body="stepscope.server.payloads:StopJobRequest",
+        response="stepscope.server.payloads:StopAccepted",
     ),
 )
-"""All of them but the document that describes them, and logging in."""
+"""All endpoints except login and the OpenAPI document itself."""

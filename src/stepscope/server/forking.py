@@ -1,6 +1,7 @@
-"""The process that workers are forked from: it has imported everything and opened nothing.
+"""Fork server of the workers: a process that has imported all modules and opened nothing.
 
-It takes half a second to get there, so it is begun before anything else; hence no imports here.
+The imports take half a second, so that the process is started before anything else; hence this
+module imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from multiprocessing.context import ForkServerContext
 TASKS = "stepscope.server.tasks"
 
 
-def forking(tasks: str = TASKS) -> ForkServerContext:
-    """What workers are made by.
+def worker_context(tasks: str = TASKS) -> ForkServerContext:
+    """Configure the multiprocessing context of the workers.
 
     Args:
-        tasks: module with `TASKS`, which they will need.
+        tasks: module with `TASKS`, to import in the fork server.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", tasks, "stepscope.server.preloaded"])
     return context
 
 
-def begin() -> None:
-    """Let it import while the server does the same for itself. Ctrl-C is no matter of its."""
-    forking()
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def start_fork_server() -> None:
+    """Start the process, which imports while the server does the same. It ignores Ctrl-C."""
+    worker_context()
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         forkserver.ensure_running()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)

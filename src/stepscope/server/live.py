@@ -1,6 +1,6 @@
-"""Pushes a change to whoever listens, as Server-Sent Events.
+"""Server-sent events: changes of runs and of the list of runs.
 
-One task looks after each thing that somebody listens to, and ends with its last listener.
+One task watches each feed that has listeners, and ends with the last of them.
 """
 
 from __future__ import annotations
@@ -13,71 +13,71 @@ import msgspec
 
 from stepscope.errors import NotARunError, StepscopeError
 
-SHORTEST_S = 1.0
-"""Between two changes that listeners are told of."""
-LONGEST_S = 30.0
-PATIENCE = 3.0
-"""A page that draws what took a second to compute is told of the next change three seconds later:
-else a run that grows faster than it is read would never be seen at all."""
-LOOKING = 10.0
-"""Looking for changes may take a tenth of the time."""
-FORGETTING = 0.9
-"""Of what a payload took, with each further one."""
+MIN_INTERVAL_S = 1.0
+"""Minimum time between two change events."""
+MAX_INTERVAL_S = 30.0
+INTERVAL_PER_COST = 3.0
+"""Minimum interval as a multiple of the time that a payload takes to compute: otherwise a page
+could never draw a run that grows faster than it is read."""
+INTERVAL_PER_POLL = 10.0
+"""Minimum interval as a multiple of the time that reading the revision takes."""
+COST_DECAY = 0.9
+"""Decay of the recorded cost with each further payload."""
 KEEP_ALIVE_S = 15.0
-_GONE = "gone"
+_REMOVED = "gone"
 
-Look = Callable[[], Awaitable[int]]
-"""The revision of the moment."""
+ReadRevision = Callable[[], Awaitable[int]]
+"""Function that reads the current revision."""
 
 
-class Event(msgspec.Struct, frozen=True):
-    """What is told."""
+class ServerSentEvent(msgspec.Struct, frozen=True):
+    """Event of a feed."""
 
     kind: str
     revision: int
 
-    def encoded(self) -> bytes:
-        """As it is sent."""
+    def encode(self) -> bytes:
+        """Encode the event for the stream."""
         data = msgspec.json.encode({"revision": self.revision}).decode()
         return f"id: {self.revision}\nevent: {self.kind}\ndata: {data}\n\n".encode()
 
 
 class Feed:
-    """Changes of one thing.
+    """Changes of one object.
 
     Args:
-        look: its revision; NotARunError when there is nothing any more.
+        read_revision: reads its revision; raises NotARunError once it is removed.
     """
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
-        self._listeners: set[asyncio.Queue[Event | None]] = set()
+    def __init__(self, read_revision: ReadRevision) -> None:
+        self._read_revision = read_revision
+        self._listeners: set[asyncio.Queue[ServerSentEvent | None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._hint = asyncio.Event()
         self._closed = False
         self.cost_s = 0.0
-        """What the dearest of its payloads took lately."""
+        """Recent maximum time to compute one of its payloads."""
 
     def hint(self) -> None:
-        """Look again soon: there is something new."""
+        """Read the revision soon: there is a change."""
         self._hint.set()
 
-    async def listen(self, last_seen: int | None = None) -> AsyncIterator[bytes]:
-        """The stream of one listener. It begins with `open` and the revision of the moment.
+    async def listen(self, last_revision: int | None = None) -> AsyncIterator[bytes]:
+        """Stream events to one listener, starting with `open` and the current revision.
 
         Args:
-            last_seen: the revision that a listener who comes back has seen; `change` follows at
-                once where there is another.
+            last_revision: the last revision that a returning listener has received; `change`
+                follows at once if the current one differs.
         """
-        queue: asyncio.Queue[Event | None] = asyncio.Queue(maxsize=8)
+        queue: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue(maxsize=8)
         self._listeners.add(queue)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
         try:
-            revision = await self._look()
-            yield Event("open", revision).encoded()
-            if last_seen not in {None, revision}:
-                yield Event("change", revision).encoded()
+            revision = await self._read_revision()
+            yield ServerSentEvent("open", revision).encode()
+            if last_revision not in {None, revision}:
+                yield ServerSentEvent("change", revision).encode()
             while not self._closed:
                 try:
                     event = await asyncio.wait_for(queue.get(), KEEP_ALIVE_S)
@@ -86,9 +86,9 @@ class Feed:
                     continue
                 if event is None:
                     return
-                yield event.encoded()
+                yield event.encode()
         except NotARunError:
-            yield Event(_GONE, last_seen or 0).encoded()
+            yield ServerSentEvent(_REMOVED, last_revision or 0).encode()
         finally:
             self._listeners.discard(queue)
             if not self._listeners and self._watching is not None:
@@ -98,48 +98,52 @@ class Feed:
     def close(self) -> None:
         """End all streams."""
         self._closed = True
-        self._tell(None)
+        self._publish(None)
 
     async def _watch(self) -> None:
-        seen: int | None = None
+        previous: int | None = None
         while True:
             self._hint.clear()
-            began = time.monotonic()
+            start_s = time.monotonic()
             try:
-                revision = await self._look()
+                revision = await self._read_revision()
             except NotARunError:
-                self._tell(Event(_GONE, seen or 0))
+                self._publish(ServerSentEvent(_REMOVED, previous or 0))
                 return
             except (StepscopeError, OSError):
-                revision = seen or 0
-            if revision != seen:
-                if seen is not None:
-                    self._tell(Event("change", revision))
-                seen = revision
-            looking_s = time.monotonic() - began
-            pause = max(SHORTEST_S, LOOKING * looking_s, PATIENCE * self.cost_s)
-            await asyncio.sleep(SHORTEST_S)
+                revision = previous or 0
+            if revision != previous:
+                if previous is not None:
+                    self._publish(ServerSentEvent("change", revision))
+                previous = revision
+            poll_s = time.monotonic() - start_s
+            interval_s = max(
+                MIN_INTERVAL_S, INTERVAL_PER_POLL * poll_s, INTERVAL_PER_COST * self.cost_s
+            )
+            await asyncio.sleep(MIN_INTERVAL_S)
             try:
-                await asyncio.wait_for(self._hint.wait(), min(pause, LONGEST_S) - SHORTEST_S)
+                await asyncio.wait_for(
+                    self._hint.wait(), min(interval_s, MAX_INTERVAL_S) - MIN_INTERVAL_S
+                )
             except TimeoutError:
                 pass
 
-    def _tell(self, event: Event | None) -> None:
+    def _publish(self, event: ServerSentEvent | None) -> None:
         for queue in self._listeners:
-            if queue.full():  # who reads so slowly needs the latest only
+            if queue.full():  # a slow reader needs only the latest events
                 queue.get_nowait()
             queue.put_nowait(event)
 
 
 class Feeds:
-    """A feed for everything that somebody listens to."""
+    """Feeds by name."""
 
     def __init__(self) -> None:
         self._feeds: dict[str, Feed] = {}
 
-    def feed(self, name: str, look: Look) -> Feed:
-        """The feed of one thing, by a name of its own."""
-        return self._feeds.setdefault(name, Feed(look))
+    def feed(self, name: str, read_revision: ReadRevision) -> Feed:
+        """Get or create the feed of this name."""
+        return self._feeds.setdefault(name, Feed(read_revision))
 
     def hint(self, name: str) -> None:
         """See `Feed.hint`."""
@@ -147,10 +151,10 @@ class Feeds:
             self._feeds[name].hint()
 
     def note_cost(self, name: str, seconds: float) -> None:
-        """A payload of this thing took so long."""
+        """Record the time that a payload of this feed took to compute."""
         if name in self._feeds:
             feed = self._feeds[name]
-            feed.cost_s = max(seconds, FORGETTING * feed.cost_s)
+            feed.cost_s = max(seconds, COST_DECAY * feed.cost_s)
 
     def close(self) -> None:
         """End all streams of all feeds."""

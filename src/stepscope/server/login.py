@@ -1,4 +1,4 @@
-"""The page that asks for the token. It needs no script and no other file."""
+"""Login page. It needs no script and no other file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ button {{ margin-top: .75rem; }}
 <body>
 <main>
 <h1>stepscope</h1>
-<p>This server shows its runs to those who know its token. <code>stepscope ui</code> printed it when
-it was started.</p>
-{wrong}<form method="post" action="/api/login">
+<p>Log in with the token that <code>stepscope ui</code> printed when it was started.</p>
+{error}<form method="post" action="/api/login">
 <label for="token">Token</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
 <button type="submit">Log in</button>
@@ -32,9 +31,9 @@ it was started.</p>
 </body>
 </html>
 """
-_WRONG = '<p role="alert">That is not the token.</p>\n'
+_ERROR = '<p role="alert">The token is not correct.</p>\n'
 
 
-def login_page(*, wrong: bool = False) -> str:
-    """The page, after an attempt that failed saying so."""
-    return _PAGE.format(wrong=_WRONG if wrong else "")
+def login_page(*, failed: bool = False) -> str:
+    """Create the page, with an error message after a failed attempt."""
+    return _PAGE.format(error=_ERROR if failed else "")

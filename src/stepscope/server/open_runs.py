@@ -1,4 +1,4 @@
-"""The runs that a worker keeps open, so that the next question about one is quick."""
+"""Cache of open runs in a worker, which makes the next request for one of them fast."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from stepscope.run import Run
 from stepscope.store import RunReader, open_run
 from stepscope.views.jobs import JobRow
 
-MOST_OPEN = 3
+MAX_OPEN_RUNS = 3
 
 
 @dataclass(slots=True)
-class _Open:
+class _CachedRun:
     revision: int
     reader: RunReader
     run: Run
 
 
 class OpenRuns:
-    """The runs used last."""
+    """Least-recently-used cache of open runs."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, _Open] = OrderedDict()
+        self._cache: OrderedDict[str, _CachedRun] = OrderedDict()
         self.rows: dict[str, tuple[object, JobRow]] = {}
-        """Rows of the list of jobs by run, each with what it was made of."""
+        """Rows of the list of jobs by run, each with the key of its inputs."""
 
     def open(self, location: str, revision: int) -> Run:
-        """A run as it was at a revision or is since. What was read stays as it was read, so that
-        a run that has changed is read anew; its reader keeps what it knows of old segments.
+        """Open a run at this or a later revision. A run of another revision is read again, except
+        for its old segments, which its reader keeps.
 
         Raises:
-            StepscopeError: as `open_run`.
+            StepscopeError: see `open_run`.
         """
-        held = self._held.pop(location, None)
-        if held is None:
+        cached = self._cache.pop(location, None)
+        if cached is None:
             reader = open_run(location)
-            held = _Open(revision, reader, Run(reader))
-        elif held.revision != revision:
-            held.reader.look_again()
-            held = _Open(revision, held.reader, Run(held.reader))
-        self._held[location] = held
-        while len(self._held) > MOST_OPEN:
-            self._held.popitem(last=False)
-        return held.run
+            cached = _CachedRun(revision, reader, Run(reader))
+        elif cached.revision != revision:
+            cached.reader.look_again()
+            cached = _CachedRun(revision, cached.reader, Run(cached.reader))
+        self._cache[location] = cached
+        while len(self._cache) > MAX_OPEN_RUNS:
+            self._cache.popitem(last=False)
+        return cached.run

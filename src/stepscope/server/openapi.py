@@ -1,16 +1,16 @@
-"""What the API is, as an OpenAPI document: made from the endpoints, the views and the types of
-their payloads."""
+"""OpenAPI document of the API, from the endpoints, the views and the types of their payloads."""
 
 from __future__ import annotations
 
 import inspect
+from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
 import msgspec
 
 from stepscope._version import __version__
 from stepscope.server.api import Api
-from stepscope.server.endpoints import ENDPOINTS, EVENTS, VIEW_PATH, Endpoint
+from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM, VIEW_PATH, Endpoint
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import Problem
 from stepscope.views import VIEWS, View, ViewOptions
@@ -21,27 +21,27 @@ _OPTION_TYPES = get_type_hints(ViewOptions, include_extras=True)
 
 
 def openapi(_runs: OpenRuns) -> dict[str, Any]:
-    """The document."""
+    """Create the document."""
     types = [VIEWS[name].payload for name in VIEWS]
-    types += [_loaded(each) for end in ENDPOINTS for each in (end.body, end.answer) if each]
+    types += [resolve_name(name) for end in ENDPOINTS for name in (end.body, end.response) if name]
     types = list(dict.fromkeys([Problem, *types]))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
-    of_type = dict(zip(types, schemas, strict=True))
+    schema_by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
         if endpoint.path == VIEW_PATH:
             for name, view in VIEWS.items():
                 path = VIEW_PATH.replace("{view}", name)
-                paths[path] = {"get": _view_operation(name, view, endpoint, of_type)}
+                paths[path] = {"get": _view_operation(name, view, endpoint, schema_by_type)}
         else:
             operations = paths.setdefault(endpoint.path, {})
-            operations[endpoint.method.lower()] = _operation(endpoint, of_type)
+            operations[endpoint.method.lower()] = _operation(endpoint, schema_by_type)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "stepscope",
             "version": __version__,
-            "description": "What `stepscope show RUN VIEW --json` prints, over HTTP.",
+            "description": "The output of `stepscope show RUN VIEW --json`, over HTTP.",
         },
         "paths": paths,
         "components": {"schemas": components},
@@ -51,20 +51,20 @@ def openapi(_runs: OpenRuns) -> dict[str, Any]:
 def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     handler = getattr(Api, endpoint.handler)
     content = (
-        {EVENTS: {"schema": {"type": "string"}}}
-        if endpoint.answer is None
-        else {_JSON: {"schema": schemas[_loaded(endpoint.answer)]}}
+        {EVENT_STREAM: {"schema": {"type": "string"}}}
+        if endpoint.response is None
+        else {_JSON: {"schema": schemas[resolve_name(endpoint.response)]}}
     )
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": endpoint.handler,
         "summary": _first_line(handler),
-        "parameters": [_parameter(name, {"type": "string"}, True) for name in endpoint.query],
+        "parameters": [_required(name) for name in endpoint.query],
         "responses": _responses(content, schemas),
     }
     if endpoint.body is not None:
-        schema = schemas[_loaded(endpoint.body)]
-        found["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
-    return found
+        schema = schemas[resolve_name(endpoint.body)]
+        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
+    return operation
 
 
 def _view_operation(
@@ -76,12 +76,13 @@ def _view_operation(
     return {
         "operationId": f"{endpoint.handler}-{name}",
         "summary": _first_line(view.load()),
-        "parameters": [
-            *(_parameter(each, {"type": "string"}, True) for each in endpoint.query),
-            *options,
-        ],
+        "parameters": [*(_required(name) for name in endpoint.query), *options],
         "responses": _responses({_JSON: {"schema": schemas[view.payload]}}, schemas),
     }
+
+
+def _required(name: str) -> dict[str, Any]:
+    return _parameter(name, {"type": "string"}, True)
 
 
 def _parameter(name: str, schema: dict[str, Any], required: bool) -> dict[str, Any]:
@@ -89,13 +90,8 @@ def _parameter(name: str, schema: dict[str, Any], required: bool) -> dict[str, A
 
 
 def _responses(content: dict[str, Any], schemas: dict[Any, Any]) -> dict[str, Any]:
-    problem = {"description": "Why not.", "content": {_JSON: {"schema": schemas[Problem]}}}
+    problem = {"description": "The error.", "content": {_JSON: {"schema": schemas[Problem]}}}
     return {"200": {"description": "The payload.", "content": content}, "default": problem}
-
-
-def _loaded(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return getattr(__import__(module, fromlist=[attribute]), attribute)
 
 
 def _first_line(documented: object) -> str:

@@ -1,4 +1,4 @@
-"""What is sent to and fro that is no view: what may be done with a run, and what came of it."""
+"""Payloads of the API that are not views: actions on a run and their results."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from stepscope.store import WindowAnswer
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no payload."""
+    """Reason why there is no payload."""
 
     error: str
     """One sentence."""
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be done with a run from here."""
+class RunSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Actions that are available on a run from this client."""
 
     version: str
-    """Of stepscope."""
+    """Version of stepscope."""
     local: bool
-    """Whether the browser is on the server's machine, so that it can open files in an editor."""
+    """True when the browser runs on the server's machine and can open files in an editor."""
     can_capture: bool
     why_not_capture: str | None
     can_stop: bool
     why_not_stop: str | None
 
 
-class Editors(msgspec.Struct, frozen=True, kw_only=True):
-    """Addresses that open a line in an editor; null where the file is not on this machine."""
+class EditorLinks(msgspec.Struct, frozen=True, kw_only=True):
+    """URLs that open a line in an editor; null if the file is not on this machine."""
 
     vscode: str | None
     pycharm: str | None
 
 
 class SourceLines(msgspec.Struct, frozen=True, kw_only=True):
-    """Some lines of a source file."""
+    """Lines of a source file."""
 
     file: str
     first_line: int
     """Number of the first of `lines`, counted from 1."""
     lines: list[str]
     line: int
-    """The one that was asked for."""
+    """Number of the requested line."""
     recorded: bool
-    """True where the lines are those that the job ran; else they are the file's of today."""
-    opens: Editors
+    """True for the lines that the job ran; false for the current content of the file."""
+    opens: EditorLinks
 
 
-class CaptureWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a browser asks for: a window of so many steps, and what it holds."""
+class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Request for a window: number of steps and content."""
 
     run: str
     steps: Annotated[int, msgspec.Meta(ge=1, le=MOST_STEPS)] = 20
@@ -64,35 +64,35 @@ class CaptureWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     modules: bool = False
 
 
-class CaptureRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """A window has been asked for."""
+class CaptureAccepted(msgspec.Struct, frozen=True, kw_only=True):
+    """Confirmation of a window request."""
 
     request: str
-    """Its name, by which its progress is asked."""
+    """Name of the request, for queries of its progress."""
 
 
 class CaptureProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a window is."""
+    """Progress of a window request."""
 
     request: str
     finished: bool
-    """Nothing more will happen."""
+    """True when nothing more will happen."""
     stored_count: int
-    """Windows that are in the run, one for each process."""
+    """Number of windows in the run, one per process."""
     failure: str | None
-    """Why nothing is recorded, once that is certain."""
+    """Reason why nothing is recorded, once that is certain."""
     nodes: dict[str, WindowAnswer]
-    """What each node has said; those are missing that have not yet said anything."""
+    """Responses by node; a node without a response is missing."""
 
 
-class StopWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a browser asks for."""
+class StopJobRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Request to stop the job of a run."""
 
     run: str
 
 
-class StopRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """The launcher has been told to stop the job."""
+class StopAccepted(msgspec.Struct, frozen=True, kw_only=True):
+    """Confirmation that the launcher has the stop request."""
 
     by: str
-    """Who wants it, as the job's status will say."""
+    """Requester, as recorded in the status of the job."""

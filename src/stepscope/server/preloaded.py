@@ -1,4 +1,4 @@
-"""Imported once, in the process that workers are forked from: every view."""
+"""Import of every view, once, in the fork server of the workers."""
 
 from __future__ import annotations
 

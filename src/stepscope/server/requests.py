@@ -1,4 +1,4 @@
-"""What a request brings, within limits, and waiting for an answer only while somebody wants it."""
+"""Parameters and bodies of requests, within limits, and cancellation when a client disconnects."""
 
 from __future__ import annotations
 
@@ -11,98 +11,97 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from stepscope.server.settings import Limits
-from stepscope.server.workers import Refusal
+from stepscope.server.workers import Refusal, retrieve_exception
 
 T = TypeVar("T")
-_CLIENT_GONE = 499
-"""A status that nobody will read."""
+_CLIENT_CLOSED_REQUEST = 499
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
-_winding_up: set[asyncio.Task[Any]] = set()
+_tasks: set[asyncio.Task[Any]] = set()
+"""Strong references to running tasks; the event loop holds only weak ones."""
 
 
-def asked(request: Request) -> dict[str, str]:
-    """What stands in the address."""
+def query_of(request: Request) -> dict[str, str]:
+    """Query parameters of a request."""
     return dict(request.query_params.items())
 
 
-def named(given: dict[str, str], name: str) -> str:
-    """One of these, which is taken out.
+def take_parameter(query: dict[str, str], name: str) -> str:
+    """Remove and return a required query parameter.
 
     Raises:
         Refusal: it is missing.
     """
-    if name not in given:
-        raise Refusal(400, f"The address must say {name}=…")
-    return given.pop(name)
+    if name not in query:
+        raise Refusal(400, f"The query parameter {name!r} is missing.")
+    return query.pop(name)
 
 
-async def json_body(request: Request, as_type: type[T], limits: Limits) -> T:
-    """The body of a request.
+async def read_json(request: Request, as_type: type[T], limits: Limits) -> T:
+    """Read and decode a JSON body.
 
     Raises:
-        Refusal: it is no JSON, too large, or too slow.
+        Refusal: it is not JSON of this type, too large, or too slow.
     """
     if _content_type(request) != _JSON:
-        raise Refusal(400, f"Send the body as {_JSON}.")
+        raise Refusal(400, f"The content type of the body must be {_JSON}.")
     try:
-        return msgspec.json.decode(await _body(request, limits), type=as_type)
+        return msgspec.json.decode(await _read_body(request, limits), type=as_type)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Refusal(400, f"The body is not what was expected: {error}.") from None
+        raise Refusal(400, f"The body is invalid: {error}.") from None
 
 
-async def form_or_json(request: Request, limits: Limits) -> tuple[dict[str, str], bool]:
-    """Fields of a body, and whether a form in a page sent them."""
+async def read_form_or_json(request: Request, limits: Limits) -> tuple[dict[str, str], bool]:
+    """Read the fields of a body; the second value is True for the form of a page."""
     if _content_type(request) == _FORM:
-        body = await _body(request, limits)
+        body = await _read_body(request, limits)
         return dict(parse_qsl(body.decode("utf-8", "replace"))), True
-    return await json_body(request, dict[str, str], limits), False
+    return await read_json(request, dict[str, str], limits), False
 
 
-async def while_wanted(request: Request, answering: Coroutine[Any, Any, T]) -> T:
-    """What comes of it. When the browser hangs up it is cancelled, and winds up by itself.
+async def cancel_on_disconnect(request: Request, response: Coroutine[Any, Any, T]) -> T:
+    """Await a response; when the client disconnects, cancel it without awaiting its cleanup.
 
     Raises:
-        Refusal: nobody waits any more.
+        Refusal: the client has disconnected.
     """
-    answer = asyncio.create_task(answering)
-    gone = asyncio.create_task(_hung_up(request))
-    _winding_up.add(answer)
-    answer.add_done_callback(_forget)
+    task = asyncio.create_task(response)
+    disconnect = asyncio.create_task(_wait_for_disconnect(request))
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+    task.add_done_callback(retrieve_exception)
     try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if answer.done():
-            return answer.result()
+        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
     finally:
-        gone.cancel()
-        answer.cancel()
-    raise Refusal(_CLIENT_GONE, "Nobody waits for the answer any more.")
+        disconnect.cancel()
+        task.cancel()
+    raise _disconnected()
 
 
-def _forget(answer: asyncio.Task[Any]) -> None:
-    _winding_up.discard(answer)
-    if not answer.cancelled():
-        answer.exception()  # whoever waited has seen it, and nobody else wants to
-
-
-async def _hung_up(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-async def _body(request: Request, limits: Limits) -> bytes:
+async def _read_body(request: Request, limits: Limits) -> bytes:
     body = b""
     try:
         async with asyncio.timeout(limits.body_s):
-            async for piece in request.stream():
-                body += piece
+            async for chunk in request.stream():
+                body += chunk
                 if len(body) > limits.body_bytes:
-                    raise Refusal(400, f"The body may have {limits.body_bytes} bytes.")
+                    raise Refusal(400, f"The body is larger than {limits.body_bytes} bytes.")
     except TimeoutError:
         raise Refusal(400, f"The body did not arrive within {limits.body_s:g} s.") from None
     except ClientDisconnect:
-        raise Refusal(_CLIENT_GONE, "Nobody waits for the answer any more.") from None
+        raise _disconnected() from None
     return body
+
+
+def _disconnected() -> Refusal:
+    return Refusal(_CLIENT_CLOSED_REQUEST, "The client has disconnected.")
 
 
 def _content_type(request: Request) -> str:

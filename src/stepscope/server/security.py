@@ -1,9 +1,12 @@
-"""Who may ask, and what a browser may do with the answers.
+"""Access control: tokens, hosts, origins, and the headers that restrict pages in a browser.
 
-Three strangers are kept out. Somebody on the network: on any address but loopback everybody needs
-the token. A page of another origin in the user's own browser: POST, and everything below `/api`,
-is refused where the browser says that another origin asks. A page that has its own name point to
-this machine (DNS rebinding): a request must call the machine by one of its own names.
+There are three threats. Another user of the network: on any address other than loopback, every
+request needs the token. A page of another origin in the user's own browser: POST, and everything
+below `/api`, is rejected if the browser reports another origin. A page whose host name resolves to
+this machine (DNS rebinding): the Host header must be one of the machine's own names.
+
+Starlette's TrustedHostMiddleware does not fit: it has no rule for all addresses of the loopback
+network, or for any address on a server of all interfaces, and does not parse IPv6 hosts.
 """
 
 from __future__ import annotations
@@ -13,9 +16,8 @@ import hashlib
 import hmac
 import ipaddress
 import socket
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -26,11 +28,11 @@ from stepscope.server.login import login_page
 from stepscope.server.settings import Settings, is_loopback
 
 TOKEN_PARAMETER = "token"  # noqa: S105 - a name
-WRONG_TOKEN_S = 0.3
-"""Whoever guesses tokens waits this long for each."""
+WRONG_TOKEN_DELAY_S = 0.3
+"""Delay of the response to a wrong token, against guessing."""
 LOGIN_PATH = "/api/login"
-MOST_CREDENTIALS = 1000
-"""Bytes of a cookie or token that is looked at."""
+MAX_TOKEN_LENGTH = 1000
+"""Length to which a received token or cookie is cut before it is compared."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; script-src 'self'; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self'; "
@@ -38,35 +40,36 @@ HEADERS = {
     "base-uri 'none'; form-action 'self'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # with none at all, a form's origin is "null"
+    "referrer-policy": "same-origin",  # without a referrer, the origin of a form is "null"
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
-"""Of every answer. Styles may stand in the page: libraries set them on the elements they draw."""
+"""Headers of every response. Inline styles are allowed: libraries set them on the elements they
+draw."""
 
 
 class _Host(NamedTuple):
-    """What a request calls us by."""
+    """Host and port of a Host header."""
 
     name: str
     port: int | None
 
 
 class Guard:
-    """Lets through what may pass, and puts its headers on every answer.
+    """Middleware that rejects forbidden requests and adds the security headers to every response.
 
     Args:
-        app: what is behind it.
-        settings: of the server; its port is the one that is listened on.
+        app: the guarded application.
+        settings: settings of the server, with the port on which it listens.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._settings = settings
         self._names = {"localhost", settings.host.lower(), *map(str.lower, settings.allowed_hosts)}
-        self._everywhere = _is_wildcard(settings.host)
-        if self._everywhere:
+        self._listens_everywhere = _is_wildcard(settings.host)
+        if self._listens_everywhere:
             self._names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
         self._cookie = _cookie_name(settings)
 
@@ -78,130 +81,129 @@ class Guard:
         if scope["type"] != "http":
             return
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = await self._refusal(Request(scope, receive))
-        await (refusal or self._app)(scope, receive, send_guarded)
+        refusal = await self._refuse(Request(scope, receive))
+        await (refusal or self._app)(scope, receive, send_with_headers)
 
-    async def _refusal(self, request: Request) -> Response | None:
-        """What is answered instead; None for what may pass."""
-        host = _host(request.headers.get("host", ""))
-        if host is None or not self._is_ours(host.name):
-            return failure(403, "This server is not called so; see stepscope ui --allow-host.")
-        api = request.scope["path"].startswith("/api/")
-        if (api or request.method == "POST") and not _same_origin(request.headers, host):
-            return failure(403, "Pages of other origins may not ask this server.")
+    async def _refuse(self, request: Request) -> Response | None:
+        """Create the response to a forbidden request; None for an allowed one."""
+        host = _parse_host(request.headers.get("host", ""))
+        if host is None or not self._is_own_name(host.name):
+            return error_response(
+                403, "The Host header is not allowed. Add it with stepscope ui --allow-host."
+            )
+        is_api = request.scope["path"].startswith("/api/")
+        if (is_api or request.method == "POST") and not _is_same_origin(request.headers, host):
+            return error_response(403, "Requests from pages of other origins are not allowed.")
         token = self._settings.token
-        if token is None or self._knows(request, token):
-            return self._without_token(request) if token is not None else None
+        if token is None:
+            return None
+        if self._has_token(request, token):
+            return _redirect_without_token(request)
         if request.scope["path"] == LOGIN_PATH and request.method == "POST":
             return None
-        # Files of the front end are no secret; a page whose cookie is gone needs them to say so.
+        # Files of the front end are public; a page whose cookie has expired needs them to say so.
         if request.scope["path"].startswith("/assets/"):
             return None
-        return await self._login(request)
+        return await self._log_in(request)
 
-    def _is_ours(self, name: str) -> bool:
+    def _is_own_name(self, name: str) -> bool:
         if name in self._names or is_loopback(name):
             return True
-        # Who calls us by an address has not been sent here by a name of their own.
-        return self._everywhere and _is_address(name)
+        # DNS rebinding needs a name, so that an address in the Host header is safe.
+        return self._listens_everywhere and _is_address(name)
 
-    def _knows(self, request: Request, token: str) -> bool:
-        """Whether the request brings the token, or the cookie that it was traded for."""
-        scheme, _, said = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and same_secret(said, token):
+    def _has_token(self, request: Request, token: str) -> bool:
+        """Check for the token, or for the cookie that replaces it."""
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and is_same_secret(bearer, token):
             return True
-        try:
-            cookies = SimpleCookie(request.headers.get("cookie", "")[: 8 * MOST_CREDENTIALS])
-        except CookieError:
-            return False
-        held = cookies.get(self._cookie)
-        return held is not None and same_secret(held.value, _cookie_value(token))
+        cookie = request.cookies.get(self._cookie)
+        return cookie is not None and is_same_secret(cookie, _cookie_value(token))
 
-    def _without_token(self, request: Request) -> Response | None:
-        """The address without the token, where somebody uses the printed one again."""
-        if request.method == "GET" and TOKEN_PARAMETER in request.query_params:
-            return RedirectResponse(_stripped(request), 303)
-        return None
-
-    async def _login(self, request: Request) -> Response:
-        api = request.scope["path"].startswith("/api/")
-        said = request.query_params.get(TOKEN_PARAMETER)
-        if request.method == "GET" and not api and said is not None:
-            if await wrong_token(said, self._settings):
-                return HTMLResponse(login_page(wrong=True), 401)
-            return welcome(RedirectResponse(_stripped(request), 303), self._settings)
-        if api or request.method != "GET":
-            return failure(401, "Log in with the token that stepscope ui has printed.")
+    async def _log_in(self, request: Request) -> Response:
+        is_api = request.scope["path"].startswith("/api/")
+        token = request.query_params.get(TOKEN_PARAMETER)
+        if request.method == "GET" and not is_api and token is not None:
+            if await reject_token(token, self._settings):
+                return HTMLResponse(login_page(failed=True), 401)
+            return add_cookie(RedirectResponse(_url_without_token(request), 303), self._settings)
+        if is_api or request.method != "GET":
+            return error_response(401, "Log in with the token that stepscope ui has printed.")
         return HTMLResponse(login_page(), 401)
 
 
-def welcome(response: Response, settings: Settings) -> Response:
-    """An answer that lets the browser come back."""
+def add_cookie(response: Response, settings: Settings) -> Response:
+    """Add the cookie that replaces the token in further requests."""
     if settings.token is not None:
         response.set_cookie(
             _cookie_name(settings),
             _cookie_value(settings.token),
             httponly=True,
             samesite="strict",
-            secure=False,  # TLS is the matter of a proxy in front of us
+            secure=False,  # TLS is the task of a proxy in front of the server
             path="/",
         )
     return response
 
 
-async def wrong_token(said: str, settings: Settings) -> bool:
-    """Whether somebody does not know the token. Guessing takes time."""
-    if settings.token is None or same_secret(said, settings.token):
+async def reject_token(token: str, settings: Settings) -> bool:
+    """Check a token; returns True, after a delay, if it is wrong."""
+    if settings.token is None or is_same_secret(token, settings.token):
         return False
-    await asyncio.sleep(WRONG_TOKEN_S)
+    await asyncio.sleep(WRONG_TOKEN_DELAY_S)
     return True
 
 
-def failure(status: int, sentence: str) -> JSONResponse:
-    """An answer that is no payload."""
+def error_response(status: int, sentence: str) -> JSONResponse:
+    """Create a response without a payload."""
     return JSONResponse({"error": sentence}, status, {"cache-control": "no-store"})
 
 
-def same_secret(said: str, secret: str) -> bool:
-    """Whether they are equal, in a time that says nothing of where they differ."""
+def is_same_secret(received: str, secret: str) -> bool:
+    """Compare in a time that does not depend on the position of the first difference."""
     return hmac.compare_digest(
-        said[:MOST_CREDENTIALS].encode("utf-8", "replace"), secret.encode("utf-8", "replace")
+        received[:MAX_TOKEN_LENGTH].encode("utf-8", "replace"), secret.encode("utf-8", "replace")
     )
 
 
 def _cookie_name(settings: Settings) -> str:
-    """One of its own for each server: cookies do not know ports."""
+    """Name with the port, because browsers share cookies between the ports of a host."""
     return f"stepscope-{settings.port}"
 
 
 def _cookie_value(token: str) -> str:
-    """Not the token itself: that opens every door of whoever chose it."""
+    """Hash of the token: users may have chosen a token that they use elsewhere as well."""
     return hashlib.sha256(f"stepscope cookie {token}".encode()).hexdigest()
 
 
-def _stripped(request: Request) -> str:
-    """The address asked for, without the token. A path that begins with two slashes would name
-    another server."""
+def _redirect_without_token(request: Request) -> Response | None:
+    """Redirect a client with a cookie that uses the printed address again."""
+    if request.method == "GET" and TOKEN_PARAMETER in request.query_params:
+        return RedirectResponse(_url_without_token(request), 303)
+    return None
+
+
+def _url_without_token(request: Request) -> str:
+    """Path and query of the request without the token. A path that starts with two slashes would
+    lead to another server."""
     path = "/" + quote(request.scope["path"].lstrip("/\\"), safe="/:@!$&'()*+,;=~-._")
-    kept = [
+    parameters = [
         (name, value)
-        for name, value in parse_qsl(
-            request.scope["query_string"].decode("latin-1"), keep_blank_values=True
-        )
+        for name, value in request.query_params.multi_items()
         if name != TOKEN_PARAMETER
     ]
-    return f"{path}?{urlencode(kept)}" if kept else path
+    return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
-def _host(header: str) -> _Host | None:
-    """Name and port of a Host header; None for one that is no such thing."""
+def _parse_host(header: str) -> _Host | None:
+    """Parse a Host header; None if it is invalid."""
     try:
         parts = urlsplit(f"//{header}")
         if not parts.hostname or parts.path or parts.query or parts.username is not None:
@@ -211,15 +213,15 @@ def _host(header: str) -> _Host | None:
         return None
 
 
-def _same_origin(headers: Headers, host: _Host) -> bool:
-    """Whether the asking page is ours, by what the browser says; other clients say nothing."""
+def _is_same_origin(headers: Headers, host: _Host) -> bool:
+    """Check the headers that browsers add; other clients send none."""
     if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
         return False
     origin = headers.get("origin")
     if origin is None:
         return True
     parts = urlsplit(origin)
-    return parts.scheme in {"http", "https"} and _host(parts.netloc) == host
+    return parts.scheme in {"http", "https"} and _parse_host(parts.netloc) == host
 
 
 def _is_wildcard(host: str) -> bool:

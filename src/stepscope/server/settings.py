@@ -1,4 +1,4 @@
-"""What the server is told when it starts."""
+"""Settings of the server."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from pathlib import Path
 from stepscope.server.forking import TASKS
 
 FIRST_PORT = 8420
-SHORTEST_TOKEN = 12
+MIN_TOKEN_LENGTH = 12
 MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one request may take."""
+    """Limits of one request."""
 
-    answer_s: float = 60.0
-    """A worker that has not answered by then is killed."""
+    response_s: float = 60.0
+    """Time after which a worker without a response is killed."""
     grace_s: float = 2.0
-    """How much longer a worker may go on with an answer that nobody waits for any more. Long
-    enough to get over what it only does once for a run, such as reading a list of tracks."""
-    answer_bytes: int = 64 * MB
+    """Time that a worker has to finish a response after its client has disconnected. Long enough
+    for work that is done once per run, such as reading the list of tracks."""
+    response_bytes: int = 64 * MB
     body_bytes: int = 64_000
-    """Of a request."""
+    """Size of the body of a request."""
     body_s: float = 10.0
-    """How long a request may take to arrive."""
+    """Time for the body of a request to arrive."""
     worker_bytes: int = 220 * MB
-    """A worker whose memory has grown by more than this is replaced once it has answered."""
+    """Memory growth above which a worker is replaced after its response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One server."""
+    """Settings of one server."""
 
     root: Path | str
-    """Runs at or below this directory are served, no link in it; or below this URL."""
+    """Directory, without links in its path, or URL at or below which runs are served."""
     host: str = "127.0.0.1"
     port: int = 0
-    """0 for the first free one from 8420 on."""
+    """Port; 0 for the first free one from 8420 on."""
     token: str | None = None
-    """What everybody must know who asks; None when nobody need."""
+    """Token that requests need; None for no token."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names by which this machine may be called, besides those that are known."""
+    """Host names to accept in addition to the machine's own."""
     source_roots: tuple[Path, ...] = ()
-    """Source files at or below these may be shown."""
+    """Directories below which source files may be shown."""
     limits: Limits = field(default_factory=Limits)
     tasks: str = TASKS
     """Module with `TASKS`, which workers import."""
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only processes of this machine can reach it."""
+        """True when only processes of this machine can reach the server."""
         return is_loopback(self.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address stays on this machine."""
+    """Check whether a name or an address belongs to the loopback interface."""
     if host == "localhost":
         return True
     try:

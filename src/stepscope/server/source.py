@@ -1,7 +1,7 @@
-"""Lines of source files: those that were recorded with a run, or of files below an allowed root.
+"""Lines of source files: those recorded with a run, or those of files below an allowed root.
 
-A run may come from anywhere, and the names in it with it. So a name in a run allows nothing to be
-read; what it has recorded of a file may be shown, and else only source files below a root.
+A run and the file names in it may come from an untrusted source. A name in a run therefore grants
+no access: only the lines recorded in the run and source files below a root may be shown.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from urllib.parse import quote
 from stepscope.errors import UsageError
 from stepscope.schema import ProcessInfo
 from stepscope.server.open_runs import OpenRuns
-from stepscope.server.payloads import Editors, SourceLines
+from stepscope.server.payloads import EditorLinks, SourceLines
 
-AROUND = 20
-"""Lines shown before and after the one that is asked for."""
-LARGEST_FILE = 4_000_000
-LONGEST_LINE = 2000
+CONTEXT_LINES = 20
+"""Number of lines shown before and after the requested one."""
+MAX_FILE_BYTES = 4_000_000
+MAX_LINE_LENGTH = 2000
 SUFFIXES = frozenset(
     {".py", ".pyi", ".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh"}
     | {".hpp", ".hxx", ".inl", ".jl", ".rs", ".go", ".js", ".ts", ".java", ".scala", ".f90"}
 )
-"""What a source file's name ends with: a root may hold other things that are nobody's business."""
-_NO_EDITOR = Editors(vscode=None, pycharm=None)
+"""Suffixes of source files: a root may contain other, private files."""
+_NO_EDITOR = EditorLinks(vscode=None, pycharm=None)
 
 
 def source(
@@ -37,61 +37,62 @@ def source(
     roots: list[str],
     local: bool,
 ) -> SourceLines:
-    """Some lines around one of a file.
+    """Read lines around one line of a file.
 
     Args:
         runs: the open runs.
-        location: of the run.
-        revision: of the run.
-        file: as a stack names it; a relative name counts from each root.
-        line: its number, counted from 1.
+        location: location of the run.
+        revision: revision of the run.
+        file: name of the file in a stack; a relative name is resolved below each root.
+        line: number of the line, counted from 1.
         roots: allowed directories.
         local: whether the browser is on this machine. Then files can be opened in an editor, and
-            the directory in which the job was started is an allowed one as well. Not where the
-            run lies in a bucket: that directory is one of another machine, and whoever may write
-            there would say what may be read here. What lay below it is looked for below `roots`.
+            the directory in which the job was started is allowed as well. This does not apply to a
+            run in a bucket: the directory is one of another machine, and anyone with write access
+            to the bucket could choose which files of this machine are read. Files that were below
+            that directory are looked up below `roots`.
 
     Raises:
-        FileNotFoundError: there is no such file that may be shown.
-        UsageError: the line is none.
+        FileNotFoundError: no such file may be shown.
+        UsageError: the line number is invalid.
     """
     if not line.isascii() or not line.isdecimal() or not 0 < int(line) < 1 << 31:
-        raise UsageError(f"{line!r} is no number of a line.")
+        raise UsageError(f"{line!r} is not a line number.")
     run = runs.open(location, revision)
     allowed = [Path(root) for root in roots]
-    started_in, names = run.reader.info.working_directory, [file]
+    job_directory, names = run.reader.info.working_directory, [file]
     if not run.reader.is_local:
-        names += _below(started_in, file)
+        names += _relative_names(job_directory, file)
     elif local:
-        allowed += _started_in(started_in)
-    path = next((each for name in names for each in _allowed(name, allowed)), None)
-    found = None if path is None else _read(path, int(line), local=local)
-    found = found or _recorded(run.processes, file, int(line))
-    if found is None:
-        where = "below " + ", ".join(map(str, allowed)) if allowed else "anywhere"
+        allowed += _local_directories(job_directory)
+    path = next((path for name in names for path in _resolve(name, allowed)), None)
+    lines = None if path is None else _read_lines(path, int(line), local=local)
+    lines = lines or _recorded_lines(run.processes, file, int(line))
+    if lines is None:
+        searched = "below " + ", ".join(map(str, allowed)) if allowed else "in an allowed directory"
         raise FileNotFoundError(
-            f"{file[:300]!r} may not be shown: it was not recorded with the run, and there is no "
-            f"such source file with that line {where}. stepscope ui --source-root DIR allows more."
+            f"{file[:300]!r} cannot be shown: the line was not recorded with the run, and there is "
+            f"no such source file {searched}. Allow more with stepscope ui --source-root DIR."
         )
-    return found
+    return lines
 
 
-def _below(directory: str, file: str) -> list[str]:
-    """The name of a file relative to the directory of the job, where it lay below that."""
-    path, place = PurePosixPath(file), PurePosixPath(directory)
-    if not place.is_absolute() or not path.is_relative_to(place):
+def _relative_names(directory: str, file: str) -> list[str]:
+    """Name of a file relative to the directory of the job, if it was below that."""
+    path, base = PurePosixPath(file), PurePosixPath(directory)
+    if not base.is_absolute() or not path.is_relative_to(base):
         return []
-    return [str(path.relative_to(place))]
+    return [str(path.relative_to(base))]
 
 
-def _started_in(directory: str) -> list[Path]:
-    """The directory of the job, where it is one of this machine and not all of the machine."""
-    place = Path(directory)
-    return [place] if place.is_absolute() and place.parent != place and place.is_dir() else []
+def _local_directories(directory: str) -> list[Path]:
+    """Directory of the job, if it exists on this machine and is not its root directory."""
+    path = Path(directory)
+    return [path] if path.is_absolute() and path.parent != path and path.is_dir() else []
 
 
-def _allowed(file: str, roots: Iterable[Path]) -> Iterator[Path]:
-    """The files that a name may mean, as they are called without links."""
+def _resolve(file: str, roots: Iterable[Path]) -> Iterator[Path]:
+    """Resolve a name to the allowed files below the roots, with links followed."""
     if not file or "\0" in file:
         return
     for root in roots:
@@ -103,10 +104,10 @@ def _allowed(file: str, roots: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-def _read(path: Path, line: int, *, local: bool) -> SourceLines | None:
-    """Lines of a file; None where it has no such line, or is no text."""
+def _read_lines(path: Path, line: int, *, local: bool) -> SourceLines | None:
+    """Read lines of a file; None if it has no such line, or is not text."""
     try:
-        if path.stat().st_size > LARGEST_FILE:
+        if path.stat().st_size > MAX_FILE_BYTES:
             return None
         text = path.read_bytes()
     except OSError:
@@ -116,25 +117,25 @@ def _read(path: Path, line: int, *, local: bool) -> SourceLines | None:
     lines = text.decode("utf-8", "replace").splitlines()
     if line > len(lines):
         return None
-    first = max(1, line - AROUND)
-    place = quote(str(path), safe="/")
+    first = max(1, line - CONTEXT_LINES)
+    url_path = quote(str(path), safe="/")
     return SourceLines(
         file=str(path),
         first_line=first,
-        lines=[each[:LONGEST_LINE] for each in lines[first - 1 : line + AROUND]],
+        lines=[text[:MAX_LINE_LENGTH] for text in lines[first - 1 : line + CONTEXT_LINES]],
         line=line,
         recorded=False,
-        opens=Editors(
-            vscode=f"vscode://file{place}:{line}",
-            pycharm=f"jetbrains://pycharm/navigate/reference?path={place}:{line}",
+        opens=EditorLinks(
+            vscode=f"vscode://file{url_path}:{line}",
+            pycharm=f"jetbrains://pycharm/navigate/reference?path={url_path}:{line}",
         )
         if local
         else _NO_EDITOR,
     )
 
 
-def _recorded(processes: Iterable[ProcessInfo], file: str, line: int) -> SourceLines | None:
-    """The lines next to this one that processes of the job have read out."""
+def _recorded_lines(processes: Iterable[ProcessInfo], file: str, line: int) -> SourceLines | None:
+    """Find the recorded lines that are contiguous with this one; None if it was not recorded."""
     texts = {
         fact["line"]: str(fact["text"])
         for process in processes
@@ -144,14 +145,14 @@ def _recorded(processes: Iterable[ProcessInfo], file: str, line: int) -> SourceL
     if line not in texts:
         return None
     first, last = line, line
-    while first - 1 in texts and line - first < AROUND:
+    while first - 1 in texts and line - first < CONTEXT_LINES:
         first -= 1
-    while last + 1 in texts and last - line < AROUND:
+    while last + 1 in texts and last - line < CONTEXT_LINES:
         last += 1
     return SourceLines(
         file=file,
         first_line=first,
-        lines=[texts[number][:LONGEST_LINE] for number in range(first, last + 1)],
+        lines=[texts[number][:MAX_LINE_LENGTH] for number in range(first, last + 1)],
         line=line,
         recorded=True,
         opens=_NO_EDITOR,

@@ -1,7 +1,7 @@
-"""What can be asked of a worker: each a function of the open runs that returns a payload.
+"""Tasks of a worker: functions of the open runs that return a payload.
 
-Where runs lie comes from the catalog, which names none outside the served directory; what is asked
-comes from a browser.
+Locations come from the catalog, which names nothing outside the served directory; the other
+arguments come from a browser.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 from stepscope._version import __version__
 from stepscope.comparison import comparison
 from stepscope.errors import StepscopeError
-from stepscope.server.capture import capture, capture_progress, why_no_capture
-from stepscope.server.catalog import FoundRun
+from stepscope.server.capture import capture, capture_obstacle, capture_progress
+from stepscope.server.catalog import CatalogRun
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.openapi import openapi
-from stepscope.server.payloads import Session
+from stepscope.server.payloads import RunSession
 from stepscope.server.source import source
-from stepscope.server.stopping import stop, why_no_stop
+from stepscope.server.stopping import stop, stop_obstacle
 from stepscope.server.worker import Task
 from stepscope.store import in_parallel, is_remote, open_run, size_of
 from stepscope.timeline import timelines_of
@@ -36,97 +36,104 @@ from stepscope.views.jobs import (
 )
 from stepscope.views.options import DEFAULTS
 
-ROWS_S = 30.0
-"""The list of jobs is answered after that time, without the runs that were not read by then."""
-AHEAD_S = 0.05
-"""Longer nobody should wait for what he asked for meanwhile, but for one step."""
+ROWS_TIMEOUT_S = 30.0
+"""Time after which the list of jobs is returned without the runs that have not been read yet."""
+READ_AHEAD_S = 0.05
+"""Duration of one read-ahead task, and so the longest delay of a request that arrives meanwhile."""
 
 
 def view(
-    runs: OpenRuns, *, location: str, revision: int, name: str, given: Mapping[str, str]
+    runs: OpenRuns, *, location: str, revision: int, name: str, query: Mapping[str, str]
 ) -> msgspec.Struct:
-    """One view of a run, as `stepscope show` makes it."""
-    chosen = VIEWS.get(name)
-    if chosen is None:
-        raise FileNotFoundError(f"There is no view {name!r}; there are {', '.join(VIEWS)}.")
-    return chosen(runs.open(location, revision), chosen.options_from_text(name, given))
+    """Compute one view of a run, as `stepscope show` does."""
+    requested = VIEWS.get(name)
+    if requested is None:
+        raise FileNotFoundError(f"There is no view {name!r}. Views: {', '.join(VIEWS)}.")
+    return requested(runs.open(location, revision), requested.options_from_text(name, query))
 
 
 def jobs(
     runs: OpenRuns,
     *,
     root: str,
-    found: list[tuple[FoundRun, int]],
+    listed: list[tuple[CatalogRun, int]],
     summaries: Mapping[str, bytes | str],
     notes: list[str],
 ) -> Jobs:
-    """The list of jobs.
+    """Create the list of jobs.
 
     Args:
-        found: the runs, each with its revision.
-        summaries: by run what `summary` has made of it, or why it could not.
+        listed: the runs, each with its revision.
+        summaries: results of `summary` by run id, or the sentence of its error.
     """
 
-    def row(each: tuple[FoundRun, int]) -> JobRow | None:
-        return _row(runs, *each, summaries.get(each[0].id)) if time.monotonic() < end_s else None
+    def row(item: tuple[CatalogRun, int]) -> JobRow | None:
+        if time.monotonic() >= end_s:
+            return None
+        run, revision = item
+        return _cached_row(runs, run, revision, summaries.get(run.id))
 
-    end_s = time.monotonic() + ROWS_S
-    if any(is_remote(run.location) for run, _ in found):
-        rows = in_parallel(row, found)  # they wait for the network, not for a core
+    end_s = time.monotonic() + ROWS_TIMEOUT_S
+    if any(is_remote(run.location) for run, _ in listed):
+        rows = in_parallel(row, listed)  # the network is the limit, not the cores
     else:
-        rows = [row(each) for each in found]
-    late = rows.count(None)
-    if late:
-        notes = [*notes, f"{late} runs have yet to be read; they will be here when you look again."]
-    return jobs_of(root, [each for each in rows if each is not None], notes)
+        rows = [row(item) for item in listed]
+    missing = rows.count(None)
+    if missing:
+        notes = [*notes, f"{missing} runs have not been read yet. Reload to see them."]
+    return jobs_of(root, [row for row in rows if row is not None], notes)
 
 
-def _row(runs: OpenRuns, run: FoundRun, revision: int, said: bytes | str | None) -> JobRow:
-    """The row of a run: the one that was made before, where nothing in it can have changed."""
-    known, row = runs.rows.get(run.id, (None, None))
-    if row is None or known != (revision, said) or row.status in {"InProgress", "Stopping"}:
-        row = _new_row(run, said)
-        runs.rows[run.id] = (revision, said), row
+def _cached_row(
+    runs: OpenRuns, run: CatalogRun, revision: int, summary: bytes | str | None
+) -> JobRow:
+    """Get the row of a run, from the cache unless its inputs have changed."""
+    key, row = runs.rows.get(run.id, (None, None))
+    if row is None or key != (revision, summary) or row.status in {"InProgress", "Stopping"}:
+        row = _make_row(run, summary)
+        runs.rows[run.id] = (revision, summary), row
     return row
 
 
-def _new_row(run: FoundRun, said: bytes | str | None) -> JobRow:
+def _make_row(run: CatalogRun, summary: bytes | str | None) -> JobRow:
     try:
-        found = msgspec.json.decode(said, type=JobSummary) if isinstance(said, bytes) else None
-        row = job_row(open_run(run.location), run.id, found)
+        decoded = (
+            msgspec.json.decode(summary, type=JobSummary) if isinstance(summary, bytes) else None
+        )
+        row = job_row(open_run(run.location), run.id, decoded)
     except (StepscopeError, OSError) as error:
         return unopened_row(run.id, str(error))
-    return msgspec.structs.replace(row, problem=said) if isinstance(said, str) else row
+    return msgspec.structs.replace(row, problem=summary) if isinstance(summary, str) else row
 
 
-def read_ahead(runs: OpenRuns, *, location: str, revision: int, begun: bool) -> bool:
-    """Have at hand what the timeline of a run needs, before anybody looks at it: first what it
-    begins with. True where there is nothing more to do."""
+def read_ahead(runs: OpenRuns, *, location: str, revision: int, is_first: bool) -> bool:
+    """Load data of the timeline before a client requests them, first those of its start. Returns
+    True when all are loaded."""
     run = runs.open(location, revision)
-    if begun:
-        return timelines_of(run).read_ahead(AHEAD_S)
+    if not is_first:
+        return timelines_of(run).read_ahead(READ_AHEAD_S)
     VIEWS["timeline"](run, DEFAULTS)
     return False
 
 
 def summary(runs: OpenRuns, *, location: str, revision: int) -> JobSummary:
-    """The verdict and what else takes a look into the tables."""
+    """Summarize a run: its verdict and other figures from its tables."""
     return summarize(runs.open(location, revision), size_of(location))
 
 
 def compare(
     runs: OpenRuns, *, base_location: str, base_revision: int, location: str, revision: int
 ) -> msgspec.Struct:
-    """Two runs beside each other, as `stepscope compare` has them."""
+    """Compare two runs, as `stepscope compare` does."""
     base = runs.open(base_location, base_revision)
     return comparison([base], [runs.open(location, revision)])
 
 
-def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Session:
-    """What may be done with a run from here."""
+def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> RunSession:
+    """List the actions that are available on a run."""
     reader = runs.open(location, revision).reader
-    no_capture, no_stop = why_no_capture(reader), why_no_stop(reader)
-    return Session(
+    no_capture, no_stop = capture_obstacle(reader), stop_obstacle(reader)
+    return RunSession(
         version=__version__,
         local=local,
         can_capture=no_capture is None,
@@ -149,4 +156,4 @@ TASKS: dict[str, Task] = {
     "stop": stop,
     "openapi": openapi,
 }
-"""Every task by name."""
+"""All tasks by name."""

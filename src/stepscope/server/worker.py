@@ -1,6 +1,6 @@
-"""A worker as it sees itself: it reads questions from a pipe and writes answers until that closes.
+"""Main loop of a worker: reads tasks from a pipe and writes replies until the pipe is closed.
 
-It answers one question at a time, in its main thread, and keeps runs open from one to the next.
+A worker runs one task at a time, in its main thread, and keeps runs open from one to the next.
 """
 
 from __future__ import annotations
@@ -25,73 +25,76 @@ if TYPE_CHECKING:
     from stepscope.server.open_runs import OpenRuns
 
 Task = Callable[..., object]
-"""Gets the open runs and what was asked, returns a payload."""
-LATE_S = 5
-"""A worker outlives its time limit by this much where nobody kills it."""
+"""Function of the open runs and of keyword arguments that returns a payload."""
+ALARM_DELAY_S = 5
+"""Time after the limit of a task at which a worker ends if the server has not killed it."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes before the bytes of an answer."""
+    """Header of a reply; the encoded payload follows."""
 
     status: int
-    """As in HTTP."""
+    """HTTP status."""
     error: str | None = None
     """One sentence."""
-    grown_bytes: int = 0
-    """How much more memory the worker holds than when it began."""
+    growth_bytes: int = 0
+    """Memory growth of the worker since its start."""
 
 
 def work(connection: Connection, tasks: str, limit_s: float, limit_bytes: int) -> None:
-    """Answer until the other end of the pipe is gone.
+    """Run tasks until the other end of the pipe is closed.
 
     Args:
-        connection: where questions come from: name of a task and its arguments.
-        tasks: module with `TASKS`, by name.
-        limit_s: the time for one answer. Who asks kills us then; an alarm does where they are gone.
-        limit_bytes: of an answer.
+        connection: pipe that carries the name of a task and its arguments.
+        tasks: name of the module with `TASKS`.
+        limit_s: time limit of a task. The server kills the worker then; an alarm does if the server
+            has ended.
+        limit_bytes: size limit of a payload.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends the workers
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    from stepscope.server.open_runs import OpenRuns  # the server has no use for what it imports
+    # The server imports this module as well, but neither needs numpy nor DuckDB.
+    from stepscope.server.open_runs import OpenRuns
 
-    known: Mapping[str, Task] = importlib.import_module(tasks).TASKS
+    tasks_by_name: Mapping[str, Task] = importlib.import_module(tasks).TASKS
     runs = OpenRuns()
-    began_bytes = _memory_bytes()
+    initial_bytes = _memory_bytes()
     while True:
         try:
             task, arguments = connection.recv()
-            signal.setitimer(signal.ITIMER_REAL, limit_s + LATE_S)
-            reply, body = _answer(known[task], runs, arguments, limit_bytes)
+            signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_DELAY_S)
+            reply, body = _run_task(tasks_by_name[task], runs, arguments, limit_bytes)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            grown = max(0, _memory_bytes() - began_bytes)
+            growth = max(0, _memory_bytes() - initial_bytes)
             connection.send_bytes(
-                msgspec.json.encode(msgspec.structs.replace(reply, grown_bytes=grown))
+                msgspec.json.encode(msgspec.structs.replace(reply, growth_bytes=growth))
             )
             connection.send_bytes(body)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
 
 
-def _answer(
+def _run_task(
     task: Task, runs: OpenRuns, arguments: dict[str, Any], limit_bytes: int
 ) -> tuple[Reply, bytes]:
     try:
         body = msgspec.json.encode(task(runs, **arguments))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the next question may be another
-        return _failure(error, [v for k, v in arguments.items() if k.endswith("location")]), b""
+    except Exception as error:  # noqa: BLE001 - a failed task must not end the worker
+        locations = [value for name, value in arguments.items() if name.endswith("location")]
+        return _error_reply(error, locations), b""
     if len(body) > limit_bytes:
         return Reply(
             status=400,
-            error=f"The answer would be {len(body) / 1e6:.0f} MB and may be "
-            f"{limit_bytes / 1e6:.0f} MB: ask for less, by top, rank or a range of time.",
+            error=f"The response of {len(body) / 1e6:.0f} MB is larger than the limit of "
+            f"{limit_bytes / 1e6:.0f} MB. Request less: use top, rank or a time range.",
         ), b""
     return Reply(status=200), body
 
 
-def _failure(error: Exception, locations: list[str]) -> Reply:
-    """What to say of an error. Where the run is gone, that is the reason for every other."""
-    if isinstance(error, NotARunError) or any(map(_is_gone, locations)):
-        return Reply(status=410, error="The run has disappeared.")
+def _error_reply(error: Exception, locations: list[str]) -> Reply:
+    """Describe an error. If the run has been removed, that is the reason for every other error."""
+    if isinstance(error, NotARunError) or any(map(_is_removed, locations)):
+        return Reply(status=410, error="The run has been removed.")
     if isinstance(error, FileNotFoundError | PermissionError):
         return Reply(status=404 if isinstance(error, FileNotFoundError) else 403, error=str(error))
     if isinstance(error, StepscopeError):
@@ -99,27 +102,27 @@ def _failure(error: Exception, locations: list[str]) -> Reply:
     if isinstance(error, UnreachableError):
         return Reply(status=503, error=f"{error}.")
     if isinstance(error, MemoryError):
-        return Reply(status=503, error="There is not enough memory for this answer.")
+        return Reply(status=503, error="There is not enough memory for this response.")
     traceback.print_exception(error, file=sys.stderr)
     return Reply(
         status=500,
-        error=f"This could not be computed, which is a defect of stepscope: "
+        error="Internal error of stepscope; please report it: "
         f"{type(error).__name__}: {str(error)[:500]}",
     )
 
 
-def _is_gone(location: str) -> bool:
-    """Whether a run was there and is no longer. Of a bucket its errors say so themselves."""
+def _is_removed(location: str) -> bool:
+    """Check whether a local run no longer exists; errors of buckets say so themselves."""
     return not is_remote(location) and not Path(location, RUN_KEY).is_file()
 
 
 def _memory_bytes() -> int:
-    """Memory of this process that is in use now."""
+    """Resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize()
 
 
-def exit_at_once(connection: Connection, *arguments: Any) -> None:
-    """What a worker's process runs: `work`, and no waiting for threads of libraries after it."""
+def run_worker(connection: Connection, *arguments: Any) -> None:
+    """Run `work` as a process, and exit without waiting for threads of libraries."""
     work(connection, *arguments)
     os._exit(0)

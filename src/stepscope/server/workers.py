@@ -1,11 +1,11 @@
-"""The workers as the server sees them: three queues, each with one process that answers.
+"""Workers from the server's side: three queues, each with one process.
 
-    quick        timeline, lists and small things: what a hand on the mouse waits for
-    views        screens, each of which may take seconds
+    quick        timeline, lists and small requests, for which an interaction waits
+    views        screens, which may take seconds
     background   verdicts for the list of jobs
 
-Processes are forked from one that has imported everything and has never opened a database, so a
-new one is there in milliseconds. It begins when it is first needed.
+Processes are forked from one that has imported all modules and has never opened a database, so that
+a new one starts within milliseconds. It is started on first use.
 """
 
 from __future__ import annotations
@@ -16,151 +16,160 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from stepscope.server.forking import forking
+from stepscope.server.forking import worker_context
 from stepscope.server.settings import Limits
-from stepscope.server.worker import Reply, exit_at_once
+from stepscope.server.worker import Reply, run_worker
 
-Queue = Literal["quick", "views", "background"]
-QUEUES: tuple[Queue, ...] = ("quick", "views", "background")
+QueueName = Literal["quick", "views", "background"]
+QUEUES: tuple[QueueName, ...] = ("quick", "views", "background")
 
 
-class Refusal(Exception):  # noqa: N818 - not every answer that is none is an error of somebody
-    """No payload came: why, in one sentence, and as a status of HTTP."""
+class Refusal(Exception):  # noqa: N818 - some refusals are not errors
+    """Response without a payload: one sentence and an HTTP status."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
 
 
-class Answer(NamedTuple):
-    """A payload as JSON, and what the worker has become by making it."""
+class Result(NamedTuple):
+    """Result of a task."""
 
     body: bytes
-    grown_bytes: int
+    """Payload as JSON."""
+    growth_bytes: int
+    """Memory growth of the worker since its start."""
 
 
-class _Worker:
-    """One process. All methods wait, and are called in threads."""
+class _WorkerProcess:
+    """One process. All methods block, and are called in threads."""
 
     def __init__(self, tasks: str, limits: Limits) -> None:
-        context = forking(tasks)
-        self._pipe, theirs = context.Pipe()
+        context = worker_context(tasks)
+        self._pipe, worker_pipe = context.Pipe()
         self._process = context.Process(
-            target=exit_at_once,
-            args=(theirs, tasks, limits.answer_s, limits.answer_bytes),
+            target=run_worker,
+            args=(worker_pipe, tasks, limits.response_s, limits.response_bytes),
             name="stepscope-worker",
             daemon=True,
         )
         self._process.start()
-        theirs.close()
+        worker_pipe.close()
 
-    def ask(self, task: str, arguments: dict[str, Any]) -> Answer:
-        """Its answer; EOFError or OSError when it dies over it."""
+    def run(self, task: str, arguments: dict[str, Any]) -> Result:
+        """Run a task.
+
+        Raises:
+            Refusal: the task has failed.
+            EOFError, OSError: the process has died.
+        """
         self._pipe.send((task, arguments))
-        reply, body = _received(self._pipe)
+        reply, body = _receive(self._pipe)
         if reply.error is not None:
             raise Refusal(reply.status, reply.error)
-        return Answer(body, reply.grown_bytes)
+        return Result(body, reply.growth_bytes)
 
     def kill(self) -> None:
-        """End it, whatever it is doing."""
+        """Kill the process, even in the middle of a task."""
         self._process.kill()
         self._process.join()
 
 
-def _received(pipe: Connection) -> tuple[Reply, bytes]:
+def _receive(pipe: Connection) -> tuple[Reply, bytes]:
     return msgspec.json.decode(pipe.recv_bytes(), type=Reply), pipe.recv_bytes()
 
 
 class WorkerQueue:
-    """One worker, and those who wait for it in the order in which they came."""
+    """One worker with the tasks that wait for it, in the order of their arrival."""
 
     def __init__(self, tasks: str, limits: Limits) -> None:
         self._tasks = tasks
         self._limits = limits
         self._turn = asyncio.Lock()
-        self._worker: _Worker | None = None
+        self._worker: _WorkerProcess | None = None
         self._closed = False
 
-    async def ask(self, task: str, arguments: dict[str, Any]) -> Answer:
-        """The payload of a task. Who is cancelled while waiting leaves the queue; a worker that
-        is at it gets a little longer, and is killed then.
+    async def run(self, task: str, arguments: dict[str, Any]) -> Result:
+        """Run a task. A cancelled task leaves the queue; if it is running already, the worker has a
+        grace period to finish it before it is killed.
 
         Raises:
-            Refusal: no payload came.
+            Refusal: the task has failed.
         """
         async with self._turn:
-            worker = await self._ready()
-            asked = asyncio.ensure_future(asyncio.to_thread(worker.ask, task, arguments))
-            asked.add_done_callback(looked_at)
+            worker = await self._ensure_worker()
+            running = asyncio.ensure_future(asyncio.to_thread(worker.run, task, arguments))
+            running.add_done_callback(retrieve_exception)
             try:
-                answer = await asyncio.wait_for(asyncio.shield(asked), self._limits.answer_s)
+                result = await asyncio.wait_for(asyncio.shield(running), self._limits.response_s)
             except TimeoutError:
-                await self._replace()
+                await self._kill_worker()
                 raise Refusal(
-                    503, f"The answer took more than {self._limits.answer_s:g} s and was stopped."
+                    503,
+                    f"The response took more than {self._limits.response_s:g} s and was cancelled.",
                 ) from None
             except asyncio.CancelledError:
-                await self._wind_up(asked)
+                await self._finish_cancelled(running)
                 raise
             except (EOFError, OSError):
-                await self._replace()
+                await self._kill_worker()
                 raise Refusal(
-                    500, "The process that computed the answer has died; ask again."
+                    500, "The process that computed the response has died. Try again."
                 ) from None
-            if answer.grown_bytes > self._limits.worker_bytes:
-                await self._replace()
-            return answer
+            if result.growth_bytes > self._limits.worker_bytes:
+                await self._kill_worker()
+            return result
 
-    async def idle(self) -> None:
-        """Wait until it has nothing to do."""
+    async def wait_until_idle(self) -> None:
+        """Wait until the tasks that are in the queue now have finished."""
         async with self._turn:
             pass
 
     async def start(self) -> None:
-        """Have a worker ready before anybody asks."""
+        """Start the worker before the first task."""
         async with self._turn:
-            await self._ready()
+            await self._ensure_worker()
 
-    async def rest(self) -> None:
-        """Give the worker's memory back; the next one who asks gets another."""
+    async def release_memory(self) -> None:
+        """End the worker; the next task starts another one."""
         async with self._turn:
-            await self._replace()
+            await self._kill_worker()
 
     async def close(self) -> None:
-        """End the worker; nobody can ask any more."""
+        """End the worker and refuse further tasks."""
         self._closed = True
-        await self._replace()
+        await self._kill_worker()
 
-    async def _ready(self) -> _Worker:
+    async def _ensure_worker(self) -> _WorkerProcess:
         if self._closed:
-            raise Refusal(503, "The server is ending.")
+            raise Refusal(503, "The server is shutting down.")
         if self._worker is None:
-            making = asyncio.to_thread(_Worker, self._tasks, self._limits)
-            starting = asyncio.ensure_future(making)
+            starting = asyncio.ensure_future(
+                asyncio.to_thread(_WorkerProcess, self._tasks, self._limits)
+            )
             try:
                 self._worker = await asyncio.shield(starting)
             except asyncio.CancelledError:
-                self._worker = await starting  # for the next one
+                self._worker = await starting  # for the next task
                 raise
         return self._worker
 
-    async def _wind_up(self, asked: asyncio.Future[Answer]) -> None:
-        """Nobody waits for this answer any more: take it if it comes soon."""
-        done, _ = await asyncio.wait({asked}, timeout=self._limits.grace_s)
-        if not done or isinstance(asked.exception(), EOFError | OSError):
-            await self._replace()
+    async def _finish_cancelled(self, running: asyncio.Future[Result]) -> None:
+        """Wait for the end of a cancelled task, and kill the worker if it takes too long."""
+        done, _ = await asyncio.wait({running}, timeout=self._limits.grace_s)
+        if not done or isinstance(running.exception(), EOFError | OSError):
+            await self._kill_worker()
 
-    async def _replace(self) -> None:
+    async def _kill_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             await asyncio.to_thread(worker.kill)
 
 
-def looked_at(asked: asyncio.Future[Any]) -> None:
-    """An answer may fail when nobody waits for it any more, which is no news."""
-    if not asked.cancelled():
-        asked.exception()
+def retrieve_exception(future: asyncio.Future[Any]) -> None:
+    """Mark the exception of a future as retrieved: after a cancellation no caller awaits it."""
+    if not future.cancelled():
+        future.exception()
 
 
 class Workers:
@@ -169,22 +178,22 @@ class Workers:
     def __init__(self, tasks: str, limits: Limits) -> None:
         self._queues = {name: WorkerQueue(tasks, limits) for name in QUEUES}
 
-    async def ask(self, queue: Queue, task: str, **arguments: Any) -> Answer:
-        """See `WorkerQueue.ask`."""
-        return await self._queues[queue].ask(task, arguments)
+    async def run(self, queue: QueueName, task: str, **arguments: Any) -> Result:
+        """See `WorkerQueue.run`."""
+        return await self._queues[queue].run(task, arguments)
 
     async def start(self) -> None:
-        """Have those ready that a page needs first."""
+        """Start the workers that a page needs first."""
         for name in ("quick", "views"):
             await self._queues[name].start()
 
-    async def idle(self, queue: Queue) -> None:
-        """See `WorkerQueue.idle`."""
-        await self._queues[queue].idle()
+    async def wait_until_idle(self, queue: QueueName) -> None:
+        """See `WorkerQueue.wait_until_idle`."""
+        await self._queues[queue].wait_until_idle()
 
-    async def rest(self, queue: Queue) -> None:
-        """See `WorkerQueue.rest`."""
-        await self._queues[queue].rest()
+    async def release_memory(self, queue: QueueName) -> None:
+        """See `WorkerQueue.release_memory`."""
+        await self._queues[queue].release_memory()
 
     async def close(self) -> None:
         """End all workers."""

@@ -1,4 +1,4 @@
-"""Runs below a URL: which there are, what that asks of the bucket, and what strange names do."""
+"""Runs below a URL: listings, the requests that they take, and unusual names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from stepscope.errors import NotARunError, UsageError
 from stepscope.server import bucket_catalog
 from stepscope.server.bucket_catalog import BucketCatalog
-from stepscope.server.catalog import RunGoneError, served_root
+from stepscope.server.catalog import RunRemovedError
+from stepscope.server.open_catalog import resolve_root
 from stepscope.store import revision_of
 from stepscope.store.bucket import UnreachableError
 from tests.support.buckets import TestBucket
@@ -26,19 +27,19 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _workers_of_this_environment(bucket: TestBucket) -> Iterator[None]:
-    """What workers are forked from keeps the variables with which it was begun."""
+def _workers_with_this_environment(bucket: TestBucket) -> Iterator[None]:
+    """Restart the fork server, which keeps the environment of its start."""
     forkserver._forkserver._stop()
     yield
     forkserver._forkserver._stop()
 
 
 def ids(catalog: BucketCatalog) -> set[str]:
-    return {run.id for run in catalog.listing().runs}
+    return {run.id for run in catalog.list_runs().runs}
 
 
-def served_bucket(bucket: TestBucket, prefix: str = "served") -> BucketCatalog:
-    root = served_root(bucket.url(prefix))
+def open_catalog(bucket: TestBucket, prefix: str = "served") -> BucketCatalog:
+    root = resolve_root(bucket.url(prefix))
     assert isinstance(root, str)
     return BucketCatalog(root)
 
@@ -46,85 +47,87 @@ def served_bucket(bucket: TestBucket, prefix: str = "served") -> BucketCatalog:
 def test_runs_and_their_revisions_come_from_one_listing(job: Path, bucket: TestBucket) -> None:
     for key in ("served/a/run", "served/b", "elsewhere/run", "served2/run"):
         bucket.put_run(job, key)
-    catalog = served_bucket(bucket)
+    catalog = open_catalog(bucket)
     with bucket.server.counted() as requests:
-        runs = catalog.listing().runs
-        known = catalog.revisions(runs)
+        runs = catalog.list_runs().runs
+        revisions = catalog.revisions(runs)
         for _ in range(5):
-            assert catalog.listing().runs == runs
-    assert [each.is_listing for each in requests] == [True]
+            assert catalog.list_runs().runs == runs
+    assert [request.is_listing for request in requests] == [True]
     assert {run.id: run.location for run in runs} == {
         "a/run": bucket.url("served/a/run"),
         "b": bucket.url("served/b"),
     }
-    assert known == {run.id: revision_of(run.location) for run in runs}
-    assert all(abs(run.made_ns - time.time_ns()) < 600e9 for run in runs)
-    assert BucketCatalog(bucket.url("served/b")).listing().runs[0].id == "."
+    assert revisions == {run.id: revision_of(run.location) for run in runs}
+    assert all(abs(run.created_ns - time.time_ns()) < 600e9 for run in runs)
+    assert BucketCatalog(bucket.url("served/b")).list_runs().runs[0].id == "."
 
 
-def test_what_is_below_a_run_or_hidden_or_deep_is_no_run(job: Path, bucket: TestBucket) -> None:
+def test_prefixes_below_a_run_and_hidden_or_deep_ones_are_not_runs(
+    job: Path, bucket: TestBucket
+) -> None:
     for key in ("a/run", "a/run/raw/inner", ".trash/run", "1/2/3/4/5/6", "1/2/3/4/5/7/7"):
         bucket.put_run(job, f"served/{key}")
     bucket.put("served/run.json.bak")
     bucket.put("served/b/not-run.json")
-    assert ids(served_bucket(bucket)) == {"a/run", "1/2/3/4/5/6"}
+    assert ids(open_catalog(bucket)) == {"a/run", "1/2/3/4/5/6"}
 
 
-def test_too_many_of_them(job: Path, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_runs(job: Path, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         bucket.put(f"served/{number}/run.json")
-    monkeypatch.setattr(bucket_catalog, "MOST_RUNS", 2)
-    listing = served_bucket(bucket).listing()
+    monkeypatch.setattr(bucket_catalog, "MAX_RUNS", 2)
+    listing = open_catalog(bucket).list_runs()
     assert len(listing.runs) == 2
-    assert listing.notes == ["There are more than 2 runs; the rest was left out."]
-    monkeypatch.setattr(bucket_catalog, "MOST_OBJECTS", 3)
-    assert "more than 3 objects" in served_bucket(bucket).listing().notes[0]
+    assert listing.notes == ["There are more than 2 runs; the others were left out."]
+    monkeypatch.setattr(bucket_catalog, "MAX_OBJECTS", 3)
+    assert "more than 3 objects" in open_catalog(bucket).list_runs().notes[0]
 
 
-STRANGE = [
+UNUSUAL_NAMES = [
     "<img src=x onerror=alert(1)>", "a?b#c&d=e", "ünï %41", "'; DROP TABLE--", "$(id)", "%2e%2e",
     "back\\slash", "\u202eright to left", " ",
 ]  # fmt: skip
 
 
-def test_names_that_mean_something_elsewhere(job: Path, bucket: TestBucket) -> None:
-    for name in STRANGE:
+def test_names_with_special_characters(job: Path, bucket: TestBucket) -> None:
+    for name in UNUSUAL_NAMES:
         bucket.put_run(job, f"served/{name}")
     with serving(bucket.url("served")) as served:
-        listed = served.ask("/api/jobs").json
-        assert {each["id"] for each in listed["jobs"]} == set(STRANGE)
-        assert [each["problem"] for each in listed["jobs"]] == [None] * len(STRANGE)
-        for name in STRANGE:
+        jobs = served.request("/api/jobs").json["jobs"]
+        assert {job["id"] for job in jobs} == set(UNUSUAL_NAMES)
+        assert [job["problem"] for job in jobs] == [None] * len(UNUSUAL_NAMES)
+        for name in UNUSUAL_NAMES:
             assert served.view("overview", name).json["run_id"] == "drawn"
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a\tb", "\x01", "a\x7fb"])
-def test_names_that_are_no_paths(job: Path, bucket: TestBucket, name: str) -> None:
+def test_names_that_are_not_paths(job: Path, bucket: TestBucket, name: str) -> None:
     for key in ("above/run", "served/-before", "served/team/run", "served/zebra"):
         bucket.put_run(job, key)
     for key in (f"served/{name}/run.json", f"served/team/{name}/run.json"):
         bucket.put(key)
     bucket.put(f"served/{name}/{name}/tables/x.parquet")
-    catalog = served_bucket(bucket)
-    found, notes = ids(catalog), catalog.listing().notes
-    # What sorts before the name and beside it may be missing, and that is said.
-    assert {"team/run", "zebra"} <= found <= {"team/run", "zebra", "-before"}
+    catalog = open_catalog(bucket)
+    run_ids, notes = ids(catalog), catalog.list_runs().notes
+    # Runs that sort before the name or next to it may be missing; a note says so.
+    assert {"team/run", "zebra"} <= run_ids <= {"team/run", "zebra", "-before"}
     assert notes
-    assert all("objects whose names are no paths" in note for note in notes)
+    assert all("objects whose names are not paths" in note for note in notes)
     with pytest.raises(NotARunError):
         catalog.locate(name)
     with pytest.raises(NotARunError):
         catalog.locate(f"{name}/run")
 
 
-def test_a_strange_name_deep_below_hides_nothing_else(job: Path, bucket: TestBucket) -> None:
+def test_an_invalid_name_deep_below_hides_nothing_else(job: Path, bucket: TestBucket) -> None:
     for key in ("served/a", "served/m/run", "served/z"):
         bucket.put_run(job, key)
     bucket.put("served/m/other/x//y")
-    listing = served_bucket(bucket).listing()
+    listing = open_catalog(bucket).list_runs()
     assert {run.id for run in listing.runs} == {"a", "m/run", "z"}
     assert listing.notes == [
-        "Some runs below 'm/other/x/' may be missing: there are objects whose names are no paths."
+        "Some runs below 'm/other/x/' may be missing: there are objects whose names are not paths."
     ]
 
 
@@ -137,31 +140,31 @@ def test_a_strange_name_deep_below_hides_nothing_else(job: Path, bucket: TestBuc
 def test_names_that_lead_nowhere(job: Path, bucket: TestBucket, name: str) -> None:
     for key in ("above/run", "served/a/run", "served/.hidden/run"):
         bucket.put_run(job, key)
-    catalog = served_bucket(bucket)
+    catalog = open_catalog(bucket)
     with bucket.server.counted() as requests, pytest.raises(NotARunError) as caught:
         catalog.locate(name)
-    assert not isinstance(caught.value, RunGoneError)
+    assert not isinstance(caught.value, RunRemovedError)
     assert len(str(caught.value)) < 1000
-    assert all(f"/{bucket.name}/served/" in each.path for each in requests)
+    assert all(f"/{bucket.name}/served/" in request.path for request in requests)
 
 
 def test_nothing_to_serve(bucket: TestBucket) -> None:
     with pytest.raises(UsageError, match="There is nothing below s3://"):
-        served_root(bucket.url("none"))
+        resolve_root(bucket.url("none"))
     with pytest.raises(UnreachableError, match="no such bucket"):
-        served_root("s3://no-such-bucket-here/runs")
+        resolve_root("s3://no-such-bucket-here/runs")
 
 
-def test_a_bucket_that_is_away_for_a_while(
+def test_a_bucket_that_is_temporarily_unreachable(
     job: Path, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.put_run(job, "served/a")
-    monkeypatch.setattr(bucket_catalog, "LISTED_S", 0.0)
-    catalog = served_bucket(bucket)
+    monkeypatch.setattr(bucket_catalog, "LISTING_TTL_S", 0.0)
+    catalog = open_catalog(bucket)
     assert ids(catalog) == {"a"}
-    monkeypatch.setattr(BucketCatalog, "_list", _no_network)
-    catalog._again_s = 0.0
-    listing = catalog.listing()
+    monkeypatch.setattr(BucketCatalog, "_update_listing", _no_network)
+    catalog._expiry_s = 0.0
+    listing = catalog.list_runs()
     assert [run.id for run in listing.runs] == ["a"]
     assert listing.notes == ["The list may be out of date: s3://x: it cannot be reached."]
     monkeypatch.undo()
@@ -173,30 +176,30 @@ def _no_network(_: object) -> None:
 
 @pytest.fixture
 def served(job: Path, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(bucket_catalog, "LISTED_S", 1.0)
+    monkeypatch.setattr(bucket_catalog, "LISTING_TTL_S", 1.0)
     bucket.put_run(job, "served/team/job")
     with serving(bucket.url("served")) as server:
         yield server
 
 
-def test_it_is_served_like_a_directory(served: Served, job: Path, bucket: TestBucket) -> None:
+def test_a_bucket_is_served_like_a_directory(served: Served, job: Path, bucket: TestBucket) -> None:
     with serving(job) as directory:
         for view in ("overview", "steps", "system", "timeline"):
-            here, there = directory.view(view, "."), served.view(view, "team/job")
-            assert (there.status, there.json) == (200, here.json)
-        again = served.ask(
-            "/api/views/steps", run="team/job", headers={"If-None-Match": there.headers["etag"]}
+            local, remote = directory.view(view, "."), served.view(view, "team/job")
+            assert (remote.status, remote.json) == (200, local.json)
+        again = served.request(
+            "/api/views/steps", run="team/job", headers={"If-None-Match": remote.headers["etag"]}
         )
         assert again.status == 304
-    assert served.ask("/api/jobs").json["root"] == bucket.url("served")
+    assert served.request("/api/jobs").json["root"] == bucket.url("served")
     assert served.view("overview", "team/none").status == 404
     assert served.view("overview", "../team/job").status == 404
-    session = served.ask("/api/session", run="team/job").json
+    session = served.request("/api/session", run="team/job").json
     assert "object store" in session["why_not_capture"]
     assert not session["can_stop"]
 
 
-def test_changes_are_told(served: Served, bucket: TestBucket) -> None:
+def test_change_events(served: Served, bucket: TestBucket) -> None:
     events = served.events("/api/events", run="team/job")
     kind, _ = events.next()
     assert kind == "open"
@@ -207,25 +210,26 @@ def test_changes_are_told(served: Served, bucket: TestBucket) -> None:
         pass
     assert event[0] == "gone"
     events.close()
-    answer = served.view("overview", "team/job")
-    assert answer.status == 410
-    assert answer.error == "The run 'team/job' has disappeared."
+    response = served.view("overview", "team/job")
+    assert response.status == 410
+    assert response.error == "The run 'team/job' has been removed."
 
 
-def test_who_looks_at_the_list_costs_little(served: Served, bucket: TestBucket) -> None:
-    served.ask("/api/jobs")
-    began = time.monotonic()
+def test_requests_cause_few_listings(served: Served, bucket: TestBucket) -> None:
+    served.request("/api/jobs")
+    start_s = time.monotonic()
     with bucket.server.counted() as requests:
         for _ in range(10):
-            assert served.ask("/api/jobs").status == 200
+            assert served.request("/api/jobs").status == 200
         for _ in range(10):
             assert served.view("overview", "team/job").status == 200
-    # Of all runs one a second, as this test has set it; of the one run one every two seconds.
-    assert sum(each.is_listing for each in requests) <= 4 + 2 * (time.monotonic() - began)
+    # One per second of all runs, by the setting of this test; one every two seconds of the run.
+    limit = 4 + 2 * (time.monotonic() - start_s)
+    assert sum(request.is_listing for request in requests) <= limit
 
 
 def test_source_files(job: Path, bucket: TestBucket, tmp_path: Path) -> None:
-    """The directory of a job is one of another machine: a run in a bucket allows nothing."""
+    """A run in a bucket grants no access: its working directory is one of another machine."""
     import msgspec
 
     project = tmp_path / "project"
@@ -240,13 +244,15 @@ def test_source_files(job: Path, bucket: TestBucket, tmp_path: Path) -> None:
             msgspec.json.encode(info | {"working_directory": directory}),
         )
 
-    def ask(server: Served, run: str, file: object) -> int:
-        return server.ask("/api/source", run=run, file=str(file), line="2").status
+    def request_source(server: Served, run: str, file: object) -> int:
+        return server.request("/api/source", run=run, file=str(file), line="2").status
 
     with serving(bucket.url("served")) as server:
-        assert ask(server, "herex", project / "train.py") == 404
+        assert request_source(server, "herex", project / "train.py") == 404
     with serving(bucket.url("served"), source_roots=(project,)) as server:
-        assert ask(server, "herex", project / "train.py") == 200
-        assert ask(server, "jobx", "/far/away/train.py") == 200  # what was recorded elsewhere
-        assert ask(server, "jobx", "/far/away/../../etc/passwd") == 404
-        assert ask(server, "jobx", "/far/train.py") == 404
+        assert request_source(server, "herex", project / "train.py") == 200
+        assert (
+            request_source(server, "jobx", "/far/away/train.py") == 200
+        )  # a file of another machine
+        assert request_source(server, "jobx", "/far/away/../../etc/passwd") == 404
+        assert request_source(server, "jobx", "/far/train.py") == 404

@@ -1,34 +1,35 @@
-"""What is sent in fewer bytes, and to whom."""
+"""Compressed responses, and the clients that get them."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from starlette.requests import Request
 
 from stepscope.server import static
-from stepscope.server.compression import payload, takes_gzip
-from tests.support.served import Served
+from stepscope.server.compression import accepts_gzip, json_response
+from tests.support.served import Served, serving
 
 BUILD = Path(__file__).parents[3] / "web" / "build.py"
-SCRIPT = b"export const answer = 42;\n" * 400
+SCRIPT = b"export const response = 42;\n" * 400
 NAME = "/assets/screen-abc.js"
 GZIP = {"Accept-Encoding": "gzip, deflate, br"}
 
 
-def asking(accepts: str, client: str = "192.0.2.7") -> Request:
-    """A request from some machine."""
-    headers = [(b"accept-encoding", accepts.encode())]
+def make_request(accepted: str, client: str = "192.0.2.7") -> Request:
+    """Create a request from another machine."""
+    headers = [(b"accept-encoding", accepted.encode())]
     return Request({"type": "http", "headers": headers, "client": (client, 50_000)})
 
 
 @pytest.fixture
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A front end of one script and one small style sheet, compressed as the build does it."""
+    """Front end of one script and one small style sheet, compressed by the build."""
     assets = tmp_path / "assets"
     assets.mkdir()
     (assets / "screen-abc.js").write_bytes(SCRIPT)
@@ -38,38 +39,54 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return assets
 
 
-def test_the_build_compresses_what_is_large_and_once(bundle: Path) -> None:
+@pytest.fixture
+def with_bundle(runs: Path, bundle: Path) -> Iterator[Served]:
+    with serving(runs) as served:
+        yield served
+
+
+def test_the_build_compresses_large_files_once(bundle: Path) -> None:
     names = {path.name for path in bundle.iterdir()}
     assert names == {"screen-abc.js", "screen-abc.js.gz", "small-abc.css"}
-    before = (bundle / "screen-abc.js.gz").stat().st_mtime_ns
+    mtime_ns = (bundle / "screen-abc.js.gz").stat().st_mtime_ns
     runpy.run_path(str(BUILD))["compress"](bundle)
-    assert (bundle / "screen-abc.js.gz").stat().st_mtime_ns == before
+    assert (bundle / "screen-abc.js.gz").stat().st_mtime_ns == mtime_ns
 
 
-def test_a_script_is_sent_as_the_browser_can_read_it(server: Served, bundle: Path) -> None:
-    plain = server.ask(NAME)
-    packed = server.ask(NAME, headers=GZIP)
+def test_a_script_is_sent_in_an_accepted_encoding(with_bundle: Served) -> None:
+    plain = with_bundle.request(NAME)
+    compressed = with_bundle.request(NAME, headers=GZIP)
     assert "content-encoding" not in plain.headers
     assert plain.body == SCRIPT
-    assert packed.headers["content-encoding"] == "gzip"
-    assert gzip.decompress(packed.body) == SCRIPT
-    assert int(packed.headers["content-length"]) == len(packed.body) < len(SCRIPT) / 10
-    assert plain.headers["etag"] != packed.headers["etag"]
-    for answer in (plain, packed):
-        assert answer.headers["vary"] == "accept-encoding"
-        assert answer.headers["content-type"].startswith("text/javascript")
-        assert "immutable" in answer.headers["cache-control"]
-    assert server.ask(NAME, method="HEAD", headers=GZIP).headers["content-encoding"] == "gzip"
+    assert compressed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(compressed.body) == SCRIPT
+    assert int(compressed.headers["content-length"]) == len(compressed.body) < len(SCRIPT) / 10
+    assert plain.headers["etag"] != compressed.headers["etag"]
+    for response in (plain, compressed):
+        assert response.headers["vary"] == "accept-encoding"
+        assert response.headers["content-type"].startswith("text/javascript")
+        assert "immutable" in response.headers["cache-control"]
+    head = with_bundle.request(NAME, method="HEAD", headers=GZIP)
+    assert head.headers["content-encoding"] == "gzip"
 
 
-def test_a_small_file_is_sent_as_it_is(server: Served, bundle: Path) -> None:
-    answer = server.ask("/assets/small-abc.css", headers=GZIP)
-    assert answer.body == b"main { margin: 0 }"
-    assert "content-encoding" not in answer.headers
+def test_a_cached_script_is_not_sent_again(with_bundle: Served) -> None:
+    for headers in ({}, GZIP):
+        first = with_bundle.request(NAME, headers=headers)
+        validator = {"If-None-Match": first.headers["etag"]}
+        again = with_bundle.request(NAME, headers=headers | validator)
+        assert (again.status, again.body) == (304, b"")
+        assert again.headers["cache-control"] == first.headers["cache-control"]
+
+
+def test_a_small_file_is_not_compressed(with_bundle: Served) -> None:
+    response = with_bundle.request("/assets/small-abc.css", headers=GZIP)
+    assert response.body == b"main { margin: 0 }"
+    assert "content-encoding" not in response.headers
 
 
 @pytest.mark.parametrize(
-    ("accepts", "taken"),
+    ("accepted", "expected"),
     [
         ("gzip", True),
         ("br;q=1.0, GZIP ; q=0.5", True),
@@ -79,12 +96,12 @@ def test_a_small_file_is_sent_as_it_is(server: Served, bundle: Path) -> None:
         ("", False),
     ],
 )
-def test_what_a_browser_says_that_it_can_read(accepts: str, taken: bool) -> None:
-    assert takes_gzip(asking(accepts)) is taken
+def test_accepted_encodings(accepted: str, expected: bool) -> None:
+    assert accepts_gzip(make_request(accepted)) is expected
 
 
 @pytest.mark.parametrize(
-    ("client", "accepts", "size", "packed"),
+    ("client", "accepted", "size", "is_compressed"),
     [
         ("192.0.2.7", "gzip", 50_000, True),
         ("192.0.2.7", "gzip", 500, False),
@@ -94,24 +111,24 @@ def test_what_a_browser_says_that_it_can_read(accepts: str, taken: bool) -> None
     ],
 )
 def test_payloads_are_compressed_for_other_machines(
-    client: str, accepts: str, size: int, packed: bool
+    client: str, accepted: str, size: int, is_compressed: bool
 ) -> None:
     body = b"1" * size
-    answer = asyncio.run(payload(asking(accepts, client), body))
-    assert answer.headers["vary"] == "accept-encoding"
-    assert ("content-encoding" in answer.headers) is packed
-    sent = bytes(answer.body)
-    assert (gzip.decompress(sent) if packed else sent) == body
-    assert answer.headers["content-length"] == str(len(sent))
+    response = asyncio.run(json_response(make_request(accepted, client), body))
+    assert response.headers["vary"] == "accept-encoding"
+    assert ("content-encoding" in response.headers) is is_compressed
+    content = bytes(response.body)
+    assert (gzip.decompress(content) if is_compressed else content) == body
+    assert response.headers["content-length"] == str(len(content))
 
 
-def test_streams_and_payloads_leave_at_once_on_this_machine(server: Served) -> None:
-    listening = server.events("/api/events", GZIP, run="recorded")
+def test_streams_and_payloads_are_not_compressed_on_this_machine(server: Served) -> None:
+    events = server.events("/api/events", GZIP, run="recorded")
     try:
-        assert listening.answer.getheader("content-encoding") is None
-        assert listening.next()[0] == "open"
+        assert events.response.getheader("content-encoding") is None
+        assert events.next()[0] == "open"
     finally:
-        listening.close()
-    answer = server.ask("/api/views/insights", headers=GZIP, run="recorded")
-    assert len(answer.body) > 8_000
-    assert "content-encoding" not in answer.headers
+        events.close()
+    response = server.request("/api/views/insights", headers=GZIP, run="recorded")
+    assert len(response.body) > 8_000
+    assert "content-encoding" not in response.headers

@@ -1,4 +1,4 @@
-"""Answers that nobody wants any more, that take too long, are too large, or kill their worker."""
+"""Responses without a client, beyond the limits, or from a worker that dies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 
 from stepscope.server.process import listen
 from tests.support.served import Served, serving
+from tests.support.waiting import wait_until
 
 RUN = "recorded"
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -25,134 +26,126 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+def block_worker(served: Served, directory: Path) -> tuple[int, Callable[[], None]]:
+    """Request a view that takes a minute; returns the worker's PID and a function to disconnect."""
+    connection = served.connect()
+    pid_file = directory / "block"
+    connection.request("GET", f"/api/views/block?run={RUN}&pid={pid_file}&seconds=60")
+    pid = wait_until(lambda: pid_file.exists() and pid_file.read_text())
+    return int(pid), connection.close
 
 
-def fall_asleep(odd: Served, place: Path, *, view: str = "sleep") -> tuple[int, Callable[[], None]]:
-    """Ask for a view that sleeps for a minute: who does, and how to hang up."""
-    connection = odd.connect()
-    pid_file = place / view
-    address = f"/api/views/{view}?run={RUN}&pid={pid_file}&seconds=60"
-    connection.request("GET", address)
-    assert within(10, lambda: pid_file.exists() and pid_file.read_text() != "")
-    return int(pid_file.read_text()), connection.close
+def test_a_disconnect_cancels_the_task(misbehaving: Served, tmp_path: Path) -> None:
+    worker, disconnect = block_worker(misbehaving, tmp_path)
+    assert is_alive(worker)
+    disconnect()
+    timeout_s = misbehaving.settings.limits.grace_s + 3
+    wait_until(lambda: not is_alive(worker), timeout_s=timeout_s)
+    assert misbehaving.view("pid", RUN).json != worker
 
 
-def test_a_browser_that_hangs_up_ends_the_work(odd: Served, tmp_path: Path) -> None:
-    sleeper, hang_up = fall_asleep(odd, tmp_path)
-    assert alive(sleeper)
-    hang_up()
-    assert within(odd.settings.limits.grace_s + 3, lambda: not alive(sleeper))
-    assert odd.view("pid", RUN).json != sleeper
-
-
-def test_work_that_ends_within_the_grace_keeps_its_worker(odd: Served, tmp_path: Path) -> None:
-    connection = odd.connect()
+def test_a_task_that_ends_within_the_grace_period_keeps_its_worker(
+    misbehaving: Served, tmp_path: Path
+) -> None:
+    connection = misbehaving.connect()
     pid_file = tmp_path / "pid"
-    connection.request("GET", f"/api/views/sleep?run={RUN}&pid={pid_file}&seconds=0.1")
-    assert within(10, lambda: pid_file.exists() and pid_file.read_text() != "")
+    connection.request("GET", f"/api/views/block?run={RUN}&pid={pid_file}&seconds=0.1")
+    wait_until(lambda: pid_file.exists() and pid_file.read_text())
     connection.close()
-    assert str(odd.view("pid", RUN).json) == pid_file.read_text()
+    assert str(misbehaving.view("pid", RUN).json) == pid_file.read_text()
 
 
-def test_who_waits_and_hangs_up_leaves_the_queue(odd: Served, tmp_path: Path) -> None:
-    _, hang_up = fall_asleep(odd, tmp_path)
-    others = [odd.connect() for _ in range(5)]
-    for number, connection in enumerate(others):
+def test_a_request_leaves_the_queue_on_disconnect(misbehaving: Served, tmp_path: Path) -> None:
+    _, disconnect = block_worker(misbehaving, tmp_path)
+    connections = [misbehaving.connect() for _ in range(5)]
+    for number, connection in enumerate(connections):
         connection.request(
-            "GET", f"/api/views/sleep?run={RUN}&pid={tmp_path / str(number)}&seconds=60"
+            "GET", f"/api/views/block?run={RUN}&pid={tmp_path / str(number)}&seconds=60"
         )
-    time.sleep(0.2)
-    for connection in others:
+    wait_until(lambda: misbehaving.pending_count == 6)
+    for connection in connections:
         connection.close()
-    hang_up()
-    assert odd.view("pid", RUN).status == 200
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["sleep"]
+    disconnect()
+    assert misbehaving.view("pid", RUN).status == 200
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["block"]
 
 
-def test_an_answer_that_takes_too_long(odd: Served, tmp_path: Path) -> None:
-    began = time.monotonic()
-    answer = odd.view("sleep", RUN, pid=str(tmp_path / "pid"), seconds="60")
-    assert answer.status == 503
-    assert answer.error == "The answer took more than 2 s and was stopped."
-    assert time.monotonic() - began < 10
-    assert not alive(int((tmp_path / "pid").read_text()))
-    assert odd.view("pid", RUN).status == 200
+def test_a_response_that_takes_too_long(misbehaving: Served, tmp_path: Path) -> None:
+    start_s = time.monotonic()
+    response = misbehaving.view("block", RUN, pid=str(tmp_path / "pid"), seconds="60")
+    assert response.status == 503
+    assert response.error == "The response took more than 2 s and was cancelled."
+    assert time.monotonic() - start_s < 10
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+    assert misbehaving.view("pid", RUN).status == 200
 
 
-def test_the_timeline_never_waits_for_a_screen(odd: Served, tmp_path: Path) -> None:
-    sleeper, hang_up = fall_asleep(odd, tmp_path)
-    began = time.monotonic()
-    assert odd.view("timeline-pid", RUN).json != sleeper
-    assert odd.ask("/api/jobs").status == 200
-    assert time.monotonic() - began < 1.5
-    assert alive(sleeper)
-    hang_up()
+def test_the_timeline_never_waits_for_a_screen(misbehaving: Served, tmp_path: Path) -> None:
+    worker, disconnect = block_worker(misbehaving, tmp_path)
+    start_s = time.monotonic()
+    assert misbehaving.view("timeline-pid", RUN).json != worker
+    assert misbehaving.request("/api/jobs").status == 200
+    assert time.monotonic() - start_s < 1.5
+    assert is_alive(worker)
+    disconnect()
 
 
-def test_a_worker_that_dies_harms_nobody(odd: Served) -> None:
+def test_a_worker_that_dies_does_not_affect_other_requests(misbehaving: Served) -> None:
     with ThreadPoolExecutor() as pool:
-        dying = pool.submit(odd.view, "die", RUN)
-        others = [pool.submit(odd.view, "pid", RUN) for _ in range(3)]
+        dying = pool.submit(misbehaving.view, "die", RUN)
+        healthy = [pool.submit(misbehaving.view, "pid", RUN) for _ in range(3)]
         assert dying.result().status == 500
         assert "has died" in dying.result().error
-        assert {each.result().status for each in others} == {200}
+        assert {future.result().status for future in healthy} == {200}
 
 
-def test_a_worker_that_has_grown_is_replaced(odd: Served) -> None:
-    grown = odd.view("grow", RUN, bytes="120000000")
-    assert grown.status == 200
-    fresh = odd.view("grow", RUN, bytes="1000").json
-    assert fresh != grown.json
-    assert odd.view("pid", RUN).json == fresh
+def test_a_worker_that_has_grown_is_replaced(misbehaving: Served) -> None:
+    large = misbehaving.view("grow", RUN, bytes="120000000")
+    assert large.status == 200
+    replacement = misbehaving.view("grow", RUN, bytes="1000").json
+    assert replacement != large.json
+    assert misbehaving.view("pid", RUN).json == replacement
 
 
-def test_an_answer_that_is_too_large(odd: Served) -> None:
-    answer = odd.view("huge", RUN, bytes="5000000")
-    assert answer.status == 400
-    assert answer.error.startswith("The answer would be 5 MB and may be 3 MB: ask for less")
-    assert len(odd.view("huge", RUN, bytes="2000000").json) == 2_000_000
+def test_a_response_that_is_too_large(misbehaving: Served) -> None:
+    response = misbehaving.view("huge", RUN, bytes="5000000")
+    assert response.status == 400
+    assert response.error.startswith("The response of 5 MB is larger than the limit of 3 MB.")
+    assert len(misbehaving.view("huge", RUN, bytes="2000000").json) == 2_000_000
 
 
-def test_a_defect_is_one_sentence(odd: Served) -> None:
-    worker = odd.view("pid", RUN).json
-    answer = odd.view("fail", RUN)
-    assert answer.status == 500
-    assert "a defect of stepscope: ZeroDivisionError: division by <b>zero</b>" in answer.error
-    assert answer.headers["content-type"] == "application/json"
-    assert odd.view("pid", RUN).json == worker
+def test_an_internal_error_is_one_sentence(misbehaving: Served) -> None:
+    worker = misbehaving.view("pid", RUN).json
+    response = misbehaving.view("fail", RUN)
+    assert response.status == 500
+    assert "please report it: ZeroDivisionError: division by <b>zero</b>" in response.error
+    assert response.headers["content-type"] == "application/json"
+    assert misbehaving.view("pid", RUN).json == worker
 
 
 def test_no_worker_outlives_the_server(runs: Path, tmp_path: Path) -> None:
-
-    with serving(runs, tasks="tests.support.odd_tasks") as served:
+    with serving(runs, tasks="tests.support.misbehaving_tasks") as served:
         workers = [served.view("pid", RUN).json, served.view("timeline-pid", RUN).json]
-        sleeper, hang_up = fall_asleep(served, tmp_path)
-    hang_up()
-    assert within(5, lambda: not any(alive(pid) for pid in (*workers, sleeper)))
+        blocked, disconnect = block_worker(served, tmp_path)
+    disconnect()
+    wait_until(lambda: not any(is_alive(pid) for pid in (*workers, blocked)), timeout_s=5)
 
 
-def test_answers_wait_for_no_acknowledgement() -> None:
-    """Nagle's algorithm on our side and delayed acknowledgement on theirs would cost 40 ms each."""
+def test_responses_do_not_wait_for_acknowledgements() -> None:
+    """Nagle's algorithm here and delayed acknowledgement in the client would cost 40 ms each."""
 
-    async def accepted() -> int:
-        seen: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async def read_option() -> int:
+        option: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-        def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            ours = writer.get_extra_info("socket")
-            seen.set_result(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        def on_connect(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            option.set_result(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
         listener = listen("127.0.0.1", 0)
-        async with await asyncio.start_server(connected, sock=listener):
-            _, theirs = await asyncio.open_connection(*listener.getsockname())
-            theirs.close()
-            return await seen
+        async with await asyncio.start_server(on_connect, sock=listener):
+            _, client = await asyncio.open_connection(*listener.getsockname())
+            client.close()
+            return await option
 
-    assert asyncio.run(accepted())
+    assert asyncio.run(read_option())

@@ -1,4 +1,4 @@
-"""Which lines of which files are shown, and which editors can open them."""
+"""Lines of source files: the files that may be shown, and the links to editors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.served import Answered, Served, serving
+from tests.support.served import Served, ServerResponse, serving
 from tests.support.served_runs import draw_job
 
 TEXT = "".join(f"line {number}\n" for number in range(1, 101))
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """Runs beside sources: one of a job that was started there, one that names other places."""
+def project(tmp_path: Path) -> Path:
+    """Runs next to sources: one of a job that was started there, others of other directories."""
     code = tmp_path / "code"
     (code / "deep").mkdir(parents=True)
     (code / "train.py").write_text(TEXT)
@@ -35,17 +35,17 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(place: Path) -> Iterator[Served]:
-    with serving(place / "runs") as server:
+def served(project: Path) -> Iterator[Served]:
+    with serving(project / "runs") as server:
         yield server
 
 
-def source(server: Served, file: object, line: object = 50, run: str = "here") -> Answered:
-    return server.ask("/api/source", run=run, file=str(file), line=str(line))
+def source(server: Served, file: object, line: object = 50, run: str = "here") -> ServerResponse:
+    return server.request("/api/source", run=run, file=str(file), line=str(line))
 
 
-def test_lines_around_one_of_a_file(served: Served, place: Path) -> None:
-    file = place / "code" / "train.py"
+def test_lines_around_a_line(served: Served, project: Path) -> None:
+    file = project / "code" / "train.py"
     assert source(served, file).json == {
         "file": str(file),
         "first_line": 30,
@@ -61,16 +61,18 @@ def test_lines_around_one_of_a_file(served: Served, place: Path) -> None:
     assert source(served, file, 100).json["lines"] == [f"line {n}" for n in range(80, 101)]
 
 
-def test_a_relative_name_counts_from_the_directory_of_the_job(served: Served, place: Path) -> None:
-    assert source(served, "train.py").json["file"] == str(place / "code" / "train.py")
-    found = source(served, "deep/naïve model.py").json["opens"]["vscode"]
-    assert found.endswith("/deep/na%C3%AFve%20model.py:50")
+def test_a_relative_name_is_resolved_below_the_directory_of_the_job(
+    served: Served, project: Path
+) -> None:
+    assert source(served, "train.py").json["file"] == str(project / "code" / "train.py")
+    link = source(served, "deep/naïve model.py").json["opens"]["vscode"]
+    assert link.endswith("/deep/na%C3%AFve%20model.py:50")
 
 
 @pytest.mark.parametrize(
     "file",
     [
-        "{place}/outside.py",
+        "{project}/outside.py",
         "../outside.py",
         "link.py",
         "deep/../../outside.py",
@@ -82,18 +84,18 @@ def test_a_relative_name_counts_from_the_directory_of_the_job(served: Served, pl
         "train.py\0",
         "",
         "/etc/passwd",
-        "{place}/runs/here/run.json",
+        "{project}/runs/here/run.json",
     ],
 )
-def test_files_that_are_nobodys_business(served: Served, place: Path, file: str) -> None:
-    answer = source(served, file.replace("{place}", str(place)))
-    assert answer.status == 404
-    assert "may not be shown" in answer.error
-    assert "--source-root" in answer.error
+def test_private_files(served: Served, project: Path, file: str) -> None:
+    response = source(served, file.replace("{project}", str(project)))
+    assert response.status == 404
+    assert "cannot be shown" in response.error
+    assert "--source-root" in response.error
 
 
 @pytest.mark.parametrize("line", ["0", "-1", "x", "", "1e3", "٣", "99999999999"])
-def test_lines_that_are_none(served: Served, line: str) -> None:
+def test_invalid_line_numbers(served: Served, line: str) -> None:
     assert source(served, "train.py", line).status == 400
 
 
@@ -101,39 +103,39 @@ def test_a_line_past_the_end(served: Served) -> None:
     assert source(served, "train.py", 101).status == 404
 
 
-def test_a_run_cannot_open_the_whole_machine(served: Served, place: Path) -> None:
+def test_a_run_cannot_allow_arbitrary_files(served: Served, project: Path) -> None:
     for run in ("everywhere", "elsewhere"):
-        assert source(served, place / "outside.py", run=run).status == 404
+        assert source(served, project / "outside.py", run=run).status == 404
 
 
-def test_what_the_job_has_read_out_is_shown_without_the_file(served: Served, place: Path) -> None:
-    shutil.rmtree(place / "code")
-    process = next((place / "runs" / "here" / "processes").iterdir())
+def test_recorded_lines_are_shown_without_the_file(served: Served, project: Path) -> None:
+    shutil.rmtree(project / "code")
+    process = next((project / "runs" / "here" / "processes").iterdir())
     facts = msgspec.json.decode(process.read_bytes())["facts"]
-    told = next(fact for fact in facts if fact["fact"] == "source")
-    answer = source(served, told["file"], told["line"]).json
-    assert answer["lines"] == ["image.load()"]
-    assert answer["first_line"] == answer["line"] == told["line"]
-    assert answer["recorded"]
-    assert answer["opens"] == {"vscode": None, "pycharm": None}
-    assert source(served, told["file"], told["line"] + 1).status == 404
+    recorded = next(fact for fact in facts if fact["fact"] == "source")
+    response = source(served, recorded["file"], recorded["line"]).json
+    assert response["lines"] == ["image.load()"]
+    assert response["first_line"] == response["line"] == recorded["line"]
+    assert response["recorded"]
+    assert response["opens"] == {"vscode": None, "pycharm": None}
+    assert source(served, recorded["file"], recorded["line"] + 1).status == 404
 
 
-def test_roots_that_the_user_allows(place: Path) -> None:
-    with serving(place / "runs", source_roots=(place,)) as server:
-        assert source(server, place / "outside.py", run="elsewhere").status == 200
+def test_roots_that_the_user_allows(project: Path) -> None:
+    with serving(project / "runs", source_roots=(project,)) as server:
+        assert source(server, project / "outside.py", run="elsewhere").status == 200
         assert source(server, "outside.py", run="elsewhere").status == 200
-        # A link may lead to where a root allows it.
-        assert source(server, "code/link.py").json["file"] == str(place / "outside.py")
+        # A link may lead to a file below a root.
+        assert source(server, "code/link.py").json["file"] == str(project / "outside.py")
 
 
-def test_others_machines_open_no_editor_and_see_no_directory(place: Path) -> None:
+def test_other_machines_get_no_editor_links_and_no_job_directory(project: Path) -> None:
     token = "0123456789abcdef"  # noqa: S105
-    with serving(place / "runs", host="0.0.0.0", token=token) as server:  # noqa: S104
+    with serving(project / "runs", host="0.0.0.0", token=token) as server:  # noqa: S104
         bearer = {"Authorization": f"Bearer {token}"}
         query = {"run": "here", "file": "train.py", "line": "5"}
-        assert server.ask("/api/source", headers=bearer, **query).status == 404
-    allowed = {"host": "0.0.0.0", "token": token, "source_roots": (place / "code",)}  # noqa: S104
-    with serving(place / "runs", **allowed) as server:
-        answer = server.ask("/api/source", headers=bearer, **query)
-        assert answer.json["opens"] == {"vscode": None, "pycharm": None}
+        assert server.request("/api/source", headers=bearer, **query).status == 404
+    allowed = {"host": "0.0.0.0", "token": token, "source_roots": (project / "code",)}  # noqa: S104
+    with serving(project / "runs", **allowed) as server:
+        response = server.request("/api/source", headers=bearer, **query)
+        assert response.json["opens"] == {"vscode": None, "pycharm": None}

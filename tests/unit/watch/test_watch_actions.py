@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from waiting import wait_until
 
 from stepscope.errors import UsageError
 from stepscope.watch.actions import (
@@ -24,6 +23,7 @@ from stepscope.watch.actions import (
     make_notifier,
 )
 from stepscope.watch.stop_request import read_stop_request
+from tests.support.waiting import wait_until
 
 Make = Callable[..., Alert]
 

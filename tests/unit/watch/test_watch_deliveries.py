@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from waiting import wait_until
 
 from stepscope.schema import Delivery, DeliveryState
 from stepscope.watch.actions import ActionError, Alert
 from stepscope.watch.config import ActionConfig
 from stepscope.watch.deliveries import Deliveries, Retry
+from tests.support.waiting import wait_until
 
 Make = Callable[..., Alert]
 QUICK = Retry(tries=3, first_wait_s=0.001)

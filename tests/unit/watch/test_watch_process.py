@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from waiting import wait_until
 
 from stepscope.rule_feed.check import recorded_rules
 from stepscope.schema import DeliveryState, JobState, RuleRecord, RuleStatus
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.watch.config import ActionConfig, WatchConfig
+from tests.support.waiting import wait_until
 
 LOADING = "wait 600 | forward 120 | backward 200 | optimizer 80"
 SECOND_NS = 1_000_000_000

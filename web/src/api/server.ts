@@ -12,7 +12,12 @@ export interface AnsweredWindow {
   reason: string | null;
 }
 
-/** How far a window is. */
+/** Confirmation of a window request. */
+export interface CaptureAccepted {
+  request: string;
+}
+
+/** Progress of a window request. */
 export interface CaptureProgress {
   request: string;
   finished: boolean;
@@ -21,13 +26,8 @@ export interface CaptureProgress {
   nodes: Record<string, WindowAnswer>;
 }
 
-/** A window has been asked for. */
-export interface CaptureRequested {
-  request: string;
-}
-
-/** What a browser asks for: a window of so many steps, and what it holds. */
-export interface CaptureWanted {
+/** Request for a window: number of steps and content. */
+export interface CaptureRequest {
   run: string;
   steps: number;
   full: boolean;
@@ -38,14 +38,14 @@ export interface CaptureWanted {
   modules: boolean;
 }
 
-/** Addresses that open a line in an editor; null where the file is not on this machine. */
-export interface Editors {
+/** URLs that open a line in an editor; null if the file is not on this machine. */
+export interface EditorLinks {
   vscode: string | null;
   pycharm: string | null;
 }
 
-/** What may be done with a run from here. */
-export interface Session {
+/** Actions that are available on a run from this client. */
+export interface RunSession {
   version: string;
   local: boolean;
   can_capture: boolean;
@@ -54,23 +54,23 @@ export interface Session {
   why_not_stop: string | null;
 }
 
-/** Some lines of a source file. */
+/** Lines of a source file. */
 export interface SourceLines {
   file: string;
   first_line: number;
   lines: string[];
   line: number;
   recorded: boolean;
-  opens: Editors;
+  opens: EditorLinks;
 }
 
-/** The launcher has been told to stop the job. */
-export interface StopRequested {
+/** Confirmation that the launcher has the stop request. */
+export interface StopAccepted {
   by: string;
 }
 
-/** What a browser asks for. */
-export interface StopWanted {
+/** Request to stop the job of a run. */
+export interface StopJobRequest {
   run: string;
 }
 

@@ -4,14 +4,14 @@ import { useEffect, useState } from "preact/hooks";
 
 import { Failure, get, post } from "../api/client";
 import type {
-  CaptureProgress, CaptureRequested, CaptureWanted, Session, StopRequested,
+  CaptureProgress, CaptureAccepted, CaptureRequest, RunSession, StopAccepted,
 } from "../api/server";
 import { useGet } from "../state/fetch";
 import { run } from "../state/url";
 import { Confirm } from "../widgets/confirm";
 import { Icon } from "../widgets/icon";
 
-type Depth = Omit<CaptureWanted, "run" | "steps">;
+type Depth = Omit<CaptureRequest, "run" | "steps">;
 
 const DEPTHS: readonly (readonly [keyof Depth, string])[] = [
   ["full", "operators"],
@@ -31,7 +31,7 @@ export function Capture() {
 }
 
 function Actions({ id }: { id: string }) {
-  const session = useGet<Session>("/api/session", { run: id }).data;
+  const session = useGet<RunSession>("/api/session", { run: id }).data;
   const [asking, setAsking] = useState<"capture" | "stop" | null>(null);
   const [said, setSaid] = useState("");
   const [request, setRequest] = useState<string | null>(null);
@@ -44,12 +44,12 @@ function Actions({ id }: { id: string }) {
   const capture = (steps: number, depth: Depth): void => {
     setAsking(null);
     setSaid("Asking the job …");
-    const wanted: CaptureWanted = { run: id, steps, ...depth };
-    post<CaptureRequested>("/api/capture", wanted).then((made) => { setRequest(made.request); }, refused);
+    const wanted: CaptureRequest = { run: id, steps, ...depth };
+    post<CaptureAccepted>("/api/capture", wanted).then((made) => { setRequest(made.request); }, refused);
   };
   const stop = (): void => {
     setAsking(null);
-    post<StopRequested>("/api/stop", { run: id }).then(() => { setSaid("The job was told to stop."); }, refused);
+    post<StopAccepted>("/api/stop", { run: id }).then(() => { setSaid("The job was told to stop."); }, refused);
   };
   return (
     <>

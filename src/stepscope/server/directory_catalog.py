@@ -1,0 +1,133 @@
+"""Runs below a directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from stepscope.errors import StepscopeError
+from stepscope.server.catalog import (
+    MAX_DEPTH,
+    MAX_RUNS,
+    ROOT_ID,
+    CatalogRun,
+    RunListing,
+    missing_run_error,
+)
+from stepscope.store import RUN_KEY, revision_of
+
+MAX_DIRECTORIES = 100_000
+
+
+class DirectoryCatalog:
+    """Runs below a directory.
+
+    Args:
+        root: the directory, without links in its path.
+    """
+
+    revision_ttl_s = 0.25
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._former_ids: set[str] = set()
+
+    def list_runs(self) -> RunListing:
+        """List all current runs."""
+        notes: list[str] = []
+        runs: list[CatalogRun] = []
+        for directory, created_ns in self._walk(notes):
+            try:
+                run_id = str(directory.relative_to(self.root))
+                run_id.encode()
+            except UnicodeEncodeError:
+                notes.append("A run was left out: its name is not valid text.")
+                continue
+            if len(runs) == MAX_RUNS:
+                notes.append(f"There are more than {MAX_RUNS} runs; the others were left out.")
+                break
+            runs.append(CatalogRun(run_id, str(directory), created_ns))
+        self._former_ids.update(run.id for run in runs)
+        return RunListing(runs, sorted(set(notes)))
+
+    def locate(self, run_id: str) -> str:
+        """See `Catalog.locate`."""
+        directory = self._resolve(run_id)
+        if directory is not None and _created_ns(directory) is not None:
+            self._former_ids.add(run_id)
+            return str(directory)
+        raise missing_run_error(run_id, existed=run_id in self._former_ids)
+
+    def revision(self, location: str) -> int:
+        """See `Catalog.revision`."""
+        return revision_of(location)
+
+    def revisions(self, runs: list[CatalogRun]) -> dict[str, int]:
+        """See `Catalog.revisions`."""
+        revisions = {}
+        for run in runs:
+            try:
+                revisions[run.id] = revision_of(run.location)
+            except (OSError, StepscopeError):
+                continue
+        return revisions
+
+    def _resolve(self, run_id: str) -> Path | None:
+        """Resolve a name to a directory; None if that is not below the root."""
+        if run_id == ROOT_ID:
+            return self.root
+        if any(part in {"", ".", ".."} for part in run_id.split("/")):
+            return None
+        try:
+            directory = (self.root / run_id).resolve(strict=True)
+        except (OSError, RuntimeError, ValueError):  # no such file, a loop of links, no valid name
+            return None
+        return directory if directory.is_relative_to(self.root) else None
+
+    def _walk(self, notes: list[str]) -> Iterator[tuple[Path, int]]:
+        """Yield the directories of runs with their creation times; a run contains no other runs."""
+        pending, visited = [(self.root, 0)], {self.root}
+        while pending:
+            directory, depth = pending.pop()
+            created_ns = _created_ns(directory)
+            if created_ns is not None:
+                yield directory, created_ns
+            elif depth < MAX_DEPTH:
+                children = set(self._children(directory)) - visited
+                visited |= children
+                pending += [(child, depth + 1) for child in children]
+            if len(visited) > MAX_DIRECTORIES:
+                notes.append(
+                    f"There are more than {MAX_DIRECTORIES} directories; the others were not "
+                    "searched for runs."
+                )
+                return
+
+    def _children(self, directory: Path) -> Iterator[Path]:
+        try:
+            with os.scandir(directory) as scan:
+                entries = [entry for entry in scan if not entry.name.startswith(".")]
+        except OSError:  # not readable, or removed
+            return
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_symlink():
+                try:
+                    path = path.resolve(strict=True)
+                except (OSError, RuntimeError):  # a broken link, or a loop
+                    continue
+                if path.is_relative_to(self.root) and path.is_dir():
+                    yield path
+            elif entry.is_dir(follow_symlinks=False):
+                yield path
+
+
+def _created_ns(directory: Path) -> int | None:
+    """Creation time of the run in a directory; None if there is no run."""
+    try:
+        status = (directory / RUN_KEY).lstat()
+    except OSError:
+        return None
+    return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else None

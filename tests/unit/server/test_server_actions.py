@@ -1,0 +1,218 @@
+"""Window requests and stop requests: only to jobs that accept them, only from allowed clients."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from stepscope.monitor.window_requests import (
+    AnsweredWindow,
+    AnswerState,
+    RequestBoard,
+    WindowAnswer,
+)
+
+from stepscope.schema import JobState, JobStatus
+from stepscope.server.directory_catalog import DirectoryCatalog
+from stepscope.store import RunWriter
+from stepscope.watch.stop_request import FILE_NAME, StopRequest, read_stop_request
+from tests.support.served import Served, serving
+from tests.support.served_runs import draw_job
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return draw_job(tmp_path / "runs" / "job", 3)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """Launcher's directory."""
+    directory = tmp_path / f"stepscope-{os.getuid()}-test"
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+@pytest.fixture
+def served(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(DirectoryCatalog, "revision_ttl_s", 0.0)
+    with serving(run.parent) as server:
+        yield server
+
+
+def write_status(
+    run: Path, state: JobState = JobState.IN_PROGRESS, *, heartbeat_age_s: float = 0
+) -> None:
+    heartbeat_ns = time.time_ns() - round(1e9 * heartbeat_age_s)
+    status = JobStatus(state=state, heartbeat_ns=heartbeat_ns, started_ns=heartbeat_ns - 10**10)
+    with RunWriter(run, "n0") as writer:
+        writer.put_status(status)
+
+
+def set_options(run: Path, **options: Any) -> None:
+    """Set the recorded options of the launcher."""
+    manifest = run / "run.json"
+    info = msgspec.json.decode(manifest.read_bytes())
+    manifest.unlink()
+    manifest.write_bytes(msgspec.json.encode(info | {"options": options}))
+
+
+def session(served: Served) -> Any:
+    return served.request("/api/session", run="job").json
+
+
+# --- stopping ------------------------------------------------------------------------------------
+
+
+def test_a_job_that_allows_stop_requests_is_stopped(served: Served, run: Path, spool: Path) -> None:
+    set_options(run, allow_stop=True, spool=str(spool))
+    write_status(run)
+    assert session(served)["can_stop"]
+    response = served.post("/api/stop", {"run": "job"})
+    assert response.status == 200
+    assert "in the web UI (from 127.0.0.1)" in response.json["by"]
+    assert read_stop_request(spool / FILE_NAME) == StopRequest(by=response.json["by"])
+    assert "already" in session(served)["why_not_stop"]
+    assert served.post("/api/stop", {"run": "job"}).status == 400
+
+
+@pytest.mark.parametrize(
+    ("options", "state", "heartbeat_age_s", "sentence"),
+    [
+        (
+            {},
+            JobState.IN_PROGRESS,
+            0,
+            "started without stepscope run --allow-stop",
+        ),
+        ({"allow_stop": False}, JobState.IN_PROGRESS, 0, "started without"),
+        ({"allow_stop": True}, JobState.COMPLETED, 0, "the job has ended"),
+        ({"allow_stop": True}, JobState.STOPPING, 0, "already stopping"),
+        ({"allow_stop": True}, JobState.IN_PROGRESS, 60, "no heartbeat"),
+    ],
+)
+def test_a_job_that_cannot_be_stopped(
+    served: Served,
+    run: Path,
+    spool: Path,
+    options: dict[str, Any],
+    state: JobState,
+    heartbeat_age_s: float,
+    sentence: str,
+) -> None:
+    set_options(run, spool=str(spool), **options)
+    write_status(run, state, heartbeat_age_s=heartbeat_age_s)
+    assert sentence in session(served)["why_not_stop"]
+    response = served.post("/api/stop", {"run": "job"})
+    assert response.status == 400
+    assert sentence in response.error
+    assert list(spool.iterdir()) == []
+
+
+def test_a_run_cannot_cause_writes_to_other_directories(
+    served: Served, run: Path, spool: Path
+) -> None:
+    """A run from elsewhere may name any directory."""
+    private = spool.with_name("other")
+    private.mkdir()
+    link = spool.with_name(f"stepscope-{os.getuid()}-link")
+    link.symlink_to(private)
+    relative = os.path.relpath(spool)
+    open_to_all = spool.with_name(f"stepscope-{os.getuid()}-open")
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    for path in (private, link, relative, open_to_all, "", None, 7, "\0", spool / "none"):
+        set_options(run, allow_stop=True, spool=path if path in {None, 7} else str(path))
+        write_status(run)
+        assert "only on the machine of its launcher" in session(served)["why_not_stop"], path
+        assert served.post("/api/stop", {"run": "job"}).status == 400
+    assert list(private.iterdir()) == []
+
+
+# --- capturing -----------------------------------------------------------------------------------
+
+
+def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
+    set_options(run, window="auto")
+    write_status(run)
+    assert session(served)["can_capture"]
+    response = served.post("/api/capture", {"run": "job", "steps": 7, "stacks": True})
+    name = response.json["request"]
+    board = RequestBoard(str(run))
+    (request,) = board.new_requests()
+    assert (request.name, request.step_count, request.depth) == (name, 7, "full")
+    assert request.options == ["stacks"]
+
+    def progress() -> Any:
+        return served.request("/api/capture", run="job", request=name).json
+
+    assert progress() == {
+        "request": name,
+        "finished": False,
+        "stored_count": 0,
+        "failure": None,
+        "nodes": {},
+    }
+    board.put_answer(name, "n0", WindowAnswer(state=AnswerState.RECORDING))
+    assert progress()["nodes"]["n0"]["state"] == "recording"
+    window = AnsweredWindow(process="1", number=0, rank=0, state=AnswerState.STORED)
+    board.put_answer(name, "n0", WindowAnswer(state=AnswerState.STORED, windows=[window]))
+    assert progress()["finished"]
+    assert progress()["stored_count"] == 1
+    board.put_answer(name, "n0", WindowAnswer(state=AnswerState.FAILED, message="no steps"))
+    assert progress()["failure"] == "no steps"
+
+
+@pytest.mark.parametrize(
+    ("options", "state", "heartbeat_age_s", "sentence"),
+    [
+        ({"window": "off"}, JobState.IN_PROGRESS, 0, "--window off"),
+        ({}, JobState.COMPLETED, 0, "is over; a window needs a running job"),
+        ({}, JobState.IN_PROGRESS, 60, "has not been heard for"),
+    ],
+)
+def test_a_job_that_accepts_no_window_requests(
+    served: Served,
+    run: Path,
+    options: dict[str, Any],
+    state: JobState,
+    heartbeat_age_s: float,
+    sentence: str,
+) -> None:
+    set_options(run, **options)
+    write_status(run, state, heartbeat_age_s=heartbeat_age_s)
+    assert sentence in session(served)["why_not_capture"]
+    response = served.post("/api/capture", {"run": "job", "steps": 5})
+    assert response.status == 400
+    assert sentence in response.error
+    assert RequestBoard(str(run)).new_requests() == []
+
+
+@pytest.mark.parametrize(
+    "request_fields",
+    [{"steps": 0}, {"steps": 10**9}, {"steps": "5"}, {"full": False, "stacks": True}, {"more": 1}],
+)
+def test_invalid_window_requests(served: Served, run: Path, request_fields: dict[str, Any]) -> None:
+    write_status(run)
+    assert served.post("/api/capture", {"run": "job"} | request_fields).status == 400
+
+
+def test_a_job_that_ends_before_its_window(served: Served, run: Path) -> None:
+    write_status(run)
+    name = served.post("/api/capture", {"run": "job", "steps": 5}).json["request"]
+    write_status(run, JobState.COMPLETED)
+
+    progress = served.request("/api/capture", run="job", request=name).json
+    assert progress["finished"]
+    assert progress["failure"] == "the job ended before the window was recorded"
+
+
+def test_a_request_with_the_name_of_a_file(served: Served, run: Path) -> None:
+    write_status(run)
+    response = served.request("/api/capture", run="job", request="../../run")
+    assert response.json["nodes"] == {}

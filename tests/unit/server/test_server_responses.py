@@ -1,0 +1,161 @@
+"""Responses of the server, which equal the output of the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from stepscope.cli import root as command_line
+from stepscope.views import VIEWS
+from stepscope.views.jobs import Jobs
+from tests.support.served import Served
+from tests.support.waiting import wait_until
+
+RUNS = ("team/job", "recorded")
+
+
+def show(run: Path, view: str, *options: str) -> Any:
+    """Run `stepscope show RUN VIEW --json`; returns the payload or the error."""
+    result = CliRunner().invoke(command_line, ["show", str(run), view, "--json", *options])
+    return result.exception if result.exit_code else json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_every_view_equals_the_output_of_show(
+    server: Served, runs: Path, run: str, view: str
+) -> None:
+    expected = show(runs / run, view)
+    response = server.view(view, run)
+    if isinstance(expected, Exception):
+        assert response.status == 400
+        assert response.error == str(expected)
+    else:
+        assert response.status == 200, response.body
+        assert response.headers["content-type"] == "application/json"
+        assert response.json == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "query", "flags"),
+    [
+        ("kernels", {"top": "1", "by": "properties"}, ["--top", "1", "--by", "properties"]),
+        ("launches", {"bucket_ns": "10us"}, ["--bucket", "10us"]),
+        ("launches", {"bucket_ns": "10000"}, ["--bucket", "10us"]),
+        ("gpu-time", {"carry_over": "drop"}, ["--carry-over", "drop"]),
+    ],
+)
+def test_options_are_those_of_show(
+    server: Served, runs: Path, view: str, query: dict[str, str], flags: list[str]
+) -> None:
+    response = server.view(view, "recorded", **query)
+    assert response.json == show(runs / "recorded", view, *flags)
+
+
+@pytest.mark.parametrize(
+    ("view", "query", "sentence"),
+    [
+        ("kernels", {"top": "many"}, "--top: 'many' cannot be its value"),
+        ("overview", {"top": "1"}, "does not look at --top"),
+        ("kernels", {"colour": "red"}, "There is no option colour"),
+        ("launches", {"bucket_ns": "-3s"}, "is no duration"),
+    ],
+)
+def test_an_invalid_option(server: Served, view: str, query: dict[str, str], sentence: str) -> None:
+    response = server.view(view, "recorded", **query)
+    assert response.status == 400
+    assert sentence in response.error
+
+
+def test_a_view_that_does_not_exist(server: Served) -> None:
+    response = server.view("colours", "recorded")
+    assert response.status == 404
+    assert "There is no view 'colours'. Views: overview" in response.error
+    assert server.request("/api/views/overview").status == 400
+    assert server.request("/api/nonsense").status == 404
+    assert server.request("/api/views/overview", method="DELETE").status == 405
+
+
+def test_a_payload_in_the_cache_of_the_browser_is_not_computed_again(server: Served) -> None:
+    first = server.view("overview", "recorded")
+    tag = first.headers["etag"]
+    again = server.request(
+        "/api/views/overview", run="recorded", headers={"If-None-Match": f'W/"other", {tag}'}
+    )
+    assert (again.status, again.body) == (304, b"")
+    team_job = server.request("/api/views/overview", run="team/job", headers={"If-None-Match": tag})
+    assert team_job.status == 200
+
+
+def test_the_list_of_jobs(server: Served, runs: Path) -> None:
+    jobs = msgspec.json.decode(server.request("/api/jobs").body, type=Jobs)
+    assert jobs.root == str(runs)
+    assert {job.id: job.status for job in jobs.jobs} == {
+        "team/job": "Completed",
+        "recorded": "Imported",
+    }
+
+
+def test_verdicts_are_computed_in_the_background(server: Served) -> None:
+    def finished_jobs() -> Jobs | None:
+        jobs = msgspec.json.decode(server.request("/api/jobs").body, type=Jobs)
+        return None if jobs.pending_count else jobs
+
+    jobs = wait_until(finished_jobs)
+    assert jobs is not None
+    verdicts = {job.id: job.verdict for job in jobs.jobs}
+    assert verdicts["team/job"] is not None
+    assert verdicts["team/job"].words == "waits for data"
+    overview = server.view("overview", "team/job").json["verdict"]
+    assert verdicts["team/job"].headline == overview["headline"]
+    assert verdicts["team/job"].share_ratio == overview["share_ratio"]
+
+
+def test_the_openapi_document_covers_all_views(server: Served) -> None:
+    document = server.request("/api/openapi.json").json
+    assert document["openapi"].startswith("3.1")
+    for name, view in VIEWS.items():
+        operation = document["paths"][f"/api/views/{name}"]["get"]
+        names = [parameter["name"] for parameter in operation["parameters"]]
+        assert names == ["run", *view.uses]
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        component = schema["$ref"].removeprefix("#/components/schemas/")
+        assert component in document["components"]["schemas"]
+    references = set(_references(document))
+    assert references <= {
+        f"#/components/schemas/{name}" for name in document["components"]["schemas"]
+    }
+    assert "post" in document["paths"]["/api/capture"]
+    assert "get" in document["paths"]["/api/capture"]
+
+
+def _references(node: Any) -> Any:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "$ref":
+                yield value
+            else:
+                yield from _references(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _references(item)
+
+
+def test_a_comparison_of_two_runs(server: Served, runs: Path) -> None:
+    result = CliRunner().invoke(
+        command_line, ["compare", str(runs / "team/job"), str(runs / "recorded"), "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    response = server.request("/api/compare", base="team/job", run="recorded")
+    assert response.json == json.loads(result.stdout)
+
+
+def test_a_timeline_is_requested_while_it_is_read_ahead(server: Served) -> None:
+    for _ in range(2):
+        assert server.request("/api/session", run="recorded").status == 200
+        assert server.view("timeline", "recorded").status == 200
