@@ -141,7 +141,7 @@ class RunBuilder:
         return max((thread.now for thread in threads), default=EPOCH_NS)
 
     def open(self) -> Run:
-        """The run, written and opened."""
+        """Write and open the run."""
         return Run(open_run(self.write()))
 
     def write(self) -> Path:

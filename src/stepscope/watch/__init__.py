@@ -2,7 +2,7 @@
 
 Belongs here: the scan loop over a growing run, the record that it keeps in the run, delivering
 findings and stopping the job, the picture that a terminal shows. Does not belong here: conditions
-(`rules`), reading a run for them (`diagnosis.rule_signals`), text (`cli`).
+(`rules`), reading a run for them (`rule_feed`), text (`cli`).
 
     config        configuration of the process
     follower      the scan loop, for the process and for readers of a run that has no such process

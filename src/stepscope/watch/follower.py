@@ -106,8 +106,8 @@ class Follower:
         """Evaluate new data; False when there were none."""
         has_new_data = False
         try:
-            for signals in self._feed.ranges(final=final):
-                self._evaluation.feed(signals)
+            for inputs in self._feed.ranges(final=final):
+                self._evaluation.feed(inputs)
                 has_new_data = True
         except (OSError, duckdb.Error, StepscopeError) as error:
             self._read_error = _read_error(error)

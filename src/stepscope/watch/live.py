@@ -122,20 +122,20 @@ class Observer:
 
     def _read_run(self) -> None:
         try:
-            signals = Run(self._reader)
-            self._pace = measure_pace(signals)
-            verdict = diagnose(signals)
+            run = Run(self._reader)
+            self._pace = measure_pace(run)
+            verdict = diagnose(run)
         except (StepscopeError, OSError, duckdb.Error):  # the previous figures stay useful
             return
         self._suspect, self._headline = verdict.suspect, verdict.headline
 
 
-def measure_pace(signals: Run) -> Pace:
-    """How a job proceeds."""
-    gpu, cpu = _busy(signals)
-    if not signals.ranks:
+def measure_pace(run: Run) -> Pace:
+    """Measure the speed of a job."""
+    gpu, cpu = _measure_utilization(run)
+    if not run.ranks:
         return Pace(gpu_busy_ratio=gpu, cpu_busy_ratio=cpu)
-    steps = signals.ranks[0].steps
+    steps = run.ranks[0].steps
     recent = slice(max(0, len(steps) - RECENT_STEPS), None)
     wall = int(steps.wall_ns[recent].sum())
     data_wait = int(steps.phase_ns["data_wait"][recent].sum())
@@ -148,12 +148,12 @@ def measure_pace(signals: Run) -> Pace:
     )
 
 
-def _busy(signals: Run) -> tuple[float | None, float | None]:
-    """Mean utilisation of the GPUs and of the cores of the first node."""
-    for node, times in signals.reader.times("metrics").items():
-        if node in signals.nodes:
+def _measure_utilization(run: Run) -> tuple[float | None, float | None]:
+    """Average the utilization of the GPUs and of the cores of the first node."""
+    for node, times in run.reader.times("metrics").items():
+        if node in run.nodes:
             end = times["t_ns"][1] + 1
-            start = end - RECENT_SAMPLES * signals.nodes[node].sample_interval_ns
-            metrics = signals.metrics[node].between(start, end)
+            start = end - RECENT_SAMPLES * run.nodes[node].sample_interval_ns
+            metrics = run.metrics[node].between(start, end)
             return metrics.mean_over_devices("gpu_busy_ratio"), metrics.mean("cpu_busy_ratio")
     return None, None
