@@ -10,16 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from stepscope.monitor.window_requests import (
-    AnsweredWindow,
-    AnswerState,
-    RequestBoard,
-    WindowAnswer,
-)
 
 from stepscope.schema import JobState, JobStatus
 from stepscope.server.directory_catalog import DirectoryCatalog
-from stepscope.store import RunWriter
+from stepscope.store import AnsweredWindow, AnswerState, RequestBoard, RunWriter, WindowAnswer
 from stepscope.watch.stop_request import FILE_NAME, StopRequest, read_stop_request
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job
