@@ -1,4 +1,4 @@
-"""Libraries that only some users need: the extras of the package."""
+"""Import of optional libraries: the extras of the package."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from stepscope.errors import UsageError
 
 
-def require(library: str, *, extra: str, otherwise: str = "") -> Any:
+def require(library: str, *, extra: str, alternative: str = "") -> Any:
     """Import a library.
 
     Args:
-        library: its module.
-        extra: the extra of stepscope that installs it.
-        otherwise: what can be done without it.
+        library: name of the module.
+        extra: extra of stepscope that installs it.
+        alternative: a command or option that works without it, for the error message.
 
     Raises:
-        UsageError: it is not installed; says how to install it.
+        UsageError: the library is not installed; the message has the install command.
     """
     try:
         return importlib.import_module(library)
     except ImportError:
-        said = f"{library} is not installed: pip install 'stepscope[{extra}]'"
-        raise UsageError(f"{said}, or {otherwise}." if otherwise else f"{said}.") from None
+        hint = f"{library} is not installed: pip install 'stepscope[{extra}]'"
+        raise UsageError(f"{hint}, or {alternative}." if alternative else f"{hint}.") from None

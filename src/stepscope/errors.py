@@ -1,15 +1,15 @@
-"""Every error a user can meet.
+"""Errors that users see.
 
     StepscopeError                exit code 2 unless stated
-    ├── UsageError                an option, argument or value that cannot be used
-    ├── NotARunError              a path that holds no run
-    ├── RunExistsError            a path that holds one already
-    ├── NewerSchemaError          a run written by a later stepscope
-    ├── DamagedRunError           a run whose files contradict their schema
-    └── UnreadableTraceError      a file that is no trace, or holds no readable event
+    ├── UsageError                an unusable option, argument or value
+    ├── NotARunError              a path that is not a run
+    ├── RunExistsError            a path that already holds a run
+    ├── NewerSchemaError          a run written by a later version of stepscope
+    ├── DamagedRunError           a run with invalid files
+    └── UnreadableTraceError      a file that is not a trace, or has no readable event
 
-A message is one sentence or two: what happened, where, what to do next. Errors are raised
-where the context is known and turned into an exit code by `stepscope.cli` alone.
+A message has one or two sentences: what happened, where, what to do next. Errors are raised where
+the context is known; only `stepscope.cli` turns them into an exit code.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ __all__ = [
 
 
 class StepscopeError(Exception):
-    """Base of all errors that are the user's to read; carries the exit code of the command."""
+    """Base class of errors that are shown to the user; carries the exit code of the command."""
 
     exit_code = 2
 
 
 class UsageError(StepscopeError):
-    """An option, argument or value cannot be used."""
+    """Unusable option, argument or value."""
 
 
 class NotARunError(StepscopeError):
-    """The path exists or not, but it holds no run."""
+    """Path that is not a run, existing or not."""
 
 
 class RunExistsError(StepscopeError):
-    """A new run was asked for where one already lives."""
+    """Attempt to create a run where one exists."""
 
 
 class NewerSchemaError(StepscopeError):
-    """The run was written with a schema this version does not know."""
+    """Run written with a schema that this version cannot read."""
 
 
 class DamagedRunError(StepscopeError):
-    """A file of the run cannot be what its name says."""
+    """Run with an invalid file."""
 
 
 class UnreadableTraceError(StepscopeError):
-    """The file is no trace that can be read."""
+    """File that is not a readable trace."""

@@ -1,6 +1,6 @@
-"""The algebra of intervals: nesting, self time, unions, overlaps.
+"""Algebra of intervals: nesting, self time, unions, overlaps.
 
-Intervals are pairs of equally long int64 arrays, half-open, in nanoseconds.
+Intervals are two int64 arrays of equal length, half-open, in nanoseconds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 Int = NDArray[np.int64]
 
 OVERHANG_NS = 1_000
-"""A range may end so much after the range around it: clocks are read at different moments."""
-LARGEST = 2**62
-"""Of numbers that hold a line and a time on it."""
-MOST_ROWS = 64
-"""So far down a free row is looked for; below that nobody would see it."""
+"""Tolerance for a range that ends after the enclosing one: clocks are read at different times."""
+MAX_KEY = 2**62
+"""Limit of sort keys that combine a line and a time on it."""
+MAX_ROWS = 64
+"""Rows searched for a free one; a row further down would not be visible."""
 
 
 class Intervals(NamedTuple):
@@ -38,101 +38,104 @@ EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def sort_order(first: Int, *ties: Int) -> Int:
-    """Indices that sort by one key; what is equal there by the next, and so on; stable.
+    """Return indices that sort by the first key, ties by the next one, and so on; stable.
 
-    The same as `np.lexsort` with its keys the other way around, which sorts all rows by every key.
-    Recorders write nearly in the order of time: few rows are equal there, and a sort by another
-    key first would destroy that order.
+    Equals `np.lexsort` with the keys in reverse order, which sorts all rows by every key. Profilers
+    write events almost in order of time: few rows are tied, and a first sort by another key would
+    destroy that order.
     """
     order = np.argsort(first, kind="stable")
-    along = first[order]
-    same = along[1:] == along[:-1]
-    if ties and same.any():
-        tied = np.zeros(len(order), dtype=np.bool_)
-        tied[1:] = same
-        tied[:-1] |= same
-        places = np.flatnonzero(tied)
-        rows = order[places]
+    ordered = first[order]
+    is_equal = ordered[1:] == ordered[:-1]
+    if ties and is_equal.any():
+        is_tied = np.zeros(len(order), dtype=np.bool_)
+        is_tied[1:] = is_equal
+        is_tied[:-1] |= is_equal
+        positions = np.flatnonzero(is_tied)
+        rows = order[positions]
         keys = [key[rows] for key in (first, *ties)]
-        order[places] = rows[np.lexsort(keys[::-1])]
+        order[positions] = rows[np.lexsort(keys[::-1])]
     return order.astype(np.int64, copy=False)
 
 
 def nesting_order(start: Int, end: Int) -> Int:
-    """Indices that put an interval before those it contains: by start, longer first."""
+    """Return indices that sort an interval before those it contains: by start, longer first."""
     return sort_order(start, -end)
 
 
 class Nesting(NamedTuple):
-    """How intervals lie in each other."""
+    """Tree of intervals that contain each other."""
 
     parent: Int
-    """Index of the innermost interval around each one, -1 for none."""
+    """Index of each interval's innermost enclosing interval, -1 for none."""
     excess: Int
-    """How much later each one ends than the innermost interval in which it begins; 0 where it
-    lies inside that."""
+    """Time by which each interval ends after the innermost interval in which it starts; 0 if it is
+    nested in that."""
 
 
 def parents(start: Int, end: Int, tolerance: int = 0) -> Int:
-    """Index of the innermost interval around each one, -1 for none; see `nest`."""
+    """Return the index of each interval's innermost enclosing interval, -1 for none; see `nest`."""
     return _parents(start, end, tolerance, None)
 
 
 def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
-    """The innermost interval around each one.
+    """Find each interval's innermost enclosing interval.
 
     Args:
-        start, end: in nesting order. An interval that begins inside another and ends after it
-            is no child of it,
-        tolerance: unless it ends at most this much later.
+        start, end: in nesting order.
+        tolerance: an interval that starts inside another and ends after it counts as its child if
+            it ends at most this much later.
     """
     excess = np.zeros(len(start), dtype=np.int64)
     return Nesting(_parents(start, end, tolerance, excess), excess)
 
 
 def _parents(start: Int, end: Int, tolerance: int, excess: Int | None) -> Int:
-    """The innermost interval around each one; `excess` is filled in where it is given.
+    """Find each interval's innermost enclosing interval; write the excess if an array is passed.
 
-    Each interval first takes its predecessor for its parent and, while that does not contain
-    it, asks that one's own; the paths halve, so it takes O(depth + log n) passes.
+    The first candidate for the parent of an interval is its predecessor. While the candidate does
+    not contain the interval, the candidate's parent is tried. Paths are halved, so this takes
+    O(depth + log n) passes.
     """
-    if (end[:-1] <= start[1:]).all() and (end[:-1] < end[1:]).all():  # one after the other
+    if (end[:-1] <= start[1:]).all() and (end[:-1] < end[1:]).all():  # consecutive
         return np.full(len(start), -1, dtype=np.int64)
     parent = np.arange(-1, len(start) - 1, dtype=np.int64)
-    asking = np.arange(1, len(start), dtype=np.int64)
-    begin, finish, reach = start[1:], end[1:], end[:-1]
-    while len(asking):
-        # What reaches as far contains it, even an empty interval at its very end.
-        short = np.flatnonzero(reach < finish)
-        asking, begin, finish, reach = (each[short] for each in (asking, begin, finish, reach))
-        over = reach > begin
-        if excess is not None and over.any():
-            late = asking[over]
-            excess[late] = np.maximum(excess[late], (finish - reach)[over])
-        # What ended before is no parent, however shortly before.
-        wrong = np.flatnonzero(~over | (reach + tolerance < finish))
-        above = parent[parent[asking[wrong]]]
-        parent[asking[wrong]] = above
-        wrong = wrong[above >= 0]
-        asking, begin, finish = asking[wrong], begin[wrong], finish[wrong]
-        reach = end[parent[asking]]
+    pending = np.arange(1, len(start), dtype=np.int64)
+    pending_start, pending_end, parent_end = start[1:], end[1:], end[:-1]
+    while len(pending):
+        # A candidate that ends as late contains the interval, even an empty one at its end.
+        short = np.flatnonzero(parent_end < pending_end)
+        pending, parent_end = pending[short], parent_end[short]
+        pending_start, pending_end = pending_start[short], pending_end[short]
+        overlaps = parent_end > pending_start
+        if excess is not None and overlaps.any():
+            late = pending[overlaps]
+            excess[late] = np.maximum(excess[late], (pending_end - parent_end)[overlaps])
+        # A candidate that ended before the start is not a parent, however small the gap.
+        wrong = np.flatnonzero(~overlaps | (parent_end + tolerance < pending_end))
+        grandparent = parent[parent[pending[wrong]]]
+        parent[pending[wrong]] = grandparent
+        wrong = wrong[grandparent >= 0]
+        pending = pending[wrong]
+        pending_start, pending_end = pending_start[wrong], pending_end[wrong]
+        parent_end = end[parent[pending]]
     return parent
 
 
 def depths(parent: Int) -> Int:
-    """How many intervals are around each one: follows parents by doubling jumps."""
+    """Count the enclosing intervals of each interval, following parents by doubling jumps."""
     depth = (parent >= 0).astype(np.int64)
     jump = parent.copy()
-    while (going := np.flatnonzero(jump >= 0)).size:
-        over = jump[going]
-        depth[going] += depth[over]
-        jump[going] = jump[over]
+    while (active := np.flatnonzero(jump >= 0)).size:
+        ancestor = jump[active]
+        depth[active] += depth[ancestor]
+        jump[active] = jump[ancestor]
     return depth
 
 
-def subtree_sums(own: Int, parent: Int, depth: Int) -> Int:
-    """Of each interval, the sum of `own` over itself and everything inside it."""
-    total = own.copy()
+def subtree_sums(values: Int, parent: Int, depth: Int) -> Int:
+    """Sum `values` over each interval and all intervals inside it."""
+    total = values.copy()
     nested = np.flatnonzero(parent >= 0)
     deepest_first = nested[np.argsort(-depth[nested], kind="stable")]
     borders = np.flatnonzero(np.diff(depth[deepest_first])) + 1
@@ -142,29 +145,29 @@ def subtree_sums(own: Int, parent: Int, depth: Int) -> Int:
 
 
 def innermost_at(times: Int, start: Int, end: Int, parent: Int) -> Int:
-    """Index of the innermost interval that covers each time, -1 for none."""
+    """Return the index of the innermost interval that covers each time, -1 for none."""
     if not len(start):
         return np.full(len(times), -1, dtype=np.int64)
-    found = np.searchsorted(start, times, side="right").astype(np.int64) - 1
+    innermost = np.searchsorted(start, times, side="right").astype(np.int64) - 1
     while True:
-        asked = np.maximum(found, 0)
-        outside = (found >= 0) & (end[asked] <= times)
+        candidate = np.maximum(innermost, 0)
+        outside = (innermost >= 0) & (end[candidate] <= times)
         if not outside.any():
-            return found
-        found[outside] = parent[found[outside]]
+            return innermost
+        innermost[outside] = parent[innermost[outside]]
 
 
 class Segments(NamedTuple):
-    """Time cut where the innermost interval changes: who owns each piece."""
+    """Pieces of time between changes of the innermost interval."""
 
     start: Int
     end: Int
     owner: Int
-    """Index of the interval, -1 where none is open."""
+    """Index of the innermost interval, -1 where none is open."""
 
 
 def segments(start: Int, end: Int, parent: Int) -> Segments:
-    """The pieces of time between consecutive starts and ends, with their innermost owner.
+    """Cut time at all starts and ends and find the innermost interval of each piece.
 
     Args:
         start, end, parent: properly nested, in nesting order, of positive duration.
@@ -172,17 +175,17 @@ def segments(start: Int, end: Int, parent: Int) -> Segments:
     count = len(start)
     if not count:
         return Segments(*(np.empty(0, dtype=np.int64) for _ in range(3)))
-    # At one time, ends come first, the inner before the outer; then starts, the outer first.
+    # At equal times, ends come first, inner before outer; then starts, outer before inner.
     times = np.concatenate([end[::-1], start])
     order = np.argsort(times, kind="stable")
     owner = np.concatenate([parent[::-1], np.arange(count, dtype=np.int64)]).take(order)
     cuts = times.take(order)
-    kept = np.flatnonzero(cuts[1:] > cuts[:-1])
-    return Segments(cuts.take(kept), cuts.take(kept + 1), owner.take(kept))
+    pieces = np.flatnonzero(cuts[1:] > cuts[:-1])
+    return Segments(cuts.take(pieces), cuts.take(pieces + 1), owner.take(pieces))
 
 
 def union(intervals: Intervals) -> Intervals:
-    """The same time without overlaps, sorted."""
+    """Merge overlapping intervals; the result is sorted and disjoint."""
     if not len(intervals.start):
         return EMPTY
     start, end = intervals
@@ -196,105 +199,106 @@ def union(intervals: Intervals) -> Intervals:
 
 
 def covered_until(times: Int, merged: Intervals) -> Int:
-    """Nanoseconds of a union that lie before each time."""
+    """Measure the nanoseconds of a union before each time."""
     if not len(merged.start) or not len(times):
         return np.zeros(len(times), dtype=np.int64)
     before = np.concatenate([[0], np.cumsum(merged.end - merged.start)])
-    reach = np.concatenate([[times.min()], merged.end])  # nothing reaches beyond the first time
+    ends = np.concatenate([[times.min()], merged.end])  # before the union, nothing to subtract
     position = np.searchsorted(merged.start, times, side="right")
-    found: Int = before.take(position) - np.maximum(reach.take(position) - times, 0)
-    return found
+    covered: Int = before.take(position) - np.maximum(ends.take(position) - times, 0)
+    return covered
 
 
 def overlap(intervals: Intervals, merged: Intervals) -> Int:
-    """Nanoseconds of each interval that a union covers."""
+    """Measure the nanoseconds of each interval that a union covers."""
     return covered_until(intervals.end, merged) - covered_until(intervals.start, merged)
 
 
 def contains(merged: Intervals, times: Int) -> NDArray[np.bool_]:
-    """Whether a union covers each time."""
+    """Test for each time if a union covers it."""
     if not len(merged.start):
         return np.zeros(len(times), dtype=np.bool_)
     position = np.searchsorted(merged.start, times, side="right") - 1
     return (position >= 0) & (merged.end[np.maximum(position, 0)] > times)
 
 
-# --- rows of a picture: what is nested lies below what is around it, and nothing lies on anything
+# --- rows of a picture: a nested range is below its parent, and ranges never overlap
 
 
 def nesting_rows(line: Int, start: Int, end: Int, *ties: Int) -> Int:
-    """Ranges around each one on its line, itself left out.
+    """Count the enclosing ranges of each range on its line.
 
     Args:
-        line: of each range; lines know nothing of each other.
-        start, end: where two are the same, the one that comes first is around the other.
-        ties: by which it comes first; without, its place.
+        line: line of each range; lines are independent.
+        start, end: of two equal ranges, the one that sorts first encloses the other.
+        ties: sort keys for equal ranges; without them, the index.
     """
     if not len(line):
         return np.zeros(0, dtype=np.int64)
     first, lowest = int(start.min()), int(line.min())
     stretch = int(end.max()) - first + 2 * OVERHANG_NS
     span = int(line.max()) - lowest
-    if span and span >= LARGEST // stretch:  # so many lines of so long a time: one half at a time
-        found = np.empty(len(line), dtype=np.int64)
+    if span and span >= MAX_KEY // stretch:  # the keys would overflow: split the lines in half
+        rows = np.empty(len(line), dtype=np.int64)
         upper = line > lowest + span // 2
         for half in (~upper, upper):
             keys = (key[half] for key in ties)
-            found[half] = nesting_rows(line[half], start[half], end[half], *keys)
-        return found
-    at = start - first + (line - lowest) * stretch
-    until = at + (end - start)
-    order = sort_order(at, start - end, *ties)
-    found = np.empty(len(line), dtype=np.int64)
-    found[order] = depths(parents(at[order], until[order], OVERHANG_NS))
-    return found
+            rows[half] = nesting_rows(line[half], start[half], end[half], *keys)
+        return rows
+    key_start = start - first + (line - lowest) * stretch
+    key_end = key_start + (end - start)
+    order = sort_order(key_start, start - end, *ties)
+    rows = np.empty(len(line), dtype=np.int64)
+    rows[order] = depths(parents(key_start[order], key_end[order], OVERHANG_NS))
+    return rows
 
 
-def without_overlaps(line: Int, row: Int, start: Int, end: Int) -> Int:
-    """Rows on which ranges of a line do not overlap.
+def separate_overlaps(line: Int, row: Int, start: Int, end: Int) -> Int:
+    """Assign rows on which ranges of a line do not overlap.
 
-    Of those that do, as kernels of one stream may, the later one goes to the first row below where
-    it is free.
+    Of two ranges that overlap, as kernels of one stream may, the later one moves to the first row
+    below that is free.
     """
     order = np.lexsort((start - end, start, row, line))
     opens = np.ones(len(order), dtype=np.bool_)
     opens[1:] = np.diff(line[order]).astype(np.bool_) | np.diff(row[order]).astype(np.bool_)
     if not (~opens[1:] & (start[order][1:] < end[order][:-1])).any():
         return row
-    suspects = order[_within_reach(start[order], end[order], opens)]
-    suspects = suspects[np.argsort(start[suspects], kind="stable")]
-    stays = np.isin(line, line[suspects])
-    stays[suspects] = False
-    taken: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    staying = np.flatnonzero(stays)
-    for index in staying[np.argsort(start[staying], kind="stable")].tolist():
-        taken[int(line[index]), int(row[index])].append((int(start[index]), int(end[index])))
-    found = row.copy()
-    for index in suspects.tolist():
-        on, at, extent = int(line[index]), int(row[index]), (int(start[index]), int(end[index]))
-        lowest = at + MOST_ROWS
-        while at < lowest and not _is_free(taken[on, at], extent):
-            at += 1
-        insort(taken[on, at], extent)
-        found[index] = at
-    return found
+    moving = order[_overlaps_earlier(start[order], end[order], opens)]
+    moving = moving[np.argsort(start[moving], kind="stable")]
+    is_fixed = np.isin(line, line[moving])
+    is_fixed[moving] = False
+    occupied: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    fixed = np.flatnonzero(is_fixed)
+    for index in fixed[np.argsort(start[fixed], kind="stable")].tolist():
+        occupied[int(line[index]), int(row[index])].append((int(start[index]), int(end[index])))
+    new_row = row.copy()
+    for index in moving.tolist():
+        line_number, target = int(line[index]), int(row[index])
+        extent = int(start[index]), int(end[index])
+        lowest = target + MAX_ROWS
+        while target < lowest and not _is_free(occupied[line_number, target], extent):
+            target += 1
+        insort(occupied[line_number, target], extent)
+        new_row[index] = target
+    return new_row
 
 
-def _within_reach(start: Int, end: Int, opens: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which sorted ranges begin before the end of an earlier one of their group."""
+def _overlaps_earlier(start: Int, end: Int, opens: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Test for each sorted range if it starts before an earlier one of its group has ended."""
     stretch = int(end.max()) - int(start.min()) + 1
     offset = (np.cumsum(opens) - 1) * stretch - int(start.min())
     reach = np.maximum.accumulate(end + offset)
     return np.concatenate([[False], start[1:] + offset[1:] < reach[:-1]])
 
 
-def _is_free(taken: list[tuple[int, int]], extent: tuple[int, int]) -> bool:
+def _is_free(occupied: list[tuple[int, int]], extent: tuple[int, int]) -> bool:
     start, end = extent
-    place = bisect_left(taken, extent)
-    if place and taken[place - 1][1] > start:
+    index = bisect_left(occupied, extent)
+    if index and occupied[index - 1][1] > start:
         return False
-    while place < len(taken) and taken[place][0] < end:
-        if taken[place][1] > start:
+    while index < len(occupied) and occupied[index][0] < end:
+        if occupied[index][1] > start:
             return False
-        place += 1
+        index += 1
     return True

@@ -1,4 +1,4 @@
-"""Files that users name and that appear when they are complete."""
+"""Atomic writing of output files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import BinaryIO
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when the block ends well, and else is gone.
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` when the block succeeds, and is removed if it fails.
 
-    It is opened at once: where nothing can be written, OSError comes before the work. Links are
-    followed. What is no regular file, such as a pipe or a terminal, is written to.
+    The file is opened immediately, so OSError is raised before the work if the directory is not
+    writable. Links are followed. A pipe, terminal or other special file is written in place.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():

@@ -1,4 +1,4 @@
-"""What every importer of a trace file must do. Inherit `ImporterContract` and give it a file."""
+"""Contract of an importer of trace files. Inherit `ImporterContract` and provide a file."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ LINKS = {
     ("python_functions", "module"): "python_functions",
     ("memory_events", "operator"): "operators",
 }
-"""Columns that name a row, and the table it is in."""
+"""Columns that refer to a row, with the table of that row."""
 
 
 class ImporterContract:
-    """The promises of an importer, on a file with a little of everything."""
+    """Requirements on an importer, tested with a file that has events of all kinds."""
 
     @pytest.fixture
     def content(self) -> bytes:
-        raise NotImplementedError("a whole file of the format")
+        raise NotImplementedError("provide a complete file of the format")
 
     def import_file(self, path: Path) -> Tables:
-        """The rows that the importer makes of a file."""
+        """Return the rows that the importer creates from a file."""
         raise NotImplementedError
 
     @pytest.fixture
     def path(self, tmp_path: Path, content: bytes) -> Path:
-        path = tmp_path / "recording"
+        path = tmp_path / "trace"
         path.write_bytes(content)
         return path
 
     def test_the_same_file_twice_gives_the_same_rows(self, path: Path) -> None:
         assert self.import_file(path) == self.import_file(path)
 
-    def test_the_content_matters_and_not_the_name(self, path: Path, content: bytes) -> None:
-        wanted = self.import_file(path)
+    def test_the_format_is_detected_from_the_content(self, path: Path, content: bytes) -> None:
+        expected = self.import_file(path)
         path.write_bytes(gzip.compress(content))
-        assert self.import_file(path) == wanted
+        assert self.import_file(path) == expected
 
     def test_a_trace_becomes_visible_last(self, path: Path) -> None:
         assert self.import_file(path).written[-1] == "traces"
 
-    def test_the_file_is_left_as_it_is(self, path: Path, content: bytes) -> None:
+    def test_the_file_is_not_changed(self, path: Path, content: bytes) -> None:
         self.import_file(path)
         assert path.read_bytes() == content
         assert list(path.parent.iterdir()) == [path]
@@ -69,29 +69,29 @@ class ImporterContract:
         assert len(ids) == len(set(ids))
         assert max(ids) < tables.one("traces")["event_count"]
 
-    def test_links_lead_somewhere(self, path: Path) -> None:
+    def test_links_refer_to_existing_rows(self, path: Path) -> None:
         tables = self.import_file(path)
         for (table, column), target in LINKS.items():
-            named = {row[column] for row in tables.rows(table)} - {None}
-            assert named <= set(tables.by_id(target)), (table, column)
+            ids = {row[column] for row in tables.rows(table)} - {None}
+            assert ids <= set(tables.by_id(target)), (table, column)
         tracks = {row["track"] for row in tables.rows("tracks")}
         for table in self.event_tables(tables):
             assert {row["track"] for row in tables.rows(table)} <= tracks
 
-    def test_ranges_lie_in_the_recording(self, path: Path) -> None:
+    def test_ranges_are_inside_the_trace(self, path: Path) -> None:
         tables = self.import_file(path)
-        whole = tables.one("traces")
+        trace_row = tables.one("traces")
         for row in self.ranges(tables):
             assert row["duration_ns"] >= 0
-            assert whole["start_ns"] <= row["start_ns"]
-            assert row["start_ns"] + row["duration_ns"] <= whole["end_ns"]
+            assert trace_row["start_ns"] <= row["start_ns"]
+            assert row["start_ns"] + row["duration_ns"] <= trace_row["end_ns"]
 
-    def test_a_doubt_has_a_name_that_is_explained(self, path: Path, content: bytes) -> None:
+    def test_quality_issues_are_documented(self, path: Path, content: bytes) -> None:
         for cut in (len(content), len(content) // 2):
             path.write_bytes(content[:cut])
             assert set(self.import_file(path).quality) <= set(QUALITY_CHECKS)
 
-    def test_half_a_file_is_said_to_be_half(self, path: Path, content: bytes) -> None:
+    def test_a_truncated_file_is_reported(self, path: Path, content: bytes) -> None:
         path.write_bytes(content[: len(content) // 2])
         tables = self.import_file(path)
         assert tables.outcome is not None
@@ -99,26 +99,26 @@ class ImporterContract:
         assert tables.quality["truncated"]["count"] == 1
 
     @pytest.mark.parametrize("foreign", [b"", b"\n", b"what?", b"\x89PNG\r\n\x1a\n" * 99, b"{}"])
-    def test_a_foreign_file_is_refused_in_one_sentence(self, path: Path, foreign: bytes) -> None:
+    def test_a_foreign_file_is_rejected_in_one_sentence(self, path: Path, foreign: bytes) -> None:
         path.write_bytes(foreign)
-        with pytest.raises(UnreadableTraceError) as refused:
+        with pytest.raises(UnreadableTraceError) as raised:
             self.import_file(path)
-        assert str(path) in str(refused.value)
-        assert "\n" not in str(refused.value)
+        assert str(path) in str(raised.value)
+        assert "\n" not in str(raised.value)
 
     @staticmethod
     def event_tables(tables: Tables) -> Iterator[str]:
-        """Tables of the recording that hold events."""
+        """Yield the tables of the trace that hold events."""
         for name in tables.counts():
             if {"id", "track"} <= set(TABLES[name].column_names) and name != "timeline":
                 yield name
 
     @staticmethod
     def ranges(tables: Tables) -> Iterator[Row]:
-        """All rows of events with a duration but those of `other_events`."""
+        """Yield all rows of events with a duration, except those of `other_events`."""
         for name in tables.counts():
-            drawn_of_any = name in {"other_events", "timeline"}
-            if "duration_ns" in TABLES[name].column_names and not drawn_of_any:
+            is_excluded = name in {"other_events", "timeline"}
+            if "duration_ns" in TABLES[name].column_names and not is_excluded:
                 yield from tables.rows(name)
 
 

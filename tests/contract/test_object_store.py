@@ -1,4 +1,4 @@
-"""What every place that can hold a run must do. Inherit `StoreContract` and give it a store."""
+"""Contract of an object store. Inherit `StoreContract` and provide a store."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pathlib import Path
 import pytest
 
 from stepscope.errors import UsageError
-from stepscope.store import LocalStore, ObjectStore, open_store, remote
-from stepscope.store.bucket import Bucket
+from stepscope.store import Bucket, LocalStore, ObjectStore, open_store, remote
 from stepscope.store.remote import RemoteStore
 from tests.support.buckets import TestBucket
 from tests.support.google_storage import google_storage
 
 
 class StoreContract:
-    """The promises of `ObjectStore`."""
+    """Requirements on an implementation of `ObjectStore`."""
 
     @pytest.fixture
     def store(self) -> ObjectStore:
-        raise NotImplementedError("a store that holds nothing yet")
+        raise NotImplementedError("provide an empty store")
 
-    def test_nothing_is_there_at_first(self, store: ObjectStore) -> None:
+    def test_a_new_store_is_empty(self, store: ObjectStore) -> None:
         assert list(store.list("")) == []
         assert list(store.list("tables/spans/")) == []
         with pytest.raises(FileNotFoundError):
@@ -36,7 +35,7 @@ class StoreContract:
         store.put("nodes/a/status.json", b"one")
         assert store.get("nodes/a/status.json") == b"one"
 
-    def test_several_at_once(self, store: ObjectStore) -> None:
+    def test_get_several(self, store: ObjectStore) -> None:
         for number in range(40):
             store.put(f"processes/{number}.json", str(number).encode())
         keys = [f"processes/{number}.json" for number in range(39, -3, -1)]
@@ -64,7 +63,7 @@ class StoreContract:
     def test_put_file_moves_a_staged_file(self, store: ObjectStore) -> None:
         staged = store.staging_path("tables/x/1.parquet")
         staged.write_bytes(b"rows")
-        assert list(store.list("")) == []  # not before it is finished
+        assert list(store.list("")) == []  # not before it is published
         assert store.put_file("tables/x/1.parquet", staged)
         assert store.get("tables/x/1.parquet") == b"rows"
         assert not staged.exists()
@@ -76,17 +75,17 @@ class StoreContract:
         assert not store.put_file("tables/x/1.parquet", staged)
         assert store.get("tables/x/1.parquet") == b"old"
 
-    def test_one_of_several_is_first(self, store: ObjectStore) -> None:
+    def test_one_of_several_writers_wins(self, store: ObjectStore) -> None:
         contents = [bytes([letter]) * 1000 for letter in range(8)]
         staged = [store.staging_path("tables/x/1.parquet") for _ in contents]
         for path, content in zip(staged, contents, strict=True):
             path.write_bytes(content)
         with ThreadPoolExecutor(len(staged)) as pool:
-            first = list(pool.map(lambda path: store.put_file("tables/x/1.parquet", path), staged))
-            others = list(pool.map(lambda text: store.put_if_absent("run.json", text), contents))
-        assert [first.count(True), others.count(True)] == [1, 1]
-        assert store.get("tables/x/1.parquet") == contents[first.index(True)]
-        assert store.get("run.json") == contents[others.index(True)]
+            moved = list(pool.map(lambda path: store.put_file("tables/x/1.parquet", path), staged))
+            put = list(pool.map(lambda text: store.put_if_absent("run.json", text), contents))
+        assert [moved.count(True), put.count(True)] == [1, 1]
+        assert store.get("tables/x/1.parquet") == contents[moved.index(True)]
+        assert store.get("run.json") == contents[put.index(True)]
         assert not any(path.exists() for path in staged)
 
     def test_an_object_as_a_file(self, store: ObjectStore) -> None:
@@ -95,11 +94,11 @@ class StoreContract:
             store.put(key, key.encode())
         assert [path.read_bytes().decode() for path in store.local_paths(keys)] == keys
         assert store.local_path(keys[7]).read_bytes() == keys[7].encode()
-        assert store.at_hand(keys[7])
+        assert store.has_local_file(keys[7])
         store.local_path(keys[7]).unlink()
-        assert not store.at_hand(keys[7])
+        assert not store.has_local_file(keys[7])
 
-    def test_what_is_written_is_listed_at_once(self, store: ObjectStore) -> None:
+    def test_writes_are_listed_immediately(self, store: ObjectStore) -> None:
         for number in range(5):
             store.put(f"a/{number}", b"x")
             assert store.put_if_absent(f"b/{number}", b"x")
@@ -129,34 +128,34 @@ class StoreContract:
         assert store.get(f"d/{name}/f") == b"x"
 
     @pytest.mark.parametrize("key", ["", "/etc/passwd", "../out", "a/../b", "a//b", "a/.hidden"])
-    def test_what_is_no_key(self, store: ObjectStore, key: str) -> None:
+    def test_invalid_keys(self, store: ObjectStore, key: str) -> None:
         with pytest.raises(ValueError, match="not a key"):
             store.put(key, b"x")
 
-    def test_what_is_no_prefix(self, store: ObjectStore) -> None:
+    def test_invalid_prefixes(self, store: ObjectStore) -> None:
         with pytest.raises(ValueError, match="ends with '/'"):
             store.list("tables/sp")
 
 
 def hide(store: ObjectStore, key: str) -> None:
-    """Put something there that no store writes."""
+    """Create an object that no store writes."""
     if isinstance(store, LocalStore):
         (store.root / key).parent.mkdir(exist_ok=True)
         (store.root / key).write_bytes(b"x")
     else:
         assert isinstance(store, RemoteStore)
-        Bucket(store.place).put(key, b"x")
-        store.look_again()
+        Bucket(store.location).put(key, b"x")
+        store.refresh()
 
 
 class TestLocalStore(StoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
-        return LocalStore(tmp_path / "made on demand" / "run")
+        return LocalStore(tmp_path / "created on demand" / "run")
 
 
 class TestLocalStoreWithoutHardLinks(TestLocalStore):
-    test_one_of_several_is_first = None  # what nothing there can promise
+    test_one_of_several_writers_wins = None  # not possible without hard links
 
     @pytest.fixture(autouse=True)
     def _no_links(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,11 +188,11 @@ class TestGoogleStore(StoreContract):
 
 
 class TestRemoteStoreWithManyObjects(StoreContract):
-    """Then only what is asked for is listed."""
+    """A store that lists only the requested prefixes."""
 
     @pytest.fixture
     def store(self, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-        monkeypatch.setattr(remote, "MOST_WHOLE", 3)
+        monkeypatch.setattr(remote, "MAX_FULL_LISTING", 3)
         return open_store(bucket.url("a b/run=1"))
 
 
@@ -203,13 +202,13 @@ def test_a_store_ends_at_its_prefix(bucket: TestBucket) -> None:
     assert list(open_store(bucket.url("run/")).list("")) == ["a", "b/c"]
 
 
-def test_more_objects_than_one_answer_holds(bucket: TestBucket) -> None:
+def test_more_objects_than_one_response_holds(bucket: TestBucket) -> None:
     store = open_store(bucket.url("run"))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: bucket.put(f"run/a/{number:04}"), range(1100)))
     with bucket.server.counted() as requests:
         assert list(store.list("a/")) == [f"a/{number:04}" for number in range(1100)]
-    assert [each.is_listing for each in requests] == [True, True]
+    assert [request.is_listing for request in requests] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -219,34 +218,30 @@ def test_more_objects_than_one_answer_holds(bucket: TestBucket) -> None:
         "s3://user:secret@bucket/run", "s3://b/\x00",
     ],
 )  # fmt: skip
-def test_what_is_no_url_of_a_bucket(url: str) -> None:
-    with pytest.raises(UsageError, match="is no URL of a bucket"):
+def test_invalid_bucket_urls(url: str) -> None:
+    with pytest.raises(UsageError, match="is not a bucket URL"):
         open_store(url)
 
 
-def test_a_path_is_no_url() -> None:
+def test_a_path_is_not_a_url() -> None:
     with pytest.raises(UsageError, match="as a string"):
         open_store(Path("s3://bucket/run"))
 
 
-def test_the_library_that_is_not_installed(
-    bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_library_is_not_installed(bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as raised:
         open_store(bucket.url())
-    assert str(caught.value) == "obstore is not installed: pip install 'stepscope[remote]'."
+    assert str(raised.value) == "obstore is not installed: pip install 'stepscope[remote]'."
 
 
-def test_a_dead_writer_leaves_nothing_that_is_seen(tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_are_hidden(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.staging_path("tables/spans/n/00000000-00000000.parquet").write_bytes(b"half a seg")
     assert list(store.list("")) == []
 
 
-def test_a_failed_put_leaves_no_file_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_put_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -256,7 +251,7 @@ def test_a_failed_put_leaves_no_file_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_survives_a_chdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     store = open_store("run")

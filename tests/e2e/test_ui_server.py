@@ -114,7 +114,7 @@ def test_a_port_in_use(runs: Path) -> None:
     ("options", "sentence"),
     [
         (["no-such-directory"], "is not a directory. Pass a directory that contains runs."),
-        (["s3://"], "is no URL of a bucket"),
+        (["s3://"], "is not a bucket URL"),
         ([".", "--token", "short"], "The token is too short: at least 12 characters."),
         ([".", "--host", "no.such.host.invalid"], "is not an address of this machine"),
     ],

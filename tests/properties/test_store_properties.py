@@ -1,4 +1,4 @@
-"""Whatever is appended, and however segments merge, exactly that is read, in that order."""
+"""Readers return exactly the appended rows in order, however segments merge."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def append(writer: RunWriter, rows: list[Row]) -> None:
 
 @given(rows=st.lists(ROW, max_size=40))
 @settings(max_examples=25, deadline=None)
-def test_rows_come_back_as_they_went_in(rows: list[Row]) -> None:
+def test_rows_round_trip(rows: list[Row]) -> None:
     columns = ["name", "labels", "end_ns", "value", "flags"]
     with new_run() as run, RunWriter(run, "n") as writer:
         append(writer, rows)
@@ -82,7 +82,7 @@ def test_rows_come_back_as_they_went_in(rows: list[Row]) -> None:
 
 
 ACTIONS = st.lists(
-    st.integers(0, 5) | st.sampled_from(["compact", "reopen", "die while merging"]), max_size=25
+    st.integers(0, 5) | st.sampled_from(["compact", "reopen", "crash while merging"]), max_size=25
 )
 
 
@@ -103,8 +103,8 @@ def test_any_order_of_appends_and_merges(actions: list[int | str], fan_in: int) 
                 writer = RunWriter(run, "n")
             else:
                 merge_without_deleting(writer)
-        found = open_run(run).table("spans", ["value"])["value"].tolist()
-    assert found == expected
+        values = open_run(run).table("spans", ["value"])["value"].tolist()
+    assert values == expected
 
 
 def merge_without_deleting(writer: RunWriter) -> None:
@@ -118,13 +118,13 @@ def merge_without_deleting(writer: RunWriter) -> None:
 @given(
     count=st.integers(0, 300), lost=st.sets(st.integers(0, 299), max_size=5), fan=st.integers(2, 4)
 )
-def test_merging_never_covers_what_it_did_not_merge(count: int, lost: set[int], fan: int) -> None:
+def test_merging_never_covers_unmerged_segments(count: int, lost: set[int], fan: int) -> None:
     segments = {Segment("t", "n", i, i) for i in range(count) if i not in lost}
-    held = {segment.first for segment in segments}
+    present = {segment.first for segment in segments}
     with mock.patch.object(layout, "FAN_IN", fan):
-        while merges := layout.merges(segments):
+        while merges := layout.plan_merges(segments):
             for merge in merges:
-                segments.difference_update(merge.members)
+                segments.difference_update(merge.sources)
                 segments.add(merge.target)
-    read = [n for s in layout.visible(segments) for n in range(s.first, s.last + 1)]
-    assert read == sorted(held)
+    read = [n for s in layout.select_visible(segments) for n in range(s.first, s.last + 1)]
+    assert read == sorted(present)

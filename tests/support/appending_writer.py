@@ -1,4 +1,4 @@
-"""Appends until it is killed, and says so after each append. Arguments: run, round."""
+"""Append until killed and print a line after every append. Arguments: run, round."""
 
 from __future__ import annotations
 

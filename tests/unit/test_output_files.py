@@ -1,4 +1,4 @@
-"""Files that users name: whole or not there."""
+"""Output files are complete or absent."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.output_files import replacing
+from stepscope.output_files import atomic_write
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("before")
-    with pytest.raises(TypeError), replacing(path) as file:
+    with pytest.raises(TypeError), atomic_write(path) as file:
         file.write("half")  # type: ignore[arg-type]
     assert path.read_text() == "before"
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(b"whole")
         assert path.read_text() == "before"
     assert path.read_text() == "whole"
@@ -27,7 +27,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
 def test_a_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "link.json").symlink_to(tmp_path / "there" / "report.json")
-    with replacing(tmp_path / "link.json") as file:
+    with atomic_write(tmp_path / "link.json") as file:
         file.write(b"{}")
     assert (tmp_path / "link.json").is_symlink()
     assert (tmp_path / "there" / "report.json").read_text() == "{}"
@@ -38,7 +38,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(pipe.read_text)
-        with replacing(pipe) as file:
+        with atomic_write(pipe) as file:
             file.write(b"whole")
         assert reading.result() == "whole"
     assert pipe.is_fifo()

@@ -105,7 +105,7 @@ def _column(values: list[Any], kind: type) -> Any:
 
 
 def _library(name: str, extra: str) -> Any:
-    return require(name, extra=extra, otherwise="use .numpy()")
+    return require(name, extra=extra, alternative="use .numpy()")
 
 
 def _arrow(arrow: Any, column: Any) -> Any:

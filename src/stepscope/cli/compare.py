@@ -12,7 +12,7 @@ from stepscope.cli.price_options import price_options
 from stepscope.comparison import Comparison, allowed_groups, comparison, parse_condition
 from stepscope.cost import Asked, as_told
 from stepscope.errors import UsageError
-from stepscope.output_files import replacing
+from stepscope.output_files import atomic_write
 from stepscope.run import Run
 from stepscope.store import open_run, repeated_runs
 
@@ -142,7 +142,7 @@ def _write(output: str, text: str) -> None:
     if output == STDOUT:
         click.echo(text, nl=False)
         return
-    with replacing(Path(output)) as file:
+    with atomic_write(Path(output)) as file:
         file.write(text.encode())
 
 

@@ -16,7 +16,7 @@ from stepscope.cli.options import (
 )
 from stepscope.cli.output import json_text
 from stepscope.errors import UsageError
-from stepscope.output_files import replacing
+from stepscope.output_files import atomic_write
 from stepscope.report.html import report_html
 from stepscope.report.notebook import report_notebook
 from stepscope.run import Run
@@ -65,7 +65,7 @@ def command(
         return json_text(report_facts(signals, rules))
 
     if output is not None:
-        with replacing(output) as file:
+        with atomic_write(output) as file:
             if form == ".html":
                 file.write(report_html(make_report(signals, rules)).encode())
             elif form == ".ipynb":

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stepscope.output_files import replacing
+from stepscope.output_files import atomic_write
 
 try:  # several times as fast
     from isal import isal_zlib as deflate
@@ -62,9 +62,9 @@ class TextFile:
 
 @contextmanager
 def writing(path: Path) -> Iterator[TextFile]:
-    """Text for a file that appears when the block has ended well; see `output_files.replacing`."""
+    """Open a text file that is published when the block succeeds; see `atomic_write`."""
     path.resolve().parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         text = TextFile(file, compressed=path.suffix == ".gz")
         try:
             yield text

@@ -306,7 +306,7 @@ def _taken(columns: Mapping[str, Any], *rows: Any) -> dict[str, Any]:
         return values[rows[0]] if len(rows) == 1 else np.concatenate([values[r] for r in rows])
 
     return {
-        name: DictColumn(take(values.codes), values.values).in_use()
+        name: DictColumn(take(values.codes), values.values).drop_unused()
         if isinstance(values, DictColumn)
         else take(values)
         for name, values in columns.items()

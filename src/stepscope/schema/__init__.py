@@ -1,7 +1,7 @@
-"""What a run contains: every table, column, unit and manifest, declared once.
+"""Content of a run: every table, column, unit and manifest, declared once.
 
-Belongs here: names, types, units, one-sentence meanings, display hints, the schema version.
-Does not: reading, writing, computing, formatting.
+Belongs here: names, types, units, one-sentence meanings, display hints, the schema version. Does
+not: reading, writing, computation, formatting.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ __all__ = [
     "SPANS",
     "SPAN_KINDS",
     "STACKS",
+    "TABLES",
     "TIMELINE",
     "TRACES",
     "TRACE_TABLES",
@@ -101,8 +102,8 @@ TRACE_TABLES = (
     OTHER_EVENTS,
     TIMELINE,
 )
-"""What the recordings of a framework's profiler become."""
+"""Tables of the traces of a framework's profiler."""
 TABLES: dict[str, Table] = {
     table.name: table for table in (SPANS, METRICS, STACKS, SCALARS, *TRACE_TABLES)
 }
-"""Every table of a run by name."""
+"""Tables of a run by name."""

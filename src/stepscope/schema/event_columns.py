@@ -1,66 +1,40 @@
-"""Columns that the tables of recorded events share."""
+"""Columns that the tables of trace events share."""
 
 from __future__ import annotations
 
-from stepscope.schema.table import Column
+from stepscope.schema.table import column
 
-TRACE = Column(name="trace", type="BIGINT", doc="Which recording; see `traces`.")
-EVENT_ID = Column(
-    name="id",
-    type="BIGINT",
-    doc=("Place of the event in its file, counted from 0: unique within the trace."),
-)
-TRACK = Column(name="track", type="INTEGER", doc="Host thread or device stream; see `tracks`.")
-NAME = Column(name="name", type="VARCHAR", doc="Its name.")
-START_NS = Column(name="start_ns", type="BIGINT", unit="epoch_ns", doc="When it began.")
-DURATION_NS = Column(
-    name="duration_ns", type="BIGINT", unit="ns", stored="DOUBLE", doc="How long it took."
-)
-ARGS = Column(
-    name="args",
-    type="VARCHAR",
-    nullable=True,
-    doc="Everything else the file said of it, as a JSON object.",
-)
+TRACE = column("trace", "BIGINT", "Number of the trace; see `traces`.")
+EVENT_ID = column("id", "BIGINT", "Index of the event in its file; unique within the trace.")
+TRACK = column("track", "INTEGER", "Host thread or device stream; see `tracks`.")
+NAME = column("name", "VARCHAR", "Name.")
+START_NS = column("start_ns", "BIGINT", "Start.", "epoch_ns")
+DURATION_NS = column("duration_ns", "BIGINT", "Duration.", "ns", stored_type="DOUBLE")
+ARGS = column("args", "VARCHAR NULL", "All other arguments in the file, as a JSON object.")
+STREAM = column("track", "INTEGER", "Stream of the device; see `tracks`.")
+DEVICE = column("device", "INTEGER", "Number of the device.")
 GRAPH_LINK = (
-    Column(name="graph", type="BIGINT", nullable=True, doc="Graph whose replay ran it."),
-    Column(name="graph_node", type="BIGINT", nullable=True, doc="Its node in that graph."),
-    Column(
-        name="captured_operator",
-        type="BIGINT",
-        nullable=True,
-        doc="Operator whose launch was captured as that node, where the capture is in the same "
-        "recording.",
+    column("graph", "BIGINT NULL", "Graph whose replay ran it."),
+    column("graph_node", "BIGINT NULL", "Node in that graph."),
+    column(
+        "captured_operator",
+        "BIGINT NULL",
+        "Operator whose launch was captured as that node, if the trace contains the capture.",
     ),
 )
 LAUNCH_LINK = (
-    Column(
-        name="launch",
-        type="BIGINT",
-        nullable=True,
-        doc=(
-            "Runtime call that launched it; null for work launched before the window "
-            "(carry-over) and for work whose launch the file lacks."
-        ),
+    column(
+        "launch",
+        "BIGINT NULL",
+        "Runtime call that launched it; null for work launched before the window (carry-over) and "
+        "for work whose launch is not in the file.",
     ),
-    Column(
-        name="operator",
-        type="BIGINT",
-        nullable=True,
-        doc="Operator that made that call.",
-    ),
-    Column(
-        name="correlation",
-        type="BIGINT",
-        nullable=True,
-        doc="The recorder's number that links it to its launch.",
-    ),
-    Column(
-        name="carry_over",
-        type="SMALLINT",
-        doc=(
-            "1 when it was launched before the window: it has no launch and starts before"
-            " any linked work of its device could."
-        ),
+    column("operator", "BIGINT NULL", "Operator that made that call."),
+    column("correlation", "BIGINT NULL", "Correlation number that links it to its launch."),
+    column(
+        "carry_over",
+        "SMALLINT",
+        "1 if it was launched before the window: it has no launch, and it starts before any linked "
+        "work of its device could.",
     ),
 )

@@ -1,4 +1,4 @@
-"""The small JSON manifests of a run: the job, its status, its nodes, its processes."""
+"""JSON manifests of a run: the job, its status, its nodes, its processes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 SCHEMA_VERSION = 1
-"""Raised when a table or manifest changes so that older code would misread it."""
+"""Incremented when a table or manifest changes so that older code would misread it."""
 
 
 class JobState(enum.StrEnum):
-    """Life of a job; the names are those that users of training services know."""
+    """State of a job, named as in training services."""
 
     IN_PROGRESS = "InProgress"
     STOPPING = "Stopping"
@@ -22,12 +22,12 @@ class JobState(enum.StrEnum):
 
     @property
     def final(self) -> bool:
-        """True when the job has ended."""
+        """True if the job has ended."""
         return self in {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED}
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """`run.json`: written once, when the run is made."""
+    """`run.json`: written once, when the run is created."""
 
     schema_version: int
     run_id: str
@@ -38,9 +38,9 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     working_directory: str
     stepscope_version: str
     git_revision: str | None = None
-    """Commit of the working directory, with '-dirty' when it has changes; null outside git."""
+    """Commit of the working directory, with '-dirty' if it has changes; null outside git."""
     options: dict[str, Any] = {}
-    """The options of `stepscope run` that shape the recording."""
+    """Options of `stepscope run` that affect the recording."""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,51 +48,51 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     state: JobState
     heartbeat_ns: int
-    """Epoch nanoseconds of the monitor's last sign of life."""
+    """Last heartbeat of the monitor, epoch nanoseconds."""
     started_ns: int
     ended_ns: int | None = None
     exit_code: int | None = None
     signal: int | None = None
-    """Signal that ended the job, when one did."""
+    """Signal that ended the job, if any."""
     pid: int | None = None
-    """The command's own process."""
+    """Process of the command."""
     monitor_pid: int | None = None
     reason: str | None = None
-    """One sentence, when the state needs explaining."""
+    """One sentence, if the state needs an explanation."""
     notes: list[str] = []
-    """What is missing from the recording and why, one sentence each."""
+    """Missing data and the reasons, one sentence each."""
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """`nodes/<node>/node.json`: the machine, as the monitor found it."""
+    """`nodes/<node>/node.json`: the machine."""
 
     node: str
     platform: str
     cpu_model: str
     cores_total: int
     cores_available: float
-    """What the job may use: the least of affinity mask, cpuset and cgroup quota."""
+    """Cores that the job may use: the minimum of affinity mask, cpuset and cgroup quota."""
     memory_bytes: int | None
-    """Null where another tool recorded the machine and did not say."""
+    """Null if the run was imported and the size is unknown."""
     memory_limit_bytes: int | None
-    """The cgroup's limit, when there is one below the machine's memory."""
+    """Limit of the cgroup, if it is below the machine's memory."""
     sample_interval_ns: int
     spool: str
-    """Local directory of the span logs; `stepscope recover` looks here."""
+    """Local directory of the span logs, read by `stepscope recover`."""
     clock_anchor_monotonic_ns: int
     clock_anchor_epoch_ns: int
-    """All times of this node are monotonic time plus the difference of the two anchors."""
+    """Times of this node are monotonic time plus the difference of the two anchors."""
     gpus: list[dict[str, Any]] = []
     """Name, uuid, memory_bytes and driver limits of each GPU."""
     driver_version: str | None = None
     metrics_missing: dict[str, str] = {}
-    """Metric groups that cannot be had here, each with the reason."""
+    """Metric groups that are unavailable here, with the reason."""
     instance_type: str | None = None
-    """What a cloud calls this type of machine, where the machine itself says so."""
+    """Cloud instance type, if the machine reports it."""
 
 
 class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """`processes/<process>.json`: what one process of the job said of itself."""
+    """`processes/<process>.json`: one process of the job."""
 
     process: str
     node: str
@@ -107,14 +107,14 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended_ns: int | None = None
     command: list[str] = []
     versions: dict[str, str] = {}
-    """Python, framework and library versions that were loaded."""
+    """Versions of Python, the framework and loaded libraries."""
     facts: list[dict[str, Any]] = []
-    """Facts in the order in which they were learnt, each with a `fact` key: dataloader,
+    """Facts about the job in the order of their recording, each with a `fact` key: dataloader,
     optimizer, ddp, sampler, profiler window, …"""
     notes: list[str] = []
-    """Probes that switched themselves off, with the reason."""
+    """Disabled probes, with the reason."""
     dropped_count: int = 0
-    """Records given up because the spool was full."""
+    """Records dropped because the spool was full."""
 
     @property
     def title(self) -> str:

@@ -1,59 +1,84 @@
-"""The shape of a table declaration."""
+"""Declarations of tables and columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from stepscope.schema.units import Unit
 
 ColumnType = Literal["VARCHAR", "BIGINT", "INTEGER", "SMALLINT", "DOUBLE"]
-"""DuckDB type names; each maps onto one Parquet type."""
+"""DuckDB type names; each maps to one Parquet type."""
+DeclaredType = Literal[
+    "VARCHAR", "BIGINT", "INTEGER", "SMALLINT", "DOUBLE",
+    "VARCHAR NULL", "BIGINT NULL", "INTEGER NULL", "SMALLINT NULL", "DOUBLE NULL",
+]  # fmt: skip
+"""Type of a column as it is declared: nullable if it ends in NULL, as in SQL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column: an identifier with its unit, and one sentence that says what it holds."""
+    """Column of a table: an identifier, its type and unit, and one sentence on its content."""
 
     name: str
     type: ColumnType
-    unit: Unit = "none"
-    nullable: bool = False
-    stored: ColumnType | None = None
-    """Type in the files, where another one takes less room: Parquet's byte-stream-split holds
-    whole numbers of mixed size as doubles in two thirds of what integers take. Readers of the run
-    see `type`."""
+    unit: Unit
+    nullable: bool
+    stored_type: ColumnType | None
+    """Type in the files, if another one is smaller: Parquet's byte-stream-split encodes whole
+    numbers of mixed size as doubles in two thirds of the space of integers. Readers of a run get
+    `type`."""
     doc: str
+
+
+def column(
+    name: str,
+    declared_type: DeclaredType,
+    doc: str,
+    unit: Unit = "none",
+    *,
+    stored_type: ColumnType | None = None,
+) -> Column:
+    """Declare a column."""
+    type_name = cast(ColumnType, declared_type.removesuffix(" NULL"))
+    return Column(
+        name=name,
+        type=type_name,
+        unit=unit,
+        nullable=declared_type.endswith(" NULL"),
+        stored_type=stored_type,
+        doc=doc,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One table of a run.
+    """Table of a run.
 
-    `key` names the columns that identify a row; writing the same row twice is prevented by
-    them, so that a drain may be repeated after a crash.
+    `key` names the columns that identify a row. It prevents duplicates when a drain is repeated
+    after a crash.
     """
 
     name: str
     doc: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
-    together: str | None = None
-    """A string column with few values: wide segments keep rows of one value together, so that a
-    reader of some values passes over the others. Within a value rows keep their order."""
+    cluster_by: str | None = None
+    """String column with few values: wide segments hold the rows of each value together, so that a
+    reader of some values skips the others. Within a value, rows keep their order."""
 
     @property
     def time_column(self) -> str | None:
-        """The column that says when; None for a table without times."""
+        """Name of the first column of times; None for a table without times."""
         return next((column.name for column in self.columns if column.unit == "epoch_ns"), None)
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names in the order in which they are stored."""
+        """Column names in stored order."""
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> Column:
-        """The declaration of one column; KeyError when there is none of that name."""
+        """Declaration of a column; KeyError if the table has none of that name."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -61,18 +86,18 @@ class Table:
 
 
 PROVENANCE = (
-    Column(name="node", type="VARCHAR", doc="Host on which the record was made."),
-    Column(
-        name="process",
-        type="VARCHAR",
-        doc="Process that made it: pid, start time in clock ticks, and a serial number, "
-        "joined by dashes; names the file processes/<process>.json.",
+    column("node", "VARCHAR", "Host on which the record was made."),
+    column(
+        "process",
+        "VARCHAR",
+        "Process that made the record: pid, start time in clock ticks and a serial number, joined "
+        "by dashes. Its manifest is processes/<process>.json.",
     ),
-    Column(
-        name="log",
-        type="VARCHAR",
-        doc="Log within the process: native thread id and log class, such as 4711c.",
+    column(
+        "log",
+        "VARCHAR",
+        "Log within the process: native thread id and class of the log, such as 4711c.",
     ),
-    Column(name="seq", type="BIGINT", unit="count", doc="Place of the record in its log."),
+    column("seq", "BIGINT", "Index of the record in its log.", "count"),
 )
-"""Who wrote a row and where it stood in the spool: unique, and the same after a crash."""
+"""Origin of a row in the spool: unique, and stable across crashes."""

@@ -1,4 +1,4 @@
-"""The units a column or metric may carry, and how a screen should show them."""
+"""Units of columns and metrics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Literal
 
 Unit = Literal[
     "ns",  # integer nanoseconds
-    "epoch_ns",  # integer nanoseconds since 1970, steady within one node
+    "epoch_ns",  # integer nanoseconds since 1970, monotonic within one node
     "bytes",
     "bytes_per_s",
     "count",
     "ratio",  # 0 to 1
-    "percent",  # 0 to 100, as the operating system or driver reports it
+    "percent",  # 0 to 100, as reported by the operating system or driver
     "celsius",
     "watt",
     "megahertz",

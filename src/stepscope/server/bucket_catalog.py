@@ -20,8 +20,8 @@ from stepscope.server.catalog import (
 from stepscope.store import (
     RUN_KEY,
     Bucket,
+    BucketLocation,
     Entry,
-    Place,
     is_hidden,
     is_path,
     revision_of,
@@ -40,7 +40,7 @@ def resolve_url(location: str) -> str:
         UsageError: it is not a valid URL, or there is nothing below it.
         OSError: the bucket cannot be reached.
     """
-    root = Place.of(location)
+    root = BucketLocation.parse(location)
     prefixes, entries = _first_level(Bucket(root))
     if not prefixes and not entries:
         raise UsageError(f"There is nothing below {root.url}. Pass a URL that contains runs.")
@@ -64,7 +64,7 @@ class BucketCatalog:
     revision_ttl_s = 2.0
 
     def __init__(self, url: str) -> None:
-        self.root = Place.of(url)
+        self.root = BucketLocation.parse(url)
         self._bucket = Bucket(self.root)
         self._former_ids: set[str] = set()
         self._lock = threading.Lock()
@@ -92,7 +92,7 @@ class BucketCatalog:
         if run_id != ROOT_ID and (not is_path(run_id) or not _is_valid_id(run_id)):
             raise missing_run_error(run_id, existed=False)
         run_url = self._place(run_id)
-        if run_id in self._revisions or Bucket(run_url).holds(RUN_KEY):
+        if run_id in self._revisions or Bucket(run_url).has(RUN_KEY):
             self._former_ids.add(run_id)
             return run_url.url  # the revision reveals a removal since the listing
         raise missing_run_error(run_id, existed=run_id in self._former_ids)
@@ -106,7 +106,9 @@ class BucketCatalog:
         return {run.id: self._revisions[run.id] for run in runs if run.id in self._revisions}
 
     def _update_listing(self) -> None:
-        entries, incomplete = self._bucket.despite_odd_names(depth=MAX_DEPTH, most=MAX_OBJECTS)
+        entries, incomplete = self._bucket.entries_despite_invalid_names(
+            depth=MAX_DEPTH, limit=MAX_OBJECTS
+        )
         notes = [
             f"Some runs below {quote_id(prefix or self.root.url)} may be missing: there are "
             "objects whose names are not paths."
@@ -126,7 +128,7 @@ class BucketCatalog:
         self._former_ids.update(objects)
         self._listing = RunListing(runs, notes)
 
-    def _place(self, run_id: str) -> Place:
+    def _place(self, run_id: str) -> BucketLocation:
         return self.root if run_id == ROOT_ID else self.root / run_id
 
 
@@ -170,5 +172,5 @@ def _is_valid_id(run_id: str) -> bool:
 
 def _first_level(bucket: Bucket) -> tuple[Sequence[str], Sequence[Entry]]:
     """List the top level; if that is impossible, the part of it that can be listed."""
-    entries, incomplete = bucket.despite_odd_names(depth=0, most=1)
+    entries, incomplete = bucket.entries_despite_invalid_names(depth=0, limit=1)
     return incomplete, entries

@@ -39,7 +39,7 @@ class OpenRuns:
             reader = open_run(location)
             cached = _CachedRun(revision, reader, Run(reader))
         elif cached.revision != revision:
-            cached.reader.look_again()
+            cached.reader.refresh()
             cached = _CachedRun(revision, cached.reader, Run(cached.reader))
         self._cache[location] = cached
         while len(self._cache) > MAX_OPEN_RUNS:

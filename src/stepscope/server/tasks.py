@@ -22,7 +22,7 @@ from stepscope.server.payloads import RunSession
 from stepscope.server.source import source
 from stepscope.server.stopping import stop, stop_obstacle
 from stepscope.server.worker import Task
-from stepscope.store import in_parallel, is_remote, open_run, size_of
+from stepscope.store import is_remote, map_parallel, open_run, size_of
 from stepscope.timeline import timelines_of
 from stepscope.views import VIEWS
 from stepscope.views.jobs import (
@@ -75,7 +75,7 @@ def jobs(
 
     end_s = time.monotonic() + ROWS_TIMEOUT_S
     if any(is_remote(run.location) for run, _ in listed):
-        rows = in_parallel(row, listed)  # the network is the limit, not the cores
+        rows = map_parallel(row, listed)  # the network is the limit, not the cores
     else:
         rows = [row(item) for item in listed]
     missing = rows.count(None)

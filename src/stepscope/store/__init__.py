@@ -1,20 +1,32 @@
-"""Runs in directories and in object stores: the only code that reads or writes one.
+"""Runs in directories and object stores: the only package that reads or writes one.
 
-Belongs here: names of files, atomic and durable writing, merging of segments, reading while a
-run grows, damage, runs of older schema versions, copies of what lies elsewhere. Does not: what
-the columns mean (`schema`), what follows from them (`analysis`), where the numbers come from
-(`monitor`, `importers`).
+Belongs here: file names, atomic and durable writes, merging of segments, reads of a growing run,
+damage, older schema versions, local copies of remote objects. Does not: the meaning of columns
+(`schema`), conclusions from them (`analysis`), the source of the numbers (`monitor`, `importers`).
+
+Layers: `objectstore` (protocol) < `local`, `remote` (implementations) < `location` (factory) <
+`queries` < `reader`, `writer` < `opening`.
 """
 
 from __future__ import annotations
 
-from stepscope.store.bucket import Bucket, Entry, Place, UnreachableError, in_parallel, is_path
+from stepscope.store.bucket import (
+    Bucket,
+    BucketLocation,
+    Entry,
+    UnreachableError,
+    is_path,
+    map_parallel,
+)
 from stepscope.store.cache import cache_home
 from stepscope.store.columns import NUMPY_TYPES, DictColumn
 from stepscope.store.engine import available_cores, literal
 from stepscope.store.layout import RUN_KEY
-from stepscope.store.objectstore import LocalStore, ObjectStore, is_hidden, is_remote, open_store
-from stepscope.store.reader import RunReader, open_run
+from stepscope.store.local import LocalStore
+from stepscope.store.location import is_remote, open_store
+from stepscope.store.objectstore import ObjectStore, is_hidden
+from stepscope.store.opening import open_run
+from stepscope.store.reader import RunReader
 from stepscope.store.repeats import repeated_runs
 from stepscope.store.revision import revision_of, revision_of_entries, size_of
 from stepscope.store.upload import check_free, upload
@@ -35,11 +47,11 @@ __all__ = [
     "AnswerState",
     "AnsweredWindow",
     "Bucket",
+    "BucketLocation",
     "DictColumn",
     "Entry",
     "LocalStore",
     "ObjectStore",
-    "Place",
     "RequestBoard",
     "RunReader",
     "RunWriter",
@@ -50,11 +62,11 @@ __all__ = [
     "cache_home",
     "check_free",
     "create_run",
-    "in_parallel",
     "is_hidden",
     "is_path",
     "is_remote",
     "literal",
+    "map_parallel",
     "open_run",
     "open_store",
     "repeated_runs",

@@ -1,8 +1,8 @@
-"""Copies of objects that never change, on this machine: what a query opens.
+"""Local copies of immutable objects: the files that queries open.
 
-Each file has a name that says which content it has, so one that is there is right. Files are used
-by several processes; whoever removes one breaks nobody, because whoever has it open keeps it, and
-whoever does not find it fetches it again.
+The name of a copy is a hash of its content's tag, so an existing copy is correct. Several processes
+share the files. Removing one is safe: a process that has it open keeps reading it, and a process
+that does not find it downloads it again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from stepscope.errors import UsageError
 __all__ = ["LIMIT_VARIABLE", "ObjectCache", "cache_home"]
 
 LIMIT_VARIABLE = "STEPSCOPE_CACHE_GB"
-DEFAULT_GB = 10.0
+DEFAULT_LIMIT_GB = 10.0
 RECENT_S = 600
-"""What was used within that time stays, even above the limit: somebody may be about to open it."""
+"""Time since the last use within which a copy stays even above the limit: a query may be about to
+open it."""
 _ABANDONED_S = 86_400
-"""A part of a download that nobody goes on with is removed after that time."""
+"""Age at which a partial download is removed."""
 _PART = ".part"
 
 
 def cache_home() -> Path:
-    """Where stepscope keeps what it can get again, by the rules of the desktop."""
+    """Return stepscope's cache directory, by the XDG base directory specification."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return Path(base if Path(base).is_absolute() else Path.home() / ".cache") / "stepscope"
 
@@ -41,98 +42,100 @@ class ObjectCache:
     """Copies of the objects of one store.
 
     Args:
-        url: of the store.
+        url: URL of the store.
     """
 
     def __init__(self, url: str) -> None:
-        self._all = cache_home() / "objects"
-        self.directory = self._all / _digest(url)
+        self._root = cache_home() / "objects"
+        self.directory = self._root / _digest(url)
 
     def path(self, key: str, tag: str) -> Path:
-        """Where the copy of an object lies or will lie."""
+        """Return the path of an object's copy, present or not."""
         return self.directory / (_digest(f"{key}\0{tag}") + Path(key).suffix)
 
-    def use(self, paths: Iterable[Path]) -> None:
-        """These are needed now; which of them were not, will be seen when there is no room."""
+    def touch(self, paths: Iterable[Path]) -> None:
+        """Mark copies as used now; eviction removes the least recently used ones first."""
         for path in paths:
             try:
                 os.utime(path)
-            except OSError:  # removed just now, or a directory that is only to be read
+            except OSError:  # missing, or in a read-only directory
                 continue
 
     def add(self, path: Path, fill: Callable[[BinaryIO], None]) -> None:
-        """Has a copy made, by one process while others wait for it.
+        """Create a copy in one process while others wait for it.
 
         Raises:
-            OSError: it cannot be written, or whatever `fill` raises.
+            OSError: the file cannot be written, or an error of `fill`.
         """
         part = path.with_name(f".{path.name}{_PART}")
-        with self._writing():
-            self._make_directory()
+        with self._write_errors():
+            self._make_directories()
         while not path.exists():
-            with self._writing():
+            with self._write_errors():
                 file = part.open("ab")
             with file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                # Who had it before may have given it its name, or removed it.
-                if not _is_still(part, file) or path.exists():
+                # The previous holder of the lock may have renamed the file or removed it.
+                if not _is_same_file(part, file) or path.exists():
                     continue
                 file.truncate(0)
                 try:
                     fill(file)
                 except OSError as error:
                     part.unlink(missing_ok=True)
-                    if error.filename is None:  # of this file, not of what it is a copy of
-                        raise self._unwritable(error) from error
+                    if error.filename is None:  # of this file, not of its source
+                        raise self._cannot_write(error) from error
                     raise
-                with self._writing():
+                with self._write_errors():
                     file.flush()
                     os.fsync(file.fileno())
                     part.replace(path)
 
     def staging_path(self, name: str) -> Path:
-        """A new empty file that nobody reads."""
-        with self._writing():
-            self._make_directory()
-            number, path = tempfile.mkstemp(_PART, f".{name}.", self.directory)
-        os.close(number)
+        """Create an empty file that no reader opens."""
+        with self._write_errors():
+            self._make_directories()
+            descriptor, path = tempfile.mkstemp(_PART, f".{name}.", self.directory)
+        os.close(descriptor)
         return Path(path)
 
-    def make_room(self) -> None:
-        """Removes what was not used for longest, of all stores, down to the limit."""
+    def evict(self) -> None:
+        """Remove the least recently used copies of all stores, down to the limit."""
         limit = _limit_bytes()
         now = time.time()
-        found = sorted(_files(self._all))
-        held = sum(size for _, size, _ in found)
-        for used_s, size, path in found:
-            part = path.name.endswith(_PART)
-            if now - used_s < (_ABANDONED_S if part else RECENT_S):
+        files = sorted(_files(self._root))
+        total = sum(size for _, size, _ in files)
+        for used_s, size, path in files:
+            is_part = path.name.endswith(_PART)
+            if now - used_s < (_ABANDONED_S if is_part else RECENT_S):
                 continue
-            if part or held > limit:
+            if is_part or total > limit:
                 path.unlink(missing_ok=True)
-                held -= size
+                total -= size
 
-    def _make_directory(self) -> None:
-        """Rows of others' jobs are nobody else's business."""
-        for directory in (self._all, self.directory):
+    def _make_directories(self) -> None:
+        """Create the directories, readable by this user only: other users may not see the runs."""
+        for directory in (self._root, self.directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if directory.stat().st_mode & 0o077:
                 directory.chmod(0o700)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._cannot_write(error) from error
 
-    def _unwritable(self, error: OSError) -> OSError:
-        said = f"copies of objects cannot be kept here: {error.strerror}; "
-        hint = "name another directory with XDG_CACHE_HOME"
-        return OSError(error.errno or errno.EIO, said + hint, str(self.directory))
+    def _cannot_write(self, error: OSError) -> OSError:
+        reason = (
+            f"cannot cache objects here: {error.strerror}; "
+            "set another directory with XDG_CACHE_HOME"
+        )
+        return OSError(error.errno or errno.EIO, reason, str(self.directory))
 
 
-def _is_still(part: Path, file: BinaryIO) -> bool:
+def _is_same_file(part: Path, file: BinaryIO) -> bool:
     try:
         return os.path.samestat(part.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -140,21 +143,21 @@ def _is_still(part: Path, file: BinaryIO) -> bool:
 
 
 def _files(directory: Path) -> Iterator[tuple[float, int, Path]]:
-    """When each was last used, and its size."""
+    """Yield time of last use in seconds, size in bytes and path of each file."""
     for path in directory.glob("*/*"):
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
             continue
-        yield found.st_mtime, found.st_size, path
+        yield status.st_mtime, status.st_size, path
 
 
 def _limit_bytes() -> float:
-    said = os.environ.get(LIMIT_VARIABLE, "")
+    text = os.environ.get(LIMIT_VARIABLE, "")
     try:
-        return 1e9 * (float(said) if said else DEFAULT_GB)
+        return 1e9 * (float(text) if text else DEFAULT_LIMIT_GB)
     except ValueError:
-        raise UsageError(f"{LIMIT_VARIABLE}={said!r} is no number of gigabytes.") from None
+        raise UsageError(f"{LIMIT_VARIABLE}={text!r} is not a number of gigabytes.") from None
 
 
 def _digest(text: str) -> str:

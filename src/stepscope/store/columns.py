@@ -1,7 +1,7 @@
-"""Columns in memory, and how a batch of them becomes rows of SQL.
+"""Columns in memory, and their conversion to rows of a SQL query.
 
-Strings are dictionary-encoded: whoever records them has interned them already, and neither
-Python nor DuckDB then handles a string per row. Missing numbers are numpy masked arrays.
+Strings are dictionary-encoded: recorders intern them anyway, and neither Python nor DuckDB then
+handles one string per row. Missing numbers are numpy masked arrays.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.schema import Column, Table
+from stepscope.schema import TABLES, Column, Table
 from stepscope.store.engine import identifier
 
-__all__ = ["NUMPY_TYPES", "Array", "Batch", "DictColumn", "make_batch"]
+__all__ = ["NUMPY_TYPES", "Array", "Batch", "DictColumn", "find_table", "make_batch"]
 
 Array = NDArray[Any]
 
@@ -27,18 +27,18 @@ NUMPY_TYPES: dict[str, np.dtype[Any]] = {
     "SMALLINT": np.dtype(np.int16),
     "DOUBLE": np.dtype(np.float64),
 }
-"""How each column type that is not a string is held in memory."""
+"""In-memory type of each column type that is not a string."""
 
 _TRIM_ABOVE = 32
-"""A dictionary with more values than this is cut to those in use before it is sent."""
+"""Size above which a dictionary is reduced to the values in use before it is sent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DictColumn:
-    """Strings as places in a list: row `i` holds `values[codes[i]]`, or null where the code is -1.
+    """Dictionary-encoded strings: row `i` is `values[codes[i]]`, or null where the code is -1.
 
-    A value may be None too, when that suits the writer; what a reader returns has -1 for null,
-    and values that are distinct and sorted.
+    A writer may also use None as a value. A reader returns -1 for null, and values that are
+    distinct and sorted.
     """
 
     codes: NDArray[np.int32]
@@ -49,27 +49,27 @@ class DictColumn:
 
     @classmethod
     def constant(cls, value: str | None, length: int) -> DictColumn:
-        """One string for all rows."""
+        """Build a column with one string in all rows."""
         return cls(np.zeros(length, dtype=np.int32), [value])
 
     @classmethod
     def encode(cls, strings: Iterable[str | None]) -> DictColumn:
-        """Strings that were not interned; values are in the order of their first appearance."""
-        places: dict[str | None, int] = {}
-        codes = [-1 if s is None else places.setdefault(s, len(places)) for s in strings]
-        return cls(np.array(codes, dtype=np.int32), list(places))
+        """Encode strings that are not interned; values are in order of first appearance."""
+        index: dict[str | None, int] = {}
+        codes = [-1 if s is None else index.setdefault(s, len(index)) for s in strings]
+        return cls(np.array(codes, dtype=np.int32), list(index))
 
-    def in_use(self) -> DictColumn:
-        """The same without values that no row has."""
+    def drop_unused(self) -> DictColumn:
+        """Drop the values that no row has."""
         used = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:] > 0
         if used.all():
             return self
-        places = np.append(np.cumsum(used) - 1, -1).astype(np.int32)
-        kept = [value for value, kept in zip(self.values, used.tolist(), strict=True) if kept]
-        return DictColumn(places[self.codes], kept)
+        new_codes = np.append(np.cumsum(used) - 1, -1).astype(np.int32)
+        values = [value for value, use in zip(self.values, used.tolist(), strict=True) if use]
+        return DictColumn(new_codes[self.codes], values)
 
     def decode(self) -> NDArray[np.object_]:
-        """One object per row: a string or None."""
+        """Return one object per row: a string or None."""
         values = np.empty(len(self.values) + 1, dtype=object)
         values[:-1] = self.values
         values[-1] = None
@@ -78,47 +78,58 @@ class DictColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Rows ready for DuckDB: arrays to register, dictionaries to bind, and what to select."""
+    """Rows ready for DuckDB: arrays to register, dictionaries to bind, expressions to select."""
 
-    rows: int
+    row_count: int
     arrays: dict[str, Array]
     dictionaries: list[str]
     """JSON arrays of strings, one per parameter of the query."""
     expressions: str
+    """Select list with one expression per column of the table."""
+
+
+def find_table(name: str) -> Table:
+    """Look a table up by name; ValueError if the schema has none."""
+    if name not in TABLES:
+        raise ValueError(f"no table {name!r}; the tables are {', '.join(TABLES)}")
+    return TABLES[name]
 
 
 def make_batch(table: Table, columns: Mapping[str, Array | DictColumn]) -> Batch:
-    """Checks columns against their declaration; ValueError says what is wrong with which."""
-    rows = _common_length(table, columns)
+    """Check columns against their declaration; ValueError names the wrong column and the reason."""
+    row_count = _common_length(table, columns)
     arrays: dict[str, Array] = {}
     dictionaries: list[str] = []
     expressions = []
-    for place, column in enumerate(table.columns):
+    for index, column in enumerate(table.columns):
         label = f"{table.name}.{column.name}"
-        given = columns[column.name]
-        if isinstance(given, DictColumn) != (column.type == "VARCHAR"):
+        content = columns[column.name]
+        if isinstance(content, DictColumn) != (column.type == "VARCHAR"):
             raise ValueError(f"{label}: strings are a DictColumn, numbers an array")
-        if isinstance(given, DictColumn):
-            codes, values = _checked_strings(label, column, given)
-            arrays[f"c{place}"] = codes
+        if isinstance(content, DictColumn):
+            codes, values = _check_strings(label, column, content)
+            arrays[f"c{index}"] = codes
             dictionaries.append(_json(label, values))
-            expression = f"""from_json(${len(dictionaries)}, '["VARCHAR"]')[c{place} + 1]"""
+            expression = f"""from_json(${len(dictionaries)}, '["VARCHAR"]')[c{index} + 1]"""
         else:
-            data, mask = _checked_numbers(label, column, given)
-            arrays[f"c{place}"] = data
-            expression = f"c{place}"
+            data, mask = _check_numbers(label, column, content)
+            arrays[f"c{index}"] = data
+            expression = f"c{index}"
             if data.dtype.kind == "f":
-                # DuckDB takes NaN in an array for null, as pandas means it; here it is a number.
-                expression = f"COALESCE(c{place}, 'NaN'::DOUBLE)"
+                # DuckDB reads NaN in an array as null, as pandas does; here it is a number.
+                expression = f"COALESCE(c{index}, 'NaN'::DOUBLE)"
             if mask is not None:
-                # DuckDB 1.5 does not look at the mask of a masked array: it goes beside it.
-                arrays[f"m{place}"] = mask
-                expression = f"CASE WHEN NOT m{place} THEN {expression} END"
-        if column.stored is not None:
-            expression = f"CAST({expression} AS {column.stored})"
+                # DuckDB 1.5 ignores the mask of a masked array, so it is a separate array.
+                arrays[f"m{index}"] = mask
+                expression = f"CASE WHEN NOT m{index} THEN {expression} END"
+        if column.stored_type is not None:
+            expression = f"CAST({expression} AS {column.stored_type})"
         expressions.append(f"{expression} AS {identifier(column.name)}")
     return Batch(
-        rows=rows, arrays=arrays, dictionaries=dictionaries, expressions=", ".join(expressions)
+        row_count=row_count,
+        arrays=arrays,
+        dictionaries=dictionaries,
+        expressions=", ".join(expressions),
     )
 
 
@@ -133,65 +144,67 @@ def _common_length(table: Table, columns: Mapping[str, Array | DictColumn]) -> i
     return lengths[table.columns[0].name]
 
 
-def _checked_strings(
-    label: str, column: Column, given: DictColumn
+def _check_strings(
+    label: str, column: Column, strings: DictColumn
 ) -> tuple[NDArray[np.int32], Sequence[str | None]]:
-    codes, values = np.asarray(given.codes), given.values
+    codes, values = np.asarray(strings.codes), strings.values
     if codes.ndim != 1 or codes.dtype.kind not in "iu":
         raise ValueError(f"{label}: codes are a one-dimensional array of integers")
     if len(codes) and (codes.min() < -1 or codes.max() >= len(values)):
-        raise ValueError(f"{label}: a code lies outside -1 to {len(values) - 1}")
+        raise ValueError(f"{label}: a code is outside -1 to {len(values) - 1}")
     codes = np.ascontiguousarray(codes, dtype=np.int32)
     if len(values) > _TRIM_ABOVE:
         codes, values = _trim(codes, values)
     if not column.nullable and _has_null(codes, values):
-        raise ValueError(f"{label}: null in a column that has none")
+        raise ValueError(f"{label}: null in a column that is not nullable")
     return codes, values
 
 
 def _trim(
     codes: NDArray[np.int32], values: Sequence[str | None]
 ) -> tuple[NDArray[np.int32], list[str | None]]:
-    """The same strings without values that no row has."""
+    """Drop the values that no row has."""
     used = np.flatnonzero(np.bincount(codes + 1, minlength=len(values) + 1)[1:])
-    places = np.full(len(values) + 1, -1, dtype=np.int32)  # the last one serves code -1
-    places[used] = np.arange(len(used), dtype=np.int32)
-    return places[codes], [values[place] for place in used.tolist()]
+    new_codes = np.full(len(values) + 1, -1, dtype=np.int32)  # the last one is for code -1
+    new_codes[used] = np.arange(len(used), dtype=np.int32)
+    return new_codes[codes], [values[code] for code in used.tolist()]
 
 
 def _has_null(codes: NDArray[np.int32], values: Sequence[str | None]) -> bool:
-    nulls = [-1, *(place for place, value in enumerate(values) if value is None)]
+    nulls = [-1, *(code for code, value in enumerate(values) if value is None)]
     return bool(np.isin(codes, nulls).any())
 
 
 def _json(label: str, values: Sequence[str | None]) -> str:
-    """JSON, because DuckDB takes in a long list of strings so faster than as a bound list."""
+    """Encode as JSON, which DuckDB parses faster than a bound list of many strings."""
     if not all(value is None or isinstance(value, str) for value in values):
         raise ValueError(f"{label}: values are strings or None")
     try:
         return msgspec.json.encode(values).decode()
     except UnicodeEncodeError:
         # File names that are not UTF-8 reach Python as lone surrogates; Parquet cannot hold them.
-        whole = [value and value.encode("utf-8", "replace").decode() for value in values]
-        return msgspec.json.encode(whole).decode()
+        valid = [value and value.encode("utf-8", "replace").decode() for value in values]
+        return msgspec.json.encode(valid).decode()
 
 
-def _checked_numbers(
-    label: str, column: Column, given: Array
+def _check_numbers(
+    label: str, column: Column, numbers: Array
 ) -> tuple[Array, NDArray[np.bool_] | None]:
-    wanted = NUMPY_TYPES[column.type]
-    data = np.ma.getdata(given)
-    mask = np.ascontiguousarray(np.ma.getmaskarray(given)) if np.ma.is_masked(given) else None
-    if data.ndim != 1 or data.dtype.kind not in ("iuf" if wanted.kind == "f" else "iu"):
-        raise ValueError(f"{label}: {data.dtype} of {data.ndim} dimensions is no {column.type}")
+    dtype = NUMPY_TYPES[column.type]
+    data = np.ma.getdata(numbers)
+    mask = np.ascontiguousarray(np.ma.getmaskarray(numbers)) if np.ma.is_masked(numbers) else None
+    if data.ndim != 1 or data.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
+        raise ValueError(
+            f"{label}: {data.dtype} of {data.ndim} dimensions cannot be stored as {column.type}"
+        )
     if mask is not None and not column.nullable:
-        raise ValueError(f"{label}: null in a column that has none")
-    if not np.can_cast(data.dtype, wanted) and wanted.kind == "i":
+        raise ValueError(f"{label}: null in a column that is not nullable")
+    if not np.can_cast(data.dtype, dtype) and dtype.kind == "i":
         present = data if mask is None else data[~mask]
-        limits = np.iinfo(wanted)
+        limits = np.iinfo(dtype)
         if (
             len(present)
             and not limits.min <= int(present.min()) <= int(present.max()) <= limits.max
         ):
             raise ValueError(f"{label}: a value does not fit {column.type}")
-    return np.ascontiguousarray(data, dtype=wanted), mask
+    return np.ascontiguousarray(data, dtype=dtype), mask

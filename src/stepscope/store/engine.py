@@ -1,7 +1,7 @@
-"""DuckDB as this package uses it: how a connection is set up and how text enters a query.
+"""DuckDB connections and the quoting of text in queries.
 
-Loading DuckDB takes a tenth of a second, a third of what a command takes to start. So it is
-imported where it is used, and whoever has something else to do meanwhile does it first.
+Loading DuckDB takes 0.1 s, a third of the start time of a command. It is therefore imported where
+it is used, so that callers can do other work first.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = [
 
 
 def available_cores() -> int:
-    """Cores this process may run on."""
+    """Return the number of cores this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
 def connect(
     *, threads: int, memory_limit: str | None = None, spill: bool = True
 ) -> duckdb.DuckDBPyConnection:
-    """A connection of its own, to an empty database in memory.
+    """Open a new connection to an empty in-memory database.
 
-    It never reaches for the network, and a query sees no Python variable of its caller. By
-    default DuckDB spills into the working directory, which is the user's: here it spills into
-    the temporary directory or not at all.
+    It does not use the network, and queries cannot see Python variables of the caller. DuckDB's
+    default spill directory is the working directory, which belongs to the user: this connection
+    spills into the temporary directory or, without `spill`, not at all.
     """
     import duckdb
 
@@ -53,36 +53,39 @@ def connect(
     if memory_limit is not None:
         config["memory_limit"] = memory_limit
     connection = duckdb.connect(":memory:", config=config)
-    # Segments never change: their footers need not be read again for every query.
+    # Segments are immutable, so their footers can be cached between queries.
     connection.execute("SET parquet_metadata_cache = true")
     return connection
 
 
 def literal(text: str) -> str:
-    """A string of SQL."""
+    """Quote a string for SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def identifier(name: str) -> str:
-    """A quoted name of SQL."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def select(columns: str, source: str, tail: str = "") -> str:
-    """A query. Its parts come from the schema, from `literal` and `identifier`, or from a caller
-    who writes SQL on purpose; values are bound as parameters."""
+    """Compose a query.
+
+    Its parts come from the schema, from `literal` and `identifier`, or from a caller that writes
+    SQL on purpose; values are bound as parameters.
+    """
     return f"SELECT {columns} FROM {source}{tail}"  # noqa: S608
 
 
 def scan(paths: Iterable[Path]) -> str:
-    """The rows of some Parquet files, in the order of the files, as a table of SQL.
+    """Return a SQL table expression for the rows of Parquet files, in the order of the files.
 
-    Columns come from the files alone: a directory named `a=b` adds none.
+    Columns come from the files only: a directory named `a=b` adds none.
     """
-    return f"read_parquet({_listed(paths)}, hive_partitioning = false)"
+    return f"read_parquet({_path_list(paths)}, hive_partitioning = false)"
 
 
-def _listed(paths: Iterable[Path]) -> str:
-    """Paths are patterns to DuckDB, so what would be one is escaped."""
+def _path_list(paths: Iterable[Path]) -> str:
+    """Format paths as a SQL list, with characters escaped that DuckDB reads as glob patterns."""
     names = (literal(re.sub(r"[*?\[]", r"[\g<0>]", str(path))) for path in paths)
     return f"[{', '.join(names)}]"

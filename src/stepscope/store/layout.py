@@ -1,4 +1,4 @@
-"""The names in a run directory. Pure: strings in, strings out.
+"""Names in a run directory. Pure: strings in, strings out.
 
     run.json                                    written once
     nodes/<node>/node.json, status.json         replaced whole
@@ -6,10 +6,10 @@
     findings/<name>.json                        and other kinds of document
     tables/<table>/<node>/<first>-<last>.parquet
 
-Each flush of a table by a node has a number, counted from 0. A segment holds the rows of flushes
-`first` to `last`. Sixteen neighbours of one width merge into one segment of sixteen times the
-width; the merged file is written before the old ones are deleted, so that for a moment, or for
-ever after a crash, both exist. Whoever sees a segment inside the range of another ignores it.
+A node numbers the flushes of each table from 0. A segment holds the rows of flushes `first` to
+`last`. Sixteen adjacent segments of one width merge into one of sixteen times the width. The merged
+file is written before the old ones are deleted, so for a moment, or permanently after a crash, both
+exist. Readers ignore a segment whose range lies inside that of another.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = [
     "RUN_KEY",
     "Merge",
     "Segment",
-    "covered",
+    "decode_file_name",
     "document_key",
-    "file_name",
-    "gaps",
-    "merges",
+    "encode_file_name",
+    "find_covered",
+    "find_gaps",
     "node_key",
-    "node_of",
-    "original_name",
+    "node_of_key",
+    "parse_segment",
+    "plan_merges",
     "process_key",
-    "segment_of",
+    "select_visible",
     "status_key",
     "table_prefix",
-    "visible",
 ]
 
 RUN_KEY = "run.json"
@@ -52,49 +52,49 @@ _RESERVED_KINDS = frozenset({"nodes", "processes", "tables"})
 _SEGMENT_KEY = re.compile(r"tables/([^/]+)/([^/]+)/(\d{8,})-(\d{8,})\.parquet")
 
 
-def file_name(name: str) -> str:
-    """A name as a file name: percent-encoded, never hidden, never the same for two names."""
+def encode_file_name(name: str) -> str:
+    """Percent-encode a name as a file name: reversible, and never hidden."""
     if not name:
         raise ValueError("an empty name cannot name a file")
     encoded = quote(name.encode("utf-8", "surrogatepass"), safe="")
     return "%2E" + encoded[1:] if encoded.startswith(".") else encoded
 
 
-def original_name(name: str) -> str:
-    """What `file_name` was given."""
+def decode_file_name(name: str) -> str:
+    """Invert `encode_file_name`."""
     return unquote_to_bytes(name).decode("utf-8", "surrogatepass")
 
 
 def node_key(node: str) -> str:
     """Key of the description of a machine."""
-    return f"{NODES}{file_name(node)}/node.json"
+    return f"{NODES}{encode_file_name(node)}/node.json"
 
 
 def status_key(node: str) -> str:
     """Key of the job's status as the monitor of one machine sees it."""
-    return f"{NODES}{file_name(node)}/status.json"
+    return f"{NODES}{encode_file_name(node)}/status.json"
 
 
-def node_of(key: str) -> str:
+def node_of_key(key: str) -> str:
     """Node of a key below `nodes/`."""
-    return original_name(key.split("/")[1])
+    return decode_file_name(key.split("/")[1])
 
 
 def process_key(process: str) -> str:
-    """Key of what one process said of itself."""
-    return f"{PROCESSES}{file_name(process)}.json"
+    """Key of the manifest of one process."""
+    return f"{PROCESSES}{encode_file_name(process)}.json"
 
 
 def document_key(kind: str, name: str) -> str:
     """Key of a document, for example kind 'findings', name 'verdict'."""
     if kind in _RESERVED_KINDS:
-        raise ValueError(f"{kind!r} is no kind of document")
-    return f"{file_name(kind)}/{file_name(name)}.json"
+        raise ValueError(f"{kind!r} is not a kind of document")
+    return f"{encode_file_name(kind)}/{encode_file_name(name)}.json"
 
 
 def table_prefix(table: str, node: str | None = None) -> str:
     """Prefix of the segments of a table, of all nodes or of one."""
-    return f"tables/{table}/" if node is None else f"tables/{table}/{file_name(node)}/"
+    return f"tables/{table}/" if node is None else f"tables/{table}/{encode_file_name(node)}/"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,81 +108,79 @@ class Segment:
 
     @property
     def key(self) -> str:
-        """Its key."""
+        """Key of the file."""
         prefix = table_prefix(self.table, self.node)
         return f"{prefix}{self.first:08}-{self.last:08}.parquet"
 
     @property
     def width(self) -> int:
-        """How many flushes it holds."""
+        """Number of flushes in it."""
         return self.last - self.first + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Segments, in order, and the one that will take their place."""
+    """Segments, in order, and the one that replaces them."""
 
     target: Segment
-    members: tuple[Segment, ...]
+    sources: tuple[Segment, ...]
 
 
-def segment_of(key: str) -> Segment | None:
-    """The segment that a key names; None when it names something else."""
+def parse_segment(key: str) -> Segment | None:
+    """Parse the key of a segment; None for any other key."""
     match = _SEGMENT_KEY.fullmatch(key)
     if match is None or int(match[3]) > int(match[4]):
         return None
-    return Segment(match[1], original_name(match[2]), int(match[3]), int(match[4]))
+    return Segment(match[1], decode_file_name(match[2]), int(match[3]), int(match[4]))
 
 
-def visible(segments: Iterable[Segment]) -> list[Segment]:
-    """The segments to read: those that no other covers, in the order of their rows."""
-    chosen: list[Segment] = []
-    # Of two that begin together the wider comes first, so one look at the last chosen suffices.
-    for segment in sorted(
-        segments, key=lambda each: (each.table, each.node, each.first, -each.last)
-    ):
-        if not (chosen and _covers(chosen[-1], segment)):
-            chosen.append(segment)
-    return chosen
+def select_visible(segments: Iterable[Segment]) -> list[Segment]:
+    """Select the segments to read: those that no other covers, in the order of their rows."""
+    visible: list[Segment] = []
+    # Of two with the same start, the wider sorts first, so comparing with the last one suffices.
+    for segment in sorted(segments, key=lambda s: (s.table, s.node, s.first, -s.last)):
+        if not (visible and _covers(visible[-1], segment)):
+            visible.append(segment)
+    return visible
 
 
-def covered(segments: Iterable[Segment]) -> list[Segment]:
-    """The segments that nobody reads any more."""
-    every = set(segments)
-    return sorted(every - set(visible(every)))
+def find_covered(segments: Iterable[Segment]) -> list[Segment]:
+    """Find the segments that readers ignore."""
+    distinct = set(segments)
+    return sorted(distinct - set(select_visible(distinct)))
 
 
 def _covers(wide: Segment, narrow: Segment) -> bool:
-    same_place = (wide.table, wide.node) == (narrow.table, narrow.node)
-    return same_place and narrow.last <= wide.last
+    same_series = (wide.table, wide.node) == (narrow.table, narrow.node)
+    return same_series and narrow.last <= wide.last
 
 
-def gaps(segments: Iterable[Segment]) -> list[Segment]:
-    """Flushes that were written but lie in no segment, as the segments that are missing."""
+def find_gaps(segments: Iterable[Segment]) -> list[Segment]:
+    """Find the flushes that were written but are in no segment, as missing segments."""
     missing: list[Segment] = []
-    expected: dict[tuple[str, str], int] = defaultdict(int)
-    for segment in visible(segments):
-        place = (segment.table, segment.node)
-        if segment.first > expected[place]:
-            missing.append(Segment(*place, expected[place], segment.first - 1))
-        expected[place] = segment.last + 1
+    next_flush: dict[tuple[str, str], int] = defaultdict(int)
+    for segment in select_visible(segments):
+        series = (segment.table, segment.node)
+        if segment.first > next_flush[series]:
+            missing.append(Segment(*series, next_flush[series], segment.first - 1))
+        next_flush[series] = segment.last + 1
     return missing
 
 
-def merges(segments: Iterable[Segment]) -> list[Merge]:
-    """What can be merged now: full groups of sixteen.
+def plan_merges(segments: Iterable[Segment]) -> list[Merge]:
+    """Plan the merges that are possible now: complete groups of sixteen.
 
-    Groups are aligned, as digits are in a number of base sixteen: a range then never reaches
-    over a segment that is left out, whatever is missing or damaged around it.
+    Groups are aligned like the digits of a number in base sixteen, so a range never reaches over a
+    segment that is left out, whatever is missing or damaged around it.
     """
     groups: dict[Segment, list[Segment]] = defaultdict(list)
-    for segment in visible(segments):
-        wider = segment.width * FAN_IN
-        first = segment.first - segment.first % wider
-        target = Segment(segment.table, segment.node, first, first + wider - 1)
+    for segment in select_visible(segments):
+        width = segment.width * FAN_IN
+        first = segment.first - segment.first % width
+        target = Segment(segment.table, segment.node, first, first + width - 1)
         groups[target].append(segment)
     return [
-        Merge(target, tuple(members))
-        for target, members in groups.items()
-        if len(members) == FAN_IN
+        Merge(target, tuple(sources))
+        for target, sources in groups.items()
+        if len(sources) == FAN_IN
     ]

@@ -1,8 +1,8 @@
-"""A run, or whatever else, in a bucket: the promises of `ObjectStore` kept by `Bucket`.
+"""Object store in a bucket, with local copies of the immutable objects.
 
-A query needs files, so segments are copied to this machine, each once. Which segments there are,
-and with what content, is read from the bucket's listing; that of a whole run is one request for a
-thousand objects, and is believed for a second, because one view lists the same several times.
+A query needs files, so segments are copied to this machine, each once. Which segments exist, and
+with what content, comes from a listing of the bucket. Listing a run takes one request per
+thousand objects; a listing is reused for a second, because one view lists several tables.
 """
 
 from __future__ import annotations
@@ -12,56 +12,56 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stepscope.store.bucket import Bucket, Entry, Place, in_parallel
+from stepscope.store.bucket import Bucket, BucketLocation, Entry, map_parallel
 from stepscope.store.cache import ObjectCache
 from stepscope.store.objectstore import check_key, check_prefix, is_hidden
 
 __all__ = ["RemoteStore"]
 
-BELIEVED_S = 1.0
-"""How long a listing is."""
-MOST_WHOLE = 5000
-"""Objects of a run that is listed as a whole; of a larger one, only what is asked for."""
+LISTING_MAX_AGE_S = 1.0
+"""Time for which a listing is reused."""
+MAX_FULL_LISTING = 5000
+"""Objects up to which the complete run is listed at once; above, only the requested prefix."""
 
 
 class RemoteStore:
-    """A prefix of a bucket.
+    """Objects below a prefix of a bucket.
 
     Args:
-        url: such as s3://bucket/prefix.
+        url: for example s3://bucket/prefix.
 
     Raises:
-        UsageError: it is no such URL, or obstore is not installed.
+        UsageError: the URL is not that of a bucket, or obstore is not installed.
     """
 
     def __init__(self, url: str) -> None:
-        self.place = Place.of(url)
-        self._bucket = Bucket(self.place)
-        self._cache = ObjectCache(self.place.url)
+        self.location = BucketLocation.parse(url)
+        self._bucket = Bucket(self.location)
+        self._cache = ObjectCache(self.location.url)
         self._listings: dict[str, tuple[float, dict[str, Entry]]] = {}
         self._large = False
 
     def __repr__(self) -> str:
-        return f"RemoteStore({self.place.url!r})"
+        return f"RemoteStore({self.location.url!r})"
 
     def list(self, prefix: str) -> Iterable[str]:
-        """Keys below `prefix`, sorted."""
+        """List the keys below `prefix`, sorted."""
         check_prefix(prefix)
-        return sorted(key for key in self._listed(prefix) if key.startswith(prefix))
+        return sorted(key for key in self._listing(prefix) if key.startswith(prefix))
 
     def entries(self) -> Sequence[Entry]:
-        """Everything as it is now, sorted by key."""
-        self.look_again()
-        self._large = False  # it is asked for as a whole
-        return [entry for _, entry in sorted(self._listed("").items())]
+        """List all objects as they are now, sorted by key."""
+        self.refresh()
+        self._large = False  # list the complete run
+        return [entry for _, entry in sorted(self._listing("").items())]
 
     def get(self, key: str) -> bytes:
-        """The object; FileNotFoundError when there is none."""
+        """Read an object; FileNotFoundError if it does not exist."""
         check_key(key)
         return self._bucket.get(key)
 
     def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
-        """Several, side by side; None for one that there is not."""
+        """Read several objects concurrently; None for a missing one."""
 
         def get(key: str) -> bytes | None:
             try:
@@ -69,109 +69,113 @@ class RemoteStore:
             except FileNotFoundError:
                 return None
 
-        return in_parallel(get, keys)
+        return map_parallel(get, keys)
 
     def put(self, key: str, data: bytes) -> None:
-        """Writes or replaces an object."""
+        """Write or replace an object."""
         check_key(key)
         self._bucket.put(key, data)
-        self.look_again()
+        self.refresh()
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Writes an object that is not there yet."""
+        """Write an object if it does not exist yet."""
         check_key(key)
         try:
             return self._bucket.put(key, data, only_new=True)
         finally:
-            self.look_again()
+            self.refresh()
 
     def staging_path(self, key: str) -> Path:
-        """A new empty file among the copies, where there is room for large ones."""
+        """Create an empty file in the cache directory, which has room for large files."""
         check_key(key)
         return self._cache.staging_path(key.rpartition("/")[2])
 
     def put_file(self, key: str, local_path: Path) -> bool:
-        """Sends a finished local file, which is gone afterwards."""
+        """Upload a finished local file and remove it."""
         check_key(key)
         try:
             return self._bucket.put(key, local_path, only_new=True)
         finally:
             local_path.unlink(missing_ok=True)
-            self.look_again()
+            self.refresh()
 
     def delete(self, key: str) -> None:
-        """Removes an object if it is there."""
+        """Remove an object if it exists."""
         check_key(key)
         self._bucket.delete(key)
-        self.look_again()
+        self.refresh()
 
     def local_path(self, key: str) -> Path:
-        """A copy of an object that never changes."""
+        """Return the path of a local copy of an immutable object."""
         return self.local_paths([key])[0]
 
     def local_paths(self, keys: Sequence[str]) -> Sequence[Path]:
-        """Copies of objects that never change; those that are not there yet are fetched side by
-        side.
+        """Return the paths of local copies; missing copies are downloaded concurrently.
 
         Raises:
-            FileNotFoundError: one is no longer in the bucket.
+            FileNotFoundError: an object is no longer in the bucket.
         """
         entries = [self._entry(key) for key in keys]
         paths = [self._cache.path(entry.key, entry.tag) for entry in entries]
-        wanting = [
+        missing = [
             (entry, path) for entry, path in zip(entries, paths, strict=True) if not path.exists()
         ]
-        self._cache.use(paths)  # so that none of them makes room for another
-        if wanting:
-            self._cache.make_room()
-            in_parallel(self._fetch, wanting)
-            self._cache.make_room()
+        self._cache.touch(paths)  # so that none of them is evicted to make room for another
+        if missing:
+            self._cache.evict()
+            map_parallel(self._fetch, missing)
+            self._cache.evict()
         return paths
 
-    def at_hand(self, key: str) -> bool:
-        """Whether the copy is still there."""
+    def has_local_file(self, key: str) -> bool:
+        """Return True if the copy exists."""
         try:
             entry = self._entry(key)
         except FileNotFoundError:
             return False
         return self._cache.path(entry.key, entry.tag).exists()
 
-    def look_again(self) -> None:
-        """Forgets listings."""
+    def refresh(self) -> None:
+        """Drop cached listings."""
         self._listings = {}
 
-    def _fetch(self, wanted: tuple[Entry, Path]) -> None:
-        entry, path = wanted
+    def _fetch(self, download: tuple[Entry, Path]) -> None:
+        entry, path = download
         try:
             self._cache.add(path, lambda file: self._bucket.download(entry.key, entry.tag, file))
         except FileNotFoundError:
-            self.look_again()
+            self.refresh()
             raise
 
     def _entry(self, key: str) -> Entry:
-        """An object as it was listed last, or else now."""
+        """Look an object up in the cached listings, or in a new one."""
         check_key(key)
         prefix = key.rpartition("/")[0] + "/" if "/" in key else ""
         for _, listing in [*self._listings.values()]:
             if key in listing:
                 return listing[key]
-        entry = self._listed(prefix).get(key)
+        entry = self._listing(prefix).get(key)
         if entry is None:
-            raise FileNotFoundError(errno.ENOENT, "There is no such object", (self.place / key).url)
+            url = (self.location / key).url
+            raise FileNotFoundError(errno.ENOENT, "The object does not exist", url)
         return entry
 
-    def _listed(self, prefix: str) -> dict[str, Entry]:
-        """The objects below a prefix, and perhaps others."""
+    def _listing(self, prefix: str) -> dict[str, Entry]:
+        """Return the objects below a prefix, possibly with others of the run."""
         now = time.monotonic()
         for scope in ("", prefix):
-            began, listing = self._listings.get(scope, (-BELIEVED_S, {}))
-            if now - began < BELIEVED_S:
+            listed_s, listing = self._listings.get(scope, (-LISTING_MAX_AGE_S, {}))
+            if now - listed_s < LISTING_MAX_AGE_S:
                 return listing
         scope = prefix if self._large else ""
         listing = {
             entry.key: entry for entry in self._bucket.entries(scope) if not is_hidden(entry.key)
         }
-        self._large = self._large or len(listing) > MOST_WHOLE
-        fresh = {s: each for s, each in self._listings.items() if now - each[0] < BELIEVED_S}
+        self._large = self._large or len(listing) > MAX_FULL_LISTING
+        fresh = {
+            key: cached
+            for key, cached in self._listings.items()
+            if now - cached[0] < LISTING_MAX_AGE_S
+        }
         self._listings = {**fresh, scope: (now, listing)}  # an older one may contradict it
         return listing

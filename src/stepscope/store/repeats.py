@@ -1,31 +1,33 @@
-"""Several runs of one program, given by the directory that holds them."""
+"""Repeated runs of one program: the runs in a directory."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from stepscope.store import layout
-from stepscope.store.objectstore import is_remote, open_store
+from stepscope.store.location import is_remote, open_store
+
+__all__ = ["repeated_runs"]
 
 
 def repeated_runs(location: str | Path) -> list[str]:
-    """The place itself where it is a run or holds none; else the runs right below it, by name.
+    """Return the runs directly below a location, by name; the location itself if there are none.
 
     Raises:
-        UsageError: it is no URL of a bucket.
+        UsageError: the location is an invalid bucket URL.
         OSError: a bucket cannot be reached.
     """
-    below = _below_url(str(location)) if is_remote(location) else _below(Path(location))
-    return below or [str(location)]
+    runs = _runs_below_url(str(location)) if is_remote(location) else _runs_below(Path(location))
+    return runs or [str(location)]
 
 
-def _below(path: Path) -> list[str]:
+def _runs_below(path: Path) -> list[str]:
     if not path.is_dir() or (path / layout.RUN_KEY).exists():
         return []
-    return sorted(str(each) for each in path.iterdir() if (each / layout.RUN_KEY).is_file())
+    return sorted(str(child) for child in path.iterdir() if (child / layout.RUN_KEY).is_file())
 
 
-def _below_url(url: str) -> list[str]:
+def _runs_below_url(url: str) -> list[str]:
     keys = list(open_store(url).list(""))
     if layout.RUN_KEY in keys:
         return []

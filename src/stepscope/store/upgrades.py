@@ -1,7 +1,7 @@
-"""How a run of an older schema version is read as if it were of this one.
+"""Conversion of older schema versions while a run is read.
 
-Nothing rewrites a recorded run: `run.json` is changed after it is read, and the rows of a table
-by the query that reads them.
+A recorded run is never rewritten: `run.json` is converted after it is read, and the rows of a
+table by the query that reads them.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 
 from stepscope.schema import SCHEMA_VERSION
 
-__all__ = ["STEPS", "Step", "steps_from"]
+__all__ = ["UPGRADES", "Upgrade", "upgrades_from"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """From one version to the next."""
+class Upgrade:
+    """Conversion from one schema version to the next."""
 
     run_info: Callable[[dict[str, Any]], dict[str, Any]]
-    """The content of the older `run.json` -> that of the newer."""
+    """Converts the content of the older `run.json`."""
     rows: Callable[[str, str], str]
-    """Name of a table, query that yields its older rows -> query that yields the newer ones."""
+    """Takes the name of a table and a query of its older rows; returns a query of newer rows."""
 
 
-STEPS: dict[int, Step] = {}
-"""The step that leads away from each version older than the current one."""
+UPGRADES: dict[int, Upgrade] = {}
+"""Upgrade from each version older than the current one, by that version."""
 
 
-def steps_from(version: int) -> tuple[Step, ...]:
-    """The steps from a version to the current one, in order."""
-    return tuple(STEPS[each] for each in range(version, SCHEMA_VERSION))
+def upgrades_from(version: int) -> tuple[Upgrade, ...]:
+    """Return the upgrades from a version to the current one, in order."""
+    return tuple(UPGRADES[older] for older in range(version, SCHEMA_VERSION))

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from stepscope.store.layout import document_key
-from stepscope.store.objectstore import open_store
+from stepscope.store.location import open_store
 
 REQUESTS = "windows"
 AGREEMENTS = "window-agreements"

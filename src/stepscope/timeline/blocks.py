@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import Slices
-from stepscope.intervals import OVERHANG_NS, Int, nesting_rows, without_overlaps
+from stepscope.intervals import OVERHANG_NS, Int, nesting_rows, separate_overlaps
 from stepscope.run import Trace
 from stepscope.timeline.levels import Levels, Names
 
@@ -192,7 +192,7 @@ def _rows(events: _Extents) -> Int:
     row = np.zeros(len(line), dtype=np.int64)
     row[on_host] = nesting_rows(line[on_host], start[on_host], end[on_host])
     found = np.empty_like(row)
-    found[order] = without_overlaps(line, row, start, end)
+    found[order] = separate_overlaps(line, row, start, end)
     return found
 
 

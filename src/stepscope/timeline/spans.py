@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.analysis import Slices, joined
-from stepscope.intervals import without_overlaps
+from stepscope.intervals import separate_overlaps
 from stepscope.run import RunClock
 from stepscope.store import RunReader, literal
 from stepscope.timeline.tracks import TrackId
@@ -95,7 +95,7 @@ class SpanTimeline:
             chosen = {name: values[rows] for name, values in spans.items()}
             parts.append(_slices(chosen, np.asarray(places, dtype=np.int64)[place[rows]]))
         found = joined([parts[0], parts[1].overlapping(*extent)])
-        row = without_overlaps(found.line, found.row, found.start, found.start + found.duration)
+        row = separate_overlaps(found.line, found.row, found.start, found.start + found.duration)
         return found.on_rows(row)
 
 

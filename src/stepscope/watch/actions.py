@@ -167,7 +167,7 @@ def make_notifier(url: str) -> Notifier:
     Raises:
         UsageError: apprise is not installed, or does not support such URLs.
     """
-    apprise = require("apprise", extra="alerts", otherwise="use --webhook or --on-finding")
+    apprise = require("apprise", extra="alerts", alternative="use --webhook or --on-finding")
     sender = apprise.Apprise()
     if not sender.add(url):
         scheme = url.partition(":")[0]

@@ -34,7 +34,7 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["run", "--out", ".", "--", "true"], "is not empty"),
         (["run", "--out", "s3://bucket/run", "--", "true"], "into a directory of its machine"),
         (["recover", "s3://bucket/run"], "name that directory"),
-        (["diagnose", "s3://"], "is no URL of a bucket"),
+        (["diagnose", "s3://"], "is not a bucket URL"),
         (["diagnose", "nowhere"], "nowhere"),
         (["diagnose", "here.py"], "here.py"),
         (["diagnose", "."], "run.json"),

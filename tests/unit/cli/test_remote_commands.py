@@ -149,12 +149,12 @@ COMMANDS = {
     "import": ["import", "{traces}", "-o", "{}"],
 }
 SAYS = {
-    "bucket": "s3://no-such-bucket: there is no such bucket",
-    "dead": "it cannot be reached; check the network and the endpoint",
-    "refused": "access was refused; check the credentials in the environment",
+    "bucket": "s3://no-such-bucket: the bucket does not exist",
+    "dead": "cannot connect; check the network and the endpoint",
+    "refused": "access denied; check the credentials in the environment",
     "plain": "the endpoint has no TLS; allow that with AWS_ALLOW_HTTP=true",
-    "silent": "it cannot be reached",
-    "credentials": "no credentials were found; set them in the environment",
+    "silent": "cannot connect",
+    "credentials": "no credentials found; set them in the environment",
 }
 
 
@@ -232,4 +232,4 @@ def test_a_cache_that_cannot_be_written(bucket: TestBucket, tmp_path: Path) -> N
     assert done.returncode == 2
     assert "name another directory with XDG_CACHE_HOME" in done.stderr
     done = stepscope("diagnose", url, STEPSCOPE_CACHE_GB="much")
-    assert done.stderr == "stepscope: STEPSCOPE_CACHE_GB='much' is no number of gigabytes.\n"
+    assert done.stderr == "stepscope: STEPSCOPE_CACHE_GB='much' is not a number of gigabytes.\n"

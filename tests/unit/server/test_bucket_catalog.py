@@ -151,7 +151,7 @@ def test_names_that_lead_nowhere(job: Path, bucket: TestBucket, name: str) -> No
 def test_nothing_to_serve(bucket: TestBucket) -> None:
     with pytest.raises(UsageError, match="There is nothing below s3://"):
         resolve_root(bucket.url("none"))
-    with pytest.raises(UnreachableError, match="no such bucket"):
+    with pytest.raises(UnreachableError, match="bucket does not exist"):
         resolve_root("s3://no-such-bucket-here/runs")
 
 

@@ -180,7 +180,7 @@ def test_a_million_letters_in_a_name(root: Path) -> None:
 def test_directories_that_cannot_be_served(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a directory"):
         resolve_root(str(tmp_path / "none"))
-    with pytest.raises(UsageError, match="is no URL of a bucket"):
+    with pytest.raises(UsageError, match="is not a bucket URL"):
         resolve_root("s3://")
 
 

@@ -1,4 +1,4 @@
-"""A run to write into, and span rows to write."""
+"""Fixtures: an empty run, and rows to write into it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Columns = dict[str, Any]
 def span_rows(
     seqs: Sequence[int], *, node: str = "n0", names: Sequence[str] | None = None, **changed: Any
 ) -> Columns:
-    """One span per number: it starts at that number and ends 5 ns later, every third not at all."""
+    """Build one span per number: it starts there and lasts 5 ns; every third has no end."""
     seq = np.array(seqs, dtype=np.int64)
     count = len(seq)
     return {
@@ -35,9 +35,9 @@ def span_rows(
         "process": DictColumn.constant("1-2-3", count),
         "log": DictColumn.constant("7c", count),
         "seq": seq,
-        "kind": DictColumn.encode(["step" if each % 2 else "fetch" for each in seqs]),
-        "name": DictColumn.encode(names or [f"span {each % 7}" for each in seqs]),
-        "labels": DictColumn.encode([None if each % 2 else '{"a": 1}' for each in seqs]),
+        "kind": DictColumn.encode(["step" if number % 2 else "fetch" for number in seqs]),
+        "name": DictColumn.encode(names or [f"span {number % 7}" for number in seqs]),
+        "labels": DictColumn.encode([None if number % 2 else '{"a": 1}' for number in seqs]),
         "start_ns": seq,
         "end_ns": np.ma.MaskedArray(seq + 5, mask=seq % 3 == 0),
         "depth": np.zeros(count, dtype=np.int16),
@@ -48,7 +48,7 @@ def span_rows(
 
 
 def sample_rows(times: Sequence[int], metrics: Sequence[str], *, node: str = "n0") -> Columns:
-    """One sample at each time, of the metric beside it."""
+    """Build one sample per time, of the metric at the same index."""
     count = len(times)
     return {
         "node": DictColumn.constant(node, count),

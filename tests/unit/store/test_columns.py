@@ -30,7 +30,7 @@ def test_only_strings_in_use_are_sent(spans: Spans) -> None:
     assert '["name 3","name 9999"]' in batch.dictionaries
 
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
+INVALID_COLUMNS: dict[str, tuple[dict[str, Any], str]] = {
     "length": ({"depth": np.zeros(2, np.int16)}, "differ in length"),
     "unknown column": ({"colour": np.zeros(3)}, r"unknown columns \['colour'\]"),
     "strings as objects": ({"name": np.array(["a", "b", "c"], object)}, "spans.name: strings"),
@@ -50,8 +50,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("changed", "message"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_column_is_named(spans: Spans, changed: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("changed", "message"), INVALID_COLUMNS.values(), ids=INVALID_COLUMNS.keys()
+)
+def test_an_invalid_column_is_named(spans: Spans, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_batch(SPANS, spans([0, 1, 2], **changed))
 
@@ -63,12 +65,12 @@ def test_a_missing_column_is_named(spans: Spans) -> None:
         make_batch(SPANS, columns)
 
 
-def test_what_hides_under_a_mask_does_not_matter(spans: Spans) -> None:
+def test_masked_values_are_ignored(spans: Spans) -> None:
     end = np.ma.MaskedArray(np.array([5, 2**64 - 1], np.uint64), mask=[False, True])
-    assert make_batch(SPANS, spans([0, 1], end_ns=end)).rows == 2
+    assert make_batch(SPANS, spans([0, 1], end_ns=end)).row_count == 2
 
 
-def test_narrow_and_strided_numbers_are_taken(spans: Spans) -> None:
+def test_narrow_and_strided_numbers_are_accepted(spans: Spans) -> None:
     strided = np.arange(6, dtype=np.int8)[::2]
     batch = make_batch(SPANS, spans([0, 1, 2], value=strided, depth=strided))
     assert {str(array.dtype) for array in batch.arrays.values()} >= {"int64", "int16"}

@@ -6,7 +6,7 @@ from stepscope.store import layout
 from stepscope.store.layout import Segment
 
 
-def seg(first: int, last: int, node: str = "n") -> Segment:
+def make_segment(first: int, last: int, node: str = "n") -> Segment:
     return Segment("spans", node, first, last)
 
 
@@ -19,12 +19,12 @@ def test_keys() -> None:
     assert layout.status_key("gpu-01") == "nodes/gpu-01/status.json"
     assert layout.process_key("12-34-0") == "processes/12-34-0.json"
     assert layout.document_key("findings", "verdict") == "findings/verdict.json"
-    assert seg(0, 15).key == "tables/spans/n/00000000-00000015.parquet"
+    assert make_segment(0, 15).key == "tables/spans/n/00000000-00000015.parquet"
 
 
 @pytest.mark.parametrize("kind", ["nodes", "processes", "tables"])
 def test_documents_stay_out_of_other_folders(kind: str) -> None:
-    with pytest.raises(ValueError, match="no kind of document"):
+    with pytest.raises(ValueError, match="not a kind of document"):
         layout.document_key(kind, "x")
 
 
@@ -32,22 +32,26 @@ NAMES = ["a", "A", "a/b", "a%2Fb", ".a", "%2Ea", "..", "ü", "a b", "'", "a=b", 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_file_names_can_be_turned_back(name: str) -> None:
-    encoded = layout.file_name(name)
-    assert layout.original_name(encoded) == name
+def test_file_names_can_be_decoded(name: str) -> None:
+    encoded = layout.encode_file_name(name)
+    assert layout.decode_file_name(encoded) == name
     assert not encoded.startswith(".")
     assert "/" not in encoded
 
 
 def test_file_names_never_collide() -> None:
-    assert len({layout.file_name(name) for name in NAMES}) == len(NAMES)
+    assert len({layout.encode_file_name(name) for name in NAMES}) == len(NAMES)
     with pytest.raises(ValueError, match="empty"):
-        layout.file_name("")
+        layout.encode_file_name("")
 
 
-def test_a_segment_knows_its_key() -> None:
-    for segment in (seg(0, 0), seg(16, 31, "a/ü"), seg(123456789, 123456789)):
-        assert layout.segment_of(segment.key) == segment
+def test_segment_keys_round_trip() -> None:
+    for segment in (
+        make_segment(0, 0),
+        make_segment(16, 31, "a/ü"),
+        make_segment(123456789, 123456789),
+    ):
+        assert layout.parse_segment(segment.key) == segment
 
 
 @pytest.mark.parametrize(
@@ -60,52 +64,65 @@ def test_a_segment_knows_its_key() -> None:
         "tables/spans/n/00000000-00000000.parquet.tmp",
     ],
 )
-def test_other_keys_name_no_segment(key: str) -> None:
-    assert layout.segment_of(key) is None
+def test_other_keys_are_not_segments(key: str) -> None:
+    assert layout.parse_segment(key) is None
 
 
 def test_a_covering_segment_hides_what_it_covers() -> None:
-    files = [seg(0, 0), seg(1, 1), seg(0, 15), seg(15, 15), seg(16, 16)]
-    assert ranges(layout.visible(files)) == [(0, 15), (16, 16)]
-    assert ranges(layout.covered(files)) == [(0, 0), (1, 1), (15, 15)]
+    files = [
+        make_segment(0, 0),
+        make_segment(1, 1),
+        make_segment(0, 15),
+        make_segment(15, 15),
+        make_segment(16, 16),
+    ]
+    assert ranges(layout.select_visible(files)) == [(0, 15), (16, 16)]
+    assert ranges(layout.find_covered(files)) == [(0, 0), (1, 1), (15, 15)]
 
 
 def test_covering_nests() -> None:
-    files = [seg(16, 31), seg(0, 255), seg(17, 17), seg(256, 256)]
-    assert ranges(layout.visible(files)) == [(0, 255), (256, 256)]
+    files = [
+        make_segment(16, 31),
+        make_segment(0, 255),
+        make_segment(17, 17),
+        make_segment(256, 256),
+    ]
+    assert ranges(layout.select_visible(files)) == [(0, 255), (256, 256)]
 
 
 def test_nodes_do_not_cover_each_other() -> None:
-    files = [seg(0, 15, "a"), seg(3, 3, "b")]
-    assert layout.visible(files) == files
+    files = [make_segment(0, 15, "a"), make_segment(3, 3, "b")]
+    assert layout.select_visible(files) == files
 
 
 def test_gaps() -> None:
-    assert ranges(layout.gaps([seg(0, 15), seg(16, 16)])) == []
-    assert ranges(layout.gaps([seg(2, 2), seg(5, 5)])) == [(0, 1), (3, 4)]
-    assert layout.gaps([seg(0, 0, "a"), seg(1, 1, "b")]) == [seg(0, 0, "b")]
+    assert ranges(layout.find_gaps([make_segment(0, 15), make_segment(16, 16)])) == []
+    assert ranges(layout.find_gaps([make_segment(2, 2), make_segment(5, 5)])) == [(0, 1), (3, 4)]
+    assert layout.find_gaps([make_segment(0, 0, "a"), make_segment(1, 1, "b")]) == [
+        make_segment(0, 0, "b")
+    ]
 
 
 def test_sixteen_merge_into_one() -> None:
-    (merge,) = layout.merges([seg(i, i) for i in range(20)])
-    assert merge.target == seg(0, 15)
-    assert ranges(list(merge.members)) == [(i, i) for i in range(16)]
+    (merge,) = layout.plan_merges([make_segment(i, i) for i in range(20)])
+    assert merge.target == make_segment(0, 15)
+    assert ranges(list(merge.sources)) == [(i, i) for i in range(16)]
 
 
-def test_a_group_with_a_hole_stays_and_its_neighbours_merge() -> None:
-    files = [seg(i, i) for i in range(40) if i != 5]
-    assert [merge.target for merge in layout.merges(files)] == [seg(16, 31)]
+def test_a_group_with_a_gap_stays_and_its_neighbors_merge() -> None:
+    files = [make_segment(i, i) for i in range(40) if i != 5]
+    assert [merge.target for merge in layout.plan_merges(files)] == [make_segment(16, 31)]
 
 
 def test_ten_hours_of_flushes_keep_few_segments() -> None:
     segments: list[Segment] = []
-    most = 0
+    max_count = 0
     for number in range(10 * 3600 // 5):
-        segments.append(seg(number, number))
-        while merges := layout.merges(segments):
+        segments.append(make_segment(number, number))
+        while merges := layout.plan_merges(segments):
             for merge in merges:
-                segments = [s for s in segments if s not in merge.members] + [merge.target]
-        most = max(most, len(segments))
-        assert not layout.gaps(segments[:0])
-    assert layout.gaps(segments) == []
-    assert most < 60
+                segments = [s for s in segments if s not in merge.sources] + [merge.target]
+        max_count = max(max_count, len(segments))
+        assert not layout.find_gaps(segments[:0])
+    assert layout.find_gaps(segments) == []
+    assert max_count < 60

@@ -14,14 +14,22 @@ import pytest
 
 from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError
 from stepscope.schema import SCHEMA_VERSION, TABLES, JobState, JobStatus, RunInfo
-from stepscope.store import DictColumn, LocalStore, RunReader, RunWriter, open_run, reader, upgrades
+from stepscope.store import (
+    DictColumn,
+    LocalStore,
+    RunReader,
+    RunWriter,
+    open_run,
+    opening,
+    upgrades,
+)
 from stepscope.store.engine import select
 from stepscope.store.layout import Segment
 
 Spans = Callable[..., dict[str, Any]]
 
 
-def segment(number: int) -> str:
+def segment_key(number: int) -> str:
     return Segment("spans", "n0", number, number).key
 
 
@@ -73,19 +81,19 @@ class TestOpening:
 class TestTable:
     def test_all_columns_as_declared(self, run: Path, writer: RunWriter, spans: Spans) -> None:
         writer.append("spans", spans([0, 1, 2, 3]))
-        found = open_run(run).table("spans")
-        assert tuple(found) == TABLES["spans"].column_names
-        kinds = {name: str(values.dtype) for name, values in found.items()}
+        columns = open_run(run).table("spans")
+        assert tuple(columns) == TABLES["spans"].column_names
+        kinds = {name: str(values.dtype) for name, values in columns.items()}
         assert kinds["start_ns"] == "int64"
         assert kinds["depth"] == "int16"
         assert kinds["name"] == "object"
 
     def test_nulls(self, run: Path, writer: RunWriter, spans: Spans) -> None:
         writer.append("spans", spans([0, 1, 2, 3]))
-        found = open_run(run).table("spans", ["end_ns", "labels", "start_ns"])
-        assert found["end_ns"].tolist() == [None, 6, 7, None]
-        assert found["labels"].tolist() == ['{"a": 1}', None, '{"a": 1}', None]
-        assert not isinstance(found["start_ns"], np.ma.MaskedArray)
+        columns = open_run(run).table("spans", ["end_ns", "labels", "start_ns"])
+        assert columns["end_ns"].tolist() == [None, 6, 7, None]
+        assert columns["labels"].tolist() == ['{"a": 1}', None, '{"a": 1}', None]
+        assert not isinstance(columns["start_ns"], np.ma.MaskedArray)
 
     def test_a_nullable_column_is_masked_even_without_nulls(
         self, run: Path, writer: RunWriter, spans: Spans
@@ -97,43 +105,43 @@ class TestTable:
 
     def test_conditions_and_order(self, run: Path, writer: RunWriter, spans: Spans) -> None:
         writer.append("spans", spans(range(10)))
-        found = open_run(run).table(
+        columns = open_run(run).table(
             "spans",
             ["seq"],
             where="kind = ? AND seq > ?",
             parameters=["step", 2],
             order_by="seq DESC",
         )
-        assert found["seq"].tolist() == [9, 7, 5, 3]
+        assert columns["seq"].tolist() == [9, 7, 5, 3]
 
     def test_encoded_strings(self, run: Path, writer: RunWriter, spans: Spans) -> None:
         writer.append("spans", spans(range(5)))
         writer.append("spans", spans(range(5, 9)))
         reader = open_run(run)
         plain = reader.table("spans")
-        found = reader.table("spans", encoded=("name", "labels"))
-        assert isinstance(found["name"], DictColumn)
-        assert list(found["name"].values) == sorted(set(plain["name"]))
-        assert found["name"].decode().tolist() == plain["name"].tolist()
-        assert found["labels"].decode().tolist() == plain["labels"].tolist()
-        assert found["labels"].codes.min() == -1
+        columns = reader.table("spans", encoded=("name", "labels"))
+        assert isinstance(columns["name"], DictColumn)
+        assert list(columns["name"].values) == sorted(set(plain["name"]))
+        assert columns["name"].decode().tolist() == plain["name"].tolist()
+        assert columns["labels"].decode().tolist() == plain["labels"].tolist()
+        assert columns["labels"].codes.min() == -1
 
-    def test_encoded_strings_hold_only_what_rows_have(
+    def test_encoded_strings_hold_only_values_in_use(
         self, run: Path, writer: RunWriter, spans: Spans
     ) -> None:
         writer.append("spans", spans(range(9)))
-        found = open_run(run).table(
+        columns = open_run(run).table(
             "spans", ["name", "labels"], where="seq IN (3, 5)", encoded=("name", "labels")
         )
-        assert list(found["name"].values) == ["span 3", "span 5"]
-        assert found["name"].decode().tolist() == ["span 3", "span 5"]
-        assert list(found["labels"].values) == []
-        assert found["labels"].decode().tolist() == [None, None]
+        assert list(columns["name"].values) == ["span 3", "span 5"]
+        assert columns["name"].decode().tolist() == ["span 3", "span 5"]
+        assert list(columns["labels"].values) == []
+        assert columns["labels"].decode().tolist() == [None, None]
 
     def test_encoded_nothing(self, run: Path) -> None:
-        found = open_run(run).table("spans", ["name", "seq"], encoded=("name",))
-        assert found["name"].decode().tolist() == []
-        assert found["seq"].dtype == np.int64
+        columns = open_run(run).table("spans", ["name", "seq"], encoded=("name",))
+        assert columns["name"].decode().tolist() == []
+        assert columns["seq"].dtype == np.int64
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -154,33 +162,33 @@ class TestTable:
             with RunWriter(run, node) as writer:
                 writer.append("spans", spans([0, 1], node=node))
                 writer.append("spans", spans([2], node=node))
-        found = open_run(run).table("spans", ["node", "seq"])
-        assert found["node"].tolist() == ["a"] * 3 + ["b"] * 3
-        assert found["seq"].tolist() == [0, 1, 2, 0, 1, 2]
+        columns = open_run(run).table("spans", ["node", "seq"])
+        assert columns["node"].tolist() == ["a"] * 3 + ["b"] * 3
+        assert columns["seq"].tolist() == [0, 1, 2, 0, 1, 2]
 
 
 class TestSql:
     def test_views_of_all_tables(self, run: Path, writer: RunWriter, spans: Spans) -> None:
         writer.append("spans", spans([1, 2, 3]))
-        found = open_run(run).sql(
+        columns = open_run(run).sql(
             "SELECT kind, CAST(sum(end_ns - start_ns) AS BIGINT) AS total_ns, max(labels) AS l "
             "FROM spans LEFT JOIN metrics USING (process, log, seq) WHERE spans.seq < ? "
             "GROUP BY kind ORDER BY kind",
             [3],
         )
-        assert found["kind"].tolist() == ["fetch", "step"]
-        assert found["total_ns"].tolist() == [5, 5]
-        assert found["l"].tolist() == ['{"a": 1}', None]
+        assert columns["kind"].tolist() == ["fetch", "step"]
+        assert columns["total_ns"].tolist() == [5, 5]
+        assert columns["l"].tolist() == ['{"a": 1}', None]
 
     def test_an_empty_run_has_every_table(self, run: Path) -> None:
         reader = open_run(run)
         for table in TABLES.values():
             assert not reader.has(table.name)
             assert reader.row_count(table.name) == 0
-            found = reader.sql(select("*", table.name))
-            assert tuple(found) == table.column_names
+            columns = reader.sql(select("*", table.name))
+            assert tuple(columns) == table.column_names
 
-    def test_a_wrong_query_says_so(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_a_wrong_query_raises(self, run: Path, writer: RunWriter, spans: Spans) -> None:
         writer.append("spans", spans([0]))
         reader = open_run(run)
         with pytest.raises(duckdb.Error, match="colour"):
@@ -194,8 +202,8 @@ class TestSql:
         writer.append("spans", spans([3, 1]))
         assert reader.times("spans") == {"n0": {"start_ns": (1, 3), "end_ns": (6, 6)}}
         writer.append("spans", spans([9]))  # without an end
-        with RunWriter(run, "n1") as other:
-            other.append("spans", spans([4], node="n1"))
+        with RunWriter(run, "n1") as writer_n1:
+            writer_n1.append("spans", spans([4], node="n1"))
         assert reader.times("spans") == {
             "n0": {"start_ns": (1, 9), "end_ns": (6, 6)},
             "n1": {"start_ns": (4, 4), "end_ns": (9, 9)},
@@ -209,33 +217,35 @@ class TestSql:
             writer.append("metrics", samples([time, time + 1], ["a", "a"]))
         reader = open_run(run)
         query = "SELECT t_ns FROM metrics WHERE t_ns >= ? AND t_ns < ? ORDER BY 1"
-        for begin, end in ((0, 99), (11, 30), (11, 31), (21, 22), (22, 30), (31, 32)):
-            found = reader.sql(query, (begin, end), within=(begin, end))["t_ns"].tolist()
-            assert found == [t for t in (10, 11, 20, 21, 30, 31) if begin <= t < end]
+        for start, end in ((0, 99), (11, 30), (11, 31), (21, 22), (22, 30), (31, 32)):
+            times = reader.sql(query, (start, end), within=(start, end))["t_ns"].tolist()
+            assert times == [t for t in (10, 11, 20, 21, 30, 31) if start <= t < end]
         first = run / Segment("metrics", "n0", 0, 0).key
         first.write_bytes(b"PAR1" + bytes(first.stat().st_size - 8) + b"PAR1")
-        found = reader.sql(query, (20, 99), within=(20, 99))["t_ns"].tolist()
-        assert found == [20, 21, 30, 31]
+        times = reader.sql(query, (20, 99), within=(20, 99))["t_ns"].tolist()
+        assert times == [20, 21, 30, 31]
         assert reader.damage == []
         assert len(reader.sql(query, (0, 99))["t_ns"]) == 4
         assert len(reader.damage) == 1
 
-    def test_only_segments_of_the_recordings_are_opened(self, run: Path, writer: RunWriter) -> None:
+    def test_only_segments_of_the_traces_are_opened(self, run: Path, writer: RunWriter) -> None:
         for trace in (10, 20, 30):
             row = {"trace": [trace], "count": [1], "of_count": [1], "worst_ns": [1]}
             words = {name: DictColumn.constant("x", 1) for name in ("kind", "detail")}
-            writer.append("quality", {n: np.array(each) for n, each in row.items()} | words)
+            writer.append(
+                "quality", {name: np.array(values) for name, values in row.items()} | words
+            )
         reader = open_run(run)
         assert len(reader.table("quality", traces=[20])["trace"]) == 1
         damaged = run / Segment("quality", "n0", 1, 1).key
         damaged.write_bytes(b"PAR1" + bytes(damaged.stat().st_size - 8) + b"PAR1")
         for traces in ([10], [30, 10], [30], [5], [15, 10]):
-            chosen = f"trace IN ({', '.join(map(str, traces))})"
-            found = reader.table("quality", ["trace"], where=chosen, traces=traces)
-            assert set(found["trace"].tolist()) == {10, 30} & set(traces)
+            condition = f"trace IN ({', '.join(map(str, traces))})"
+            columns = reader.table("quality", ["trace"], where=condition, traces=traces)
+            assert set(columns["trace"].tolist()) == {10, 30} & set(traces)
         assert reader.damage == []
 
-    def test_no_python_variable_leaks_in(self, run: Path) -> None:
+    def test_python_variables_are_invisible(self, run: Path) -> None:
         secret = {"x": np.arange(3)}
         with pytest.raises(duckdb.Error, match="secret"):
             open_run(run).sql("SELECT * FROM secret")
@@ -243,7 +253,7 @@ class TestSql:
 
 
 class TestGrowing:
-    def test_every_call_sees_what_is_there(
+    def test_every_call_sees_the_current_rows(
         self, run: Path, writer: RunWriter, spans: Spans
     ) -> None:
         reader = open_run(run)
@@ -304,18 +314,18 @@ class TestDamage:
 
     @pytest.mark.parametrize("bad", [0, 1, 2])
     @pytest.mark.parametrize("size", [0, 200, -1])
-    def test_a_torn_segment_is_left_out_and_named(self, three: Path, bad: int, size: int) -> None:
-        path = three / segment(bad)
+    def test_a_torn_segment_is_skipped_and_reported(self, three: Path, bad: int, size: int) -> None:
+        path = three / segment_key(bad)
         path.write_bytes(path.read_bytes()[:size])
         reader = open_run(three)
         assert reader.table("spans", ["seq"])["seq"].tolist() == [n for n in range(3) if n != bad]
         assert reader.row_count("spans") == 2
         assert reader.sql("SELECT count(*) AS n FROM spans")["n"].tolist() == [2]
         (sentence,) = reader.damage
-        assert sentence.startswith(f"{segment(bad)} cannot be read: ")
+        assert sentence.startswith(f"{segment_key(bad)} cannot be read: ")
 
-    def test_a_footer_that_is_whole_over_torn_pages(self, three: Path) -> None:
-        path = three / segment(1)
+    def test_a_valid_footer_over_torn_pages(self, three: Path) -> None:
+        path = three / segment_key(1)
         data = path.read_bytes()
         path.write_bytes(data[:4] + bytes(1000) + data[1004:])
         reader = open_run(three)
@@ -324,20 +334,20 @@ class TestDamage:
 
     def test_every_segment_torn(self, three: Path) -> None:
         for number in range(3):
-            (three / segment(number)).write_bytes(b"PAR1")
+            (three / segment_key(number)).write_bytes(b"PAR1")
         reader = open_run(three)
         assert reader.row_count("spans") == 0
         assert len(reader.damage) == 3
         assert not reader.has("spans")
 
     def test_a_foreign_file(self, three: Path) -> None:
-        duckdb.sql("SELECT 1 AS x").write_parquet(str(three / segment(1)))
+        duckdb.sql("SELECT 1 AS x").write_parquet(str(three / segment_key(1)))
         reader = open_run(three)
         assert reader.table("spans", ["seq"])["seq"].tolist() == [0, 2]
         assert len(reader.damage) == 1
 
-    def test_other_files_disturb_nobody(self, three: Path) -> None:
-        folder = (three / segment(0)).parent
+    def test_other_files_are_ignored(self, three: Path) -> None:
+        folder = (three / segment_key(0)).parent
         (folder / "notes.txt").write_text("hello")
         (folder / ".00000009-00000009.parquet.1-a.tmp").write_text("half")
         reader = open_run(three)
@@ -345,19 +355,19 @@ class TestDamage:
         assert reader.damage == []
 
     def test_a_segment_that_vanished(self, three: Path) -> None:
-        (three / segment(1)).unlink()
+        (three / segment_key(1)).unlink()
         reader = open_run(three)
         assert reader.row_count("spans") == 2
         (sentence,) = reader.damage
-        assert segment(1) in sentence
+        assert segment_key(1) in sentence
         assert "missing" in sentence
 
     def test_random_damage_never_makes_a_run_unreadable(self, three: Path) -> None:
-        path = three / segment(1)
-        whole = path.read_bytes()
+        path = three / segment_key(1)
+        intact = path.read_bytes()
         random = np.random.default_rng(1)
         for _ in range(12):
-            data = bytearray(whole)
+            data = bytearray(intact)
             start = int(random.integers(len(data)))
             noise = random.bytes(int(random.integers(1, 60)))
             data[start : start + len(noise)] = noise
@@ -380,8 +390,8 @@ class TestDamage:
             "nodes/n1/status.json",
             "processes/p.json",
         ]
-        with RunWriter(run, "n1") as other:
-            other.put_status(status)
+        with RunWriter(run, "n1") as writer_n1:
+            writer_n1.put_status(status)
         assert len(reader.statuses()) == 2
         assert len(reader.damage) == 1
 
@@ -391,13 +401,13 @@ class TestProcessesAndThreads:
         writer.append("spans", spans(range(100)))
         reader = open_run(run)
         with ThreadPoolExecutor(8) as pool:
-            found = list(
+            sizes = list(
                 pool.map(
                     lambda n: reader.table("spans", ["seq"], where=f"seq < {n}")["seq"].size,
                     range(50),
                 )
             )
-        assert found == list(range(50))
+        assert sizes == list(range(50))
 
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
     def test_a_reader_survives_a_fork(self, run: Path, writer: RunWriter, spans: Spans) -> None:
@@ -429,15 +439,15 @@ def _count(run: Path) -> int:
 
 
 class TestUpgrades:
-    def test_no_version_is_left_behind(self) -> None:
-        assert set(upgrades.STEPS) == set(range(1, SCHEMA_VERSION))
-        assert upgrades.steps_from(SCHEMA_VERSION) == ()
+    def test_every_older_version_has_an_upgrade(self) -> None:
+        assert set(upgrades.UPGRADES) == set(range(1, SCHEMA_VERSION))
+        assert upgrades.upgrades_from(SCHEMA_VERSION) == ()
 
     def test_an_older_run_reads_as_a_newer_one(
         self, run: Path, writer: RunWriter, spans: Spans, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         writer.append("spans", spans([1, 2]))
-        step = upgrades.Step(
+        upgrade = upgrades.Upgrade(
             run_info=lambda info: {**info, "run_id": info["run_id"] + " upgraded"},
             rows=lambda table, query: (
                 select("* REPLACE (depth + 1 AS depth)", f"({query})")
@@ -445,9 +455,9 @@ class TestUpgrades:
                 else query
             ),
         )
-        monkeypatch.setitem(upgrades.STEPS, SCHEMA_VERSION, step)
+        monkeypatch.setitem(upgrades.UPGRADES, SCHEMA_VERSION, upgrade)
         monkeypatch.setattr(upgrades, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
-        monkeypatch.setattr(reader, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+        monkeypatch.setattr(opening, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
         older = open_run(run)
         assert older.info.run_id == "r1 upgraded"
         assert older.table("spans", ["depth"])["depth"].tolist() == [1, 1]

@@ -1,6 +1,6 @@
-"""docs/run-directory.md says what the schema says, and its queries run as they are printed.
+"""docs/run-directory.md matches the schema, and its queries run as printed.
 
-The part between the markers is written from the schema:
+The part between the markers is generated from the schema:
 
     STEPSCOPE_WRITE_DOCS=1 python -m pytest tests/unit/store/test_run_directory_doc.py
 """
@@ -34,7 +34,7 @@ from stepscope.schema.tables.spans import SPAN_KINDS
 from stepscope.store import RunWriter
 
 DOC = Path(__file__).parents[3] / "docs" / "run-directory.md"
-BEGIN = "<!-- From here to the end mark: written from stepscope.schema by a test. -->"
+BEGIN = "<!-- Generated from stepscope.schema by a test, up to the end mark. -->"
 END = "<!-- End mark. -->"
 REFRESH = "STEPSCOPE_WRITE_DOCS=1 python -m pytest tests/unit/store/test_run_directory_doc.py"
 
@@ -44,11 +44,11 @@ def markdown_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterat
     yield "| " + " | ".join(head) + " |"
     yield "|" + " --- |" * len(head)
     for row in rows:
-        yield "| " + " | ".join(re.sub(r"\||__", escaped, cell) for cell in row) + " |"
+        yield "| " + " | ".join(re.sub(r"\||__", escape, cell) for cell in row) + " |"
     yield ""
 
 
-def escaped(match: re.Match[str]) -> str:
+def escape(match: re.Match[str]) -> str:
     return "".join("\\" + character for character in match[0])
 
 
@@ -62,7 +62,7 @@ def table_section(table: Table) -> Iterator[str]:
         (
             (
                 f"`{column.name}`",
-                column.stored or column.type,
+                column.stored_type or column.type,
                 "" if column.unit == "none" else column.unit,
                 "yes" if column.nullable else "",
                 column.doc,
@@ -72,7 +72,7 @@ def table_section(table: Table) -> Iterator[str]:
     )
 
 
-def generated() -> str:
+def generate_reference() -> str:
     lines = [BEGIN, "", f"Schema version {SCHEMA_VERSION}.", ""]
     for table in TABLES.values():
         lines += table_section(table)
@@ -88,14 +88,14 @@ def generated() -> str:
     return "\n".join([*lines, END])
 
 
-def test_tables_are_those_of_the_schema() -> None:
+def test_tables_match_the_schema() -> None:
     text = DOC.read_text()
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    wanted = head + generated() + tail
+    expected = head + generate_reference() + tail
     if os.environ.get("STEPSCOPE_WRITE_DOCS"):
-        DOC.write_text(wanted)
-    elif text != wanted:
+        DOC.write_text(expected)
+    elif text != expected:
         pytest.fail(f"{DOC.name} differs from the schema. Refresh it: {REFRESH}")
 
 

@@ -1,4 +1,4 @@
-"""kill -9 while a writer appends and merges: what it acknowledged is there, once and whole."""
+"""kill -9 while a writer appends and merges: acknowledged rows are there, once and complete."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ROWS = 7
 ROUNDS = 4
 
 
-def killed_writer(run: Path, name: str, *, after: int, delay_s: float) -> int:
-    """Lets a writer acknowledge some appends, kills it, and returns how many it acknowledged."""
+def kill_writer(run: Path, name: str, *, after: int, delay_s: float) -> int:
+    """Let a writer acknowledge some appends, kill it, and return the acknowledged number."""
     with subprocess.Popen(
         [sys.executable, str(WRITER), str(run), name], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         acknowledged = [process.stdout.readline() for _ in range(after)]
         try:
-            process.wait(delay_s)  # a moment of its own, in the middle of whatever it does
+            process.wait(delay_s)  # a random moment, in the middle of an append or a merge
         except subprocess.TimeoutExpired:
             pass
         process.kill()
@@ -31,11 +31,11 @@ def killed_writer(run: Path, name: str, *, after: int, delay_s: float) -> int:
     return sum(line.endswith("\n") for line in acknowledged)
 
 
-def test_what_was_acknowledged_is_there_once_and_whole(run: Path) -> None:
+def test_acknowledged_rows_exist_once_and_complete(run: Path) -> None:
     chance = random.Random(7)
     for number in range(ROUNDS):
         name = f"round {number}"
-        acknowledged = killed_writer(
+        acknowledged = kill_writer(
             run, name, after=chance.randint(1, 40), delay_s=chance.uniform(0, 0.02)
         )
         reader = open_run(run)

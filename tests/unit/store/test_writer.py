@@ -28,8 +28,8 @@ def files(run: Path, table: str = "spans") -> list[str]:
 
 
 def seqs(run: Path) -> list[int]:
-    found: list[int] = open_run(run).table("spans", ["seq"])["seq"].tolist()
-    return found
+    numbers: list[int] = open_run(run).table("spans", ["seq"])["seq"].tolist()
+    return numbers
 
 
 class TestCreateRun:
@@ -48,7 +48,7 @@ class TestCreateRun:
             create_run(tmp_path / below, info)
 
     def test_on_an_object_store(self, info: RunInfo) -> None:
-        with pytest.raises(UsageError, match="is no URL of a bucket"):
+        with pytest.raises(UsageError, match="is not a bucket URL"):
             create_run("s3://", info)
 
 
@@ -146,16 +146,16 @@ class TestAppend:
                 writer.compact("spans")
         assert seqs(run) == list(range(17))
 
-    def test_a_number_that_was_taken_is_not_used(self, run: Path, spans: Spans) -> None:
-        with RunWriter(run, "n0") as one, RunWriter(run, "n0") as other:
-            one.append("spans", spans([0]))
-            other.append("spans", spans([1]))
-            one.append("spans", spans([2]))
-            other.append("spans", spans([3]))
+    def test_a_number_in_use_is_skipped(self, run: Path, spans: Spans) -> None:
+        with RunWriter(run, "n0") as first, RunWriter(run, "n0") as second:
+            first.append("spans", spans([0]))
+            second.append("spans", spans([1]))
+            first.append("spans", spans([2]))
+            second.append("spans", spans([3]))
         assert seqs(run) == [0, 1, 2, 3]
 
     @pytest.mark.parametrize("node", ["a'b\"c", "ü/../x", ".hidden", "a=b", "[x]*?"])
-    def test_odd_node_names(self, run: Path, spans: Spans, node: str) -> None:
+    def test_unusual_node_names(self, run: Path, spans: Spans, node: str) -> None:
         with RunWriter(run, node) as writer:
             for number in range(16):
                 writer.append("spans", spans([number], node=node))
@@ -167,7 +167,7 @@ class TestAppend:
         assert set(reader.statuses()) == {node}
 
     @pytest.mark.parametrize("name", ["it's", 'a "b"', "ünï", "run*", "[ab]", "a=b", "~x", "a\nb"])
-    def test_odd_run_names(
+    def test_unusual_run_names(
         self,
         tmp_path: Path,
         info: RunInfo,
@@ -176,7 +176,7 @@ class TestAppend:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(layout, "FAN_IN", 2)
-        # What the odd name would match, were it a pattern, must not be read.
+        # Paths that the name would match if it were a pattern must not be read.
         for path in (tmp_path / name, tmp_path / "run1", tmp_path / "a"):
             create_run(path, info)
             with RunWriter(path, "n0") as writer:
@@ -186,7 +186,7 @@ class TestAppend:
         assert seqs(tmp_path / name) == [0, 1, 2]
         assert set(open_run(tmp_path / name).sql("SELECT * FROM spans")) == set(spans([0]))
 
-    def test_odd_strings(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_unusual_strings(self, run: Path, writer: RunWriter, spans: Spans) -> None:
         names = ["", "null", "a'b\"c\\", "nul \0 inside", "\u2028", "é😀", "x" * 100_000]
         writer.append("spans", spans(range(len(names)), names=names))
         reader = open_run(run)
@@ -197,27 +197,29 @@ class TestAppend:
         writer.append("spans", spans([0], names=[os.fsdecode(b"caf\xe9")]))
         assert open_run(run).table("spans", ["name"])["name"].tolist() == ["caf?"]
 
-    def test_a_twin_writes_other_tables_at_the_same_time(
+    def test_a_clone_writes_other_tables_concurrently(
         self, run: Path, writer: RunWriter, spans: Spans, samples: Spans
     ) -> None:
-        with writer.twin() as twin, ThreadPoolExecutor(2) as beside:
-            own = beside.submit(lambda: [writer.append("spans", spans([n])) for n in range(9)])
-            other = beside.submit(
-                lambda: [twin.append("metrics", samples([n], ["a"])) for n in range(9)]
+        with writer.clone() as clone, ThreadPoolExecutor(2) as pool:
+            span_counts = pool.submit(
+                lambda: [writer.append("spans", spans([n])) for n in range(9)]
             )
-            assert own.result() == other.result() == [1] * 9
+            sample_counts = pool.submit(
+                lambda: [clone.append("metrics", samples([n], ["a"])) for n in range(9)]
+            )
+            assert span_counts.result() == sample_counts.result() == [1] * 9
         assert seqs(run) == list(range(9))
         assert open_run(run).table("metrics", ["t_ns"])["t_ns"].tolist() == list(range(9))
 
-    def test_it_stays_light(self, run: Path) -> None:
+    def test_imports_are_light(self, run: Path) -> None:
         code = (
             "import sys; from stepscope.store import RunWriter; RunWriter(sys.argv[1], 'n');"
             "print(*{m.split('.')[0] for m in sys.modules})"
         )
-        shown = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True
         )
-        assert not {"pandas", "pyarrow", "polars", "torch"} & set(shown.stdout.split())
+        assert not {"pandas", "pyarrow", "polars", "torch"} & set(output.stdout.split())
 
 
 class TestEnvironmentErrors:
@@ -226,7 +228,7 @@ class TestEnvironmentErrors:
         incompressible = [
             f"{value:x}" for value in np.random.default_rng(0).integers(2**60, size=999)
         ]
-        with largest_file(4096), pytest.raises(OSError, match="Input/output error"):
+        with file_size_limit(4096), pytest.raises(OSError, match="Input/output error"):
             writer.append("spans", spans(range(1, 1000), names=incompressible))
         assert seqs(run) == [0]
         writer.append("spans", spans(range(1, 1000), names=incompressible))
@@ -234,8 +236,8 @@ class TestEnvironmentErrors:
         assert not list(run.rglob(".*"))
 
     def test_read_only_directory(self, info: RunInfo, spans: Spans) -> None:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
-            run = Path(made)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+            run = Path(directory)
             create_run(run, info)
             with RunWriter(run, "n0") as writer:
                 writer.append("spans", spans([0]))
@@ -253,7 +255,7 @@ class TestEnvironmentErrors:
 
 
 @contextmanager
-def largest_file(size: int) -> Iterator[None]:
+def file_size_limit(size: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -264,7 +266,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 @contextmanager
 def unprivileged(run: Path) -> Iterator[None]:
-    """A run that may be read but not written, also when root runs the tests."""
+    """Make a run read-only, also when root runs the tests."""
     folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
     for folder in folders:
         folder.chmod(0o555)
@@ -281,7 +283,7 @@ def unprivileged(run: Path) -> Iterator[None]:
 
 
 class DyingStore(LocalStore):
-    """Dies when it should delete for the n-th time."""
+    """Store that is interrupted at the n-th deletion."""
 
     def __init__(self, root: Path, deletes: int) -> None:
         super().__init__(root)
@@ -331,7 +333,7 @@ class TestCompact:
         ]
         assert seqs(run) == list(range(13))
 
-    def test_wide_segments_keep_a_metric_together(
+    def test_wide_segments_are_clustered_by_metric(
         self, run: Path, writer: RunWriter, samples: Spans, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(layout, "FAN_IN", 2)
@@ -339,9 +341,9 @@ class TestCompact:
             writer.append("metrics", samples([number, number, number], ["b", "it's", "a"]))
         writer.compact("metrics")
         assert files(run, "metrics") == ["00000000-00000003.parquet"]
-        found = open_run(run).table("metrics", ["metric", "t_ns"])
-        assert found["metric"].tolist() == ["a"] * 4 + ["b"] * 4 + ["it's"] * 4
-        assert found["t_ns"].tolist() == [0, 1, 2, 3] * 3
+        columns = open_run(run).table("metrics", ["metric", "t_ns"])
+        assert columns["metric"].tolist() == ["a"] * 4 + ["b"] * 4 + ["it's"] * 4
+        assert columns["t_ns"].tolist() == [0, 1, 2, 3] * 3
 
     @pytest.mark.parametrize("deletes", [0, 1, 15])
     def test_death_between_merge_and_delete(
@@ -362,7 +364,7 @@ class TestCompact:
         assert len(files(run)) == 3
         assert seqs(run) == list(range(18))
 
-    def test_a_torn_segment_stays_and_its_neighbours_merge(
+    def test_a_torn_segment_stays_and_its_neighbors_merge(
         self, run: Path, writer: RunWriter, spans: Spans
     ) -> None:
         for number in range(33):
@@ -385,7 +387,7 @@ class TestCompact:
         assert seqs(run) == list(range(40))
 
 
-def test_manifests_are_readable_by_people(run: Path) -> None:
+def test_manifests_are_indented(run: Path) -> None:
     text = (run / "run.json").read_text()
     assert text.count("\n") > 5
     assert msgspec.json.decode(text)["run_id"] == "r1"

@@ -18,7 +18,7 @@ from stepscope.importers.kineto.decode import Columns
 from stepscope.importers.kineto.gather import DAY_NS, Bounds
 from stepscope.importers.kineto.kinds import Kind
 from stepscope.importers.kineto.linking import Linked
-from stepscope.intervals import LARGEST, nesting_rows, without_overlaps
+from stepscope.intervals import MAX_KEY, nesting_rows, separate_overlaps
 
 Int = NDArray[np.int64]
 
@@ -108,7 +108,7 @@ class Summariser:
         row = nesting
         place, order = _in_order(line, row, start)
         if _overlap(place[order], start[order], end[order]):
-            row = without_overlaps(line, nesting, start, end)
+            row = separate_overlaps(line, nesting, start, end)
             place, order = _in_order(line, row, start)
         order = order[order >= context]
         events |= {"line": place[context:], "gave_way": (row != nesting)[context:]}
@@ -212,7 +212,7 @@ def _in_order(line: Int, row: Int, start: Int) -> tuple[Int, Int]:
         return line, line
     # Parts come by line and start already; of few rows, small numbers are sorted without comparing.
     stretch = int(np.ptp(start)) + 1
-    if int(line.max()) < LARGEST // stretch:
+    if int(line.max()) < MAX_KEY // stretch:
         order = np.argsort(line * stretch + (start - start.min()), kind="stable")
     else:
         order = np.lexsort((start, line))

@@ -94,7 +94,7 @@ class _Storing:
     def __init__(self, writer: RunWriter, lanes: int) -> None:
         self._ending = ExitStack()
         opened = self._ending.enter_context
-        writers = [writer, *(opened(writer.twin()) for _ in range(1, lanes))]
+        writers = [writer, *(opened(writer.clone()) for _ in range(1, lanes))]
         self._lanes = [(each, opened(ThreadPoolExecutor(1))) for each in writers]
         self._begun: list[Future[Any]] = []
 

@@ -1,1 +1,1 @@
-"""One file per table."""
+"""Declarations of tables, one per file."""

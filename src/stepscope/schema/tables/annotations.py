@@ -1,16 +1,14 @@
-"""Named ranges on host and device."""
+"""Table of named ranges on host and device."""
 
 from __future__ import annotations
 
 from stepscope.schema.event_columns import ARGS, DURATION_NS, EVENT_ID, NAME, START_NS, TRACE, TRACK
-from stepscope.schema.table import Column, Table
+from stepscope.schema.table import Table, column
 
 ANNOTATIONS = Table(
     name="annotations",
-    doc=(
-        "One row per named range: of the user, of the framework's optimizers and loaders, and"
-        " of profiler steps."
-    ),
+    doc="One row per named range: user annotations, the framework's optimizers and loaders, and "
+    "profiler steps.",
     key=("trace", "id"),
     columns=(
         TRACE,
@@ -19,23 +17,14 @@ ANNOTATIONS = Table(
         NAME,
         START_NS,
         DURATION_NS,
-        Column(
-            name="on_device",
-            type="SMALLINT",
-            doc=(
-                "1 for the shadow of a host range on a device's stream, which covers the work"
-                " launched inside it."
-            ),
+        column(
+            "on_device",
+            "SMALLINT",
+            "1 for the shadow of a host range on a device stream, which covers the work launched "
+            "in the range.",
         ),
-        Column(
-            name="host",
-            type="BIGINT",
-            nullable=True,
-            doc="Of such a shadow, the host range that it belongs to; a range has one per stream.",
-        ),
-        Column(
-            name="python", type="BIGINT", nullable=True, doc="Innermost Python function around it."
-        ),
+        column("host", "BIGINT NULL", "Host range of a shadow; a range has one shadow per stream."),
+        column("python", "BIGINT NULL", "Innermost enclosing Python function."),
         ARGS,
     ),
 )

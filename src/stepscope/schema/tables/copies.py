@@ -1,35 +1,37 @@
-"""Memory operations of the devices."""
+"""Table of memory operations of the devices."""
 
 from __future__ import annotations
 
 from stepscope.schema.event_columns import (
     ARGS,
+    DEVICE,
     DURATION_NS,
     EVENT_ID,
     GRAPH_LINK,
     LAUNCH_LINK,
     NAME,
     START_NS,
+    STREAM,
     TRACE,
 )
-from stepscope.schema.table import Column, Table
+from stepscope.schema.table import Table, column
 
 COPIES = Table(
     name="copies",
-    doc=("One row per copy or fill of device memory."),
+    doc="One row per copy or fill of device memory.",
     key=("trace", "id"),
     columns=(
         TRACE,
         EVENT_ID,
-        Column(name="track", type="INTEGER", doc="Its stream; see `tracks`."),
-        Column(name="device", type="INTEGER", doc="Its device."),
-        Column(name="kind", type="VARCHAR", doc="memcpy or memset."),
+        STREAM,
+        DEVICE,
+        column("kind", "VARCHAR", "memcpy or memset."),
         NAME,
         START_NS,
         DURATION_NS,
         *LAUNCH_LINK,
         *GRAPH_LINK,
-        Column(name="bytes", type="BIGINT", unit="bytes", nullable=True, doc="Bytes moved or set."),
+        column("bytes", "BIGINT NULL", "Bytes copied or set.", "bytes"),
         ARGS,
     ),
 )

@@ -1,72 +1,38 @@
-"""The devices of each recording."""
+"""Table of the devices of each trace."""
 
 from __future__ import annotations
 
 from stepscope.schema.event_columns import ARGS, TRACE
-from stepscope.schema.table import Column, Table
+from stepscope.schema.table import Table, column
 
 DEVICES = Table(
     name="devices",
-    doc=("One row per device that a recording describes."),
+    doc="One row per device that a trace describes.",
     key=("trace", "device"),
     columns=(
         TRACE,
-        Column(name="device", type="INTEGER", doc="Number of the device in the file."),
-        Column(name="name", type="VARCHAR", doc="Model."),
-        Column(name="memory_bytes", type="BIGINT", unit="bytes", nullable=True, doc="Memory."),
-        Column(
-            name="compute_major",
-            type="INTEGER",
-            nullable=True,
-            doc=("Compute capability, first number (on AMD the number of the architecture)."),
+        column("device", "INTEGER", "Number of the device in the file."),
+        column("name", "VARCHAR", "Model."),
+        column("memory_bytes", "BIGINT NULL", "Memory.", "bytes"),
+        column("compute_major", "INTEGER NULL", "Compute capability, major (AMD: architecture)."),
+        column("compute_minor", "INTEGER NULL", "Compute capability, minor."),
+        column(
+            "multiprocessor_count", "INTEGER NULL", "Multiprocessors or compute units.", "count"
         ),
-        Column(
-            name="compute_minor",
-            type="INTEGER",
-            nullable=True,
-            doc="Compute capability, second number.",
+        column(
+            "threads_per_multiprocessor",
+            "INTEGER NULL",
+            "Maximum resident threads per multiprocessor.",
+            "count",
         ),
-        Column(
-            name="multiprocessor_count",
-            type="INTEGER",
-            unit="count",
-            nullable=True,
-            doc="Streaming multiprocessors or compute units.",
-        ),
-        Column(
-            name="threads_per_multiprocessor",
-            type="INTEGER",
-            unit="count",
-            nullable=True,
-            doc="Threads that may reside on one of them.",
-        ),
-        Column(
-            name="threads_per_block",
-            type="INTEGER",
-            unit="count",
-            nullable=True,
-            doc="Threads that a block may have.",
-        ),
-        Column(
-            name="warp_size",
-            type="INTEGER",
-            unit="count",
-            nullable=True,
-            doc="Threads of a warp or wavefront.",
-        ),
-        Column(
-            name="registers_per_block",
-            type="INTEGER",
-            unit="count",
-            nullable=True,
-            doc="Registers that a block may use.",
-        ),
-        Column(
-            name="shared_memory_per_block_bytes",
-            type="BIGINT",
-            unit="bytes",
-            nullable=True,
-            doc="Shared memory that a block may use.",
+        column("threads_per_block", "INTEGER NULL", "Maximum threads per block.", "count"),
+        column("warp_size", "INTEGER NULL", "Threads per warp or wavefront.", "count"),
+        column("registers_per_block", "INTEGER NULL", "Maximum registers per block.", "count"),
+        column(
+            "shared_memory_per_block_bytes",
+            "BIGINT NULL",
+            "Maximum shared memory per block.",
+            "bytes",
         ),
         ARGS,
     ),

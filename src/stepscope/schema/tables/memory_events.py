@@ -1,54 +1,31 @@
-"""What the framework allocated."""
+"""Table of allocations by the framework."""
 
 from __future__ import annotations
 
 from stepscope.schema.event_columns import ARGS, EVENT_ID, TRACE, TRACK
-from stepscope.schema.table import Column, Table
+from stepscope.schema.table import Table, column
 
 MEMORY_EVENTS = Table(
     name="memory_events",
-    doc=("One row per allocation or release by the framework's allocator."),
+    doc="One row per allocation or release by the framework's allocator.",
     key=("trace", "id"),
     columns=(
         TRACE,
         EVENT_ID,
         TRACK,
-        Column(name="t_ns", type="BIGINT", unit="epoch_ns", doc="When."),
-        Column(
-            name="device_type",
-            type="SMALLINT",
-            doc=("0 host, 1 CUDA, otherwise the framework's number of the device type."),
+        column("t_ns", "BIGINT", "Time.", "epoch_ns"),
+        column("device_type", "SMALLINT", "0 host, 1 CUDA, else the framework's device type."),
+        column("device", "INTEGER", "Number of the device; -1 for the host."),
+        column("address", "BIGINT NULL", "Address, equal for an allocation and its release."),
+        column("size_bytes", "BIGINT", "Bytes, negative for a release.", "bytes"),
+        column("allocated_bytes", "BIGINT NULL", "Bytes in use on the device afterwards.", "bytes"),
+        column(
+            "reserved_bytes",
+            "BIGINT NULL",
+            "Bytes that the allocator holds on the device afterwards.",
+            "bytes",
         ),
-        Column(name="device", type="INTEGER", doc="Number of the device; -1 for the host."),
-        Column(
-            name="address",
-            type="BIGINT",
-            nullable=True,
-            doc="Address, the same for an allocation and its release.",
-        ),
-        Column(
-            name="size_bytes", type="BIGINT", unit="bytes", doc="Bytes, negative for a release."
-        ),
-        Column(
-            name="allocated_bytes",
-            type="BIGINT",
-            unit="bytes",
-            nullable=True,
-            doc="Bytes in use on the device afterwards.",
-        ),
-        Column(
-            name="reserved_bytes",
-            type="BIGINT",
-            unit="bytes",
-            nullable=True,
-            doc="Bytes the allocator holds of the device afterwards.",
-        ),
-        Column(
-            name="operator",
-            type="BIGINT",
-            nullable=True,
-            doc="Innermost operator that was running on the thread.",
-        ),
+        column("operator", "BIGINT NULL", "Innermost operator running on the thread."),
         ARGS,
     ),
 )

@@ -1,35 +1,34 @@
-"""What the monitor samples from the node, and what every metric means."""
+"""Table of the monitor's samples, and the metrics in it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepscope.schema.table import PROVENANCE, Column, Table
+from stepscope.schema.table import PROVENANCE, Table, column
 from stepscope.schema.units import Unit
 
 METRICS = Table(
     name="metrics",
     doc="One row per metric, device and sampling time.",
     key=("process", "log", "seq"),
-    together="metric",
+    cluster_by="metric",
     columns=(
         *PROVENANCE,
-        Column(name="t_ns", type="BIGINT", unit="epoch_ns", doc="When it was sampled."),
-        Column(name="metric", type="VARCHAR", doc="Which metric; see `METRIC_TYPES`."),
-        Column(
-            name="device",
-            type="VARCHAR",
-            doc="What it was sampled of: a core number, GPU number, disk, interface or pid; "
-            "empty for the whole node.",
+        column("t_ns", "BIGINT", "Time of the sample.", "epoch_ns"),
+        column("metric", "VARCHAR", "Name of the metric; see `METRIC_TYPES`."),
+        column(
+            "device",
+            "VARCHAR",
+            "Core number, GPU number, disk, interface or pid; empty for the whole node.",
         ),
-        Column(name="value", type="DOUBLE", doc="The value, in the metric's unit."),
+        column("value", "DOUBLE", "Value in the metric's unit."),
     ),
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MetricType:
-    """One metric: its unit and one sentence."""
+    """Metric: its name, unit and meaning in one sentence."""
 
     name: str
     unit: Unit
@@ -38,130 +37,112 @@ class MetricType:
 
 _METRICS = (
     MetricType(
-        name="cpu_busy_ratio",
-        unit="ratio",
-        doc="Share of the time since the last sample in which the cores available to the job ran "
-        "anything, on average.",
+        "cpu_busy_ratio",
+        "ratio",
+        "Share of time since the last sample in which the cores available to the job were busy, "
+        "mean over cores.",
     ),
     MetricType(
-        name="cpu_iowait_ratio",
-        unit="ratio",
-        doc="Share of the time since the last sample in which the cores available to the job were "
-        "idle with disk requests outstanding, on average.",
+        "cpu_iowait_ratio",
+        "ratio",
+        "Share of time since the last sample in which the cores available to the job were idle "
+        "with outstanding disk requests, mean over cores.",
     ),
     MetricType(
-        name="cpu_busy_max_ratio",
-        unit="ratio",
-        doc="`core_busy_ratio` of the busiest of the cores available to the job.",
+        "cpu_busy_max_ratio",
+        "ratio",
+        "Highest `core_busy_ratio` of the cores available to the job.",
     ),
     MetricType(
-        name="cpu_iowait_max_ratio",
-        unit="ratio",
-        doc="`core_iowait_ratio` of the core, of those available to the job, that waited longest.",
+        "cpu_iowait_max_ratio",
+        "ratio",
+        "Highest `core_iowait_ratio` of the cores available to the job.",
     ),
     MetricType(
-        name="core_busy_ratio",
-        unit="ratio",
-        doc="Share of the time since the last sample in which a core ran anything.",
+        "core_busy_ratio", "ratio", "Share of time since the last sample in which a core was busy."
     ),
     MetricType(
-        name="core_iowait_ratio",
-        unit="ratio",
-        doc="Share of the time since the last sample in which a core was idle with disk requests "
-        "outstanding.",
+        "core_iowait_ratio",
+        "ratio",
+        "Share of time since the last sample in which a core was idle with outstanding disk "
+        "requests.",
+    ),
+    MetricType("job_cpu_cores", "count", "Mean number of cores used by the job's process tree."),
+    MetricType(
+        "outside_cpu_cores",
+        "count",
+        "Mean number of cores used by processes other than the job's and stepscope's, or stolen.",
     ),
     MetricType(
-        name="job_cpu_cores",
-        unit="count",
-        doc="Cores kept busy by the job's process tree since the last sample.",
+        "stolen_cpu_cores",
+        "count",
+        "Mean number of cores that the hypervisor gave to other virtual machines while this one "
+        "needed them.",
     ),
     MetricType(
-        name="outside_cpu_cores",
-        unit="count",
-        doc="Cores kept busy by everything but the job's tree and stepscope itself, or stolen.",
+        "own_cpu_cores",
+        "count",
+        "Mean number of cores used by stepscope's processes outside the job.",
     ),
+    MetricType("memory_used_bytes", "bytes", "Total minus available memory."),
+    MetricType("memory_available_bytes", "bytes", "Available memory."),
     MetricType(
-        name="stolen_cpu_cores",
-        unit="count",
-        doc="Cores that this virtual machine wanted while the hypervisor had them run others.",
+        "memory_used_ratio",
+        "ratio",
+        "Share of memory in use, in runs imported from tools that do not record the total.",
     ),
+    MetricType("swap_used_bytes", "bytes", "Swap in use."),
+    MetricType("disk_read_bytes_per_s", "bytes_per_s", "Read rate of a disk."),
+    MetricType("disk_write_bytes_per_s", "bytes_per_s", "Write rate of a disk."),
+    MetricType("network_received_bytes_per_s", "bytes_per_s", "Receive rate, without loopback."),
+    MetricType("network_sent_bytes_per_s", "bytes_per_s", "Send rate, without loopback."),
     MetricType(
-        name="own_cpu_cores",
-        unit="count",
-        doc="Cores kept busy by stepscope's own processes outside the job.",
-    ),
-    MetricType(name="memory_used_bytes", unit="bytes", doc="Total minus available memory."),
-    MetricType(name="memory_available_bytes", unit="bytes", doc="Memory that could be had."),
-    MetricType(
-        name="memory_used_ratio",
-        unit="ratio",
-        doc="Share of the memory in use, in runs imported from tools that do not say of how much.",
-    ),
-    MetricType(name="swap_used_bytes", unit="bytes", doc="Swap in use."),
-    MetricType(name="disk_read_bytes_per_s", unit="bytes_per_s", doc="Read from a disk."),
-    MetricType(name="disk_write_bytes_per_s", unit="bytes_per_s", doc="Written to a disk."),
-    MetricType(
-        name="network_received_bytes_per_s", unit="bytes_per_s", doc="Received, no loopback."
-    ),
-    MetricType(name="network_sent_bytes_per_s", unit="bytes_per_s", doc="Sent, no loopback."),
-    MetricType(
-        name="network_bytes",
-        unit="bytes",
-        doc="Traffic of one sample, in runs imported from SageMaker Debugger (device: Algorithm, "
+        "network_bytes",
+        "bytes",
+        "Traffic of one sample, in runs imported from SageMaker Debugger (device: Algorithm, "
         "which is training, or Platform, and Debugger's name, joined by a colon).",
     ),
     MetricType(
-        name="process_cpu_cores",
-        unit="count",
-        doc="Cores kept busy by one process of the job (device: pid).",
+        "process_cpu_cores", "count", "Mean number of cores used by one process of the job."
+    ),
+    MetricType("process_memory_bytes", "bytes", "Resident memory of one process of the job."),
+    MetricType(
+        "process_runqueue_ratio",
+        "ratio",
+        "Share of time since the last sample in which the main thread of one process of the job "
+        "was ready to run but waited for a core.",
     ),
     MetricType(
-        name="process_memory_bytes",
-        unit="bytes",
-        doc="Resident memory of one process of the job (device: pid).",
+        "cgroup_throttled_ratio",
+        "ratio",
+        "Share of time since the last sample in which the job's cgroup was throttled because its "
+        "CPU quota was used up.",
     ),
+    MetricType("gpu_busy_ratio", "ratio", "Share of time in which a kernel was running."),
     MetricType(
-        name="process_runqueue_ratio",
-        unit="ratio",
-        doc="Share of the time since the last sample in which the main thread of one process "
-        "of the job (device: pid) was ready to run but had no core.",
+        "gpu_memory_busy_ratio", "ratio", "Share of time in which device memory was accessed."
     ),
+    MetricType("gpu_memory_used_bytes", "bytes", "Device memory in use."),
     MetricType(
-        name="cgroup_throttled_ratio",
-        unit="ratio",
-        doc="Share of the time since the last sample in which the job's cgroup had used up its "
-        "CPU quota and stood still.",
+        "gpu_memory_used_ratio",
+        "ratio",
+        "Share of device memory in use, in runs imported from tools that do not record the total.",
     ),
-    MetricType(name="gpu_busy_ratio", unit="ratio", doc="Share of time with a kernel running."),
+    MetricType("gpu_power_watt", "watt", "Board power."),
+    MetricType("gpu_sm_clock_megahertz", "megahertz", "Clock of the multiprocessors."),
+    MetricType("gpu_memory_clock_megahertz", "megahertz", "Clock of the memory."),
+    MetricType("gpu_temperature_celsius", "celsius", "Core temperature."),
     MetricType(
-        name="gpu_memory_busy_ratio", unit="ratio", doc="Share of time memory was accessed."
+        "gpu_throttle_reasons",
+        "bitmask",
+        "Reasons for reduced clocks, as NVML's bit mask; 0 for none.",
     ),
-    MetricType(name="gpu_memory_used_bytes", unit="bytes", doc="Device memory in use."),
+    MetricType("gpu_pcie_received_bytes_per_s", "bytes_per_s", "PCIe rate from host to device."),
+    MetricType("gpu_pcie_sent_bytes_per_s", "bytes_per_s", "PCIe rate from device to host."),
     MetricType(
-        name="gpu_memory_used_ratio",
-        unit="ratio",
-        doc="Share of device memory in use, in runs imported from tools that do not say of how "
-        "much.",
-    ),
-    MetricType(name="gpu_power_watt", unit="watt", doc="Board power."),
-    MetricType(name="gpu_sm_clock_megahertz", unit="megahertz", doc="Clock of the processors."),
-    MetricType(name="gpu_memory_clock_megahertz", unit="megahertz", doc="Clock of the memory."),
-    MetricType(name="gpu_temperature_celsius", unit="celsius", doc="Core temperature."),
-    MetricType(
-        name="gpu_throttle_reasons",
-        unit="bitmask",
-        doc="Why the clocks are held down, as NVML's bit mask; 0 when they are not.",
-    ),
-    MetricType(
-        name="gpu_pcie_received_bytes_per_s", unit="bytes_per_s", doc="PCIe, host to device."
-    ),
-    MetricType(name="gpu_pcie_sent_bytes_per_s", unit="bytes_per_s", doc="PCIe, device to host."),
-    MetricType(
-        name="missed_samples",
-        unit="count",
-        doc="Sampling times that passed without a sample just before this one.",
+        "missed_samples", "count", "Sampling ticks without a sample immediately before this one."
     ),
 )
 
 METRIC_TYPES: dict[str, MetricType] = {metric.name: metric for metric in _METRICS}
-"""Every metric by name."""
+"""Metrics by name."""

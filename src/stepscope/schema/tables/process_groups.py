@@ -1,26 +1,21 @@
-"""The groups of ranks that communicate."""
+"""Table of the groups of ranks that communicate."""
 
 from __future__ import annotations
 
 from stepscope.schema.event_columns import ARGS, TRACE
-from stepscope.schema.table import Column, Table
+from stepscope.schema.table import Table, column
 
 PROCESS_GROUPS = Table(
     name="process_groups",
-    doc=("One row per group of ranks that a recording describes."),
+    doc="One row per group of ranks that a trace describes.",
     key=("trace", "name"),
     columns=(
         TRACE,
-        Column(name="name", type="VARCHAR", doc="Name of the group."),
-        Column(name="description", type="VARCHAR", nullable=True, doc="What it is for."),
-        Column(name="backend", type="VARCHAR", nullable=True, doc="Its communication backend."),
-        Column(name="size", type="INTEGER", unit="count", nullable=True, doc="Ranks in it."),
-        Column(
-            name="ranks",
-            type="VARCHAR",
-            nullable=True,
-            doc=("Its ranks as a JSON array; may be cut short by the recorder."),
-        ),
+        column("name", "VARCHAR", "Name of the group."),
+        column("description", "VARCHAR NULL", "Purpose of the group."),
+        column("backend", "VARCHAR NULL", "Communication backend."),
+        column("size", "INTEGER NULL", "Ranks in the group.", "count"),
+        column("ranks", "VARCHAR NULL", "Ranks as a JSON array; the profiler may cut it off."),
         ARGS,
     ),
 )

@@ -1,8 +1,8 @@
-"""Numbers the user logs."""
+"""Table of numbers that the user logs."""
 
 from __future__ import annotations
 
-from stepscope.schema.table import PROVENANCE, Column, Table
+from stepscope.schema.table import PROVENANCE, Table, column
 
 SCALARS = Table(
     name="scalars",
@@ -10,8 +10,8 @@ SCALARS = Table(
     key=("process", "log", "seq"),
     columns=(
         *PROVENANCE,
-        Column(name="t_ns", type="BIGINT", unit="epoch_ns", doc="When it was logged."),
-        Column(name="name", type="VARCHAR", doc="The user's name for it."),
-        Column(name="value", type="DOUBLE", doc="The number."),
+        column("t_ns", "BIGINT", "Time of the call.", "epoch_ns"),
+        column("name", "VARCHAR", "Name given by the user."),
+        column("value", "DOUBLE", "Value."),
     ),
 )

@@ -1,29 +1,25 @@
-"""Stack samples of job threads."""
+"""Table of stack samples of job threads."""
 
 from __future__ import annotations
 
-from stepscope.schema.table import PROVENANCE, Column, Table
+from stepscope.schema.table import PROVENANCE, Table, column
 
 STACKS = Table(
     name="stacks",
-    doc="One row per stack sample. Samples are taken at a steady period, so shares of samples "
-    "estimate shares of time; the period is in the process's facts.",
+    doc="One row per stack sample. The sampling period is constant, so shares of samples estimate "
+    "shares of time; the period is in the facts of the process.",
     key=("process", "log", "seq"),
     columns=(
         *PROVENANCE,
-        Column(name="t_ns", type="BIGINT", unit="epoch_ns", doc="When it was taken."),
-        Column(
-            name="stack",
-            type="VARCHAR",
-            doc="Frames from outermost to innermost, joined by ';', each as "
-            "function|file|library, for example Dataset.__getitem__|/home/u/data.py| . The "
-            "library is empty for the user's own code and 'python' for the standard library.",
+        column("t_ns", "BIGINT", "Time of the sample.", "epoch_ns"),
+        column(
+            "stack",
+            "VARCHAR",
+            "Frames from outermost to innermost, joined by ';'. A frame is function|file|library, "
+            "for example Dataset.__getitem__|/home/u/data.py| . The library is empty for the "
+            "user's code and 'python' for the standard library.",
         ),
-        Column(name="line", type="INTEGER", doc="Line of the innermost frame."),
-        Column(
-            name="user_line",
-            type="INTEGER",
-            doc="Line of the innermost frame of the user's own code, 0 when there is none.",
-        ),
+        column("line", "INTEGER", "Line of the innermost frame."),
+        column("user_line", "INTEGER", "Line of the innermost frame of user code, 0 without one."),
     ),
 )

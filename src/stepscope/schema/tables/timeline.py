@@ -1,57 +1,40 @@
-"""Levels of detail of the timeline."""
+"""Table of the timeline's levels of detail."""
 
 from __future__ import annotations
 
 from stepscope.schema.event_columns import TRACE, TRACK
-from stepscope.schema.table import Column, Table
+from stepscope.schema.table import Table, column
 
 TIMELINE = Table(
     name="timeline",
-    doc=(
-        "What a recording looks like from afar. A bucket of level L is 4^L microseconds wide, and "
-        "one row sums up the events of a row that are shorter than that and start in it. Events "
-        "that are longer than the buckets of the finest level have rows of their own instead: a "
-        "picture at level L is made of the summaries of that level and of the events whose level "
-        "is L or more."
-    ),
+    doc="Summaries of a trace for zoomed-out pictures. A bucket of level L is 4^L microseconds "
+    "wide. One row sums up the events of a track's row that are shorter than a bucket and start in "
+    "it. Events that are longer than the buckets of the finest level have rows of their own: a "
+    "picture at level L consists of the summaries of that level and of the events whose level is L "
+    "or higher.",
     key=("trace", "track", "depth", "level", "start_ns"),
     columns=(
         TRACE,
         TRACK,
-        Column(
-            name="depth",
-            type="SMALLINT",
-            unit="count",
-            doc="Row within the track: ranges around the event, or, where it overlaps another one, "
-            "the first row below that is free. -1 and below are the rows of the shadows of host "
-            "ranges.",
+        column(
+            "depth",
+            "SMALLINT",
+            "Row within the track: number of enclosing ranges or, for an event that overlaps "
+            "another one, the first free row below. Negative rows hold the shadows of host ranges.",
+            "count",
         ),
-        Column(
-            name="level",
-            type="SMALLINT",
-            doc="Level of detail. Of an event, the coarsest level whose buckets it is as long as; "
-            "where it overlaps another one and gave way, the coarsest of all.",
+        column(
+            "level",
+            "SMALLINT",
+            "Level of detail. For an event: the coarsest level whose buckets are not longer than "
+            "it, or the coarsest level of all if it was moved to a lower row.",
         ),
-        Column(
-            name="id", type="BIGINT", nullable=True, doc="Of an event, its id; null for a summary."
-        ),
-        Column(name="start_ns", type="BIGINT", unit="epoch_ns", doc="Start of the first event."),
-        Column(
-            name="duration_ns",
-            type="BIGINT",
-            unit="ns",
-            stored="DOUBLE",
-            doc="Until the end of the last one.",
-        ),
-        Column(name="count", type="BIGINT", unit="count", doc="Events that it sums up."),
-        Column(name="busy_ns", type="BIGINT", unit="ns", stored="DOUBLE", doc="Durations, summed."),
-        Column(
-            name="longest_ns",
-            type="BIGINT",
-            unit="ns",
-            stored="DOUBLE",
-            doc="Duration of the longest one.",
-        ),
-        Column(name="longest_name", type="VARCHAR", doc="Its name."),
+        column("id", "BIGINT NULL", "Id of an event; null for a summary."),
+        column("start_ns", "BIGINT", "Start of the first event.", "epoch_ns"),
+        column("duration_ns", "BIGINT", "Until the last event ends.", "ns", stored_type="DOUBLE"),
+        column("count", "BIGINT", "Number of events.", "count"),
+        column("busy_ns", "BIGINT", "Sum of the durations.", "ns", stored_type="DOUBLE"),
+        column("longest_ns", "BIGINT", "Longest duration.", "ns", stored_type="DOUBLE"),
+        column("longest_name", "VARCHAR", "Name of the longest event."),
     ),
 )

@@ -1,97 +1,40 @@
-"""The recordings whose events the trace tables hold."""
+"""Table of the traces whose events the other trace tables hold."""
 
 from __future__ import annotations
 
-from stepscope.schema.table import Column, Table
+from stepscope.schema.table import Table, column
 
 TRACES = Table(
     name="traces",
-    doc=(
-        "One row per recording of a framework's profiler: one process, one window. It is "
-        "written last, so a trace whose row is missing was never completely stored."
-    ),
+    doc="One row per trace: one process, one window of a framework's profiler. It is written last, "
+    "so a trace without a row was not stored completely.",
     key=("trace",),
     columns=(
-        Column(
-            name="trace",
-            type="BIGINT",
-            doc=(
-                "Number of the recording, unique within the run; the other trace tables refer"
-                " to it."
-            ),
+        column("trace", "BIGINT", "Number of the trace, unique within the run."),
+        column("name", "VARCHAR", "Label: the imported file, or the process and window."),
+        column("node", "VARCHAR NULL", "Host on which it was recorded, if known."),
+        column(
+            "process",
+            "VARCHAR NULL",
+            "Process that recorded it; its manifest is processes/<process>.json. Null for an "
+            "imported file.",
         ),
-        Column(
-            name="name",
-            type="VARCHAR",
-            doc=("What people call it: the file imported, or the process and window."),
+        column("window", "INTEGER NULL", "Number of the window in its process; null if imported."),
+        column("rank", "INTEGER NULL", "Rank of the process in its job."),
+        column("world_size", "INTEGER NULL", "Ranks of the job.", "count"),
+        column("backend", "VARCHAR NULL", "Communication backend in the file, such as nccl."),
+        column("start_ns", "BIGINT", "Start of the earliest complete event.", "epoch_ns"),
+        column("end_ns", "BIGINT", "End of the latest complete event.", "epoch_ns"),
+        column(
+            "base_ns",
+            "BIGINT",
+            "Offset of all times in the file; it is included in every stored time.",
+            "epoch_ns",
         ),
-        Column(
-            name="node",
-            type="VARCHAR",
-            nullable=True,
-            doc="Host on which it was recorded, when known.",
-        ),
-        Column(
-            name="process",
-            type="VARCHAR",
-            nullable=True,
-            doc=(
-                "Process that recorded it; names the file processes/<process>.json. Null for "
-                "an imported file."
-            ),
-        ),
-        Column(
-            name="window",
-            type="INTEGER",
-            nullable=True,
-            doc=("Number of the window in its process. Null for an imported file."),
-        ),
-        Column(name="rank", type="INTEGER", nullable=True, doc="Rank of the process in its job."),
-        Column(
-            name="world_size", type="INTEGER", unit="count", nullable=True, doc="Ranks of the job."
-        ),
-        Column(
-            name="backend",
-            type="VARCHAR",
-            nullable=True,
-            doc="Communication backend the file names, such as nccl.",
-        ),
-        Column(
-            name="start_ns",
-            type="BIGINT",
-            unit="epoch_ns",
-            doc="Start of the earliest complete event.",
-        ),
-        Column(
-            name="end_ns", type="BIGINT", unit="epoch_ns", doc="End of the latest complete event."
-        ),
-        Column(
-            name="base_ns",
-            type="BIGINT",
-            unit="epoch_ns",
-            doc=("Offset the file gave for all its times; it is part of every time stored here."),
-        ),
-        Column(
-            name="event_count",
-            type="BIGINT",
-            unit="count",
-            doc="Events read from the file, of every kind.",
-        ),
-        Column(
-            name="has_shapes",
-            type="SMALLINT",
-            doc="1 when operators carry the shapes of their inputs.",
-        ),
-        Column(
-            name="has_stacks",
-            type="SMALLINT",
-            doc="1 when Python functions or call stacks were recorded.",
-        ),
-        Column(name="has_memory", type="SMALLINT", doc="1 when allocations were recorded."),
-        Column(
-            name="metadata",
-            type="VARCHAR",
-            doc=("Everything else at the top level of the file, as a JSON object."),
-        ),
+        column("event_count", "BIGINT", "Events in the file, of every kind.", "count"),
+        column("has_shapes", "SMALLINT", "1 if operators have the shapes of their inputs."),
+        column("has_stacks", "SMALLINT", "1 if it contains Python functions or call stacks."),
+        column("has_memory", "SMALLINT", "1 if it contains allocations."),
+        column("metadata", "VARCHAR", "All other top-level fields of the file, as a JSON object."),
     ),
 )

@@ -1,56 +1,27 @@
-"""Where events happened."""
+"""Table of the threads and streams on which events happened."""
 
 from __future__ import annotations
 
 from stepscope.schema.event_columns import TRACE
-from stepscope.schema.table import Column, Table
+from stepscope.schema.table import Table, column
 
 TRACKS = Table(
     name="tracks",
-    doc=("One row per host thread or device stream of a recording."),
+    doc="One row per host thread or device stream of a trace.",
     key=("trace", "track"),
     columns=(
         TRACE,
-        Column(name="track", type="INTEGER", doc="Number of the track within its trace."),
-        Column(name="kind", type="VARCHAR", doc="host, device or other."),
-        Column(
-            name="pid",
-            type="VARCHAR",
-            doc=("Process as the file writes it; a device number for device streams."),
-        ),
-        Column(
-            name="tid",
-            type="VARCHAR",
-            doc=("Thread as the file writes it; a stream number for device streams."),
-        ),
-        Column(
-            name="pid_is_text",
-            type="SMALLINT",
-            doc=("Bit 1: the file writes the process as a string; bit 2: the thread."),
-        ),
-        Column(name="device", type="INTEGER", nullable=True, doc="Device of a stream."),
-        Column(name="stream", type="BIGINT", nullable=True, doc="Number of a stream."),
-        Column(name="process_name", type="VARCHAR", nullable=True, doc="Name of the process."),
-        Column(
-            name="process_labels",
-            type="VARCHAR",
-            nullable=True,
-            doc="Its labels, such as CPU or GPU 0.",
-        ),
-        Column(
-            name="process_order",
-            type="BIGINT",
-            nullable=True,
-            doc="Where the recording tool sorts the process.",
-        ),
-        Column(
-            name="thread_name", type="VARCHAR", nullable=True, doc="Name of the thread or stream."
-        ),
-        Column(
-            name="thread_order",
-            type="BIGINT",
-            nullable=True,
-            doc="Where the recording tool sorts the thread.",
-        ),
+        column("track", "INTEGER", "Number of the track within its trace."),
+        column("kind", "VARCHAR", "host, device or other."),
+        column("pid", "VARCHAR", "Process in the file; the device number for device streams."),
+        column("tid", "VARCHAR", "Thread in the file; the stream number for device streams."),
+        column("pid_is_text", "SMALLINT", "Strings in the file: bit 1 the pid, bit 2 the tid."),
+        column("device", "INTEGER NULL", "Device of a stream."),
+        column("stream", "BIGINT NULL", "Number of a stream."),
+        column("process_name", "VARCHAR NULL", "Name of the process."),
+        column("process_labels", "VARCHAR NULL", "Labels of the process, such as CPU or GPU 0."),
+        column("process_order", "BIGINT NULL", "Sort position of the process in the profiler."),
+        column("thread_name", "VARCHAR NULL", "Name of the thread or stream."),
+        column("thread_order", "BIGINT NULL", "Sort position of the thread in the profiler."),
     ),
 )

@@ -1,0 +1,162 @@
+"""Object store in a local directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from stepscope.store.objectstore import check_key, check_prefix
+
+__all__ = ["LocalStore"]
+
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+
+
+class LocalStore:
+    """Directory of objects. Unfinished files have names that start with '.'; `list` skips them.
+
+    A writer that is killed leaves such a file behind: it holds nothing that was acknowledged and
+    disturbs no reader.
+    """
+
+    def __init__(self, root: Path) -> None:
+        # Absolute, so that a later chdir of the process does not move the run.
+        self.root = root.absolute()
+
+    def __repr__(self) -> str:
+        return f"LocalStore({str(self.root)!r})"
+
+    def list(self, prefix: str) -> Iterable[str]:
+        """List the keys below `prefix`, sorted."""
+        check_prefix(prefix)
+        return sorted(_keys_below(self.root / prefix, prefix))
+
+    def get(self, key: str) -> bytes:
+        """Read an object; FileNotFoundError if it does not exist."""
+        return self._path(key).read_bytes()
+
+    def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        """Read several objects; None for a missing one."""
+        return [_get_or_none(self.get, key) for key in keys]
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace an object."""
+        staged = self._stage(key, data)
+        try:
+            staged.replace(self._path(key))
+        finally:
+            staged.unlink(missing_ok=True)
+        _sync_directory(staged.parent)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write an object if it does not exist yet."""
+        return self._publish(self._stage(key, data), self._path(key))
+
+    def staging_path(self, key: str) -> Path:
+        """Create an empty file in the object's directory, so that publishing it is a rename."""
+        target = self._path(key)
+        _make_directory(target.parent)
+        staged = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        staged.touch(exist_ok=False)
+        return staged
+
+    def put_file(self, key: str, local_path: Path) -> bool:
+        """Publish a finished file that `staging_path` created for this key."""
+        with local_path.open("rb") as file:
+            os.fsync(file.fileno())
+        return self._publish(local_path, self._path(key))
+
+    def delete(self, key: str) -> None:
+        """Remove an object if it exists."""
+        self._path(key).unlink(missing_ok=True)
+
+    def local_path(self, key: str) -> Path:
+        """Return the path of the object itself."""
+        return self._path(key)
+
+    def local_paths(self, keys: Sequence[str]) -> Sequence[Path]:
+        """Return the paths of the objects themselves, without checking that they exist."""
+        return [self._path(key) for key in keys]
+
+    def has_local_file(self, key: str) -> bool:
+        """Return True if the file exists."""
+        return self._path(key).exists()
+
+    def refresh(self) -> None:
+        """Do nothing: listings are not cached."""
+
+    def _path(self, key: str) -> Path:
+        check_key(key)
+        return self.root / key
+
+    def _stage(self, key: str, data: bytes) -> Path:
+        staged = self.staging_path(key)
+        try:
+            with staged.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            staged.unlink(missing_ok=True)
+            raise
+        return staged
+
+    @staticmethod
+    def _publish(staged: Path, target: Path) -> bool:
+        """Rename a staged file unless the target exists; the staged name is removed either way."""
+        try:
+            os.link(staged, target)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            # Some network and FUSE file systems have no hard links. There, two writers that race
+            # within microseconds may both report success; no better primitive exists.
+            if target.exists():
+                return False
+            staged.replace(target)
+        finally:
+            staged.unlink(missing_ok=True)
+        _sync_directory(target.parent)
+        return True
+
+
+def _get_or_none(get: Callable[[str], bytes], key: str) -> bytes | None:
+    try:
+        return get(key)
+    except FileNotFoundError:
+        return None
+
+
+def _keys_below(directory: Path, prefix: str) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as scan:
+            entries = [entry for entry in scan if not entry.name.startswith(".")]
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir():
+            yield from _keys_below(Path(entry.path), f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name
+
+
+def _make_directory(directory: Path) -> None:
+    """Create a directory and its parents so that all their names survive a power loss."""
+    if directory.is_dir():
+        return
+    _make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _sync_directory(directory.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,36 @@
+"""Choice of the object store for a path or URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stepscope.errors import UsageError
+from stepscope.store.local import LocalStore
+from stepscope.store.objectstore import ObjectStore
+from stepscope.store.remote import RemoteStore
+
+__all__ = ["is_remote", "open_store"]
+
+_REMOTE_SCHEMES = ("s3:", "gs:", "az:")
+
+
+def is_remote(location: str | Path) -> bool:
+    """Return True if a location is the URL of an object store rather than a directory."""
+    scheme, slashes, _ = str(location).partition("//")
+    return bool(slashes) and scheme in _REMOTE_SCHEMES
+
+
+def open_store(location: str | Path) -> ObjectStore:
+    """Open the store at a path or URL; nothing has to exist there yet.
+
+    Raises:
+        UsageError: the URL is not that of a bucket, or the library that reads one is not
+            installed.
+    """
+    if is_remote(location):
+        return RemoteStore(str(location))
+    if isinstance(location, Path) and location.parts[:1] and location.parts[0] in _REMOTE_SCHEMES:
+        raise UsageError(
+            f"{location}: pass the URL of a bucket as a string; pathlib.Path drops a slash."
+        )
+    return LocalStore(Path(location))

@@ -1,0 +1,304 @@
+"""DuckDB queries over the segments of a run that may be growing.
+
+Each query lists the segments again; only their damage and the extents of their times are cached. A
+segment that cannot be read is left out and named in `damage`; the others stay readable. Files are
+checked one by one only after a query has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from stepscope.schema import TABLES, Column, Table
+from stepscope.store import layout
+from stepscope.store.engine import connect, identifier, scan, select
+from stepscope.store.layout import Segment
+from stepscope.store.objectstore import ObjectStore
+from stepscope.store.upgrades import Upgrade
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["TRACE_COLUMN", "Extents", "SegmentFilter", "TableQueries", "with_tables"]
+
+T = TypeVar("T")
+Extents = dict[str, tuple[int, int]]
+"""First and last value of each time column and of the trace column, by column."""
+
+TRACE_COLUMN = "trace"
+"""Column with the number of the trace that a row belongs to."""
+_MAX_LISTINGS = 3
+"""Listings with a gap before the gap is taken as real."""
+_MAX_ATTEMPTS = 8
+"""Attempts at a query while the files below it change."""
+_INHERITED_CONNECTIONS: list[duckdb.DuckDBPyConnection | None] = []
+"""Connections of a parent process, which a forked process must neither use nor close."""
+
+
+class SegmentFilter:
+    """Condition that lets a query skip segments.
+
+    Args:
+        within: first and last time, the last one excluded, in the table's time column.
+        traces: numbers of traces; empty for all.
+    """
+
+    def __init__(self, within: tuple[int, int] | None = None, traces: Sequence[int] = ()) -> None:
+        self._within = within
+        self._traces = sorted(traces)
+
+    def applies_to(self, table: Table) -> bool:
+        """Return True if the condition can exclude segments of a table."""
+        return (self._within is not None and table.time_column is not None) or (
+            bool(self._traces) and TRACE_COLUMN in table.column_names
+        )
+
+    def may_match(self, table: Table, extents: Extents) -> bool:
+        """Return True unless the extents of a segment exclude every row."""
+        times = extents.get(table.time_column) if table.time_column else None
+        if self._within and times is not None:
+            start, end = self._within
+            if times[0] >= end or times[1] < start:
+                return False
+        traces = extents.get(TRACE_COLUMN)
+        if self._traces and traces is not None:
+            return bisect_left(self._traces, traces[0]) < bisect_right(self._traces, traces[1])
+        return True
+
+
+class TableQueries:
+    """Tables of a run as DuckDB views. Thread-safe; queries run one after the other.
+
+    Args:
+        store: where the segments are.
+        upgrades: from the schema version of the run to the current one.
+        threads: threads per query.
+    """
+
+    def __init__(self, store: ObjectStore, upgrades: tuple[Upgrade, ...], *, threads: int) -> None:
+        self._store = store
+        self._upgrades = upgrades
+        self._threads = threads
+        self._broken: dict[str, str] = {}  # key of a segment -> sentence
+        self._gaps: dict[str, list[Segment]] = {}
+        self._extents: dict[str, dict[Segment, Extents]] = {}
+        self._lock = threading.Lock()
+        self._reset_connection()
+
+    @property
+    def damage(self) -> list[str]:
+        """One sentence per segment that is unreadable or missing, as far as queries noticed."""
+        missing = [
+            f"{gap.key} and the files it was merged from are missing."
+            for gaps in self._gaps.values()
+            for gap in gaps
+        ]
+        return [*self._broken.values(), *missing]
+
+    def run(self, tables: Sequence[str], query: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        """Run a query over the current segments of some tables.
+
+        It repeats the query if a segment is damaged, or was merged into another one meanwhile.
+        """
+        import duckdb
+
+        if self._process != os.getpid():
+            self._abandon_inherited_connection()
+        with self._lock:
+            for attempt in range(_MAX_ATTEMPTS):
+                is_last = attempt + 1 == _MAX_ATTEMPTS
+                segments = {table: self.list_segments(table) for table in tables}
+                try:
+                    self._create_views(segments)
+                    return query(self._engine())
+                except FileNotFoundError:  # removed from the bucket since the listing
+                    if is_last:
+                        raise
+                except duckdb.Error as error:
+                    self._reset_connection()  # after some errors a connection is unusable
+                    if is_last or not self._should_repeat(segments, error):
+                        raise
+        raise AssertionError("unreachable")
+
+    def list_segments(self, table: str) -> list[Segment]:
+        """List the readable segments of a table in the order of their rows.
+
+        Listing a directory takes time: a listing during a merge may miss the new file and the old
+        ones too. Flushes are numbered, so that shows as a gap.
+        """
+        segments: list[Segment] = []
+        for _ in range(_MAX_LISTINGS):
+            keys = self._store.list(layout.table_prefix(table))
+            segments = layout.select_visible(
+                segment for key in keys if (segment := layout.parse_segment(key)) is not None
+            )
+            self._gaps[table] = layout.find_gaps(segments)
+            if not self._gaps[table]:
+                break
+            self._store.refresh()
+        return [segment for segment in segments if segment.key not in self._broken]
+
+    # --- inside a query: the callback of `run` calls these -----------------------------------
+
+    def filtered_tables(self, tables: Sequence[str], condition: SegmentFilter) -> dict[str, str]:
+        """Return queries of the rows that may match, for tables with segments to skip."""
+        queries = {}
+        for name in tables:
+            table, segments = TABLES[name], self._views[name]
+            if not condition.applies_to(table):
+                continue
+            extents = self.segment_extents(name)
+            matching = [s for s in segments if condition.may_match(table, extents[s])]
+            if matching != segments:
+                queries[name] = self._view(table, matching)
+        return queries
+
+    def segment_extents(self, table: str) -> dict[Segment, Extents]:
+        """Return the extents of each segment of a table; only new footers are read."""
+        segments = self._views[table]
+        columns = [
+            column.name
+            for column in TABLES[table].columns
+            if column.unit == "epoch_ns" or column.name == TRACE_COLUMN
+        ]
+        cached = self._extents.get(table, {})
+        self._paths(s for s in segments if s not in cached)  # fetches them concurrently
+        extents = {
+            segment: cached[segment] if segment in cached else self._read_extents(segment, columns)
+            for segment in segments
+        }
+        self._extents[table] = extents
+        return extents
+
+    def _read_extents(self, segment: Segment, columns: Sequence[str]) -> Extents:
+        """Read the first and last value of columns of a segment.
+
+        DuckDB answers this from the footer of a single file, several times faster than it lists the
+        statistics of every row group.
+        """
+        if not columns:
+            return {}
+        bounds = ", ".join(f"min({identifier(name)}), max({identifier(name)})" for name in columns)
+        query = select(bounds, f"({self._rows(segment.table, [segment])})")
+        values = self._engine().execute(query).fetchall()[0]
+        pairs = zip(columns, values[::2], values[1::2], strict=True)
+        return {column: (first, last) for column, first, last in pairs if first is not None}
+
+    # --- views -------------------------------------------------------------------------------
+
+    def _create_views(self, segments: dict[str, list[Segment]]) -> None:
+        for table, table_segments in segments.items():
+            if self._views.get(table) != table_segments:
+                self._views.pop(table, None)
+                view = self._view(TABLES[table], table_segments)
+                self._engine().execute(f"CREATE OR REPLACE TEMP VIEW {table} AS {view}")
+                self._views[table] = table_segments
+
+    def _view(self, table: Table, segments: Sequence[Segment]) -> str:
+        if not segments:
+            nulls = (f"CAST(NULL AS {c.type}) AS {identifier(c.name)}" for c in table.columns)
+            return f"SELECT {', '.join(nulls)} WHERE false"
+        # Naming the columns here makes a file that lacks one fail at once.
+        columns = ", ".join(map(_column_expression, table.columns))
+        return select(columns, f"({self._rows(table.name, segments)})")
+
+    def _rows(self, table: str, segments: Sequence[Segment]) -> str:
+        """Return a query of the rows of segments, upgraded to the current schema version."""
+        query = select("*", scan(self._paths(segments)))
+        for upgrade in self._upgrades:
+            query = upgrade.rows(table, query)
+        return query
+
+    def _paths(self, segments: Iterable[Segment]) -> Sequence[Path]:
+        return self._store.local_paths([segment.key for segment in segments])
+
+    # --- connection --------------------------------------------------------------------------
+
+    def _reset_connection(self) -> None:
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._process = os.getpid()
+        self._views: dict[str, list[Segment]] = {}
+
+    def _abandon_inherited_connection(self) -> None:
+        """Start over after a fork.
+
+        DuckDB's threads exist only in the parent, so even closing the connection would hang.
+        """
+        _INHERITED_CONNECTIONS.append(self._connection)
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+        self._reset_connection()
+
+    def _engine(self) -> duckdb.DuckDBPyConnection:
+        if self._connection is None:
+            self._connection = connect(threads=self._threads)
+        return self._connection
+
+    # --- damage ------------------------------------------------------------------------------
+
+    def _should_repeat(self, segments: dict[str, list[Segment]], error: duckdb.Error) -> bool:
+        used = [segment for table_segments in segments.values() for segment in table_segments]
+        is_missing = any(not self._store.has_local_file(segment.key) for segment in used)
+        if is_missing or self._find_broken(used, _footer_check):
+            return True
+        return not _is_query_error(error) and self._find_broken(used, _content_check)
+
+    def _find_broken(self, segments: Iterable[Segment], check: Callable[[Table, str], str]) -> bool:
+        """Mark the segments that fail a check; return True if there is one."""
+        import duckdb
+
+        before = len(self._broken)
+        for segment in segments:
+            table = TABLES[segment.table]
+            try:
+                query = check(table, f"({self._view(table, [segment])})")
+                self._engine().execute(query).fetchall()
+            except duckdb.Error as error:
+                if self._store.has_local_file(segment.key):
+                    reason = str(error).strip().splitlines()[0]
+                    self._broken[segment.key] = f"{segment.key} cannot be read: {reason}."
+        return len(self._broken) > before
+
+
+def with_tables(tables: dict[str, str], query: str) -> str:
+    """Return a query in which some table names mean other rows than those of their views.
+
+    Recreating the views would take longer than most queries.
+    """
+    if not tables:
+        return query
+    ctes = ", ".join(f"{table} AS NOT MATERIALIZED ({rows})" for table, rows in tables.items())
+    keyword, rest = query.lstrip()[:5], query.lstrip()[5:]
+    return f"WITH {ctes}, {rest}" if keyword.upper() == "WITH " else f"WITH {ctes} {query}"
+
+
+def _column_expression(column: Column) -> str:
+    name = identifier(column.name)
+    return name if column.stored_type is None else f"CAST({name} AS {column.type}) AS {name}"
+
+
+def _footer_check(_table: Table, rows: str) -> str:
+    """Return a query that reads only the footer of a file and its column names."""
+    return select("*", rows, " LIMIT 0")
+
+
+def _content_check(table: Table, rows: str) -> str:
+    """Return a query that decodes every value; footer statistics cannot answer a hash."""
+    hashes = ", ".join(f"bit_xor(hash({identifier(name)}))" for name in table.column_names)
+    return select(hashes, rows)
+
+
+def _is_query_error(error: duckdb.Error) -> bool:
+    """Return True if a wrong query may have raised the error.
+
+    A BinderException is also raised by a file with wrong columns.
+    """
+    import duckdb
+
+    return isinstance(
+        error, duckdb.ParserException | duckdb.CatalogException | duckdb.BinderException
+    )
