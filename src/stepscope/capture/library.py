@@ -54,7 +54,7 @@ def start_profiling(run: str | None = None, *, interval_ms: int = 500) -> None:
         raise UsageError(f"interval_ms is {interval_ms}; give 1 to {LONGEST_INTERVAL_MS} ms")
     location = os.path.abspath(run if run is not None else _free_location())
     if os.path.exists(os.path.join(location, "run.json")):
-        raise RunExistsError(f"{location} already holds a run. Name a new directory.")
+        raise RunExistsError(f"{location} already holds a run. Use a new directory.")
     try:
         _own = _OwnRun(location, interval_ms)
     except OSError as error:  # nothing of ours may keep the job from running

@@ -76,7 +76,7 @@ def test_an_import_reads_the_same_from_a_bucket(
 
     again = stepscope("import", str(traces), "-o", there)
     assert (again.returncode, again.stdout) == (2, "")
-    assert again.stderr == f"stepscope: {there} already holds a run. Name a new URL.\n"
+    assert again.stderr == f"stepscope: {there} already holds a run. Use a new URL.\n"
     beside = stepscope("import", str(traces), "-o", bucket.url("team"))
     assert beside.returncode == 2
     assert "is not empty" in beside.stderr
@@ -218,8 +218,8 @@ def test_where_there_is_no_run(bucket: TestBucket) -> None:
     done = stepscope("diagnose", bucket.url("none"))
     assert done.returncode == 2
     assert done.stderr == (
-        f"stepscope: {bucket.url('none')} is not a run: there is no run.json. Name the URL of a "
-        "run; stepscope ui shows those below a URL.\n"
+        f"stepscope: {bucket.url('none')} is not a run: it has no run.json. Pass the URL of a "
+        "run; `stepscope ui URL` lists the runs below a URL.\n"
     )
 
 
@@ -230,6 +230,6 @@ def test_a_cache_that_cannot_be_written(bucket: TestBucket, tmp_path: Path) -> N
     (tmp_path / "file").touch()
     done = stepscope("diagnose", url, XDG_CACHE_HOME=str(tmp_path / "file"))
     assert done.returncode == 2
-    assert "name another directory with XDG_CACHE_HOME" in done.stderr
+    assert "set another directory with XDG_CACHE_HOME" in done.stderr
     done = stepscope("diagnose", url, STEPSCOPE_CACHE_GB="much")
     assert done.stderr == "stepscope: STEPSCOPE_CACHE_GB='much' is not a number of gigabytes.\n"
