@@ -198,6 +198,12 @@ def union(intervals: Intervals) -> Intervals:
     return Intervals(start[opens], reach[closes])
 
 
+def unite(*sets: Intervals) -> Intervals:
+    """Unite several sets of intervals into one union."""
+    starts, ends = zip(*sets, strict=True)
+    return union(Intervals(np.concatenate(starts), np.concatenate(ends)))
+
+
 def covered_until(times: Int, merged: Intervals) -> Int:
     """Measure the nanoseconds of a union before each time."""
     if not len(merged.start) or not len(times):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.analysis.input_pipeline import find_waiting, sample_weights
+from stepscope.analysis.input_pipeline import split_data_wait, weigh_samples
 from stepscope.analysis.operators import profile_compute
 from stepscope.analysis.statistics import summarize
-from stepscope.analysis.steps import find_steps, in_no_phase, steps_of
+from stepscope.analysis.steps import find_step_at, find_steps, is_outside_phases
 from stepscope.intervals import (
     EMPTY,
     Intervals,
@@ -211,10 +211,10 @@ def test_what_every_step_obeys(job: list[str]) -> None:
     ).tolist()
     # `other` is what no phase claims, asked moment by moment.
     times = np.arange(0, drawing.now, 500_000)
-    step, idle = steps_of(times, steps), in_no_phase(times, spans, steps)
+    step, idle = find_step_at(times, steps), is_outside_phases(times, spans, steps)
     other = np.bincount(step[idle], minlength=len(steps)) * 500_000
     assert other.tolist() == steps.phase_ns["other"].tolist()
-    assert find_waiting(spans, steps, np.ones(len(steps), dtype=np.bool_)).total_ns >= 0
+    assert split_data_wait(spans, steps, np.ones(len(steps), dtype=np.bool_)).total_ns >= 0
 
 
 @given(
@@ -223,7 +223,7 @@ def test_what_every_step_obeys(job: list[str]) -> None:
 )
 def test_samples_stand_for_all_the_time_since_the_first(gaps: list[int], period: int) -> None:
     times = np.cumsum(gaps)
-    weights = sample_weights(times, period)
+    weights = weigh_samples(times, period)
     assert weights[0] == period
     expected = [gap if gap <= 50 * period else period for gap in gaps[1:]]
     assert weights[1:].tolist() == expected

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from stepscope.analysis import PHASES
 from stepscope.analysis.activity import Activity, CopyKind
 from stepscope.analysis.gpu_time import GpuTime
 from stepscope.analysis.idle import StreamIdle
-from stepscope.analysis.steps import PHASES
 from stepscope.rules import Batches, Device, RankSteps, Series
 from stepscope.schema import NodeInfo, ProcessInfo
 

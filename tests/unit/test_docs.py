@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.analysis.steps import PHASES
+from stepscope.analysis import PHASES
 from stepscope.cli import COMMANDS
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.views import VIEWS

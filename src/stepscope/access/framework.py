@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.access.frames import Columns
-from stepscope.analysis import PHASE_OF_KIND, Steps, steps_of
+from stepscope.analysis import PHASE_OF_KIND, Steps, find_step_at
 from stepscope.intervals import Int
 from stepscope.run import Run
 from stepscope.schema import ProcessInfo
@@ -112,7 +112,7 @@ def _placed(
         if its_rank is not None:
             rank[own] = its_rank
         if its_steps is not None:
-            numbers = steps_of(start[own], its_steps)
+            numbers = find_step_at(start[own], its_steps)
             step[own[numbers >= 0]] = numbers[numbers >= 0]
     roles = [processes[name].role if name in processes else None for name in process.values]
     threads = np.array([int((log or "0c")[:-1]) for log in rows["log"].values], dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepscope.access.frames import Frame, frame_of
-from stepscope.analysis import PHASES, phases_at, profile_functions, steps_of
+from stepscope.analysis import PHASES, find_phase_at, find_step_at, profile_functions
 from stepscope.run import Rank, Run
 from stepscope.schema import ProcessInfo
 
@@ -41,10 +41,10 @@ def python_profile(
             samples = run.stack_samples(process)
             chosen = np.ones(len(samples.t_ns), dtype=np.bool_)
             if steps is not None:
-                step = steps_of(samples.t_ns, rank.steps)
+                step = find_step_at(samples.t_ns, rank.steps)
                 chosen &= (step >= steps[0]) & (step < steps[1])
             if phase is not None:
-                chosen &= phases_at(samples.t_ns, rank.spans, rank.steps) == PHASES.index(phase)
+                chosen &= find_phase_at(samples.t_ns, rank.spans, rank.steps) == PHASES.index(phase)
             found = profile_functions(samples, chosen)
             whole = max(1, found.weight)
             timed = any(fact.get("fact") == "stack_sampler" for fact in process.facts)

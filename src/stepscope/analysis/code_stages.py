@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 Stage = Literal["read", "decode", "augment", "tokenise", "collate", "other"]
 
-STAGE_NAMES: dict[Stage, str] = {
+STAGE_LABELS: dict[Stage, str] = {
     "read": "reading",
     "decode": "decoding",
     "augment": "augmentation",
@@ -318,7 +318,7 @@ def _classify_transformers(frame: Frame) -> StagedStack | None:
 
 
 _CALL_METHODS = frozenset({"__call__", "forward"})
-_STAGE_OF_GROUP: dict[str, Stage] = {stage: stage for stage in STAGE_NAMES}
+_STAGE_OF_GROUP: dict[str, Stage] = {stage: stage for stage in STAGE_LABELS}
 _CHAINS = re.compile(r"(^|_)(compose|sequential|pipeline|chain)$")
 
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.code_stages import Frame, parse_stack
 from stepscope.analysis.input_pipeline import StackSamples
+from stepscope.analysis.phases import PHASE_OF_KIND, PHASES
 from stepscope.analysis.spans import Spans
-from stepscope.analysis.steps import PHASE_OF_KIND, PHASES, Steps, in_no_phase, steps_of
+from stepscope.analysis.steps import Steps, find_step_at, is_outside_phases
 from stepscope.intervals import Int, innermost_at, nesting_order, parents
 
 
@@ -80,7 +81,7 @@ def profile_functions(samples: StackSamples, mask: NDArray[np.bool_]) -> Functio
     )
 
 
-def phases_at(times: Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:
+def find_phase_at(times: Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:
     """Find the phase of the training thread at each time, as index into `PHASES`.
 
     It is -1 outside steps and in evaluation. It is the phase of the host, even for phases that
@@ -95,8 +96,8 @@ def phases_at(times: Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:
     kinds = phase_spans.kind[span] if len(phase_spans) else np.zeros(len(times), dtype=np.int64)
     phases = np.where(span >= 0, phase_of_kind[kinds], PHASES.index("loss"))
     # Time of a step outside its phases is `loss` if a backward pass follows, otherwise `other`.
-    phases = np.where(in_no_phase(times, spans, steps), PHASES.index("other"), phases)
-    return np.where(steps_of(times, steps) >= 0, phases, -1).astype(np.int64)
+    phases = np.where(is_outside_phases(times, spans, steps), PHASES.index("other"), phases)
+    return np.where(find_step_at(times, steps) >= 0, phases, -1).astype(np.int64)
 
 
 def _find_phase(kind: str, phases: Mapping[str, str]) -> int:

@@ -1,19 +1,18 @@
-"""How batches are made, and what the training thread waits for.
+"""Batch creation by the input pipeline, and the data wait of the training thread.
 
-The training thread's waiting time is split into parts that sum to it:
+The data wait is split by reason; the parts sum to it:
 
-    starting     iterators being made, the first batch of each, and their end: workers start
-                 and stop
-    handing_over the batch lay ready; receiving it took the time
-    making       no batch lay ready: the time it takes to make one, split by stage
+    starting      creation of an iterator, its first batch, and its end: workers start and stop
+    handing_over  a batch was ready, receiving it took the time
+    making        no batch was ready: creation of a batch, split by stage
 
-A batch can lie ready and still come late, because the worker that has to send it is busy with the
-next one: both need that worker's interpreter. Workers that are busy for a share b of the time can
-deliver no faster than they make, so of receiving at most 1 - b of the steps counts as
-`handing_over`, and the rest as `making`.
+A ready batch can arrive late because the worker that has to send it is busy with the next one:
+both need that worker's interpreter. Workers that are busy for a share b of the time cannot deliver
+faster than they create batches, so receiving counts as `handing_over` for at most 1 - b of the
+steps' time, and as `making` beyond that.
 
-`making` is split in proportion to the time the workers (or, without workers, the training
-thread) spend in each stage: collating as measured, the rest by stack samples.
+`making` is split in proportion to the time that the workers (without workers: the training thread)
+spend in each stage: collating as measured, the rest by stack samples.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.code_stages import STAGE_NAMES, Frame, Stage, classify_stack, parse_stack
+from stepscope.analysis.code_stages import STAGE_LABELS, Frame, Stage, classify_stack, parse_stack
 from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
-from stepscope.analysis.steps import Steps, steps_of
+from stepscope.analysis.steps import Steps, find_step_at
 from stepscope.intervals import Int, contains, union
 
 MAX_WEIGHT_PERIODS = 50
-"""A longer pause means that the sampler had stopped."""
+"""A sample stands for at most this many periods: after a longer pause, the sampler had stopped."""
 MIN_SAMPLES = 20
-"""Fewer stack samples than this do not say how fetching time is split."""
+"""Minimum number of stack samples to split fetch time into stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSamples:
-    """Stack samples of one process, sorted by time; `stack` are positions in `stacks`.
+    """Stack samples of one process, sorted by time; `stack` indexes `stacks`.
 
-    A sampler that had to wait for the interpreter lock (a C function held it) comes late, so a
-    sample stands for the time since the one before it, not for one period.
+    A sampler that waits for the interpreter lock (held by a C function) is late, so a sample
+    stands for the time since the previous one, not for one period.
     """
 
     t_ns: Int
@@ -49,16 +48,16 @@ class StackSamples:
     stacks: Sequence[str]
     user_line: NDArray[np.int32]
     sources: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """Text of lines of the user's that were seen running, by file and line."""
+    """Text of the lines of user code in the samples, by file and line number."""
 
     def line_text(self, frames: Sequence[Frame], line: int) -> str:
-        """The line that runs in the innermost frame of the user's; '' where it is not known."""
+        """Text of the running line in the innermost frame of user code; '' if unknown."""
         files = [frame.file for frame in frames if not frame.library]
         return self.sources.get((files[-1], line), "") if files else ""
 
 
-def sample_weights(t_ns: Int, period_ns: int) -> Int:
-    """Nanoseconds that each sample of a steady sampler stands for; 1 if no period is known."""
+def weigh_samples(t_ns: Int, period_ns: int) -> Int:
+    """Compute the nanoseconds that each sample stands for; 1 without a known sampling period."""
     if not len(t_ns) or period_ns <= 0:
         return np.ones(len(t_ns), dtype=np.int64)
     since = np.diff(t_ns, prepend=t_ns[0] - period_ns)
@@ -67,7 +66,7 @@ def sample_weights(t_ns: Int, period_ns: int) -> Int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetcher:
-    """One process that makes batches: a worker, or the training process itself."""
+    """One process that creates batches: a worker, or the training process itself."""
 
     process: str
     worker: bool
@@ -77,41 +76,42 @@ class Fetcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageShare:
-    """A stage of making a batch."""
+    """One stage of batch creation."""
 
     stage: Stage
     name: str
     ratio: float
-    """Share of the time spent making batches."""
+    """Share of batch creation time."""
     labels: dict[str, float]
-    """What the stage consists of, by share of the time spent making batches, largest first."""
+    """Breakdown of the stage by label, as shares of batch creation time, largest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Making:
-    """What it takes to make batches."""
+class BatchCreation:
+    """Cost of creating batches, and its stages."""
 
     batch_count: int
     mean_ns: float
     """Wall time of one fetch."""
     cpu_ratio: float
-    """CPU time of the fetching thread over its wall time; low when it waits for storage."""
+    """CPU time of the fetching thread divided by its wall time; low if it waits for storage."""
     samples_ratio: float | None
     """Share of the fetch inside __getitem__ or next."""
     collate_ratio: float
+    """Share of the fetch inside the collate function."""
     transforms: dict[str, float]
     """Measured share of the fetch in each member of a transform chain, largest first."""
     sample_count: int
-    """Stack samples that the stages rest on."""
+    """Number of stack samples behind `stages`."""
     stages: list[StageShare]
-    """Largest first; empty when there are too few samples."""
+    """Stages, largest first; empty with too few samples."""
     worker_busy_ratio: float | None
-    """Share of the time the workers were making batches; None without workers."""
+    """Share of time in which the workers created batches; None without workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Where the training thread's waiting goes; sums over measured steps, in nanoseconds."""
+class DataWait:
+    """Data wait of the training thread by reason; sums over measured steps, in nanoseconds."""
 
     total_ns: int
     starting_ns: int
@@ -120,92 +120,92 @@ class Waiting:
     starved_ratio: float | None
     """Share of requests that found no batch ready; None without workers."""
     irregular_ns: int = 0
-    """Part of the handing over beyond the median of the batches that took longer than it. Batches
-    are alike, so that this is hardly the batches' own."""
+    """Portion of the handing over above its median, summed over batches. Batches are alike, so the
+    cause is hardly the batches themselves."""
 
 
-def find_waiting(spans: Spans, steps: Steps, chosen: NDArray[np.bool_]) -> Waiting:
-    """Split the waiting time of the chosen steps (a mask over steps)."""
+def split_data_wait(spans: Spans, steps: Steps, mask: NDArray[np.bool_]) -> DataWait:
+    """Split the data wait of the steps that a mask selects by its reason."""
     waits = spans.take(spans.is_kind("data_wait", "loader_start") & (spans.thread == steps.thread))
-    step = steps_of(waits.start, steps)
-    kept = (step >= 0) & chosen[np.maximum(step, 0)]
-    first = np.zeros(len(waits), dtype=np.bool_)
-    starts = waits.is_kind("loader_start")
-    first[1:] = starts[:-1]
-    waits, first = waits.take(kept), first[kept]
+    step = find_step_at(waits.start, steps)
+    selected = (step >= 0) & mask[np.maximum(step, 0)]
+    is_first = np.zeros(len(waits), dtype=np.bool_)
+    is_first[1:] = waits.is_kind("loader_start")[:-1]
+    waits, is_first = waits.take(selected), is_first[selected]
     duration = waits.duration
-    starts = waits.is_kind("loader_start")
-    ready = waits.value > 0
-    inline = waits.value < 0
-    exhausted = waits.has_flag(FLAG_NO_RESULT)
-    starting = starts | ((first | exhausted) & ~ready & ~inline)
-    handing = ~starting & ready
-    asked = ~starts & ~inline & ~exhausted
-    handed_over = duration[handing]
-    usual = np.median(handed_over) if len(handed_over) else 0.0
-    return Waiting(
+    is_iterator_start = waits.is_kind("loader_start")
+    is_ready = waits.value > 0
+    is_inline = waits.value < 0
+    is_exhausted = waits.has_flag(FLAG_NO_RESULT)
+    starting = is_iterator_start | ((is_first | is_exhausted) & ~is_ready & ~is_inline)
+    handing_over = ~starting & is_ready
+    requests = ~is_iterator_start & ~is_inline & ~is_exhausted
+    handover_ns = duration[handing_over]
+    median_ns = np.median(handover_ns) if len(handover_ns) else 0.0
+    return DataWait(
         total_ns=int(duration.sum()),
         starting_ns=int(duration[starting].sum()),
-        handing_over_ns=int(handed_over.sum()),
-        making_ns=int(duration[~starting & ~handing].sum()),
-        starved_ratio=float((~ready[asked]).mean()) if asked.any() else None,
-        irregular_ns=int(np.maximum(handed_over - usual, 0).sum()),
+        handing_over_ns=int(handover_ns.sum()),
+        making_ns=int(duration[~starting & ~handing_over].sum()),
+        starved_ratio=float((~is_ready[requests]).mean()) if requests.any() else None,
+        irregular_ns=int(np.maximum(handover_ns - median_ns, 0).sum()),
     )
 
 
-def late_batches(waiting: Waiting, making: Making | None, wall_ns: int) -> Waiting:
-    """The waiting, by what the batches are late for.
+def charge_busy_workers(wait: DataWait, creation: BatchCreation | None, wall_ns: int) -> DataWait:
+    """Charge handing over to batch creation as far as the workers were busy.
 
     Args:
-        waiting: as it was seen.
-        making: of the same batches.
-        wall_ns: of the steps that waited.
+        wait: data wait as observed.
+        creation: creation of the same batches.
+        wall_ns: wall time of the steps that waited.
     """
-    if making is None or making.worker_busy_ratio is None:
-        return waiting
-    idle_ns = round((1 - min(1.0, making.worker_busy_ratio)) * wall_ns)
-    busy_ns = max(0, waiting.handing_over_ns - idle_ns)
+    if creation is None or creation.worker_busy_ratio is None:
+        return wait
+    idle_ns = round((1 - min(1.0, creation.worker_busy_ratio)) * wall_ns)
+    busy_ns = max(0, wait.handing_over_ns - idle_ns)
     return replace(
-        waiting,
-        handing_over_ns=waiting.handing_over_ns - busy_ns,
-        making_ns=waiting.making_ns + busy_ns,
-        irregular_ns=max(0, waiting.irregular_ns - busy_ns),
+        wait,
+        handing_over_ns=wait.handing_over_ns - busy_ns,
+        making_ns=wait.making_ns + busy_ns,
+        irregular_ns=max(0, wait.irregular_ns - busy_ns),
     )
 
 
-def find_making(fetchers: Sequence[Fetcher], steps: Steps) -> Making | None:
-    """What making the training batches takes, over all fetchers; None when none were made."""
-    parts = [_Part.of(fetcher, steps) for fetcher in fetchers]
-    parts = [part for part in parts if len(part.fetches)]
-    if not parts:
+def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCreation | None:
+    """Measure the creation of training batches over all fetchers; None without any."""
+    works = [_FetcherWork.select(fetcher, steps) for fetcher in fetchers]
+    works = [work for work in works if len(work.fetches)]
+    if not works:
         return None
-    wall = sum(part.wall_ns for part in parts)
-    collate = sum(part.kind_ns("collate") for part in parts) / wall
-    sampled = _merge([part.stage_times() for part in parts])
-    count = sum(part.sample_count() for part in parts) if sampled else 0
-    return Making(
-        batch_count=sum(len(part.fetches) for part in parts),
-        mean_ns=wall / sum(len(part.fetches) for part in parts),
-        cpu_ratio=min(1.0, sum(int(part.fetches.value.sum()) for part in parts) / wall),
-        samples_ratio=sum(part.value_ns("samples") for part in parts) / wall,
-        collate_ratio=collate,
-        transforms=_transforms(parts, wall),
-        sample_count=count,
-        stages=_stages(sampled, collate) if count >= MIN_SAMPLES else [],
-        worker_busy_ratio=_worker_busy(parts),
+    wall_ns = sum(work.wall_ns for work in works)
+    collate_ratio = sum(work.sum_duration_ns("collate") for work in works) / wall_ns
+    stage_times = _merge_times([work.measure_stages() for work in works])
+    sample_count = sum(work.count_samples() for work in works) if stage_times else 0
+    batch_count = sum(len(work.fetches) for work in works)
+    return BatchCreation(
+        batch_count=batch_count,
+        mean_ns=wall_ns / batch_count,
+        cpu_ratio=min(1.0, sum(int(work.fetches.value.sum()) for work in works) / wall_ns),
+        samples_ratio=sum(work.sum_value_ns("samples") for work in works) / wall_ns,
+        collate_ratio=collate_ratio,
+        transforms=_measure_transforms(works, wall_ns),
+        sample_count=sample_count,
+        stages=_split_stages(stage_times, collate_ratio) if sample_count >= MIN_SAMPLES else [],
+        worker_busy_ratio=_measure_worker_busy(works),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """One fetcher's work for training batches."""
+class _FetcherWork:
+    """Work of one fetcher for training batches."""
 
     fetcher: Fetcher
     fetches: Spans
     inner: Spans
 
     @classmethod
-    def of(cls, fetcher: Fetcher, steps: Steps) -> _Part:
+    def select(cls, fetcher: Fetcher, steps: Steps) -> _FetcherWork:
         spans = fetcher.spans
         first, last = int(steps.start[0]), int(steps.end[-1])
         fetches = spans.of("fetch")
@@ -219,30 +219,30 @@ class _Part:
     def wall_ns(self) -> int:
         return int(self.fetches.duration.sum())
 
-    def kind_ns(self, kind: str) -> int:
+    def sum_duration_ns(self, kind: str) -> int:
         return int(self.inner.of(kind).duration.sum())
 
-    def value_ns(self, kind: str) -> int:
+    def sum_value_ns(self, kind: str) -> int:
         return int(self.inner.of(kind).value.sum())
 
-    def _inside(self) -> NDArray[np.bool_]:
+    def _mask_samples(self) -> NDArray[np.bool_]:
         return contains(union(self.fetches.intervals), self.fetcher.samples.t_ns)
 
-    def sample_count(self) -> int:
-        """Stack samples inside fetches."""
-        return int(self._inside().sum())
+    def count_samples(self) -> int:
+        """Count the stack samples inside fetches."""
+        return int(self._mask_samples().sum())
 
-    def stage_times(self) -> _StageTimes:
-        """Time that the stack samples inside fetches stand for."""
-        samples, inside = self.fetcher.samples, self._inside()
+    def measure_stages(self) -> _StageTimes:
+        """Sum the time of stack samples inside fetches by stage."""
+        samples, inside = self.fetcher.samples, self._mask_samples()
         collating = contains(union(self.inner.of("collate").intervals), samples.t_ns)
-        seen = np.stack([collating, samples.stack, samples.user_line], axis=1)[inside]
-        places, place = np.unique(seen, axis=0, return_inverse=True)
+        keys = np.stack([collating, samples.stack, samples.user_line], axis=1)[inside]
+        unique, inverse = np.unique(keys, axis=0, return_inverse=True)
         spent = np.bincount(
-            place.ravel(), weights=samples.weight_ns[inside], minlength=len(places)
+            inverse.ravel(), weights=samples.weight_ns[inside], minlength=len(unique)
         ).astype(np.int64)
         times: _StageTimes = {}
-        for (in_collate, code, line), time_ns in zip(places.tolist(), spent.tolist(), strict=True):
+        for (in_collate, code, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
             frames = parse_stack(samples.stacks[code])
             text = samples.line_text(frames, line)
             staged = classify_stack(frames, collating=bool(in_collate), line=text)
@@ -256,70 +256,61 @@ _StageTimes = dict[tuple[Stage, str, bool], int]
 """Nanoseconds by stage, label, and whether the collate function was running."""
 
 _LEAD_NS = 60_000_000_000
-"""Workers make the first batches before the first step begins: look back this far."""
+"""Workers create the first batches before the first step starts: look back this far."""
 
 
-def _merge(counts: Sequence[_StageTimes]) -> _StageTimes:
+def _merge_times(all_times: Sequence[_StageTimes]) -> _StageTimes:
     merged: _StageTimes = {}
-    for part in counts:
-        for key, number in part.items():
-            merged[key] = merged.get(key, 0) + number
+    for times in all_times:
+        for key, time_ns in times.items():
+            merged[key] = merged.get(key, 0) + time_ns
     return merged
 
 
-def _stages(sampled: _StageTimes, collate_ratio: float) -> list[StageShare]:
-    """The collate function's part as it was measured, the rest of the time as it was sampled."""
-    total = max(1, sum(sampled.values()))
-    collated = sum(time_ns for (_, _, in_collate), time_ns in sampled.items() if in_collate)
-    rest = max(1, total - collated)
+def _split_stages(times: _StageTimes, collate_ratio: float) -> list[StageShare]:
+    """Split batch creation into stages: collating as measured, the rest as sampled."""
+    total_ns = max(1, sum(times.values()))
+    collate_ns = sum(time_ns for (_, _, in_collate), time_ns in times.items() if in_collate)
+    rest_ns = max(1, total_ns - collate_ns)
     shares: dict[Stage, dict[str, float]] = {}
-    for (stage, label, in_collate), time_ns in sampled.items():
-        of_part = time_ns / max(1, collated) if in_collate else time_ns / rest
-        ratio = of_part * (collate_ratio if in_collate else 1 - collate_ratio)
+    for (stage, label, in_collate), time_ns in times.items():
+        sampled_ratio = time_ns / max(1, collate_ns) if in_collate else time_ns / rest_ns
+        ratio = sampled_ratio * (collate_ratio if in_collate else 1 - collate_ratio)
         labels = shares.setdefault(stage, {})
         labels[label] = labels.get(label, 0.0) + ratio
-    if not collated and collate_ratio > 0:
+    if not collate_ns and collate_ratio > 0:
         shares.setdefault("collate", {})["collate function"] = collate_ratio
-    found = [
+    stages = [
         StageShare(
-            stage=stage, name=STAGE_NAMES[stage], ratio=sum(labels.values()), labels=_sorted(labels)
+            stage=stage,
+            name=STAGE_LABELS[stage],
+            ratio=sum(labels.values()),
+            labels=_sort_descending(labels),
         )
         for stage, labels in shares.items()
     ]
-    return sorted(found, key=lambda share: -share.ratio)
+    return sorted(stages, key=lambda share: -share.ratio)
 
 
-def _transforms(parts: Sequence[_Part], wall: int) -> dict[str, float]:
-    times: dict[str, float] = {}
-    for part in parts:
-        transforms = part.inner.of("transform")
+def _measure_transforms(works: Sequence[_FetcherWork], wall_ns: int) -> dict[str, float]:
+    ratios: dict[str, float] = {}
+    for work in works:
+        transforms = work.inner.of("transform")
         for code in np.unique(transforms.name).tolist():
-            spent = int(transforms.value[transforms.name == code].sum())
+            spent_ns = int(transforms.value[transforms.name == code].sum())
             name = transforms.names[code]
-            times[name] = times.get(name, 0.0) + spent / wall
-    return _sorted(times)
+            ratios[name] = ratios.get(name, 0.0) + spent_ns / wall_ns
+    return _sort_descending(ratios)
 
 
-def _worker_busy(parts: Sequence[_Part]) -> float | None:
-    busy = wall = 0
-    for part in parts:
-        if part.fetcher.worker:
-            busy += part.wall_ns
-            wall += int(part.fetches.end[-1] - part.fetches.start[0])
-    return busy / wall if wall else None
+def _measure_worker_busy(works: Sequence[_FetcherWork]) -> float | None:
+    busy_ns = wall_ns = 0
+    for work in works:
+        if work.fetcher.worker:
+            busy_ns += work.wall_ns
+            wall_ns += int(work.fetches.end[-1] - work.fetches.start[0])
+    return busy_ns / wall_ns if wall_ns else None
 
 
-def _sorted(shares: dict[str, float]) -> dict[str, float]:
+def _sort_descending(shares: dict[str, float]) -> dict[str, float]:
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-
-__all__ = [
-    "Fetcher",
-    "Making",
-    "StackSamples",
-    "StageShare",
-    "Waiting",
-    "find_making",
-    "find_waiting",
-    "late_batches",
-]

@@ -1,30 +1,29 @@
-"""The steps of a recording and what each is spent on.
+"""Steps of a trace, and the exposed time of each by category.
 
-A step begins as a range `ProfilerStep#N` on the host; a recording without any has one step, "0",
-over all its host events. The shadow of such a range on a device is no step.
+A step starts as a range `ProfilerStep#N` on the host; a trace without any has one step, "0", over
+all its host events. The copy of such a range on a device is not a step.
 
-Where devices worked, a step reaches until what it launched is done. In order,
+With device work, a step extends to the end of the work that it launched. In order,
 
     start = max(end of the step before, host start)
-    end   = max(host end, last end of device work whose runtime call lies inside the host range)
+    end   = max(host end, last end of device work whose runtime call is inside the host range)
 
-with, for the first step, as "end of the step before" the later of the first host start and the
-last end of device work that no step launched and that was over before the first step's first
-device work. A step without device work ends at max(host end, start).
+For the first step, "end of the step before" is the later of the first host start and the last end
+of device work that no step launched and that ended before the first step's first device work. A
+step without device work ends at max(host end, start).
 
-Last, what the recorder cut off is left out: trailing steps without device work, then the last
-one that is left when it has less than 0.8 times the device work of the step before it.
+Finally, steps that the profiler cut off are removed: trailing steps without device work, then the
+last remaining step if it has less than 0.8 times the device work of the step before it.
 
-The time of a step is divided among categories, the first of them that is active at a moment
-having it:
+Each instant of a step belongs to one category, the first in this order that is active:
 
     kernel          kernels that do not communicate
     memcpy, memset  copies and sets of device memory
-    communication   kernels of collectives, and collectives that the host itself carries out
+    communication   kernels of collectives, and collectives that the host itself executes
     runtime         calls of the device's runtime or driver
-    data_loader     fetches of batches: what device work did not hide
+    data_loader     fetches of batches that device work does not hide
     cpu_exec        any other operator, annotation or Python function
-    other           nothing of these
+    other           none of these
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.device_work import MEMCPY, MEMSET, DeviceWork, RuntimeCalls
-from stepscope.intervals import EMPTY, Int, Intervals, overlap, union
+from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
 
 STEP_PREFIX = "ProfilerStep#"
 CATEGORIES = (
@@ -49,15 +48,16 @@ CATEGORIES = (
     "cpu_exec",
     "other",
 )
-"""By priority."""
-WHOLE = "0"
-"""Name of the only step of a recording that has none."""
-CUT_OFF_BELOW = 0.8
+"""Categories by priority."""
+SINGLE_STEP = "0"
+"""Name of the step of a trace without step ranges."""
+MIN_COMPLETE_RATIO = 0.8
+"""Device work of a complete last step, at least, relative to the step before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSteps:
-    """Steps as the host marked them, by start; each name once."""
+    """Step ranges on the host, by start; names are unique."""
 
     names: list[str]
     extent: Intervals
@@ -65,24 +65,26 @@ class HostSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSteps:
-    """Steps that reach until their device work is done; one entry each."""
+    """Steps that extend to the end of their device work; arrays have one entry per step."""
 
     names: list[str]
     host: Intervals
+    """Ranges on the host."""
     extent: Intervals
+    """Ranges including device work."""
     device_work_count: Int
-    """Device work whose runtime call lies inside the host range."""
+    """Number of pieces of device work whose runtime call is inside the host range."""
     cut_off: list[str]
-    """Names of the last steps that were left out as incomplete."""
+    """Names of the last steps, removed as incomplete."""
 
     @property
     def wall_ns(self) -> Int:
-        """Durations."""
+        """Duration of each step."""
         return self.extent.end - self.extent.start
 
 
 def is_step(name: str) -> bool:
-    """The name of a step's range.
+    """Tell whether a name is that of a step range.
 
     >>> is_step("ProfilerStep#12"), is_step("ProfilerStep")
     (True, False)
@@ -91,7 +93,7 @@ def is_step(name: str) -> bool:
 
 
 def is_data_loader(name: str) -> bool:
-    """The name of a fetch of a batch.
+    """Tell whether a name is that of a fetch of a batch.
 
     >>> is_data_loader("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
     True
@@ -101,8 +103,8 @@ def is_data_loader(name: str) -> bool:
     )
 
 
-def host_steps(names: list[str], start: Int, end: Int) -> HostSteps | None:
-    """Steps from the ranges that are named so; of several with one name the first counts."""
+def find_host_steps(names: list[str], start: Int, end: Int) -> HostSteps | None:
+    """Find the steps among named ranges; of several with one name the first counts."""
     order = [int(row) for row in np.argsort(start, kind="stable") if is_step(names[row])]
     first: dict[str, int] = {}
     for row in order:
@@ -113,100 +115,106 @@ def host_steps(names: list[str], start: Int, end: Int) -> HostSteps | None:
     return HostSteps(names=list(first), extent=Intervals(start[rows], end[rows]))
 
 
-def whole_recording(start_ns: int, end_ns: int) -> HostSteps:
-    """One step, over everything."""
-    return HostSteps(names=[WHOLE], extent=Intervals(np.array([start_ns]), np.array([end_ns])))
+def make_single_step(start_ns: int, end_ns: int) -> HostSteps:
+    """Make one step over the whole trace."""
+    return HostSteps(
+        names=[SINGLE_STEP], extent=Intervals(np.array([start_ns]), np.array([end_ns]))
+    )
 
 
 def find_trace_steps(host: HostSteps, work: DeviceWork, calls: RuntimeCalls) -> TraceSteps:
-    """Extends steps of the host over their device work and leaves out what was cut off."""
+    """Extend the steps of the host over their device work and remove those that were cut off."""
     count = len(host.names)
-    step = _launched_in(host, work, calls)
+    step = _find_launching_steps(host, work, calls)
     launched = step >= 0
     work_count = np.bincount(step[launched], minlength=count)
-    none = np.iinfo(np.int64)
-    first, last = np.full(count, none.max), np.full(count, none.min)
+    limits = np.iinfo(np.int64)
+    first, last = np.full(count, limits.max), np.full(count, limits.min)
     np.minimum.at(first, step[launched], work.start[launched])
     np.maximum.at(last, step[launched], work.end[launched])
     start, end = host.extent.start.copy(), host.extent.end.copy()
     if launched.any():
         before = ~launched & (work.end < first[0]) if work_count[0] else np.zeros_like(launched)
         previous = max(int(start[0]), int(work.end[before].max(initial=start[0])))
-        for i in range(count):  # each start depends on the end before it
+        for i in range(count):  # a start depends on the end before it
             start[i] = max(previous, start[i])
             end[i] = max(end[i], start[i], last[i] if work_count[i] else start[i])
             previous = int(end[i])
-    kept = _complete(work_count) if launched.any() else count
+    complete_count = _count_complete(work_count) if launched.any() else count
     return TraceSteps(
-        names=host.names[:kept],
-        host=Intervals(host.extent.start[:kept], host.extent.end[:kept]),
-        extent=Intervals(start[:kept], end[:kept]),
-        device_work_count=work_count[:kept],
-        cut_off=host.names[kept:],
+        names=host.names[:complete_count],
+        host=Intervals(host.extent.start[:complete_count], host.extent.end[:complete_count]),
+        extent=Intervals(start[:complete_count], end[:complete_count]),
+        device_work_count=work_count[:complete_count],
+        cut_off=host.names[complete_count:],
     )
 
 
-def _launched_in(host: HostSteps, work: DeviceWork, calls: RuntimeCalls) -> Int:
-    """The step in whose host range the launch of each piece of work lies, -1 for none."""
-    place = calls.find_rows(work.launch)
-    found = np.full(len(work), -1, dtype=np.int64)
-    rows = np.flatnonzero(place >= 0)
-    begin, end = calls.start[place[rows]], calls.end[place[rows]]
-    step = np.searchsorted(host.extent.start, begin, side="right").astype(np.int64) - 1
-    inside = (step >= 0) & (end <= host.extent.end[np.maximum(step, 0)])
-    found[rows] = np.where(inside, step, -1)
-    return found
+def _find_launching_steps(host: HostSteps, work: DeviceWork, calls: RuntimeCalls) -> Int:
+    """Find the step whose host range contains the launch of each piece of work, -1 for none."""
+    call_index = calls.find_rows(work.launch)
+    rows = np.flatnonzero(call_index >= 0)
+    call_start, call_end = calls.start[call_index[rows]], calls.end[call_index[rows]]
+    step = np.searchsorted(host.extent.start, call_start, side="right").astype(np.int64) - 1
+    inside = (step >= 0) & (call_end <= host.extent.end[np.maximum(step, 0)])
+    launching_step = np.full(len(work), -1, dtype=np.int64)
+    launching_step[rows] = np.where(inside, step, -1)
+    return launching_step
 
 
-def _complete(work_count: Int) -> int:
-    """How many of the first steps are whole."""
-    kept = int(np.flatnonzero(work_count)[-1]) + 1
-    if kept > 1 and work_count[kept - 1] < CUT_OFF_BELOW * work_count[kept - 2]:
-        kept -= 1
-    return kept
+def _count_complete(work_count: Int) -> int:
+    """Count the steps up to the last complete one."""
+    count = int(np.flatnonzero(work_count)[-1]) + 1
+    if count > 1 and work_count[count - 1] < MIN_COMPLETE_RATIO * work_count[count - 2]:
+        count -= 1
+    return count
 
 
-def device_categories(work: DeviceWork) -> dict[str, Intervals]:
-    """When devices were in each category that is theirs."""
+def find_device_categories(work: DeviceWork) -> dict[str, Intervals]:
+    """Find the times of device work by category, overlaps included."""
     return {
-        "kernel": _some(work, work.compute),
-        "memcpy": _some(work, work.kind == MEMCPY),
-        "memset": _some(work, work.kind == MEMSET),
-        "communication": _some(work, work.communication),
+        "kernel": _select_intervals(work, work.compute),
+        "memcpy": _select_intervals(work, work.kind == MEMCPY),
+        "memset": _select_intervals(work, work.kind == MEMSET),
+        "communication": _select_intervals(work, work.communication),
     }
 
 
-def together(one: Mapping[str, Intervals], other: Mapping[str, Intervals]) -> dict[str, Intervals]:
-    """When each category was active, by either account."""
-    both = {name: _joined(one[name], other[name]) for name in one.keys() & other.keys()}
-    return {**one, **other, **both}
+def merge_categories(
+    first: Mapping[str, Intervals], second: Mapping[str, Intervals]
+) -> dict[str, Intervals]:
+    """Merge the times of two sets of categories."""
+    both = {name: unite(first[name], second[name]) for name in first.keys() & second.keys()}
+    return {**first, **second, **both}
 
 
-def break_down(extent: Intervals, parts: Mapping[str, Intervals]) -> dict[str, Int]:
-    """Nanoseconds of each category in each step; they sum to the step's duration.
+def break_down_steps(extent: Intervals, categories: Mapping[str, Intervals]) -> dict[str, Int]:
+    """Attribute each instant of each step to one category (exposed time).
 
     Args:
         extent: the steps.
-        parts: when each category was active, overlaps allowed; a category may be absent.
+        categories: times of each category, overlaps allowed; a category may be absent.
+
+    Returns:
+        Nanoseconds of each category in each step; they sum to the step's duration.
     """
     wall = extent.end - extent.start
-    taken, used = EMPTY, np.zeros(len(wall), dtype=np.int64)
+    covered, covered_ns = EMPTY, np.zeros(len(wall), dtype=np.int64)
     times: dict[str, Int] = {}
     for category in CATEGORIES[:-1]:
-        taken = _joined(taken, parts.get(category, EMPTY))
-        covered = overlap(extent, taken)
-        times[category] = covered - used
-        used = covered
-    times["other"] = wall - used
+        covered = unite(covered, categories.get(category, EMPTY))
+        before_ns, covered_ns = covered_ns, overlap(extent, covered)
+        times[category] = covered_ns - before_ns
+    times["other"] = wall - covered_ns
     return times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Computation and communication inside some ranges; one entry per range.
+    """Computation and communication inside ranges of time; arrays have one entry per range.
 
-    Sets of memory are no computation here. What is left of a range is
-    `computation + communication - overlap` short of its duration.
+    Memory sets do not count as computation. A range is idle for its duration minus
+    `computation + communication - overlap`.
     """
 
     computation_ns: Int
@@ -214,13 +222,13 @@ class Overlap:
     overlap_ns: Int
 
 
-def computation_and_communication(extent: Intervals, work: DeviceWork) -> Overlap:
-    """How far kernels of collectives run beside other kernels."""
-    compute = union(_some(work, work.compute))
-    communication = union(_some(work, work.communication))
+def measure_overlap(extent: Intervals, work: DeviceWork) -> Overlap:
+    """Measure the overlap of kernels of collectives with other kernels."""
+    compute = union(_select_intervals(work, work.compute))
+    communication = union(_select_intervals(work, work.communication))
     computation_ns = overlap(extent, compute)
     communication_ns = overlap(extent, communication)
-    either_ns = overlap(extent, _joined(compute, communication))
+    either_ns = overlap(extent, unite(compute, communication))
     return Overlap(
         computation_ns=computation_ns,
         communication_ns=communication_ns,
@@ -228,11 +236,5 @@ def computation_and_communication(extent: Intervals, work: DeviceWork) -> Overla
     )
 
 
-def _some(work: DeviceWork, rows: NDArray[np.bool_]) -> Intervals:
+def _select_intervals(work: DeviceWork, rows: NDArray[np.bool_]) -> Intervals:
     return Intervals(work.start[rows], work.end[rows])
-
-
-def _joined(one: Intervals, other: Intervals) -> Intervals:
-    return union(
-        Intervals(np.concatenate([one.start, other.start]), np.concatenate([one.end, other.end]))
-    )

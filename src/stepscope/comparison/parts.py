@@ -20,7 +20,7 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.analysis import PHASES, phases_over
+from stepscope.analysis import PHASES, find_phase_intervals
 from stepscope.comparison.differences import StepDifference
 from stepscope.comparison.operators import EVALUATION, WHOLE, MeanStep, Phases, mean_step
 from stepscope.comparison.stages import Amounts, data_stages, host_causes
@@ -192,7 +192,7 @@ def _parts_of_recorded(run: Run, recorded: Sequence[RecordedWork]) -> Mapping[st
 def _phases_of(run: Run) -> Callable[[RecordedWork], Phases]:
     def phases(one: RecordedWork) -> Phases:
         rank = _rank_of(run, one)
-        return [(EVALUATION, rank.steps.evaluation), *phases_over(rank.spans, rank.steps)]
+        return [(EVALUATION, rank.steps.evaluation), *find_phase_intervals(rank.spans, rank.steps)]
 
     return phases
 

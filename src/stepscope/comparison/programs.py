@@ -10,11 +10,11 @@ import numpy as np
 from stepscope.analysis import (
     PHASES,
     Steps,
-    break_down,
-    device_categories,
-    statistics,
+    break_down_steps,
+    find_device_categories,
+    make_statistics,
+    merge_categories,
     summarize,
-    together,
 )
 from stepscope.comparison.differences import StepTimes
 from stepscope.comparison.payload import ComparedRun, Source
@@ -64,9 +64,11 @@ def _measured(steps: Steps) -> tuple[Int, Mapping[str, Int]]:
 
 
 def _broken_down(one: RecordedWork) -> tuple[Int, Mapping[str, Int]]:
-    device = {} if one.on_host else device_categories(one.work)
+    device = {} if one.on_host else find_device_categories(one.work)
     host = host_categories(one.trace, calls_of(one.trace))
-    return one.steps.extent.start, break_down(one.steps.extent, together(device, host))
+    return one.steps.extent.start, break_down_steps(
+        one.steps.extent, merge_categories(device, host)
+    )
 
 
 def steps_of_runs(runs: Sequence[ProgramRun], source: Source | None) -> list[StepTimes]:
@@ -107,7 +109,7 @@ class Program:
             confidence_ratio=verdict.confidence_ratio,
             headline=verdict.headline,
             step_count=len(walls),
-            step_ns=statistics(summarize(walls)),
+            step_ns=make_statistics(summarize(walls)),
         )
 
     def doubts(self) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.analysis import HOST_CAUSE_NAMES
+from stepscope.analysis import HOST_CAUSE_LABELS
 from stepscope.run import Rank, Run
 
 Amounts = dict[str, float]
@@ -46,7 +46,7 @@ def host_causes(run: Run) -> Amounts | None:
         work = rank.host_work
         causes = work.causes if work is not None else {}
         for cause, ratio in causes.items():
-            _add(amounts, HOST_CAUSE_NAMES[cause], between_ns * ratio)
+            _add(amounts, HOST_CAUSE_LABELS[cause], between_ns * ratio)
         _add(amounts, UNSAMPLED, between_ns * max(0.0, 1 - sum(causes.values())))
     return amounts
 

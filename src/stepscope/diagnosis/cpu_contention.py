@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stepscope.analysis import Waiting
+from stepscope.analysis import DataWait
 from stepscope.run import Rank, Run
 
 
@@ -29,7 +29,7 @@ class Crowding:
     receiving_others: float = 0.0
     """Of handing over batches, because others than the workers had them."""
 
-    def of_waiting(self, waiting: Waiting) -> Waiting:
+    def of_waiting(self, waiting: DataWait) -> DataWait:
         """Waiting for batches without what others than the workers cost; what the workers cost is
         for making batches."""
         workers = round(self.receiving * waiting.handing_over_ns)

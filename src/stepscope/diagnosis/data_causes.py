@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stepscope.analysis import Making, StageShare, Waiting, estimate_lead_probability
+from stepscope.analysis import BatchCreation, DataWait, StageShare, estimate_lead_probability
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
     UNRECOGNISED,
@@ -64,7 +64,7 @@ def data_pipeline_cause(case: Case) -> Finding:
     return finding
 
 
-def _with_crowding(case: Case) -> Waiting:
+def _with_crowding(case: Case) -> DataWait:
     """The waiting, and beside it the time in which the training thread had no core because workers
     had them: making batches costs that too, and receiving one that lies ready takes longer."""
     rank = case.fed
@@ -93,7 +93,7 @@ def slowest_fed(ranks: Sequence[Rank]) -> Rank:
     return max(ranks, key=lambda rank: rank.waiting.total_ns)
 
 
-def _data_stages(waiting: Waiting, making: Making | None, owned: float) -> list[Stage]:
+def _data_stages(waiting: DataWait, making: BatchCreation | None, owned: float) -> list[Stage]:
     """What the data share of the step consists of, largest first."""
     if not waiting.total_ns:
         return []
@@ -126,7 +126,7 @@ def _data_stages(waiting: Waiting, making: Making | None, owned: float) -> list[
 
 
 def _contributing(
-    waiting: Waiting, making: Making | None, owned: float
+    waiting: DataWait, making: BatchCreation | None, owned: float
 ) -> list[tuple[str, float, str]]:
     if making is None or not waiting.total_ns:
         return []
@@ -158,7 +158,7 @@ def _labels(stage: StageShare) -> str:
     )
 
 
-def _data_evidence(rank: Rank, waiting: Waiting, making: Making | None) -> list[Evidence]:
+def _data_evidence(rank: Rank, waiting: DataWait, making: BatchCreation | None) -> list[Evidence]:
     evidence = []
     if waiting.starved_ratio is not None:
         evidence.append(
@@ -212,7 +212,7 @@ def _data_evidence(rank: Rank, waiting: Waiting, making: Making | None) -> list[
 
 
 def _making_cause(
-    pipeline: Pipeline | None, waiting: Waiting, making: Making | None, finding: Finding
+    pipeline: Pipeline | None, waiting: DataWait, making: BatchCreation | None, finding: Finding
 ) -> str:
     total = max(1, waiting.total_ns)
     if waiting.starting_ns >= STARTING_RATIO * total:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
-    HOST_CAUSE_NAMES,
+    HOST_CAUSE_LABELS,
     ComputeProfile,
     Growth,
     HostCause,
@@ -104,7 +104,7 @@ def overhead_causes(case: Case) -> list[tuple[str, float, str]]:
         share = shares.phases["other"] * share_of_host_cause(ranks, name)
         if name == "python" and in_python:
             share += inside
-        found.append((_cause_of(name), share, HOST_CAUSE_NAMES[name]))
+        found.append((_cause_of(name), share, HOST_CAUSE_LABELS[name]))
     return [
         (cause, share, f"{what} takes {share:.0%} of the step")
         for cause, share, what in sorted(found, key=lambda each: -each[1])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from stepscope.analysis import Making
+from stepscope.analysis import BatchCreation
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.overhead_causes import find_leak, python_inside
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
@@ -190,7 +190,7 @@ class WhatIf:
                 return between + shares.overhead_parts["inside_compute"] * in_python
 
 
-def stage_ratio(making: Making | None, cause: str) -> float | None:
+def stage_ratio(making: BatchCreation | None, cause: str) -> float | None:
     """Share of making a batch that the stage behind a cause takes; None where it is not known."""
     if making is None:
         return None

@@ -13,26 +13,26 @@ import numpy as np
 from stepscope.analysis import (
     COMPUTE_PHASES,
     PHASE_OF_KIND,
+    BatchCreation,
     ComputeProfile,
     Contention,
+    DataWait,
     Fetcher,
     HostWork,
-    Making,
     Spans,
     StackSamples,
     Steps,
-    Waiting,
+    attribute_host_work,
     average_present,
-    find_host_work,
-    find_making,
+    charge_busy_workers,
+    find_losses,
     find_steps,
-    find_waiting,
-    late_batches,
-    losses,
+    measure_batch_creation,
     measure_contention,
     profile_compute,
-    sample_weights,
-    steps_of_window,
+    select_window_steps,
+    split_data_wait,
+    weigh_samples,
 )
 from stepscope.intervals import EMPTY, Intervals, contains, union
 from stepscope.run.clock import RunClock, clock_of
@@ -81,20 +81,20 @@ class Rank:
         return self.process.title
 
     @cached_property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> DataWait:
         """Where the waiting time of the measured steps goes."""
-        return find_waiting(self.spans, self.steps, self.steps.measured())
+        return split_data_wait(self.spans, self.steps, self.steps.measured())
 
     @cached_property
-    def late_batches(self) -> Waiting:
+    def late_batches(self) -> DataWait:
         """The same by what batches were late for."""
         wall_ns = int(self.steps.wall_ns[self.steps.measured()].sum())
-        return late_batches(self.waiting, self.making, wall_ns)
+        return charge_busy_workers(self.waiting, self.making, wall_ns)
 
     @cached_property
-    def making(self) -> Making | None:
+    def making(self) -> BatchCreation | None:
         """What making the training batches takes."""
-        return find_making(self.run.fetchers_of(self.process), self.steps)
+        return measure_batch_creation(self.run.fetchers_of(self.process), self.steps)
 
     @cached_property
     def host_work(self) -> HostWork | None:
@@ -102,7 +102,7 @@ class Rank:
         samples = self.run.stack_samples(self.process)
         if not len(samples.t_ns):
             return None
-        return find_host_work(self.spans, samples, self.steps)
+        return attribute_host_work(self.spans, samples, self.steps)
 
     @cached_property
     def compute_profile(self) -> ComputeProfile | None:
@@ -115,7 +115,7 @@ class Rank:
         # The profiler starts and stops between steps, so a window holds whole phases.
         inside = self.spans.take(contains(windows, self.spans.start))
         phases = {PHASE_OF_KIND[kind]: inside.of(kind).intervals for kind in kinds}
-        loss = losses(self.spans, self.steps)
+        loss = find_losses(self.spans, self.steps)
         recorded = contains(windows, loss.start)
         phases["loss"] = Intervals(loss.start[recorded], loss.end[recorded])
         steps = int(contains(windows, self.steps.end - 1).sum())
@@ -133,7 +133,7 @@ class Rank:
 
     def steps_in(self, trace: Trace) -> WatchedSteps:
         """The steps of a window of this process; see `analysis.steps.steps_of_window`."""
-        numbers, extent = steps_of_window(self.spans, self.steps, self.window_extent(trace))
+        numbers, extent = select_window_steps(self.spans, self.steps, self.window_extent(trace))
         said = trace.said
         # Where several optimizers take turns, the process counts more steps than there are.
         if said is not None and said.step_count == len(numbers):
@@ -326,7 +326,7 @@ class Run:
         periods = [f["period_ns"] for f in process.facts if f.get("fact") == "stack_sampler"]
         return StackSamples(
             t_ns=rows["t_ns"],
-            weight_ns=sample_weights(rows["t_ns"], periods[0] if periods else 0),
+            weight_ns=weigh_samples(rows["t_ns"], periods[0] if periods else 0),
             stack=rows["stack"].codes,
             stacks=[value or "" for value in rows["stack"].values],
             user_line=rows["user_line"],

@@ -62,7 +62,7 @@ class RunRange(Run):
     def ranks(self) -> list[Rank]:
         """Training processes with a step that begins in the range."""
         within = [
-            replace(rank, run=self, steps=rank.steps.begun(self.start_ns, self.end_ns))
+            replace(rank, run=self, steps=rank.steps.starting_within(self.start_ns, self.end_ns))
             for rank in self.whole.ranks
         ]
         return [rank for rank in within if len(rank.steps)]

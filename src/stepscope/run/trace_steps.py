@@ -14,13 +14,13 @@ from stepscope.analysis import (
     HostSteps,
     RuntimeCalls,
     TraceSteps,
+    find_host_steps,
     find_trace_steps,
-    host_steps,
     is_data_loader,
     is_host_communication,
     is_step,
+    make_single_step,
     match_rows,
-    whole_recording,
 )
 from stepscope.intervals import Intervals
 from stepscope.run import Run
@@ -57,8 +57,8 @@ def marked_steps(run: Run, trace: Trace) -> MarkedSteps:
     tables = ("operators", "python_functions")
     host = _together([_extent(trace.columns(table, _TIMES)) for table in tables])
     if not len(host.start):
-        return MarkedSteps(whole_recording(*trace.extent), False)
-    return MarkedSteps(whole_recording(int(host.start.min()), int(host.end.max())), False)
+        return MarkedSteps(make_single_step(*trace.extent), False)
+    return MarkedSteps(make_single_step(int(host.start.min()), int(host.end.max())), False)
 
 
 def named_steps(trace: Trace) -> HostSteps | None:
@@ -68,7 +68,7 @@ def named_steps(trace: Trace) -> HostSteps | None:
         trace.columns("operators", ("name", *_TIMES), where=_STEPS),
     ]
     names = [one["name"].values[code] for one in found for code in one["name"].codes.tolist()]
-    return host_steps(names, *_together([_extent(one) for one in found]))
+    return find_host_steps(names, *_together([_extent(one) for one in found]))
 
 
 def host_categories(trace: Trace, calls: RuntimeCalls) -> dict[str, Intervals]:

@@ -15,7 +15,7 @@ from stepscope.analysis import (
     DurationHistogram,
     Statistics,
     build_annotation_histograms,
-    statistics,
+    make_statistics,
     summarize_annotations,
 )
 from stepscope.run import Run, RunRange, Trace
@@ -176,7 +176,7 @@ def _histogram(found: DurationHistogram) -> AnnotationHistogram:
     return AnnotationHistogram(
         on_device=found.on_device,
         total_ns=found.total_ns,
-        duration_ns=statistics(found.distribution),
+        duration_ns=make_statistics(found.distribution),
         bucket_ns=found.bucket_ns,
         buckets=[
             Bucket(from_ns=found.start_ns + i * found.bucket_ns, count=count)

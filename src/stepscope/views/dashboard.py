@@ -16,7 +16,7 @@ from stepscope.analysis import (
     is_synchronization,
     make_duration_edges,
     measure_gpu_time_by_device,
-    numbers,
+    nan_to_none,
     parse_copy_direction,
     uses_tensor_cores,
 )
@@ -207,7 +207,7 @@ def _utilisation(run: Run) -> UtilisationOverTime | None:
     found = piece_series(run.reader, pieces, list(BUSY), over_devices=True)
     by_node: dict[str, dict[str, list[float | None]]] = {}
     for series in found:
-        by_node.setdefault(series.node, {})[series.metric] = numbers(series.mean)
+        by_node.setdefault(series.node, {})[series.metric] = nan_to_none(series.mean)
     nothing: list[float | None] = [None] * pieces.count
     return UtilisationOverTime(
         start_after_ns=pieces.start_ns - run.clock.origin_ns,

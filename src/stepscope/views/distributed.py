@@ -15,13 +15,13 @@ from stepscope.analysis import (
     Matrix,
     TraceSteps,
     build_step_matrix,
-    computation_and_communication,
     downsample_columns,
     find_stragglers,
     group_rows,
     match_calls,
     measure_bandwidth,
-    numbers,
+    measure_overlap,
+    nan_to_none,
 )
 from stepscope.intervals import Intervals, overlap, union
 from stepscope.run import RankCalls, RecordedWork, Run, Trace, collective_calls, recorded_work
@@ -225,7 +225,7 @@ def _empty_rank(one: RecordedWork) -> RankTime:
 
 def _divided(extent: Intervals, work: DeviceWork) -> tuple[NDArray[np.int64], ...]:
     """Total, computation alone, both, communication alone, and the rest of each range."""
-    found = computation_and_communication(extent, work)
+    found = measure_overlap(extent, work)
     total = extent.end - extent.start
     both = found.overlap_ns
     either = found.computation_ns + found.communication_ns - both
@@ -349,9 +349,9 @@ def _matrix(source: str, ranks: list[str], steps: list[str], durations: Matrix) 
         ranks=ranks[:MOST_RANKS],
         steps=steps[::together],
         steps_per_column=together,
-        duration_ns=[numbers(row) for row in shown],
+        duration_ns=[nan_to_none(row) for row in shown],
         step_count=found.step_count,
         slowest_count=found.slowest_count[:MOST_RANKS].tolist(),
-        excess_ns=numbers(found.excess_ns[:MOST_RANKS]),
+        excess_ns=nan_to_none(found.excess_ns[:MOST_RANKS]),
         notes=notes,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stepscope.analysis import PHASES, numbers
+from stepscope.analysis import PHASES, nan_to_none
 from stepscope.intervals import Int
 from stepscope.run import PieceSeries, Rank, Run, piece_series, sampled_pieces
 from stepscope.schema import METRIC_TYPES, Finding
@@ -83,7 +83,7 @@ def _of_metrics(
                 node=series.node,
                 device=series.device,
                 after_ns=after,
-                value=numbers(series.mean),
+                value=nan_to_none(series.mean),
             ),
         )
 
@@ -114,7 +114,7 @@ def _steps_of(
     rank: Rank, part: str, within: tuple[int, int], origin_ns: int
 ) -> EvidenceSeries | None:
     """Durations of steps, or means of consecutive ones where there are many."""
-    steps = rank.steps.begun(*within)
+    steps = rank.steps.starting_within(*within)
     if not len(steps):
         return None
     durations: Int = steps.wall_ns if part == STEP else steps.phase_ns[part]

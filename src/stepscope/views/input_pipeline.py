@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.analysis import Making, Waiting
+from stepscope.analysis import BatchCreation, DataWait
 from stepscope.run import Rank, Run
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
@@ -92,7 +92,7 @@ def _rank(run: Run, rank: Rank) -> RankPipeline:
     )
 
 
-def _waiting(waiting: Waiting, wall: float) -> WaitingView:
+def _waiting(waiting: DataWait, wall: float) -> WaitingView:
     return WaitingView(
         share_ratio=waiting.total_ns / wall,
         starting_ratio=waiting.starting_ns / wall,
@@ -102,7 +102,7 @@ def _waiting(waiting: Waiting, wall: float) -> WaitingView:
     )
 
 
-def _making(making: Making, of_step: float) -> MakingView:
+def _making(making: BatchCreation, of_step: float) -> MakingView:
     return MakingView(
         batch_count=making.batch_count,
         mean_ns=making.mean_ns,

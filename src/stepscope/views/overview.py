@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Statistics, average_present, statistics, summarize
+from stepscope.analysis import Statistics, average_present, make_statistics, summarize
 from stepscope.cost import JobCost, Priced, PriceUsed, price_of
 from stepscope.diagnosis import Fix, Verdict, diagnose
 from stepscope.rule_feed import recorded_rules
@@ -168,7 +168,7 @@ def overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         quality=notes_across(run, run.traces),
         verdict=verdict,
         duration_ns=end_ns - begin_ns,
-        step_ns=statistics(summarize(np.concatenate(steps))) if steps else None,
+        step_ns=make_statistics(summarize(np.concatenate(steps))) if steps else None,
         step_parts=_parts(verdict),
         suspect_step_ns=_of_suspect(verdict, verdict.mean_step_ns),
         gpu_busy_ratio=average_present(node.gpu_busy_ratio for node in nodes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from stepscope.analysis import PHASES, Statistics, statistics, summarize
+from stepscope.analysis import PHASES, Statistics, make_statistics, summarize
 from stepscope.run import Rank, Run
 from stepscope.views.chosen_traces import chosen_traces
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -94,7 +94,7 @@ def _rank(rank: Rank) -> RankStepsView:
         measured_count=int(measured.sum()),
         profiled_count=int(found.profiled.sum()),
         fetches_per_step=float(found.fetches.mean()),
-        step_ns=statistics(summary),
+        step_ns=make_statistics(summary),
         phases=[_phase(rank, name) for name in PHASES] if len(wall) else [],
         evaluation_ns=found.evaluation.total_ns,
         outlier_steps=_outliers(rank, summary.outlier_threshold) if summary else [],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis import Statistics, statistics, summarize_metrics
+from stepscope.analysis import Statistics, make_statistics, summarize_metrics
 from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -65,7 +65,7 @@ def _node(run: Run, name: str) -> NodeView:
             device=device,
             unit=METRIC_TYPES[metric].unit,
             doc=METRIC_TYPES[metric].doc,
-            statistics=statistics(summary),
+            statistics=make_statistics(summary),
         )
         for (metric, device), summary in summaries.items()
         if metric in METRIC_TYPES and metric != "missed_samples"

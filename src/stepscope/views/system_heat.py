@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis import numbers
+from stepscope.analysis import nan_to_none
 from stepscope.errors import UsageError
 from stepscope.run import Run, sampled_pieces
 from stepscope.schema import METRIC_TYPES
@@ -92,7 +92,7 @@ def _node(heat: NodeHeat) -> NodeHeatMap:
                 device=row.device,
                 unit=METRIC_TYPES[row.metric].unit,
                 full=row.scale,
-                shade_ratio=numbers(heat.shades[place].round(4)),
+                shade_ratio=nan_to_none(heat.shades[place].round(4)),
             )
             for place, row in enumerate(heat.rows)
         ],

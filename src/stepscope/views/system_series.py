@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis import numbers
+from stepscope.analysis import nan_to_none
 from stepscope.run import PieceSeries, Run, piece_series, sampled_pieces
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -93,7 +93,7 @@ def _series(found: PieceSeries) -> MetricSeries:
         device=found.device,
         unit=kind.unit,
         doc=kind.doc,
-        mean=numbers(found.mean),
-        least=numbers(found.least),
-        largest=numbers(found.largest),
+        mean=nan_to_none(found.mean),
+        least=nan_to_none(found.least),
+        largest=nan_to_none(found.largest),
     )

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Statistics, numbers, statistics, summarize
+from stepscope.analysis import Statistics, make_statistics, nan_to_none, summarize
 from stepscope.run import Run, RunRange
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
@@ -109,9 +109,9 @@ def _series(
         name=name,
         process=process,
         rank=rank,
-        statistics=statistics(summarize(value[finite])),
+        statistics=make_statistics(summarize(value[finite])),
         nan_count=int((~finite).sum()),
         values_per_point=together,
         after_ns=after_ns[first].tolist(),
-        value=numbers(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)),
+        value=nan_to_none(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)),
     )

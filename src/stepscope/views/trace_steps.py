@@ -12,11 +12,11 @@ from stepscope.analysis import (
     DeviceWork,
     Overlap,
     TraceSteps,
-    break_down,
-    computation_and_communication,
-    device_categories,
+    break_down_steps,
+    find_device_categories,
     find_trace_steps,
-    together,
+    measure_overlap,
+    merge_categories,
 )
 from stepscope.intervals import Int, Intervals
 from stepscope.run import (
@@ -109,7 +109,7 @@ def trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceStepsView:
     calls = calls_of(trace)
     found = find_trace_steps(marked.steps, work, calls)
     host = host_categories(trace, calls)
-    times = break_down(found.extent, together(device_categories(work), host))
+    times = break_down_steps(found.extent, merge_categories(find_device_categories(work), host))
     unknown = _unknown(work, host)
     return TraceStepsView(
         rank=trace.rank,
@@ -121,9 +121,7 @@ def trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceStepsView:
         mean_step_ns=float(found.wall_ns.mean()),
         categories=[_category(name, times[name], found, name in unknown) for name in CATEGORIES],
         steps=_steps(found, times, unknown),
-        host_steps=_host_steps(found, computation_and_communication(found.host, work))
-        if len(work)
-        else [],
+        host_steps=_host_steps(found, measure_overlap(found.host, work)) if len(work) else [],
         notes=_notes(trace, found, marked=marked.marked, unknown=unknown),
         quality=quality_notes(trace, "device", "launches"),
     )

@@ -9,7 +9,7 @@ import pytest
 
 import stepscope
 from stepscope.access import OpenRun
-from stepscope.analysis.steps import PHASES
+from stepscope.analysis import PHASES
 from stepscope.errors import UsageError
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.analysis.exclusive_time import Claim, divide, own_pieces, owned
-from stepscope.analysis.trace_steps import break_down
+from stepscope.analysis.trace_steps import break_down_steps
 from stepscope.intervals import Intervals, parents, union
 
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=8)
@@ -55,7 +55,7 @@ def test_each_moment_is_somebodys_once(kernels: Ranges, copies: Ranges, host: Ra
     for category, times in expected.items():
         assert found.exposed[category].tolist() == times.tolist()
     assert found.idle == {"other": idle}
-    merged = break_down(STEPS, {each.category: union(each.extent) for each in claims})
+    merged = break_down_steps(STEPS, {each.category: union(each.extent) for each in claims})
     for each in claims:
         assert found.exposed[each.category].sum() == merged[each.category].sum()
 

@@ -8,9 +8,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stepscope.analysis.function_profile import phases_at, profile_functions
+from stepscope.analysis.function_profile import find_phase_at, profile_functions
 from stepscope.analysis.input_pipeline import StackSamples
-from stepscope.analysis.steps import PHASES, find_steps
+from stepscope.analysis.phases import PHASES
+from stepscope.analysis.steps import find_steps
 from stepscope.testing import Drawing, stack_text
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -75,7 +76,7 @@ def test_the_phase_of_a_moment() -> None:
     # A step ends with its optimizer: the pause behind it belongs to the next one.
     lives = [None] * 5 + kinds + (["other"] * 5 + kinds) * 11 + [None] * 5
     times = (np.arange(len(lives)) * MS + MS // 2).astype(np.int64)
-    found = [PHASES[code] if code >= 0 else None for code in phases_at(times, spans, steps)]
+    found = [PHASES[code] if code >= 0 else None for code in find_phase_at(times, spans, steps)]
     assert found == lives
 
 
@@ -89,4 +90,4 @@ def test_evaluation_is_in_no_phase() -> None:
     steps = find_steps(spans)
     assert steps is not None
     times = np.arange(begin + MS // 2, end, MS, dtype=np.int64)
-    assert (phases_at(times, spans, steps) == -1).all()
+    assert (find_phase_at(times, spans, steps) == -1).all()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.code_stages import parse_stack
-from stepscope.analysis.host_work import HostWork, _cause, find_host_work
-from stepscope.analysis.input_pipeline import StackSamples, sample_weights
+from stepscope.analysis.host_work import HostWork, _classify_cause, attribute_host_work
+from stepscope.analysis.input_pipeline import StackSamples, weigh_samples
 from stepscope.analysis.steps import find_steps
 from stepscope.intervals import contains, union
 from stepscope.testing import Drawing, stack_text
@@ -31,7 +31,7 @@ def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | No
         seen[(t_ns >= activity.start) & (t_ns < activity.end)] = names.index(activity.code)
     samples = StackSamples(
         t_ns=t_ns,
-        weight_ns=sample_weights(t_ns, MS),
+        weight_ns=weigh_samples(t_ns, MS),
         stack=seen,
         stacks=[stack_text(stack) for stack in stacks.values()],
         user_line=seen,  # every stack has a line of its own
@@ -40,11 +40,11 @@ def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | No
             for name, text in code.items()
         },
     )
-    return find_host_work(spans, samples, steps)
+    return attribute_host_work(spans, samples, steps)
 
 
 def cause(line: str, stack: str = "", *, waits: bool = True) -> str:
-    return _cause(parse_stack(stack_text(stack)) if stack else [], line, waits=waits)
+    return _classify_cause(parse_stack(stack_text(stack)) if stack else [], line, waits=waits)
 
 
 def test_shares_are_of_the_time_between_phases() -> None:
@@ -128,13 +128,13 @@ def test_the_line_that_runs_after_a_collection_has_not_taken_its_time() -> None:
     t_ns, seen = t_ns[~held_up], seen[~held_up]
     samples = StackSamples(
         t_ns=t_ns,
-        weight_ns=sample_weights(t_ns, 20 * MS),
+        weight_ns=weigh_samples(t_ns, 20 * MS),
         stack=seen,
         stacks=[stack_text(s) for s in (MODULE, f"{LOOP} > sum_up", f"{LOOP} > report")],
         user_line=seen,
         sources={},
     )
-    found = find_host_work(spans, samples, steps)
+    found = attribute_host_work(spans, samples, steps)
     assert found is not None
     # The first step begins with its forward pass.
     assert found.causes == pytest.approx({"python": 0.5, "logging": 0.5})

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.input_pipeline import (
+    BatchCreation,
+    DataWait,
     Fetcher,
-    Making,
     StackSamples,
-    Waiting,
-    find_making,
-    find_waiting,
-    late_batches,
-    sample_weights,
+    charge_busy_workers,
+    measure_batch_creation,
+    split_data_wait,
+    weigh_samples,
 )
 from stepscope.analysis.steps import Steps, find_steps
 from stepscope.testing import Drawing, stack_text
@@ -31,11 +31,11 @@ CODE = {
 }
 
 
-def waiting(drawing: Drawing) -> Waiting:
+def waiting(drawing: Drawing) -> DataWait:
     spans = drawing.table()
     steps = find_steps(spans)
     assert steps is not None
-    return find_waiting(spans, steps, steps.measured())
+    return split_data_wait(spans, steps, steps.measured())
 
 
 def samples(drawing: Drawing) -> StackSamples:
@@ -47,7 +47,7 @@ def samples(drawing: Drawing) -> StackSamples:
         seen[(times >= activity.start) & (times < activity.end)] = names.index(activity.code)
     return StackSamples(
         t_ns=times,
-        weight_ns=sample_weights(times, MS),
+        weight_ns=weigh_samples(times, MS),
         stack=seen,
         stacks=[stack_text(stack) for stack in CODE.values()],
         user_line=np.zeros(len(times), dtype=np.int32),
@@ -65,14 +65,16 @@ def always(ms: int) -> Steps:
     return steps
 
 
-def making(*drawings: Drawing, worker: bool = True) -> Making:
+def making(*drawings: Drawing, worker: bool = True) -> BatchCreation:
     ms = max(drawing.now for drawing in drawings) // MS + 20
-    found = find_making([fetcher(drawing, worker=worker) for drawing in drawings], always(ms))
+    found = measure_batch_creation(
+        [fetcher(drawing, worker=worker) for drawing in drawings], always(ms)
+    )
     assert found is not None
     return found
 
 
-def stages(found: Making) -> dict[str, float]:
+def stages(found: BatchCreation) -> dict[str, float]:
     return {stage.stage: stage.ratio for stage in found.stages}
 
 
@@ -192,7 +194,7 @@ def test_batches_for_evaluation_do_not_count() -> None:
     assert steps.evaluation.total_ns == 552 * MS
     # Those for evaluation begin at 300 ms, when it does; the next ones are early by 52 ms.
     worker = Drawing().draw("fetch 10", 30).draw("fetch 50", 10).draw("fetch 10", 25)
-    found = find_making([fetcher(worker)], steps)
+    found = measure_batch_creation([fetcher(worker)], steps)
     assert found is not None
     assert (found.batch_count, found.mean_ns) == (30 + 25 - 6, 10 * MS)
 
@@ -201,28 +203,28 @@ def test_batches_made_long_before_or_after_training_do_not_count() -> None:
     steps = find_steps(Drawing().pause(100_000).draw(f"wait 5 | {STEP}", 20).table())
     assert steps is not None
     early = Drawing().draw("fetch 10", 3).pause(40_000).draw("fetch 20", 2)
-    found = find_making([fetcher(early)], steps)
+    found = measure_batch_creation([fetcher(early)], steps)
     assert found is not None
     assert (found.batch_count, found.mean_ns) == (2, 20 * MS)
     late = Drawing().pause(200_000).draw("fetch 10")
-    assert find_making([fetcher(late)], steps) is None
-    assert find_making([], steps) is None
+    assert measure_batch_creation([fetcher(late)], steps) is None
+    assert measure_batch_creation([], steps) is None
 
 
 def test_a_late_sample_stands_for_the_time_it_was_held_up() -> None:
     """A C function that holds the interpreter lock for 9 ms leaves one sample, not nine."""
     times = np.array([1, 2, 3, 12, 13], dtype=np.int64) * MS
-    assert (sample_weights(times, MS) // MS).tolist() == [1, 1, 1, 9, 1]
+    assert (weigh_samples(times, MS) // MS).tolist() == [1, 1, 1, 9, 1]
 
 
 def test_a_pause_of_the_sampler_stands_for_nothing() -> None:
     times = np.array([1, 51, 102, 103], dtype=np.int64) * MS
-    assert (sample_weights(times, MS) // MS).tolist() == [1, 50, 1, 1]
+    assert (weigh_samples(times, MS) // MS).tolist() == [1, 50, 1, 1]
 
 
 def test_samples_of_an_unknown_period_weigh_the_same() -> None:
-    assert sample_weights(np.array([5, 9, 9], dtype=np.int64), 0).tolist() == [1, 1, 1]
-    assert sample_weights(np.array([], dtype=np.int64), MS).tolist() == []
+    assert weigh_samples(np.array([5, 9, 9], dtype=np.int64), 0).tolist() == [1, 1, 1]
+    assert weigh_samples(np.array([], dtype=np.int64), MS).tolist() == []
 
 
 def test_samples_are_weighed_where_the_lock_delays_them() -> None:
@@ -233,19 +235,19 @@ def test_samples_are_weighed_where_the_lock_delays_them() -> None:
     taken = np.flatnonzero((milliseconds >= 49) | (late.t_ns < MS))
     kept = StackSamples(
         t_ns=late.t_ns[taken],
-        weight_ns=sample_weights(late.t_ns[taken], MS),
+        weight_ns=weigh_samples(late.t_ns[taken], MS),
         stack=late.stack[taken],
         stacks=late.stacks,
         user_line=late.user_line[taken],
     )
     one = Fetcher(process="w", worker=True, spans=drawing.table(), samples=kept)
-    found = find_making([one], always(500))
+    found = measure_batch_creation([one], always(500))
     assert found is not None
     assert stages(found) == pytest.approx({"decode": 0.5, "augment": 0.5})
 
 
-def late(handing_over: int, making: int, busy: float | None, irregular: int = 0) -> Waiting:
-    seen = Waiting(
+def late(handing_over: int, making: int, busy: float | None, irregular: int = 0) -> DataWait:
+    seen = DataWait(
         total_ns=handing_over + making + 5,
         starting_ns=5,
         handing_over_ns=handing_over,
@@ -253,7 +255,7 @@ def late(handing_over: int, making: int, busy: float | None, irregular: int = 0)
         starved_ratio=0.0,
         irregular_ns=irregular,
     )
-    made = Making(
+    made = BatchCreation(
         batch_count=1,
         mean_ns=1.0,
         cpu_ratio=1.0,
@@ -264,7 +266,7 @@ def late(handing_over: int, making: int, busy: float | None, irregular: int = 0)
         stages=[],
         worker_busy_ratio=busy,
     )
-    return late_batches(seen, made, wall_ns=100)
+    return charge_busy_workers(seen, made, wall_ns=100)
 
 
 def test_batches_of_busy_workers_are_late_for_the_making() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.steps import PHASES, Steps, find_steps, steps_of, steps_of_window
+from stepscope.analysis.phases import PHASES
+from stepscope.analysis.steps import Steps, find_step_at, find_steps, select_window_steps
 from stepscope.testing import Drawing
 
 MS = 1_000_000
@@ -326,7 +327,7 @@ def test_to_which_step_a_moment_belongs() -> None:
     drawing = Drawing().draw(STEP, 2).evaluation(2, "wait 5 | predict 10").draw(STEP)
     steps = steps_in(drawing)
     times = [0, 46, 47, 93, 94, 94 + 31, 94 + 32, 94 + 32 + 46, 94 + 32 + 47]
-    found = steps_of(np.array(times) * MS, steps)
+    found = find_step_at(np.array(times) * MS, steps)
     assert found.tolist() == [0, 0, 1, 1, -1, -1, 2, 2, -1]
 
 
@@ -335,7 +336,7 @@ def test_a_window_holds_every_step_that_began_with_it() -> None:
     drawing = Drawing().draw(round_ms, 3).draw(f"window ( {round_ms} | {round_ms} )")
     drawing.draw(round_ms, 2)
     spans = drawing.table()
-    numbers, extent = steps_of_window(spans, steps_in(drawing), spans.of("window").intervals)
+    numbers, extent = select_window_steps(spans, steps_in(drawing), spans.of("window").intervals)
     assert numbers.tolist() == [3, 4]
     assert (extent.start / MS).tolist() == [42, 56]
     assert (extent.end / MS).tolist() == [56, 70]
@@ -345,7 +346,7 @@ def test_a_window_that_ends_inside_a_step_leaves_that_step_out() -> None:
     drawing = Drawing().draw(STEP, 2).draw(f"window ( {STEP} | wait 6 | forward 12 )")
     drawing.draw("backward 20 | optimizer 8").draw(STEP)
     spans = drawing.table()
-    numbers, extent = steps_of_window(spans, steps_in(drawing), spans.of("window").intervals)
+    numbers, extent = select_window_steps(spans, steps_in(drawing), spans.of("window").intervals)
     assert numbers.tolist() == [2]
     assert (extent.start / MS).tolist() == [94]
     assert (extent.end / MS).tolist() == [141]
@@ -354,7 +355,7 @@ def test_a_window_that_ends_inside_a_step_leaves_that_step_out() -> None:
 def test_a_window_in_which_no_step_ends_has_none() -> None:
     drawing = Drawing().draw(STEP, 2).draw("window ( wait 6 )").draw("forward 4 | optimizer 1")
     spans = drawing.table()
-    numbers, extent = steps_of_window(spans, steps_in(drawing), spans.of("window").intervals)
+    numbers, extent = select_window_steps(spans, steps_in(drawing), spans.of("window").intervals)
     assert not len(numbers)
     assert not len(extent.start)
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from stepscope.analysis.trace_steps import (
     CATEGORIES,
     HostSteps,
-    break_down,
-    computation_and_communication,
-    device_categories,
+    break_down_steps,
+    find_device_categories,
+    find_host_steps,
     find_trace_steps,
-    host_steps,
     is_data_loader,
     is_step,
-    together,
-    whole_recording,
+    make_single_step,
+    measure_overlap,
+    merge_categories,
 )
 from stepscope.intervals import Intervals
 from tests.support.device_columns import Event, calls_of, work_of
@@ -49,7 +49,7 @@ def test_a_step_of_every_category() -> None:
         "data_loader": ranges((0, 100), (60, 180)),
         "cpu_exec": ranges((170, 235), (225, 235)),
     }
-    found = {name: int(times[0]) for name, times in break_down(step, parts).items()}
+    found = {name: int(times[0]) for name, times in break_down_steps(step, parts).items()}
     assert found == {
         "kernel": 15,
         "memcpy": 10,
@@ -64,7 +64,7 @@ def test_a_step_of_every_category() -> None:
 
 def test_kernels_that_leave_no_gap_leave_nothing_to_others() -> None:
     everything = ranges((0, 100))
-    found = break_down(everything, {"kernel": everything, "runtime": everything})
+    found = break_down_steps(everything, {"kernel": everything, "runtime": everything})
     assert [int(found[name][0]) for name in CATEGORIES] == [100, 0, 0, 0, 0, 0, 0, 0]
 
 
@@ -83,7 +83,7 @@ def test_the_first_active_category_has_each_moment(
         name: ranges(*((at, at + lasts) for kind, at, lasts in drawn if kind == name))
         for name in CATEGORIES[:-1]
     }
-    found = break_down(extent, parts)
+    found = break_down_steps(extent, parts)
     assert sum(found.values()).tolist() == [lasts for _, lasts in steps]
     for i, (at, lasts) in enumerate(steps):
         owners = [
@@ -168,12 +168,12 @@ def test_cut_off_steps_are_left_out(counts: list[int], kept: int) -> None:
 
 def test_steps_by_name() -> None:
     names = ["ProfilerStep#8", "aten::add", "ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#x"]
-    found = host_steps(names, np.array([50, 0, 10, 40, 0]), np.array([60, 1, 20, 49, 1]))
+    found = find_host_steps(names, np.array([50, 0, 10, 40, 0]), np.array([60, 1, 20, 49, 1]))
     assert found is not None
     assert found.names == ["7", "8"]
     assert [part.tolist() for part in found.extent] == [[10, 40], [20, 49]]
-    assert host_steps(["aten::add"], np.array([0]), np.array([1])) is None
-    assert whole_recording(3, 9).names == ["0"]
+    assert find_host_steps(["aten::add"], np.array([0]), np.array([1])) is None
+    assert make_single_step(3, 9).names == ["0"]
     assert not is_step("ProfilerStep#")
 
 
@@ -194,24 +194,24 @@ def test_two_ranks_that_communicate() -> None:
         Event("kernel", 130, 291),
     )
     step = ranges((0, 235))
-    found = computation_and_communication(step, work)
+    found = measure_overlap(step, work)
     computing, sending = int(found.computation_ns[0]), int(found.communication_ns[0])
     both = int(found.overlap_ns[0])
     assert (computing, sending, both) == (105, 89, 73)
     bars = (computing - both, both, sending - both, 235 - computing - sending + both)
     assert bars == (32, 73, 16, 114)
-    parts = break_down(step, device_categories(work))
+    parts = break_down_steps(step, find_device_categories(work))
     assert (int(parts["kernel"][0]), int(parts["communication"][0])) == (105, 16)
 
 
 def test_sets_are_no_computation() -> None:
     work = work_of(Event("memset", 0, 10), Event("comm", 5, 20, stream=20))
-    found = computation_and_communication(ranges((0, 30)), work)
+    found = measure_overlap(ranges((0, 30)), work)
     assert (int(found.computation_ns[0]), int(found.overlap_ns[0])) == (0, 0)
 
 
 def test_communication_of_host_and_devices_is_one_category() -> None:
-    one = device_categories(work_of(Event("comm", 0, 10)))
-    found = together(one, {"communication": ranges((5, 25))})
+    one = find_device_categories(work_of(Event("comm", 0, 10)))
+    found = merge_categories(one, {"communication": ranges((5, 25))})
     assert [part.tolist() for part in found["communication"]] == [[0], [25]]
     assert set(found) == set(one)

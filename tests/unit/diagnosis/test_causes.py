@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from stepscope.analysis.code_stages import STAGE_NAMES
+from stepscope.analysis.code_stages import STAGE_LABELS
 from stepscope.analysis.host_work import HostCause
 from stepscope.diagnosis import Verdict, advice, diagnose
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
@@ -49,7 +49,7 @@ def test_every_cause_is_drawn_documented_and_has_advice() -> None:
     assert set(STAGE_CAUSES.values()) <= set(CAUSES["data_pipeline"])
     others = {"data_preparation", "checkpoint", "python"}
     assert set(get_args(HostCause)) - others <= set(CAUSES["framework_overhead"])
-    assert set(STAGE_CAUSES) == set(STAGE_NAMES)
+    assert set(STAGE_CAUSES) == set(STAGE_LABELS)
     # More workers are advised from the loader's settings, all else from the table.
     assert set(advice._OWN) == set(DRAWN) - {"too_few_workers"}
     assert set(DRAWN) >= advice._PIPELINE_CAUSES

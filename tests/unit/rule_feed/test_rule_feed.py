@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from stepscope.analysis.steps import PHASES
+from stepscope.analysis import PHASES
 from stepscope.rule_feed import feed as rule_signals
 from stepscope.rule_feed import steps as rule_steps
 from stepscope.rule_feed.feed import LAG_NS, RunFeed

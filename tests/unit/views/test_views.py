@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.analysis.steps import PHASES
+from stepscope.analysis import PHASES
 from stepscope.diagnosis import diagnose
 from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES, JobState
