@@ -14,7 +14,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
-RUFF_PATHS := src tests examples benchmarks web/build.py web/api_types.py hatch_build.py
+RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
 
 .PHONY: demo test check format-check lint types contracts web web-check unit fix bench \
 	bench-diagnosis gpu-check clean

@@ -33,7 +33,7 @@ from pathlib import Path
 from always_on_cost import quartiles
 
 from stepscope.capture.bootstrap import environment
-from stepscope.capture.bootstrap.daemon import make_directory
+from stepscope.capture.kineto_daemon import make_directory
 from stepscope.monitor.host import node_info
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.planner import Beginning, Planner, Wish

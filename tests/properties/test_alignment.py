@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stepscope.comparison.mean_tree import MeanTree, StepCalls, mean_tree
 from stepscope.comparison.sequences import common_subsequence

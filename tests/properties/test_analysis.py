@@ -6,8 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stepscope.analysis.input_pipeline import split_data_wait, weigh_samples
 from stepscope.analysis.operators import profile_compute

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stepscope.monitor.drain import KIND_NAMES, TABLE_OF_KIND, SpoolDrain
 from stepscope.spool import (

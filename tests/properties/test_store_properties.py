@@ -9,8 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run, layout, open_run

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from unittest import mock
 
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from stepscope.importers.kineto import gather, trace_file
 from tests.support.drawn_programs import programs

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from stepscope.store import layout
-from stepscope.store.upload import upload
+from stepscope.store.upload import upload_run
 
 PATIENCE_S = 60
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "no secret"}
@@ -108,7 +108,7 @@ class TestBucket:
 
     def put_run(self, run: Path, key: str) -> str:
         """A copy of a run, and its URL."""
-        upload(run, self.url(key))
+        upload_run(run, self.url(key))
         return self.url(key)
 
     def put_files(self, run: Path, key: str) -> None:

@@ -14,8 +14,7 @@ from stepscope.importers.kineto import Identity, import_trace, timeline, trace_f
 from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run, open_run
-from stepscope.timeline import trace as timeline_trace
-from stepscope.timeline import window as timeline_window
+from stepscope.timeline import trace as timeline_trace, window as timeline_window
 from stepscope.views import VIEWS, ViewOptions
 from tests.support.kineto_files import BASE_NS, Event, trace
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.capture.bootstrap import environment
-from stepscope.capture.bootstrap.daemon import make_directory
+from stepscope.capture.kineto_daemon import make_directory
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.planner import Beginning, Planner, Wish
 from stepscope.monitor.windows.training_processes import Trainee, find_trainees, finished_windows

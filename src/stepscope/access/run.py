@@ -26,7 +26,7 @@ from stepscope.comparison import Comparison, allowed_groups, comparison, parse_c
 from stepscope.cost import Asked, Cost, JobCost, cost_of_run, price
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.errors import UsageError
-from stepscope.exporters.timeline import ExportedTimeline, export_timeline
+from stepscope.exporters import ExportedTimeline, export_timeline
 from stepscope.run import JobStatistics, NodeMetrics, Rank, Run, job_borders, job_statistics
 from stepscope.schema import METRIC_TYPES, SPAN_KINDS, TABLES, RunInfo
 from stepscope.store import DictColumn, open_run

@@ -83,7 +83,7 @@ class _OwnRun:
 
     def __init__(self, location: str, interval_ms: int) -> None:
         from stepscope.capture.bootstrap import activate, environment
-        from stepscope.capture.bootstrap.daemon import make_directory
+        from stepscope.capture.kineto_daemon import make_directory
 
         self.pid = os.getpid()
         self.location = location

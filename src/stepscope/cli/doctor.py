@@ -10,16 +10,14 @@ from importlib import metadata
 import click
 import msgspec
 
-from stepscope.capture.bootstrap.daemon import make_directory
+from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json
 from stepscope.cli.places import SHARED_MEMORY, temporary_directories
 from stepscope.cli.text import console, size
-from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES
-from stepscope.monitor.host import node_info
-from stepscope.monitor.samplers import build_samplers
-from stepscope.monitor.samplers.processes import JobTree
-from stepscope.monitor.windows.kineto_peer import open_peer
+from stepscope.monitor import DEFAULT_SPOOL_LIMIT_BYTES, node_info
+from stepscope.monitor.samplers import JobTree, build_samplers
+from stepscope.monitor.windows import open_peer
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

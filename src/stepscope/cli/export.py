@@ -11,12 +11,10 @@ import click
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json
 from stepscope.errors import UsageError
-from stepscope.exporters.chrome import Exported, export_chrome
-from stepscope.exporters.timeline import export_timeline
+from stepscope.exporters import Exported, export_chrome, export_timeline
 from stepscope.run import Run, Trace
 from stepscope.store import open_run
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
-from stepscope.views.options import ViewOptions
+from stepscope.views import ViewOptions, chosen_traces, missing_recordings
 
 _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
 

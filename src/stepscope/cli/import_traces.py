@@ -29,7 +29,7 @@ from stepscope.importers import (
     start_worker,
 )
 from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.store import check_free, create_run, is_remote, upload
+from stepscope.store import check_free, create_run, is_remote, upload_run
 
 NODE = "imported"
 """Imported files were recorded on machines that nobody described."""
@@ -120,7 +120,7 @@ def _new_remote_run(run: str, info: RunInfo) -> Iterator[Path]:
         place = Path(directory, "run")
         create_run(place, info)
         yield place
-        upload(place, run)
+        upload_run(place, run)
 
 
 def _ask_free(pipe: Connection, run: str) -> None:

@@ -22,8 +22,8 @@ from typing import NoReturn
 import psutil
 
 from stepscope.errors import UsageError
-from stepscope.monitor.exchange import Exchange, JobExit, StopRequest
-from stepscope.watch.stop_request import read_stop_request
+from stepscope.monitor import Exchange, JobExit, StopRequest
+from stepscope.watch import read_stop_request
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PASSED_SIGNALS = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2)

@@ -10,7 +10,7 @@ import click
 from stepscope.cli.options import Decorated, parse_price
 from stepscope.cli.output import say
 from stepscope.cost import ENVIRONMENT, NO_PRICE, no_offer, price_table
-from stepscope.monitor.instance_type import instance_type as find_instance_type
+from stepscope.monitor import read_instance_type
 
 
 def price_options(command: Decorated) -> Decorated:
@@ -54,7 +54,7 @@ def recorded_prices(
     if usd_per_hour is not None or not (named or instance_type):
         return kept
     table = price_table(prices)
-    kind = instance_type or find_instance_type()
+    kind = instance_type or read_instance_type()
     offer = table.find(kind) if kind is not None else None
     if offer is not None and offer.own:
         kept |= {"usd_per_hour": str(offer.usd_per_hour), "price_source": offer.origin}

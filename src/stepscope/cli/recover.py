@@ -10,8 +10,7 @@ import msgspec
 
 from stepscope.cli.options import json_option, run_argument
 from stepscope.errors import UsageError
-from stepscope.monitor.launch import remove_spool
-from stepscope.monitor.recover import Recovery, recover
+from stepscope.monitor import Recovery, recover_run, remove_spool
 from stepscope.store import is_remote
 
 
@@ -28,7 +27,7 @@ def command(run: str, as_json: bool) -> None:
             f"{run}: recover brings what is left on a machine into the run directory that lies "
             "there; name that directory."
         )
-    recovery = recover(run)
+    recovery = recover_run(run)
     if recovery.spool is not None and recovery.complete:
         _remove(Path(recovery.spool))
     if as_json:

@@ -17,8 +17,7 @@ from stepscope.cli.options import (
 from stepscope.cli.output import json_text
 from stepscope.errors import UsageError
 from stepscope.output_files import atomic_write
-from stepscope.report.html import report_html
-from stepscope.report.notebook import report_notebook
+from stepscope.report import report_html, report_notebook
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.views.profiling_report import make_report, report_facts, report_rules

@@ -22,9 +22,8 @@ from stepscope.cli.options import (
     split_names,
 )
 from stepscope.errors import UsageError
-from stepscope.monitor.config import DEFAULT_FLUSH_S
-from stepscope.monitor.masking import mask_text
-from stepscope.watch.config import ActionConfig
+from stepscope.monitor import DEFAULT_FLUSH_S, mask_text
+from stepscope.watch import ActionConfig
 
 
 class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +148,7 @@ def _webhook(url: str) -> ActionConfig:
 
 
 def _notification(url: str) -> ActionConfig:
-    from stepscope.watch.actions import make_notifier
+    from stepscope.watch import make_notifier
 
     make_notifier(url)
     return ActionConfig(kind="notify", address=url, target=url.partition(":")[0])

@@ -15,7 +15,7 @@ import msgspec
 
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
-from stepscope.capture.bootstrap.daemon import make_directory
+from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.launcher import (
     STOP_GRACE_S,
     Companion,
@@ -34,27 +34,26 @@ from stepscope.cli.verdict_text import print_verdict
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import depth_options, schedule, schedule_options
 from stepscope.errors import RunExistsError, StepscopeError, UsageError
-from stepscope.monitor.config import (
+from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS,
     INTERVALS_MS,
-    MonitorConfig,
-    WindowSettings,
-)
-from stepscope.monitor.exchange import Exchange, JobExit
-from stepscope.monitor.host import node_name
-from stepscope.monitor.launch import (
     KINETO_LINK,
     LOG_NAME,
+    Exchange,
+    JobExit,
+    MonitorConfig,
+    WindowSettings,
     last_line,
+    mask,
+    node_name,
     remove_spool,
     start_monitor,
 )
-from stepscope.monitor.masking import mask
 from stepscope.run import contents
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run, is_remote
-from stepscope.watch.stop_request import FILE_NAME
+from stepscope.watch import FILE_NAME
 
 MONITOR_PATIENCE_S = 60.0
 """How long the last of the recording may take to reach the run before we leave it running."""

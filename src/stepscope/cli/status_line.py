@@ -15,7 +15,7 @@ from stepscope.cli.text import percent
 from stepscope.errors import StepscopeError
 from stepscope.run import Run
 from stepscope.store import open_run
-from stepscope.watch.live import Budget, Pace, measure_pace
+from stepscope.watch import Budget, Pace, measure_pace
 
 
 class StatusLine:

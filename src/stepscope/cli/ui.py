@@ -14,8 +14,7 @@ import click
 from stepscope.cli.output import say
 from stepscope.cli.places import RUNS_DIRECTORY
 from stepscope.errors import UsageError
-from stepscope.server import forking
-from stepscope.server.settings import FIRST_PORT, MIN_TOKEN_LENGTH, Settings
+from stepscope.server import FIRST_PORT, MIN_TOKEN_LENGTH, Settings, start_fork_server
 
 TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
 
@@ -74,10 +73,9 @@ def command(  # noqa: PLR0917 - click passes options by name
     allowed_hosts: tuple[str, ...],
     source_roots: tuple[Path, ...],
 ) -> None:
-    forking.start_fork_server()
+    start_fork_server()
     # While that goes on in a process of its own, this one imports the rest.
-    from stepscope.server.open_catalog import resolve_root
-    from stepscope.server.process import serve, url_of
+    from stepscope.server import resolve_root, serve, url_of
 
     settings = Settings(
         root=resolve_root(_default_location() if location is None else location),

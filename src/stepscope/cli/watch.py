@@ -15,8 +15,7 @@ from stepscope.cli.writers.live import live_text
 from stepscope.rule_feed import choose_rules
 from stepscope.schema import Progress, RuleRecord
 from stepscope.store import RunReader, open_run
-from stepscope.watch.follower import Pause, follow_records
-from stepscope.watch.live import Observer
+from stepscope.watch import Observer, Pause, follow_records
 
 
 @click.command(

@@ -15,12 +15,11 @@ from stepscope.cli.rule_options import RulePlan
 from stepscope.cli.rules import FIRED
 from stepscope.cli.text import console
 from stepscope.cli.writers.findings import write_summary
-from stepscope.monitor.exchange import JobExit
-from stepscope.monitor.launch import last_line, start_beside
+from stepscope.monitor import JobExit, last_line, start_beside
 from stepscope.rule_feed import recorded_rules
 from stepscope.schema import RuleRecord
 from stepscope.store import open_run
-from stepscope.watch.config import ActionConfig, WatchConfig
+from stepscope.watch import ActionConfig, WatchConfig
 
 LOG_NAME = "watch.log"
 PATIENCE_S = 60.0

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from stepscope.errors import UsageError
-from stepscope.monitor.config import WindowSchedule
+from stepscope.monitor import WindowSchedule
 from stepscope.run import WindowContents
-from stepscope.spool.plan import OPTIONS, Depth
+from stepscope.spool import OPTIONS, Depth
 
 Decorated = Callable[..., Any]
 

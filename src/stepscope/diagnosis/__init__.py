@@ -10,12 +10,12 @@ or screens (`views`, `cli`).
     causes      which cause within a suspect, by data_causes, overhead_causes and rank_causes
     what_if     what the step would be without a cause
     advice      what to do about each cause
-    diagnose    puts them together into a `Verdict`
+    build_verdict puts them together into a `Verdict`
 """
 
 from __future__ import annotations
 
-from stepscope.diagnosis.diagnose import diagnose
+from stepscope.diagnosis.build_verdict import diagnose
 from stepscope.diagnosis.overhead_causes import overhead_causes
 from stepscope.diagnosis.shares import evaluation_ratio
 from stepscope.diagnosis.verdict import (

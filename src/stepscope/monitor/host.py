@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 
-from stepscope.monitor.instance_type import instance_type
+from stepscope.monitor.instance_type import read_instance_type
 from stepscope.monitor.samplers.base import read_bytes
 from stepscope.monitor.samplers.cgroup import cores_available, memory_limit_bytes
 from stepscope.monitor.samplers.gpu import gpu_facts
@@ -54,7 +54,7 @@ def node_info(
         gpus=gpus,
         driver_version=driver_version,
         metrics_missing=dict(metrics_missing or {}),
-        instance_type=instance_type(),
+        instance_type=read_instance_type(),
     )
 
 

@@ -18,7 +18,7 @@ SERVICE_VARIABLE = "SM_CURRENT_INSTANCE_TYPE"
 _EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 
 
-def instance_type(dmi: Path = DMI, environment: Mapping[str, str] = os.environ) -> str | None:
+def read_instance_type(dmi: Path = DMI, environment: Mapping[str, str] = os.environ) -> str | None:
     """The provider's name of this type of machine; None where nothing says it.
 
     Amazon's Nitro machines have it as their product name. Its older ones, Google's and Azure's

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.capture.bootstrap.daemon import PREFIX
+from stepscope.capture.kineto_daemon import PREFIX
 from stepscope.monitor.config import MonitorConfig
 
 LOG_NAME = "monitor.log"

@@ -28,7 +28,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
 
 
-def recover(location: str) -> Recovery:
+def recover_run(location: str) -> Recovery:
     """Drain this node's spool of a run. Doing it again changes nothing.
 
     Raises:

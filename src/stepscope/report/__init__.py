@@ -12,6 +12,6 @@ and sentences; they are in `views.report`.
 
 from __future__ import annotations
 
-from stepscope.report.display import Shown, show
+import lazy_loader
 
-__all__ = ["Shown", "show"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.views.profiling_report.blocks import (
+from stepscope.views.profiling_report import (
     Boxes,
     Cell,
     Chart,

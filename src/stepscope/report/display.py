@@ -8,14 +8,16 @@ from html import escape
 from stepscope.diagnosis import Fix, Verdict
 from stepscope.report.chart_tables import chart_table
 from stepscope.report.drawing import draw
-from stepscope.views.profiling_report import Block, Report, Section
-from stepscope.views.profiling_report.blocks import (
+from stepscope.views.profiling_report import (
+    Block,
     Cell,
     Chart,
     Check,
     Column,
     Listing,
     Missing,
+    Report,
+    Section,
     Table,
     Text,
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from stepscope.views.profiling_report.blocks import Boxes, Chart, Heatmap, Histogram, Lines, Pie
+from stepscope.views.profiling_report import Boxes, Chart, Heatmap, Histogram, Lines, Pie
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#c9b800")
 """Palette that is distinguishable with any colour vision (Okabe and Ito, 2008)."""

@@ -13,7 +13,7 @@ import msgspec
 
 from stepscope.errors import UsageError
 from stepscope.schema import JobStatus
-from stepscope.spool.plan import OPTIONS, Depth
+from stepscope.spool import OPTIONS, Depth
 from stepscope.store import RequestBoard, RunReader, WindowAnswer, WindowRequest
 
 SILENT_S = 30.0

@@ -61,7 +61,6 @@ __all__ = [
     "SPANS",
     "SPAN_KINDS",
     "STACKS",
-    "TABLES",
     "TIMELINE",
     "TRACES",
     "TRACE_TABLES",

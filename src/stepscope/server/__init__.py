@@ -28,3 +28,7 @@ killed if its client has disconnected or it takes too long, and whose crash affe
 """
 
 from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

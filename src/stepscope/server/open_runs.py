@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stepscope.run import Run
 from stepscope.store import RunReader, open_run
-from stepscope.views.jobs import JobRow
+from stepscope.views import JobRow
 
 MAX_OPEN_RUNS = 3
 

@@ -17,12 +17,7 @@ from stepscope.schema import JobState
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import StopAccepted
 from stepscope.store import RunReader
-from stepscope.watch.stop_request import (
-    FILE_NAME,
-    StopRequest,
-    read_stop_request,
-    write_stop_request,
-)
+from stepscope.watch import FILE_NAME, StopRequest, read_stop_request, write_stop_request
 
 
 def stop(runs: OpenRuns, *, location: str, revision: int, client: str) -> StopAccepted:

@@ -24,8 +24,9 @@ from stepscope.server.stopping import stop, stop_obstacle
 from stepscope.server.worker import Task
 from stepscope.store import is_remote, map_parallel, open_run, size_of
 from stepscope.timeline import timelines_of
-from stepscope.views import VIEWS
-from stepscope.views.jobs import (
+from stepscope.views import (
+    DEFAULTS,
+    VIEWS,
     JobRow,
     Jobs,
     JobSummary,
@@ -34,7 +35,6 @@ from stepscope.views.jobs import (
     summarize,
     unopened_row,
 )
-from stepscope.views.options import DEFAULTS
 
 ROWS_TIMEOUT_S = 30.0
 """Time after which the list of jobs is returned without the runs that have not been read yet."""

@@ -20,6 +20,15 @@ from __future__ import annotations
 
 from stepscope.spool.journal import Journal, read_journal
 from stepscope.spool.log import ROLL_WORD, SpanLog
+from stepscope.spool.plan import OPTIONS, Depth, Recorder, WindowPlan, finished_file, window_file
+from stepscope.spool.pulse import (
+    BOUNDARY_WORD,
+    DATA_WAIT_WORD,
+    PLANS_WORD,
+    STEPS_WORD,
+    Pulse,
+    WindowState,
+)
 from stepscope.spool.record import (
     DROPPED_WORD,
     FIRST_SEQUENCE_WORD,
@@ -46,28 +55,40 @@ from stepscope.spool.tree import (
 )
 
 __all__ = [
+    "BOUNDARY_WORD",
+    "DATA_WAIT_WORD",
     "DROPPED_WORD",
     "FIRST_SEQUENCE_WORD",
     "HEADER_BYTES",
     "HEADER_WORDS",
     "MAGIC",
+    "OPTIONS",
+    "PLANS_WORD",
     "RECORD_BYTES",
     "RECORD_WORDS",
     "ROLL_WORD",
     "SEGMENT_BYTES",
     "SEGMENT_RECORDS",
     "SPOOL_VARIABLE",
+    "STEPS_WORD",
+    "Depth",
     "Flag",
     "Journal",
     "Kind",
     "LogName",
+    "Pulse",
+    "Recorder",
     "SpanLog",
     "SpoolFullError",
     "SpoolTree",
+    "WindowPlan",
+    "WindowState",
+    "finished_file",
     "make_meta",
     "process_is_alive",
     "process_name",
     "process_start_ticks",
     "read_journal",
     "segment_bytes",
+    "window_file",
 ]

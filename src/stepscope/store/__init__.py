@@ -29,7 +29,7 @@ from stepscope.store.opening import open_run
 from stepscope.store.reader import RunReader
 from stepscope.store.repeats import repeated_runs
 from stepscope.store.revision import revision_of, revision_of_entries, size_of
-from stepscope.store.upload import check_free, upload
+from stepscope.store.upload import check_free, upload_run
 from stepscope.store.window_requests import (
     Agreement,
     AnsweredWindow,
@@ -73,5 +73,5 @@ __all__ = [
     "revision_of",
     "revision_of_entries",
     "size_of",
-    "upload",
+    "upload_run",
 ]

@@ -9,7 +9,7 @@ from stepscope.store import layout
 from stepscope.store.bucket import Bucket, BucketLocation, map_parallel
 from stepscope.store.local import LocalStore
 
-__all__ = ["check_free", "upload"]
+__all__ = ["check_free", "upload_run"]
 
 
 def check_free(url: str) -> None:
@@ -30,7 +30,7 @@ def check_free(url: str) -> None:
         )
 
 
-def upload(directory: Path, url: str) -> None:
+def upload_run(directory: Path, url: str) -> None:
     """Copy a run to a bucket.
 
     `run.json` is written last, so that readers see only a complete run. After an error, the objects

@@ -56,7 +56,7 @@ class Found:
     listed: list[PlacedEvent]
 
 
-def search(
+def search_events(
     run: Run,
     text: str,
     tracks: Sequence[TrackId],

@@ -12,11 +12,11 @@ from stepscope.analysis import (
     summarize_copies,
 )
 from stepscope.run import CarryOver, Run, Trace
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 
 class ActivityView(msgspec.Struct, frozen=True, kw_only=True):

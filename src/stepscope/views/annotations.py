@@ -19,10 +19,10 @@ from stepscope.analysis import (
     summarize_annotations,
 )
 from stepscope.run import Run, RunRange, Trace
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 _MARKS = " OR ".join(
     [f"starts_with(name, '{prefix}')" for prefix in EXCLUDED_PREFIXES]

@@ -29,10 +29,10 @@ from stepscope.run import (
     rows_in,
     sampled_pieces,
 )
-from stepscope.views.chosen_traces import missing_recordings
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import missing_recordings
 
 PIECES = 300
 TOP = 15
@@ -109,7 +109,7 @@ class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
     share_ratio: float
 
 
-class Pie(msgspec.Struct, frozen=True, kw_only=True):
+class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     """Parts that sum to the whole."""
 
     share_of: str
@@ -131,9 +131,9 @@ class Dashboard(Ranged, frozen=True, kw_only=True):
     kernels_by_time: list[KernelTime]
     """The first fifteen, as the next; `kernels` has them all."""
     kernels_by_launches: list[KernelTime]
-    precision: Pie | None
-    activity: Pie | None
-    memory_operations: Pie | None
+    precision: Breakdown | None
+    activity: Breakdown | None
+    memory_operations: Breakdown | None
     missing_parts: dict[str, str]
     """By field that is empty: why, and what brings it."""
     quality: list[QualityNote]
@@ -269,14 +269,14 @@ def _kernels(traces: Sequence[Trace]) -> list[KernelTime]:
     return sorted(found, key=lambda kernel: (-kernel.total_ns, kernel.name))
 
 
-def _precision(kernels: Sequence[KernelTime]) -> Pie | None:
+def _precision(kernels: Sequence[KernelTime]) -> Breakdown | None:
     parts: dict[str, tuple[int, int]] = {}
     for kernel in kernels:
         _add(parts, kernel.precision or UNKNOWN, kernel.launch_count, kernel.total_ns)
     return _pie("the durations of all kernels, by what their names say", parts)
 
 
-def _copies(traces: Sequence[Trace]) -> Pie | None:
+def _copies(traces: Sequence[Trace]) -> Breakdown | None:
     rows = _by_name(traces, "copies", "name")
     parts: dict[str, tuple[int, int]] = {}
     for name, count, total in _tuples(rows, "name", "count", "total_ns"):
@@ -285,8 +285,8 @@ def _copies(traces: Sequence[Trace]) -> Pie | None:
 
 
 def _activity(
-    traces: Sequence[Trace], kernels: Sequence[KernelTime], copies: Pie | None
-) -> Pie | None:
+    traces: Sequence[Trace], kernels: Sequence[KernelTime], copies: Breakdown | None
+) -> Breakdown | None:
     parts = dict.fromkeys(ACTIVITIES, (0, 0))
     for kernel in kernels:
         kind = "communication" if kernel.communication else "compute"
@@ -323,7 +323,7 @@ def _add(parts: dict[str, tuple[int, int]], name: str, count: int, total_ns: int
     parts[name] = before[0] + count, before[1] + total_ns
 
 
-def _pie(share_of: str, parts: Mapping[str, tuple[int, int]]) -> Pie | None:
+def _pie(share_of: str, parts: Mapping[str, tuple[int, int]]) -> Breakdown | None:
     whole = sum(total for _, total in parts.values())
     if not whole:
         return None
@@ -332,4 +332,4 @@ def _pie(share_of: str, parts: Mapping[str, tuple[int, int]]) -> Pie | None:
         for name, (count, total) in parts.items()
         if count
     ]
-    return Pie(share_of=share_of, parts=sorted(found, key=lambda part: -part.total_ns))
+    return Breakdown(share_of=share_of, parts=sorted(found, key=lambda part: -part.total_ns))

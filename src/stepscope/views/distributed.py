@@ -25,7 +25,6 @@ from stepscope.analysis import (
 )
 from stepscope.intervals import Intervals, overlap, union
 from stepscope.run import RankCalls, RecordedWork, Run, Trace, collective_calls, recorded_work
-from stepscope.views.chosen_traces import missing_recordings
 from stepscope.views.distributed_payload import (
     Collective,
     DistributedView,
@@ -37,6 +36,7 @@ from stepscope.views.distributed_payload import (
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import notes_across
+from stepscope.views.trace_choice import missing_recordings
 
 MOST_RANKS = 512
 MOST_COLUMNS = 500

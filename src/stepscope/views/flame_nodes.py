@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from stepscope.views.timeline.names import shown
+from stepscope.views.names import shown
 
 MOST_NODES = 3_000
 SMALLEST_RATIO = 1 / 4_000

@@ -16,12 +16,12 @@ from stepscope.analysis import (
     split_by_device,
 )
 from stepscope.run import Run, Trace, calls_of, device_work_of, marked_steps
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.curves import buckets_of
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 NO_GRID = (
     "the recorder gave no grid of any kernel of device {device}, so its SM efficiency cannot be "

@@ -8,11 +8,11 @@ import msgspec
 
 from stepscope.analysis import GpuTime, measure_gpu_time, measure_gpu_time_by_device
 from stepscope.run import CarryOver, Run, Trace, device_work_of
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 
 class GpuShares(msgspec.Struct, frozen=True, kw_only=True):

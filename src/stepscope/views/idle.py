@@ -6,11 +6,11 @@ import msgspec
 
 from stepscope.analysis import KERNEL_WAIT_BELOW_NS, StreamIdle, measure_stream_idle
 from stepscope.run import CarryOver, Run, Trace, calls_of, device_work_of, streams_of
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 
 class StreamIdleView(msgspec.Struct, frozen=True, kw_only=True):

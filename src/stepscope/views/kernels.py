@@ -19,11 +19,11 @@ from stepscope.analysis import (
     build_kernel_table_by_properties,
 )
 from stepscope.run import CarryOver, Run, Trace
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import no_device_work
 from stepscope.views.options import DEFAULTS, KERNEL_GROUPS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 
 class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):

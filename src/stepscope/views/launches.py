@@ -15,12 +15,12 @@ from stepscope.analysis import (
     summarize_launches,
 )
 from stepscope.run import Run, Trace, device_work_of, streams_of
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.curves import buckets_of
 from stepscope.views.lacking import how_to_get, no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 NO_LAUNCH = "no runtime call in this recording launched any of its device work"
 

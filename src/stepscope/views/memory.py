@@ -29,11 +29,11 @@ from stepscope.analysis import (
 )
 from stepscope.run import Run, Trace
 from stepscope.store import available_cores
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 CURVE_POINTS = 2000
 _EVENT_COLUMNS = (*CURVE_COLUMNS, "address", "operator")

@@ -19,11 +19,11 @@ from stepscope.analysis import (
     python_module_calls,
 )
 from stepscope.run import Run, Trace
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 NO_MODULES = "no module of the model is in this recording"
 _NO_GRADIENTS = (

@@ -6,13 +6,13 @@ import msgspec
 
 from stepscope.analysis import Measure, module_flame, operator_tree
 from stepscope.run import Run, Trace
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.flame_nodes import FlameNode, flame_nodes
 from stepscope.views.lacking import how_to_get, no_device_work
 from stepscope.views.modules import NO_MODULES, module_calls
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 _TIMES: dict[Measure, str] = {
     "host": "host time: of modules and operators as they ran, and of the backward operators that "

@@ -17,11 +17,11 @@ from stepscope.analysis import (
     operator_table,
 )
 from stepscope.run import Run, Trace
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, OPERATOR_GROUPS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across, quality_notes
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 _NO_OPERATORS = "no operator of the framework is in this recording"
 _NO_SHAPES = "no shapes of inputs are in this recording"

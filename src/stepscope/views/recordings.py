@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from stepscope.run import Run
-from stepscope.views.chosen_traces import missing_recordings
 from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.trace_choice import missing_recordings
 
 
 class RecordingName(msgspec.Struct, frozen=True, kw_only=True):

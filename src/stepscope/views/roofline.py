@@ -27,7 +27,6 @@ from stepscope.analysis import (
 )
 from stepscope.errors import UsageError
 from stepscope.run import Run, Trace, calls_of, marked_steps
-from stepscope.views.chosen_traces import chosen_traces, missing_recordings
 from stepscope.views.lacking import how_to_get
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import notes_across, quality_notes
@@ -42,6 +41,7 @@ from stepscope.views.roofline_payload import (
     TraceRoofline,
     Utilization,
 )
+from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 NO_SHAPES = "no shapes of the operators' inputs are in this recording"
 NO_OPERATORS = "no operator of the recording has work on a device, so there is nothing to compare"

@@ -7,10 +7,10 @@ import numpy as np
 
 from stepscope.analysis import PHASES, Statistics, make_statistics, summarize
 from stepscope.run import Rank, Run
-from stepscope.views.chosen_traces import chosen_traces
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across
 from stepscope.views.ranges import Ranged
+from stepscope.views.trace_choice import chosen_traces
 from stepscope.views.trace_steps import TraceStepsView, trace_steps
 
 MAX_LISTED_OUTLIERS = 20

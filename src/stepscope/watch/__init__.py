@@ -15,3 +15,9 @@ findings and stopping the job, the picture that a terminal shows. Does not belon
 The job needs none of this. If the process is killed, the launcher starts another one, which reads
 the run from its beginning and resumes from the recorded findings.
 """
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from stepscope.analysis.function_profile import find_phase_at, profile_functions
 from stepscope.analysis.input_pipeline import StackSamples

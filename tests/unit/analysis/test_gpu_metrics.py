@@ -6,8 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.analysis.buckets import cut_into_buckets
 from stepscope.analysis.gpu_metrics import DeviceKernels, measure_gpu_metrics, split_by_device

@@ -6,8 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.analysis.gpu_time import GpuTime, measure_gpu_time, measure_gpu_time_by_device
 from tests.support.device_columns import Event, work_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.analysis.idle import KERNEL_WAIT_BELOW_NS, measure_stream_idle
 from tests.support.device_columns import Event, calls_of, work_of

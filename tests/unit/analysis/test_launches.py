@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.analysis.buckets import cut_into_buckets
 from stepscope.analysis.launches import (

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.analysis.memory_blocks import label_operators, largest_blocks, pair_blocks
 from stepscope.analysis.memory_curve import DeviceMemory, down_sample, memory_devices

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.analysis.call_paths import make_stack_labels, make_string_labels
 from stepscope.analysis.operator_table import OperatorRow, is_eligible, operator_table

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from stepscope.diagnosis import Verdict, diagnose
+from stepscope.diagnosis.build_verdict import Thresholds
 from stepscope.diagnosis.cause import RIGHT_WHEN_STABLE
-from stepscope.diagnosis.diagnose import Thresholds
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.schema import JobState
 from stepscope.testing import RunBuilder

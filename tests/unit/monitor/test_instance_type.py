@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.monitor.host import node_info
-from stepscope.monitor.instance_type import instance_type
+from stepscope.monitor.instance_type import read_instance_type
 
 
 @pytest.mark.parametrize(
@@ -26,17 +26,17 @@ from stepscope.monitor.instance_type import instance_type
 def test_what_firmware_says(tmp_path: Path, vendor: str, product: str, found: str | None) -> None:
     (tmp_path / "sys_vendor").write_text(f"{vendor}\n")
     (tmp_path / "product_name").write_text(product)
-    assert instance_type(tmp_path, {}) == found
+    assert read_instance_type(tmp_path, {}) == found
 
 
 def test_a_machine_without_firmware_tables(tmp_path: Path) -> None:
-    assert instance_type(tmp_path / "none", {}) is None
+    assert read_instance_type(tmp_path / "none", {}) is None
 
 
 def test_a_training_service_says_it_to_its_containers(tmp_path: Path) -> None:
     said = {"SM_CURRENT_INSTANCE_TYPE": "ml.p3.8xlarge"}
-    assert instance_type(tmp_path, said) == "ml.p3.8xlarge"
-    assert instance_type(tmp_path, {"SM_CURRENT_INSTANCE_TYPE": " "}) is None
+    assert read_instance_type(tmp_path, said) == "ml.p3.8xlarge"
+    assert read_instance_type(tmp_path, {"SM_CURRENT_INSTANCE_TYPE": " "}) is None
 
 
 def test_it_is_recorded_with_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from stepscope.capture.bootstrap import daemon
+from stepscope.capture import kineto_daemon as daemon
 from stepscope.monitor.windows.kineto_peer import ACTIVITIES, KinetoPeer, open_peer
 
 PID = 4321

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from stepscope.analysis import PHASES
-from stepscope.rule_feed import feed as rule_signals
-from stepscope.rule_feed import steps as rule_steps
+from stepscope.rule_feed import feed as rule_signals, steps as rule_steps
 from stepscope.rule_feed.feed import LAG_NS, RunFeed
 from stepscope.rule_feed.steps import StepFinder
 from stepscope.rules import Device, Evaluation, Series

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from stepscope.analysis.gpu_time import GpuTime
 from stepscope.rules import Evaluation, Rule

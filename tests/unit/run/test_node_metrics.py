@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepscope.run import Run
-from stepscope.run import run as signals
+from stepscope.run import Run, run as signals
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder

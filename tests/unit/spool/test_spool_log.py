@@ -23,9 +23,9 @@ from stepscope.spool import (
     Kind,
     SpanLog,
     SpoolTree,
+    log as log_module,
     make_meta,
 )
-from stepscope.spool import log as log_module
 
 MARK = make_meta(1, Kind.STEP, Flag.MARK)
 

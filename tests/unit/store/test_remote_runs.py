@@ -28,7 +28,7 @@ from stepscope.store import (
     size_of,
 )
 from stepscope.store.cache import LIMIT_VARIABLE, RECENT_S, cache_home
-from stepscope.store.upload import check_free, upload
+from stepscope.store.upload import check_free, upload_run
 from tests.support.buckets import TestBucket
 
 Rows = Callable[..., dict[str, Any]]
@@ -280,12 +280,12 @@ def test_an_upload_is_complete_or_absent(
     conflicting = "run/tables/spans/n0/00000001-00000001.parquet"
     bucket.put(conflicting)
     with pytest.raises(RunExistsError, match="meanwhile"):
-        upload(run, url)
+        upload_run(run, url)
     assert bucket.keys() == [conflicting]
     with pytest.raises(UsageError, match="is not empty and holds no run"):
         check_free(url)
     bucket.remove(conflicting)
-    upload(run, url)
+    upload_run(run, url)
     with pytest.raises(RunExistsError, match="already holds a run"):
         check_free(url)
     assert seqs(open_run(url)) == [0, 1, 2]

@@ -13,8 +13,14 @@ from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.distributed import ONE_RANK, distributed
 from stepscope.views.distributed_payload import RankTime
-from tests.support.drawn_trace import distributed as recording
-from tests.support.drawn_trace import event, kernel, launch, step, training
+from tests.support.drawn_trace import (
+    distributed as recording,
+    event,
+    kernel,
+    launch,
+    step,
+    training,
+)
 
 Imported = Callable[..., Run]
 US = 1_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from stepscope.capture.bootstrap.imports import after_import
+from stepscope.capture.import_hooks import after_import
 
 PACKAGE_VARIABLE = "STEPSCOPE_PACKAGE"
 
@@ -27,7 +27,7 @@ def environment(
         limit_bytes: what it may hold.
         kineto_directory: where libkineto finds the monitor; None where it is not to look.
     """
-    from stepscope.capture.bootstrap.daemon import variables
+    from stepscope.capture.kineto_daemon import variables
     from stepscope.capture.session import LIMIT_VARIABLE
     from stepscope.spool import SPOOL_VARIABLE
 

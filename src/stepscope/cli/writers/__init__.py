@@ -28,17 +28,19 @@ from stepscope.cli.writers.steps import write_steps
 from stepscope.cli.writers.system import write_system
 from stepscope.comparison import Comparison
 from stepscope.cost import Cost
-from stepscope.views.dashboard import Dashboard
-from stepscope.views.distributed_payload import DistributedView
-from stepscope.views.input_pipeline import InputPipelineView
-from stepscope.views.insights_payload import InsightsView
-from stepscope.views.overview import Overview
-from stepscope.views.ranges import Ranged
-from stepscope.views.steps import StepsView
-from stepscope.views.system import SystemView
-from stepscope.views.system_heat import SystemHeatView
-from stepscope.views.system_series import SystemSeriesView
-from stepscope.views.tensors import TensorsView
+from stepscope.views import (
+    Dashboard,
+    DistributedView,
+    InputPipelineView,
+    InsightsView,
+    Overview,
+    Ranged,
+    StepsView,
+    SystemHeatView,
+    SystemSeriesView,
+    SystemView,
+    TensorsView,
+)
 
 _OWN: dict[type, Callable[[Console, Any], None]] = {
     Overview: write_overview,

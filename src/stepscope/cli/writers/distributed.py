@@ -10,13 +10,7 @@ from rich.markup import escape
 from stepscope.cli.text import duration, percent, size, table
 from stepscope.cli.writers.generic import write_quality
 from stepscope.cli.writers.units import MISSING
-from stepscope.views.distributed_payload import (
-    Collective,
-    DistributedView,
-    RankTime,
-    RankWindow,
-    StepMatrix,
-)
+from stepscope.views import Collective, DistributedView, RankTime, RankWindow, StepMatrix
 
 MOST_RANKS = 64
 

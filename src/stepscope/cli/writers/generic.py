@@ -20,8 +20,7 @@ from rich.markup import escape
 
 from stepscope.cli.text import duration, table
 from stepscope.cli.writers.units import label, text_of, unit_of
-from stepscope.views.quality import QualityNote
-from stepscope.views.ranges import TimeRange
+from stepscope.views import QualityNote, TimeRange
 
 IDENTITY = ("rank", "trace", "process", "node", "device", "device_name", "stream")
 """Fields that name what a part of a payload is about."""

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import bar, duration, percent, table
-from stepscope.views.input_pipeline import InputPipelineView, MakingView, RankPipeline
+from stepscope.views import InputPipelineView, MakingView, RankPipeline
 
 
 def write_input_pipeline(out: Console, payload: InputPipelineView) -> None:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import duration, table
-from stepscope.views.insights_payload import InsightsView, RuleInsight
+from stepscope.views import InsightsView, RuleInsight
 
 
 def write_insights(out: Console, payload: InsightsView) -> None:

@@ -11,7 +11,7 @@ from stepscope.cli.status_line import pace_text
 from stepscope.cli.text import clock_time
 from stepscope.cli.writers.findings import delivery_lines, finding_line
 from stepscope.schema import JobState
-from stepscope.watch.live import LiveView
+from stepscope.watch import LiveView
 
 MOST_FINDINGS = 10
 _STYLES = {

@@ -10,7 +10,7 @@ from rich.markup import escape
 from stepscope.cli.text import duration, percent, table
 from stepscope.cli.verdict_text import write_verdict
 from stepscope.cli.writers.generic import write_quality
-from stepscope.views.overview import Overview, RecordedWindow, Recording
+from stepscope.views import Overview, RecordedWindow, Recording
 
 
 def write_overview(out: Console, payload: Overview) -> None:

@@ -16,10 +16,15 @@ from stepscope.cli.writers.generic import (
     write_quality,
 )
 from stepscope.cli.writers.units import text_of
-from stepscope.views.dashboard import ActiveShare, Dashboard, KernelTime, Pie
-from stepscope.views.system_heat import SystemHeatView
-from stepscope.views.system_series import SystemSeriesView
-from stepscope.views.tensors import TensorsView
+from stepscope.views import (
+    ActiveShare,
+    Breakdown,
+    Dashboard,
+    KernelTime,
+    SystemHeatView,
+    SystemSeriesView,
+    TensorsView,
+)
 
 NAME_CELLS = 36
 
@@ -118,7 +123,7 @@ def _write_kernels(out: Console, title: str, kernels: list[KernelTime]) -> None:
     out.print(rows)
 
 
-def _write_pie(out: Console, title: str, pie: Pie) -> None:
+def _write_pie(out: Console, title: str, pie: Breakdown) -> None:
     parts = ", ".join(f"{part.name} {percent(part.share_ratio)}" for part in pie.parts)
     out.print(f"{title}: {escape(parts)} [dim]of {escape(pie.share_of)}[/dim]")
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from stepscope.cli.text import bar, duration, percent, table
 from stepscope.cli.writers.generic import write_generic, write_quality
-from stepscope.views.steps import RankStepsView, StepsView
+from stepscope.views import RankStepsView, StepsView
 
 
 def write_steps(out: Console, payload: StepsView) -> None:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import duration, in_unit, size, table
-from stepscope.views.system import NodeView, SystemView
+from stepscope.views import NodeView, SystemView
 
 SHOWN_DEVICES = 8
 """Devices of one metric listed singly; `--json` has all."""

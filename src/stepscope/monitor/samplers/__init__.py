@@ -6,13 +6,15 @@ cpu, memory, disk, network, processes, cgroup, gpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-from stepscope.monitor.samplers import cgroup, cpu, disk, gpu, memory, network, processes
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
 from stepscope.monitor.samplers.processes import JobTree
 
 __all__ = ["JobTree", "Sample", "Sampler", "Unavailable", "build_samplers", "read_bytes"]
+
+
+from collections.abc import Callable, Iterable
+
+from stepscope.monitor.samplers import cgroup, cpu, disk, gpu, memory, network, processes
 
 
 def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:

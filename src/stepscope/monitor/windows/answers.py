@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from stepscope.monitor.windows.imports import WindowImports
 from stepscope.monitor.windows.planner import Beginning, Planner, Wish
 from stepscope.monitor.windows.training_processes import Trainee, in_training
-from stepscope.spool.pulse import WindowState
+from stepscope.spool import WindowState
 from stepscope.store import (
     Agreement,
     AnsweredWindow,

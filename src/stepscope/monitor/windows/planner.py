@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.training_processes import Trainee
-from stepscope.spool.plan import Depth, Recorder, WindowPlan, window_file
+from stepscope.spool import Depth, Recorder, WindowPlan, window_file
 
 USUAL_POLL_S = 1.0
 HEARD_WITHIN = 3

@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from stepscope.spool import SpoolTree, process_is_alive, read_journal
-from stepscope.spool.plan import WindowPlan
-from stepscope.spool.pulse import (
+from stepscope.spool import (
     BOUNDARY_WORD,
     DATA_WAIT_WORD,
     PLANS_WORD,
     STEPS_WORD,
     Pulse,
+    SpoolTree,
+    WindowPlan,
     WindowState,
+    process_is_alive,
+    read_journal,
 )
 
 OBSERVATION_NS = 500_000_000

@@ -19,7 +19,23 @@ was left out. Figures in tables and sentences are those of the whole run.
 
 from __future__ import annotations
 
-from stepscope.views.profiling_report.blocks import Block, Section
+from stepscope.views.profiling_report.blocks import (
+    Block,
+    Boxes,
+    Cell,
+    Chart,
+    Check,
+    Column,
+    Heatmap,
+    Histogram,
+    Lines,
+    Listing,
+    Missing,
+    Pie,
+    Section,
+    Table,
+    Text,
+)
 from stepscope.views.profiling_report.whole import (
     Report,
     ReportFacts,
@@ -30,9 +46,22 @@ from stepscope.views.profiling_report.whole import (
 
 __all__ = [
     "Block",
+    "Boxes",
+    "Cell",
+    "Chart",
+    "Check",
+    "Column",
+    "Heatmap",
+    "Histogram",
+    "Lines",
+    "Listing",
+    "Missing",
+    "Pie",
     "Report",
     "ReportFacts",
     "Section",
+    "Table",
+    "Text",
     "make_report",
     "report_facts",
     "report_rules",

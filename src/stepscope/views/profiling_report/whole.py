@@ -57,7 +57,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What of the run could not be read."""
 
 
-class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job from beginning to end; null where no training step was seen."""
 
     start_ns: int
@@ -76,7 +76,7 @@ class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
     made_ns: int
     until_ns: int | None
     in_progress: bool
-    summary: JobSummary
+    summary: ReportedJob
     verdict: Verdict
     rules: dict[str, Finding]
     """By name, each with `RuleTriggered`, `Violations`, `Datapoints`, `RuleParameters` and
@@ -139,7 +139,7 @@ def report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
         made_ns=time.time_ns(),
         until_ns=checked.end_ns,
         in_progress=progress_of(run.reader) == "running",
-        summary=JobSummary(**asdict(job), duration_ns=job.duration_ns),
+        summary=ReportedJob(**asdict(job), duration_ns=job.duration_ns),
         verdict=diagnose(run),
         rules={finding.rule: finding for finding in checked.findings},
         damage=checked.damage,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from stepscope.run import Run, Trace
 from stepscope.schema import METRIC_TYPES
 from stepscope.timeline import timelines_of, track_id
-from stepscope.views.timeline.names import shown
+from stepscope.views.names import shown
 from stepscope.views.timeline.payload import Track, TrackGroup
 
 _OF_A_PROCESS = "process_"

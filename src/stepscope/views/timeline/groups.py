@@ -11,8 +11,8 @@ import numpy as np
 from stepscope.run import Run, Trace
 from stepscope.schema import ProcessInfo
 from stepscope.timeline import Content, TrackId, timelines_of, track_id
+from stepscope.views.names import shown
 from stepscope.views.timeline.counter_tracks import metric_tracks, recorded_counters
-from stepscope.views.timeline.names import shown
 from stepscope.views.timeline.payload import Track, TrackGroup
 from stepscope.views.timeline.span_tracks import span_tracks
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stepscope.run import Run
-from stepscope.timeline import parse_tracks, search
+from stepscope.timeline import parse_tracks, search_events
+from stepscope.views.names import shown
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.asked import range_of
-from stepscope.views.timeline.names import shown
 from stepscope.views.timeline.payload import Match, SearchView
 
 MOST_LISTED = 1_000
@@ -15,7 +15,7 @@ MOST_LISTED = 1_000
 def timeline_search(run: Run, options: ViewOptions) -> SearchView:
     """Events by a part of their name, in order of time."""
     name = options.name or ""
-    found = search(
+    found = search_events(
         run,
         name,
         parse_tracks(options.tracks),

@@ -13,8 +13,8 @@ from stepscope.timeline import (
     parse_track,
     timelines_of,
 )
+from stepscope.views.names import shown
 from stepscope.views.options import ViewOptions
-from stepscope.views.timeline.names import shown
 from stepscope.views.timeline.payload import Linked, SliceView
 from stepscope.views.timeline.steps import step_at
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from stepscope.analysis import Slices, at_most, width_for
 from stepscope.run import Run
 from stepscope.timeline import TrackId, read_window
+from stepscope.views.names import shown
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.asked import range_of, tracks_of
-from stepscope.views.timeline.names import shown
 from stepscope.views.timeline.payload import SlicesView, TrackSlices
 
 MOST_SLICES = 20_000

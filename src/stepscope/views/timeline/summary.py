@@ -8,9 +8,9 @@ from stepscope.analysis import LineSums, NameSums, cut_events
 from stepscope.intervals import Intervals, union
 from stepscope.run import Run
 from stepscope.timeline import TrackId, chunks
+from stepscope.views.names import shown
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.asked import nesting_lines, range_of, tracks_of
-from stepscope.views.timeline.names import shown
 from stepscope.views.timeline.payload import NameTime, SummaryView, TrackSummary
 
 MOST_TRACKS = 500

@@ -6,8 +6,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.importers.times import (
     INVALID,

@@ -25,7 +25,6 @@ trace in models, optimizers or anything that is pickled, and torch.compile sees 
 from __future__ import annotations
 
 from stepscope.capture import garbage, stacks
-from stepscope.capture.bootstrap.imports import after_import
 from stepscope.capture.frameworks.pytorch import (
     autograd,
     checkpoints,
@@ -41,6 +40,7 @@ from stepscope.capture.frameworks.pytorch import (
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.replacing import hide_from_compiler
 from stepscope.capture.guard import Probe
+from stepscope.capture.import_hooks import after_import
 
 _probe = Probe("PyTorch")
 _installed = False

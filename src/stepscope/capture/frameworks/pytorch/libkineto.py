@@ -30,8 +30,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
-from stepscope.capture.bootstrap.daemon import DIRECTORY_VARIABLE
-from stepscope.spool.plan import Depth, WindowPlan, finished_file
+from stepscope.capture.kineto_daemon import DIRECTORY_VARIABLE
+from stepscope.spool import Depth, WindowPlan, finished_file
 
 POLL_S = 0.01
 THREAD_NAME = "Kineto Activity"

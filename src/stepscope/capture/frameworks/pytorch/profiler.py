@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from stepscope.capture.frameworks.pytorch.copies import device_driver_present
-from stepscope.spool.plan import Depth, WindowPlan, finished_file
+from stepscope.spool import Depth, WindowPlan, finished_file
 
 
 class ProfilerRecorder:

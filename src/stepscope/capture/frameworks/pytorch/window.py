@@ -28,14 +28,15 @@ from stepscope.capture.frameworks.pytorch.profiler import ProfilerRecorder
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import OpenSpan, Probe
-from stepscope.spool import Kind
-from stepscope.spool.plan import Recorder, WindowPlan
-from stepscope.spool.pulse import (
+from stepscope.spool import (
     BOUNDARY_WORD,
     DATA_WAIT_WORD,
     PLANS_WORD,
     STEPS_WORD,
+    Kind,
     Pulse,
+    Recorder,
+    WindowPlan,
     WindowState,
 )
 

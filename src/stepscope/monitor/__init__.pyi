@@ -1,0 +1,22 @@
+from .config import (
+    DEFAULT_FLUSH_S as DEFAULT_FLUSH_S,
+    DEFAULT_INTERVAL_MS as DEFAULT_INTERVAL_MS,
+    DEFAULT_SPOOL_LIMIT_BYTES as DEFAULT_SPOOL_LIMIT_BYTES,
+    INTERVALS_MS as INTERVALS_MS,
+    MonitorConfig as MonitorConfig,
+    WindowSchedule as WindowSchedule,
+    WindowSettings as WindowSettings,
+)
+from .exchange import Exchange as Exchange, JobExit as JobExit, StopRequest as StopRequest
+from .host import node_info as node_info, node_name as node_name
+from .instance_type import read_instance_type as read_instance_type
+from .launch import (
+    KINETO_LINK as KINETO_LINK,
+    LOG_NAME as LOG_NAME,
+    last_line as last_line,
+    remove_spool as remove_spool,
+    start_beside as start_beside,
+    start_monitor as start_monitor,
+)
+from .masking import mask as mask, mask_text as mask_text
+from .recover import Recovery as Recovery, recover_run as recover_run

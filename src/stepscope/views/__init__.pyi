@@ -1,0 +1,45 @@
+from .dashboard import (
+    ActiveShare as ActiveShare,
+    Breakdown as Breakdown,
+    Dashboard as Dashboard,
+    KernelTime as KernelTime,
+)
+from .distributed_payload import (
+    Collective as Collective,
+    DistributedView as DistributedView,
+    RankTime as RankTime,
+    RankWindow as RankWindow,
+    StepMatrix as StepMatrix,
+)
+from .input_pipeline import (
+    InputPipelineView as InputPipelineView,
+    MakingView as MakingView,
+    RankPipeline as RankPipeline,
+)
+from .insights_payload import InsightsView as InsightsView, RuleInsight as RuleInsight
+from .jobs import (
+    JobRow as JobRow,
+    Jobs as Jobs,
+    JobSummary as JobSummary,
+    job_row as job_row,
+    jobs_of as jobs_of,
+    summarize as summarize,
+    unopened_row as unopened_row,
+)
+from .options import (
+    DEFAULTS as DEFAULTS,
+    OPTION_FLAGS as OPTION_FLAGS,
+    View as View,
+    ViewOptions as ViewOptions,
+    option_value as option_value,
+)
+from .overview import Overview as Overview, RecordedWindow as RecordedWindow, Recording as Recording
+from .quality import QualityNote as QualityNote
+from .ranges import Ranged as Ranged, TimeRange as TimeRange
+from .registry import VIEWS as VIEWS
+from .steps import RankStepsView as RankStepsView, StepsView as StepsView
+from .system import NodeView as NodeView, SystemView as SystemView
+from .system_heat import SystemHeatView as SystemHeatView
+from .system_series import SystemSeriesView as SystemSeriesView
+from .tensors import TensorsView as TensorsView
+from .trace_choice import chosen_traces as chosen_traces, missing_recordings as missing_recordings

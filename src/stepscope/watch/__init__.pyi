@@ -1,0 +1,16 @@
+from .actions import make_notifier as make_notifier
+from .config import ActionConfig as ActionConfig, WatchConfig as WatchConfig
+from .follower import Pause as Pause, follow_records as follow_records
+from .live import (
+    Budget as Budget,
+    LiveView as LiveView,
+    Observer as Observer,
+    Pace as Pace,
+    measure_pace as measure_pace,
+)
+from .stop_request import (
+    FILE_NAME as FILE_NAME,
+    StopRequest as StopRequest,
+    read_stop_request as read_stop_request,
+    write_stop_request as write_stop_request,
+)
