@@ -1,6 +1,6 @@
-"""For every rule a run that has what it looks for; and one that has nothing of the kind.
+"""Drawn runs for rules: one on which each rule fires, and one on which none does.
 
-Runs are drawn and written; times of pieces are milliseconds.
+A new rule that can fire gets a function here and an entry in `FAULTY`. Times are milliseconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.rules import Signals
 from stepscope.store import RunReader, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS, DrawnEvent
@@ -25,7 +24,7 @@ Draw = Callable[[RunBuilder], None]
 
 
 def open_drawn(path: Path, draw: Draw) -> RunReader:
-    """The run that a function draws, with GPUs whose memory is known."""
+    """Write the run that a function draws, with GPUs of known memory size."""
     run = RunBuilder(path, code=CODE, sampling_ms=100)
     draw(run)
     run.write()
@@ -38,7 +37,7 @@ def open_drawn(path: Path, draw: Draw) -> RunReader:
 
 
 def gpus(run: RunBuilder, busy: float = 0.95, memory: float = 0.8, node: str = "n0") -> None:
-    """Two GPUs, alike."""
+    """Add two equal GPUs."""
     for device in ("0", "1"):
         run.metric("gpu_busy_ratio", busy, device=device, node=node)
         run.metric("gpu_memory_used_bytes", memory * GPU_BYTES, device=device, node=node)
@@ -46,12 +45,12 @@ def gpus(run: RunBuilder, busy: float = 0.95, memory: float = 0.8, node: str = "
 
 
 def cpu(run: RunBuilder, busy: float = 0.5, iowait: float = 0.01, node: str = "n0") -> None:
-    """A node of two cores, alike."""
-    for what, share in (("busy", busy), ("iowait", iowait)):
+    """Add a node with two equal cores."""
+    for use, share in (("busy", busy), ("iowait", iowait)):
         for core in ("0", "1"):
-            run.metric(f"core_{what}_ratio", share, device=core, node=node)
-        run.metric(f"cpu_{what}_ratio", share, node=node)
-        run.metric(f"cpu_{what}_max_ratio", share, node=node)
+            run.metric(f"core_{use}_ratio", share, device=core, node=node)
+        run.metric(f"cpu_{use}_ratio", share, node=node)
+        run.metric(f"cpu_{use}_max_ratio", share, node=node)
     run.metric("memory_used_bytes", 16 << 30, node=node)
     run.metric("network_received_bytes_per_s", 1e6, device="eth0", node=node)
 
@@ -66,7 +65,7 @@ def steps(text: str = STEP, times: int = 600) -> Draw:
 
 
 def healthy(run: RunBuilder) -> None:
-    """Two ranks on a node; eight workers for eight cores, which hide their work."""
+    """Draw two ranks on a node; eight workers for eight cores, which hide their work."""
     for number in range(2):
         rank = run.rank(number, workers=4).draw(f"{STEP} | do:log 5", 600, jitter=0.02, seed=number)
         rank.ddp(exchange_ms=100, hidden_ms=95, compute_ms=400)
@@ -78,7 +77,7 @@ def healthy(run: RunBuilder) -> None:
 
 
 def window(run: RunBuilder, events: str) -> None:
-    """A window of the first rank's profiler, at its end."""
+    """Add a window of the first rank's profiler at its end."""
     run.processes[0].draw(f"window ( {events} )")
 
 
@@ -185,11 +184,4 @@ FAULTY: dict[str, Draw] = {
     "StepTimeRegression": slower,
     "RecompileStorm": recompiling,
 }
-"""Of every rule that can fire."""
-
-
-def whole(reader: RunReader) -> Signals:
-    """A run as one range."""
-    from stepscope.rule_feed.feed import RunFeed
-
-    return next(iter(RunFeed(reader).ranges(final=True)))
+"""Run on which the rule fires, for every rule that can fire."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from stepscope.intervals import Int
 from stepscope.rule_feed.steps import StepFinder, StepRows
 from stepscope.rule_feed.traces import TraceRecording
-from stepscope.rules import Batches, Device, RankSteps, Recording, Series
+from stepscope.rules import Batches, Device, RankStepTimes, RuleTrace, Series
 from stepscope.run import load_traces, reading_ahead
 from stepscope.schema import NodeInfo, ProcessInfo
 from stepscope.store import RunReader
@@ -50,7 +50,7 @@ READ_TOGETHER = (
     "network_sent_bytes_per_s",
 )
 """Metrics that built-in rules ask for: one query reads them all."""
-_USUALLY_ASKED = frozenset({"steps", "batches", "compiling", READ_TOGETHER[0]})
+_USUALLY_ASKED = frozenset({"steps", "batches", "compiler_time", READ_TOGETHER[0]})
 COMPILER_FRAMES = ("%torch/_dynamo/convert_frame%", "%torch/_inductor/compile_fx%")
 
 
@@ -155,7 +155,7 @@ class RunFeed:
             self._origin_ns = min(candidates)
         return self._origin_ns
 
-    def unseen_traces(self) -> list[Recording]:
+    def unseen_traces(self) -> list[RuleTrace]:
         """Recordings that were not handed out before."""
         every = load_traces(self.reader)
         new = [trace for trace in every if trace.trace not in self._traces_seen]
@@ -215,16 +215,16 @@ class RunFeed:
 
 
 class RangeSignals:
-    """Implements `stepscope.rules.Signals` for one range of a run."""
+    """Implements `stepscope.rules.RuleInputs` for one range of a run."""
 
     def __init__(
-        self, feed: RunFeed, begin_ns: int, end_ns: int, finder: StepFinder, *, final: bool
+        self, feed: RunFeed, start_ns: int, end_ns: int, finder: StepFinder, *, final: bool
     ) -> None:
         self._feed = feed
         self._reader = feed.reader
         self.origin_ns = feed.origin_ns
         self.scan_ns = feed.scan_ns
-        self.begin_ns = begin_ns
+        self.start_ns = start_ns
         self.end_ns = end_ns
         self._finder = finder
         self._final = final
@@ -237,7 +237,7 @@ class RangeSignals:
         return self._reader.nodes()
 
     @cached_property
-    def steps(self) -> list[RankSteps]:
+    def steps(self) -> list[RankStepTimes]:
         """Steps that ended before the end of the range and were not handed out before."""
         rows, self._step_rows = self._step_rows or self._read_steps(), None
         return self._finder.find(rows)
@@ -246,7 +246,7 @@ class RangeSignals:
         return self._finder.read(self._trainees, self.end_ns, final=self._final)
 
     @cached_property
-    def recordings(self) -> list[Recording]:
+    def traces(self) -> list[RuleTrace]:
         """Recordings that were not handed out before."""
         return self._feed.unseen_traces()
 
@@ -258,8 +258,8 @@ class RangeSignals:
             "list(end_ns - start_ns) AS duration_ns FROM spans "
             "WHERE kind = 'fetch' AND start_ns >= ? AND start_ns < ? AND end_ns >= ? AND end_ns < ?"
             " GROUP BY node, process ORDER BY node, process",
-            (self.begin_ns - LONGEST_BATCH_NS, self.end_ns, self.begin_ns, self.end_ns),
-            within=(self.begin_ns - LONGEST_BATCH_NS, self.end_ns),
+            (self.start_ns - LONGEST_BATCH_NS, self.end_ns, self.start_ns, self.end_ns),
+            within=(self.start_ns - LONGEST_BATCH_NS, self.end_ns),
         )
         numbers = {name: n for n, name in enumerate(sorted(p.process for p in self._processes))}
         by_node: dict[str, list[tuple[Int, Int, Int]]] = {}
@@ -280,13 +280,13 @@ class RangeSignals:
         ]
 
     @cached_property
-    def compiling(self) -> dict[str, Series]:
+    def compiler_time(self) -> dict[str, Series]:
         """By rank, samples of stacks in torch's compiler, each with the time it stands for."""
         found = self._reader.sql(
             "SELECT process, list(t_ns) FILTER (stack LIKE ? OR stack LIKE ?) AS t_ns "
             "FROM stacks WHERE t_ns >= ? AND t_ns < ? GROUP BY process",
-            (*COMPILER_FRAMES, self.begin_ns, self.end_ns),
-            within=(self.begin_ns, self.end_ns),
+            (*COMPILER_FRAMES, self.start_ns, self.end_ns),
+            within=(self.start_ns, self.end_ns),
         )
         trainees = {process.process: process for process in self._trainees}
         series: dict[str, Series] = {}
@@ -311,8 +311,8 @@ class RangeSignals:
 
     @property
     def asked(self) -> frozenset[str]:
-        """What was asked for: `steps`, `batches`, `compiling` and metrics."""
-        made = {name for name in ("steps", "batches", "compiling") if name in self.__dict__}
+        """What was asked for: `steps`, `batches`, `compiler_time` and metrics."""
+        made = {name for name in ("steps", "batches", "compiler_time") if name in self.__dict__}
         return frozenset({*made, *self._series})
 
     def read(self, wanted: frozenset[str]) -> None:
@@ -320,12 +320,12 @@ class RangeSignals:
         for name in sorted(wanted):
             if name == "steps":
                 self._step_rows = self._read_steps()
-            elif name in {"batches", "compiling"}:
+            elif name in {"batches", "compiler_time"}:
                 getattr(self, name)
             else:
                 self.series(name)
 
-    def so_far(self) -> RangeSignals:
+    def from_start(self) -> RangeSignals:
         """Signals of the run up to the end of this range."""
         return self._feed.whole(self.end_ns)
 
@@ -334,8 +334,8 @@ class RangeSignals:
         found = self._reader.sql(
             "SELECT metric, node, device, list(t_ns) AS t_ns, list(value) AS value FROM metrics "  # noqa: S608 - only question marks are put in
             f"WHERE metric IN ({marks}) AND t_ns >= ? AND t_ns < ? GROUP BY metric, node, device",
-            (*metrics, self.begin_ns, self.end_ns),
-            within=(self.begin_ns, self.end_ns),
+            (*metrics, self.start_ns, self.end_ns),
+            within=(self.start_ns, self.end_ns),
         )
         series: dict[str, dict[Device, Series]] = {metric: {} for metric in metrics}
         names = [found[column] for column in ("metric", "node", "device")]

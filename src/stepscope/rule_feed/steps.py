@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.analysis import PHASE_OF_KIND, VALUED_KINDS, Spans, Steps, find_steps
-from stepscope.rules import RankSteps
+from stepscope.rules import RankStepTimes
 from stepscope.run import SpanRows, read_spans, spans_of
 from stepscope.schema import ProcessInfo
 from stepscope.store import RunReader
@@ -74,7 +74,7 @@ class StepFinder:
         spans = self._read(sorted(stepping & chosen.keys()), end_ns)
         return StepRows(spans, chosen, end_ns, final)
 
-    def find(self, rows: StepRows) -> list[RankSteps]:
+    def find(self, rows: StepRows) -> list[RankStepTimes]:
         """Steps that ended in a piece and were not found before, by rank."""
         self._read_until = max(self._read_until, rows.end_ns)
         found = []
@@ -191,8 +191,8 @@ def _begin_at(steps: Steps, boundary_ns: int) -> None:
     steps.phase_ns["other"][0] += missed
 
 
-def _rank_steps(process: ProcessInfo, steps: Steps, first: int) -> RankSteps:
-    return RankSteps(
+def _rank_steps(process: ProcessInfo, steps: Steps, first: int) -> RankStepTimes:
+    return RankStepTimes(
         rank=process.title,
         node=process.node,
         process=process,

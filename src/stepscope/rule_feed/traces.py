@@ -35,7 +35,7 @@ _REGION = re.compile(r"Torch-Compiled Region: (.+)/(\d+)")
 
 
 class TraceRecording:
-    """Implements `stepscope.rules.Recording`."""
+    """Implements `stepscope.rules.RuleTrace`."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace

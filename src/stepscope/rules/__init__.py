@@ -1,58 +1,97 @@
 """Rules: conditions that a run is checked against, live or afterwards.
 
-Belongs here: conditions, their parameters, their pages, and the state that makes a scan of a
-growing run cheap. Does not belong here: reading a run (`diagnosis.rule_signals` does), formulas of
-general use (`analysis`), what happens when a rule fires.
+Belongs here: conditions, their parameters, details and pages, and the state that makes a scan of a
+growing run cheap. Does not belong here: reading a run (`rule_feed`), general formulas
+(`analysis`), actions on a finding (`watch`).
 
-    base        what a rule is
-    parameters  values that parameters take, how text becomes one
-    settings    parameters of several rules: configuration, `Name.parameter=value`
-    signals     what rules may ask of a run
-    inputs      signals put in order: sorted, without failed readings, as shares
-    tally       counts by value: quantiles of a whole run in little memory
-    trailing    the latest samples across the borders of ranges
-    phases_at   what ranks were doing at given moments
-    firing      when a rule fired
-    registry    which rules there are
-    pages       what is written about each
-    evaluate    runs them
-    profiler/   the built-in ones, one per file
+    base            Rule, IncrementalRule
+    parameters      accepted values of parameters, conversion from text
+    settings        parameters of several rules: configuration, `Name.parameter=value`
+    inputs          protocol of the inputs of a rule
+    samples         sorted samples, snapshots
+    details         details of findings
+    quantile_sketch quantiles of a whole run in little memory
+    rolling_window  latest samples across the borders of ranges
+    step_phases     phases of the steps that contain given times
+    trigger         scans in which a condition held
+    registry        rules by name
+    pages           documentation pages
+    evaluate        evaluation of several rules
+    profiler/       built-in rules, one per file
 """
 
 from __future__ import annotations
 
 from stepscope.rules.base import IncrementalRule, NotApplicable, Rule
+from stepscope.rules.details import BoxPlot, HistogramCounts, read_details
 from stepscope.rules.evaluate import Evaluation
+from stepscope.rules.inputs import (
+    Batches,
+    Device,
+    RankStepTimes,
+    RuleInputs,
+    RuleTrace,
+    Series,
+)
 from stepscope.rules.pages import page, summary
-from stepscope.rules.parameters import describe
-from stepscope.rules.phases_at import shares
-from stepscope.rules.profiler.batch_size import BatchSizeParameters
-from stepscope.rules.profiler.overall_framework_metrics import TRAINING
+from stepscope.rules.parameters import describe_parameters
+from stepscope.rules.profiler.batch_size import BatchSizeDetails, BatchSizeParameters
+from stepscope.rules.profiler.bottleneck import BottleneckDetails, NodeBottlenecks
+from stepscope.rules.profiler.dataloader import DataloaderDetails, LoaderUsage
+from stepscope.rules.profiler.gpu_memory_increase import GPUMemoryIncreaseDetails
+from stepscope.rules.profiler.load_balancing import LoadBalancingDetails
+from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilizationDetails
+from stepscope.rules.profiler.overall_framework_metrics import (
+    TRAINING_PHASES,
+    OperatorTime,
+    OverallFrameworkMetricsDetails,
+)
+from stepscope.rules.profiler.overall_system_usage import NodeUsage, OverallSystemUsageDetails
+from stepscope.rules.profiler.step_outlier import RankDurations, StepOutlierDetails
 from stepscope.rules.registry import Registry, installed_rules, load_rule_file
 from stepscope.rules.settings import make_rules, read_assignments, read_configuration
-from stepscope.rules.signals import Batches, Device, RankSteps, Recording, Series, Signals
+from stepscope.rules.step_phases import shares_of_total
+from stepscope.rules.trigger import Trigger
 
 __all__ = [
-    "TRAINING",
+    "TRAINING_PHASES",
+    "BatchSizeDetails",
     "BatchSizeParameters",
     "Batches",
+    "BottleneckDetails",
+    "BoxPlot",
+    "DataloaderDetails",
     "Device",
     "Evaluation",
+    "GPUMemoryIncreaseDetails",
+    "HistogramCounts",
     "IncrementalRule",
+    "LoadBalancingDetails",
+    "LoaderUsage",
+    "LowGPUUtilizationDetails",
+    "NodeBottlenecks",
+    "NodeUsage",
     "NotApplicable",
-    "RankSteps",
-    "Recording",
+    "OperatorTime",
+    "OverallFrameworkMetricsDetails",
+    "OverallSystemUsageDetails",
+    "RankDurations",
+    "RankStepTimes",
     "Registry",
     "Rule",
+    "RuleInputs",
+    "RuleTrace",
     "Series",
-    "Signals",
-    "describe",
+    "StepOutlierDetails",
+    "Trigger",
+    "describe_parameters",
     "installed_rules",
     "load_rule_file",
     "make_rules",
     "page",
     "read_assignments",
     "read_configuration",
-    "shares",
+    "read_details",
+    "shares_of_total",
     "summary",
 ]

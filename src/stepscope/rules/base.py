@@ -1,8 +1,8 @@
-"""What a rule is.
+"""Base classes of rules.
 
-A rule is a class whose docstring is its page in the manual, with a frozen dataclass of parameters.
-`Rule` is asked about the whole run each time; `IncrementalRule` keeps a state, so that a scan of
-a growing run costs what its new data cost.
+A rule is a class whose docstring is its documentation page, with a frozen dataclass of parameters
+and a struct of details. `Rule` evaluates the whole run each time; `IncrementalRule` has a state, so
+the cost of a scan of a growing run is proportional to its new data.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from stepscope.rules.firing import Firing
-from stepscope.rules.parameters import NoParameters, make_parameters, parameters_text
-from stepscope.rules.signals import Device, Signals
+import msgspec
+
+from stepscope.rules.details import to_plain_data
+from stepscope.rules.inputs import Device, RuleInputs
+from stepscope.rules.parameters import NoParameters, format_parameters, make_parameters
+from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding, RuleStatus
 
 P = TypeVar("P")
 S = TypeVar("S")
 
 
-class NotApplicable(Exception):  # noqa: N818 - no error: the answer to a run without the inputs
-    """What a rule needs is not in the run.
+class NotApplicable(Exception):  # noqa: N818 - not an error: the result for a run without inputs
+    """The run does not have the inputs of a rule.
 
     Args:
-        missing: what, as a sentence that says how it can be had.
-        datapoints: what the rule did see.
+        missing: the missing inputs and the way to get them, as a sentence without a full stop.
+        datapoints: number of datapoints that the run does have.
     """
 
     def __init__(self, missing: str, datapoints: int = 0) -> None:
@@ -33,70 +36,70 @@ class NotApplicable(Exception):  # noqa: N818 - no error: the answer to a run wi
         self.datapoints = datapoints
 
 
-def require_more(seen: int, than: int, what: str) -> None:
-    """Abstain unless a rule has seen more of something than its patience asks for."""
-    if seen <= than:
+def require_more_than(limit: int, count: int, unit: str) -> None:
+    """Raise NotApplicable unless a count of datapoints exceeds a limit."""
+    if count <= limit:
         raise NotApplicable(
-            f"{seen} {what} were seen and the rule needs more than {than}: let the job run longer",
-            seen,
+            f"only {count:,} {unit} so far; the rule requires more than {limit:,}", count
         )
 
 
 class Rule(Generic[P]):
-    """One rule. A rule of one's own overrides `check` and has a docstring."""
+    """One rule. A custom rule overrides `check` and has a docstring."""
 
     parameters_type: ClassVar[type] = NoParameters
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Other names of parameters."""
+    """Alternative names of parameters."""
     recommendation: ClassVar[str] = ""
-    """One sentence: what to do when it fires."""
+    """One sentence of advice, shown when the rule fires."""
     evidence: ClassVar[tuple[str, ...]] = ()
-    """Views that show what it rests on."""
+    """Views that show the evidence."""
     plots: ClassVar[tuple[str, ...]] = ()
-    """What to draw over the time at which it fired: metrics, `step`, or phases of steps."""
+    """Charts over the time in which the rule fired: metrics, `step`, or phases of steps."""
 
     def __init__(self, parameters: P | None = None, **values: object) -> None:
-        """With the parameters given, or made of values by name; the others have their defaults."""
+        """Create the rule with a parameters object, or with parameters by name."""
         self.parameters: P = parameters or make_parameters(
             self.parameters_type, values, rule=self.name, aliases=self.aliases
         )
 
     @property
     def name(self) -> str:
-        """The rule's name."""
+        """Name of the rule."""
         return type(self).__name__
 
-    def check(self, signals: Signals) -> Finding | None:
-        """What the rule finds in a run; None for nothing.
+    def check(self, inputs: RuleInputs) -> Finding | None:
+        """Evaluate the rule on a run; None if there is nothing to report.
 
         Raises:
-            NotApplicable: the run does not have what the rule needs.
+            NotApplicable: the run does not have the inputs of the rule.
         """
         raise NotImplementedError
 
     def finding(
         self,
         *,
-        triggered: int | Firing,
+        triggered: int | Trigger,
         violations: int = 0,
         datapoints: int = 0,
-        details: Mapping[str, Any] | None = None,
+        details: msgspec.Struct | Mapping[str, Any] | None = None,
         sentences: Iterable[str] = (),
         nodes: Iterable[str] = (),
         ranks: Iterable[str] = (),
         devices: Iterable[Device] = (),
     ) -> Finding:
-        """A finding of this rule.
+        """Create a finding of this rule.
 
         Args:
-            triggered: when it fired, or in how many scans; it has fired unless that is nothing.
-            violations, datapoints: as the rule's page has them.
-            details: numbers behind the sentences, plain data.
-            sentences: what was found, for people.
-            nodes, ranks, devices: what it fired on.
+            triggered: scans in which the condition held, or their count; the rule fired if there
+                are any.
+            violations, datapoints: counts as the rule's page defines them.
+            details: numbers behind the sentences.
+            sentences: results for users.
+            nodes, ranks, devices: entities on which the rule fired.
         """
-        on = sorted(devices)
-        firing = triggered if isinstance(triggered, Firing) else Firing()
+        sorted_devices = sorted(devices)
+        trigger = triggered if isinstance(triggered, Trigger) else Trigger()
         count = triggered if isinstance(triggered, int) else len(triggered)
         return Finding(
             rule=self.name,
@@ -104,38 +107,42 @@ class Rule(Generic[P]):
             rule_triggered=count,
             violations=violations,
             datapoints=datapoints,
-            rule_parameters=parameters_text(self.parameters),
-            details=dict(details or {}),
+            rule_parameters=format_parameters(self.parameters),
+            details=to_plain_data(details),
             sentences=list(sentences),
             recommendation=self.recommendation if count else "",
             evidence=list(self.evidence),
-            first_ns=firing.first_ns,
-            last_ns=firing.last_ns,
-            nodes=sorted({*nodes, *(device.node for device in on)}),
+            first_ns=trigger.first_ns,
+            last_ns=trigger.last_ns,
+            nodes=sorted({*nodes, *(device.node for device in sorted_devices)}),
             ranks=sorted(set(ranks)),
-            devices=[str(device) for device in on],
+            devices=[str(device) for device in sorted_devices],
         )
 
 
 class IncrementalRule(Rule[P], Generic[P, S]):
-    """A rule that takes a run in piece by piece.
+    """A rule that takes a run range by range.
 
-    What it decides depends on what it was given and not on how that was cut, as long as ranges
+    Its decisions depend on the data and not on how they were cut into ranges, as long as ranges
     end where scans do.
     """
 
     def start(self) -> S:
-        """The state before anything was seen."""
+        """Return the state before any data."""
         raise NotImplementedError
 
-    def update(self, state: S, signals: Signals) -> S:
-        """The state after one more range; the old one is used up."""
+    def update(self, state: S, inputs: RuleInputs) -> S:
+        """Return the state after one more range; the previous state must not be used again."""
         raise NotImplementedError
 
     def decide(self, state: S) -> Finding | None:
-        """What was found so far; changes nothing. Raises NotApplicable as `check` does."""
+        """Return the finding so far, without changing the state.
+
+        Raises:
+            NotApplicable: the run does not have the inputs of the rule.
+        """
         raise NotImplementedError
 
-    def check(self, signals: Signals) -> Finding | None:
-        """What the rule finds in a range that it sees as a whole."""
-        return self.decide(self.update(self.start(), signals))
+    def check(self, inputs: RuleInputs) -> Finding | None:
+        """Evaluate the rule on a single range."""
+        return self.decide(self.update(self.start(), inputs))

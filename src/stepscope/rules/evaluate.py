@@ -1,8 +1,8 @@
-"""Rules are evaluated one by one, on a run that may still be growing.
+"""Evaluation of several rules on a run that may still be growing.
 
 evaluation = Evaluation(make_rules(registry, names, settings))
-for signals in ...:                  # ranges of time, one after another
-    evaluation.feed(signals)
+for inputs in ...:                   # consecutive time ranges
+    evaluation.feed(inputs)
 evaluation.findings("running")       # at any time
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from stepscope.rules.base import IncrementalRule, NotApplicable, Rule
-from stepscope.rules.parameters import parameters_text
-from stepscope.rules.signals import Signals
+from stepscope.rules.inputs import RuleInputs
+from stepscope.rules.parameters import format_parameters
 from stepscope.schema import Finding, Progress, RuleStatus
 
 
@@ -28,72 +28,73 @@ class _Entry:
 
 
 class Evaluation:
-    """The state of several rules. One that fails is reported as Error and harms no other."""
+    """State of several rules. A rule that raises is reported as Error and affects no other."""
 
     def __init__(self, rules: Iterable[Rule[Any]]) -> None:
         self._entries = [_Entry(rule) for rule in rules]
-        self._latest: Signals | None = None
+        self._latest: RuleInputs | None = None
         for entry in self._entries:
             if isinstance(entry.rule, IncrementalRule):
-                _guarded(entry, lambda e: setattr(e, "state", e.rule.start()))
+                _run_guarded(entry, lambda e: setattr(e, "state", e.rule.start()))
 
     @property
     def end_ns(self) -> int | None:
-        """Up to when the rules have seen the run; None before anything was fed."""
+        """End of the evaluated time; None before the first range."""
         return self._latest.end_ns if self._latest else None
 
-    def feed(self, signals: Signals) -> None:
-        """Take in the next range of time. It ends where a scan does, unless it is the last."""
-        self._latest = signals
+    def feed(self, inputs: RuleInputs) -> None:
+        """Evaluate the next time range. It ends where a scan does, unless it is the last."""
+        self._latest = inputs
         for entry in self._entries:
             if isinstance(entry.rule, IncrementalRule) and entry.error is None:
-                _guarded(entry, lambda e: setattr(e, "state", e.rule.update(e.state, signals)))
+                _run_guarded(entry, lambda e: setattr(e, "state", e.rule.update(e.state, inputs)))
 
     def findings(self, progress: Progress = "ended") -> list[Finding]:
-        """One finding per rule, in the order of the rules; can be asked for at any time."""
+        """Return one finding per rule, in the order of the rules; may be called at any time."""
         return [self._finding(entry, progress) for entry in self._entries]
 
     def _finding(self, entry: _Entry, progress: Progress) -> Finding:
         if entry.error is not None:
             return _failed(entry.rule, entry.error)
         try:
-            found: object = self._ask(entry)
+            finding: object = self._decide(entry)
         except NotApplicable as reason:
             return _not_applicable(entry.rule, reason, progress)
-        except Exception as error:  # noqa: BLE001 - a failing rule must not harm the others
+        except Exception as error:  # noqa: BLE001 - a failing rule must not affect the others
             return _failed(entry.rule, error)
-        if found is None:
-            found = entry.rule.finding(triggered=0)
-        if not isinstance(found, Finding):
-            return _failed(entry.rule, TypeError(f"check returned {found!r}, which is no finding"))
+        if finding is None:
+            finding = entry.rule.finding(triggered=0)
+        if not isinstance(finding, Finding):
+            return _failed(entry.rule, TypeError(f"check returned {finding!r}, not a Finding"))
         try:
-            msgspec.json.encode(found)
+            msgspec.json.encode(finding)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:  # its details
             return _failed(entry.rule, error)
-        if found.status is RuleStatus.NO_ISSUES_FOUND:
-            return msgspec.structs.replace(found, status=_UNDECIDED[progress])
-        return found
+        if finding.status is RuleStatus.NO_ISSUES_FOUND:
+            return msgspec.structs.replace(finding, status=_QUIET_STATUS[progress])
+        return finding
 
-    def _ask(self, entry: _Entry) -> Finding | None:
+    def _decide(self, entry: _Entry) -> Finding | None:
         if isinstance(entry.rule, IncrementalRule):
-            found: Finding | None = entry.rule.decide(entry.state)
-            return found
+            finding: Finding | None = entry.rule.decide(entry.state)
+            return finding
         if self._latest is None:
             raise NotApplicable("nothing has been recorded yet")
-        return entry.rule.check(self._latest.so_far())
+        return entry.rule.check(self._latest.from_start())
 
 
-_UNDECIDED: dict[Progress, RuleStatus] = {
+_QUIET_STATUS: dict[Progress, RuleStatus] = {
     "running": RuleStatus.IN_PROGRESS,
     "ended": RuleStatus.NO_ISSUES_FOUND,
     "stopped": RuleStatus.STOPPED,
 }
+"""Status of a rule that has not fired."""
 
 
-def _guarded(entry: _Entry, action: Any) -> None:
+def _run_guarded(entry: _Entry, action: Any) -> None:
     try:
         action(entry)
-    except Exception as error:  # noqa: BLE001 - a failing rule must not harm the others
+    except Exception as error:  # noqa: BLE001 - a failing rule must not affect the others
         entry.error = error
 
 
@@ -101,18 +102,18 @@ def _failed(rule: Rule[Any], error: Exception) -> Finding:
     return Finding(
         rule=rule.name,
         status=RuleStatus.ERROR,
-        rule_parameters=parameters_text(rule.parameters),
+        rule_parameters=format_parameters(rule.parameters),
         error=f"{type(error).__name__}: {error}",
     )
 
 
 def _not_applicable(rule: Rule[Any], reason: NotApplicable, progress: Progress) -> Finding:
-    """While the job runs, what is missing may still come."""
+    """Report missing inputs; while the job runs they may still arrive."""
     running = progress == "running"
     return Finding(
         rule=rule.name,
         status=RuleStatus.IN_PROGRESS if running else RuleStatus.NOT_APPLICABLE,
         datapoints=reason.datapoints,
-        rule_parameters=parameters_text(rule.parameters),
+        rule_parameters=format_parameters(rule.parameters),
         missing=reason.missing,
     )

@@ -1,160 +1,196 @@
-"""Signals put in order for rules: sorted, without readings that failed, as shares."""
+"""Inputs of a rule, as protocols: `rule_feed` implements them over a run directory, tests over
+arrays.
+
+Inputs cover the time range from `start_ns` to `end_ns`. An evaluation hands an incremental rule
+one range after another, in order and without overlap; any other rule gets the whole run.
+
+Time is divided into scans of `scan_ns`, starting at `origin_ns`. A rule decides at the end of each
+scan that holds data, so its decisions do not depend on the way the run was cut into ranges.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from stepscope.analysis import Activity, CopyKind, GpuTime, StreamIdle
 from stepscope.intervals import Int
-from stepscope.rules.signals import Device, Recording, Series, Signals, scan_numbers
-from stepscope.schema import NodeInfo
-
-SNAPSHOT_NS = 20_000_000
-"""Readings of one sampling time may lie this far apart."""
-NO_GPU = (
-    "no GPU was sampled: the job's machines have none, or their driver does not tell (see "
-    "`stepscope doctor`)"
-)
-NO_GPU_MEMORY = "no GPU whose memory, in use and in all, is known was sampled"
-NO_STEPS = (
-    "no training step was seen: no torch optimizer stepped twice and the script marks none with "
-    "stepscope.step()"
-)
+from stepscope.schema import NodeInfo, ProcessInfo
 
 
-def ordered(series: Series) -> Series:
-    """By time, without NaN and infinities."""
-    kept = np.isfinite(series.value)
-    if not kept.all():
-        series = Series(series.t_ns[kept], series.value[kept])
-    if (series.t_ns[:-1] <= series.t_ns[1:]).all():
-        return series
-    order = np.argsort(series.t_ns, kind="stable")
-    return Series(series.t_ns[order], series.value[order])
+class Device(NamedTuple):
+    """A device of a node; `number` is empty for the node itself."""
+
+    node: str
+    number: str
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.number}"
+
+    @property
+    def gpu_label(self) -> str:
+        """Label of a GPU in sentences."""
+        return f"GPU {self.number} of node {self.node}"
 
 
-def samples(signals: Signals, metric: str) -> dict[Device, Series]:
-    """Samples of a metric's numbered devices in order; devices without any are left out."""
-    return _present({d: s for d, s in signals.series(metric).items() if d.number})
-
-
-def node_samples(signals: Signals, metric: str) -> dict[str, Series]:
-    """Samples of a metric of whole nodes in order."""
-    of_nodes = {d: s for d, s in signals.series(metric).items() if not d.number}
-    return {device.node: series for device, series in _present(of_nodes).items()}
-
-
-def gpu_busy(signals: Signals) -> dict[Device, Series]:
-    """How busy each GPU was, as a ratio."""
-    return samples(signals, "gpu_busy_ratio")
-
-
-def gpu_memory(signals: Signals) -> dict[Device, Series]:
-    """Memory in use on each GPU as a share of its memory; only GPUs whose memory is known."""
-    found = samples(signals, "gpu_memory_used_ratio")
-    for device, series in samples(signals, "gpu_memory_used_bytes").items():
-        total = _gpu_memory_bytes(signals.nodes.get(device.node), device.number)
-        if total:
-            found[device] = Series(series.t_ns, series.value / total)
-    return found
-
-
-def _gpu_memory_bytes(node: NodeInfo | None, number: str) -> int | None:
-    for place, gpu in enumerate(node.gpus if node else []):
-        if str(gpu.get("index", place)) == number:
-            return gpu.get("memory_bytes")
-    return None
-
-
-def _present(series: Mapping[Device, Series]) -> dict[Device, Series]:
-    found = {device: ordered(each) for device, each in series.items()}
-    return {device: each for device, each in found.items() if len(each.t_ns)}
-
-
-class SamplingTimes(NamedTuple):
-    """When some series of one node were sampled, snapshot by snapshot."""
+class Series(NamedTuple):
+    """Values by time, in no particular order; NaN for a failed reading."""
 
     t_ns: Int
-    """First reading of each snapshot."""
-    scan: Int
-    place: list[Int]
-    """Of each series, the snapshot that each sample belongs to."""
+    value: NDArray[np.float64]
 
 
-def sampling_times(signals: Signals, series: Sequence[Series]) -> SamplingTimes:
-    """The snapshots of some series, each in time order; see `snapshots`."""
-    # Most series of a node bear the same times: those are looked up once, not each.
-    longest = max((each.t_ns for each in series), key=len)
-    alike = [np.array_equal(each.t_ns, longest) for each in series]
-    others = [each.t_ns for each, same in zip(series, alike, strict=True) if not same]
-    t_ns = np.sort(np.concatenate([longest, *others]), kind="stable") if others else longest
-    scan = scan_numbers(signals, t_ns)
-    number = snapshots(t_ns, scan)
-    place = number[np.searchsorted(t_ns, longest)] if others else number
-    first = np.flatnonzero(np.diff(number, prepend=-1))
-    return SamplingTimes(
-        t_ns[first],
-        scan[first],
-        [
-            place if same else number[np.searchsorted(t_ns, each.t_ns)]
-            for each, same in zip(series, alike, strict=True)
-        ],
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStepTimes:
+    """Steps of one rank that ended in the range; arrays have one element per step."""
+
+    rank: str
+    """`rank 3`, or `process 4711` outside a distributed job."""
+    node: str
+    process: ProcessInfo
+    first: int
+    """Number of the first of these steps, counted from the start of the rank."""
+    start_ns: Int
+    end_ns: Int
+    wall_ns: Int
+    """End minus start minus evaluation inside the step."""
+    phase_ns: Mapping[str, Int]
+    """By phase of `analysis.steps`; sums to `wall_ns`."""
+    profiled: NDArray[np.bool_]
+    """True where the framework's own profiler was recording."""
+
+    def __len__(self) -> int:
+        return len(self.end_ns)
+
+    @property
+    def number(self) -> Int:
+        """Number of each step."""
+        return self.first + np.arange(len(self), dtype=np.int64)
 
 
-def snapshots(t_ns: Int, scans: Int) -> Int:
-    """Number of the snapshot that each time belongs to, counted from 0.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Batches created on one node, ordered by the start of their creation."""
 
-    A snapshot begins with a reading that is more than 20 ms later than the first of the snapshot
-    before, or in another scan.
-
-    Args:
-        t_ns: sorted.
-        scans: number of the scan of each.
-    """
-    if not len(t_ns):
-        return np.empty(0, dtype=np.int64)
-    opens = np.append(True, (np.diff(t_ns) > SNAPSHOT_NS) | (np.diff(scans) != 0))
-    first = t_ns[np.flatnonzero(opens)][np.cumsum(opens) - 1]
-    if (t_ns - first > SNAPSHOT_NS).any():  # readings without a pause: cut them one by one
-        opens = _opened_in_turn(t_ns, scans)
-    return np.cumsum(opens) - 1
+    node: str
+    start_ns: Int
+    duration_ns: Int
+    process: Int
+    """A number per process; only equality has a meaning."""
 
 
-def _opened_in_turn(t_ns: Int, scans: Int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    opens = np.zeros(len(t_ns), dtype=np.bool_)
-    place = 0
-    while place < len(t_ns):
-        opens[place] = True
-        reach = np.searchsorted(t_ns, t_ns[place] + SNAPSHOT_NS, side="right")
-        same = np.searchsorted(scans, scans[place], side="right")
-        place = int(min(reach, same))
-    return opens
+class RuleTrace(Protocol):
+    """One trace: what a framework's profiler captured in one window."""
+
+    @property
+    def name(self) -> str:
+        """Name in the run."""
+
+    @property
+    def rank(self) -> str:
+        """`rank 3`; the name if the rank is unknown."""
+
+    @property
+    def end_ns(self) -> int:
+        """End of the window."""
+
+    @property
+    def step_count(self) -> int | None:
+        """Number of training steps, None if the script marks none."""
+
+    @property
+    def gpu_time(self) -> GpuTime | None:
+        """Breakdown of device time; None without device work."""
+
+    @property
+    def copies(self) -> Sequence[CopyKind]:
+        """Copies by direction and memory kinds."""
+
+    @property
+    def activities(self) -> Sequence[Activity]:
+        """Counts and times of device and runtime activity by kind."""
+
+    @property
+    def streams(self) -> Sequence[StreamIdle]:
+        """Causes of idle time by stream."""
+
+    @property
+    def kernel_ns(self) -> Int:
+        """Durations of kernels, communication excluded."""
+
+    @property
+    def operator_ns(self) -> Mapping[str, int]:
+        """Self time of operators on the host, by name."""
+
+    @property
+    def device_ns(self) -> Mapping[str, int]:
+        """Total duration of kernels, by name."""
+
+    @property
+    def compiled_variants(self) -> Mapping[str, int]:
+        """Number of compiled variants that ran, by frame."""
 
 
-def recordings(signals: Signals) -> list[Recording]:
-    """New recordings in the order in which they ended."""
-    return sorted(signals.recordings, key=lambda recording: (recording.end_ns, recording.name))
+class RuleInputs(Protocol):
+    """Inputs of a rule for one time range of a run."""
+
+    @property
+    def origin_ns(self) -> int:
+        """Start of the job."""
+
+    @property
+    def scan_ns(self) -> int:
+        """Length of a scan."""
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the range."""
+
+    @property
+    def end_ns(self) -> int:
+        """End of the range, exclusive."""
+
+    @property
+    def nodes(self) -> Mapping[str, NodeInfo]:
+        """Nodes by name."""
+
+    @property
+    def steps(self) -> Sequence[RankStepTimes]:
+        """Steps that ended in the range, by rank; ranks without any may be absent."""
+
+    @property
+    def batches(self) -> Sequence[Batches]:
+        """Batches whose creation ended in the range, by node."""
+
+    @property
+    def traces(self) -> Sequence[RuleTrace]:
+        """Traces that became readable."""
+
+    @property
+    def compiler_time(self) -> Mapping[str, Series]:
+        """Nanoseconds in torch.compile by rank, from stack samples.
+
+        A rank whose stacks were sampled is present even if no sample was in the compiler.
+        """
+
+    def series(self, metric: str) -> Mapping[Device, Series]:
+        """Return the samples of a metric of `schema.METRIC_TYPES` by device; empty if none."""
+
+    def from_start(self) -> RuleInputs:
+        """Return the inputs of the range from the start of the run to `end_ns`."""
 
 
-def recording_scan(signals: Signals, recording: Recording) -> list[int]:
-    """End of the scan in which a recording ended."""
-    return scan_around(signals, recording.end_ns - 1)
+def scan_indices(inputs: RuleInputs, t_ns: Int) -> Int:
+    """Return the index of the scan that contains each time."""
+    indices: Int = (t_ns - inputs.origin_ns) // inputs.scan_ns
+    return indices
 
 
-def scan_around(signals: Signals, t_ns: int) -> list[int]:
-    """End of the scan in which a moment lies."""
-    return scan_ends(signals, scan_numbers(signals, np.array([t_ns], dtype=np.int64)))
-
-
-def scan_ends(signals: Signals, numbers: Int) -> list[int]:
-    """When scans end."""
-    ends: list[int] = (signals.origin_ns + (numbers + 1) * signals.scan_ns).tolist()
+def scan_ends(inputs: RuleInputs, scans: Int) -> list[int]:
+    """Return the end of each scan, in epoch nanoseconds."""
+    ends: list[int] = (inputs.origin_ns + (scans + 1) * inputs.scan_ns).tolist()
     return ends
-
-
-def scans_of(signals: Signals, series: Series) -> Int:
-    """Number of the scan of each sample."""
-    return scan_numbers(signals, series.t_ns)

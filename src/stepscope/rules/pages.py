@@ -1,4 +1,4 @@
-"""The page of a rule: its docstring, with its parameters as declared."""
+"""Documentation page of a rule: its docstring, with its parameters as declared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from stepscope.rules.base import Rule
-from stepscope.rules.parameters import describe
+from stepscope.rules.parameters import describe_parameters
 
 HEADINGS = (
     "What it checks",
@@ -15,20 +15,20 @@ HEADINGS = (
     "Parameters",
     "Where the numbers differ from SageMaker Debugger's",
 )
-"""Of every page of a built-in rule, in this order."""
-BEFORE = HEADINGS[4]
-"""The heading above which parameters are put."""
+"""Headings of the page of every built-in rule, in this order."""
+AFTER_PARAMETERS = HEADINGS[4]
+"""Heading that follows the parameters."""
 
 
 def summary(rule: type[Rule[Any]]) -> str:
-    """What a rule checks, in a sentence."""
+    """Return the first sentence of a rule's page."""
     return (inspect.getdoc(rule) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def page(rule: type[Rule[Any]]) -> str:
-    """The page of a rule in Markdown."""
+    """Return the page of a rule in Markdown."""
     text = inspect.getdoc(rule) or "This rule has no page."
-    body, heading, rest = text.partition(f"## {BEFORE}")
+    body, heading, rest = text.partition(f"## {AFTER_PARAMETERS}")
     parts = [f"# {rule.__name__}", body.strip(), _parameters(rule)]
     if heading:
         parts.append(f"{heading}\n{rest.strip()}")
@@ -37,9 +37,12 @@ def page(rule: type[Rule[Any]]) -> str:
 
 def _parameters(rule: type[Rule[Any]]) -> str:
     rows = []
-    for each in describe(rule.parameters_type):
-        names = [alias for alias, name in rule.aliases.items() if name == each.name]
-        also = f" Also called `{'`, `'.join(names)}`." if names else ""
-        default = f"{each.default:g}" if isinstance(each.default, float) else each.default
-        rows.append(f"- `{each.name}` (default {default}; {each.takes}): {each.doc}{also}")
+    for parameter in describe_parameters(rule.parameters_type):
+        aliases = [alias for alias, name in rule.aliases.items() if name == parameter.name]
+        note = f" Alias: `{'`, `'.join(aliases)}`." if aliases else ""
+        default = parameter.default
+        shown = f"{default:g}" if isinstance(default, float) else default
+        rows.append(
+            f"- `{parameter.name}` (default {shown}; {parameter.accepts}): {parameter.doc}{note}"
+        )
     return "## Parameters\n" + ("\n".join(rows) or "None.")

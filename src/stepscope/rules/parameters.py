@@ -1,4 +1,4 @@
-"""Parameters of rules: which values they take, and how text becomes one."""
+"""Parameters of rules: accepted values, and conversion from text."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from stepscope.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """The numbers that a parameter may be."""
+    """Numbers that a parameter accepts."""
 
-    words: str
-    whole: bool = False
+    description: str
+    is_integer: bool = False
     above: float = -math.inf
-    """Exclusive."""
-    least: float = -math.inf
-    most: float = math.inf
+    """Exclusive lower bound."""
+    minimum: float = -math.inf
+    maximum: float = math.inf
 
     def read(self, value: object) -> float | int:
-        """The number that a value states; ValueError when it is not one of these."""
+        """Convert a value; ValueError if it is not accepted."""
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise ValueError
         number = float(value)
-        if not (self.above < number and self.least <= number <= self.most):
+        if not (self.above < number and self.minimum <= number <= self.maximum):
             raise ValueError
-        if self.whole:
+        if self.is_integer:
             if number != int(number):
                 raise ValueError
             return int(number)
@@ -41,141 +41,151 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The words that a parameter may be; case does not count. None stands for no choice."""
+    """Words that a parameter accepts, in any case; None for no choice."""
 
     options: tuple[str, ...]
 
     @property
-    def words(self) -> str:
-        """The choices, for people."""
+    def description(self) -> str:
+        """List of the options."""
         return "None or one of " + ", ".join(self.options)
 
     def read(self, value: object) -> str | None:
-        """The option that a value states; ValueError when it states none."""
+        """Convert a value to an option; ValueError if it is not accepted."""
         if value is None or str(value).lower() in {"none", ""}:
             return None
-        found = [option for option in self.options if option.lower() == str(value).lower()]
-        if not found:
-            raise ValueError
-        return found[0]
+        for option in self.options:
+            if option.lower() == str(value).lower():
+                return option
+        raise ValueError
 
 
-Percentage = Annotated[float, Number(words="a percentage from 0 to 100", least=0, most=100)]
-Positive = Annotated[float, Number(words="a finite number above 0", above=0, most=1e300)]
-Ratio = Annotated[float, Number(words="a number from 0 to 1", least=0, most=1)]
-Count = Annotated[int, Number(words="a whole number from 1 on", whole=True, least=1, most=1e15)]
+Percentage = Annotated[
+    float, Number(description="percentage from 0 to 100", minimum=0, maximum=100)
+]
+Positive = Annotated[float, Number(description="finite number above 0", above=0, maximum=1e300)]
+Ratio = Annotated[float, Number(description="number from 0 to 1", minimum=0, maximum=1)]
+Count = Annotated[
+    int, Number(description="integer from 1", is_integer=True, minimum=1, maximum=1e15)
+]
 
 
 @dataclass(frozen=True, slots=True)
 class NoParameters:
-    """For rules that have none."""
+    """Parameters of a rule that has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class DeclaredParameter:
     """One parameter of a rule as its page shows it."""
 
     name: str
     default: Any
-    takes: str
+    accepts: str
     doc: str
 
 
-def describe(kind: type) -> list[Parameter]:
-    """The parameters that a dataclass declares, with the docstrings of its fields."""
-    kinds, docs = _kinds(kind), _docs(kind)
+def describe_parameters(parameters_type: type) -> list[DeclaredParameter]:
+    """Return the parameters that a dataclass declares, with the docstrings of its fields."""
+    accepted, docs = _accepted_values(parameters_type), _field_docs(parameters_type)
     return [
-        Parameter(
-            name=each.name,
-            default=each.default,
-            takes=kinds[each.name].words if each.name in kinds else "anything",
-            doc=docs.get(each.name, ""),
+        DeclaredParameter(
+            name=field.name,
+            default=field.default,
+            accepts=accepted[field.name].description if field.name in accepted else "any value",
+            doc=docs.get(field.name, ""),
         )
-        for each in fields(kind)
+        for field in fields(parameters_type)
     ]
 
 
 def make_parameters(
-    kind: type, given: Mapping[str, object], *, rule: str, aliases: Mapping[str, str]
+    parameters_type: type, values: Mapping[str, object], *, rule: str, aliases: Mapping[str, str]
 ) -> Any:
-    """An instance of a parameter dataclass.
+    """Create an instance of a parameters dataclass.
 
     Args:
-        kind: the dataclass.
-        given: values by name, text accepted; case does not count.
+        parameters_type: the dataclass.
+        values: values or text by name, in any case.
         rule: name of the rule, for errors.
-        aliases: other names of parameters.
+        aliases: alternative names of parameters.
 
     Raises:
-        UsageError: a name that is not declared, or a value that the parameter does not take.
+        UsageError: an undeclared name, or a value that the parameter does not accept.
     """
-    known = {each.name.lower(): each.name for each in fields(kind)}
-    known |= {alias.lower(): name for alias, name in aliases.items()}
-    kinds = _kinds(kind)
-    chosen: dict[str, Any] = {}
-    for name, value in given.items():
-        if name.lower() not in known:
-            valid = ", ".join(each.name for each in fields(kind)) or "none"
-            raise UsageError(f"{rule} has no parameter {name!r}; it has {valid}.")
-        target = known[name.lower()]
-        chosen[target] = _read(kinds, target, value, rule)
-    return kind(**chosen)
+    names = {field.name.lower(): field.name for field in fields(parameters_type)}
+    names |= {alias.lower(): name for alias, name in aliases.items()}
+    accepted = _accepted_values(parameters_type)
+    arguments: dict[str, Any] = {}
+    for name, value in values.items():
+        if name.lower() not in names:
+            valid = ", ".join(field.name for field in fields(parameters_type)) or "none"
+            raise UsageError(f"{rule} has no parameter {name!r}. Parameters: {valid}.")
+        field_name = names[name.lower()]
+        arguments[field_name] = _read_value(accepted, field_name, value, rule)
+    return parameters_type(**arguments)
 
 
-def parameters_text(parameters: Any) -> str:
-    """One `name:value` per line.
+def format_parameters(parameters: Any) -> str:
+    """Format parameters as one `name:value` per line.
 
-    >>> parameters_text(NoParameters())
+    >>> format_parameters(NoParameters())
     ''
     """
-    shown = ((each.name, getattr(parameters, each.name)) for each in fields(parameters))
-    return "\n".join(f"{name}:{_shown(value)}" for name, value in shown)
+    values = ((field.name, getattr(parameters, field.name)) for field in fields(parameters))
+    return "\n".join(f"{name}:{_format_value(value)}" for name, value in values)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _read(kinds: Mapping[str, Number | Choice], name: str, value: object, rule: str) -> Any:
-    if name not in kinds:
+def _read_value(
+    accepted: Mapping[str, Number | Choice], name: str, value: object, rule: str
+) -> Any:
+    if name not in accepted:
         return value
     try:
-        return kinds[name].read(value)
+        return accepted[name].read(value)
     except (ValueError, OverflowError):
-        raise UsageError(f"{rule}.{name} is {kinds[name].words}, not {value!r}.") from None
+        raise UsageError(
+            f"Invalid value {value!r} for {rule}.{name}. Expected: {accepted[name].description}."
+        ) from None
 
 
-def _kinds(kind: type) -> dict[str, Number | Choice]:
-    hints = get_type_hints(kind, include_extras=True)
-    found = {}
-    for name, hint in hints.items():
-        for part in get_args(hint)[1:]:
-            if isinstance(part, Number | Choice):
-                found[name] = part
-    return found
+def _accepted_values(parameters_type: type) -> dict[str, Number | Choice]:
+    hints = get_type_hints(parameters_type, include_extras=True)
+    return {
+        name: annotation
+        for name, hint in hints.items()
+        for annotation in get_args(hint)[1:]
+        if isinstance(annotation, Number | Choice)
+    }
 
 
-def _docs(kind: type) -> dict[str, str]:
-    """Docstrings of fields, inherited ones included."""
-    found: dict[str, str] = {}
-    for declaring in reversed(kind.__mro__[:-1]):
-        found |= _own_docs(declaring)
-    return found
+def _field_docs(parameters_type: type) -> dict[str, str]:
+    """Return the docstrings of fields, inherited ones included."""
+    docs: dict[str, str] = {}
+    for declaring in reversed(parameters_type.__mro__[:-1]):
+        docs |= _declared_docs(declaring)
+    return docs
 
 
-def _own_docs(kind: type) -> dict[str, str]:
-    """Docstrings of the fields that a class declares, which Python itself forgets: read from the
-    source."""
+def _declared_docs(declaring: type) -> dict[str, str]:
+    """Return the docstrings of the fields that a class declares itself.
+
+    Python does not keep them, so they are read from the source.
+    """
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    except (OSError, TypeError):  # made without a source file
+        tree = ast.parse(textwrap.dedent(inspect.getsource(declaring)))
+    except (OSError, TypeError):  # defined without a source file
         return {}
     definition = tree.body[0]
     body = definition.body if isinstance(definition, ast.ClassDef) else []
-    found = {}
+    docs = {}
     for field, doc in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             value = doc.value if isinstance(doc, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                found[field.target.id] = " ".join(value.value.split())
-    return found
+                docs[field.target.id] = " ".join(value.value.split())
+    return docs

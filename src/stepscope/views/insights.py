@@ -19,7 +19,7 @@ from stepscope.rule_feed import (
     progress_of,
     recorded_rules,
 )
-from stepscope.rules import Rule, describe, page, summary
+from stepscope.rules import Rule, describe_parameters, page, summary
 from stepscope.run import Run, RunRange
 from stepscope.schema import Finding, RuleRecord
 from stepscope.views.evidence import charts
@@ -137,7 +137,8 @@ def _after(t_ns: int | None, origin_ns: int) -> int | None:
 
 def _parameters(finding: Finding, rule: Rule[Any] | None) -> list[RuleParameter]:
     """With the values that the rule was evaluated with."""
-    declared = {p.name: p for p in describe(rule.parameters_type)} if rule is not None else {}
+    parameters = describe_parameters(rule.parameters_type) if rule is not None else []
+    declared = {parameter.name: parameter for parameter in parameters}
     found = []
     for line in finding.rule_parameters.splitlines():
         name, _, value = line.partition(":")
@@ -147,7 +148,7 @@ def _parameters(finding: Finding, rule: Rule[Any] | None) -> list[RuleParameter]
                 name=name,
                 value=value,
                 default=str(known.default) if known is not None else None,
-                takes=known.takes if known is not None else "",
+                takes=known.accepts if known is not None else "",
                 doc=known.doc if known is not None else "",
             )
         )

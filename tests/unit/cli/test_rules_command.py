@@ -57,9 +57,9 @@ def test_check_exits_with_3_when_a_rule_fires(runs: dict[str, Path]) -> None:
     checked = rules("check", runs["loading"])
     assert checked.returncode == 3, checked.stderr
     assert "IssuesFound" in checked.stdout
-    assert "waiting for batches takes 60.0% of the step" in checked.stdout
+    assert "waiting for batches takes 60.0% of step time" in checked.stdout
     assert "NotApplicable" in checked.stdout
-    assert "no GPU was sampled" in checked.stdout
+    assert "no GPU samples" in checked.stdout
 
 
 def test_check_exits_with_0_when_none_fires(runs: dict[str, Path]) -> None:

@@ -36,10 +36,10 @@ def run(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--rules", "StepOutlier,Nonsense"), "There is no rule 'Nonsense'; there are "),
-        (("--rule", "absent.py:Mine"), "absent.py is no file"),
-        (("--stop-on", "Nonsense"), "There is no rule 'Nonsense'; there are "),
-        (("--fail-on", "Nonsense"), "There is no rule 'Nonsense'; there are "),
+        (("--rules", "StepOutlier,Nonsense"), "Unknown rule 'Nonsense'. Rules: "),
+        (("--rule", "absent.py:Mine"), "File not found: absent.py"),
+        (("--stop-on", "Nonsense"), "Unknown rule 'Nonsense'. Rules: "),
+        (("--fail-on", "Nonsense"), "Unknown rule 'Nonsense'. Rules: "),
         (("--set", "StepOutlier.deviation=3"), "stddev, mode, n_outliers"),
         (("--rules-config", "absent.toml"), "absent.toml cannot be read"),
         (("--scan-interval", "0.5"), "0.5 is not in the range"),

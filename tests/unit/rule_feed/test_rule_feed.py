@@ -122,8 +122,8 @@ def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         # Those of this scan, and as many of the next as have been asked meanwhile.
         asked = opened.copy()
         del opened[: len(asked)]
-        if signals.begin_ns > EPOCH_NS:
-            since = signals.begin_ns - 15 * SECOND_NS
+        if signals.start_ns > EPOCH_NS:
+            since = signals.start_ns - 15 * SECOND_NS
             assert all(within is not None and within[0] >= since for within in asked)
         scans, queries = scans + 1, queries + len(asked)
     assert scans > 3
@@ -137,7 +137,7 @@ def test_every_sample_is_handed_out_once(tmp_path: Path) -> None:
     ranges += feed.ranges(final=True)
     assert list(feed.ranges(final=True)) == []
     for one, following in itertools.pairwise(ranges):
-        assert following.begin_ns >= one.end_ns
+        assert following.start_ns >= one.end_ns
         assert (one.end_ns - one.origin_ns) % feed.scan_ns == 0
     found = np.concatenate([r.series("gpu_busy_ratio")[Device("n0", "0")].t_ns for r in ranges])
     count = len(Run(reader).metrics["n0"].series("gpu_busy_ratio", "0"))
@@ -226,15 +226,15 @@ def test_a_run_without_anything(tmp_path: Path) -> None:
     assert list(feed.ranges(final=True)) == []
     signals = feed.whole(EPOCH_NS + 1)
     assert signals.series("gpu_busy_ratio") == {}
-    assert (signals.steps, signals.batches, signals.recordings) == ([], [], [])
-    assert signals.so_far().steps == []
+    assert (signals.steps, signals.batches, signals.traces) == ([], [], [])
+    assert signals.from_start().steps == []
 
 
 def test_the_whole_run_can_be_asked_for_at_any_time(tmp_path: Path) -> None:
     reader = drawn(tmp_path / "run", 100)
     feed = RunFeed(reader, scan_ns=10 * SECOND_NS)
     *_, last = feed.ranges(final=True)
-    assert len(last.so_far().steps[0]) == 100
+    assert len(last.from_start().steps[0]) == 100
 
 
 def samples(path: Path, node: str, times: list[int]) -> None:
@@ -260,7 +260,7 @@ def test_stacks_in_a_compiler_are_found(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run", code=code, sampling_ms=100)
     run.rank(0).draw("forward 1000 ( do:other 500 | do:compile 400 ) | optimizer 100", 5)
     (signals,) = RunFeed(open_run(run.write())).ranges(final=True)
-    found: Series = signals.compiling["rank 0"]
+    found: Series = signals.compiler_time["rank 0"]
     assert found.value.sum() == pytest.approx(5 * 400 * 1e6)
 
 
@@ -308,8 +308,10 @@ def test_stacks_of_a_rank_that_was_started_again(tmp_path: Path) -> None:
         run.rank(number).draw(f"{STEP} | do:compile 500", 20)
     reader = open_run(run.write())
     (signals,) = RunFeed(reader).ranges(final=True)
-    counts = {name: len(series.t_ns) for name, series in signals.compiling.items()}
+    counts = {name: len(series.t_ns) for name, series in signals.compiler_time.items()}
     processes = [msgspec.structs.replace(each, rank=0) for each in reader.processes()]
     again = next(iter(RunFeed(reader).ranges(final=True)))
     again.__dict__["_processes"] = processes
-    assert {n: len(s.t_ns) for n, s in again.compiling.items()} == {"rank 0": sum(counts.values())}
+    assert {n: len(s.t_ns) for n, s in again.compiler_time.items()} == {
+        "rank 0": sum(counts.values())
+    }

@@ -1,4 +1,4 @@
-"""Parameters from text, files and Python; names that do not exist."""
+"""Parameters from text, files and Python; unknown names; registration; failing rules."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from stepscope.errors import UsageError
 from stepscope.rule_feed.check import choose_rules, describe_rules
-from stepscope.rules import Evaluation, NotApplicable, Rule, Signals, registry
-from stepscope.rules.parameters import Count, parameters_text
+from stepscope.rules import Evaluation, NotApplicable, Rule, RuleInputs, registry
+from stepscope.rules.parameters import Count, format_parameters
 from stepscope.rules.profiler import RULES
 from stepscope.rules.profiler.cpu_bottleneck import CPUBottleneck
 from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
@@ -20,7 +20,7 @@ from stepscope.rules.profiler.step_outlier import StepOutlier
 from stepscope.rules.registry import Registry, installed_rules, load_rule_file
 from stepscope.rules.settings import read_assignments, read_configuration
 from stepscope.schema import Finding, RuleStatus
-from tests.support.fake_signals import FakeSignals
+from tests.support.fake_rule_inputs import FakeRuleInputs
 
 DEFAULTS = {
     "LowGPUUtilization": "threshold_p95:70\nthreshold_p5:10\nwindow:500\npatience:1000",
@@ -36,9 +36,9 @@ DEFAULTS = {
     "OverallSystemUsage": "",
     "OverallFrameworkMetrics": "",
 }
-"""As Debugger's reports print them."""
+"""Parameters as Debugger's reports print them."""
 OWN = '''
-"""A rule of one's own."""
+"""A custom rule."""
 from dataclasses import dataclass
 from stepscope.rules import Rule
 from stepscope.rules.parameters import Count
@@ -46,8 +46,8 @@ from stepscope.rules.parameters import Count
 
 @dataclass(frozen=True)
 class Limits:
-    most: Count = 3
-    """Nodes that are enough."""
+    max_nodes: Count = 3
+    """Maximum number of nodes."""
 
 
 class ManyNodes(Rule[Limits]):
@@ -55,15 +55,15 @@ class ManyNodes(Rule[Limits]):
 
     parameters_type = Limits
 
-    def check(self, signals):
-        if len(signals.nodes) > self.parameters.most:
-            return self.finding(triggered=1, violations=len(signals.nodes))
+    def check(self, inputs):
+        if len(inputs.nodes) > self.parameters.max_nodes:
+            return self.finding(triggered=1, violations=len(inputs.nodes))
 '''
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults_are_those_of_debuggers_reports(name: str) -> None:
-    assert parameters_text(Registry(RULES).get(name)().parameters) == DEFAULTS[name]
+    assert format_parameters(Registry(RULES).get(name)().parameters) == DEFAULTS[name]
 
 
 @pytest.mark.parametrize(
@@ -81,36 +81,36 @@ def test_defaults_are_those_of_debuggers_reports(name: str) -> None:
     ],
 )
 def test_assignments(text: str, rule: str, parameter: str, value: object) -> None:
-    (made,) = choose_rules([rule], assignments=[text])
-    assert made.name == rule
-    assert getattr(made.parameters, parameter) == value
+    (instance,) = choose_rules([rule], assignments=[text])
+    assert instance.name == rule
+    assert getattr(instance.parameters, parameter) == value
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("LowGPUUtilization.window=0", "whole number"),
-        ("LowGPUUtilization.patience=1.5", "whole number"),
+        ("LowGPUUtilization.window=0", "integer from 1"),
+        ("LowGPUUtilization.patience=1.5", "integer from 1"),
         ("LowGPUUtilization.threshold_p95=101", "percentage"),
         ("LowGPUUtilization.threshold_p95=nan", "percentage"),
         ("LowGPUUtilization.threshold_p5=-1", "percentage"),
-        ("LowGPUUtilization.window=many", "whole number"),
+        ("LowGPUUtilization.window=many", "integer from 1"),
         ("MaxInitializationTime.threshold=inf", "above 0"),
         ("StepOutlier.mode=sideways", "TRAIN"),
         ("LowGPUUtilization.windows=1", "threshold_p95, threshold_p5, window, patience"),
         ("LowGPU.window=1", "CPUBottleneck, IOBottleneck"),
-        ("OverallSystemUsage.window=1", "it has none"),
+        ("OverallSystemUsage.window=1", "Parameters: none"),
         ("window=1", "Name.parameter=value"),
         ("LowGPUUtilization.window", "Name.parameter=value"),
     ],
 )
-def test_what_cannot_be_set_is_refused_with_what_can(text: str, words: str) -> None:
+def test_invalid_settings(text: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         choose_rules(assignments=[text])
     assert words in str(caught.value)
 
 
-def test_a_configuration_file_and_what_wins_over_it(tmp_path: Path) -> None:
+def test_assignments_override_the_configuration_file(tmp_path: Path) -> None:
     toml, json = tmp_path / "rules.toml", tmp_path / "rules.json"
     toml.write_text('[rules.LowGPUUtilization]\nwindow = 250\nthreshold_p95 = "60"\n')
     json.write_text('{"LowGPUUtilization": {"window": "250", "threshold_p95": 60}}')
@@ -133,7 +133,7 @@ def test_a_configuration_file_and_what_wins_over_it(tmp_path: Path) -> None:
         ("a.toml", "[LowGPUUtilization]\nwindow = true"),
     ],
 )
-def test_a_configuration_that_makes_no_sense(name: str, text: str, tmp_path: Path) -> None:
+def test_invalid_configuration(name: str, text: str, tmp_path: Path) -> None:
     config = tmp_path / name
     config.write_text(text)
     with pytest.raises(UsageError):
@@ -142,47 +142,47 @@ def test_a_configuration_that_makes_no_sense(name: str, text: str, tmp_path: Pat
         choose_rules(config=tmp_path / "absent.toml")
 
 
-def test_a_configuration_is_data_and_never_code() -> None:
-    given = {"LowGPUUtilization": {"window": "__import__('os').getpid()"}}
-    read = read_configuration(given, Registry(RULES))
+def test_configuration_is_never_executed() -> None:
+    content = {"LowGPUUtilization": {"window": "__import__('os').getpid()"}}
+    read = read_configuration(content, Registry(RULES))
     with pytest.raises(UsageError):
         LowGPUUtilization(**read["LowGPUUtilization"])
     assert read_assignments([], Registry(RULES)) == {}
 
 
-def test_python() -> None:
+def test_parameters_from_python() -> None:
     assert CPUBottleneck(cpu_threshold="80").parameters.cpu_threshold == 80
     assert StepOutlier(mode="data_wait").parameters.mode == "data_wait"
     with pytest.raises(UsageError, match="cpu_threshold"):
         CPUBottleneck(cores=3)
 
 
-# --- where rules come from ------------------------------------------------------------------------
+# --- registration ---------------------------------------------------------------------------------
 
 
-def test_two_rules_of_one_name_are_a_mistake() -> None:
-    known = Registry(RULES)
+def test_duplicate_names_are_rejected() -> None:
+    rules = Registry(RULES)
     with pytest.raises(ValueError, match="CPUBottleneck"):
-        known.register(CPUBottleneck)
+        rules.register(CPUBottleneck)
 
 
-def test_a_rule_of_ones_own(tmp_path: Path) -> None:
+def test_custom_rule(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
-    (rule,) = choose_rules([f"{file}:ManyNodes"], assignments=["ManyNodes.most=1"])
+    (rule,) = choose_rules([f"{file}:ManyNodes"], assignments=["ManyNodes.max_nodes=1"])
     evaluation = Evaluation([rule])
-    evaluation.feed(FakeSignals().node("a"))
+    evaluation.feed(FakeRuleInputs().node("a"))
     assert evaluation.findings()[0].status is RuleStatus.NO_ISSUES_FOUND
-    evaluation.feed(FakeSignals().node("a").node("b"))
+    evaluation.feed(FakeRuleInputs().node("a").node("b"))
     (finding,) = evaluation.findings()
     assert (finding.status, finding.violations) == (RuleStatus.ISSUES_FOUND, 2)
-    assert finding.rule_parameters == "most:1"
+    assert finding.rule_parameters == "max_nodes:1"
     (described,) = describe_rules([f"{file}:ManyNodes"])
-    assert "Nodes that are enough." in described.page
+    assert "Maximum number of nodes." in described.page
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "reference"),
     [
         (OWN, "mine.py:Other"),
         (OWN, "mine.py:Limits"),
@@ -191,23 +191,23 @@ def test_a_rule_of_ones_own(tmp_path: Path) -> None:
         (OWN.replace("ManyNodes", "CPUBottleneck"), "mine.py:CPUBottleneck"),
     ],
 )
-def test_a_file_that_has_no_such_rule(text: str, place: str, tmp_path: Path) -> None:
+def test_file_without_the_rule(text: str, reference: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(UsageError):
-        choose_rules([str(tmp_path / place)])
+        choose_rules([str(tmp_path / reference)])
 
 
 def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    offered = [
+    entry_points = [
         EntryPoint("Fine", f"{__name__}:Fine", registry.GROUP),
         EntryPoint("Gone", "no.such.package:Gone", registry.GROUP),
         EntryPoint("Wrong", f"{__name__}:Limits", registry.GROUP),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: offered)
-    found = installed_rules()
-    assert found.names[-3:] == ["Fine", "Gone", "Wrong"]
-    evaluation = Evaluation([rule() for rule in list(found)[-3:]])
-    evaluation.feed(FakeSignals().node("a"))
+    monkeypatch.setattr(registry, "entry_points", lambda group: entry_points)
+    rules = installed_rules()
+    assert rules.names[-3:] == ["Fine", "Gone", "Wrong"]
+    evaluation = Evaluation([rule() for rule in list(rules)[-3:]])
+    evaluation.feed(FakeRuleInputs().node("a"))
     statuses = [finding.status for finding in evaluation.findings()]
     assert statuses == [RuleStatus.NO_ISSUES_FOUND, RuleStatus.ERROR, RuleStatus.ERROR]
     assert "no.such.package" in str(load_errors(evaluation)[0]) or "No module" in str(
@@ -221,76 +221,76 @@ def load_errors(evaluation: Evaluation) -> list[str | None]:
 
 @dataclass(frozen=True)
 class Limits:
-    most: Count = 1
-    """How many."""
+    max_nodes: Count = 1
+    """Maximum."""
 
 
 class Fine(Rule[Limits]):
     """Checks nothing."""
 
-    def check(self, signals: Signals) -> Finding | None:
+    def check(self, inputs: RuleInputs) -> Finding | None:
         return None
 
 
-# --- one rule does not harm another ---------------------------------------------------------------
+# --- failing rules --------------------------------------------------------------------------------
 
 
 class Failing(Rule[Any]):
     """Fails."""
 
-    def check(self, signals: Signals) -> Finding | None:
-        raise RuntimeError("what a pity")
+    def check(self, inputs: RuleInputs) -> Finding | None:
+        raise RuntimeError("broken")
 
 
 class Odd(Rule[Any]):
-    """Returns what is no finding."""
+    """Returns something other than a finding."""
 
-    def check(self, signals: Signals) -> Finding | None:
+    def check(self, inputs: RuleInputs) -> Finding | None:
         return "yes"  # type: ignore[return-value]
 
 
 class Waiting(Rule[Any]):
-    """Lacks something."""
+    """Has no inputs."""
 
-    def check(self, signals: Signals) -> Finding | None:
-        raise NotApplicable("the moon is not up", 7)
+    def check(self, inputs: RuleInputs) -> Finding | None:
+        raise NotApplicable("no samples", 7)
 
 
 class FailsInUpdate(CPUBottleneck):
-    """Fails while it takes data in."""
+    """Fails in `update`."""
 
-    def update(self, state: Any, signals: Signals) -> Any:
+    def update(self, state: Any, inputs: RuleInputs) -> Any:
         raise ZeroDivisionError("by zero")
 
 
-def test_a_failing_rule_is_reported_and_harms_no_other() -> None:
+def test_a_failing_rule_affects_no_other() -> None:
     evaluation = Evaluation([Failing(), FailsInUpdate(), Odd(), Waiting(), Fine()])
     for _ in range(2):
-        evaluation.feed(FakeSignals().node("a"))
-        found = {finding.rule: finding for finding in evaluation.findings()}
-        assert found["Failing"].error == "RuntimeError: what a pity"
-        assert found["FailsInUpdate"].error == "ZeroDivisionError: by zero"
-        assert found["Odd"].status is RuleStatus.ERROR
-        assert found["Waiting"].status is RuleStatus.NOT_APPLICABLE
-        assert (found["Waiting"].missing, found["Waiting"].datapoints) == ("the moon is not up", 7)
-        assert found["Fine"].status is RuleStatus.NO_ISSUES_FOUND
+        evaluation.feed(FakeRuleInputs().node("a"))
+        findings = {finding.rule: finding for finding in evaluation.findings()}
+        assert findings["Failing"].error == "RuntimeError: broken"
+        assert findings["FailsInUpdate"].error == "ZeroDivisionError: by zero"
+        assert findings["Odd"].status is RuleStatus.ERROR
+        assert findings["Waiting"].status is RuleStatus.NOT_APPLICABLE
+        assert (findings["Waiting"].missing, findings["Waiting"].datapoints) == ("no samples", 7)
+        assert findings["Fine"].status is RuleStatus.NO_ISSUES_FOUND
 
 
-def test_statuses_while_the_job_runs_and_when_evaluation_was_stopped() -> None:
+def test_statuses_of_running_and_stopped_evaluations() -> None:
     low = LowGPUUtilization(window=1, patience=1)
     evaluation = Evaluation([low, Fine(), Waiting()])
     assert evaluation.end_ns is None
     assert {f.status for f in evaluation.findings("running")} == {RuleStatus.IN_PROGRESS}
-    signals = FakeSignals().sample("gpu_busy_ratio", [0.1, 0.1], device="0")
-    evaluation.feed(signals)
-    assert evaluation.end_ns == signals.end_ns
+    inputs = FakeRuleInputs().sample("gpu_busy_ratio", [0.1, 0.1], device="0")
+    evaluation.feed(inputs)
+    assert evaluation.end_ns == inputs.end_ns
     running = [finding.status for finding in evaluation.findings("running")]
     assert running == [RuleStatus.ISSUES_FOUND, RuleStatus.IN_PROGRESS, RuleStatus.IN_PROGRESS]
     stopped = [finding.status for finding in evaluation.findings("stopped")]
     assert stopped == [RuleStatus.ISSUES_FOUND, RuleStatus.STOPPED, RuleStatus.NOT_APPLICABLE]
 
 
-def test_a_file_is_loaded_under_a_name_of_its_own(tmp_path: Path) -> None:
+def test_a_file_does_not_replace_a_module(tmp_path: Path) -> None:
     file = tmp_path / "json.py"
     file.write_text(OWN)
     assert load_rule_file(f"{file}:ManyNodes").__name__ == "ManyNodes"

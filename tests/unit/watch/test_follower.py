@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from stepscope.rule_feed.check import RULES_DOCUMENT
-from stepscope.rules import IncrementalRule, Rule, Signals
-from stepscope.rules.firing import Firing
+from stepscope.rules import IncrementalRule, Rule, RuleInputs
 from stepscope.rules.parameters import NoParameters
+from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding, JobState, JobStatus, RuleRecord, RuleStatus
 from stepscope.store import DictColumn, RunReader, RunWriter, open_run
 from stepscope.testing import RunBuilder
@@ -25,26 +25,26 @@ SECOND_NS = 1_000_000_000
 SCAN_NS = 10 * SECOND_NS
 
 
-class Busy(IncrementalRule[NoParameters, Firing]):
+class Busy(IncrementalRule[NoParameters, Trigger]):
     """Fires when a GPU was busy at any time."""
 
-    def start(self) -> Firing:
-        return Firing()
+    def start(self) -> Trigger:
+        return Trigger()
 
-    def update(self, state: Firing, signals: Signals) -> Firing:
-        series = signals.series("gpu_busy_ratio").values()
+    def update(self, state: Trigger, inputs: RuleInputs) -> Trigger:
+        series = inputs.series("gpu_busy_ratio").values()
         if any(bool((samples.value > 0.9).any()) for samples in series):
-            state.add([signals.end_ns])
+            state.ends_ns.add(inputs.end_ns)
         return state
 
-    def decide(self, state: Firing) -> Finding:
+    def decide(self, state: Trigger) -> Finding:
         return self.finding(triggered=state)
 
 
 class Broken(Rule[NoParameters]):
     """Raises an exception."""
 
-    def check(self, signals: Signals) -> Finding | None:
+    def check(self, inputs: RuleInputs) -> Finding | None:
         raise ZeroDivisionError("by zero")
 
 

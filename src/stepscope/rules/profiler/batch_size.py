@@ -1,4 +1,4 @@
-"""CPU, GPU and GPU memory all have room."""
+"""Room for a larger batch on CPU, GPU and in GPU memory."""
 
 from __future__ import annotations
 
@@ -6,89 +6,79 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from stepscope.intervals import Int
-from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
-from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import (
-    NO_GPU,
-    gpu_busy,
-    gpu_memory,
-    node_samples,
-    scan_ends,
-    scans_of,
-)
+from stepscope.quantities import count_of
+from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
+from stepscope.rules.details import BoxPlot
+from stepscope.rules.inputs import Device, RuleInputs, Series
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.signals import Device, Series, Signals
-from stepscope.rules.tally import Tally, box
-from stepscope.rules.trailing import Floats, Tail, quantiles_at_scans
+from stepscope.rules.samples import NO_GPU, gpu_memory_ratio, gpu_utilization, node_series
+from stepscope.rules.trigger import Trigger
+from stepscope.rules.usage import UsageSamples
 from stepscope.schema import Finding
 
-_K = TypeVar("_K", str, Device)
+K = TypeVar("K", str, Device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeParameters:
-    """When a node has room for larger batches."""
+    """Thresholds below which a node has room for larger batches."""
 
     cpu_threshold_p95: Percentage = 70.0
-    """The 95th percentile of the node's CPU utilisation (%) is below this …"""
+    """The 95th percentile of the node's CPU utilization (%) is below this …"""
     gpu_threshold_p95: Percentage = 70.0
-    """… and that of a GPU's utilisation below this …"""
+    """… and that of a GPU's utilization is below this …"""
     gpu_memory_threshold_p95: Percentage = 70.0
-    """… and that of the same GPU's memory in use below this."""
+    """… and that of the same GPU's memory use is below this."""
     patience: Count = 1000
     """No decision until a node has more CPU samples than this."""
     window: Count = 500
-    """Samples that the percentiles are of: the latest ones."""
+    """Latest samples over which the percentiles are computed."""
 
 
-@dataclass(slots=True)
-class _Usage:
-    """One series: its latest samples and all of them."""
+class BatchSizeDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Usage over the whole run."""
 
-    tail: Tail
-    all: Tally = field(default_factory=Tally)
-
-    def p95(self, signals: Signals, series: Series, patience: int) -> tuple[Int, Floats]:
-        """Scans with more samples than that, and p95 at the end of each."""
-        self.all.add(series.value)
-        scans, found = quantiles_at_scans(
-            self.tail, series.value, scans_of(signals, series), (0.95,), patience=patience
-        )
-        return scans, found[:, 0]
+    cpu_percent: dict[str, BoxPlot] = {}
+    """CPU utilization by node."""
+    gpu_busy_percent: dict[str, BoxPlot] = {}
+    """GPU utilization by GPU, as `node/number`."""
+    gpu_memory_percent: dict[str, BoxPlot] = {}
+    """GPU memory use by GPU, as `node/number`."""
 
 
 @dataclass(slots=True)
 class _State:
-    cpu: dict[str, _Usage] = field(default_factory=dict)
-    gpu: dict[Device, _Usage] = field(default_factory=dict)
-    memory: dict[Device, _Usage] = field(default_factory=dict)
-    cases: dict[Device, int] = field(default_factory=dict)
-    firing: Firing = field(default_factory=Firing)
+    cpu: dict[str, UsageSamples] = field(default_factory=dict)
+    gpu: dict[Device, UsageSamples] = field(default_factory=dict)
+    memory: dict[Device, UsageSamples] = field(default_factory=dict)
+    case_count: dict[Device, int] = field(default_factory=dict)
+    trigger: Trigger = field(default_factory=Trigger)
 
 
 class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
-    """Checks whether CPU, GPU and GPU memory all have room.
+    """Checks whether CPU, GPU and GPU memory all have room for a larger batch.
 
     ## What it checks
-    At the end of each scan, over the last `window` samples of a node: p95 of its CPU utilisation
-    (mean of the cores), and of each GPU p95 of utilisation and of memory in use. All three below
+    At the end of each scan, over the last `window` samples of a node: p95 of its CPU utilization
+    (mean of the cores), and for each GPU p95 of utilization and of memory use. All three below
     their thresholds is a violation: one GPU in one scan. Datapoints are the CPU samples of the
     node that has most.
 
     ## Why it matters
-    A job that fills neither processors nor memory pays for a machine that it does not need, or
-    computes with less parallelism than it could.
+    A job that uses neither its processors nor its memory fully pays for a machine that it does not
+    need, or computes with less parallelism than it could.
 
     ## What to do
-    Make the batch larger, or run on a smaller machine. Frameworks that take all GPU memory for
-    themselves at the start never fire this rule: their memory says nothing.
+    Increase the batch size, or run on a smaller machine. The rule never fires for frameworks that
+    allocate all GPU memory at startup: their memory use carries no information.
 
     ## Where the numbers differ from SageMaker Debugger's
-    The whiskers of GPU memory are computed from its own quartiles; Debugger takes the lower one of
-    GPU utilisation. Memory is the share of the GPU's memory in use. RuleTriggered counts scans;
+    The whiskers of GPU memory are computed from its own quartiles; Debugger uses the lower whisker
+    of GPU utilization. Memory is the used share of the GPU's memory. RuleTriggered counts scans;
     Debugger's counts scans times GPUs.
     """
 
@@ -100,66 +90,74 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
     def start(self) -> _State:
         return _State()
 
-    def update(self, state: _State, signals: Signals) -> _State:
+    def update(self, state: _State, inputs: RuleInputs) -> _State:
         p = self.parameters
-        enough = max(p.window, p.patience)
-        cpu = self._low(
-            state.cpu, node_samples(signals, "cpu_busy_ratio"), signals, enough, p.cpu_threshold_p95
+        cpu = self._low_scans(
+            state.cpu,
+            node_series(inputs, "cpu_busy_ratio"),
+            inputs,
+            max(p.window, p.patience),
+            p.cpu_threshold_p95,
         )
-        gpu = self._low(state.gpu, gpu_busy(signals), signals, p.window, p.gpu_threshold_p95)
-        memory = self._low(
-            state.memory, gpu_memory(signals), signals, p.window, p.gpu_memory_threshold_p95
+        gpu = self._low_scans(
+            state.gpu, gpu_utilization(inputs), inputs, p.window, p.gpu_threshold_p95
+        )
+        memory = self._low_scans(
+            state.memory, gpu_memory_ratio(inputs), inputs, p.window, p.gpu_memory_threshold_p95
         )
         for device in gpu.keys() & memory.keys():
             low = np.intersect1d(gpu[device], memory[device])
             low = np.intersect1d(low, cpu.get(device.node, np.empty(0, dtype=np.int64)))
-            state.cases[device] = state.cases.get(device, 0) + len(low)
-            state.firing.add(scan_ends(signals, low))
+            state.case_count[device] = state.case_count.get(device, 0) + len(low)
+            state.trigger.add_scans(inputs, low)
         return state
 
-    def _low(
+    def _low_scans(
         self,
-        usages: dict[_K, _Usage],
-        series: Mapping[_K, Series],
-        signals: Signals,
+        usages: dict[K, UsageSamples],
+        by_key: Mapping[K, Series],
+        inputs: RuleInputs,
         patience: int,
         threshold: float,
-    ) -> dict[_K, Int]:
-        """Scans in which p95 of each series was below a threshold in per cent."""
+    ) -> dict[K, Int]:
+        """Return the scans in which p95 of each series was below a threshold in percent."""
         low = {}
-        for key, each in series.items():
-            usage = usages.setdefault(key, _Usage(Tail(self.parameters.window)))
-            scans, p95 = usage.p95(signals, each, patience)
-            low[key] = scans[p95 < threshold / 100]
+        for key, series in by_key.items():
+            usage = usages.setdefault(key, UsageSamples.of_window(self.parameters.window))
+            scans, quantiles = usage.add(inputs, series, (0.95,), patience=patience)
+            low[key] = scans[quantiles[:, 0] < threshold / 100]
         return low
 
     def decide(self, state: _State) -> Finding | None:
-        seen = max((usage.tail.seen for usage in state.cpu.values()), default=0)
+        sample_count = max((usage.count for usage in state.cpu.values()), default=0)
         if not state.gpu:
-            raise NotApplicable(NO_GPU, seen)
+            raise NotApplicable(NO_GPU, sample_count)
         if not state.cpu:
-            raise NotApplicable("the CPU was not sampled")
+            raise NotApplicable("no CPU samples")
         if not state.memory:
-            raise NotApplicable("it is not known how much memory the GPUs have or use", seen)
+            raise NotApplicable("no GPU memory samples, or unknown memory size", sample_count)
         p = self.parameters
-        require_more(seen, max(p.patience, p.window), "samples of a node's CPU")
-        wrong = [device for device, count in state.cases.items() if count]
+        require_more_than(max(p.patience, p.window), sample_count, "CPU samples per node")
+        case_count = sum(state.case_count.values())
         return self.finding(
-            triggered=state.firing,
-            violations=sum(state.cases.values()),
-            datapoints=seen,
-            details={
-                "cpu_percent": {node: box(each.all, 100) for node, each in state.cpu.items()},
-                "gpu_busy_percent": {str(d): box(each.all, 100) for d, each in state.gpu.items()},
-                "gpu_memory_percent": {
-                    str(d): box(each.all, 100) for d, each in state.memory.items()
-                },
-            },
+            triggered=state.trigger,
+            violations=case_count,
+            datapoints=sample_count,
+            details=BatchSizeDetails(
+                cpu_percent=_box_plots(state.cpu),
+                gpu_busy_percent=_box_plots(state.gpu),
+                gpu_memory_percent=_box_plots(state.memory),
+            ),
             sentences=[
-                f"Over {p.window} samples, p95 was below {p.cpu_threshold_p95:g} % for the CPU, "
-                f"{p.gpu_threshold_p95:g} % for the GPU and {p.gpu_memory_threshold_p95:g} % for "
-                f"its memory in {sum(state.cases.values())} cases; a case is one GPU in one scan.",
-                "Memory says nothing where the framework takes all of it at the start.",
+                f"{count_of(case_count, 'case')} with p95 over {p.window} samples below "
+                f"{p.cpu_threshold_p95:g}% for the CPU, {p.gpu_threshold_p95:g}% for the GPU and "
+                f"{p.gpu_memory_threshold_p95:g}% for GPU memory. A case is one GPU in one scan.",
+                "Memory use carries no information if the framework allocates all memory at "
+                "startup.",
             ],
-            devices=wrong,
+            devices=[device for device, cases in state.case_count.items() if cases],
         )
+
+
+def _box_plots(usages: Mapping[K, UsageSamples]) -> dict[str, BoxPlot]:
+    return {str(key): usage.sketch.box_plot(100) for key, usage in usages.items()}

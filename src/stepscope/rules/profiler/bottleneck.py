@@ -1,37 +1,39 @@
-"""What CPUBottleneck and IOBottleneck share: something is busy while a GPU is not."""
+"""Base of CPUBottleneck and IOBottleneck: a core is busy while a GPU is not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.intervals import Int
-from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
-from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import NO_GPU, gpu_busy, node_samples, sampling_times, scan_ends
+from stepscope.quantities import count, percent
+from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
+from stepscope.rules.inputs import RuleInputs, Series
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.phases_at import PhasesAt, shares
-from stepscope.rules.signals import Series, Signals
+from stepscope.rules.samples import NO_GPU, find_snapshots, gpu_utilization, node_series
+from stepscope.rules.step_phases import PhasesAtTimes, add_times, shares_of_total
+from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
-LATEST = 1000
-"""Bottleneck snapshots per node that the details list."""
+MAX_LISTED = 1000
+"""Latest bottleneck snapshots per node in the details."""
 ALL_NODES = "all nodes"
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BottleneckParameters:
-    """Of both rules."""
+    """Parameters of both rules."""
 
     threshold: Percentage = 50.0
-    """The rule fires when more of the snapshots (%) than this are bottlenecks."""
+    """The rule fires if more of the snapshots (%) than this are bottlenecks."""
     gpu_threshold: Percentage = 10.0
-    """A GPU is low when its utilisation (%) is below this."""
+    """A GPU is low if its utilization (%) is below this."""
     patience: Count = 1000
     """No decision until there are more snapshots than this."""
 
@@ -39,237 +41,279 @@ class BottleneckParameters:
 P = TypeVar("P", bound=BottleneckParameters)
 
 
+class BottleneckSnapshot(msgspec.Struct, frozen=True):
+    """One snapshot that is a bottleneck."""
+
+    t_ns: int = 0
+    """First reading, epoch nanoseconds."""
+    low_gpu_count: int = 0
+    """GPUs of the node below `gpu_threshold`."""
+    busiest_core_percent: float = 0.0
+
+
+class SnapshotCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of snapshots; each share names its denominator."""
+
+    snapshot_count: int = 0
+    low_gpu_count: int = 0
+    """Snapshots with at least one low GPU."""
+    bottleneck_count: int = 0
+    bottleneck_percent_of_snapshots: float | None = None
+    bottleneck_percent_of_low_gpu: float | None = None
+    """Share of the snapshots with a low GPU; None if there are none."""
+
+
+class NodeBottlenecks(SnapshotCounts, frozen=True, kw_only=True):
+    """Snapshots of one node."""
+
+    latest_bottlenecks: list[BottleneckSnapshot] = []
+
+
+class BottleneckDetails(SnapshotCounts, frozen=True, kw_only=True):
+    """Snapshots of all nodes, and phases of the steps that contain a bottleneck."""
+
+    nodes: dict[str, NodeBottlenecks] = {}
+    phase_share_ratio_of_steps_with_bottleneck: dict[str, float] = {}
+    """Share of each phase of the time of these steps."""
+    steps_with_bottleneck_count: int = 0
+
+
 @dataclass(frozen=True, slots=True)
-class Snapshots:
-    """Sampling times of one node within a range."""
+class NodeSnapshots:
+    """Snapshots of one node within a range; arrays have one element per snapshot."""
 
     t_ns: Int
     scan: Int
-    low: Int
-    """How many GPUs were low."""
-    busiest: Floats
-    """How busy the busiest core was, as a ratio; 0 where no core was read."""
-    bottleneck: NDArray[np.bool_]
+    low_gpu_count: Int
+    busiest_core: Floats
+    """Ratio of the busiest core; 0 if no core was read."""
+    is_bottleneck: NDArray[np.bool_]
 
     @classmethod
     def of(
         cls,
-        signals: Signals,
+        inputs: RuleInputs,
         gpus: list[Series],
         cores: Series,
         *,
         gpu_threshold: float,
-        threshold: float,
-    ) -> Snapshots:
-        """Readings within 20 ms are one snapshot.
+        core_threshold: float,
+    ) -> NodeSnapshots:
+        """Group readings within 20 ms into snapshots.
 
         Args:
-            signals: of the range.
-            gpus: how busy each GPU was, as ratios.
-            cores: how busy the busiest core was; not empty.
+            inputs: the range.
+            gpus: utilization of each GPU, as ratios.
+            cores: ratio of the busiest core; not empty.
             gpu_threshold: a GPU is low below this ratio.
-            threshold: a core is busy above this ratio.
+            core_threshold: a core is busy above this ratio.
         """
-        times = sampling_times(signals, [cores, *gpus])
-        low = np.zeros(len(times.t_ns), dtype=np.int64)
-        for gpu, place in zip(gpus, times.place[1:], strict=True):
-            low += np.bincount(place[gpu.value < gpu_threshold], minlength=len(low))
+        snapshots = find_snapshots(inputs, [cores, *gpus])
+        low = np.zeros(len(snapshots.t_ns), dtype=np.int64)
+        for gpu, index in zip(gpus, snapshots.snapshot_of_sample[1:], strict=True):
+            low += np.bincount(index[gpu.value < gpu_threshold], minlength=len(low))
         busiest = np.zeros(len(low))
-        first = np.flatnonzero(np.diff(times.place[0], prepend=-1))
-        busiest[times.place[0][first]] = np.maximum.reduceat(cores.value, first)
+        first = np.flatnonzero(np.diff(snapshots.snapshot_of_sample[0], prepend=-1))
+        busiest[snapshots.snapshot_of_sample[0][first]] = np.maximum.reduceat(cores.value, first)
         return cls(
-            t_ns=times.t_ns,
-            scan=times.scan,
-            low=low,
-            busiest=busiest,
-            bottleneck=(low > 0) & (busiest > threshold),
+            t_ns=snapshots.t_ns,
+            scan=snapshots.scan,
+            low_gpu_count=low,
+            busiest_core=busiest,
+            is_bottleneck=(low > 0) & (busiest > core_threshold),
         )
+
+    def counts_by_scan(self) -> dict[int, _Counts]:
+        """Count the snapshots of each scan."""
+        scans, number = np.unique(self.scan, return_inverse=True)
+        columns = (
+            np.bincount(number, minlength=len(scans)),
+            np.bincount(number, weights=self.low_gpu_count > 0, minlength=len(scans)),
+            np.bincount(number, weights=self.is_bottleneck, minlength=len(scans)),
+        )
+        rows = np.stack(columns, axis=1).astype(np.int64).tolist()
+        return {scan: _Counts(*row) for scan, row in zip(scans.tolist(), rows, strict=True)}
+
+    def latest_bottlenecks(self) -> list[BottleneckSnapshot]:
+        """List the latest snapshots that are bottlenecks."""
+        index = np.flatnonzero(self.is_bottleneck)[-MAX_LISTED:]
+        columns = (self.t_ns, self.low_gpu_count, np.round(100 * self.busiest_core, 6))
+        rows = zip(*(column[index].tolist() for column in columns), strict=True)
+        return [BottleneckSnapshot(*row) for row in rows]
 
 
 @dataclass(slots=True)
-class Counts:
+class _Counts:
     """Snapshots of a node, or of all nodes."""
 
-    datapoints: int = 0
+    snapshots: int = 0
     low: int = 0
     bottlenecks: int = 0
 
-    def add(self, other: Counts) -> None:
-        """Count more."""
-        self.datapoints += other.datapoints
-        self.low += other.low
-        self.bottlenecks += other.bottlenecks
+    def add(self, more: _Counts) -> None:
+        self.snapshots += more.snapshots
+        self.low += more.low
+        self.bottlenecks += more.bottlenecks
 
     def fires(self, parameters: BottleneckParameters) -> bool:
-        """Enough was seen, and more than the threshold of it are bottlenecks."""
-        enough = self.datapoints > parameters.patience
-        return enough and 100 * self.bottlenecks > parameters.threshold * self.datapoints
+        """Return True if there are enough snapshots and too many of them are bottlenecks."""
+        if self.snapshots <= parameters.patience:
+            return False
+        return 100 * self.bottlenecks > parameters.threshold * self.snapshots
 
-    def details(self) -> dict[str, float | int | None]:
-        """Counts and shares; every share says of what."""
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of `SnapshotCounts`."""
         return {
-            "snapshot_count": self.datapoints,
+            "snapshot_count": self.snapshots,
             "low_gpu_count": self.low,
             "bottleneck_count": self.bottlenecks,
-            "bottleneck_percent_of_snapshots": _percent(self.bottlenecks, self.datapoints),
-            "bottleneck_percent_of_low_gpu": _percent(self.bottlenecks, self.low),
+            "bottleneck_percent_of_snapshots": _percent_of(self.bottlenecks, self.snapshots),
+            "bottleneck_percent_of_low_gpu": _percent_of(self.bottlenecks, self.low),
         }
 
 
 @dataclass(slots=True)
-class _Node:
-    counts: Counts = field(default_factory=Counts)
-    phases: PhasesAt = field(default_factory=PhasesAt)
-    latest: list[dict[str, float]] = field(default_factory=list)
+class _NodeState:
+    counts: _Counts = field(default_factory=_Counts)
+    phases: PhasesAtTimes = field(default_factory=PhasesAtTimes)
+    latest: list[BottleneckSnapshot] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class BottleneckState:
-    """Counts by node and in all."""
+    """Counts by node and in total."""
 
-    nodes: dict[str, _Node] = field(default_factory=dict)
-    total: Counts = field(default_factory=Counts)
-    firing: Firing = field(default_factory=Firing)
-    where: set[str] = field(default_factory=set)
-    gpus_seen: bool = False
+    nodes: dict[str, _NodeState] = field(default_factory=dict)
+    total: _Counts = field(default_factory=_Counts)
+    trigger: Trigger = field(default_factory=Trigger)
+    triggered: set[str] = field(default_factory=set)
+    """Nodes on which the rule fired, and `ALL_NODES`."""
+    has_gpus: bool = False
+
+    @property
+    def triggered_nodes(self) -> list[str]:
+        """Nodes on which the rule fired."""
+        return sorted(self.triggered - {ALL_NODES})
 
 
 class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
-    """Counts snapshots in which a GPU is low and at least one core above a threshold."""
+    """Counts snapshots in which a GPU is low and at least one core is above a threshold."""
 
     metric: ClassVar[str]
-    """Of the busiest core."""
+    """Metric of the busiest core."""
     subject: ClassVar[str]
-    """What is busy, such as "CPU utilisation"."""
+    """Name of the metric in sentences."""
 
     @property
-    def busy_threshold(self) -> float:
-        """Per cent above which a core counts."""
+    def core_threshold(self) -> float:
+        """Percentage above which a core is busy."""
         raise NotImplementedError
 
     def start(self) -> BottleneckState:
         return BottleneckState()
 
-    def update(self, state: BottleneckState, signals: Signals) -> BottleneckState:
-        p = self.parameters
+    def update(self, state: BottleneckState, inputs: RuleInputs) -> BottleneckState:
         gpus: dict[str, list[Series]] = {}
-        for device, series in gpu_busy(signals).items():
+        for device, series in gpu_utilization(inputs).items():
             gpus.setdefault(device.node, []).append(series)
-        state.gpus_seen |= bool(gpus)
-        found = {}
-        for node, cores in node_samples(signals, self.metric).items():
-            found[node] = Snapshots.of(
-                signals,
-                gpus.get(node, []),
+        state.has_gpus |= bool(gpus)
+        by_node = {
+            name: NodeSnapshots.of(
+                inputs,
+                gpus.get(name, []),
                 cores,
-                gpu_threshold=p.gpu_threshold / 100,
-                threshold=self.busy_threshold / 100,
+                gpu_threshold=self.parameters.gpu_threshold / 100,
+                core_threshold=self.core_threshold / 100,
             )
-            _keep_latest(state.nodes.setdefault(node, _Node()), found[node])
-        nothing = np.empty(0, dtype=np.int64)
-        for name, known in state.nodes.items():
-            seen = found.get(name)
-            moments = nothing if seen is None else seen.t_ns[seen.bottleneck]
-            known.phases.add(moments, [s for s in signals.steps if s.node == name])
-        self._decide_scans(state, signals, found)
+            for name, cores in node_series(inputs, self.metric).items()
+        }
+        for name, snapshots in by_node.items():
+            node = state.nodes.setdefault(name, _NodeState())
+            node.latest = [*node.latest, *snapshots.latest_bottlenecks()][-MAX_LISTED:]
+        no_times = np.empty(0, dtype=np.int64)
+        for name, node in state.nodes.items():
+            new = by_node.get(name)
+            times = no_times if new is None else new.t_ns[new.is_bottleneck]
+            node.phases.add(times, [steps for steps in inputs.steps if steps.node == name])
+        self._decide_scans(state, inputs, by_node)
         return state
 
     def _decide_scans(
-        self, state: BottleneckState, signals: Signals, found: dict[str, Snapshots]
+        self, state: BottleneckState, inputs: RuleInputs, by_node: Mapping[str, NodeSnapshots]
     ) -> None:
-        """Add up scan by scan: a share is that of everything up to the end of the scan."""
-        portions = {node: _by_scan(seen) for node, seen in found.items()}
-        every = sorted({scan for portion in portions.values() for scan in portion})
-        for scan in every:
-            where = []
-            for node, portion in portions.items():
-                if scan in portion:
-                    counts = state.nodes[node].counts
-                    counts.add(portion[scan])
-                    state.total.add(portion[scan])
-                    where += [node] if counts.fires(self.parameters) else []
+        """Accumulate scan by scan: a share is that of all snapshots up to the end of the scan."""
+        counts_by_node = {name: snapshots.counts_by_scan() for name, snapshots in by_node.items()}
+        for scan in sorted({scan for counts in counts_by_node.values() for scan in counts}):
+            triggered = []
+            for name, counts_by_scan in counts_by_node.items():
+                if scan in counts_by_scan:
+                    counts = state.nodes[name].counts
+                    counts.add(counts_by_scan[scan])
+                    state.total.add(counts_by_scan[scan])
+                    triggered += [name] if counts.fires(self.parameters) else []
             if state.total.fires(self.parameters):
-                where.append(ALL_NODES)
-            if where:
-                state.where.update(where)
-                state.firing.add(scan_ends(signals, np.array([scan])))
+                triggered.append(ALL_NODES)
+            if triggered:
+                state.triggered.update(triggered)
+                state.trigger.add_scans(inputs, np.array([scan]))
 
     def decide(self, state: BottleneckState) -> Finding | None:
         total = state.total
         if not state.nodes:
-            raise NotApplicable(f"no core was sampled ({self.metric})")
-        if not state.gpus_seen:
-            raise NotApplicable(NO_GPU, total.datapoints)
-        require_more(total.datapoints, self.parameters.patience, "snapshots")
-        phase_ns: dict[str, int] = {}
-        for node in state.nodes.values():
-            for phase, time_ns in node.phases.phase_ns.items():
-                phase_ns[phase] = phase_ns.get(phase, 0) + time_ns
+            raise NotApplicable(f"no CPU core samples ({self.metric})")
+        if not state.has_gpus:
+            raise NotApplicable(NO_GPU, total.snapshots)
+        require_more_than(self.parameters.patience, total.snapshots, "snapshots")
         return self.finding(
-            triggered=state.firing,
+            triggered=state.trigger,
             violations=total.bottlenecks,
-            datapoints=total.datapoints,
-            details={
-                **total.details(),
-                "nodes": {
-                    name: {**node.counts.details(), "latest_bottlenecks": node.latest}
-                    for name, node in sorted(state.nodes.items())
-                },
-                "phase_share_ratio_of_steps_with_bottleneck": shares(phase_ns),
-                "steps_with_bottleneck_count": sum(
-                    node.phases.step_count for node in state.nodes.values()
-                ),
-            },
+            datapoints=total.snapshots,
+            details=_details(state),
             sentences=self._sentences(state),
-            nodes=sorted(state.where - {ALL_NODES}) or (state.nodes if state.where else ()),
+            nodes=state.triggered_nodes or (state.nodes if state.triggered else ()),
         )
 
     def _sentences(self, state: BottleneckState) -> Iterable[str]:
         p, total = self.parameters, state.total
-        share, of_low = (
-            _percent(total.bottlenecks, total.datapoints),
-            _percent(total.bottlenecks, total.low),
-        )
         yield (
-            f"{self.subject} was above {self.busy_threshold:g} % while a GPU was below "
-            f"{p.gpu_threshold:g} % in {total.bottlenecks} of {total.datapoints} snapshots: "
-            f"{share or 0:.2f} % of the time; the threshold is {p.threshold:g} %."
+            f"{self.subject} above {self.core_threshold:g}% with a GPU below {p.gpu_threshold:g}%: "
+            f"{_share_text(total.bottlenecks, total.snapshots)} of {count(total.snapshots)} "
+            f"snapshots (threshold {p.threshold:g}%)."
         )
-        if of_low is not None:
+        if total.low:
             yield (
-                f"A GPU was low in {total.low} snapshots; {of_low:.2f} % of these are such "
-                "bottlenecks."
+                f"Of the {count(total.low)} snapshots with a low GPU, "
+                f"{_share_text(total.bottlenecks, total.low)} are such bottlenecks."
             )
-        for name in sorted(state.where - {ALL_NODES}):
+        for name in state.triggered_nodes if len(state.nodes) > 1 else ():
             counts = state.nodes[name].counts
-            if len(state.nodes) > 1:
-                yield (
-                    f"On {name}: {counts.bottlenecks} of {counts.datapoints} snapshots "
-                    f"({_percent(counts.bottlenecks, counts.datapoints) or 0:.2f} %)."
-                )
+            yield (
+                f"Node {name}: {_share_text(counts.bottlenecks, counts.snapshots)} of "
+                f"{count(counts.snapshots)} snapshots."
+            )
 
 
-def _keep_latest(node: _Node, seen: Snapshots) -> None:
-    which = np.flatnonzero(seen.bottleneck)[-LATEST:]
-    columns = (seen.t_ns, seen.low, np.round(100 * seen.busiest, 6))
-    node.latest += [
-        {"t_ns": t_ns, "low_gpu_count": low, "busiest_core_percent": busiest}
-        for t_ns, low, busiest in zip(*(each[which].tolist() for each in columns), strict=True)
-    ]
-    del node.latest[:-LATEST]
-
-
-def _by_scan(seen: Snapshots) -> dict[int, Counts]:
-    scans, number = np.unique(seen.scan, return_inverse=True)
-    low = seen.low > 0
-    columns = (
-        np.bincount(number, minlength=len(scans)),
-        np.bincount(number, weights=low, minlength=len(scans)),
-        np.bincount(number, weights=seen.bottleneck, minlength=len(scans)),
+def _details(state: BottleneckState) -> BottleneckDetails:
+    phase_ns: dict[str, int] = {}
+    for node in state.nodes.values():
+        add_times(phase_ns, node.phases.phase_ns)
+    return BottleneckDetails(
+        **state.total.fields(),
+        nodes={
+            name: NodeBottlenecks(
+                **node.counts.fields(),
+                latest_bottlenecks=node.latest,
+            )
+            for name, node in sorted(state.nodes.items())
+        },
+        phase_share_ratio_of_steps_with_bottleneck=shares_of_total(phase_ns),
+        steps_with_bottleneck_count=sum(node.phases.step_count for node in state.nodes.values()),
     )
-    rows = np.stack(columns, axis=1).astype(np.int64).tolist()
-    return {scan: Counts(*row) for scan, row in zip(scans.tolist(), rows, strict=True)}
 
 
-def _percent(part: int, whole: int) -> float | None:
-    return round(100 * part / whole, 6) if whole else None
+def _percent_of(value: int, total: int) -> float | None:
+    return round(100 * value / total, 6) if total else None
+
+
+def _share_text(value: int, total: int) -> str:
+    return percent(value / total if total else 0.0, 1)

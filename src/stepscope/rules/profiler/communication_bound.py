@@ -1,50 +1,69 @@
-"""Ranks wait for communication."""
+"""Exposed communication."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.analysis import compute_exposed_exchange_ratio
 from stepscope.intervals import Int
+from stepscope.quantities import percent
 from stepscope.rules.base import NotApplicable
+from stepscope.rules.inputs import RankStepTimes, RuleTrace
 from stepscope.rules.parameters import Percentage
 from stepscope.rules.profiler.step_share import (
-    RecordedShare,
-    ShareState,
+    RankShare,
+    RankShareState,
     StepShareParameters,
+    TracedShare,
+    TraceShare,
 )
-from stepscope.rules.signals import RankSteps, Recording
+from stepscope.rules.templates import RankStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationBoundParameters(StepShareParameters):
-    """When communication holds training up."""
+    """Threshold of exposed communication."""
 
     threshold: Percentage = 20.0
-    """Share of the step's wall time, or of a recording's device time, (%) in communication that
-    nothing hides above which the rule fires."""
+    """The rule fires if exposed communication takes more of the step's wall time, or of a trace's
+    device time, (%) than this."""
 
 
-class CommunicationBound(RecordedShare[CommunicationBoundParameters]):
-    """Checks whether ranks wait for communication that no computation hides.
+class CommunicationShare(RankShare, frozen=True, kw_only=True):
+    """Share of exposed communication in the steps of one rank."""
+
+    part_share_ratio: float = msgspec.field(default=0.0, name="exposed_communication_share_ratio")
+
+
+class TraceCommunication(TraceShare, frozen=True, kw_only=True):
+    """Communication in one trace, as shares of device time."""
+
+    exposed_communication_share_ratio: float = 0.0
+    communication_share_ratio: float = 0.0
+    """Exposed or not."""
+
+
+class CommunicationBound(TracedShare[CommunicationBoundParameters, TraceCommunication]):
+    """Checks whether ranks wait for exposed communication.
 
     ## What it checks
-    For each rank, at the end of each scan, how much of its last `window` steps were collectives
-    that the script calls, plus the part of DDP's gradient exchange that its own account says was
-    not hidden behind the backward pass. And in each recording of the framework's profiler, how
-    much of the devices' time was communication without computation beside it. Datapoints are steps
-    and recordings, violations those above `threshold`.
+    For each rank, at the end of each scan, the share in its last `window` steps of collectives that
+    the script calls, plus the share of DDP's gradient exchange that DDP itself reports as not
+    hidden behind the backward pass. And in each trace of the framework's profiler, the share of
+    device time with communication and no computation. Datapoints are steps and traces; violations
+    are those above `threshold`.
 
     ## Why it matters
-    Communication that runs beside computation is free; what is exposed is time in which all
+    Communication that overlaps computation is free; exposed communication is time in which all
     devices of the job wait for the network.
 
     ## What to do
-    Let it overlap (bucket sizes of DDP, prefetching of FSDP), send less (gradient accumulation
-    with no_sync, lower precision), keep chatty groups within a node, look for a straggler.
+    Overlap it (bucket sizes of DDP, prefetching of FSDP), send less (gradient accumulation with
+    no_sync, lower precision), keep groups that communicate often within a node, and look for a
+    straggler.
 
     ## Where the numbers differ from SageMaker Debugger's
     Debugger has no such rule.
@@ -52,36 +71,38 @@ class CommunicationBound(RecordedShare[CommunicationBoundParameters]):
 
     parameters_type = CommunicationBoundParameters
     recommendation = (
-        "Overlap communication with computation, send less, or keep chatty groups within a node."
+        "Overlap communication with computation, send less, or keep groups that communicate often "
+        "within a node."
     )
     evidence = ("gpu-time", "steps")
     plots = ("step", "communication")
-    part_name = "exposed_communication"
-    part_text = "exposed communication"
+    rank_type = CommunicationShare
+    part = "exposed communication"
 
-    def part_ns(self, steps: RankSteps) -> Int:
-        accounts = [f for f in steps.process.facts if f.get("fact") == "ddp"]
-        exposed = compute_exposed_exchange_ratio(accounts[-1]) if accounts else 0.0
+    def part_ns(self, steps: RankStepTimes) -> Int:
+        ddp_facts = [fact for fact in steps.process.facts if fact.get("fact") == "ddp"]
+        exposed = compute_exposed_exchange_ratio(ddp_facts[-1]) if ddp_facts else 0.0
         exchange: Int = np.rint(exposed * steps.phase_ns["backward"]).astype(np.int64)
         return steps.phase_ns["communication"] + exchange
 
-    def judge(self, recording: Recording) -> tuple[dict[str, Any], bool] | None:
-        time = recording.gpu_time
+    def evaluate_trace(self, trace: RuleTrace) -> tuple[TraceCommunication, bool] | None:
+        time = trace.gpu_time
         if time is None or not time.total_ns:
             return None
-        figures = {
-            "exposed_communication_share_ratio": time.exposed_comm_ns / time.total_ns,
-            "communication_share_ratio": time.comm_ns / time.total_ns,
-        }
-        return figures, 100 * time.exposed_comm_ns > self.parameters.threshold * time.total_ns
+        details = TraceCommunication(
+            rank=trace.rank,
+            exposed_communication_share_ratio=time.exposed_comm_ns / time.total_ns,
+            communication_share_ratio=time.comm_ns / time.total_ns,
+        )
+        return details, 100 * time.exposed_comm_ns > self.parameters.threshold * time.total_ns
 
-    def recording_sentence(self, name: str, figures: dict[str, Any]) -> str:
+    def trace_sentence(self, name: str, trace: TraceCommunication) -> str:
         return (
-            f"In the recording {name}, {figures['exposed_communication_share_ratio']:.1%} of the "
-            f"devices' time is exposed communication."
+            f"Trace {name}: exposed communication takes "
+            f"{percent(trace.exposed_communication_share_ratio, 1)} of device time."
         )
 
-    def require(self, state: ShareState) -> None:
-        distributed = [name for name, rank in state.ranks.items() if rank.part_ns]
-        if len(state.ranks) < 2 and not distributed and not state.recordings:
-            raise NotApplicable("one rank, no collectives and no recording with device work")
+    def require_inputs(self, state: RankStates[RankShareState, TraceCommunication]) -> None:
+        communicates = any(rank.part_ns for rank in state.ranks.values())
+        if len(state.ranks) < 2 and not communicates and not state.traces.details:
+            raise NotApplicable("a single rank, no collectives, and no trace with device work")

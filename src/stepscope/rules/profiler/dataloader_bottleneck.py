@@ -1,62 +1,82 @@
-"""Steps wait for their batches."""
+"""Steps wait for batches."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from stepscope.intervals import Int
+from stepscope.quantities import percent
+from stepscope.rules.inputs import RankStepTimes
 from stepscope.rules.parameters import Percentage
-from stepscope.rules.profiler.step_share import ShareState, StepShare, StepShareParameters
-from stepscope.rules.signals import RankSteps
+from stepscope.rules.profiler.step_share import (
+    RankShare,
+    RankShareState,
+    StepShare,
+    StepShareParameters,
+    TraceShare,
+)
+from stepscope.rules.templates import Ranks, RankStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataloaderBottleneckParameters(StepShareParameters):
-    """When loading holds training up."""
+    """Threshold of the time spent waiting for batches."""
 
     threshold: Percentage = 20.0
-    """Share of the step's wall time (%) spent waiting for batches above which the rule fires."""
+    """The rule fires if waits for batches take more of the step's wall time (%) than this."""
 
 
-class DataloaderBottleneck(StepShare[DataloaderBottleneckParameters]):
+class DataWaitShare(RankShare, frozen=True, kw_only=True):
+    """Share of waits for batches in the steps of one rank."""
+
+    part_share_ratio: float = msgspec.field(default=0.0, name="data_wait_share_ratio")
+
+
+class DataloaderBottleneck(StepShare[DataloaderBottleneckParameters, TraceShare]):
     """Checks whether training waits for its batches.
 
     ## What it checks
-    For each rank, at the end of each scan, how much of the wall time of its last `window` steps it
-    waited for the input pipeline. Only what nothing hides counts: loading beside computation costs
-    no time, and where phases were timed on the device, neither does waiting while the device is
-    busy. Datapoints are steps, violations those of them whose own share is above `threshold`.
+    For each rank, at the end of each scan, the share of waits for the input pipeline in the wall
+    time of its last `window` steps. Only exposed waits count: loading that overlaps computation
+    costs no time, and where phases were timed on the device, neither does a wait while the device
+    is busy. Datapoints are steps; violations are steps whose share is above `threshold`.
 
     ## Why it matters
-    While a step waits for its batch every GPU of the job idles. Below a fifth of the step loading
-    counts as healthy.
+    While a step waits for its batch, the GPUs of the job idle. A share of loading below a fifth of
+    the step is considered healthy.
 
     ## What to do
-    `stepscope diagnose RUN` names the stage that takes the time. Cache what is decoded, move
+    `stepscope diagnose RUN` names the stage that takes the time. Cache decoded data, move
     augmentation to the GPU, use more workers with a larger prefetch_factor, and pin memory so that
     copies overlap.
 
     ## Where the numbers differ from SageMaker Debugger's
-    Debugger has no rule of this name, though its users ask for it; its Dataloader rule only counts
-    processes.
+    Debugger has no rule of this name, although its users ask for it; its Dataloader rule only
+    counts processes.
     """
 
     parameters_type = DataloaderBottleneckParameters
     recommendation = (
-        "Cache decoded data, move augmentation to the GPU, use more DataLoader workers, pin "
-        "memory; `stepscope diagnose RUN` names the stage."
+        "Cache decoded data, move augmentation to the GPU, use more DataLoader workers, or pin "
+        "memory; `stepscope diagnose RUN` names the slow stage."
     )
     evidence = ("input-pipeline", "steps")
     plots = ("step", "data_wait")
-    part_name = "data_wait"
-    part_text = "waiting for batches"
+    rank_type = DataWaitShare
+    part = "waiting for batches"
 
-    def part_ns(self, steps: RankSteps) -> Int:
+    def part_ns(self, steps: RankStepTimes) -> Int:
         return steps.phase_ns["data_wait"]
 
-    def sentences(self, state: ShareState, details: dict[str, Any]) -> list[str]:
-        return super().sentences(state, details) + [
-            f"{name} computes for {details['ranks'][name]['compute_share_ratio']:.1%} of the step."
-            for name in self.accused(state)
-        ]
+    def sentences(
+        self,
+        state: RankStates[RankShareState, TraceShare],
+        ranks: Ranks[RankShareState],
+        triggered: Ranks[RankShareState],
+    ) -> Iterable[str]:
+        yield from super().sentences(state, ranks, triggered)
+        for name, rank in self.rank_details(triggered).items():
+            yield f"{name}: compute takes {percent(rank.compute_share_ratio, 1)} of step time."

@@ -1,58 +1,79 @@
-"""The host cannot keep the devices busy."""
+"""The host does not keep the devices busy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.analysis import StreamIdle
 from stepscope.intervals import Int
+from stepscope.quantities import duration, number, percent
 from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import NO_STEPS
+from stepscope.rules.inputs import RankStepTimes, RuleTrace
 from stepscope.rules.parameters import Percentage, Positive
 from stepscope.rules.profiler.step_share import (
-    RecordedShare,
-    ShareState,
+    RankShare,
+    RankShareState,
     StepShareParameters,
+    TracedShare,
+    TraceShare,
 )
-from stepscope.rules.signals import RankSteps, Recording
+from stepscope.rules.samples import NO_STEPS
+from stepscope.rules.templates import RankStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkOverheadParameters(StepShareParameters):
-    """When the host holds training up."""
+    """Thresholds of host overhead."""
 
     threshold: Percentage = 25.0
-    """Share of the step's wall time outside all phases, or of a stream's time in a recording
-    spent waiting for the host, (%) above which the rule fires."""
+    """The rule fires if time outside all phases takes more of the step's wall time (%) than this,
+    or waits for the host more of a stream's time in a trace."""
     small_kernel_us: Positive = 20.0
-    """A recording with gaps has small kernels when half of their time is in kernels that take
-    less than this."""
+    """A trace with gaps has small kernels if half of their time is in kernels shorter than
+    this …"""
     syncs_per_step: Positive = 2.0
-    """… and it synchronises in the loop when the host waits for the device more often."""
+    """… and it synchronizes in the loop if the host waits for the device more often than this."""
 
 
-class FrameworkOverhead(RecordedShare[FrameworkOverheadParameters]):
+class OverheadShare(RankShare, frozen=True, kw_only=True):
+    """Share of time outside all phases in the steps of one rank."""
+
+    part_share_ratio: float = msgspec.field(default=0.0, name="outside_phases_share_ratio")
+
+
+class TraceOverhead(TraceShare, frozen=True, kw_only=True):
+    """Waits for the host in one trace."""
+
+    waits_for_host_share_ratio: float = 0.0
+    """Share of the time of the busiest stream of each device."""
+    typical_kernel_us: float = 0.0
+    """Half of the kernels' time is in kernels of at most this duration."""
+    synchronizations_per_step: float | None = None
+    """None if the trace has no steps."""
+
+
+class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead]):
     """Checks whether the host fails to keep the devices busy.
 
     ## What it checks
-    For each rank, at the end of each scan, how much of the wall time of its last `window` steps
-    lies in no phase: the training thread does something else. And in each recording of the
-    framework's profiler, how much of the time of the busiest stream of each device it waited for
-    the host to launch; that fires the rule when it is above `threshold` and either half of the
-    kernels' time is in kernels of less than `small_kernel_us`, or the host waits for the device
-    more than `syncs_per_step` times in a step. Datapoints are steps and recordings, violations
-    those above the threshold.
+    For each rank, at the end of each scan, the share of time outside all phases in the wall time of
+    its last `window` steps: the training thread does something else. And in each trace of the
+    framework's profiler, the share of the time of the busiest stream of each device that it waited
+    for the host to launch work; that fires the rule if it is above `threshold` and either half of
+    the kernels' time is in kernels shorter than `small_kernel_us`, or the host waits for the device
+    more than `syncs_per_step` times per step. Datapoints are steps and traces; violations are those
+    above the threshold.
 
     ## Why it matters
-    Every operator costs the host some microseconds. Where kernels are that short, or where the
-    script reads a value back in every step (item(), print, .cpu()), the device runs dry.
+    Each operator costs the host some microseconds. If kernels are that short, or if the script
+    reads a value back in each step (item(), print, .cpu()), the device runs out of work.
 
     ## What to do
-    Capture the step (torch.compile, CUDA graphs), use fused optimizers, make batches larger, read
-    losses every hundred steps instead of every step, keep logging out of the loop.
+    Capture the step (torch.compile, CUDA graphs), use fused optimizers, increase the batch size,
+    read losses every hundred steps instead of every step, and keep logging out of the loop.
 
     ## Where the numbers differ from SageMaker Debugger's
     Debugger has no such rule.
@@ -61,63 +82,67 @@ class FrameworkOverhead(RecordedShare[FrameworkOverheadParameters]):
     parameters_type = FrameworkOverheadParameters
     recommendation = (
         "Use torch.compile, CUDA graphs or fused operators, and do not read values back from the "
-        "device in every step."
+        "device in each step."
     )
     evidence = ("launches", "idle", "steps")
     plots = ("step", "other")
-    part_name = "outside_phases"
-    part_text = "work outside all phases"
+    rank_type = OverheadShare
+    part = "time outside all phases"
 
-    def part_ns(self, steps: RankSteps) -> Int:
+    def part_ns(self, steps: RankStepTimes) -> Int:
         return steps.phase_ns["other"]
 
-    def judge(self, recording: Recording) -> tuple[dict[str, Any], bool] | None:
-        figures = _figures(recording)
-        return None if figures is None else (figures, self._starved(figures))
+    def evaluate_trace(self, trace: RuleTrace) -> tuple[TraceOverhead, bool] | None:
+        overhead = _trace_overhead(trace)
+        return None if overhead is None else (overhead, self._is_host_bound(overhead))
 
-    def _starved(self, figures: dict[str, Any]) -> bool:
+    def _is_host_bound(self, overhead: TraceOverhead) -> bool:
         p = self.parameters
-        if not 100 * figures["waits_for_host_share_ratio"] > p.threshold:
+        if not 100 * overhead.waits_for_host_share_ratio > p.threshold:
             return False
-        syncs = figures["synchronizations_per_step"]
-        small = figures["typical_kernel_us"] < p.small_kernel_us
-        return small or (syncs is not None and syncs > p.syncs_per_step)
+        syncs = overhead.synchronizations_per_step
+        has_small_kernels = overhead.typical_kernel_us < p.small_kernel_us
+        return has_small_kernels or (syncs is not None and syncs > p.syncs_per_step)
 
-    def recording_sentence(self, name: str, figures: dict[str, Any]) -> str:
-        syncs = figures["synchronizations_per_step"]
+    def trace_sentence(self, name: str, trace: TraceOverhead) -> str:
+        syncs = trace.synchronizations_per_step
         return (
-            f"In the recording {name} the device waits for the host "
-            f"{figures['waits_for_host_share_ratio']:.1%} of its time; half of the kernels' time "
-            f"is in kernels of at most {figures['typical_kernel_us']:.1f} us"
-            + (f", and the host waits for it {syncs:.1f} times a step." if syncs else ".")
+            f"Trace {name}: devices wait for the host "
+            f"{percent(trace.waits_for_host_share_ratio, 1)} of the time. Half of the kernel time "
+            f"is in kernels of at most {duration(trace.typical_kernel_us * 1e3)}"
+            + (f", with {number(syncs)} synchronizations per step." if syncs else ".")
         )
 
-    def require(self, state: ShareState) -> None:
-        if not state.ranks and not state.recordings:
+    def require_inputs(self, state: RankStates[RankShareState, TraceOverhead]) -> None:
+        if not state.ranks and not state.traces.details:
             raise NotApplicable(NO_STEPS)
 
 
 def _typical_ns(durations: Int) -> int:
-    """Half of the time is in kernels of at most this duration: many tiny ones among large ones
-    say nothing."""
+    """Return the duration up to which kernels take half of the time.
+
+    Unlike the median it is not affected by many tiny kernels among large ones.
+    """
     ordered = np.sort(durations)
-    reached = np.cumsum(ordered)
-    return int(ordered[np.searchsorted(reached, reached[-1] / 2)])
+    cumulative = np.cumsum(ordered)
+    return int(ordered[np.searchsorted(cumulative, cumulative[-1] / 2)])
 
 
-def _figures(recording: Recording) -> dict[str, Any] | None:
-    """Of one recording; None without device work."""
-    if not len(recording.kernel_ns) or not recording.streams:
+def _trace_overhead(trace: RuleTrace) -> TraceOverhead | None:
+    """Return the overhead in one trace; None without device work."""
+    if not len(trace.kernel_ns) or not trace.streams:
         return None
     busiest: dict[int, StreamIdle] = {}
-    for stream in recording.streams:
+    for stream in trace.streams:
         if stream.device not in busiest or stream.busy_ns > busiest[stream.device].busy_ns:
             busiest[stream.device] = stream
-    span = sum(stream.span_ns for stream in busiest.values())
-    syncs = sum(a.count for a in recording.activities if a.kind == "synchronization")
-    steps = recording.step_count
-    return {
-        "waits_for_host_share_ratio": sum(s.host_wait_ns for s in busiest.values()) / max(1, span),
-        "typical_kernel_us": _typical_ns(recording.kernel_ns) / 1e3,
-        "synchronizations_per_step": syncs / steps if steps else None,
-    }
+    span_ns = sum(stream.span_ns for stream in busiest.values())
+    wait_ns = sum(stream.host_wait_ns for stream in busiest.values())
+    syncs = sum(a.count for a in trace.activities if a.kind == "synchronization")
+    step_count = trace.step_count
+    return TraceOverhead(
+        rank=trace.rank,
+        waits_for_host_share_ratio=wait_ns / max(1, span_ns),
+        typical_kernel_us=_typical_ns(trace.kernel_ns) / 1e3,
+        synchronizations_per_step=syncs / step_count if step_count else None,
+    )

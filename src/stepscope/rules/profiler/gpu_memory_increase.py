@@ -1,142 +1,155 @@
-"""Sudden rises of GPU memory."""
+"""Sudden increases of GPU memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
-from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
-from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import NO_GPU_MEMORY, gpu_memory, scan_ends, scans_of
+from stepscope.quantities import count_of, percent
+from stepscope.rules.details import BoxPlot
+from stepscope.rules.inputs import Device, RuleInputs, Series, scan_indices
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.signals import Device, Series, Signals
-from stepscope.rules.tally import Tally, box
-from stepscope.rules.trailing import Tail
-from stepscope.schema import Finding
+from stepscope.rules.quantile_sketch import QuantileSketch
+from stepscope.rules.rolling_window import RollingWindow
+from stepscope.rules.samples import NO_GPU_MEMORY, gpu_memory_ratio
+from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
+from stepscope.rules.trigger import Trigger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPUMemoryIncreaseParameters:
-    """What counts as a rise."""
+    """Definition of an increase."""
 
     increase: Percentage = 5.0
-    """Percentage points of the GPU's memory by which the mean has to rise."""
+    """Increase of the mean, in percentage points of the GPU's memory."""
     patience: Count = 1000
     """No decision until a GPU has more samples than this."""
     window: Count = 10
     """Samples in each of the two means."""
 
 
-@dataclass(slots=True)
-class _Gpu:
-    tail: Tail
-    usage: Tally = field(default_factory=Tally)
+class MemoryIncreaseDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of one GPU."""
+
+    memory_percent: BoxPlot = BoxPlot()
+    """Used memory over the whole run."""
     rise_count: int = 0
-    rising: bool = False
-    """The latest sample was part of a rise."""
-    largest: float = 0.0
+    """Increases."""
+    largest_rise_percent: float = 0.0
+    """Largest increase, in percentage points of the memory."""
 
 
-@dataclass(slots=True)
-class _State:
-    gpus: dict[Device, _Gpu] = field(default_factory=dict)
-    firing: Firing = field(default_factory=Firing)
+class GPUMemoryIncreaseDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory by GPU."""
+
+    gpus: dict[str, MemoryIncreaseDetails] = {}
+    """By GPU, as `node/number`."""
 
 
-class GPUMemoryIncrease(IncrementalRule[GPUMemoryIncreaseParameters, _State]):
-    """Checks whether GPU memory rose suddenly.
+@dataclass(slots=True, kw_only=True)
+class _MemoryState(DeviceState):
+    window: RollingWindow
+    usage: QuantileSketch = field(default_factory=QuantileSketch)
+    increasing: bool = False
+    """True if the latest sample belongs to an increase."""
+    largest_points: float = 0.0
+
+
+class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]):
+    """Checks for sudden increases of GPU memory.
 
     ## What it checks
     At each sample, the mean of the last `window` samples of a GPU's memory against the mean of the
     `window` samples before them, both as a share of its memory. A difference above `increase`
-    percentage points is a rise; samples in a row that say so are one rise, and one violation.
-    Datapoints are the samples of the GPU that has most.
+    percentage points is an increase; consecutive samples that show it are one increase, and one
+    violation. Datapoints are the samples of the GPU that has most.
 
     ## Why it matters
-    Memory that grows in leaps, such as with longer inputs, ends in an out-of-memory error hours
-    later. For slow growth see GPUMemoryLeak.
+    Memory that grows in jumps, for example with longer inputs, ends in an out-of-memory error
+    hours later. For slow growth see GPUMemoryLeak.
 
     ## What to do
-    Find out what the job began at that moment (a longer sequence, a validation pass, another
-    shape); where usage is near its maximum take a GPU with more memory.
+    Find out what the job started at that time (a longer sequence, a validation pass, another
+    shape). If usage is near its maximum, use a GPU with more memory.
 
     ## Where the numbers differ from SageMaker Debugger's
     The two windows do not overlap. Debugger's previous window shares all but one of its samples
-    with the current one, so that its default of 5 needs a leap of more than 25 points; here, as
-    its report says, a mean that goes from 10 % to 16 % fires. A rise counts once and not once per
+    with the current one, so its default of 5 needs a jump of more than 25 points; here, as its
+    report says, a mean that goes from 10% to 16% fires. An increase counts once, not once per
     sample.
     """
 
     parameters_type = GPUMemoryIncreaseParameters
     recommendation = (
-        "Find what needs the memory from then on; take a GPU with more memory if usage is near "
-        "its maximum."
+        "Find what needs the memory from then on. If usage is near its maximum, use a GPU with "
+        "more memory."
     )
     evidence = ("system", "memory")
     plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
+    missing = NO_GPU_MEMORY
 
-    def start(self) -> _State:
-        return _State()
+    @property
+    def patience_count(self) -> int:
+        return max(self.parameters.patience, 2 * self.parameters.window - 1)
 
-    def update(self, state: _State, signals: Signals) -> _State:
-        for device, series in gpu_memory(signals).items():
-            gpu = state.gpus.setdefault(device, _Gpu(Tail(2 * self.parameters.window)))
-            state.firing.add(self._look_at(gpu, signals, series))
-        return state
+    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
+        return gpu_memory_ratio(inputs)
 
-    def _look_at(self, gpu: _Gpu, signals: Signals, series: Series) -> list[int]:
+    def new_device(self) -> _MemoryState:
+        return _MemoryState(window=RollingWindow(2 * self.parameters.window))
+
+    def update_device(
+        self, device: _MemoryState, series: Series, inputs: RuleInputs, trigger: Trigger
+    ) -> None:
         p = self.parameters
-        gpu.usage.add(series.value)
-        before = gpu.tail.seen
-        joined, kept = gpu.tail.extend(series.value)
+        device.usage.add(series.value)
+        previous_count = device.datapoint_count
+        device.datapoint_count += len(series.value)
+        joined, previous = device.window.extend(series.value)
         if len(joined) < 2 * p.window:
-            return []
+            return
         means = np.lib.stride_tricks.sliding_window_view(joined, p.window).mean(axis=1)
-        # Rounded, so that sums of the same readings are the same: the comparison is strict.
+        # Rounded, so that equal readings give equal sums: the comparison is strict.
         points = np.round(100 * (means[p.window :] - means[: -p.window]), 9)
-        place = np.arange(2 * p.window - 1, len(joined)) - kept
-        fresh = (place >= 0) & (before + place + 1 > p.patience)
-        rises, place = points[fresh] > p.increase, place[fresh]
-        if not len(rises):
-            return []
-        gpu.largest = max(gpu.largest, float(points[fresh].max()))
-        begins = rises & ~np.append(gpu.rising, rises[:-1])
-        gpu.rise_count += int(begins.sum())
-        gpu.rising = bool(rises[-1])
-        return scan_ends(signals, np.unique(scans_of(signals, series)[place[rises]]))
+        index = np.arange(2 * p.window - 1, len(joined)) - previous
+        is_new = (index >= 0) & (previous_count + index + 1 > p.patience)
+        points, index = points[is_new], index[is_new]
+        if not len(points):
+            return
+        increases = points > p.increase
+        starts = increases & ~np.append(device.increasing, increases[:-1])
+        device.largest_points = max(device.largest_points, float(points.max()))
+        device.violation_count += int(starts.sum())
+        device.triggered = device.violation_count > 0
+        device.increasing = bool(increases[-1])
+        trigger.add_scans(inputs, np.unique(scan_indices(inputs, series.t_ns[index[increases]])))
 
-    def decide(self, state: _State) -> Finding | None:
-        if not state.gpus:
-            raise NotApplicable(NO_GPU_MEMORY)
-        p = self.parameters
-        seen = max(gpu.tail.seen for gpu in state.gpus.values())
-        require_more(seen, max(p.patience, 2 * p.window - 1), "samples of a GPU")
-        wrong = {device: gpu for device, gpu in state.gpus.items() if gpu.rise_count}
-        count = sum(gpu.rise_count for gpu in wrong.values())
-        return self.finding(
-            triggered=state.firing,
-            violations=count,
-            datapoints=seen,
-            details={
-                "gpus": {
-                    str(device): {
-                        "memory_percent": box(gpu.usage, 100),
-                        "rise_count": gpu.rise_count,
-                        "largest_rise_percent": round(gpu.largest, 6),
-                    }
-                    for device, gpu in sorted(state.gpus.items())
-                }
-            },
-            sentences=[
-                f"The mean of GPU memory over {p.window} samples rose by more than {p.increase:g} "
-                f"percentage points against the {p.window} samples before {count} times.",
-                *(
-                    f"GPU {device.number} of {device.node}: {gpu.rise_count} rises, the largest "
-                    f"by {gpu.largest:.1f} points; at most "
-                    f"{100 * float(gpu.usage.values.max()):.1f} % of its memory was in use."
-                    for device, gpu in sorted(wrong.items())
-                ),
-            ],
-            devices=wrong,
+    def details(self, devices: Devices[_MemoryState]) -> GPUMemoryIncreaseDetails:
+        return GPUMemoryIncreaseDetails(
+            gpus={
+                str(name): MemoryIncreaseDetails(
+                    memory_percent=gpu.usage.box_plot(100),
+                    rise_count=gpu.violation_count,
+                    largest_rise_percent=round(gpu.largest_points, 6),
+                )
+                for name, gpu in devices.items()
+            }
         )
+
+    def sentences(
+        self, devices: Devices[_MemoryState], triggered: Devices[_MemoryState]
+    ) -> Iterable[str]:
+        p, total = self.parameters, sum(device.violation_count for device in devices.values())
+        yield (
+            f"{count_of(total, 'increase')} of mean GPU memory by more than {p.increase:g} "
+            f"percentage points from one window of {p.window} samples to the next."
+        )
+        for name, gpu in triggered.items():
+            yield (
+                f"{name.gpu_label}: {count_of(gpu.violation_count, 'increase')}, at most "
+                f"{gpu.largest_points:.1f} points; peak memory use "
+                f"{percent(float(gpu.usage.values.max()), 1)}."
+            )

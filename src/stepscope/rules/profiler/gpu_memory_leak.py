@@ -1,171 +1,177 @@
-"""GPU memory that grows and grows."""
+"""Slow, steady growth of GPU memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.intervals import Int
-from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
-from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import NO_GPU_MEMORY, gpu_memory, scan_ends
+from stepscope.quantities import duration
+from stepscope.rules.inputs import Device, RuleInputs, Series
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.signals import Device, Series, Signals, scan_numbers
-from stepscope.schema import Finding
+from stepscope.rules.samples import NO_GPU_MEMORY, gpu_memory_ratio
+from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
+from stepscope.rules.trigger import Trigger
 
 MINUTE_NS = 60_000_000_000
-FALLS_BELOW = 0.001
-"""Share of the memory by which the least usage of a minute may be below the one before."""
-LARGEST_RISE = 0.5
-"""Share of the growth that a single minute may bring; more is a leap and not a leak."""
+HOUR_NS = 60 * MINUTE_NS
+MAX_DECREASE_RATIO = 0.001
+"""Share of the memory by which the minimum of a minute may be below that of the one before."""
+MAX_MINUTE_SHARE = 0.5
+"""Share of the growth in a single minute above which it is a jump and not a leak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPUMemoryLeakParameters:
-    """What counts as a leak."""
+    """Definition of a leak."""
 
     increase: Percentage = 1.0
-    """Percentage points of the GPU's memory by which usage has to grow within the window."""
+    """Minimum growth within the window, in percentage points of the GPU's memory."""
     window: Count = 30
-    """Minutes."""
+    """Length of the window in minutes."""
     rises: Count = 5
-    """The least number of minutes in which it grew."""
+    """Minimum number of minutes in which usage grew."""
 
 
-@dataclass(slots=True)
-class _Gpu:
-    minutes: Int
-    """Minutes with samples, ascending; the last one may go on."""
-    least: NDArray[np.float64]
-    """Least usage in each."""
-    seen: int = 0
-    case_count: int = 0
+class MemoryGrowthDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory growth of one GPU."""
+
+    growth_percent: float = 0.0
+    """Growth within the last window in violation, in percentage points of the memory."""
+    growth_percent_per_hour: float = 0.0
+    least_use_percent: float = 0.0
+    """Minimum usage in the latest minute."""
+
+
+class GPUMemoryLeakDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory growth by GPU."""
+
+    gpus: dict[str, MemoryGrowthDetails] = {}
+    """By GPU, as `node/number`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _GrowthState(DeviceState):
+    minutes: Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Minutes with samples, ascending; the last one may not be complete."""
+    minima: NDArray[np.float64] = field(default_factory=lambda: np.empty(0, dtype=np.float64))
+    """Minimum usage of each minute."""
     growth: float = 0.0
-    """Within the window that ended last in violation."""
-    slope_per_hour: float = 0.0
+    """Within the last window in violation."""
+    growth_per_hour: float = 0.0
 
 
-@dataclass(slots=True)
-class _State:
-    gpus: dict[Device, _Gpu] = field(default_factory=dict)
-    firing: Firing = field(default_factory=Firing)
-
-
-class GPUMemoryLeak(IncrementalRule[GPUMemoryLeakParameters, _State]):
-    """Checks whether GPU memory grows slowly and without end.
+class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
+    """Checks for slow, steady growth of GPU memory.
 
     ## What it checks
-    The least memory in use on each GPU in each minute. Over the last `window` minutes it never
-    fell, rose in at least `rises` of them, by at least `increase` percentage points in all, and no
-    single minute brought more than half of that. A GPU of which that is true at the end of a
-    minute is a violation. Datapoints are minutes of the GPU that has most.
+    The minimum memory use of each GPU in each minute. Over the last `window` minutes it never
+    decreased, grew in at least `rises` of them, grew by at least `increase` percentage points in
+    total, and no single minute contributed more than half of that. A GPU for which this holds at
+    the end of a minute is a violation. Datapoints are minutes of the GPU that has most.
 
     ## Why it matters
-    Tensors that stay referenced (losses that keep their graph, growing lists, caches without a
-    limit) end in an out-of-memory error hours or days later.
+    Tensors that stay referenced (losses that keep their graph, growing lists, unbounded caches)
+    end in an out-of-memory error hours or days later.
 
     ## What to do
-    Record a window with memory and look at `stepscope show RUN memory`; store loss.item() or
-    loss.detach() instead of loss; bound caches.
+    Record a window with memory and see `stepscope show RUN memory`. Store loss.item() or
+    loss.detach() instead of loss, and bound caches.
 
     ## Where the numbers differ from SageMaker Debugger's
-    Debugger has no such rule; its GPUMemoryIncrease only notices growth as fast as a leap.
+    Debugger has no such rule; its GPUMemoryIncrease only detects growth as fast as a jump.
     """
 
     parameters_type = GPUMemoryLeakParameters
     recommendation = (
-        "Record a window with memory (`stepscope show RUN memory`); detach what is kept of each "
-        "step."
+        "Record a window with memory (`stepscope show RUN memory`), and detach tensors that are "
+        "kept across steps."
     )
     evidence = ("system", "memory")
     plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
+    missing = NO_GPU_MEMORY
+    unit = "minutes with samples per GPU"
 
-    def start(self) -> _State:
-        return _State()
+    @property
+    def patience_count(self) -> int:
+        return self.parameters.window
 
-    def update(self, state: _State, signals: Signals) -> _State:
-        for device, series in gpu_memory(signals).items():
-            gpu = state.gpus.setdefault(
-                device, _Gpu(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64))
-            )
-            state.firing.add(self._take_in(gpu, signals, series))
-        return state
+    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
+        return gpu_memory_ratio(inputs)
 
-    def _take_in(self, gpu: _Gpu, signals: Signals, series: Series) -> list[int]:
-        """Ends of the scans in which minutes ended that complete a leak."""
-        minute = series.t_ns // MINUTE_NS
-        known = len(gpu.minutes)
-        first = np.flatnonzero(np.diff(minute, prepend=minute[0] - 1))
-        minutes, least = minute[first], np.minimum.reduceat(series.value, first)
-        if known and minutes[0] == gpu.minutes[-1]:
-            gpu.least[-1] = min(gpu.least[-1], least[0])
-            minutes, least = minutes[1:], least[1:]
-        gpu.seen += len(minutes)
-        gpu.minutes = np.concatenate([gpu.minutes, minutes])
-        gpu.least = np.concatenate([gpu.least, least])
-        ended = []
-        # A minute has ended when a later one has begun.
-        for last in range(max(known - 1, 0), len(gpu.minutes) - 1):
-            if self._leaks(gpu, last):
-                gpu.case_count += 1
-                ended.append((int(gpu.minutes[last]) + 1) * MINUTE_NS - 1)
-        gpu.minutes = gpu.minutes[-self.parameters.window - 1 :]
-        gpu.least = gpu.least[-self.parameters.window - 1 :]
-        scans = scan_numbers(signals, np.array(ended, dtype=np.int64))
-        return scan_ends(signals, np.unique(scans))
+    def new_device(self) -> _GrowthState:
+        return _GrowthState()
 
-    def _leaks(self, gpu: _Gpu, last: int) -> bool:
+    def update_device(
+        self, device: _GrowthState, series: Series, inputs: RuleInputs, trigger: Trigger
+    ) -> None:
+        previous = len(device.minutes)
+        _add_minutes(device, series)
+        leak_ends = []
+        # A minute is complete once a later one has samples.
+        for last in range(max(previous - 1, 0), len(device.minutes) - 1):
+            if self._is_leak(device, last):
+                device.violation_count += 1
+                leak_ends.append((int(device.minutes[last]) + 1) * MINUTE_NS - 1)
+        device.triggered = device.violation_count > 0
+        device.minutes = device.minutes[-self.parameters.window - 1 :]
+        device.minima = device.minima[-self.parameters.window - 1 :]
+        trigger.add_times(inputs, leak_ends)
+
+    def _is_leak(self, device: _GrowthState, last: int) -> bool:
         p = self.parameters
         if last + 1 < p.window:
             return False
-        window = gpu.least[last + 1 - p.window : last + 1]
-        changes = np.diff(window)
-        growth = float(window[-1] - window[0])
-        leaks = bool(
+        minima = device.minima[last + 1 - p.window : last + 1]
+        changes = np.diff(minima)
+        growth = float(minima[-1] - minima[0])
+        is_leak = bool(
             100 * growth >= p.increase
-            and (changes >= -FALLS_BELOW).all()
+            and (changes >= -MAX_DECREASE_RATIO).all()
             and (changes > 0).sum() >= p.rises
-            and changes.max() <= LARGEST_RISE * growth
+            and changes.max() <= MAX_MINUTE_SHARE * growth
         )
-        if leaks:
-            gpu.growth = growth
-            minutes = gpu.minutes[last] - gpu.minutes[last + 1 - p.window]
-            gpu.slope_per_hour = growth / float(minutes) * 60
-        return leaks
+        if is_leak:
+            device.growth = growth
+            minutes = device.minutes[last] - device.minutes[last + 1 - p.window]
+            device.growth_per_hour = growth / float(minutes) * 60
+        return is_leak
 
-    def decide(self, state: _State) -> Finding | None:
-        if not state.gpus:
-            raise NotApplicable(NO_GPU_MEMORY)
-        p = self.parameters
-        seen = max(gpu.seen for gpu in state.gpus.values())
-        require_more(seen, p.window, "minutes with samples of a GPU")
-        wrong = {device: gpu for device, gpu in state.gpus.items() if gpu.case_count}
-        return self.finding(
-            triggered=state.firing,
-            violations=sum(gpu.case_count for gpu in wrong.values()),
-            datapoints=seen,
-            details={
-                "gpus": {
-                    str(device): {
-                        "growth_percent": round(100 * gpu.growth, 6),
-                        "growth_percent_per_hour": round(100 * gpu.slope_per_hour, 6),
-                        "least_use_percent": round(100 * float(gpu.least[-1]), 6),
-                    }
-                    for device, gpu in sorted(state.gpus.items())
-                }
-            },
-            sentences=[
-                f"GPU {device.number} of {device.node}: memory in use grew by "
-                f"{100 * gpu.growth:.1f} points in {p.window} minutes and never fell"
-                f"{_full_in(gpu)}."
-                for device, gpu in sorted(wrong.items())
-            ],
-            devices=wrong,
+    def details(self, devices: Devices[_GrowthState]) -> GPUMemoryLeakDetails:
+        return GPUMemoryLeakDetails(
+            gpus={
+                str(name): MemoryGrowthDetails(
+                    growth_percent=round(100 * gpu.growth, 6),
+                    growth_percent_per_hour=round(100 * gpu.growth_per_hour, 6),
+                    least_use_percent=round(100 * float(gpu.minima[-1]), 6),
+                )
+                for name, gpu in devices.items()
+            }
         )
 
+    def sentences(
+        self, devices: Devices[_GrowthState], triggered: Devices[_GrowthState]
+    ) -> Iterable[str]:
+        for name, gpu in triggered.items():
+            hours_left = (1 - float(gpu.minima[-1])) / gpu.growth_per_hour
+            yield (
+                f"{name.gpu_label}: memory grew by {100 * gpu.growth:.1f} percentage points in "
+                f"{self.parameters.window} min without decreasing. At this rate it is full in "
+                f"{duration(hours_left * HOUR_NS)}."
+            )
 
-def _full_in(gpu: _Gpu) -> str:
-    left = 1 - float(gpu.least[-1])
-    return f"; at this pace it is full in {left / gpu.slope_per_hour:.1f} hours"
+
+def _add_minutes(device: _GrowthState, series: Series) -> None:
+    minute = series.t_ns // MINUTE_NS
+    first = np.flatnonzero(np.diff(minute, prepend=minute[0] - 1))
+    minutes, minima = minute[first], np.minimum.reduceat(series.value, first)
+    if len(device.minutes) and minutes[0] == device.minutes[-1]:
+        device.minima[-1] = min(device.minima[-1], minima[0])
+        minutes, minima = minutes[1:], minima[1:]
+    device.datapoint_count += len(minutes)
+    device.minutes = np.concatenate([device.minutes, minutes])
+    device.minima = np.concatenate([device.minima, minima])

@@ -1,16 +1,18 @@
-"""Training begins late."""
+"""Late start of training."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
+from stepscope.intervals import Int
+from stepscope.quantities import duration
 from stepscope.rules.base import IncrementalRule, NotApplicable
-from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import scan_ends
+from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Positive
-from stepscope.rules.signals import Signals, scan_numbers
+from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
 MINUTE_NS = 60_000_000_000
@@ -18,10 +20,21 @@ MINUTE_NS = 60_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxInitializationTimeParameters:
-    """How long is too long."""
+    """Limit of the time before the first step."""
 
     threshold: Positive = 20.0
-    """Minutes from the job's beginning that may pass without a step."""
+    """Minutes from the start of the job that may pass without a step."""
+
+
+class MaxInitializationTimeDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Start and end of the job and of its steps, in epoch nanoseconds."""
+
+    initialization_minutes: float = 0.0
+    """Time from the start of the job to the first step, or to its end so far."""
+    job_start_ns: int = 0
+    job_end_ns: int = 0
+    first_step_start_ns: int | None = None
+    last_step_end_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -31,28 +44,28 @@ class _State:
     first_start_ns: int | None = None
     last_end_ns: int | None = None
     step_count: int = 0
-    monitored: bool = False
-    firing: Firing = field(default_factory=Firing)
+    is_monitored: bool = False
+    trigger: Trigger = field(default_factory=Trigger)
 
 
 class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _State]):
-    """Checks whether it takes long until the first training step.
+    """Checks whether the first training step comes late.
 
     ## What it checks
-    Each scan that begins more than `threshold` minutes after the job while no step has ended fires
-    the rule, and is a violation. Datapoints are steps. The details hold when the job and its
-    first and last steps began and ended, for the summary of a report.
+    Each scan that starts more than `threshold` minutes after the job, while no step has ended,
+    fires the rule and is a violation. Datapoints are steps. The details hold the start and end of
+    the job and of its first and last step, for the summary of a report.
 
     ## Why it matters
-    Machines are paid for while data sets are downloaded, unpacked and indexed.
+    Machines cost money while datasets are downloaded, unpacked and indexed.
 
     ## What to do
-    Stream the data instead of downloading all of it first; keep it prepared; start fewer
+    Stream the data instead of downloading all of it first. Keep it preprocessed. Start fewer
     processes that do the same work.
 
     ## Where the numbers differ from SageMaker Debugger's
-    The same condition. Debugger's report calls the threshold a percentage; it is minutes. The
-    beginning is that of the job, not of its first sample.
+    The condition is the same. Debugger's report calls the threshold a percentage; it is minutes.
+    The start is that of the job, not of its first sample.
     """
 
     parameters_type = MaxInitializationTimeParameters
@@ -63,50 +76,49 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
     def start(self) -> _State:
         return _State()
 
-    def update(self, state: _State, signals: Signals) -> _State:
-        state.origin_ns, state.end_ns = signals.origin_ns, signals.end_ns
-        state.monitored |= bool(signals.nodes)
-        before = state.step_count
-        new = [each for each in signals.steps if len(each)]
+    def update(self, state: _State, inputs: RuleInputs) -> _State:
+        state.origin_ns, state.end_ns = inputs.origin_ns, inputs.end_ns
+        state.is_monitored |= bool(inputs.nodes)
+        had_steps = state.step_count > 0
+        new = [steps for steps in inputs.steps if len(steps)]
         if new:
-            state.step_count += sum(len(each) for each in new)
-            first = min(int(each.start_ns[0]) for each in new)
-            last = max(int(each.end_ns[-1]) for each in new)
+            state.step_count += sum(len(steps) for steps in new)
+            first = min(int(steps.start_ns[0]) for steps in new)
+            last = max(int(steps.end_ns[-1]) for steps in new)
             state.first_start_ns = min(first, state.first_start_ns or first)
             state.last_end_ns = max(last, state.last_end_ns or last)
-        if not before and signals.nodes:
-            seen = min((int(each.end_ns[0]) for each in new), default=signals.end_ns)
-            state.firing.add(self._without_step(signals, seen))
+        if not had_steps and inputs.nodes:
+            until_ns = min((int(steps.end_ns[0]) for steps in new), default=inputs.end_ns)
+            state.trigger.add_scans(inputs, self._late_scans(inputs, until_ns))
         return state
 
-    def _without_step(self, signals: Signals, until_ns: int) -> list[int]:
-        """Ends of the scans of the range that began too late and saw no step."""
-        moments = np.array([signals.begin_ns, until_ns - 1], dtype=np.int64)
-        first, last = scan_numbers(signals, moments).tolist()
-        last -= until_ns < signals.end_ns  # that scan saw the first step
-        late = int(self.parameters.threshold * MINUTE_NS) // signals.scan_ns + 1
-        return scan_ends(signals, np.arange(max(first, late), last + 1))
+    def _late_scans(self, inputs: RuleInputs, until_ns: int) -> Int:
+        """Return the scans of the range that started too late and contain no end of a step."""
+        times = np.array([inputs.start_ns, until_ns - 1], dtype=np.int64)
+        first, last = scan_indices(inputs, times).tolist()
+        last -= until_ns < inputs.end_ns  # that scan contains the end of the first step
+        first_late = int(self.parameters.threshold * MINUTE_NS) // inputs.scan_ns + 1
+        return np.arange(max(first, first_late), last + 1)
 
     def decide(self, state: _State) -> Finding | None:
-        if not state.monitored:
+        if not state.is_monitored:
             raise NotApplicable("no node has been monitored")
-        begun = state.first_start_ns
-        waited = (begun if begun is not None else state.end_ns) - state.origin_ns
-        minutes = max(0, waited) / MINUTE_NS
-        p = self.parameters
-        until = "until the first step began" if begun is not None else "and no step has been seen"
+        has_started = state.first_start_ns is not None
+        start_ns = state.end_ns if state.first_start_ns is None else state.first_start_ns
+        wait_ns = max(0, start_ns - state.origin_ns)
+        event = "First training step after" if has_started else "No training step after"
         return self.finding(
-            triggered=state.firing,
-            violations=len(state.firing),
+            triggered=state.trigger,
+            violations=len(state.trigger),
             datapoints=state.step_count,
-            details={
-                "initialization_minutes": round(minutes, 6),
-                "job_start_ns": state.origin_ns,
-                "job_end_ns": state.end_ns,
-                "first_step_start_ns": begun,
-                "last_step_end_ns": state.last_end_ns,
-            },
+            details=MaxInitializationTimeDetails(
+                initialization_minutes=round(wait_ns / MINUTE_NS, 6),
+                job_start_ns=state.origin_ns,
+                job_end_ns=state.end_ns,
+                first_step_start_ns=state.first_start_ns,
+                last_step_end_ns=state.last_end_ns,
+            ),
             sentences=[
-                f"{minutes:.1f} minutes passed {until}; the threshold is {p.threshold:g} minutes."
+                f"{event} {duration(wait_ns)} (threshold {self.parameters.threshold:g} min)."
             ],
         )

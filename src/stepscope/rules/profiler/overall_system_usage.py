@@ -1,61 +1,110 @@
-"""Statistics of what nodes used; never fires."""
+"""Statistics of the resource usage of nodes; never fires."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
+from stepscope.quantities import percent
 from stepscope.rules.base import IncrementalRule, NotApplicable
-from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import (
-    gpu_busy,
-    gpu_memory,
-    node_samples,
-    ordered,
-    sampling_times,
-)
+from stepscope.rules.inputs import Device, RuleInputs, Series
 from stepscope.rules.parameters import NoParameters
-from stepscope.rules.signals import Device, Series, Signals
-from stepscope.rules.tally import SHARES, Linear, Tally
+from stepscope.rules.quantile_sketch import RATIO_GRID, LinearGrid, QuantileSketch
+from stepscope.rules.samples import (
+    find_snapshots,
+    gpu_memory_ratio,
+    gpu_utilization,
+    node_series,
+    sort_series,
+)
+from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
-FIGURES = {"max": 1.0, "p99": 0.99, "p95": 0.95, "p50": 0.5, "min": 0.0}
-PER_CENT = {"cpu": "CPU", "memory": "memory", "io_wait": "I/O wait", "gpu": "GPU"}
-PER_CENT["gpu_memory"] = "GPU memory"
-NETWORK = ("network_received_bytes_per_s", "network_sent_bytes_per_s")
-TRAINING_TRAFFIC = "Algorithm"
-"""What begins the names of training's own traffic in runs imported from Debugger."""
-BYTES = Linear(1.0)
-BYTE_ROWS = ("network_bytes_per_s", "network_bytes")
+LABELS = {
+    "cpu_percent": "CPU",
+    "memory_percent": "memory",
+    "io_wait_percent": "I/O wait",
+    "gpu_percent": "GPU",
+    "gpu_memory_percent": "GPU memory",
+}
+"""Labels in sentences."""
+NETWORK_METRICS = ("network_received_bytes_per_s", "network_sent_bytes_per_s")
+TRAINING_TRAFFIC_PREFIX = "Algorithm"
+"""Prefix of the names of training traffic in runs imported from Debugger."""
+BYTE_GRID = LinearGrid(1.0)
+BYTE_FIELDS = ("network_bytes_per_s", "network_bytes")
+
+
+class UsageQuantiles(msgspec.Struct, frozen=True):
+    """Quantiles over all sampling ticks."""
+
+    max: float = 0.0
+    p99: float = 0.0
+    p95: float = 0.0
+    p50: float = 0.0
+    min: float = 0.0
+
+    @classmethod
+    def of(cls, sketch: QuantileSketch, *, scale: float) -> UsageQuantiles:
+        """Compute the quantiles of the values times `scale`."""
+        quantiles = sketch.quantiles([1.0, 0.99, 0.95, 0.5, 0.0])
+        return cls(*(round(max(0.0, value * scale), 2) for value in quantiles))
+
+
+class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Usage of one node; a field is absent if nothing was sampled."""
+
+    cpu_percent: UsageQuantiles | UnsetType = UNSET
+    memory_percent: UsageQuantiles | UnsetType = UNSET
+    io_wait_percent: UsageQuantiles | UnsetType = UNSET
+    gpu_percent: UsageQuantiles | UnsetType = UNSET
+    gpu_memory_percent: UsageQuantiles | UnsetType = UNSET
+    network_bytes_per_s: UsageQuantiles | UnsetType = UNSET
+    network_bytes: UsageQuantiles | UnsetType = UNSET
+    """Bytes per sample, in runs imported from Debugger."""
+
+    @property
+    def sampled(self) -> dict[str, UsageQuantiles]:
+        """Quantiles by name of the field, without absent ones."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in values.items() if value is not UNSET}
+
+
+class OverallSystemUsageDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Usage by node."""
+
+    nodes: dict[str, NodeUsage] = {}
 
 
 @dataclass(slots=True)
 class _State:
-    nodes: dict[str, dict[str, Tally]] = field(default_factory=dict)
-    """By node and row."""
+    nodes: dict[str, dict[str, QuantileSketch]] = field(default_factory=dict)
+    """By node and field of `NodeUsage`."""
 
 
 class OverallSystemUsage(IncrementalRule[NoParameters, _State]):
-    """Sums up what every node used; never fires.
+    """Summarizes the resource usage of each node; never fires.
 
     ## What it checks
-    Of each node, at each sampling time: CPU and I/O wait as the mean of its cores, memory in use
-    as a share of what there is, GPUs and their memory as the mean of those that were read, network
-    as received plus sent bytes per second over all interfaces. Of these the maximum, p99, p95, p50
-    and minimum. Datapoints are the CPU samples of the first node by name.
+    For each node, at each sampling tick: CPU and I/O wait as the mean of its cores, used memory as
+    a share of its memory, GPUs and their memory as the mean of those that were read, network as
+    received plus sent bytes per second over all interfaces. For each the maximum, p99, p95, p50 and
+    minimum. Datapoints are the CPU samples of the first node by name.
 
     ## Why it matters
-    The table at the top of a report: which resource is used up, and which is paid for and idle.
+    The table at the top of a report: which resource is exhausted, and which is paid for and idle.
 
     ## What to do
-    Where p95 of CPU and GPU are both low, a smaller machine would do. Where one is near its limit,
+    If p95 of CPU and GPU are both low, a smaller machine is sufficient. If one is near its limit,
     see the rule for that resource.
 
     ## Where the numbers differ from SageMaker Debugger's
-    A GPU that was not read at some time is left out of the mean; Debugger counts it as zero.
-    Quantiles of shares are exact to 0.01 %.
+    A GPU without a reading at some time is left out of the mean; Debugger counts it as zero.
+    Quantiles of shares are exact to 0.01%.
     """
 
     evidence = ("system",)
@@ -63,101 +112,97 @@ class OverallSystemUsage(IncrementalRule[NoParameters, _State]):
     def start(self) -> _State:
         return _State()
 
-    def update(self, state: _State, signals: Signals) -> _State:
-        for row, series in _rows(signals).items():
-            grid = BYTES if row in BYTE_ROWS else SHARES
-            for node, each in series.items():
-                rows = state.nodes.setdefault(node, {})
-                rows.setdefault(row, Tally(grid)).add(each.value)
+    def update(self, state: _State, inputs: RuleInputs) -> _State:
+        for name, by_node in _usage_series(inputs).items():
+            grid = BYTE_GRID if name in BYTE_FIELDS else RATIO_GRID
+            for node, series in by_node.items():
+                sketches = state.nodes.setdefault(node, {})
+                sketches.setdefault(name, QuantileSketch(grid)).add(series.value)
         return state
 
     def decide(self, state: _State) -> Finding | None:
         if not state.nodes:
             raise NotApplicable("no node has been monitored")
-        first = state.nodes[min(state.nodes)]
-        table = {
-            node: {_unit(row): _figures(tally, row) for row, tally in rows.items()}
-            for node, rows in sorted(state.nodes.items())
-        }
+        cpu = state.nodes[min(state.nodes)].get("cpu_percent")
+        nodes = {node: _usage(sketches) for node, sketches in sorted(state.nodes.items())}
         return self.finding(
-            triggered=Firing(),
-            datapoints=len(first["cpu"]) if "cpu" in first else 0,
-            details={"nodes": table},
-            sentences=[_sentence(node, rows) for node, rows in table.items()],
+            triggered=Trigger(),
+            datapoints=0 if cpu is None else len(cpu),
+            details=OverallSystemUsageDetails(nodes=nodes),
+            sentences=[_sentence(node, usage) for node, usage in nodes.items()],
         )
 
 
-def _rows(signals: Signals) -> dict[str, dict[str, Series]]:
-    """One series per row and node."""
-    memory = node_samples(signals, "memory_used_ratio")
-    for node, series in node_samples(signals, "memory_used_bytes").items():
-        info = signals.nodes.get(node)
+def _usage_series(inputs: RuleInputs) -> dict[str, dict[str, Series]]:
+    """Return one series per field of `NodeUsage` and node, shares as ratios."""
+    memory = node_series(inputs, "memory_used_ratio")
+    for node, series in node_series(inputs, "memory_used_bytes").items():
+        info = inputs.nodes.get(node)
         if info is not None and info.memory_bytes:
             memory[node] = Series(series.t_ns, series.value / info.memory_bytes)
     return {
-        "cpu": node_samples(signals, "cpu_busy_ratio"),
-        "memory": memory,
-        "io_wait": node_samples(signals, "cpu_iowait_ratio"),
-        "gpu": _together(signals, gpu_busy(signals), mean=True),
-        "gpu_memory": _together(signals, gpu_memory(signals), mean=True),
-        "network_bytes_per_s": _network(signals),
-        "network_bytes": _imported_network(signals),
+        "cpu_percent": node_series(inputs, "cpu_busy_ratio"),
+        "memory_percent": memory,
+        "io_wait_percent": node_series(inputs, "cpu_iowait_ratio"),
+        "gpu_percent": _combine(inputs, gpu_utilization(inputs), mean=True),
+        "gpu_memory_percent": _combine(inputs, gpu_memory_ratio(inputs), mean=True),
+        "network_bytes_per_s": _network(inputs),
+        "network_bytes": _imported_network(inputs),
     }
 
 
-def _network(signals: Signals) -> dict[str, Series]:
-    every: dict[Device, Series] = {}
-    for metric in NETWORK:
-        for device, series in signals.series(metric).items():
-            every[Device(device.node, f"{metric} {device.number}")] = ordered(series)
-    return _together(signals, every, mean=False)
+def _network(inputs: RuleInputs) -> dict[str, Series]:
+    by_device: dict[Device, Series] = {}
+    for metric in NETWORK_METRICS:
+        for device, series in inputs.series(metric).items():
+            by_device[Device(device.node, f"{metric} {device.number}")] = sort_series(series)
+    return _combine(inputs, by_device, mean=False)
 
 
-def _imported_network(signals: Signals) -> dict[str, Series]:
-    """Bytes of each sample, as Debugger records them."""
-    every = {
-        device: ordered(series)
-        for device, series in signals.series("network_bytes").items()
-        if device.number.startswith(TRAINING_TRAFFIC)
+def _imported_network(inputs: RuleInputs) -> dict[str, Series]:
+    """Return the bytes per sample that Debugger records."""
+    by_device = {
+        device: sort_series(series)
+        for device, series in inputs.series("network_bytes").items()
+        if device.number.startswith(TRAINING_TRAFFIC_PREFIX)
     }
-    return _together(signals, every, mean=False)
+    return _combine(inputs, by_device, mean=False)
 
 
-def _together(
-    signals: Signals, devices: Mapping[Device, Series], *, mean: bool
+def _combine(
+    inputs: RuleInputs, by_device: Mapping[Device, Series], *, mean: bool
 ) -> dict[str, Series]:
-    """Mean or sum over the devices of each node at each sampling time."""
-    of_node: dict[str, list[Series]] = {}
-    for device, series in devices.items():
-        of_node.setdefault(device.node, []).append(series)
-    found = {}
-    for node, parts in of_node.items():
-        times = sampling_times(signals, parts)
-        count = len(times.t_ns)
-        total, counted = np.zeros(count), np.zeros(count)
-        for part, place in zip(parts, times.place, strict=True):
-            total += np.bincount(place, weights=part.value, minlength=count)
-            counted += np.bincount(place, minlength=count)
+    """Return the mean or sum over the devices of each node at each sampling tick."""
+    by_node: dict[str, list[Series]] = {}
+    for device, series in by_device.items():
+        by_node.setdefault(device.node, []).append(series)
+    combined = {}
+    for node, all_series in by_node.items():
+        snapshots = find_snapshots(inputs, all_series)
+        count = len(snapshots.t_ns)
+        total, reading_count = np.zeros(count), np.zeros(count)
+        for series, index in zip(all_series, snapshots.snapshot_of_sample, strict=True):
+            total += np.bincount(index, weights=series.value, minlength=count)
+            reading_count += np.bincount(index, minlength=count)
         if count:
-            found[node] = Series(times.t_ns, total / counted if mean else total)
-    return found
+            combined[node] = Series(snapshots.t_ns, total / reading_count if mean else total)
+    return combined
 
 
-def _unit(row: str) -> str:
-    return row if row in BYTE_ROWS else f"{row}_percent"
+def _usage(sketches: Mapping[str, QuantileSketch]) -> NodeUsage:
+    return NodeUsage(
+        **{
+            name: UsageQuantiles.of(sketch, scale=1 if name in BYTE_FIELDS else 100)
+            for name, sketch in sketches.items()
+        }
+    )
 
 
-def _figures(tally: Tally, row: str) -> dict[str, float]:
-    scale = 1 if row in BYTE_ROWS else 100
-    found = tally.quantiles(list(FIGURES.values()))
-    named = zip(FIGURES, found, strict=True)
-    return {name: round(max(0.0, value * scale), 2) for name, value in named}
-
-
-def _sentence(node: str, rows: Mapping[str, Mapping[str, float]]) -> str:
-    known = [
-        f"{label} {rows[f'{row}_percent']['p95']:g} %"
-        for row, label in PER_CENT.items()
-        if f"{row}_percent" in rows
+def _sentence(node: str, usage: NodeUsage) -> str:
+    sampled = usage.sampled
+    figures = [
+        f"{label} {percent(sampled[name].p95 / 100, 1)}"
+        for name, label in LABELS.items()
+        if name in sampled
     ]
-    return f"{node}: the 95th percentile of {', '.join(known) or 'nothing'}."
+    return f"Node {node}, 95th percentile: {', '.join(figures) or 'n/a'}."

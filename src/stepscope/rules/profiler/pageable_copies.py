@@ -1,15 +1,19 @@
-"""Copies between host and device go through pageable memory."""
+"""Copies between host and device through pageable memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+import msgspec
+
+from stepscope.quantities import count_of, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable
-from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import recording_scan, recordings
+from stepscope.rules.inputs import RuleInputs, RuleTrace
 from stepscope.rules.parameters import Percentage
-from stepscope.rules.signals import Recording, Signals
+from stepscope.rules.samples import sort_traces
+from stepscope.rules.templates import TraceResults
+from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
 HOST_COPIES = ("HtoD", "DtoH")
@@ -17,37 +21,53 @@ HOST_COPIES = ("HtoD", "DtoH")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageableCopiesParameters:
-    """When unpinned copies matter."""
+    """Threshold of unpinned copies."""
 
     threshold: Percentage = 2.0
-    """Share of a recording's device time (%) in pageable copies above which the rule fires."""
+    """The rule fires if pageable copies take more of a trace's device time (%) than this."""
+
+
+class TraceCopies(msgspec.Struct, frozen=True, kw_only=True):
+    """Pageable copies in one trace."""
+
+    rank: str = ""
+    pageable_share_ratio: float = 0.0
+    """Share of the time from the first device work to the last."""
+    pageable_count: int = 0
+    pageable_bytes: int | None = None
+    """None if the trace does not record sizes."""
+
+
+class PageableCopiesDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Pageable copies by trace."""
+
+    recordings: dict[str, TraceCopies] = {}
 
 
 @dataclass(slots=True)
 class _State:
-    recordings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    accused: list[str] = field(default_factory=list)
-    firing: Firing = field(default_factory=Firing)
+    traces: TraceResults[TraceCopies] = field(default_factory=TraceResults)
+    trigger: Trigger = field(default_factory=Trigger)
 
 
 class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
-    """Checks whether copies between host and device go through pageable memory.
+    """Checks whether copies between host and device use pageable memory.
 
     ## What it checks
-    In each recording of the framework's profiler, the durations of copies between pageable host
-    memory and a device as a share of the time from the devices' first work to their last. Above
-    `threshold` is a violation; datapoints are recordings with device work.
+    In each trace of the framework's profiler, the duration of copies between pageable host memory
+    and a device, as a share of the time from the first device work to the last. A share above
+    `threshold` is a violation; datapoints are traces with device work.
 
     ## Why it matters
-    The driver copies pageable memory into a pinned buffer first. That is slower, holds up the
-    thread that asked for it, and cannot run beside computation.
+    The driver first copies pageable memory to a pinned buffer. That is slower, blocks the calling
+    thread, and cannot overlap with computation.
 
     ## What to do
-    DataLoader(pin_memory=True) and .to(device, non_blocking=True); allocate staging buffers with
-    pin_memory() once.
+    Use DataLoader(pin_memory=True) and .to(device, non_blocking=True). Allocate staging buffers
+    once with pin_memory().
 
     ## Where the numbers differ from SageMaker Debugger's
-    Debugger has no such rule; its Dataloader report only asks whether pin_memory is set.
+    Debugger has no such rule; its Dataloader report only looks at the setting of pin_memory.
     """
 
     parameters_type = PageableCopiesParameters
@@ -58,51 +78,54 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
     def start(self) -> _State:
         return _State()
 
-    def update(self, state: _State, signals: Signals) -> _State:
-        for recording in recordings(signals):
-            figures = _figures(recording)
-            if figures is None:
-                continue
-            state.recordings[recording.name] = figures
-            if 100 * figures["pageable_share_ratio"] > self.parameters.threshold:
-                state.accused.append(recording.name)
-                state.firing.add(recording_scan(signals, recording))
+    def update(self, state: _State, inputs: RuleInputs) -> _State:
+        for trace in sort_traces(inputs):
+            copies = _pageable_copies(trace)
+            if copies is not None:
+                fires = 100 * copies.pageable_share_ratio > self.parameters.threshold
+                state.traces.add(trace, copies, fires=fires, inputs=inputs, trigger=state.trigger)
         return state
 
     def decide(self, state: _State) -> Finding | None:
-        if not state.recordings:
+        traces = state.traces
+        if not traces.details:
             raise NotApplicable(
-                "no recording with device work: record a window with `stepscope run "
-                "--start-step N` or `stepscope capture RUN`"
+                "no trace with device work: record a window with `stepscope run --start-step N` "
+                "or `stepscope capture RUN`"
             )
         return self.finding(
-            triggered=state.firing,
-            violations=len(state.accused),
-            datapoints=len(state.recordings),
-            details={"recordings": state.recordings},
-            sentences=[
-                f"In the recording {name}, {state.recordings[name]['pageable_count']} copies "
-                f"through pageable memory take {state.recordings[name]['pageable_share_ratio']:.1%}"
-                f" of the devices' time; the threshold is {self.parameters.threshold:g} %."
-                for name in state.accused
-            ],
-            ranks=[state.recordings[name]["rank"] for name in state.accused],
+            triggered=state.trigger,
+            violations=len(traces.triggered),
+            datapoints=len(traces.details),
+            details=PageableCopiesDetails(recordings=traces.details),
+            sentences=self._sentences(traces),
+            ranks=traces.triggered.values(),
         )
 
+    def _sentences(self, traces: TraceResults[TraceCopies]) -> Iterable[str]:
+        for name in traces.triggered:
+            copies = traces.details[name]
+            yield (
+                f"Trace {name}: pageable copies take {percent(copies.pageable_share_ratio, 1)} of "
+                f"device time ({count_of(copies.pageable_count, 'copy', 'copies')}, threshold "
+                f"{self.parameters.threshold:g}%)."
+            )
 
-def _figures(recording: Recording) -> dict[str, Any] | None:
-    time = recording.gpu_time
+
+def _pageable_copies(trace: RuleTrace) -> TraceCopies | None:
+    """Return the pageable copies of a trace; None without device work."""
+    time = trace.gpu_time
     if time is None or not time.total_ns:
         return None
     pageable = [
         copies
-        for copies in recording.copies
+        for copies in trace.copies
         if copies.direction in HOST_COPIES and "pageable" in {copies.source, copies.target}
     ]
     sizes = [copies.bytes for copies in pageable if copies.bytes is not None]
-    return {
-        "rank": recording.rank,
-        "pageable_share_ratio": sum(copies.total_ns for copies in pageable) / time.total_ns,
-        "pageable_count": sum(copies.count for copies in pageable),
-        "pageable_bytes": sum(sizes) if sizes else None,
-    }
+    return TraceCopies(
+        rank=trace.rank,
+        pageable_share_ratio=sum(copies.total_ns for copies in pageable) / time.total_ns,
+        pageable_count=sum(copies.count for copies in pageable),
+        pageable_bytes=sum(sizes) if sizes else None,
+    )

@@ -1,80 +1,106 @@
-"""torch.compile compiles again and again."""
+"""Repeated compilation by torch.compile."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.intervals import Int
-from stepscope.rules.base import IncrementalRule, NotApplicable
-from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import ordered, recording_scan, recordings, scan_ends
+from stepscope.quantities import percent
+from stepscope.rules.base import NotApplicable
+from stepscope.rules.inputs import RankStepTimes, RuleInputs, Series
 from stepscope.rules.parameters import Count
-from stepscope.rules.signals import RankSteps, Series, Signals, scan_numbers
-from stepscope.schema import Finding
+from stepscope.rules.samples import sort_series, sort_traces
+from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
 
-NO_STACKS = (
-    "neither stack samples of a training thread nor a recording with torch.compile's regions is in "
-    "the run"
-)
+MAX_LISTED = 200
+"""Steps per rank in the details."""
+NO_STACKS = "no stack samples of a training thread, and no trace with regions of torch.compile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecompileStormParameters:
-    """How much compiling is too much."""
+    """Limits of recompilation."""
 
     recompiles: Count = 8
-    """Steps with a compiler in them, or variants of one compiled frame, above which it fires; 8
-    is torch's own limit of variants."""
+    """The rule fires if there are more steps with compilation, or variants of one compiled frame,
+    than this; 8 is torch's own limit of variants."""
     patience: Count = 50
-    """The first steps of each rank, in which everything is compiled once, are left out."""
+    """First steps of each rank, in which everything is compiled once, that are left out."""
 
 
-@dataclass(slots=True)
-class _Rank:
-    node: str
-    step_count: int = 0
+class RankCompilation(msgspec.Struct, frozen=True, kw_only=True):
+    """Compilation on one rank."""
+
+    compiling_step_count: int = 0
+    compiling_steps: list[int] = []
+    """Numbers of the first 200 steps with compilation."""
+    compiling_share_ratio: float = 0.0
+    """Share of the wall time of the steps that count."""
+
+
+class TraceVariants(msgspec.Struct, frozen=True, kw_only=True):
+    """Compiled variants in one trace."""
+
+    rank: str = ""
+    variant_count: dict[str, int] = {}
+    """Variants that ran, by compiled frame."""
+
+
+class RecompileStormDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Compilation by rank and by trace."""
+
+    ranks: dict[str, RankCompilation] = {}
+    recordings: dict[str, TraceVariants] = {}
+
+
+@dataclass(slots=True, kw_only=True)
+class _CompilingRank(RankState):
     steps: list[int] = field(default_factory=list)
-    """Numbers of steps with a compiler in them."""
+    """Numbers of steps with compilation."""
     compiling_ns: int = 0
     wall_ns: int = 0
-    fired: bool = False
     pending_t_ns: Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     pending_ns: Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Samples of steps that have not ended."""
 
+    def add_samples(self, samples: Series) -> None:
+        """Add stack samples in a compiler, to be attributed to steps later."""
+        new = sort_series(samples)
+        t_ns = np.concatenate([self.pending_t_ns, new.t_ns])
+        order = np.argsort(t_ns, kind="stable")
+        self.pending_t_ns = t_ns[order]
+        self.pending_ns = np.concatenate([self.pending_ns, new.value.astype(np.int64)])[order]
+
 
 @dataclass(slots=True)
-class _State:
-    ranks: dict[str, _Rank] = field(default_factory=dict)
+class _State(RankStates[_CompilingRank, TraceVariants]):
     sampled: set[str] = field(default_factory=set)
-    waiting: dict[str, list[Series]] = field(default_factory=dict)
-    """Samples of ranks without a step so far."""
-    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By recording: its rank, and variants by frame."""
-    accused: list[str] = field(default_factory=list)
-    firing: Firing = field(default_factory=Firing)
+    """Ranks whose stacks are sampled."""
+    early_samples: dict[str, list[Series]] = field(default_factory=dict)
+    """Samples of ranks without any step so far."""
 
 
-class RecompileStorm(IncrementalRule[RecompileStormParameters, _State]):
-    """Checks whether torch.compile compiles again and again.
+class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _State]):
+    """Checks whether torch.compile compiles repeatedly.
 
     ## What it checks
     Stack samples of the training thread inside torch's compiler, by step; the first `patience`
-    steps do not count. More than `recompiles` steps with a compiler in them fire the rule. So does
-    a recording in which more than so many variants of one compiled frame ran. Datapoints are steps
-    and recordings with compiled regions, violations those steps and recordings.
+    steps do not count. More than `recompiles` steps with compilation fire the rule. So does a trace
+    in which more variants than that of one compiled frame ran. Datapoints are steps and traces with
+    compiled regions; violations are those steps and traces.
 
     ## Why it matters
-    Each recompilation takes seconds in which the devices idle. After a few of them torch gives up
-    and runs the frame without its compiler.
+    Each recompilation takes seconds in which the devices are idle. After a few of them torch gives
+    up and runs the frame uncompiled.
 
     ## What to do
-    TORCH_LOGS=recompiles says which guard failed. Pad inputs to few shapes, mark dynamic
-    dimensions (torch._dynamo.mark_dynamic), compile with dynamic=True, and keep Python numbers
-    that change from step to step out of the compiled function.
+    TORCH_LOGS=recompiles shows the guards that failed. Pad inputs to a few shapes, mark dynamic
+    dimensions (torch._dynamo.mark_dynamic), compile with dynamic=True, and keep Python numbers that
+    change from step to step out of the compiled function.
 
     ## Where the numbers differ from SageMaker Debugger's
     Debugger has no such rule.
@@ -82,8 +108,8 @@ class RecompileStorm(IncrementalRule[RecompileStormParameters, _State]):
 
     parameters_type = RecompileStormParameters
     recommendation = (
-        "Run with TORCH_LOGS=recompiles; pad to few shapes, mark dynamic dimensions, or compile "
-        "with dynamic=True."
+        "Run with TORCH_LOGS=recompiles. Pad inputs to a few shapes, mark dynamic dimensions, or "
+        "compile with dynamic=True."
     )
     evidence = ("steps", "operators")
     plots = ("step",)
@@ -91,94 +117,83 @@ class RecompileStorm(IncrementalRule[RecompileStormParameters, _State]):
     def start(self) -> _State:
         return _State()
 
-    def update(self, state: _State, signals: Signals) -> _State:
-        compiling = signals.compiling
-        state.sampled |= set(compiling)
-        steps = {each.rank: each for each in signals.steps if len(each)}
-        for name in compiling.keys() | steps.keys():
-            rank = state.ranks.get(name)
-            if name in steps and rank is None:
-                rank = state.ranks[name] = _Rank(node=steps[name].node)
-                for series in state.waiting.pop(name, []):
-                    _keep(rank, series)
-            if name in compiling and rank is None:
-                state.waiting.setdefault(name, []).append(compiling[name])
-            elif name in compiling and rank is not None:
-                _keep(rank, compiling[name])
-            if name in steps and rank is not None:
-                state.firing.add(self._attribute(rank, steps[name], signals))
-        self._look_at_recordings(state, signals)
+    def update(self, state: _State, inputs: RuleInputs) -> _State:
+        state.sampled |= set(inputs.compiler_time)
+        for steps in inputs.steps:
+            if len(steps) and steps.rank not in state.ranks:
+                rank = state.ranks[steps.rank] = _CompilingRank(node=steps.node)
+                for samples in state.early_samples.pop(steps.rank, []):
+                    rank.add_samples(samples)
+        for name, samples in inputs.compiler_time.items():
+            if name in state.ranks:
+                state.ranks[name].add_samples(samples)
+            else:
+                state.early_samples.setdefault(name, []).append(samples)
+        super().update(state, inputs)
+        for trace in sort_traces(inputs):
+            variants = TraceVariants(rank=trace.rank, variant_count=dict(trace.compiled_variants))
+            if variants.variant_count:
+                fires = max(variants.variant_count.values()) > self.parameters.recompiles
+                state.traces.add(trace, variants, fires=fires, inputs=inputs, trigger=state.trigger)
         return state
 
-    def _attribute(self, rank: _Rank, steps: RankSteps, signals: Signals) -> list[int]:
-        """Give samples to the steps around them; ends of scans with too many such steps."""
-        p = self.parameters
-        judged = steps.number >= p.patience
-        rank.step_count += int(judged.sum())
-        rank.wall_ns += int(steps.wall_ns[judged].sum())
-        spent = np.concatenate([[0], np.cumsum(rank.pending_ns)])
-        begin = np.searchsorted(rank.pending_t_ns, steps.start_ns)
+    def update_rank(self, state: _State, steps: RankStepTimes, inputs: RuleInputs) -> None:
+        """Attribute the samples of a rank to its steps."""
+        if not len(steps):
+            return
+        p, rank = self.parameters, state.ranks[steps.rank]
+        counts = steps.number >= p.patience
+        rank.step_count += int(counts.sum())
+        rank.wall_ns += int(steps.wall_ns[counts].sum())
+        cumulative_ns = np.concatenate([[0], np.cumsum(rank.pending_ns)])
+        first = np.searchsorted(rank.pending_t_ns, steps.start_ns)
         end = np.searchsorted(rank.pending_t_ns, steps.end_ns)
-        busy = judged & (end > begin)
-        rank.compiling_ns += int((spent[end] - spent[begin])[judged].sum())
-        before = len(rank.steps)
-        rank.steps += steps.number[busy].tolist()
-        done = int(end[-1])
-        rank.pending_t_ns, rank.pending_ns = rank.pending_t_ns[done:], rank.pending_ns[done:]
-        over = steps.end_ns[busy][max(0, p.recompiles - before) :]
-        rank.fired |= len(over) > 0
-        return scan_ends(signals, np.unique(scan_numbers(signals, over)))
+        compiles = counts & (end > first)
+        rank.compiling_ns += int((cumulative_ns[end] - cumulative_ns[first])[counts].sum())
+        previous_count = rank.violation_count
+        rank.steps += steps.number[compiles].tolist()
+        rank.violation_count = len(rank.steps)
+        attributed = int(end[-1])
+        rank.pending_t_ns = rank.pending_t_ns[attributed:]
+        rank.pending_ns = rank.pending_ns[attributed:]
+        excess_end_ns = steps.end_ns[compiles][max(0, p.recompiles - previous_count) :]
+        rank.triggered |= len(excess_end_ns) > 0
+        state.trigger.add_times(inputs, excess_end_ns)
 
-    def _look_at_recordings(self, state: _State, signals: Signals) -> None:
-        for recording in recordings(signals):
-            variants = dict(recording.compiled_variants)
-            if not variants:
-                continue
-            state.variants[recording.name] = {"rank": recording.rank, "variant_count": variants}
-            if max(variants.values()) > self.parameters.recompiles:
-                state.accused.append(recording.name)
-                state.firing.add(recording_scan(signals, recording))
+    def evaluated_ranks(self, state: _State) -> dict[str, _CompilingRank]:
+        ranks = sorted(state.ranks.items())
+        return {name: r for name, r in ranks if name in state.sampled and r.step_count}
 
-    def decide(self, state: _State) -> Finding | None:
-        judged = {n: r for n, r in state.ranks.items() if n in state.sampled and r.step_count}
-        if not judged and not state.variants:
+    def require_inputs(self, state: _State) -> None:
+        if not self.evaluated_ranks(state) and not state.traces.details:
             raise NotApplicable(NO_STACKS)
-        wrong = {name: rank for name, rank in judged.items() if rank.fired}
-        said = [
-            f"{name}: a compiler ran in {len(rank.steps)} of {rank.step_count} steps past the "
-            f"first {self.parameters.patience}, and took {rank.compiling_ns / rank.wall_ns:.1%} of "
-            "their time."
-            for name, rank in sorted(wrong.items())
-        ]
-        said += [
-            f"In the recording {name}, {max(state.variants[name]['variant_count'].values())} "
-            "variants of one compiled frame ran."
-            for name in state.accused
-        ]
-        return self.finding(
-            triggered=state.firing,
-            violations=sum(len(rank.steps) for rank in judged.values()) + len(state.accused),
-            datapoints=sum(rank.step_count for rank in judged.values()) + len(state.variants),
-            details={
-                "ranks": {
-                    name: {
-                        "compiling_step_count": len(rank.steps),
-                        "compiling_steps": rank.steps[:200],
-                        "compiling_share_ratio": rank.compiling_ns / max(1, rank.wall_ns),
-                    }
-                    for name, rank in sorted(judged.items())
-                },
-                "recordings": state.variants,
+
+    def datapoint_count(self, state: _State) -> int:
+        ranks = self.evaluated_ranks(state).values()
+        return sum(rank.step_count for rank in ranks) + len(state.traces.details)
+
+    def details(self, state: _State, ranks: Ranks[_CompilingRank]) -> RecompileStormDetails:
+        return RecompileStormDetails(
+            ranks={
+                name: RankCompilation(
+                    compiling_step_count=len(rank.steps),
+                    compiling_steps=rank.steps[:MAX_LISTED],
+                    compiling_share_ratio=rank.compiling_ns / max(1, rank.wall_ns),
+                )
+                for name, rank in ranks.items()
             },
-            sentences=said,
-            ranks=[*wrong, *(state.variants[name]["rank"] for name in state.accused)],
-            nodes={rank.node for rank in wrong.values()},
+            recordings=state.traces.details,
         )
 
-
-def _keep(rank: _Rank, series: Series) -> None:
-    new = ordered(series)
-    t_ns = np.concatenate([rank.pending_t_ns, new.t_ns])
-    order = np.argsort(t_ns, kind="stable")
-    rank.pending_t_ns = t_ns[order]
-    rank.pending_ns = np.concatenate([rank.pending_ns, new.value.astype(np.int64)])[order]
+    def sentences(
+        self, state: _State, ranks: Ranks[_CompilingRank], triggered: Ranks[_CompilingRank]
+    ) -> Iterable[str]:
+        for name, rank in triggered.items():
+            yield (
+                f"{name}: compilation in {len(rank.steps)} of {rank.step_count} steps after the "
+                f"first {self.parameters.patience}, {percent(rank.compiling_ns / rank.wall_ns, 1)} "
+                "of their time."
+            )
+        for name in state.traces.triggered:
+            variant_count = max(state.traces.details[name].variant_count.values())
+            yield f"Trace {name}: {variant_count} variants of one compiled frame ran."

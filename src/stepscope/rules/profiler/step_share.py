@@ -1,211 +1,220 @@
-"""What rules share that ask how much of the step one part of it takes."""
+"""Base of rules about the share of one part of the step, such as waits for batches."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
+import msgspec
 import numpy as np
 
 from stepscope.analysis import COMPUTE_PHASES
 from stepscope.intervals import Int
-from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
-from stepscope.rules.firing import Firing, last_of_each
-from stepscope.rules.inputs import NO_STEPS, recording_scan, recordings, scan_ends
+from stepscope.quantities import percent
+from stepscope.rules.base import NotApplicable, require_more_than
+from stepscope.rules.inputs import RankStepTimes, RuleInputs, RuleTrace, scan_indices
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.phases_at import shares
-from stepscope.rules.signals import RankSteps, Recording, Signals, scan_numbers
-from stepscope.rules.trailing import Tail
-from stepscope.schema import Finding
+from stepscope.rules.rolling_window import RollingWindow, rolling_sums
+from stepscope.rules.samples import NO_STEPS, sort_traces
+from stepscope.rules.step_phases import add_times, shares_of_total
+from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
+from stepscope.rules.trigger import last_indices
 
-FEWEST_STEPS = 20
-"""Fewer steps than this are no evidence."""
+MIN_STEPS = 20
+"""Minimum number of steps for a decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShareParameters:
-    """Of all these rules."""
+    """Parameters of all these rules."""
 
     threshold: Percentage
-    """Share of the step's wall time (%) above which the rule fires."""
+    """The rule fires if the part takes more of the step's wall time (%) than this."""
     window: Count = 100
-    """Steps of a rank that the share is of: the latest ones, at least 20."""
+    """Latest steps of a rank over which the share is computed; at least 20."""
     patience: Count = 10
-    """The first steps of each rank, in which everything starts up, are left out."""
+    """First steps of each rank, in which everything starts up, that are left out."""
 
 
+class RankShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Share of the part in the steps of one rank.
+
+    Each rule names the first field after its part: `data_wait_share_ratio`.
+    """
+
+    part_share_ratio: float = 0.0
+    """Share of the wall time of all steps that count."""
+    highest_window_share_ratio: float | None = None
+    """Highest share among the windows in which the rule fired."""
+    steps_above_threshold_count: int = 0
+    """Steps in which the part takes more than the threshold."""
+    compute_share_ratio: float = 0.0
+    phase_share_ratio: dict[str, float] = {}
+    """Share of each phase."""
+
+
+class TraceShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Results of one trace."""
+
+    rank: str = ""
+
+
+D = TypeVar("D", bound=RankShare)
 P = TypeVar("P", bound=StepShareParameters)
+T = TypeVar("T", bound=TraceShare)
 
 
-@dataclass(slots=True)
-class RankShare:
-    """One rank: what its latest steps consist of, and all of them."""
+class StepShareDetails(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
+    """Shares by rank."""
 
-    node: str
-    tail: Tail
+    ranks: dict[str, D] = {}
+
+
+class TracedShareDetails(StepShareDetails[D], Generic[D, T], frozen=True, kw_only=True):
+    """Shares by rank and by trace."""
+
+    recordings: dict[str, T] = {}
+
+
+@dataclass(slots=True, kw_only=True)
+class RankShareState(RankState):
+    """Latest steps of one rank, and totals of all that count."""
+
+    window: RollingWindow
     """Rows of (part, wall)."""
     part_ns: int = 0
     phase_ns: dict[str, int] = field(default_factory=dict)
-    over_count: int = 0
-    """Steps whose own share is above the threshold."""
     highest_ratio: float = 0.0
-    """Of the windows in which the rule fired."""
+    """Highest share among the windows in which the rule fired."""
 
     @property
     def wall_ns(self) -> int:
-        """Of all steps that count."""
+        """Wall time of all steps that count."""
         return sum(self.phase_ns.values())
 
 
-@dataclass(slots=True)
-class ShareState:
-    """By rank; and what recordings showed, for the rules that look at them."""
+class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], Generic[P, T]):
+    """Fires if a part takes more than a share of the latest steps of some rank."""
 
-    ranks: dict[str, RankShare] = field(default_factory=dict)
-    recordings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    accused_recordings: dict[str, str] = field(default_factory=dict)
-    """Rank by recording."""
-    firing: Firing = field(default_factory=Firing)
+    rank_type: ClassVar[type[RankShare]]
+    """Details of one rank."""
+    part: ClassVar[str]
+    """Name of the part in sentences."""
 
-
-class StepShare(IncrementalRule[P, ShareState], Generic[P]):
-    """Fires where a part takes more than a share of the latest steps of some rank."""
-
-    part_name: ClassVar[str]
-    """As details have it."""
-    part_text: ClassVar[str]
-    """As sentences have it."""
-
-    def part_ns(self, steps: RankSteps) -> Int:
-        """The part in question of each step."""
+    def part_ns(self, steps: RankStepTimes) -> Int:
+        """Return the time of the part in each step."""
         raise NotImplementedError
 
-    def start(self) -> ShareState:
-        return ShareState()
+    def start(self) -> RankStates[RankShareState, T]:
+        return RankStates()
 
-    def update(self, state: ShareState, signals: Signals) -> ShareState:
-        for steps in signals.steps:
-            kept = np.flatnonzero(
-                ~steps.profiled & (steps.number >= self.parameters.patience) & (steps.wall_ns > 0)
-            )
-            if len(kept):
-                rank = state.ranks.setdefault(
-                    steps.rank, RankShare(steps.node, Tail(self.parameters.window))
-                )
-                begin, stop = int(kept[0]), int(kept[-1]) + 1
-                # Rows that follow each other need not be copied.
-                rows = slice(begin, stop) if stop - begin == len(kept) else kept
-                state.firing.add(self._take_in(rank, steps, rows, signals))
-        return state
-
-    def _take_in(
-        self, rank: RankShare, steps: RankSteps, kept: Int | slice, signals: Signals
-    ) -> list[int]:
-        """Ends of the scans in which the share of the latest steps was too large."""
+    def update_rank(
+        self, state: RankStates[RankShareState, T], steps: RankStepTimes, inputs: RuleInputs
+    ) -> None:
         p = self.parameters
-        part, wall = self.part_ns(steps)[kept], steps.wall_ns[kept]
-        rank.part_ns += int(part.sum())
-        rank.over_count += int((100 * part > p.threshold * wall).sum())
-        for phase, time_ns in steps.phase_ns.items():
-            rank.phase_ns[phase] = rank.phase_ns.get(phase, 0) + int(time_ns[kept].sum())
-        joined, before = rank.tail.extend(np.stack([part, wall], axis=1).astype(np.int64))
-        scans = scan_numbers(signals, steps.end_ns[kept])
-        ends = last_of_each(scans)
-        scans, ends = scans[ends], ends + before + 1
-        begins = np.maximum(ends - p.window, 0)
-        part_sums, wall_sums = (np.append(0, np.cumsum(column)) for column in joined.T)
-        part_in = part_sums[ends] - part_sums[begins]
-        wall_in = wall_sums[ends] - wall_sums[begins]
-        fires = (ends - begins >= FEWEST_STEPS) & (100 * part_in > p.threshold * wall_in)
-        if fires.any():
-            highest = float((part_in[fires] / wall_in[fires]).max())
-            rank.highest_ratio = max(rank.highest_ratio, highest)
-        return scan_ends(signals, scans[fires])
-
-    def decide(self, state: ShareState) -> Finding | None:
-        self.require(state)
-        on = self.accused(state)
-        details = self.details(state)
-        steps = sum(rank.tail.seen for rank in state.ranks.values())
-        over = sum(rank.over_count for rank in state.ranks.values())
-        return self.finding(
-            triggered=state.firing,
-            violations=over + len(state.accused_recordings),
-            datapoints=steps + len(state.recordings),
-            details=details,
-            sentences=self.sentences(state, details),
-            ranks=[*on, *state.accused_recordings.values()],
-            nodes={state.ranks[name].node for name in on},
+        included = np.flatnonzero(
+            ~steps.profiled & (steps.number >= p.patience) & (steps.wall_ns > 0)
         )
+        if not len(included):
+            return
+        start, end = int(included[0]), int(included[-1]) + 1
+        # Consecutive rows need no copy.
+        rows = slice(start, end) if end - start == len(included) else included
+        rank = state.ranks.setdefault(
+            steps.rank, RankShareState(node=steps.node, window=RollingWindow(p.window))
+        )
+        part_wall = np.stack([self.part_ns(steps)[rows], steps.wall_ns[rows]], axis=1)
+        part, wall = part_wall.T
+        rank.step_count += len(part)
+        rank.part_ns += int(part.sum())
+        rank.violation_count += int((100 * part > p.threshold * wall).sum())
+        add_times(rank.phase_ns, {p: int(ns[rows].sum()) for p, ns in steps.phase_ns.items()})
+        joined, previous = rank.window.extend(part_wall.astype(np.int64))
+        scans = scan_indices(inputs, steps.end_ns[rows])
+        last = last_indices(scans)
+        ends = last + previous + 1
+        part_sum, wall_sum = rolling_sums(joined, ends, p.window).T
+        step_count = np.minimum(ends, p.window)
+        fires = (step_count >= MIN_STEPS) & (100 * part_sum > p.threshold * wall_sum)
+        if fires.any():
+            rank.triggered = True
+            highest = float((part_sum[fires] / wall_sum[fires]).max())
+            rank.highest_ratio = max(rank.highest_ratio, highest)
+        state.trigger.add_scans(inputs, scans[last[fires]])
 
-    def require(self, state: ShareState) -> None:
-        """Abstain unless there is enough to decide on."""
+    def require_inputs(self, state: RankStates[RankShareState, T]) -> None:
         if not state.ranks:
             raise NotApplicable(NO_STEPS)
-        most = max(rank.tail.seen for rank in state.ranks.values())
-        require_more(most, FEWEST_STEPS - 1, "steps past the first of a rank")
+        step_count = max(rank.step_count for rank in state.ranks.values())
+        require_more_than(MIN_STEPS - 1, step_count, "steps per rank after the first ones")
 
-    def accused(self, state: ShareState) -> list[str]:
-        """Ranks on which it fired."""
-        return [name for name, rank in sorted(state.ranks.items()) if rank.highest_ratio]
+    def details(
+        self, state: RankStates[RankShareState, T], ranks: Ranks[RankShareState]
+    ) -> StepShareDetails[RankShare]:
+        return StepShareDetails(ranks=self.rank_details(ranks))
 
-    def details(self, state: ShareState) -> dict[str, Any]:
-        """The numbers behind the sentences."""
-        return {"ranks": self._rank_details(state)}
-
-    def _rank_details(self, state: ShareState) -> dict[str, dict[str, Any]]:
-        """By rank; every share is of the wall time of the steps that count."""
+    def rank_details(self, ranks: Ranks[RankShareState]) -> dict[str, RankShare]:
+        """Return the details by rank; shares are of the wall time of the steps that count."""
         return {
-            name: {
-                f"{self.part_name}_share_ratio": rank.part_ns / rank.wall_ns,
-                "highest_window_share_ratio": rank.highest_ratio or None,
-                "steps_above_threshold_count": rank.over_count,
-                "compute_share_ratio": sum(rank.phase_ns.get(each, 0) for each in COMPUTE_PHASES)
+            name: self.rank_type(
+                part_share_ratio=rank.part_ns / rank.wall_ns,
+                highest_window_share_ratio=rank.highest_ratio or None,
+                steps_above_threshold_count=rank.violation_count,
+                compute_share_ratio=sum(rank.phase_ns.get(p, 0) for p in COMPUTE_PHASES)
                 / rank.wall_ns,
-                "phase_share_ratio": shares(rank.phase_ns),
-            }
-            for name, rank in sorted(state.ranks.items())
+                phase_share_ratio=shares_of_total(rank.phase_ns),
+            )
+            for name, rank in ranks.items()
         }
 
-    def sentences(self, state: ShareState, details: dict[str, Any]) -> list[str]:
-        """One per rank that it fired on; of the others the worst."""
-        ranks, share = details["ranks"], f"{self.part_name}_share_ratio"
-        worst = sorted(ranks, key=lambda name: -ranks[name][share])[:1]
-        return [
-            f"{name}: {self.part_text} takes {ranks[name][share]:.1%} of the step; "
-            f"the threshold is {self.parameters.threshold:g} %."
-            for name in self.accused(state) or worst
-        ]
+    def sentences(
+        self,
+        state: RankStates[RankShareState, T],
+        ranks: Ranks[RankShareState],
+        triggered: Ranks[RankShareState],
+    ) -> Iterable[str]:
+        """Describe each rank on which the rule fired, or else the one with the highest share."""
+        share = {name: rank.part_ns / rank.wall_ns for name, rank in ranks.items()}
+        for name in triggered or sorted(ranks, key=lambda name: -share[name])[:1]:
+            yield (
+                f"{name}: {self.part} takes {percent(share[name], 1)} of step time (threshold "
+                f"{self.parameters.threshold:g}%)."
+            )
 
 
-class RecordedShare(StepShare[P], Generic[P]):
-    """Looks at recordings as well, which know more than the steps do."""
+class TracedShare(StepShare[P, T], Generic[P, T]):
+    """Also evaluates traces, which have more detail than steps."""
 
-    def judge(self, recording: Recording) -> tuple[dict[str, Any], bool] | None:
-        """Figures of a recording and whether the rule fires on it; None without device work."""
+    def evaluate_trace(self, trace: RuleTrace) -> tuple[T, bool] | None:
+        """Return the details of a trace and True if the rule fires; None without device work."""
         raise NotImplementedError
 
-    def recording_sentence(self, name: str, figures: dict[str, Any]) -> str:
-        """What is said of a recording on which it fired."""
+    def trace_sentence(self, name: str, trace: T) -> str:
+        """Describe a trace on which the rule fired."""
         raise NotImplementedError
 
-    def update(self, state: ShareState, signals: Signals) -> ShareState:
-        for recording in recordings(signals):
-            judged = self.judge(recording)
-            if judged is None:
-                continue
-            figures, fires = judged
-            state.recordings[recording.name] = {"rank": recording.rank, **figures}
-            if fires:
-                state.accused_recordings[recording.name] = recording.rank
-                state.firing.add(recording_scan(signals, recording))
-        return super().update(state, signals)
+    def update(
+        self, state: RankStates[RankShareState, T], inputs: RuleInputs
+    ) -> RankStates[RankShareState, T]:
+        for trace in sort_traces(inputs):
+            result = self.evaluate_trace(trace)
+            if result is not None:
+                details, fires = result
+                state.traces.add(trace, details, fires=fires, inputs=inputs, trigger=state.trigger)
+        return super().update(state, inputs)
 
-    def details(self, state: ShareState) -> dict[str, Any]:
-        return {**super().details(state), "recordings": state.recordings}
+    def details(
+        self, state: RankStates[RankShareState, T], ranks: Ranks[RankShareState]
+    ) -> TracedShareDetails[RankShare, T]:
+        return TracedShareDetails(ranks=self.rank_details(ranks), recordings=state.traces.details)
 
-    def sentences(self, state: ShareState, details: dict[str, Any]) -> list[str]:
-        return super().sentences(state, details) + [
-            self.recording_sentence(name, state.recordings[name])
-            for name in state.accused_recordings
-        ]
+    def sentences(
+        self,
+        state: RankStates[RankShareState, T],
+        ranks: Ranks[RankShareState],
+        triggered: Ranks[RankShareState],
+    ) -> Iterable[str]:
+        yield from super().sentences(state, ranks, triggered)
+        for name in state.traces.triggered:
+            yield self.trace_sentence(name, state.traces.details[name])

@@ -1,214 +1,241 @@
-"""Steps become slower and stay so."""
+"""Steps become slower and stay slower."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.intervals import Int
-from stepscope.rules.base import IncrementalRule, NotApplicable
-from stepscope.rules.firing import Firing
-from stepscope.rules.inputs import NO_STEPS, scan_around
+from stepscope.quantities import duration, relative_change
+from stepscope.rules.base import NotApplicable
+from stepscope.rules.inputs import RankStepTimes, RuleInputs
 from stepscope.rules.parameters import Count, Positive
-from stepscope.rules.signals import RankSteps, Signals
-from stepscope.schema import Finding
+from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
 
 BLOCK = 5
-"""Steps whose median is one observation: a single slow step is none."""
-FEWEST_BEFORE = 6
-MOST_BEFORE = 200
-"""Observations that tell what is normal."""
-DEVIATIONS = 6 * 1.4826
-"""Median absolute deviations, scaled to standard deviations, that chance does not reach."""
-LISTED = 50
-"""Changes per rank that are kept."""
+"""Steps whose median is one observation, so that a single slow step is none."""
+MIN_BEFORE = 6
+MAX_BEFORE = 200
+"""Observations before a change that define the normal step time."""
+MIN_DEVIATIONS = 6 * 1.4826
+"""Median absolute deviations, scaled to standard deviations, that noise does not reach."""
+MAX_LISTED = 50
+"""Latest changes per rank in the details."""
+SENTENCES_PER_RANK = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeRegressionParameters:
-    """What a change is."""
+    """Definition of a change."""
 
     threshold: Positive = 20.0
-    """Per cent by which steps have to become slower."""
+    """Minimum slowdown in percent."""
     recent: Count = 5
     """Observations of five steps each that must all be slower."""
     patience: Count = 10
-    """The first steps of each rank, in which everything starts up, are left out."""
+    """First steps of each rank, in which everything starts up, that are left out."""
+
+
+class StepTimeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of the step time."""
+
+    step: int = 0
+    """First slower step."""
+    t_ns: int = 0
+    """Its end, epoch nanoseconds."""
+    before_s: float = 0.0
+    after_s: float = 0.0
+    """Median step time before and after."""
+    slower_percent: float = 0.0
+
+
+class RankChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes of one rank."""
+
+    change_count: int = 0
+    changes: list[StepTimeChange] = []
+    """The latest 50."""
+
+
+class StepTimeRegressionDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes by rank."""
+
+    ranks: dict[str, RankChanges] = {}
 
 
 def _empty(shape: tuple[int, ...] = (0,), dtype: type = np.int64) -> Any:
     return np.empty(shape, dtype=dtype)
 
 
-@dataclass(slots=True)
-class _Rank:
-    node: str
+@dataclass(slots=True, kw_only=True)
+class _ObservedRank(RankState):
     pending: Int = field(default_factory=lambda: _empty((0, 3)))
-    """Rows of (number, wall, end) of a block that is not full."""
+    """Rows of (number, wall, end) of an incomplete block."""
     medians: NDArray[np.float64] = field(default_factory=lambda: _empty(dtype=np.float64))
-    """Observations since the last change: the latest, `recent`, and as many before as count."""
-    begins: Int = field(default_factory=lambda: _empty((0, 2)))
-    """Of each of these, number and end of the first step."""
-    changes: list[dict[str, Any]] = field(default_factory=list)
-    change_count: int = 0
-    step_count: int = 0
+    """Observations since the last change: the `recent` latest and up to `MAX_BEFORE` before."""
+    first_steps: Int = field(default_factory=lambda: _empty((0, 2)))
+    """Number and end of the first step of each observation."""
+    changes: list[StepTimeChange] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _State:
-    ranks: dict[str, _Rank] = field(default_factory=dict)
-    firing: Firing = field(default_factory=Firing)
+_State = RankStates[_ObservedRank, msgspec.Struct]
 
 
-class StepTimeRegression(IncrementalRule[StepTimeRegressionParameters, _State]):
-    """Checks whether steps become slower at some moment and stay so.
+class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank, _State]):
+    """Checks whether steps become slower and stay slower.
 
     ## What it checks
-    For each rank, the medians of five steps at a time. When the last `recent` of them all lie
-    above the median of those before by more than `threshold` per cent, and by more than six of
-    their (robust) standard deviations, steps have become slower; the new pace is then what is
-    normal. Each change is a violation and counts in the scan in which it was certain. Datapoints
-    are steps. Steps under a profiler are left out.
+    For each rank, the medians of blocks of five steps. If the last `recent` of them are all above
+    the median of those before by more than `threshold` percent, and by more than six of their
+    (robust) standard deviations, steps have become slower; the new step time then becomes the
+    normal one. Each change is a violation and counts in the scan in which it was certain.
+    Datapoints are steps. Steps under a profiler are left out.
 
     ## Why it matters
-    A job that loses a fifth of its speed after three hours, because a neighbour came, a cache
-    filled up or a GPU throttles, still converges. Nobody notices but the bill.
+    A job that loses a fifth of its speed after three hours, because of a noisy neighbor, a full
+    cache or a throttled GPU, still converges. Only the bill shows it.
 
     ## What to do
-    See what changed at that moment on the node (`stepscope show RUN system`) and which phase
+    Check what changed on the node at that time (`stepscope show RUN system`) and which phase
     became longer (`stepscope show RUN steps`).
 
     ## Where the numbers differ from SageMaker Debugger's
-    Debugger has no such rule; its StepOutlier takes a lasting change for ever fewer outliers.
+    Debugger has no such rule; in its StepOutlier a permanent change results in ever fewer outliers.
     """
 
     parameters_type = StepTimeRegressionParameters
-    recommendation = "See what changed at that moment on the node and in the phases of the step."
+    recommendation = "Check what changed at that time on the node and in the phases of the step."
     evidence = ("steps", "system")
     plots = ("step",)
 
     def start(self) -> _State:
-        return _State()
+        return RankStates()
 
-    def update(self, state: _State, signals: Signals) -> _State:
-        for steps in signals.steps:
-            rank = state.ranks.setdefault(steps.rank, _Rank(node=steps.node))
-            rows = np.concatenate([rank.pending, _rows(steps, self.parameters.patience)])
-            rank.step_count += len(rows) - len(rank.pending)
-            whole = len(rows) // BLOCK * BLOCK
-            rank.pending = rows[whole:]
-            blocks = rows[:whole].reshape(-1, BLOCK, 3)
-            known = len(rank.medians)
-            rank.medians = np.concatenate([rank.medians, np.median(blocks[:, :, 1], axis=1)])
-            rank.begins = np.concatenate([rank.begins, blocks[:, 0, ::2]])
-            for place in self._changes(rank, known):
-                state.firing.add(scan_around(signals, int(blocks[place, -1, 2])))
-        return state
+    def update_rank(self, state: _State, steps: RankStepTimes, inputs: RuleInputs) -> None:
+        rank = state.ranks.setdefault(steps.rank, _ObservedRank(node=steps.node))
+        rows = np.concatenate([rank.pending, _rows(steps, self.parameters.patience)])
+        rank.step_count += len(rows) - len(rank.pending)
+        complete = len(rows) // BLOCK * BLOCK
+        rank.pending = rows[complete:]
+        blocks = rows[:complete].reshape(-1, BLOCK, 3)
+        previous = len(rank.medians)
+        rank.medians = np.concatenate([rank.medians, np.median(blocks[:, :, 1], axis=1)])
+        rank.first_steps = np.concatenate([rank.first_steps, blocks[:, 0, ::2]])
+        for index in self._find_changes(rank, previous):
+            state.trigger.add_times(inputs, [int(blocks[index, -1, 2])])
 
-    def _changes(self, rank: _Rank, known: int) -> list[int]:
-        """Find the changes that new observations make certain, and forget what no longer counts.
+    def _find_changes(self, rank: _ObservedRank, previous: int) -> list[int]:
+        """Find the changes that new observations make certain, and drop obsolete observations.
 
         Args:
-            rank: with the new observations.
-            known: how many of its observations were there before.
+            rank: state including the new observations.
+            previous: count of observations before the new ones.
 
         Returns:
-            Places among the new observations.
+            Indices among the new observations.
         """
         p = self.parameters
-        found = []
-        first = 0  # of the observations that tell what is normal
-        for latest in self._suspects(rank.medians, known):
-            begin = latest + 1 - p.recent
-            before = rank.medians[max(first, begin - MOST_BEFORE) : begin]
-            if begin - first < FEWEST_BEFORE:
+        certain_at = []
+        first = 0  # first observation that defines the normal step time
+        for latest in self._candidates(rank.medians, previous):
+            start = latest + 1 - p.recent
+            before = rank.medians[max(first, start - MAX_BEFORE) : start]
+            if start - first < MIN_BEFORE:
                 continue
-            recent = rank.medians[begin : latest + 1]
-            usual = _usual_when_slower(before, float(recent.min()), p.threshold)
-            if usual is not None:
-                step, t_ns = rank.begins[begin].tolist()
-                change = _change(step, t_ns, usual, float(np.median(recent)))
-                rank.change_count += 1
-                rank.changes = [*rank.changes, change][-LISTED:]
-                found.append(latest - known)
-                first = begin
-        first = max(first, len(rank.medians) - p.recent - MOST_BEFORE)
-        rank.medians, rank.begins = rank.medians[first:], rank.begins[first:]
-        return found
+            recent = rank.medians[start : latest + 1]
+            normal = _normal_if_slower(before, float(recent.min()), p.threshold)
+            if normal is not None:
+                step, t_ns = rank.first_steps[start].tolist()
+                change = _change(step, t_ns, normal, float(np.median(recent)))
+                rank.violation_count += 1
+                rank.triggered = True
+                rank.changes = [*rank.changes, change][-MAX_LISTED:]
+                certain_at.append(latest - previous)
+                first = start
+        first = max(first, len(rank.medians) - p.recent - MAX_BEFORE)
+        rank.medians, rank.first_steps = rank.medians[first:], rank.first_steps[first:]
+        return certain_at
 
-    def _suspects(self, medians: NDArray[np.float64], known: int) -> list[int]:
-        """Places of the new observations that a change may end at: what is usual is not less than
-        the least of all, so only those need to be looked at whose like are well above that."""
+    def _candidates(self, medians: NDArray[np.float64], previous: int) -> list[int]:
+        """Return the new observations at which a change may be certain.
+
+        The normal step time is at least the minimum of all observations, so the recent ones must
+        all be well above that minimum.
+        """
         p = self.parameters
         if len(medians) < p.recent:
             return []
         recent = np.lib.stride_tricks.sliding_window_view(medians, p.recent)
-        slow = recent.min(axis=1) > medians.min() * (1 + p.threshold / 100)
-        latest = np.flatnonzero(slow) + p.recent - 1
-        suspects: list[int] = latest[latest >= known].tolist()
-        return suspects
+        is_slow = recent.min(axis=1) > medians.min() * (1 + p.threshold / 100)
+        latest = np.flatnonzero(is_slow) + p.recent - 1
+        candidates: list[int] = latest[latest >= previous].tolist()
+        return candidates
 
-    def decide(self, state: _State) -> Finding | None:
-        if not state.ranks:
-            raise NotApplicable(NO_STEPS)
-        steps = sum(rank.step_count for rank in state.ranks.values())
-        needed = BLOCK * (FEWEST_BEFORE + self.parameters.recent)
-        if all(rank.step_count < needed for rank in state.ranks.values()):
-            raise NotApplicable(f"no rank has {needed} steps: let the job run longer", steps)
-        wrong = {name: rank for name, rank in state.ranks.items() if rank.change_count}
-        return self.finding(
-            triggered=state.firing,
-            violations=sum(rank.change_count for rank in wrong.values()),
-            datapoints=steps,
-            details={
-                "ranks": {
-                    name: {"change_count": rank.change_count, "changes": rank.changes}
-                    for name, rank in sorted(state.ranks.items())
-                }
-            },
-            sentences=[
-                f"{name}: from step {change['step']} on, steps take {change['after_s']:.3g} s "
-                f"instead of {change['before_s']:.3g} s, {change['slower_percent']:.0f} % longer."
-                for name, rank in sorted(wrong.items())
-                for change in rank.changes[:3]
-            ],
-            ranks=wrong,
-            nodes={rank.node for rank in wrong.values()},
+    def require_inputs(self, state: _State) -> None:
+        super().require_inputs(state)
+        minimum = BLOCK * (MIN_BEFORE + self.parameters.recent)
+        longest = max(rank.step_count for rank in state.ranks.values())
+        if longest < minimum:
+            raise NotApplicable(
+                f"only {longest} steps per rank so far; the rule requires at least {minimum}",
+                self.datapoint_count(state),
+            )
+
+    def details(self, state: _State, ranks: Ranks[_ObservedRank]) -> StepTimeRegressionDetails:
+        return StepTimeRegressionDetails(
+            ranks={
+                name: RankChanges(change_count=rank.violation_count, changes=rank.changes)
+                for name, rank in ranks.items()
+            }
         )
 
+    def sentences(
+        self, state: _State, ranks: Ranks[_ObservedRank], triggered: Ranks[_ObservedRank]
+    ) -> Iterable[str]:
+        for name, rank in triggered.items():
+            for change in rank.changes[:SENTENCES_PER_RANK]:
+                before, after = (duration(s * 1e9) for s in (change.before_s, change.after_s))
+                slowdown = relative_change(change.slower_percent / 100, 0)
+                yield (
+                    f"{name}: from step {change.step}, step time is {after} instead of {before} "
+                    f"({slowdown})."
+                )
 
-def _usual_when_slower(
+
+def _normal_if_slower(
     before: NDArray[np.float64], fastest: float, threshold: float
 ) -> float | None:
-    """The median of observations, where the fastest of the recent ones is well above them."""
-    usual = _middle(before)
-    if not fastest > usual * (1 + threshold / 100):
+    """Return the median of the observations before if the fastest recent one is well above it."""
+    normal = _median(before)
+    if not fastest > normal * (1 + threshold / 100):
         return None
-    spread = float(np.median(np.abs(before - usual)))
-    return usual if fastest > usual + DEVIATIONS * spread else None
+    deviation = float(np.median(np.abs(before - normal)))
+    return normal if fastest > normal + MIN_DEVIATIONS * deviation else None
 
 
-def _middle(values: NDArray[np.float64]) -> float:
-    """The median; the library's takes several times as long for a few hundred values."""
+def _median(values: NDArray[np.float64]) -> float:
+    """Return the median; `np.median` takes several times as long for a few hundred values."""
     ordered, half = np.sort(values), len(values) // 2
     return float(ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2)
 
 
-def _change(step: int, t_ns: int, usual: float, now: float) -> dict[str, Any]:
-    return {
-        "step": step,
-        "t_ns": t_ns,
-        "before_s": usual / 1e9,
-        "after_s": now / 1e9,
-        "slower_percent": 100 * (now / usual - 1),
-    }
+def _change(step: int, t_ns: int, before_ns: float, after_ns: float) -> StepTimeChange:
+    return StepTimeChange(
+        step=step,
+        t_ns=t_ns,
+        before_s=before_ns / 1e9,
+        after_s=after_ns / 1e9,
+        slower_percent=100 * (after_ns / before_ns - 1),
+    )
 
 
-def _rows(steps: RankSteps, patience: int) -> Int:
-    kept = ~steps.profiled & (steps.number >= patience)
+def _rows(steps: RankStepTimes, patience: int) -> Int:
+    is_included = ~steps.profiled & (steps.number >= patience)
     rows = np.stack([steps.number, steps.wall_ns, steps.end_ns], axis=1)
-    chosen: Int = rows[kept]
-    return chosen
+    included: Int = rows[is_included]
+    return included

@@ -1,64 +1,76 @@
-"""GPUs that are held back because they are hot."""
+"""GPUs that lower their clocks because of temperature."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
-from stepscope.rules.base import IncrementalRule, NotApplicable, require_more
-from stepscope.rules.firing import Firing, last_of_each
-from stepscope.rules.inputs import samples, scan_ends, scans_of
+from stepscope.quantities import percent
+from stepscope.rules.inputs import Device, RuleInputs, Series, scan_indices
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.signals import Device, Series, Signals
-from stepscope.rules.trailing import Tail
-from stepscope.schema import Finding
+from stepscope.rules.rolling_window import RollingWindow, rolling_sums
+from stepscope.rules.samples import device_series
+from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
+from stepscope.rules.trigger import Trigger, last_indices
 
 THERMAL = 0x20 | 0x40
-"""NVML's bits for slowdowns because of temperature: by software and by hardware."""
+"""NVML's throttle reasons for temperature: software and hardware slowdown."""
 POWER = 0x4 | 0x80
-"""Its bits for the power cap and the external power brake."""
+"""NVML's throttle reasons for power: power cap and external power brake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThermalThrottlingParameters:
-    """When heat costs speed."""
+    """Threshold of thermal throttling."""
 
     threshold: Percentage = 10.0
-    """Share of the samples (%) with clocks held down by temperature above which it fires."""
+    """The rule fires if more of the samples (%) than this are thermally throttled."""
     window: Count = 120
-    """Samples that the share is of: the latest ones."""
+    """Latest samples over which the share is computed."""
 
 
-@dataclass(slots=True)
-class _Gpu:
-    tail: Tail
-    hot_count: int = 0
+class ThrottlingDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Throttling of one GPU over the whole run."""
+
+    sample_count: int = 0
+    thermal_percent_of_samples: float = 0.0
+    """Samples throttled by temperature."""
+    power_percent_of_samples: float = 0.0
+    """Samples throttled by the power cap."""
+
+
+class ThermalThrottlingDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Throttling by GPU."""
+
+    gpus: dict[str, ThrottlingDetails] = {}
+    """By GPU, as `node/number`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _ThrottlingState(DeviceState):
+    window: RollingWindow
     capped_count: int = 0
-    fired: bool = False
+    """Samples throttled by the power cap; those by temperature are the violations."""
 
 
-@dataclass(slots=True)
-class _State:
-    gpus: dict[Device, _Gpu] = field(default_factory=dict)
-    firing: Firing = field(default_factory=Firing)
-
-
-class ThermalThrottling(IncrementalRule[ThermalThrottlingParameters, _State]):
-    """Checks whether GPUs are slowed down because they are hot.
+class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingState]):
+    """Checks whether GPUs are throttled because of their temperature.
 
     ## What it checks
-    The driver's reasons for holding clocks down. At the end of each scan, the share of the last
+    The throttle reasons that the driver reports. At the end of each scan, the share of the last
     `window` samples of a GPU that name its temperature. Datapoints are samples of the GPU that has
-    most, violations are hot samples of all. The power cap is counted too but does not fire: large
-    GPUs run at it as a matter of course.
+    most, violations are thermally throttled samples of all GPUs. The power cap is counted but does
+    not fire the rule: large GPUs normally run at it.
 
     ## Why it matters
-    A hot GPU computes more slowly, and in a distributed job all others wait for it.
+    A hot GPU computes more slowly, and in a distributed job all other GPUs wait for it.
 
     ## What to do
-    Have the cooling of the node looked at, move the job to another one, or lower the power limit
-    so that clocks are at least steady.
+    Have the cooling of the node checked, move the job to another node, or lower the power limit so
+    that clocks are at least steady.
 
     ## Where the numbers differ from SageMaker Debugger's
     Debugger has no such rule.
@@ -68,56 +80,51 @@ class ThermalThrottling(IncrementalRule[ThermalThrottlingParameters, _State]):
     recommendation = "Have the node's cooling checked, or move the job to another node."
     evidence = ("system",)
     plots = ("gpu_temperature_celsius", "gpu_sm_clock_megahertz")
+    missing = "no GPU reports throttle reasons (gpu_throttle_reasons)"
 
-    def start(self) -> _State:
-        return _State()
+    @property
+    def patience_count(self) -> int:
+        return self.parameters.window - 1
 
-    def update(self, state: _State, signals: Signals) -> _State:
-        for device, series in samples(signals, "gpu_throttle_reasons").items():
-            gpu = state.gpus.setdefault(device, _Gpu(Tail(self.parameters.window)))
-            state.firing.add(self._look_at(gpu, signals, series))
-        return state
+    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
+        return device_series(inputs, "gpu_throttle_reasons")
 
-    def _look_at(self, gpu: _Gpu, signals: Signals, series: Series) -> list[int]:
+    def new_device(self) -> _ThrottlingState:
+        return _ThrottlingState(window=RollingWindow(self.parameters.window))
+
+    def update_device(
+        self, device: _ThrottlingState, series: Series, inputs: RuleInputs, trigger: Trigger
+    ) -> None:
         p = self.parameters
         reasons = series.value.astype(np.int64)
-        hot = (reasons & THERMAL) != 0
-        gpu.hot_count += int(hot.sum())
-        gpu.capped_count += int(((reasons & POWER) != 0).sum())
-        joined, kept = gpu.tail.extend(hot.astype(np.int64))
-        sums = np.concatenate([[0], np.cumsum(joined)]).astype(np.int64)
-        scans = scans_of(signals, series)
-        last = last_of_each(scans)
-        ends = last + kept + 1
-        hot_in = sums[ends] - sums[np.maximum(ends - p.window, 0)]
-        fires = (ends >= p.window) & (100 * hot_in > p.threshold * p.window)
-        gpu.fired |= bool(fires.any())
-        return scan_ends(signals, scans[last[fires]])
+        thermal = (reasons & THERMAL) != 0
+        device.datapoint_count += len(reasons)
+        device.violation_count += int(thermal.sum())
+        device.capped_count += int(((reasons & POWER) != 0).sum())
+        joined, previous = device.window.extend(thermal.astype(np.int64))
+        scans = scan_indices(inputs, series.t_ns)
+        last = last_indices(scans)
+        ends = last + previous + 1
+        thermal_count = rolling_sums(joined, ends, p.window)
+        fires = (ends >= p.window) & (100 * thermal_count > p.threshold * p.window)
+        device.triggered |= bool(fires.any())
+        trigger.add_scans(inputs, scans[last[fires]])
 
-    def decide(self, state: _State) -> Finding | None:
-        if not state.gpus:
-            raise NotApplicable("no GPU says why its clocks are held down (gpu_throttle_reasons)")
-        seen = max(gpu.tail.seen for gpu in state.gpus.values())
-        require_more(seen, self.parameters.window - 1, "samples of a GPU")
-        wrong = {device: gpu for device, gpu in state.gpus.items() if gpu.fired}
-        return self.finding(
-            triggered=state.firing,
-            violations=sum(gpu.hot_count for gpu in state.gpus.values()),
-            datapoints=seen,
-            details={
-                "gpus": {
-                    str(device): {
-                        "sample_count": gpu.tail.seen,
-                        "thermal_percent_of_samples": 100 * gpu.hot_count / gpu.tail.seen,
-                        "power_percent_of_samples": 100 * gpu.capped_count / gpu.tail.seen,
-                    }
-                    for device, gpu in sorted(state.gpus.items())
-                }
-            },
-            sentences=[
-                f"GPU {device.number} of {device.node} was slowed down by its temperature in "
-                f"{gpu.hot_count / gpu.tail.seen:.1%} of its samples."
-                for device, gpu in sorted(wrong.items())
-            ],
-            devices=wrong,
+    def details(self, devices: Devices[_ThrottlingState]) -> ThermalThrottlingDetails:
+        return ThermalThrottlingDetails(
+            gpus={
+                str(name): ThrottlingDetails(
+                    sample_count=gpu.datapoint_count,
+                    thermal_percent_of_samples=100 * gpu.violation_count / gpu.datapoint_count,
+                    power_percent_of_samples=100 * gpu.capped_count / gpu.datapoint_count,
+                )
+                for name, gpu in devices.items()
+            }
         )
+
+    def sentences(
+        self, devices: Devices[_ThrottlingState], triggered: Devices[_ThrottlingState]
+    ) -> Iterable[str]:
+        for name, gpu in triggered.items():
+            share = percent(gpu.violation_count / gpu.datapoint_count, 1)
+            yield f"{name.gpu_label}: thermally throttled in {share} of its samples."

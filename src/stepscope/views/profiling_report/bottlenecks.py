@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from stepscope.rules import shares
+from stepscope.rules import BottleneckDetails, NodeBottlenecks, shares_of_total
 from stepscope.views.profiling_report.blocks import Block, Cell, Column, Section, Table
 from stepscope.views.profiling_report.evaluated import Evaluated
 from stepscope.views.profiling_report.words import MOST_ROWS, first, phase_pies, pie
@@ -26,33 +24,37 @@ def io_section(evaluated: Evaluated) -> Section:
 
 def _bottleneck(evaluated: Evaluated, rule: str, what: str) -> list[Block]:
     blocks = evaluated.check(rule)
-    details = evaluated.details(rule)
+    details = evaluated.details(rule, BottleneckDetails)
     if not details:
         return blocks
     threshold = evaluated.rules[rule].parameters.gpu_threshold
-    whole, low, wrong = (details[f"{name}_count"] for name in ("snapshot", "low_gpu", "bottleneck"))
+    total, low, bottlenecks = (
+        details.snapshot_count,
+        details.low_gpu_count,
+        details.bottleneck_count,
+    )
     parts = {
-        f"every GPU at {threshold:g} % or above": whole - low,
-        f"a GPU below {threshold:g} %, {what} not the cause": low - wrong,
-        f"a GPU below {threshold:g} % and a {what} bottleneck": wrong,
+        f"every GPU at {threshold:g} % or above": total - low,
+        f"a GPU below {threshold:g} %, {what} not the cause": low - bottlenecks,
+        f"a GPU below {threshold:g} % and a {what} bottleneck": bottlenecks,
     }
-    blocks.append(pie("GPUs in all snapshots", shares(parts), f"all {whole:,} snapshots"))
-    phases = details["phase_share_ratio_of_steps_with_bottleneck"]
+    blocks.append(pie("GPUs in all snapshots", shares_of_total(parts), f"all {total:,} snapshots"))
+    phases = details.phase_share_ratio_of_steps_with_bottleneck
     blocks += phase_pies(phases, "During bottlenecks", ALL_STEPS) if phases else []
-    blocks.append(_nodes(details["nodes"]))
+    blocks.append(_nodes(details.nodes))
     return blocks
 
 
-def _nodes(nodes: dict[str, Any]) -> Table:
+def _nodes(nodes: dict[str, NodeBottlenecks]) -> Table:
     shown, more = first(sorted(nodes), MOST_ROWS, "nodes")
     rows: list[list[Cell]] = [
         [
             node,
-            nodes[node]["snapshot_count"],
-            nodes[node]["low_gpu_count"],
-            nodes[node]["bottleneck_count"],
-            nodes[node]["bottleneck_percent_of_snapshots"],
-            nodes[node]["bottleneck_percent_of_low_gpu"],
+            nodes[node].snapshot_count,
+            nodes[node].low_gpu_count,
+            nodes[node].bottleneck_count,
+            nodes[node].bottleneck_percent_of_snapshots,
+            nodes[node].bottleneck_percent_of_low_gpu,
         ]
         for node in shown
     ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from stepscope.rules import Rule, summary
+import msgspec
+
+from stepscope.rules import Rule, read_details, summary
 from stepscope.run import JobStatistics, Run
 from stepscope.schema import Finding
 from stepscope.views.profiling_report.blocks import Block, Check, Listing, Missing, Parameter, Text
@@ -18,6 +20,8 @@ MOST_PARAGRAPHS = 3
 MOST_SENTENCES = 24
 """Of one rule; a job of many ranks has findings about each."""
 
+D = TypeVar("D", bound=msgspec.Struct)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
@@ -28,10 +32,10 @@ class Evaluated:
     rules: dict[str, Rule[Any]]
     findings: dict[str, Finding]
 
-    def details(self, rule: str) -> dict[str, Any]:
-        """The numbers of a rule; empty where it was not evaluated or not applicable."""
+    def details(self, rule: str, details_type: type[D]) -> D | None:
+        """Return the details of a rule; None if it was not evaluated or does not apply."""
         finding = self.findings.get(rule)
-        return finding.details if finding else {}
+        return read_details(finding, details_type) if finding else None
 
     def why_missing(self, rule: str) -> str | None:
         """Why a rule has no numbers; None when it has."""

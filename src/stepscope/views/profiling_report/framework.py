@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from stepscope.rules import OperatorTime, OverallFrameworkMetricsDetails
 from stepscope.views.profiling_report.blocks import (
     Block,
     Cell,
@@ -27,7 +27,7 @@ STEPS = "the wall time of all training steps of all ranks, evaluation left out"
 
 def framework_section(evaluated: Evaluated) -> Section:
     """Phases, passes, operators, kernels and collectives, as shares of what each is part of."""
-    details = evaluated.details("OverallFrameworkMetrics")
+    details = evaluated.details("OverallFrameworkMetrics", OverallFrameworkMetricsDetails)
     if not details:
         blocks = evaluated.missing("OverallFrameworkMetrics")
         return Section(id="framework", title="Framework metrics summary", blocks=blocks)
@@ -37,7 +37,7 @@ def framework_section(evaluated: Evaluated) -> Section:
         blocks=[*_phases(details), *_passes(details), *_devices(details), *_general(details)],
         sections=[
             _operators(
-                details["cpu_operators"],
+                details.cpu_operators,
                 id="cpu-operators",
                 title="Overview: CPU operators",
                 kind="CPU operator",
@@ -45,7 +45,7 @@ def framework_section(evaluated: Evaluated) -> Section:
                 "call; those with at most 2 % of all are left out",
             ),
             _operators(
-                details["gpu_kernels"],
+                details.gpu_kernels,
                 id="gpu-operators",
                 title="Overview: GPU operators",
                 kind="GPU kernel",
@@ -53,7 +53,7 @@ def framework_section(evaluated: Evaluated) -> Section:
                 "2 % of all are left out",
             ),
             _operators(
-                details["collectives"],
+                details.collectives,
                 id="collectives",
                 title="Overview: collectives",
                 kind="collective",
@@ -64,8 +64,8 @@ def framework_section(evaluated: Evaluated) -> Section:
     )
 
 
-def _phases(details: Mapping[str, Any]) -> list[Block]:
-    shares: dict[str, float] = details["phase_share_ratio"]
+def _phases(details: OverallFrameworkMetricsDetails) -> list[Block]:
+    shares = details.phase_share_ratio
     if not shares:
         return [Missing(text="No training step was seen, so there are no phases to compare.")]
     said: list[Block] = [
@@ -88,8 +88,8 @@ def _phases(details: Mapping[str, Any]) -> list[Block]:
     return said
 
 
-def _passes(details: Mapping[str, Any]) -> list[Block]:
-    shares: dict[str, float] = details["forward_backward_share_ratio"]
+def _passes(details: OverallFrameworkMetricsDetails) -> list[Block]:
+    shares = details.forward_backward_share_ratio
     if not shares:
         return [Missing(text="No forward or backward pass was told apart from the rest.")]
     said: list[Block] = [
@@ -107,8 +107,8 @@ def _passes(details: Mapping[str, Any]) -> list[Block]:
     return said
 
 
-def _devices(details: Mapping[str, Any]) -> list[Block]:
-    shares: dict[str, float] = details["cpu_gpu_share_ratio"]
+def _devices(details: OverallFrameworkMetricsDetails) -> list[Block]:
+    shares = details.cpu_gpu_share_ratio
     if not shares:
         return [Missing(text=f"No operator and no kernel was recorded: {WINDOW}.")]
     name, share = max(shares.items(), key=lambda item: item[1])
@@ -116,15 +116,15 @@ def _devices(details: Mapping[str, Any]) -> list[Block]:
         pie(
             "Operators on the CPU and kernels on GPUs",
             shares,
-            f"their own times in {details['recording_count']} recordings, summed over threads and "
+            f"their own times in {details.recording_count} recordings, summed over threads and "
             "devices",
         ),
         Text(text=f"{share:.0%} of the recorded time of operators and kernels is {name}."),
     ]
 
 
-def _general(details: Mapping[str, Any]) -> list[Block]:
-    shares: dict[str, float] = details["step_phase_share_ratio"]
+def _general(details: OverallFrameworkMetricsDetails) -> list[Block]:
+    shares = details.step_phase_share_ratio
     if not shares:
         return []
     named = {phase.replace("_", " "): share for phase, share in shares.items()}
@@ -132,7 +132,7 @@ def _general(details: Mapping[str, Any]) -> list[Block]:
 
 
 def _operators(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[OperatorTime],
     *,
     id: str,  # noqa: A002 - the name of the section's field
     title: str,
@@ -143,9 +143,9 @@ def _operators(
         why = Missing(text=f"No {kind} was recorded: {WINDOW}.")
         return Section(id=id, title=title, blocks=[why])
     largest = rows[0]
-    shares = {row["name"]: row["percent"] / 100 for row in rows}
+    shares = {row.name: row.percent / 100 for row in rows}
     listed: list[list[Cell]] = [
-        [place, round(row["percent"], 2), row["time_ns"] // 1000, shortened(row["name"])]
+        [place, round(row.percent, 2), row.time_ns // 1000, shortened(row.name)]
         for place, row in enumerate(rows)
     ]
     return Section(
@@ -153,8 +153,8 @@ def _operators(
         title=title,
         blocks=[
             Text(
-                text=f"The most expensive {kind} was {shortened(largest['name'])} with "
-                f"{int(largest['percent'])} %."
+                text=f"The most expensive {kind} was {shortened(largest.name)} with "
+                f"{int(largest.percent)} %."
             ),
             Table(
                 title=title,

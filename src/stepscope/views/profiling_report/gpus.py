@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
+from stepscope.rules import (
+    BatchSizeDetails,
+    BoxPlot,
+    GPUMemoryIncreaseDetails,
+    LoadBalancingDetails,
+    LowGPUUtilizationDetails,
+)
 from stepscope.views.profiling_report.blocks import (
     Bars,
     Block,
@@ -20,6 +27,7 @@ from stepscope.views.profiling_report.blocks import (
 from stepscope.views.profiling_report.evaluated import Evaluated
 from stepscope.views.profiling_report.words import MOST_SERIES, box, first, left_out, shortened
 
+T = TypeVar("T")
 MOST_NODES = 8
 MOST_PAIRS = 20
 UTILISATION = "share of the time with a kernel running"
@@ -38,11 +46,11 @@ def gpu_section(evaluated: Evaluated) -> Section:
 
 def _usage(evaluated: Evaluated) -> Section:
     blocks = evaluated.check("LowGPUUtilization")
-    gpus: Mapping[str, Any] = evaluated.details("LowGPUUtilization").get("gpus", {})
-    if gpus:
+    details = evaluated.details("LowGPUUtilization", LowGPUUtilizationDetails)
+    if details:
         parameters = evaluated.rules["LowGPUUtilization"].parameters
         blocks += _boxes(
-            {gpu: {"": of["busy_percent"]} for gpu, of in gpus.items()},
+            {name: {"": gpu.busy_percent} for name, gpu in details.gpus.items()},
             title="GPU utilisation",
             axis=f"{UTILISATION} (%)",
             marks=[
@@ -55,10 +63,9 @@ def _usage(evaluated: Evaluated) -> Section:
 
 def _balance(evaluated: Evaluated) -> Section:
     blocks = evaluated.check("LoadBalancing")
-    details = evaluated.details("LoadBalancing")
+    details = evaluated.details("LoadBalancing", LoadBalancingDetails)
     if details:
-        width = details["bin_percent"]
-        workloads = _by_node(details["workloads_count"])
+        workloads = _by_node(details.workloads_count)
         nodes, more = first(list(workloads), MOST_NODES, "nodes")
         for node in nodes:
             gpus, others = first(list(workloads[node]), MOST_SERIES, "GPUs")
@@ -69,13 +76,13 @@ def _balance(evaluated: Evaluated) -> Section:
                     unit="%",
                     digits=0,
                     counted="samples",
-                    edges=[float(edge) for edge in range(0, 101, width)],
+                    edges=[float(edge) for edge in range(0, 101, details.bin_percent)],
                     series=[Bars(name=f"GPU {g}", counts=workloads[node][g]) for g in gpus],
                     more=others,
                 )
             )
         blocks += left_out(more)
-        blocks.append(_distances(details["distances"]))
+        blocks.append(_distances(details.distances))
     return Section(id="balance", title="Workload balancing", blocks=blocks)
 
 
@@ -98,14 +105,14 @@ def _distances(distances: Mapping[str, Mapping[str, float]]) -> Table:
 def batch_section(evaluated: Evaluated) -> Section:
     """Batch size."""
     blocks = evaluated.check("BatchSize")
-    details = evaluated.details("BatchSize")
+    details = evaluated.details("BatchSize", BatchSizeDetails)
     if details:
         parameters = evaluated.rules["BatchSize"].parameters
-        use: dict[str, dict[str, Any]] = {}
-        for gpu, figures in details["gpu_busy_percent"].items():
-            use.setdefault(gpu, {})["utilisation"] = figures
-        for gpu, figures in details["gpu_memory_percent"].items():
-            use.setdefault(gpu, {})["memory"] = figures
+        use: dict[str, dict[str, BoxPlot]] = {}
+        for gpu, plot in details.gpu_busy_percent.items():
+            use.setdefault(gpu, {})["utilisation"] = plot
+        for gpu, plot in details.gpu_memory_percent.items():
+            use.setdefault(gpu, {})["memory"] = plot
         blocks += _boxes(
             use,
             title="CPU, GPU and GPU memory",
@@ -117,9 +124,7 @@ def batch_section(evaluated: Evaluated) -> Section:
                     "memory": parameters.gpu_memory_threshold_p95,
                 }
             ),
-            first_boxes={
-                node: box("CPU", figures) for node, figures in details["cpu_percent"].items()
-            },
+            first_boxes={node: box("CPU", plot) for node, plot in details.cpu_percent.items()},
         )
     return Section(id="batch-size", title="Batch size", blocks=blocks)
 
@@ -135,9 +140,10 @@ def _thresholds(of_p95: Mapping[str, float]) -> list[Mark]:
 def memory_section(evaluated: Evaluated) -> Section:
     """GPU memory."""
     blocks = evaluated.check("GPUMemoryIncrease")
-    gpus: Mapping[str, Any] = evaluated.details("GPUMemoryIncrease").get("gpus", {})
+    details = evaluated.details("GPUMemoryIncrease", GPUMemoryIncreaseDetails)
+    gpus = details.gpus if details else {}
     blocks += _boxes(
-        {gpu: {"": of["memory_percent"]} for gpu, of in gpus.items()},
+        {name: {"": gpu.memory_percent} for name, gpu in gpus.items()},
         title="GPU memory",
         axis=f"{MEMORY} (%)",
         marks=[],
@@ -146,7 +152,7 @@ def memory_section(evaluated: Evaluated) -> Section:
 
 
 def _boxes(
-    of_gpus: Mapping[str, Mapping[str, Any]],
+    of_gpus: Mapping[str, Mapping[str, BoxPlot]],
     *,
     title: str,
     axis: str,
@@ -161,9 +167,9 @@ def _boxes(
         gpus, others = first(list(by_node[node]), MOST_SERIES, "GPUs")
         drawn = [first_boxes[node]] if first_boxes and node in first_boxes else []
         drawn += [
-            box(f"GPU {gpu} {what}".strip(), figures)
+            box(f"GPU {gpu} {what}".strip(), plot)
             for gpu in gpus
-            for what, figures in by_node[node][gpu].items()
+            for what, plot in by_node[node][gpu].items()
         ]
         blocks.append(
             Boxes(
@@ -177,9 +183,9 @@ def _boxes(
     return [*blocks, *left_out(more)]
 
 
-def _by_node(of_gpus: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _by_node(of_gpus: Mapping[str, T]) -> dict[str, dict[str, T]]:
     """What `node/number` names, by node and number in numerical order."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, T]] = {}
     for name, value in of_gpus.items():
         node, _, number = name.rpartition("/")
         found.setdefault(node, {})[number] = value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stepscope.rules import DataloaderDetails, LoaderUsage
 from stepscope.views.profiling_report.blocks import (
     Bars,
     Block,
@@ -35,12 +36,12 @@ _FACTS = {
 
 def loading_section(evaluated: Evaluated) -> Section:
     """Dataloading analysis."""
-    details = evaluated.details("Dataloader")
+    details = evaluated.details("Dataloader", DataloaderDetails)
     blocks = evaluated.check("Dataloader")
     if details:
-        blocks += _loaders(details["loaders"])
-        nodes, more = first(sorted(details["nodes"]), MOST_SERIES, "nodes")
-        blocks += [_times(node, details["nodes"][node], more) for node in nodes]
+        blocks += _loaders(details.loaders)
+        nodes, more = first(sorted(details.nodes), MOST_SERIES, "nodes")
+        blocks += [_times(node, details.nodes[node], more) for node in nodes]
     return Section(id="dataloading", title="Dataloading analysis", blocks=blocks)
 
 
@@ -61,20 +62,21 @@ def _word(value: object) -> str | None:
     return None if value is None else shortened(str(value))
 
 
-def _times(node: str, figures: Mapping[str, Any], more: str | None) -> Histogram:
-    unit = time_unit(figures["loading_p50_s"])
-    counted = figures["loading_histogram"]
+def _times(node: str, usage: LoaderUsage, more: str | None) -> Histogram:
+    unit = time_unit(usage.loading_p50_s)
+    histogram = usage.loading_histogram
     return Histogram(
         title=f"Time to make a batch on {shortened(node)}",
         axis="time to make a batch",
         unit=unit.unit,
         digits=2,
         counted="batches",
-        edges=[unit.of_s(edge) for edge in counted["edges_s"]],
-        series=[Bars(name="batches", counts=counted["counts"])],
+        edges=[unit.of_s(edge) for edge in histogram.edges_s],
+        series=[Bars(name="batches", counts=histogram.counts)],
         marks=[
-            Mark(name=name, value=unit.of_s(figures[f"loading_{name}_s"]))
-            for name in ("p25", "p50", "p95")
+            Mark(name="p25", value=unit.of_s(usage.loading_p25_s)),
+            Mark(name="p50", value=unit.of_s(usage.loading_p50_s)),
+            Mark(name="p95", value=unit.of_s(usage.loading_p95_s)),
         ],
         more=more,
     )

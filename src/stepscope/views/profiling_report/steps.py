@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import build_histogram, make_duration_edges
-from stepscope.rules import shares
+from stepscope.rules import RankDurations, StepOutlierDetails, shares_of_total
 from stepscope.run import Rank
 from stepscope.views.profiling_report.blocks import (
     Bars,
@@ -46,13 +45,14 @@ TOLD = 4
 MOST_NORMAL = 4
 """Ranks whose steps without the outliers are drawn."""
 _FIGURES = ("mean", "max", "p99", "p95", "p50", "min")
-Ranks = Mapping[str, Mapping[str, Any]]
+Ranks = Mapping[str, RankDurations]
 
 
 def step_section(evaluated: Evaluated) -> Section:
     """Step duration analysis."""
     blocks = evaluated.check("StepOutlier", sentences=False)
-    ranks: Ranks = evaluated.details("StepOutlier").get("ranks", {})
+    details = evaluated.details("StepOutlier", StepOutlierDetails)
+    ranks: Ranks = details.ranks if details else {}
     seen = evaluated.run.ranks
     blocks += _per_rank(evaluated, ranks) if ranks else []
     blocks += _over_time(seen) if seen else []
@@ -62,16 +62,16 @@ def step_section(evaluated: Evaluated) -> Section:
 
 
 def _per_rank(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
-    worst = sorted(ranks, key=lambda name: -int(ranks[name]["outlier_count"]))
+    worst = sorted(ranks, key=lambda name: -ranks[name].outlier_count)
     shown, more = first(worst, MOST_ROWS, "ranks")
-    unit = time_unit(min(float(ranks[name]["p50_s"]) for name in ranks))
+    unit = time_unit(min(ranks[name].p50_s for name in ranks))
     said = Listing(items=[_sentence(evaluated, name, ranks[name], unit) for name in shown[:TOLD]])
     rows: list[list[Cell]] = [
         [
             name,
-            *(unit.of_s(ranks[name][f"{figure}_s"]) for figure in _FIGURES),
-            int(ranks[name]["outlier_count"]),
-            int(ranks[name]["step_count"]),
+            *(unit.of_s(getattr(ranks[name], f"{figure}_s")) for figure in _FIGURES),
+            ranks[name].outlier_count,
+            ranks[name].step_count,
         ]
         for name in shown
     ]
@@ -89,19 +89,17 @@ def _per_rank(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
     return [said, table]
 
 
-def _sentence(
-    evaluated: Evaluated, name: str, figures_of: Mapping[str, Any], unit: TimeUnit
-) -> str:
+def _sentence(evaluated: Evaluated, name: str, rank: RankDurations, unit: TimeUnit) -> str:
     parameters = evaluated.rules["StepOutlier"].parameters
-    numbers = [str(number) for number in figures_of["outlier_steps"]]
+    numbers = [str(number) for number in rank.outlier_steps]
     which = f" They are the steps {listed(numbers, LISTED_STEPS)}." if numbers else ""
     what = parameters.mode or "TRAIN"
     mean, deviation, bound = (
-        f"{unit.of_s(figures_of[f'{figure}_s']):.2f} {unit.unit}"
-        for figure in ("mean", "standard_deviation", "threshold")
+        f"{unit.of_s(seconds):.2f} {unit.unit}"
+        for seconds in (rank.mean_s, rank.standard_deviation_s, rank.threshold_s)
     )
     return (
-        f"{name}: the mean duration of {what} steps was {mean}; {figures_of['outlier_count']} "
+        f"{name}: the mean duration of {what} steps was {mean}; {rank.outlier_count} "
         f"steps took longer than {bound}, the mean plus {parameters.stddev:g} standard deviations "
         f"of {deviation}.{which}"
     )
@@ -182,13 +180,13 @@ def _line(rank: Rank, origin_ns: int, unit: TimeUnit) -> Line:
 
 
 def _outliers(ranks: Ranks) -> list[Block]:
-    wrong = {name: of for name, of in ranks.items() if of["outlier_steps"]}
+    wrong = {name: rank for name, rank in ranks.items() if rank.outlier_steps}
     if not wrong:
         return []
     spent: dict[str, float] = {}
-    for of in wrong.values():
-        weight = len(of["outlier_steps"])
-        for phase, share in of["outlier_phase_share_ratio"].items():
+    for rank in wrong.values():
+        weight = len(rank.outlier_steps)
+        for phase, share in rank.outlier_phase_share_ratio.items():
             spent[phase] = spent.get(phase, 0.0) + share * weight
     said: list[Block] = [
         Text(
@@ -196,23 +194,23 @@ def _outliers(ranks: Ranks) -> list[Block]:
             "kernels are known only in recorded windows."
         ),
         *phase_pies(
-            shares(spent),
+            shares_of_total(spent),
             "During outliers",
             "the time of the outliers, each rank weighted by its number of them",
         ),
     ]
-    return [*said, *(_normal(name, of) for name, of in list(wrong.items())[:MOST_NORMAL])]
+    return [*said, *(_normal(name, rank) for name, rank in list(wrong.items())[:MOST_NORMAL])]
 
 
-def _normal(name: str, of: Mapping[str, Any]) -> Histogram:
-    counted = of["normal_steps_histogram"]
-    unit = time_unit(float(of["p50_s"]))
+def _normal(name: str, rank: RankDurations) -> Histogram:
+    normal = rank.normal_steps_histogram
+    unit = time_unit(rank.p50_s)
     return Histogram(
         title=f"Normal steps of {name}, without its outliers",
         axis="duration of a step",
         unit=unit.unit,
         digits=2,
         counted="steps",
-        edges=[unit.of_s(edge) for edge in counted["edges_s"]],
-        series=[Bars(name=name, counts=counted["counts"])],
+        edges=[unit.of_s(edge) for edge in normal.edges_s],
+        series=[Bars(name=name, counts=normal.counts)],
     )

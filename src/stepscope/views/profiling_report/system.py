@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stepscope.rules import NodeUsage, OverallSystemUsageDetails
 from stepscope.views.profiling_report.blocks import (
     Block,
     Cell,
@@ -29,13 +30,13 @@ _ROWS = {
     "io_wait_percent": ("I/O wait", "percent"),
 }
 _FIGURES = ("max", "p99", "p95", "p50", "min")
-Usage = Mapping[str, Mapping[str, float]]
 
 
 def system_section(evaluated: Evaluated) -> Section:
     """Statistics of what every node used, and heat maps of it over time."""
     blocks = evaluated.missing("OverallSystemUsage")
-    nodes: dict[str, Usage] = evaluated.details("OverallSystemUsage").get("nodes", {})
+    details = evaluated.details("OverallSystemUsage", OverallSystemUsageDetails)
+    nodes = details.nodes if details else {}
     if nodes:
         blocks += _advice(nodes)
         blocks.append(_table(nodes))
@@ -45,12 +46,12 @@ def system_section(evaluated: Evaluated) -> Section:
     return Section(id="system", title="System usage statistics", blocks=blocks)
 
 
-def _advice(nodes: Mapping[str, Usage]) -> list[Block]:
+def _advice(nodes: Mapping[str, NodeUsage]) -> list[Block]:
     """A sentence per node; one for all nodes of the same kind where there are many."""
     shown, more = first(sorted(nodes), MOST_NODES, "nodes; their figures are in the JSON report")
     said: list[Block] = [Listing(items=[_said_of(node, nodes[node]) for node in shown])]
     said += left_out(more)
-    without = [node for node, usage in nodes.items() if "gpu_percent" not in usage]
+    without = [node for node, usage in nodes.items() if not usage.gpu_percent]
     if without:
         said.append(
             Text(
@@ -62,37 +63,34 @@ def _advice(nodes: Mapping[str, Usage]) -> list[Block]:
     return said
 
 
-def _said_of(node: str, usage: Usage) -> str:
-    cpu, gpu = usage.get("cpu_percent"), usage.get("gpu_percent")
-    if cpu is None:
+def _said_of(node: str, usage: NodeUsage) -> str:
+    cpu, gpu = usage.cpu_percent, usage.gpu_percent
+    if not cpu:
         return f"{node}: the CPU was not sampled."
-    if gpu is None:
+    if not gpu:
         return (
-            f"{node}: CPU utilisation was {cpu['p50']:g} % in the median and {cpu['p95']:g} % at "
+            f"{node}: CPU utilisation was {cpu.p50:g} % in the median and {cpu.p95:g} % at "
             "its 95th percentile."
         )
     figures = (
-        f"the 95th percentile of GPU utilisation is {gpu['p95']:g} %, of CPU utilisation "
-        f"{cpu['p95']:g} %"
+        f"the 95th percentile of GPU utilisation is {gpu.p95:g} %, of CPU utilisation {cpu.p95:g} %"
     )
-    if gpu["p95"] < HIGH and cpu["p95"] < HIGH:
+    if gpu.p95 < HIGH and cpu.p95 < HIGH:
         return f"{node} is under-utilised: {figures}. Consider a smaller machine."
-    if gpu["p95"] < HIGH and cpu["p95"] > HIGH:
+    if gpu.p95 < HIGH and cpu.p95 > HIGH:
         return f"{node} may have a CPU bottleneck: {figures}."
-    if gpu["p50"] > HIGH:
-        return f"{node} is well utilised: the median of GPU utilisation is {gpu['p50']:g} %."
-    return (
-        f"{node}: the medians of GPU and CPU utilisation are {gpu['p50']:g} % and {cpu['p50']:g} %."
-    )
+    if gpu.p50 > HIGH:
+        return f"{node} is well utilised: the median of GPU utilisation is {gpu.p50:g} %."
+    return f"{node}: the medians of GPU and CPU utilisation are {gpu.p50:g} % and {cpu.p50:g} %."
 
 
-def _table(nodes: Mapping[str, Usage]) -> Table:
+def _table(nodes: Mapping[str, NodeUsage]) -> Table:
     shown, more = first(sorted(nodes), MOST_NODES, "nodes; their figures are in the JSON report")
     rows: list[list[Cell]] = [
-        [node, label, unit, *(usage[row][figure] for figure in _FIGURES)]
+        [node, label, unit, *(getattr(usage[row], figure) for figure in _FIGURES)]
         for node in shown
         for row, (label, unit) in _ROWS.items()
-        if row in (usage := nodes[node])
+        if row in (usage := nodes[node].sampled)
     ]
     words = [Column(label=label) for label in ("node", "metric", "unit")]
     numbers = [Column(label=label, digits=2) for label in _FIGURES]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from stepscope.rules import TRAINING, shares
+from stepscope.rules import TRAINING_PHASES, BoxPlot, shares_of_total
 from stepscope.views.profiling_report.blocks import Block, Box, Pie, Slice, Text
 
 MOST_NODES = 16
@@ -76,9 +76,9 @@ def pie(title: str, parts: Mapping[str, float], share_of: str) -> Pie:
 
 def phase_pies(phases: Mapping[str, float], when: str, share_of: str) -> list[Block]:
     """Three pies of what steps were spent on at some moments: training or not, passes, phases."""
-    training = sum(share for phase, share in phases.items() if phase in TRAINING)
-    others = sum(share for phase, share in phases.items() if phase not in TRAINING)
-    passes = shares({name: phases.get(name, 0.0) for name in ("forward", "backward")})
+    training = sum(share for phase, share in phases.items() if phase in TRAINING_PHASES)
+    others = sum(share for phase, share in phases.items() if phase not in TRAINING_PHASES)
+    passes = shares_of_total({name: phases.get(name, 0.0) for name in ("forward", "backward")})
     named = {phase.replace("_", " "): share for phase, share in phases.items()}
     of_passes = f"forward and backward passes in {share_of}"
     return [
@@ -88,9 +88,9 @@ def phase_pies(phases: Mapping[str, float], when: str, share_of: str) -> list[Bl
     ]
 
 
-def box(name: str, figures: Mapping[str, Any]) -> Box:
-    """A box from a rule's details."""
-    return Box(name=name, **{field: figures[field] for field in Box.__struct_fields__[1:]})
+def box(name: str, plot: BoxPlot) -> Box:
+    """Name a box plot of a rule's details."""
+    return Box(name=name, **{field: getattr(plot, field) for field in Box.__struct_fields__[1:]})
 
 
 def figure(value: float) -> float:

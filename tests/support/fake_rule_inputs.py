@@ -1,4 +1,4 @@
-"""Signals made of arrays, which can be cut into ranges as a growing run is."""
+"""Rule inputs made of arrays, which can be cut into ranges like a growing run."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.analysis import PHASES
-from stepscope.analysis.activity import Activity, CopyKind
-from stepscope.analysis.gpu_time import GpuTime
-from stepscope.analysis.idle import StreamIdle
-from stepscope.rules import Batches, Device, RankSteps, Series
-from stepscope.schema import NodeInfo, ProcessInfo
+from stepscope.analysis import PHASES, Activity, CopyKind, GpuTime, StreamIdle
+from stepscope.rules import Batches, Device, RankStepTimes, Rule, Series
+from stepscope.schema import Finding, NodeInfo, ProcessInfo
 
 ORIGIN_NS = 1_700_000_000_000_000_000
 SECOND_NS = 1_000_000_000
 SCAN_NS = 60 * SECOND_NS
 GPU_BYTES = 80 << 30
-HIGHEST_OF = {
+MAX_OVER_CORES = {
     "cpu_busy_max_ratio": "core_busy_ratio",
     "cpu_iowait_max_ratio": "core_iowait_ratio",
 }
-"""Made of the samples of the cores, as the monitor does."""
+"""Metrics that are computed from the samples of the cores, as the monitor does."""
 
 
 def node_info(name: str, *, cores: float = 8, gpus: int = 8) -> NodeInfo:
@@ -44,7 +41,7 @@ def node_info(name: str, *, cores: float = 8, gpus: int = 8) -> NodeInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FakeRecording:
+class FakeTrace:
     name: str = "window"
     rank: str = "rank 0"
     end_ns: int = ORIGIN_NS + 10 * SECOND_NS
@@ -60,23 +57,23 @@ class FakeRecording:
 
 
 @dataclass(kw_only=True)
-class FakeSignals:
-    """The whole run, or with `cut` a part of it."""
+class FakeRuleInputs:
+    """Inputs of a whole run, or after `cut` of a range."""
 
     nodes: dict[str, NodeInfo] = field(default_factory=dict)
     every_series: dict[str, dict[Device, Series]] = field(default_factory=dict)
-    """Cores included."""
-    steps: list[RankSteps] = field(default_factory=list)
+    """By metric, including those of cores."""
+    steps: list[RankStepTimes] = field(default_factory=list)
     batches: list[Batches] = field(default_factory=list)
-    recordings: list[FakeRecording] = field(default_factory=list)
-    compiling: dict[str, Series] = field(default_factory=dict)
+    traces: list[FakeTrace] = field(default_factory=list)
+    compiler_time: dict[str, Series] = field(default_factory=dict)
     origin_ns: int = ORIGIN_NS
     scan_ns: int = SCAN_NS
-    begin_ns: int = ORIGIN_NS
+    start_ns: int = ORIGIN_NS
     end_ns: int = ORIGIN_NS
 
-    def node(self, name: str = "n0", **facts: float) -> FakeSignals:
-        self.nodes[name] = node_info(name, **facts)  # type: ignore[arg-type]
+    def node(self, name: str = "n0", **fields: float) -> FakeRuleInputs:
+        self.nodes[name] = node_info(name, **fields)  # type: ignore[arg-type]
         return self
 
     def sample(
@@ -88,8 +85,8 @@ class FakeSignals:
         node: str = "n0",
         from_s: float = 0,
         every_s: float = 0.5,
-    ) -> FakeSignals:
-        """Samples at a steady pace."""
+    ) -> FakeRuleInputs:
+        """Add samples at a constant interval."""
         value = np.asarray(values, dtype=np.float64)
         t_ns = ORIGIN_NS + np.rint((from_s + every_s * np.arange(len(value))) * 1e9).astype(int)
         self.every_series.setdefault(metric, {})[Device(node, device)] = Series(t_ns, value)
@@ -107,8 +104,8 @@ class FakeSignals:
         facts: Sequence[dict[str, object]] = (),
         profiled: ArrayLike | None = None,
         **phases_s: ArrayLike,
-    ) -> FakeSignals:
-        """Steps that follow one another; phases in seconds, scalars serve every step."""
+    ) -> FakeRuleInputs:
+        """Add consecutive steps; phases in seconds, a scalar applies to every step."""
         count = max(np.size(values) for values in phases_s.values())
         phase_ns = {
             phase: np.broadcast_to(
@@ -129,7 +126,7 @@ class FakeSignals:
             facts=list(facts),
         )
         self.steps.append(
-            RankSteps(
+            RankStepTimes(
                 rank="process 100" if rank is None else f"rank {rank}",
                 node=node,
                 process=process,
@@ -150,8 +147,8 @@ class FakeSignals:
 
     def load(
         self, start_s: ArrayLike, duration_s: ArrayLike, process: ArrayLike, *, node: str = "n0"
-    ) -> FakeSignals:
-        """Batches made."""
+    ) -> FakeRuleInputs:
+        """Add batches."""
         start = np.atleast_1d(np.asarray(start_s, dtype=np.float64))
         start_ns = ORIGIN_NS + np.rint(start * 1e9).astype(np.int64)
         length = np.rint(np.asarray(duration_s, dtype=np.float64) * 1e9).astype(np.int64)
@@ -165,94 +162,101 @@ class FakeSignals:
         self.end_ns = max(self.end_ns, int((start_ns + duration_ns).max()) + 1)
         return self
 
-    def record(self, **facts: object) -> FakeSignals:
-        """A recording of the profiler."""
-        self.recordings.append(FakeRecording(**facts))  # type: ignore[arg-type]
-        self.end_ns = max(self.end_ns, self.recordings[-1].end_ns)
+    def trace(self, **fields: object) -> FakeRuleInputs:
+        """Add a trace of the profiler."""
+        self.traces.append(FakeTrace(**fields))  # type: ignore[arg-type]
+        self.end_ns = max(self.end_ns, self.traces[-1].end_ns)
         return self
 
-    def compile(self, rank: str, at_s: ArrayLike, each_s: float = 0.05) -> FakeSignals:
-        """Stack samples in a compiler; none at all says that stacks were sampled."""
+    def compile(self, rank: str, at_s: ArrayLike, each_s: float = 0.05) -> FakeRuleInputs:
+        """Add stack samples in a compiler; an empty array means that stacks were sampled."""
         t_ns = ORIGIN_NS + np.rint(np.asarray(at_s, dtype=np.float64) * 1e9).astype(np.int64)
-        self.compiling[rank] = Series(t_ns, np.full(len(t_ns), each_s * 1e9))
+        self.compiler_time[rank] = Series(t_ns, np.full(len(t_ns), each_s * 1e9))
         return self
 
     # --- the protocol ---------------------------------------------------------------------------
 
     def series(self, metric: str) -> dict[Device, Series]:
-        if metric in HIGHEST_OF:
-            return self._highest(HIGHEST_OF[metric])
+        if metric in MAX_OVER_CORES:
+            return self._max_over_cores(MAX_OVER_CORES[metric])
         return self.every_series.get(metric, {})
 
-    def _highest(self, metric: str) -> dict[Device, Series]:
+    def _max_over_cores(self, metric: str) -> dict[Device, Series]:
         highest: dict[str, dict[int, float]] = {}
         for device, series in self.every_series.get(metric, {}).items():
             if device.number:
                 of_node = highest.setdefault(device.node, {})
                 for t_ns, value in zip(series.t_ns.tolist(), series.value.tolist(), strict=True):
-                    known = of_node.get(t_ns, 0.0)
-                    of_node[t_ns] = max(known, value) if np.isfinite(value) else known
+                    so_far = of_node.get(t_ns, 0.0)
+                    of_node[t_ns] = max(so_far, value) if np.isfinite(value) else so_far
         return {
             Device(node, ""): Series(
-                np.array(list(of), dtype=np.int64), np.array(list(of.values()))
+                np.array(list(values), dtype=np.int64), np.array(list(values.values()))
             )
-            for node, of in highest.items()
+            for node, values in highest.items()
         }
 
-    def so_far(self) -> FakeSignals:
+    def from_start(self) -> FakeRuleInputs:
         return self
 
     # --- cutting --------------------------------------------------------------------------------
 
-    def cut(self, begin_ns: int, end_ns: int) -> FakeSignals:
-        """What a range of a growing run holds."""
+    def cut(self, start_ns: int, end_ns: int) -> FakeRuleInputs:
+        """Return the inputs of a range of a growing run."""
 
-        def inside(t_ns: np.ndarray) -> np.ndarray:
-            return (t_ns >= begin_ns) & (t_ns < end_ns)
+        def is_inside(t_ns: np.ndarray) -> np.ndarray:
+            return (t_ns >= start_ns) & (t_ns < end_ns)
 
-        def part(series: Series) -> Series:
-            kept = inside(series.t_ns)
-            return Series(series.t_ns[kept], series.value[kept])
+        def cut_series(series: Series) -> Series:
+            selected = is_inside(series.t_ns)
+            return Series(series.t_ns[selected], series.value[selected])
 
         return replace(
             self,
-            begin_ns=begin_ns,
+            start_ns=start_ns,
             end_ns=end_ns,
             every_series={
-                metric: {device: part(s) for device, s in of.items() if inside(s.t_ns).any()}
-                for metric, of in self.every_series.items()
+                metric: {d: cut_series(s) for d, s in by_device.items() if is_inside(s.t_ns).any()}
+                for metric, by_device in self.every_series.items()
             },
-            steps=[some for s in self.steps if len(some := _take(s, inside(s.end_ns)))],
+            steps=[cut for s in self.steps if len(cut := _take(s, is_inside(s.end_ns)))],
             batches=[
                 Batches(
                     node=b.node,
-                    start_ns=b.start_ns[kept],
-                    duration_ns=b.duration_ns[kept],
-                    process=b.process[kept],
+                    start_ns=b.start_ns[selected],
+                    duration_ns=b.duration_ns[selected],
+                    process=b.process[selected],
                 )
                 for b in self.batches
-                if (kept := inside(b.start_ns + b.duration_ns)).any()
+                if (selected := is_inside(b.start_ns + b.duration_ns)).any()
             ],
-            recordings=[r for r in self.recordings if begin_ns < r.end_ns <= end_ns],
-            compiling={rank: part(s) for rank, s in self.compiling.items()},
+            traces=[t for t in self.traces if start_ns < t.end_ns <= end_ns],
+            compiler_time={rank: cut_series(s) for rank, s in self.compiler_time.items()},
         )
 
-    def ranges(self, scans: Sequence[int]) -> Iterator[FakeSignals]:
-        """The run cut at the ends of some scans."""
-        edges = [self.begin_ns]
+    def ranges(self, scans: Sequence[int]) -> Iterator[FakeRuleInputs]:
+        """Cut the run at the ends of some scans."""
+        edges = [self.start_ns]
         edges += [e for n in sorted(set(scans)) if edges[0] < (e := self._edge(n)) < self.end_ns]
-        for begin, end in zip(edges, [*edges[1:], self.end_ns], strict=True):
-            yield self.cut(begin, end)
+        for start, end in zip(edges, [*edges[1:], self.end_ns], strict=True):
+            yield self.cut(start, end)
 
     def _edge(self, scan: int) -> int:
         return self.origin_ns + scan * self.scan_ns
 
 
-def _take(steps: RankSteps, rows: np.ndarray) -> RankSteps:
-    places = np.flatnonzero(rows)
+def check_rule(rule: Rule[object], inputs: FakeRuleInputs) -> Finding:
+    """Evaluate a rule that applies to the inputs."""
+    finding = rule.check(inputs)
+    assert finding is not None
+    return finding
+
+
+def _take(steps: RankStepTimes, rows: np.ndarray) -> RankStepTimes:
+    indices = np.flatnonzero(rows)
     return replace(
         steps,
-        first=steps.first + (int(places[0]) if len(places) else 0),
+        first=steps.first + (int(indices[0]) if len(indices) else 0),
         start_ns=steps.start_ns[rows],
         end_ns=steps.end_ns[rows],
         wall_ns=steps.wall_ns[rows],

@@ -1,4 +1,4 @@
-"""Rules about recordings of the framework's profiler."""
+"""Rules that evaluate traces of the framework's profiler."""
 
 from __future__ import annotations
 
@@ -7,31 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepscope.analysis.activity import Activity, CopyKind
-from stepscope.analysis.gpu_time import GpuTime
-from stepscope.analysis.idle import StreamIdle
+from stepscope.analysis import Activity, CopyKind, GpuTime, StreamIdle
 from stepscope.rule_feed.feed import RunFeed
-from stepscope.rules import Rule
 from stepscope.rules.profiler.communication_bound import CommunicationBound
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
 from stepscope.rules.profiler.overall_framework_metrics import OverallFrameworkMetrics
 from stepscope.rules.profiler.pageable_copies import PageableCopies
 from stepscope.rules.profiler.recompile_storm import RecompileStorm
-from stepscope.schema import Finding
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from tests.support.fake_signals import FakeSignals
+from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 
 MS = 1_000_000
 
 
-def found(rule: Rule[object], signals: FakeSignals) -> Finding:
-    finding = rule.check(signals)
-    assert finding is not None
-    return finding
-
-
-def time_of(*, total: int, exposed: int = 0) -> GpuTime:
+def make_gpu_time(*, total: int, exposed: int = 0) -> GpuTime:
     return GpuTime(
         total_ns=total,
         busy_ns=total,
@@ -46,7 +36,7 @@ def time_of(*, total: int, exposed: int = 0) -> GpuTime:
     )
 
 
-def stream(*, busy: int, host_wait: int, device: int = 0) -> StreamIdle:
+def make_stream(*, busy: int, host_wait: int, device: int = 0) -> StreamIdle:
     return StreamIdle(
         track=7 + device,
         device=device,
@@ -65,8 +55,10 @@ def stream(*, busy: int, host_wait: int, device: int = 0) -> StreamIdle:
 
 @pytest.mark.parametrize(("exposed", "fires"), [(20, False), (21, True)])
 def test_exposed_communication(exposed: int, fires: bool) -> None:
-    signals = FakeSignals().record(gpu_time=time_of(total=100, exposed=exposed), rank="rank 5")
-    finding = found(CommunicationBound(), signals)
+    inputs = FakeRuleInputs().trace(
+        gpu_time=make_gpu_time(total=100, exposed=exposed), rank="rank 5"
+    )
+    finding = check_rule(CommunicationBound(), inputs)
     assert finding.fired is fires
     assert finding.ranks == (["rank 5"] if fires else [])
 
@@ -74,28 +66,31 @@ def test_exposed_communication(exposed: int, fires: bool) -> None:
 @pytest.mark.parametrize(
     ("host_wait", "kernel_us", "syncs", "fires"),
     [
-        (26, 5, 0, True),  # small kernels with gaps
-        (26, 500, 30, True),  # large ones, but the host waits three times a step
-        (26, 500, 20, False),  # gaps of another cause, such as waiting for data
-        (25, 5, 30, False),  # hardly any gaps
+        (26, 5, 0, True),  # small kernels and gaps
+        (26, 500, 30, True),  # large kernels, but three synchronizations per step
+        (26, 500, 20, False),  # gaps with another cause, such as waits for data
+        (25, 5, 30, False),  # almost no gaps
     ],
 )
 def test_gaps_between_kernels(host_wait: int, kernel_us: int, syncs: int, fires: bool) -> None:
-    signals = FakeSignals().record(
+    inputs = FakeRuleInputs().trace(
         kernel_ns=np.full(10, kernel_us * 1000),
-        streams=[stream(busy=100 - host_wait, host_wait=host_wait), stream(busy=1, host_wait=99)],
+        streams=[
+            make_stream(busy=100 - host_wait, host_wait=host_wait),
+            make_stream(busy=1, host_wait=99),
+        ],
         activities=[Activity(kind="synchronization", count=syncs, total_ns=5)],
         step_count=10,
     )
-    assert found(FrameworkOverhead(), signals).fired is fires
+    assert check_rule(FrameworkOverhead(), inputs).fired is fires
 
 
-def test_tiny_kernels_among_large_ones_are_not_what_a_device_does() -> None:
+def test_typical_kernel_ignores_tiny_kernels() -> None:
     kernels = np.array([1_000] * 900 + [500_000] * 100)
-    signals = FakeSignals().record(
-        kernel_ns=kernels, streams=[stream(busy=50, host_wait=50)], step_count=None
+    inputs = FakeRuleInputs().trace(
+        kernel_ns=kernels, streams=[make_stream(busy=50, host_wait=50)], step_count=None
     )
-    finding = found(FrameworkOverhead(), signals)
+    finding = check_rule(FrameworkOverhead(), inputs)
     assert not finding.fired
     assert finding.details["recordings"]["window"]["typical_kernel_us"] == 500
 
@@ -120,20 +115,19 @@ def test_copies(direction: str, source: str, target: str, total: int, fires: boo
         bytes=None,
         bytes_per_s=None,
     )
-    signals = FakeSignals().record(gpu_time=time_of(total=1000), copies=[kind])
-    finding = found(PageableCopies(), signals)
+    inputs = FakeRuleInputs().trace(gpu_time=make_gpu_time(total=1000), copies=[kind])
+    finding = check_rule(PageableCopies(), inputs)
     assert finding.fired is fires
-    figures = finding.details["recordings"]["window"]
-    assert figures["pageable_bytes"] is None
+    assert finding.details["recordings"]["window"]["pageable_bytes"] is None
 
 
 @pytest.mark.parametrize(("variants", "fires"), [(8, False), (9, True)])
 def test_variants_of_a_compiled_frame(variants: int, fires: bool) -> None:
-    signals = FakeSignals().record(compiled_variants={"0": 1, "1": variants})
-    assert found(RecompileStorm(), signals).fired is fires
+    inputs = FakeRuleInputs().trace(compiled_variants={"0": 1, "1": variants})
+    assert check_rule(RecompileStorm(), inputs).fired is fires
 
 
-def test_a_recorded_window_is_read_from_the_run(tmp_path: Path) -> None:
+def test_a_trace_is_read_from_the_run(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run", sampling_ms=1000)
     step = "forward ( op:mm 20 ( op:addmm 15 ) | kernel:gemm 30 ) | optimizer 10"
     run.rank(3).draw(step, 20).draw(f"window ( {step} | kernel:ncclAllReduce 10 )")
@@ -144,28 +138,32 @@ def test_a_recorded_window_is_read_from_the_run(tmp_path: Path) -> None:
         event._replace(name=event.name.replace("_Region:_", " Region: "))
         for event in rank.events[-3:]
     ]
-    (signals,) = RunFeed(open_run(run.write())).ranges(final=True)
-    (recording,) = signals.recordings
-    assert recording.rank == "rank 3"
-    assert recording.gpu_time is not None
-    assert recording.gpu_time.compute_ns == 21 * 30 * MS
-    assert recording.gpu_time.comm_ns == 10 * MS
-    assert recording.kernel_ns.tolist() == [30 * MS] * 21
-    assert recording.device_ns == {"gemm": 21 * 30 * MS, "ncclAllReduce": 10 * MS}
-    assert recording.operator_ns["mm"] == 21 * 5 * MS
-    assert recording.compiled_variants == {"7": 3}
-    assert recording.step_count is None
-    assert [stream.work_count for stream in recording.streams] == [22]
-    table = OverallFrameworkMetrics().check(signals)
-    assert table is not None
-    assert [row["name"] for row in table.details["gpu_kernels"]] == ["gemm"]
-    assert [row["name"] for row in table.details["collectives"]] == ["ncclAllReduce"]
+    (inputs,) = RunFeed(open_run(run.write())).ranges(final=True)
+    (trace,) = inputs.traces
+    assert trace.rank == "rank 3"
+    assert trace.gpu_time is not None
+    assert trace.gpu_time.compute_ns == 21 * 30 * MS
+    assert trace.gpu_time.comm_ns == 10 * MS
+    assert trace.kernel_ns.tolist() == [30 * MS] * 21
+    assert trace.device_ns == {"gemm": 21 * 30 * MS, "ncclAllReduce": 10 * MS}
+    assert trace.operator_ns["mm"] == 21 * 5 * MS
+    assert trace.compiled_variants == {"7": 3}
+    assert trace.step_count is None
+    assert [stream.work_count for stream in trace.streams] == [22]
+    finding = OverallFrameworkMetrics().check(inputs)
+    assert finding is not None
+    assert [row["name"] for row in finding.details["gpu_kernels"]] == ["gemm"]
+    assert [row["name"] for row in finding.details["collectives"]] == ["ncclAllReduce"]
 
 
-def test_recordings_are_handed_out_once(tmp_path: Path) -> None:
+def test_traces_are_read_once(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run", sampling_ms=1000)
     run.rank(0).draw("forward 900 | optimizer 100", 30).draw("window ( kernel:gemm 30 )")
     feed = RunFeed(open_run(run.write()), scan_ns=10_000 * MS)
-    seen = [recording.name for part in feed.ranges(final=False) for recording in part.recordings]
-    seen += [recording.name for part in feed.ranges(final=True) for recording in part.recordings]
-    assert seen == ["drawn"]
+    names = [
+        trace.name
+        for final in (False, True)
+        for inputs in feed.ranges(final=final)
+        for trace in inputs.traces
+    ]
+    assert names == ["drawn"]
