@@ -72,7 +72,13 @@ from stepscope.analysis.device_work import (
     combine_device_work,
 )
 from stepscope.analysis.exchange import compute_exposed_exchange_ratio, count_exchanges_per_step
-from stepscope.analysis.exclusive_time import Claim, Owned, divide, own_pieces, owned
+from stepscope.analysis.exposed_time import (
+    CategoryRanges,
+    ExposedTime,
+    attribute_exposed_time,
+    find_self_intervals,
+    partition_steps,
+)
 from stepscope.analysis.function_profile import find_phase_at, profile_functions
 from stepscope.analysis.gpu_metrics import (
     METRIC_KERNEL_COLUMNS,
@@ -132,40 +138,45 @@ from stepscope.analysis.launches import (
     measure_queue_depths,
     summarize_launches,
 )
-from stepscope.analysis.memory_blocks import label_operators, largest_blocks, pair_blocks
-from stepscope.analysis.memory_curve import CURVE_COLUMNS, DeviceMemory, down_sample, memory_devices
-from stepscope.analysis.memory_operators import memory_operators
+from stepscope.analysis.memory_blocks import label_operators, list_largest_blocks, pair_blocks
+from stepscope.analysis.memory_curve import (
+    CURVE_COLUMNS,
+    DeviceMemory,
+    downsample_curve,
+    split_memory_by_device,
+)
+from stepscope.analysis.memory_operators import summarize_memory_operators
 from stepscope.analysis.memory_peak import (
     NO_BACKWARD,
+    MemoryPeak,
     Passes,
-    Peak,
     explain_peak,
     find_passes,
     is_backward,
 )
-from stepscope.analysis.module_flame import Measure, module_flame
+from stepscope.analysis.module_flame import Measure, build_module_flame
 from stepscope.analysis.modules import (
     FUNCTION_COLUMNS,
     MODULE_ANNOTATION_COLUMNS,
     MODULE_OPERATOR_COLUMNS,
     ModuleCalls,
-    lightning_module_calls,
-    module_table,
-    python_module_calls,
+    build_module_table,
+    find_lightning_module_calls,
+    find_python_module_calls,
 )
 from stepscope.analysis.operator_table import (
     LAUNCHED_KERNEL_COLUMNS,
     TABLE_COLUMNS,
     OperatorRow,
-    operator_table,
+    build_operator_table,
 )
 from stepscope.analysis.operator_tree import (
-    EXCLUDED,
+    EXCLUDED_NAMES,
     EXCLUDED_PREFIXES,
     TREE_COLUMNS,
     OperatorTree,
-    operator_tree,
-    rows_of,
+    build_operator_tree,
+    find_rows,
 )
 from stepscope.analysis.operators import ComputeProfile, profile_compute
 from stepscope.analysis.payloads import Statistics, make_statistics, nan_to_none
@@ -213,8 +224,8 @@ from stepscope.analysis.steps import (
     find_steps,
     select_window_steps,
 )
-from stepscope.analysis.timeline_nesting import CallTree, LineSums, NameSums, cut_events
-from stepscope.analysis.timeline_slices import Slices, at_most, joined, width_for
+from stepscope.analysis.timeline_nesting import CallTree, LineSums, NameSums, clip_events
+from stepscope.analysis.timeline_slices import Slices, choose_width, limit_slices, merge_slices
 from stepscope.analysis.trace_steps import (
     CATEGORIES,
     STEP_PREFIX,
@@ -250,7 +261,7 @@ __all__ = [
     "DEFAULT_LAUNCH_THRESHOLDS",
     "DURATION_BINS",
     "EVENT_COLUMNS",
-    "EXCLUDED",
+    "EXCLUDED_NAMES",
     "EXCLUDED_PREFIXES",
     "FLAG_NO_GRAD",
     "FLAG_NO_RESULT",
@@ -285,7 +296,7 @@ __all__ = [
     "BatchCreation",
     "Buckets",
     "CallTree",
-    "Claim",
+    "CategoryRanges",
     "CollectiveCalls",
     "Columns",
     "ComputeProfile",
@@ -296,6 +307,7 @@ __all__ = [
     "DeviceWork",
     "Distribution",
     "DurationHistogram",
+    "ExposedTime",
     "Family",
     "Fetcher",
     "Float",
@@ -316,6 +328,7 @@ __all__ = [
     "MatchedCalls",
     "Matrix",
     "Measure",
+    "MemoryPeak",
     "Metrics",
     "ModuleCalls",
     "MultiprocessorLoad",
@@ -323,9 +336,7 @@ __all__ = [
     "OperatorRow",
     "OperatorTree",
     "Overlap",
-    "Owned",
     "Passes",
-    "Peak",
     "Peaks",
     "Precision",
     "QueueDepth",
@@ -342,7 +353,7 @@ __all__ = [
     "Unit",
     "Use",
     "account",
-    "at_most",
+    "attribute_exposed_time",
     "attribute_host_work",
     "average_devices",
     "average_present",
@@ -353,29 +364,37 @@ __all__ = [
     "build_histogram",
     "build_kernel_table",
     "build_kernel_table_by_properties",
+    "build_module_flame",
+    "build_module_table",
+    "build_operator_table",
+    "build_operator_tree",
     "build_step_matrix",
     "charge_busy_workers",
+    "choose_width",
     "classify_collective",
     "classify_precision",
+    "clip_events",
     "combine_device_work",
     "compute_exposed_exchange_ratio",
     "count_exchanges_per_step",
     "cpu_peaks",
-    "cut_events",
     "cut_into_buckets",
-    "divide",
-    "down_sample",
     "downsample_columns",
+    "downsample_curve",
     "estimate_lead_probability",
     "explain_peak",
     "find_device_categories",
     "find_full_scale",
     "find_host_steps",
     "find_launches",
+    "find_lightning_module_calls",
     "find_losses",
     "find_passes",
     "find_phase_at",
     "find_phase_intervals",
+    "find_python_module_calls",
+    "find_rows",
+    "find_self_intervals",
     "find_step_at",
     "find_steps",
     "find_stragglers",
@@ -388,10 +407,9 @@ __all__ = [
     "is_host_communication",
     "is_step",
     "is_synchronization",
-    "joined",
     "label_operators",
-    "largest_blocks",
-    "lightning_module_calls",
+    "limit_slices",
+    "list_largest_blocks",
     "look_up_element_bytes",
     "make_duration_edges",
     "make_range_edges",
@@ -412,36 +430,29 @@ __all__ = [
     "measure_overlap",
     "measure_queue_depths",
     "measure_stream_idle",
-    "memory_devices",
-    "memory_operators",
     "merge_categories",
-    "module_flame",
-    "module_table",
+    "merge_slices",
     "nan_to_none",
     "numeric_sort_key",
-    "operator_table",
-    "operator_tree",
-    "own_pieces",
-    "owned",
     "pair_blocks",
     "parse_copy_direction",
     "parse_peaks",
+    "partition_steps",
     "peaks_of",
     "profile_compute",
     "profile_functions",
-    "python_module_calls",
-    "rows_of",
     "select_window_steps",
     "split_by_device",
     "split_data_wait",
+    "split_memory_by_device",
     "summarize",
     "summarize_activities",
     "summarize_annotations",
     "summarize_copies",
     "summarize_launches",
+    "summarize_memory_operators",
     "summarize_metrics",
     "use_of_steps",
     "uses_tensor_cores",
     "weigh_samples",
-    "width_for",
 ]

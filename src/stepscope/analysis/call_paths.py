@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Columns, Strings
 from stepscope.analysis.grouping import group_rows
-from stepscope.analysis.operator_tree import rows_of
+from stepscope.analysis.operator_tree import find_rows
 from stepscope.intervals import Int, depths, subtree_sums
 
 
@@ -94,7 +94,7 @@ def make_stack_labels(functions: Columns, called_from: Int) -> RowLabels:
         called_from: id of the innermost Python function of each row to label.
     """
     names: Strings = functions["name"]
-    paths = find_paths(rows_of(functions["id"], functions["parent"]), names.codes)
+    paths = find_paths(find_rows(functions["id"], functions["parent"]), names.codes)
     of_function = np.append(paths.of_call, -1)  # row -1 is the appended one
 
     def text(path: int) -> str | None:
@@ -104,4 +104,4 @@ def make_stack_labels(functions: Columns, called_from: Int) -> RowLabels:
             path = int(paths.parent[path])
         return ";".join(frames) or None
 
-    return RowLabels(of_function[rows_of(functions["id"], called_from)], text)
+    return RowLabels(of_function[find_rows(functions["id"], called_from)], text)

@@ -29,7 +29,7 @@ from stepscope.analysis.kernel_classes import (
     match_rows,
     uses_tensor_cores,
 )
-from stepscope.analysis.operator_tree import rows_of
+from stepscope.analysis.operator_tree import find_rows
 from stepscope.intervals import Int
 
 NAME_COLUMNS = (
@@ -137,7 +137,7 @@ def build_kernel_table_by_properties(
         operators: columns `id` and `name` of the table.
         top: group limit; 0 for all.
     """
-    launcher = rows_of(operators["id"], kernels["operator"])
+    launcher = find_rows(operators["id"], kernels["operator"])
     names: Strings = operators["name"]
     operator = np.append(names.codes, -1)[launcher]  # row -1 is the appended one
     groups = group_rows(

@@ -1,9 +1,9 @@
-"""Blocks of memory: each allocation with its release.
+"""Memory blocks: allocations paired with their releases.
 
-An allocation and the next event at the same address of the same device belong together when that
-is a release. An allocation without one was not released in the recording; a release without an
-allocation freed what was there before it. An address that is allocated anew had been released:
-the recorder lost that event, and the block before is not alive any more.
+An allocation and the next event at the same address of the same device form a pair if that event
+is a release. An allocation without one was not released within the trace; a release without an
+allocation freed a block from before the trace. If an address is allocated again, its earlier block
+had been released: the profiler lost that event, and the block is no longer alive.
 """
 
 from __future__ import annotations
@@ -19,140 +19,146 @@ from stepscope.analysis.operator_tree import OperatorTree
 from stepscope.intervals import Int
 
 _ALLOCATORS = ("aten::empty", "aten::new_empty")
-"""Operators that allocate for whoever calls them: the caller says more."""
+"""Operators that allocate on behalf of their callers, which are more informative."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Blocks:
-    """Blocks of one device. Places are those of `DeviceMemory`, -1 for an event not recorded."""
+class MemoryBlocks:
+    """Blocks of one device; events are indices into `DeviceMemory`, -1 for one not recorded."""
 
     size_bytes: Int
     allocation: Int
+    """Event of the allocation."""
     release: Int
+    """Event of the release."""
     gone: Int
-    """The event that shows that the block is no longer there: its release, or that the address
-    was allocated anew."""
+    """First event after which the block no longer exists: its release, or the next allocation of
+    its address."""
 
     @property
     def events(self) -> Int:
-        """Place of the event by which each block is known: its allocation if there is one."""
+        """Event that identifies each block: its allocation, otherwise its release."""
         return np.where(self.allocation >= 0, self.allocation, self.release)
 
-    def alive_at(self, place: int) -> Int:
-        """Blocks allocated by the event at a place or before, and not yet released after it."""
-        begun = (self.allocation >= 0) & (self.allocation <= place)
-        return np.flatnonzero(begun & ((self.gone < 0) | (self.gone > place)))
+    def alive_at(self, event: int) -> Int:
+        """Indices of the blocks that are allocated and not yet released after an event."""
+        allocated = (self.allocation >= 0) & (self.allocation <= event)
+        return np.flatnonzero(allocated & ((self.gone < 0) | (self.gone > event)))
 
 
-def pair_blocks(device: DeviceMemory, address: Int) -> Blocks:
-    """Allocations and releases of a device, paired.
+def pair_blocks(device: DeviceMemory, address: Int) -> MemoryBlocks:
+    """Pair the allocations and releases of a device.
 
     Args:
-        device: its events.
-        address: of every row of the table; a missing one, -1, makes no pair.
+        device: events of the device.
+        address: address of each row of the table; a missing one, -1, is never paired.
     """
-    where = address[device.rows]
-    order = np.argsort(where, kind="stable")
-    grows = device.size_bytes[order] > 0
-    known = where[order] >= 0
-    same = np.zeros(len(order) + 1, dtype=np.bool_)  # whether the event before is at one address
-    same[1:-1] = known[1:] & (where[order][1:] == where[order][:-1])
-    begins = np.flatnonzero(grows)
-    after = np.append(order, -1)[begins + 1]
-    gone = np.where(same[begins + 1], after, -1)
-    release = np.where(np.append(grows, True)[begins + 1], -1, gone)
-    follows_allocation = same[:-1] & np.append(True, grows[:-1])
-    orphans = order[~grows & ~follows_allocation]
-    allocation = np.concatenate([order[begins], np.full(len(orphans), -1)])
-    release = np.concatenate([release, orphans])
+    event_address = address[device.rows]
+    order = np.argsort(event_address, kind="stable")
+    is_allocation = device.size_bytes[order] > 0
+    has_address = event_address[order] >= 0
+    # True if the event before is at the same address.
+    same = np.zeros(len(order) + 1, dtype=np.bool_)
+    same[1:-1] = has_address[1:] & (event_address[order][1:] == event_address[order][:-1])
+    allocations = np.flatnonzero(is_allocation)
+    following = np.append(order, -1)[allocations + 1]
+    gone = np.where(same[allocations + 1], following, -1)
+    release = np.where(np.append(is_allocation, True)[allocations + 1], -1, gone)
+    follows_allocation = same[:-1] & np.append(True, is_allocation[:-1])
+    unpaired_releases = order[~is_allocation & ~follows_allocation]
+    allocation = np.concatenate([order[allocations], np.full(len(unpaired_releases), -1)])
+    release = np.concatenate([release, unpaired_releases])
     event = np.where(allocation >= 0, allocation, release)
-    return Blocks(
+    return MemoryBlocks(
         size_bytes=np.abs(device.size_bytes[event]),
         allocation=allocation,
         release=release,
-        gone=np.concatenate([gone, orphans]),
+        gone=np.concatenate([gone, unpaired_releases]),
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorLabels:
-    """What to call the operators of some events."""
+    """Labels of the operators of some events."""
 
     tree: OperatorTree
     codes: Int
-    """Equal for equal labels, -1 outside every operator."""
+    """Code of each label, -1 outside every operator."""
 
     def text(self, code: int) -> str | None:
-        """`aten::mul`, or `aten::mul (aten::empty)` for an allocation made on its behalf."""
+        """Label such as `aten::mul`, or `aten::mul (aten::empty)` for an allocator it called."""
         if code < 0:
             return None
-        own, caller = divmod(code, len(self.tree.names) + 1)
-        name = self.tree.names[own]
+        operator, caller = divmod(code, len(self.tree.names) + 1)
+        name = self.tree.names[operator]
         return f"{self.tree.names[caller - 1]} ({name})" if caller else name
 
 
 def label_operators(tree: OperatorTree, rows: Int) -> OperatorLabels:
-    """Labels of operator rows: the name, and the caller's for an operator that only allocates."""
+    """Label operator rows by name, and those that only allocate by their caller too."""
     allocates = np.append(tree.mask(lambda name: name.startswith(_ALLOCATORS)), False)
-    parent = np.append(tree.parent, -1)  # row -1 is the one appended
+    parent = np.append(tree.parent, -1)  # row -1 is the appended one
     caller = np.where(allocates[rows], parent[rows], -1)
-    while (again := allocates[caller]).any():
-        caller = np.where(again, parent[caller], caller)
+    while (is_allocator := allocates[caller]).any():
+        caller = np.where(is_allocator, parent[caller], caller)
     name = np.append(tree.name.astype(np.int64), -1)
     codes = name[rows] * (len(tree.names) + 1) + name[caller] + 1
     return OperatorLabels(tree, np.where(rows >= 0, codes, -1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockRow:
-    """One block; times are None for what happened outside the recording."""
+class MemoryBlockRow:
+    """One block; a time is None if its event is not in the trace."""
 
     operator: str | None
-    """That allocated it, or that released it when the allocation was not recorded."""
+    """Operator that allocated the block, or that released it if the allocation is missing."""
     size_bytes: int
     allocated_ns: int | None
     released_ns: int | None
     lifetime_ns: int | None
 
 
-def largest_blocks(
+def list_largest_blocks(
     device: DeviceMemory,
-    blocks: Blocks,
+    blocks: MemoryBlocks,
     labels: OperatorLabels,
     *,
     containing: str = "",
     top: int = 0,
-) -> tuple[list[BlockRow], int]:
-    """Blocks by size, the largest first, and how many there are.
+) -> tuple[list[MemoryBlockRow], int]:
+    """List blocks by descending size.
 
     Args:
-        device: its events.
-        blocks: its blocks.
-        labels: of the operators of `blocks.events`.
-        containing: only blocks of operators whose label contains this text.
-        top: only so many; 0 for all.
+        device: events of the device.
+        blocks: blocks of the device.
+        labels: labels of the operators of `blocks.events`.
+        containing: text that the operator's label must contain.
+        top: limit; 0 for all.
+
+    Returns:
+        The blocks, and their count without the limit.
     """
-    chosen = np.arange(len(blocks.size_bytes))
+    selected = np.arange(len(blocks.size_bytes))
     if containing:
-        codes, places = np.unique(labels.codes, return_inverse=True)
-        fits = [containing in (labels.text(code) or "") for code in codes.tolist()]
-        chosen = np.flatnonzero(np.array(fits, dtype=np.bool_)[places])
-    order = chosen[np.argsort(-blocks.size_bytes[chosen], kind="stable")][: top or None]
-    begun = times_at(device, blocks.allocation[order]).tolist()
-    ended = times_at(device, blocks.release[order]).tolist()
+        codes, inverse = np.unique(labels.codes, return_inverse=True)
+        matches = [containing in (labels.text(code) or "") for code in codes.tolist()]
+        selected = np.flatnonzero(np.array(matches, dtype=np.bool_)[inverse])
+    order = selected[np.argsort(-blocks.size_bytes[selected], kind="stable")][: top or None]
+    starts = look_up_times(device, blocks.allocation[order]).tolist()
+    ends = look_up_times(device, blocks.release[order]).tolist()
     rows = [
-        BlockRow(
+        MemoryBlockRow(
             operator=labels.text(int(labels.codes[block])),
             size_bytes=int(blocks.size_bytes[block]),
-            allocated_ns=begin if begin >= 0 else None,
+            allocated_ns=start if start >= 0 else None,
             released_ns=end if end >= 0 else None,
-            lifetime_ns=end - begin if begin >= 0 and end >= 0 else None,
+            lifetime_ns=end - start if start >= 0 and end >= 0 else None,
         )
-        for block, begin, end in zip(order.tolist(), begun, ended, strict=True)
+        for block, start, end in zip(order.tolist(), starts, ends, strict=True)
     ]
-    return rows, len(chosen)
+    return rows, len(selected)
 
 
-def times_at(device: DeviceMemory, places: NDArray[Any]) -> Int:
-    """Time of each event, -1 for one that was not recorded."""
-    return np.where(places >= 0, device.t_ns[np.maximum(places, 0)], -1)
+def look_up_times(device: DeviceMemory, events: NDArray[Any]) -> Int:
+    """Look up the times of events, -1 for one that was not recorded."""
+    return np.where(events >= 0, device.t_ns[np.maximum(events, 0)], -1)

@@ -1,15 +1,15 @@
-"""What operators allocated, by name.
+"""Memory allocated by operators, by name.
 
-Of the calls of one operator (chains merged, see `operator_tree`), on one device:
+For the calls of one operator (chains merged, see `operator_tree`), on one device:
 
-    size increase      sum of signed bytes: what the calls left allocated
+    size increase      sum of signed bytes: the bytes that the calls left allocated
     allocation bytes   sum of the positive ones
     allocation count   number of the positive ones
-    self               events inside the call but inside no operator it calls; without `self` the
-                       operators below it are added
+    self               events inside the call but not inside an operator it calls; figures without
+                       `self` include the operators below
 
 An event belongs to the innermost operator of its thread with start <= t < end. Events outside
-every operator enter no row; they are counted apart.
+every operator are in no row; they are counted separately.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from stepscope.analysis.columns import Columns
 from stepscope.analysis.grouping import group_rows
 from stepscope.analysis.memory_curve import DeviceMemory
-from stepscope.analysis.operator_tree import OperatorTree, add_at
+from stepscope.analysis.operator_tree import OperatorTree, sum_by_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class MemoryOperator:
 
     name: str
     calls: int
-    """All of its calls, whether they allocated or not."""
+    """Number of all calls, including those that allocated nothing."""
     size_increase_bytes: int
     self_size_increase_bytes: int
     allocation_count: int
@@ -41,51 +41,54 @@ class MemoryOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOperators:
-    """Operators by self size increase, the largest first."""
+    """Operators by descending self size increase."""
 
     rows: list[MemoryOperator]
-    """Those with an event, and that were asked for."""
+    """Operators with an event whose name matches the filter."""
     operator_count: int
+    """Number of operators with an event."""
     outside_count: int
-    """Events outside every operator."""
+    """Number of events outside every operator."""
     outside_size_increase_bytes: int
 
 
-def memory_operators(
+def summarize_memory_operators(
     device: DeviceMemory, events: Columns, tree: OperatorTree, *, containing: str = ""
 ) -> MemoryOperators:
-    """What operators allocated on one device.
+    """Summarize the allocations of operators on one device.
 
     Args:
-        device: its events.
-        events: `operator` of the table `memory_events`.
-        tree: the operators of the recording.
-        containing: only operators whose name contains this text.
+        device: events of the device.
+        events: column `operator` of the table `memory_events`.
+        tree: operators of the trace.
+        containing: text that the operator's name must contain.
     """
-    at = tree.rows(events["operator"][device.rows])
+    operator_row = tree.find_rows(events["operator"][device.rows])
     size = device.size_bytes
-    grown = np.maximum(size, 0)
-    values = [add_at(at, each, len(tree)) for each in (size, (size > 0).astype(np.int64), grown)]
-    totals = [tree.totals(each) for each in values]
-    # A call with neither a change nor an allocation below it had no event at all.
-    calls = np.flatnonzero(tree.counted & ((totals[0] != 0) | (totals[1] != 0)))
+    is_allocation = (size > 0).astype(np.int64)
+    event_values = (size, is_allocation, np.maximum(size, 0))
+    row_sums = [sum_by_row(operator_row, values, len(tree)) for values in event_values]
+    row_totals = [tree.totals(sums) for sums in row_sums]
+    # A call with neither a size change nor an allocation below it has no events at all.
+    calls = np.flatnonzero(tree.counted & ((row_totals[0] != 0) | (row_totals[1] != 0)))
     groups = group_rows(tree.name[calls])
-    whole = [groups.sums(each[calls]) for each in totals]
-    own = [groups.sums(tree.own(each)[calls]) for each in values]
+    totals = [groups.sums(values[calls]) for values in row_totals]
+    selves = [groups.sums(tree.sum_merged(values)[calls]) for values in row_sums]
     name = tree.name[calls[groups.first]]
-    order = np.lexsort((-whole[2], -own[0]))
-    outside = ~np.append(tree.counted[tree.merged], False)[at]  # row -1 is the one appended
+    order = np.lexsort((-totals[2], -selves[0]))
+    # Row -1 is the appended one.
+    outside = ~np.append(tree.counted[tree.merged], False)[operator_row]
     return MemoryOperators(
         rows=[
             MemoryOperator(
                 name=tree.names[name[g]],
                 calls=int(tree.calls_by_name[name[g]]),
-                size_increase_bytes=int(whole[0][g]),
-                self_size_increase_bytes=int(own[0][g]),
-                allocation_count=int(whole[1][g]),
-                self_allocation_count=int(own[1][g]),
-                allocation_bytes=int(whole[2][g]),
-                self_allocation_bytes=int(own[2][g]),
+                size_increase_bytes=int(totals[0][g]),
+                self_size_increase_bytes=int(selves[0][g]),
+                allocation_count=int(totals[1][g]),
+                self_allocation_count=int(selves[1][g]),
+                allocation_bytes=int(totals[2][g]),
+                self_allocation_bytes=int(selves[2][g]),
             )
             for g in order.tolist()
             if containing in tree.names[name[g]]

@@ -1,20 +1,20 @@
-"""Modules of the model: how often each was called, and what its calls took.
+"""Modules of the model: call counts, host and device times.
 
-A module is one instance called along one path: calls of an instance below the same module are
-one row. Of its calls:
+A module is one instance called along one path: calls of an instance below the same module form
+one row. For its calls:
 
     host total       sum of durations
-    host self        host total - durations of the calls of modules directly inside
-    operators        operators called inside it but in no module inside it, and by no operator
-    device self      device time of every operator inside it but in no module inside it
-    device total     device self, plus that of the modules below
+    host self        host total - durations of the module calls directly inside
+    operators        operators inside the module, not in a module inside it, called by no operator
+    device self      device time of every operator inside the module, not in a module inside it
+    device total     device self plus that of the modules below
     backward host    durations of the outermost backward operators that compute the gradients of
-                     its operators, those of the modules below included
-    backward device  device time of these; it is part of device self and device total
+                     its operators, including those of the modules below
+    backward device  device time of these; included in device self and device total
 
-A backward operator belongs to the module of the forward operator that it names, with everything
-inside the outermost operator around it. Operators outside every module, such as the loss or the
-optimizer, enter no row.
+A backward operator belongs to the module of the forward operator that it names, together with
+everything inside the outermost operator around it. Operators outside every module, such as the
+loss or the optimizer, are in no row.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.call_paths import CallPaths, find_paths
 from stepscope.analysis.columns import Columns, Strings
-from stepscope.analysis.operator_tree import OperatorTree, add_at, rows_of
+from stepscope.analysis.kernel_classes import match_rows
+from stepscope.analysis.operator_tree import OperatorTree, find_rows, sum_by_row
 from stepscope.intervals import Int, innermost_at, nesting_order, parents
 
 FUNCTION_COLUMNS = (
     *("id", "name", "parent", "module", "module_id"),
     *("track", "start_ns", "duration_ns"),
 )
-"""What `python_module_calls` needs of the table `python_functions`."""
+"""Columns of `python_functions` that `find_python_module_calls` reads."""
 MODULE_OPERATOR_COLUMNS = (
     "python",
     "forward",
@@ -44,9 +45,9 @@ MODULE_OPERATOR_COLUMNS = (
     "duration_ns",
     "device_self_ns",
 )
-"""What is needed of the table `operators` besides the columns of its tree."""
+"""Columns of `operators` that are read here, in addition to those of its tree."""
 MODULE_ANNOTATION_COLUMNS = ("name", "track", "start_ns", "duration_ns")
-"""What `lightning_module_calls` needs of the annotations on the host."""
+"""Columns of the host annotations that `find_lightning_module_calls` reads."""
 _PYTHON_PREFIX = "nn.Module: "
 _LIGHTNING_PREFIX = "[pl][module]"
 
@@ -55,25 +56,26 @@ Source = Literal["torch.nn", "lightning"]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ModuleCalls:
-    """Calls of modules."""
+    """Calls of modules; arrays have one entry per call, except `of_operator`."""
 
     source: Source
     name: NDArray[np.int32]
+    """Index into `names`."""
     names: Sequence[str]
     instance: Int
-    """The recorder's number of the instance, -1 for none."""
+    """The profiler's number of the instance, -1 for none."""
     parent: Int
-    """Row of the module call around it, -1 for none."""
+    """Row of the enclosing module call, -1 for none."""
     track: Int
     start_ns: Int
     duration_ns: Int
     of_operator: Int
-    """Of each row of the table `operators`, the innermost call around it, -1 for none."""
+    """Innermost module call around each row of the table `operators`, -1 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRow:
-    """One module at its place in the model. Device times are None without a device."""
+    """One module on one path in the model. Device times are None without a device."""
 
     name: str
     instance: int | None
@@ -85,15 +87,15 @@ class ModuleRow:
     device_total_ns: int | None
     device_self_ns: int | None
     device_ratio: float | None
-    """Device total, of the device time of all operators of the recording."""
+    """Device total as share of the device time of all operators of the trace."""
     backward_host_ns: int | None
-    """None when the recording does not say which operators compute whose gradients."""
+    """Backward host time; None if the trace does not link backward to forward operators."""
     backward_device_ns: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleTable:
-    """Modules, each before those inside it, in the order of their first calls."""
+    """Modules in preorder (each before those inside it), by time of their first calls."""
 
     source: Source
     rows: list[ModuleRow]
@@ -101,69 +103,71 @@ class ModuleTable:
     operator_device_ns: int | None
     """Device time of all operators: the denominator of `device_ratio`."""
     outside_device_ns: int | None
-    """Of this, outside every module."""
+    """Portion of `operator_device_ns` outside every module."""
 
 
-def python_module_calls(functions: Columns, operator_python: Int) -> ModuleCalls:
-    """Calls of torch.nn modules, as recorded with stacks.
+def find_python_module_calls(functions: Columns, operator_python: Int) -> ModuleCalls:
+    """Find the calls of torch.nn modules, recorded with stacks.
 
     Args:
         functions: `FUNCTION_COLUMNS` of the table `python_functions`.
-        operator_python: `python` of the table `operators`.
+        operator_python: column `python` of the table `operators`.
     """
     names: Strings = functions["name"]
     calls = np.flatnonzero(functions["module_id"] >= 0)
-    call_of = np.append(rows_of(functions["id"][calls], functions["module"]), -1)
-    above = rows_of(functions["id"], functions["parent"][calls])
+    call_of = np.append(find_rows(functions["id"][calls], functions["module"]), -1)
+    caller = find_rows(functions["id"], functions["parent"][calls])
     return ModuleCalls(
         source="torch.nn",
         name=names.codes[calls],
         names=[(name or "").removeprefix(_PYTHON_PREFIX) for name in names.values],
         instance=functions["module_id"][calls],
-        parent=call_of[above],  # row -1 is the one appended
+        parent=call_of[caller],  # row -1 is the appended one
         track=functions["track"][calls],
         start_ns=functions["start_ns"][calls],
         duration_ns=functions["duration_ns"][calls],
-        of_operator=call_of[rows_of(functions["id"], operator_python)],
+        of_operator=call_of[find_rows(functions["id"], operator_python)],
     )
 
 
-def lightning_module_calls(annotations: Columns, operators: Columns) -> ModuleCalls:
-    """Calls of modules as Lightning's profiler annotates them, `[pl][module]Class: path`.
+def find_lightning_module_calls(annotations: Columns, operators: Columns) -> ModuleCalls:
+    """Find the calls of modules in annotations of Lightning's profiler.
+
+    Their names are `[pl][module]Class: path`.
 
     Args:
-        annotations: `MODULE_ANNOTATION_COLUMNS` of the table `annotations`, those on the host.
-        operators: `track` and `start_ns` of the table.
+        annotations: `MODULE_ANNOTATION_COLUMNS` of the host annotations.
+        operators: columns `track` and `start_ns` of the table.
     """
     names: Strings = annotations["name"]
-    wanted = [(name or "").startswith(_LIGHTNING_PREFIX) for name in names.values]
-    calls = np.flatnonzero(np.array([*wanted, False])[names.codes])
-    track, start = annotations["track"][calls], annotations["start_ns"][calls]
+    calls = np.flatnonzero(match_rows(names, lambda name: name.startswith(_LIGHTNING_PREFIX)))
+    call_track, start = annotations["track"][calls], annotations["start_ns"][calls]
     end = start + annotations["duration_ns"][calls]
     parent = np.full(len(calls), -1, dtype=np.int64)
     of_operator = np.full(len(operators["track"]), -1, dtype=np.int64)
-    for each in np.unique(track).tolist():
-        mine = np.flatnonzero(track == each)
-        mine = mine[nesting_order(start[mine], end[mine])]
-        above = parents(start[mine], end[mine])
-        parent[mine] = np.where(above >= 0, mine[above], -1)
-        inside = np.flatnonzero(operators["track"] == each)
-        found = innermost_at(operators["start_ns"][inside], start[mine], end[mine], above)
-        of_operator[inside] = np.where(found >= 0, mine[found], -1)
+    for track in np.unique(call_track).tolist():
+        rows = np.flatnonzero(call_track == track)
+        rows = rows[nesting_order(start[rows], end[rows])]
+        row_parent = parents(start[rows], end[rows])
+        parent[rows] = np.where(row_parent >= 0, rows[row_parent], -1)
+        track_operators = np.flatnonzero(operators["track"] == track)
+        operator_start = operators["start_ns"][track_operators]
+        call = innermost_at(operator_start, start[rows], end[rows], row_parent)
+        of_operator[track_operators] = np.where(call >= 0, rows[call], -1)
     return ModuleCalls(
         source="lightning",
         name=names.codes[calls],
         names=[(name or "").removeprefix(_LIGHTNING_PREFIX) for name in names.values],
         instance=np.full(len(calls), -1, dtype=np.int64),
         parent=parent,
-        track=track,
+        track=call_track,
         start_ns=start,
         duration_ns=end - start,
         of_operator=of_operator,
     )
 
 
-def module_table(
+def build_module_table(
     calls: ModuleCalls,
     tree: OperatorTree,
     operators: Columns,
@@ -171,30 +175,30 @@ def module_table(
     on_device: bool,
     top: int = 0,
 ) -> ModuleTable:
-    """What the calls of modules took.
+    """Build the table of modules.
 
     Args:
-        calls: of modules.
-        tree: the operators of the recording.
+        calls: calls of modules.
+        tree: operators of the trace.
         operators: `MODULE_OPERATOR_COLUMNS` of the same rows.
-        on_device: whether the recording holds device work.
-        top: only so many modules, those with most time, and what they are inside; 0 for all.
+        on_device: true if the trace has device work.
+        top: limit of modules, those with most time; their ancestors are added. 0 for all.
     """
     paths = find_paths(calls.parent, calls.name, calls.instance)
-    sums = _sums(calls, paths, tree, operators)
+    sums = _sum_by_path(calls, paths, tree, operators)
     device = sums["device"] + sums["backward_device"]
     totals = {name: paths.totals(values) for name, values in sums.items()}
     device_total = totals["device"] + totals["backward_device"]
     occurrences = np.bincount(paths.of_call, minlength=len(paths))
     first = calls.start_ns[paths.first].copy()
     np.minimum.at(first, paths.of_call, calls.start_ns)
-    every = int(operators["device_self_ns"].sum())
+    all_device_ns = int(operators["device_self_ns"].sum())
     linked = bool((operators["forward"] >= 0).any())
     weight = device_total if on_device else sums["host"]
     rows = [
         ModuleRow(
             name=calls.names[calls.name[paths.first[p]]],
-            instance=_known(calls.instance[paths.first[p]]),
+            instance=_none_if_negative(calls.instance[paths.first[p]]),
             depth=int(paths.depth[p]),
             occurrences=int(occurrences[p]),
             operator_count=int(sums["operators"][p]),
@@ -202,93 +206,97 @@ def module_table(
             host_self_ns=int(sums["host"][p] - sums["host_inside"][p]),
             device_total_ns=int(device_total[p]) if on_device else None,
             device_self_ns=int(device[p]) if on_device else None,
-            device_ratio=int(device_total[p]) / every if on_device and every else None,
+            device_ratio=(
+                int(device_total[p]) / all_device_ns if on_device and all_device_ns else None
+            ),
             backward_host_ns=int(totals["backward_host"][p]) if linked else None,
             backward_device_ns=(
                 int(totals["backward_device"][p]) if linked and on_device else None
             ),
         )
-        for p in _in_order(paths, first, _heaviest(paths, weight, top))
+        for p in _sort_preorder(paths, first, _select_heaviest(paths, weight, top))
     ]
     return ModuleTable(
         source=calls.source,
         rows=rows,
         module_count=len(paths),
-        operator_device_ns=every if on_device else None,
-        outside_device_ns=every - int(device.sum()) if on_device else None,
+        operator_device_ns=all_device_ns if on_device else None,
+        outside_device_ns=all_device_ns - int(device.sum()) if on_device else None,
     )
 
 
-def _sums(
+def _sum_by_path(
     calls: ModuleCalls, paths: CallPaths, tree: OperatorTree, operators: Columns
 ) -> dict[str, Int]:
-    """Sums over the calls of each path itself."""
-    of_call = np.append(paths.of_call, -1)  # row -1 is the one appended
+    """Sum figures over the calls of each path, without the paths below."""
+    path_of_call = np.append(paths.of_call, -1)  # row -1 is the appended one
     count = len(paths)
-    outermost = outermost_rows(tree)
-    backward = backward_calls(calls, tree, operators["forward"], outermost)
+    outermost = find_outermost_rows(tree)
+    backward = find_backward_module_calls(calls, tree, operators["forward"], outermost)
     forward = np.where(backward >= 0, -1, calls.of_operator)
-    around = np.append(forward, -1)[tree.parent]
-    direct = np.where((around != forward) | (tree.parent < 0), forward, -1)
-    counted = np.where(tree.counted, direct, -1)
-    root = outermost == np.arange(len(tree))
-    device = operators["device_self_ns"]
+    caller_module = np.append(forward, -1)[tree.parent]
+    top_level = np.where((caller_module != forward) | (tree.parent < 0), forward, -1)
+    counted = np.where(tree.counted, top_level, -1)
+    is_outermost = outermost == np.arange(len(tree))
+    device_ns = operators["device_self_ns"]
 
-    def add(rows: Int, values: NDArray[Any]) -> Int:
-        return add_at(of_call[rows], values, count)
+    def sum_calls(rows: Int, values: NDArray[Any]) -> Int:
+        return sum_by_row(path_of_call[rows], values, count)
 
     return {
-        "host": add_at(paths.of_call, calls.duration_ns, count),
-        "host_inside": add(calls.parent, calls.duration_ns),
-        "operators": add(counted, np.ones(len(tree), dtype=np.int64)),
-        "device": add(forward, device),
-        "backward_device": add(backward, device),
-        "backward_host": add(np.where(root, backward, -1), operators["duration_ns"]),
+        "host": sum_by_row(paths.of_call, calls.duration_ns, count),
+        "host_inside": sum_calls(calls.parent, calls.duration_ns),
+        "operators": sum_calls(counted, np.ones(len(tree), dtype=np.int64)),
+        "device": sum_calls(forward, device_ns),
+        "backward_device": sum_calls(backward, device_ns),
+        "backward_host": sum_calls(np.where(is_outermost, backward, -1), operators["duration_ns"]),
     }
 
 
-def outermost_rows(tree: OperatorTree) -> Int:
-    """Row of the outermost operator around each row; steps and the like are none."""
-    countable = np.append(tree.counted[tree.merged], False)
-    found = np.arange(len(tree), dtype=np.int64)
+def find_outermost_rows(tree: OperatorTree) -> Int:
+    """Find the outermost operator around each row; steps, loaders and optimizers do not count."""
+    is_operator = np.append(tree.counted[tree.merged], False)
+    outermost = np.arange(len(tree), dtype=np.int64)
     for rows in tree.levels:
-        above = tree.parent[rows]
-        found[rows] = np.where(countable[above], found[above], rows)
-    return found
+        parent = tree.parent[rows]
+        outermost[rows] = np.where(is_operator[parent], outermost[parent], rows)
+    return outermost
 
 
-def backward_calls(calls: ModuleCalls, tree: OperatorTree, forward: Int, outermost: Int) -> Int:
-    """Of each operator, the module call whose gradients it computes, -1 for none."""
-    named = np.flatnonzero(forward >= 0)[::-1]
-    of_forward = np.append(calls.of_operator, -1)[tree.rows(forward[named])]
-    of_root = np.full(len(tree), -1, dtype=np.int64)
-    of_root[outermost[named]] = of_forward  # the first one named is the last written
-    return of_root[outermost]
+def find_backward_module_calls(
+    calls: ModuleCalls, tree: OperatorTree, forward: Int, outermost: Int
+) -> Int:
+    """Find the module call whose gradients each operator computes, -1 for none."""
+    linked = np.flatnonzero(forward >= 0)[::-1]
+    module_call = np.append(calls.of_operator, -1)[tree.find_rows(forward[linked])]
+    call_of_outermost = np.full(len(tree), -1, dtype=np.int64)
+    call_of_outermost[outermost[linked]] = module_call  # in reverse: the first link is kept
+    return call_of_outermost[outermost]
 
 
-def _heaviest(paths: CallPaths, weight: Int, top: int) -> NDArray[np.bool_]:
-    """The `top` heaviest paths and all those they are inside."""
-    chosen = np.zeros(len(paths), dtype=np.bool_)
+def _select_heaviest(paths: CallPaths, weight: Int, top: int) -> NDArray[np.bool_]:
+    """Mask the `top` heaviest paths and their ancestors."""
+    mask = np.zeros(len(paths), dtype=np.bool_)
     rows = np.argsort(-weight, kind="stable")[: top or None]
     while len(rows):
-        chosen[rows] = True
+        mask[rows] = True
         rows = paths.parent[rows]
         rows = rows[rows >= 0]
-    return chosen
+    return mask
 
 
-def _in_order(paths: CallPaths, first: Int, chosen: NDArray[np.bool_]) -> list[int]:
-    """Paths with each before those inside it, in the order of the times of their first calls."""
-    inside: dict[int, list[int]] = {}
-    for path in np.flatnonzero(chosen)[np.argsort(first[chosen], kind="stable")].tolist():
-        inside.setdefault(int(paths.parent[path]), []).append(path)
-    found, waiting = [], inside.get(-1, [])[::-1]
-    while waiting:
-        path = waiting.pop()
-        found.append(path)
-        waiting.extend(inside.get(path, [])[::-1])
-    return found
+def _sort_preorder(paths: CallPaths, first: Int, mask: NDArray[np.bool_]) -> list[int]:
+    """Sort the masked paths in preorder, siblings by time of their first calls."""
+    children: dict[int, list[int]] = {}
+    for path in np.flatnonzero(mask)[np.argsort(first[mask], kind="stable")].tolist():
+        children.setdefault(int(paths.parent[path]), []).append(path)
+    preorder, stack = [], children.get(-1, [])[::-1]
+    while stack:
+        path = stack.pop()
+        preorder.append(path)
+        stack.extend(children.get(path, [])[::-1])
+    return preorder
 
 
-def _known(value: int) -> int | None:
+def _none_if_negative(value: int) -> int | None:
     return None if value < 0 else int(value)

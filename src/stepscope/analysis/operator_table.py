@@ -1,19 +1,19 @@
-"""Operators of a recording: how often each was called, and what its calls took.
+"""Operators of a trace: call counts, host and device times, tensor cores.
 
-Of the calls in one group (chains merged, see `operator_tree`):
+For the calls in one group (chains merged, see `operator_tree`):
 
     calls          number of calls
     host total     sum of durations
     host self      sum of: duration - durations of the operators called - own runtime calls
     device self    sum of durations of the kernels, copies and sets that own runtime calls launched
-    device total   device self, plus the same of every operator below the call
+    device total   device self plus that of every operator below the call
     tensor cores   eligible: the name is one that has a 16-bit kernel on tensor cores, or the call
                    or one below it launched such a kernel
                    self ratio:  time of its kernels on tensor cores / time of its kernels
-                   total ratio: the same of itself and all below it
+                   total ratio: the same for the call and all calls below it
 
-Totals of an operator that calls itself at a distance count the inner call twice, as every tool
-does. Work whose launch is not in the recording (carry-over) belongs to no operator.
+The total of an operator that calls itself indirectly counts the inner call twice, as in other
+tools. Work whose launch is not in the trace (carry-over) belongs to no operator.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ from stepscope.analysis.call_paths import RowLabels
 from stepscope.analysis.columns import Columns
 from stepscope.analysis.grouping import Grouping, group_rows
 from stepscope.analysis.kernel_classes import match_rows, uses_tensor_cores
-from stepscope.analysis.operator_tree import TREE_COLUMNS, OperatorTree, add_at, operator_tree
+from stepscope.analysis.operator_tree import (
+    TREE_COLUMNS,
+    OperatorTree,
+    build_operator_tree,
+    sum_by_row,
+)
 from stepscope.intervals import Int
 
 TABLE_COLUMNS = (*TREE_COLUMNS, "duration_ns", "host_self_ns", "device_self_ns", "device_total_ns")
-"""What `operator_table` needs of the table `operators`; `input_dims` too to group by shape."""
+"""Columns of `operators` that `build_operator_table` reads; `input_dims` too to group by shape."""
 LAUNCHED_KERNEL_COLUMNS = ("name", "operator", "duration_ns")
-"""What it needs of the table `kernels`."""
+"""Columns of `kernels` that `build_operator_table` reads."""
 
 _ELIGIBLE = frozenset(
     "aten::" + name
@@ -62,13 +67,13 @@ _ELIGIBLE_GRADIENTS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRow:
-    """One group of calls. What needs a device is None in a recording without one."""
+    """One group of calls. Device figures are None in a trace without device work."""
 
     name: str
     input_dims: str | None
-    """Shapes of the inputs as JSON, when grouped by shape and recorded."""
+    """Shapes of the inputs as JSON, if grouped by shape and recorded."""
     stack: str | None
-    """Python stack, innermost first, when grouped by stack and recorded."""
+    """Python stack, innermost first, if grouped by stack and recorded."""
     calls: int
     host_self_ns: int
     host_total_ns: int
@@ -80,26 +85,26 @@ class OperatorRow:
     """Share of the device self time of all operators."""
     tensor_core_eligible: bool | None
     tensor_core_self_ratio: float | None
-    """Of the time of kernels it launched itself; None without any."""
+    """Share of the time of kernels that it launched itself; None without any."""
     tensor_core_total_ratio: float | None
-    """Of the time of kernels that it and everything below it launched; None without any."""
+    """Share of the time of kernels that it and all calls below it launched; None without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTable:
-    """Groups of calls, those with most device self time first (host self without a device)."""
+    """Groups of calls by descending device self time (host self time without a device)."""
 
     rows: list[OperatorRow]
     """The first `top` groups."""
     group_count: int
     call_count: int
     host_self_ns: int
-    """Of all calls: the denominator of `host_self_ratio`."""
+    """Host self time of all calls: the denominator of `host_self_ratio`."""
     device_self_ns: int | None
-    """Of all calls: the denominator of `device_self_ratio`."""
+    """Device self time of all calls: the denominator of `device_self_ratio`."""
 
 
-def operator_table(
+def build_operator_table(
     operators: Columns,
     kernels: Columns | None,
     *,
@@ -107,34 +112,34 @@ def operator_table(
     stacks: RowLabels | None = None,
     top: int = 0,
 ) -> OperatorTable:
-    """Groups of operator calls by name, and by shapes and stacks where these are given.
+    """Group operator calls by name, and optionally by shapes and stacks.
 
     Args:
         operators: `TABLE_COLUMNS` of the table.
-        kernels: `LAUNCHED_KERNEL_COLUMNS` of the table; None for a recording without device work.
-        shapes, stacks: what else must agree within a group.
-        top: only so many groups; 0 for all.
+        kernels: `LAUNCHED_KERNEL_COLUMNS` of the table; None for a trace without device work.
+        shapes, stacks: additional labels to group by.
+        top: group limit; 0 for all.
     """
-    tree = operator_tree(operators)
+    tree = build_operator_tree(operators)
     calls = np.flatnonzero(tree.counted)
     keys = [tree.name, *(label.codes for label in (shapes, stacks) if label is not None)]
     groups = group_rows(*(key[calls] for key in keys))
     sums = {
-        "host_self_ns": groups.sums(tree.own(operators["host_self_ns"])[calls]),
+        "host_self_ns": groups.sums(tree.sum_merged(operators["host_self_ns"])[calls]),
         "host_total_ns": groups.sums(operators["duration_ns"][calls]),
-        "device_self_ns": groups.sums(tree.own(operators["device_self_ns"])[calls]),
+        "device_self_ns": groups.sums(tree.sum_merged(operators["device_self_ns"])[calls]),
         "device_total_ns": groups.sums(operators["device_total_ns"][calls]),
     }
     on_device = kernels is not None
-    cores = _tensor_cores(tree, calls, groups, kernels) if kernels is not None else None
+    cores = _measure_tensor_cores(tree, calls, groups, kernels) if kernels is not None else None
     weight = sums["device_self_ns"] if on_device else sums["host_self_ns"]
     order = np.lexsort((tree.name[calls[groups.first]], -sums["host_self_ns"], -weight))
     counts = groups.counts()
-    host, device = int(sums["host_self_ns"].sum()), int(sums["device_self_ns"].sum())
+    host_ns, device_ns = int(sums["host_self_ns"].sum()), int(sums["device_self_ns"].sum())
     rows = []
     for group in order[: top or None].tolist():
         first = calls[groups.first[group]]
-        own = int(sums["device_self_ns"][group])
+        device_self_ns = int(sums["device_self_ns"][group])
         rows.append(
             OperatorRow(
                 name=tree.names[tree.name[first]],
@@ -143,26 +148,26 @@ def operator_table(
                 calls=int(counts[group]),
                 host_self_ns=int(sums["host_self_ns"][group]),
                 host_total_ns=int(sums["host_total_ns"][group]),
-                host_self_ratio=int(sums["host_self_ns"][group]) / host if host else 0.0,
-                device_self_ns=own if on_device else None,
+                host_self_ratio=int(sums["host_self_ns"][group]) / host_ns if host_ns else 0.0,
+                device_self_ns=device_self_ns if on_device else None,
                 device_total_ns=int(sums["device_total_ns"][group]) if on_device else None,
-                device_self_ratio=own / device if on_device and device else None,
+                device_self_ratio=device_self_ns / device_ns if on_device and device_ns else None,
                 tensor_core_eligible=bool(cores.eligible[group]) if cores else None,
-                tensor_core_self_ratio=_ratio(cores.self_ratio[group]) if cores else None,
-                tensor_core_total_ratio=_ratio(cores.total_ratio[group]) if cores else None,
+                tensor_core_self_ratio=_none_if_nan(cores.self_ratio[group]) if cores else None,
+                tensor_core_total_ratio=_none_if_nan(cores.total_ratio[group]) if cores else None,
             )
         )
     return OperatorTable(
         rows=rows,
         group_count=len(groups),
         call_count=len(calls),
-        host_self_ns=host,
-        device_self_ns=device if on_device else None,
+        host_self_ns=host_ns,
+        device_self_ns=device_ns if on_device else None,
     )
 
 
-def is_eligible(name: str) -> bool:
-    """Whether an operator of this name can run on tensor cores when its inputs have 16 bits."""
+def is_tensor_core_eligible(name: str) -> bool:
+    """Tell by its name whether an operator can run on tensor cores with 16-bit inputs."""
     return name in _ELIGIBLE or name.rstrip("0123456789") in _ELIGIBLE_GRADIENTS
 
 
@@ -173,28 +178,28 @@ class _TensorCores:
     total_ratio: NDArray[np.float64]
 
 
-def _tensor_cores(
+def _measure_tensor_cores(
     tree: OperatorTree, calls: Int, groups: Grouping, kernels: Columns
 ) -> _TensorCores:
-    """Eligibility and shares of kernel time on tensor cores, by group."""
-    launcher = tree.rows(kernels["operator"])
+    """Measure the eligibility and the share of kernel time on tensor cores by group."""
+    launcher = tree.find_rows(kernels["operator"])
     duration = kernels["duration_ns"]
     on_cores = match_rows(kernels["name"], uses_tensor_cores)
-    everything = add_at(launcher, duration, len(tree))
-    cores = add_at(launcher, np.where(on_cores, duration, 0), len(tree))
-    may = tree.mask(is_eligible) | (cores > 0)
+    kernel_ns = sum_by_row(launcher, duration, len(tree))
+    core_ns = sum_by_row(launcher, np.where(on_cores, duration, 0), len(tree))
+    eligible = tree.mask(is_tensor_core_eligible) | (core_ns > 0)
 
-    def ratio(part: Int, whole: Int) -> NDArray[np.float64]:
-        of = groups.sums(whole[calls])
+    def divide_sums(numerator: Int, denominator: Int) -> NDArray[np.float64]:
+        divisor = groups.sums(denominator[calls])
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(of > 0, groups.sums(part[calls]) / of, np.nan)
+            return np.where(divisor > 0, groups.sums(numerator[calls]) / divisor, np.nan)
 
     return _TensorCores(
-        eligible=groups.sums(tree.totals(may)[calls]) > 0,
-        self_ratio=ratio(tree.own(cores), tree.own(everything)),
-        total_ratio=ratio(tree.totals(cores), tree.totals(everything)),
+        eligible=groups.sums(tree.totals(eligible)[calls]) > 0,
+        self_ratio=divide_sums(tree.sum_merged(core_ns), tree.sum_merged(kernel_ns)),
+        total_ratio=divide_sums(tree.totals(core_ns), tree.totals(kernel_ns)),
     )
 
 
-def _ratio(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if np.isnan(value) else float(value)

@@ -1,11 +1,11 @@
-"""Events within a range by name and by path of names.
+"""Events within a range of time, summed by name and by path of names.
 
-    cut      an event counts as far as it lies in the range
-    self     its cut duration less those of the events right inside it, at least 0: an event may
-             end a little after the one around it
-    count    events that begin in the range, and those that were open when it began
+    clipped   an event counts with its portion inside the range
+    self      its clipped duration minus those of the events directly inside it, at least 0: an
+              event may end slightly after the one around it
+    count     events that start in the range, and those that were open at its start
 
-Ranges are looked at piece by piece; sums over pieces are those of the range.
+A range is processed in chunks; sums over chunks are those of the range.
 """
 
 from __future__ import annotations
@@ -21,76 +21,75 @@ from stepscope.analysis.timeline_slices import Slices
 from stepscope.intervals import OVERHANG_NS, Int, depths, nesting_order, parents
 
 ROOT = -1
-"""What is around the outermost calls."""
+"""Parent of the outermost calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CutEvents:
-    """Events cut at the ends of a piece, those around others first."""
+class ClippedEvents:
+    """Events clipped to a chunk, outer before inner."""
 
     line: Int
     start: Int
     end: Int
     self_ns: Int
     parent: Int
-    """Place of the event around it, -1 for none."""
+    """Index of the event around each event, -1 for none."""
     depth: Int
     name: Int
-    whole_ns: Int
-    """Duration without the cut."""
+    """Index into `names`."""
     counts: NDArray[np.bool_]
-    """Whether it counts here: it begins here, or was open when the range began."""
+    """True if the event counts in this chunk: it starts there, or was open at the range's start."""
     names: Sequence[str]
 
     @property
     def duration(self) -> Int:
-        """As far as it lies in the piece."""
+        """Clipped duration of each event."""
         return self.end - self.start
 
 
-def cut_events(
-    slices: Slices, piece: tuple[int, int], *, first: bool, nests: NDArray[np.bool_]
-) -> CutEvents:
-    """Events of a piece with what is inside what.
+def clip_events(
+    slices: Slices, chunk: tuple[int, int], *, is_first: bool, nests: NDArray[np.bool_]
+) -> ClippedEvents:
+    """Clip events to a chunk of time and nest them.
 
     Args:
-        slices: events that lie in the piece, at least in part.
-        piece: begin and end.
-        first: whether the range begins with it.
-        nests: by line, whether its events nest; on the other lines none is inside another.
+        slices: events that overlap the chunk.
+        chunk: start and end.
+        is_first: true for the first chunk of a range.
+        nests: true for lines whose events nest; events of other lines have no parent.
     """
-    begin, end = piece
-    start = np.maximum(slices.start, begin)
-    until = np.minimum(slices.start + slices.duration, end)
-    stretch = end - begin + 2 * OVERHANG_NS
-    # A line whose events do not nest is taken for as many lines as it has events.
-    flat = ~nests[slices.line]
-    place = np.where(flat, len(nests) + np.arange(len(slices)), slices.line)
-    at = start - begin + place * stretch
-    order = nesting_order(at, at + (until - start))
-    at, length = at[order], (until - start)[order]
-    parent = parents(at, at + length, OVERHANG_NS)
-    inside = np.zeros(len(order), dtype=np.int64)
+    chunk_start, chunk_end = chunk
+    start = np.maximum(slices.start, chunk_start)
+    end = np.minimum(slices.start + slices.duration, chunk_end)
+    # Lines are shifted to follow each other, so that they are nested in one pass. Each event of a
+    # line without nesting gets a line of its own.
+    spacing = chunk_end - chunk_start + 2 * OVERHANG_NS
+    is_flat = ~nests[slices.line]
+    line = np.where(is_flat, len(nests) + np.arange(len(slices)), slices.line)
+    shifted = start - chunk_start + line * spacing
+    order = nesting_order(shifted, shifted + (end - start))
+    shifted, duration = shifted[order], (end - start)[order]
+    parent = parents(shifted, shifted + duration, OVERHANG_NS)
+    inside_ns = np.zeros(len(order), dtype=np.int64)
     nested = parent >= 0
-    np.add.at(inside, parent[nested], length[nested])
-    taken = slices.take(order)
-    return CutEvents(
-        line=taken.line,
+    np.add.at(inside_ns, parent[nested], duration[nested])
+    ordered = slices.take(order)
+    return ClippedEvents(
+        line=ordered.line,
         start=start[order],
-        end=until[order],
-        self_ns=np.maximum(length - inside, 0),
+        end=end[order],
+        self_ns=np.maximum(duration - inside_ns, 0),
         parent=parent,
         depth=depths(parent),
-        name=taken.name,
-        whole_ns=taken.duration,
-        counts=(taken.start >= begin) | first,
+        name=ordered.name,
+        counts=(ordered.start >= chunk_start) | is_first,
         names=slices.names,
     )
 
 
 @dataclass(slots=True)
 class NameSums:
-    """What the events of one name took."""
+    """Sums over the events of one name."""
 
     count: int = 0
     total_ns: int = 0
@@ -100,7 +99,7 @@ class NameSums:
 
 @dataclass(slots=True)
 class LineSums:
-    """What happened on one line; pieces are added in the order of time."""
+    """Sums over the events of one line; chunks are added in order of time."""
 
     names: dict[str, NameSums] = field(default_factory=dict)
     event_count: int = 0
@@ -109,25 +108,25 @@ class LineSums:
     longest_gap_ns: int = 0
     _busy_until: int | None = None
 
-    def add_names(self, events: CutEvents, rows: NDArray[Any]) -> None:
-        """Sums by name of some events."""
+    def add_names(self, events: ClippedEvents, rows: NDArray[Any]) -> None:
+        """Add events to the sums of their names."""
         codes, group = np.unique(events.name[rows], return_inverse=True)
         duration = events.duration[rows]
         counts = np.bincount(group, weights=events.counts[rows]).astype(np.int64)
         totals = np.bincount(group, weights=duration).astype(np.int64)
         selves = np.bincount(group, weights=events.self_ns[rows]).astype(np.int64)
-        longest = np.zeros(len(codes), dtype=np.int64)
-        np.maximum.at(longest, group, duration)
-        for place, code in enumerate(codes.tolist()):
+        maxima = np.zeros(len(codes), dtype=np.int64)
+        np.maximum.at(maxima, group, duration)
+        for index, code in enumerate(codes.tolist()):
             sums = self.names.setdefault(events.names[code], NameSums())
-            sums.count += int(counts[place])
-            sums.total_ns += int(totals[place])
-            sums.self_ns += int(selves[place])
-            sums.max_ns = max(sums.max_ns, int(longest[place]))
+            sums.count += int(counts[index])
+            sums.total_ns += int(totals[index])
+            sums.self_ns += int(selves[index])
+            sums.max_ns = max(sums.max_ns, int(maxima[index]))
         self.event_count += int(events.counts[rows].sum())
 
     def add_busy(self, start: Int, end: Int) -> None:
-        """The time that a union covers, and the gaps in it."""
+        """Add a union of busy time, and the gaps in it."""
         if not len(start):
             return
         self.busy_ns += int((end - start).sum())
@@ -142,47 +141,44 @@ class LineSums:
 
 @dataclass(slots=True, eq=False)
 class CallTree:
-    """Calls by path of names. Node `i` is called from node `parent[i]` and has `name[i]`."""
+    """Calls by path of names; node `i` is called from node `parent[i]`."""
 
     parent: list[int] = field(default_factory=list)
     name: list[str] = field(default_factory=list)
     count: list[int] = field(default_factory=list)
     total_ns: list[int] = field(default_factory=list)
     self_ns: list[int] = field(default_factory=list)
-    _places: dict[tuple[int, str], int] = field(default_factory=dict)
+    _nodes: dict[tuple[int, str], int] = field(default_factory=dict)
 
-    def add(self, events: CutEvents) -> None:
-        """Adds the events of a piece."""
+    def add(self, events: ClippedEvents) -> None:
+        """Add the events of a chunk."""
         node = np.full(len(events.line), ROOT, dtype=np.int64)
+        name_count = len(events.names)
         for depth in range(int(events.depth.max(initial=-1)) + 1):
             rows = np.flatnonzero(events.depth == depth)
-            above = node[events.parent[rows]] if depth else np.full(len(rows), ROOT)
-            key = (above + 1) * len(events.names) + events.name[rows]
-            distinct, group = np.unique(key, return_inverse=True)
-            numbers = np.array(
-                [
-                    self._place(
-                        int(each) // len(events.names) - 1, events.names[each % len(events.names)]
-                    )
-                    for each in distinct.tolist()
-                ],
-                dtype=np.int64,
+            parent = node[events.parent[rows]] if depth else np.full(len(rows), ROOT)
+            keys, group = np.unique(
+                (parent + 1) * name_count + events.name[rows], return_inverse=True
             )
-            node[rows] = numbers[group]
+            nodes = [
+                self._find_or_add(key // name_count - 1, events.names[key % name_count])
+                for key in keys.tolist()
+            ]
+            node[rows] = np.array(nodes, dtype=np.int64)[group]
             counts = np.bincount(group, weights=events.counts[rows])
             totals = np.bincount(group, weights=events.duration[rows])
             selves = np.bincount(group, weights=events.self_ns[rows])
-            for place, number in enumerate(numbers.tolist()):
-                self.count[number] += int(counts[place])
-                self.total_ns[number] += int(totals[place])
-                self.self_ns[number] += int(selves[place])
+            for index, number in enumerate(nodes):
+                self.count[number] += int(counts[index])
+                self.total_ns[number] += int(totals[index])
+                self.self_ns[number] += int(selves[index])
 
-    def _place(self, parent: int, name: str) -> int:
-        place = self._places.setdefault((parent, name), len(self.name))
-        if place == len(self.name):
+    def _find_or_add(self, parent: int, name: str) -> int:
+        node = self._nodes.setdefault((parent, name), len(self.name))
+        if node == len(self.name):
             self.parent.append(parent)
             self.name.append(name)
             self.count.append(0)
             self.total_ns.append(0)
             self.self_ns.append(0)
-        return place
+        return node

@@ -35,7 +35,7 @@ class StepCalls:
     """Since its step began."""
     on_device: NDArray[np.bool_]
     exposed: Mapping[str, Float]
-    """Nanoseconds by part of the step; see `exclusive_time`."""
+    """Nanoseconds by part of the step; see `exposed_time`."""
     busy: Mapping[str, Float]
 
 

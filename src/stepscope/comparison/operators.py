@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
-    Claim,
+    CategoryRanges,
     Columns,
-    Owned,
+    ExposedTime,
     RuntimeCalls,
-    divide,
+    attribute_exposed_time,
+    find_rows,
+    find_self_intervals,
     is_communication,
     is_data_loader,
     is_host_communication,
     is_step,
     match_rows,
-    own_pieces,
-    owned,
-    rows_of,
+    partition_steps,
 )
 from stepscope.comparison.mean_tree import MeanTree, StepCalls, mean_tree
 from stepscope.intervals import EMPTY, Int, Intervals, contains
@@ -63,12 +63,14 @@ def mean_step(
     for one in recorded:
         calls = _Recorded.of(one)
         phases = phases_of(one) if phases_of else []
-        division = divide(one.steps.extent, phases, WHOLE)
-        whose = owned(calls.claims, division, len(calls.start), by_category=phases_of is None)
+        division = partition_steps(one.steps.extent, phases, WHOLE)
+        whose = attribute_exposed_time(
+            calls.claims, division, len(calls.start), by_category=phases_of is None
+        )
         evaluating = dict(phases).get(EVALUATION, EMPTY)
         kept = (calls.step >= 0) & ~contains(evaluating, calls.start)
         every.append(calls.in_steps(kept, whose))
-        _add(outside, whose.nobodys, step_count)
+        _add(outside, whose.unowned, step_count)
         _add(outside, {part: ns[~kept].sum() for part, ns in whose.exposed.items()}, step_count)
         _add(idle, whose.idle, step_count)
     return MeanStep(tree=mean_tree(every, step_count), outside=outside, idle=idle)
@@ -91,7 +93,7 @@ class _Recorded:
     step: Int
     step_start: Int
     on_device: NDArray[np.bool_]
-    claims: list[Claim]
+    claims: list[CategoryRanges]
 
     @classmethod
     def of(cls, one: RecordedWork) -> _Recorded:
@@ -102,11 +104,11 @@ class _Recorded:
         copies = trace.columns("copies", ("kind", *_TIMES, "launch"))
         marks = trace.columns("annotations", ("name", *_TIMES), where="on_device = 0")
         named = _rows(marks, match_rows(marks["name"], _is_named))
-        caller = rows_of(operators["id"], runtime["operator"])
+        caller = find_rows(operators["id"], runtime["operator"])
         launched = [_launched(each, runtime, caller) for each in (kernels, copies)]
         count = len(operators["start_ns"])
         none = np.full(len(named["start_ns"]), -1, dtype=np.int64)
-        parent = rows_of(operators["id"], operators["parent"])
+        parent = find_rows(operators["id"], operators["parent"])
         start = np.concatenate(
             [operators["start_ns"], *(begin for _, begin in launched), named["start_ns"]]
         )
@@ -126,7 +128,7 @@ class _Recorded:
             ),
         )
 
-    def in_steps(self, kept: NDArray[np.bool_], whose: Owned) -> StepCalls:
+    def in_steps(self, kept: NDArray[np.bool_], whose: ExposedTime) -> StepCalls:
         """The calls that belong to a step, with their times."""
         row = np.cumsum(kept) - 1
         above = self.parent[kept]
@@ -217,7 +219,7 @@ def _claims(  # noqa: PLR0917 - what was recorded, table by table
     copies: Columns,
     named: Columns,
     first: Sequence[int],
-) -> list[Claim]:
+) -> list[CategoryRanges]:
     """What lays claim to the time of steps, in the order of `trace_steps.CATEGORIES`.
 
     Args:
@@ -227,10 +229,10 @@ def _claims(  # noqa: PLR0917 - what was recorded, table by table
     collectives = match_rows(kernels["name"], is_communication)
     sets = match_rows(copies["kind"], lambda kind: kind == "memset")
 
-    def claim(category: str, *chosen: tuple[int, NDArray[np.bool_]]) -> Claim:
+    def claim(category: str, *chosen: tuple[int, NDArray[np.bool_]]) -> CategoryRanges:
         rows = [np.flatnonzero(mask) for _, mask in chosen]
         extents = [every[table] for table, _ in chosen]
-        return Claim(
+        return CategoryRanges(
             category=category,
             extent=Intervals(
                 np.concatenate([e.start[r] for e, r in zip(extents, rows, strict=True)]),
@@ -247,20 +249,20 @@ def _claims(  # noqa: PLR0917 - what was recorded, table by table
             (3, match_rows(named["name"], test)),
         ]
 
-    plain, owner = own_pieces(every[0], parent)
+    plain, owner = find_self_intervals(every[0], parent)
     return [
         claim("kernel", (1, ~collectives)),
         claim("memcpy", (2, ~sets)),
         claim("memset", (2, sets)),
         claim("communication", (1, collectives), *named_so(is_host_communication)),
-        Claim(category="runtime", extent=_extent(runtime), owner=caller),
+        CategoryRanges(category="runtime", extent=_extent(runtime), owner=caller),
         claim("data_loader", *named_so(is_data_loader)),
-        Claim(category="cpu_exec", extent=plain, owner=owner),
+        CategoryRanges(category="cpu_exec", extent=plain, owner=owner),
         _around_operators(trace),
     ]
 
 
-def _around_operators(trace: Trace) -> Claim:
+def _around_operators(trace: Trace) -> CategoryRanges:
     """Python functions and annotations: what the host does outside of operators."""
     marks = trace.columns("annotations", ("name", *_TIMES), where="on_device = 0")
     plain = ~match_rows(marks["name"], lambda name: is_step(name) or _is_named(name))
@@ -269,6 +271,6 @@ def _around_operators(trace: Trace) -> Claim:
     extent = Intervals(
         np.concatenate([functions.start, other.start]), np.concatenate([functions.end, other.end])
     )
-    return Claim(
+    return CategoryRanges(
         category="cpu_exec", extent=extent, owner=np.full(len(extent.start), -1, dtype=np.int64)
     )

@@ -6,7 +6,7 @@ the part, both exactly: they are whole nanoseconds. What the rows rest on depend
     data_wait   the stages of the input pipeline, in proportion to the time they take there
     other       what the training thread does between its phases, by its stack samples
     any other   calls of operators and kernels in recorded steps, aligned between the runs, by their
-                exposed time (`analysis.exclusive_time`, `analysis.tree_alignment`)
+                exposed time (`analysis.exposed_time`, `analysis.tree_alignment`)
 
 Recordings of a watched job cover a few of its steps, under a profiler that makes them longer. So
 their times are scaled, part by part, to what the part takes in the measured steps of the ranks that

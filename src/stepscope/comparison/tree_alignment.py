@@ -12,7 +12,7 @@ end with was left out; over all callers, for two steps of 5 000 operators in one
 milliseconds. A call that moved to another caller was removed there and added here.
 
 Rows gather calls that have one path of names: twelve layers of a model are one row. What each row
-adds to the change of the step is the change of its exposed time (`exclusive_time`), so rows sum to
+adds to the change of the step is the change of its exposed time (`exposed_time`), so rows sum to
 the whole. The status of a row follows from it:
 
     added, removed     it is only in one of the runs

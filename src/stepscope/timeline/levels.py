@@ -97,7 +97,7 @@ class Levels:
 
     def long(self, begin: int, end: int) -> Slices:
         """Those of `alone` that are as long and lie in a range, at least in part."""
-        rows = self.alone.overlap(begin, end) & (self.alone.duration >= self.finest_ns)
+        rows = self.alone.overlaps(begin, end) & (self.alone.duration >= self.finest_ns)
         return self.alone.take(rows)
 
     @cached_property
@@ -129,7 +129,7 @@ class Levels:
 
     def at(self, level: int, begin: int, end: int) -> list[Slices]:
         """What a level consists of within a range."""
-        alone = self.alone.take((self.level >= level) & self.alone.overlap(begin, end))
+        alone = self.alone.take((self.level >= level) & self.alone.overlaps(begin, end))
         summaries = self._summaries_of(level)
         # A summary reaches less than a bucket beyond its own.
         reach = [begin - 2 * width_of(level), end]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.analysis import Slices, joined
+from stepscope.analysis import Slices, merge_slices
 from stepscope.intervals import separate_overlaps
 from stepscope.run import RunClock
 from stepscope.store import RunReader, literal
@@ -94,9 +94,9 @@ class SpanTimeline:
             rows = rows[threads[place[rows]] == spans["thread"][rows]]
             chosen = {name: values[rows] for name, values in spans.items()}
             parts.append(_slices(chosen, np.asarray(places, dtype=np.int64)[place[rows]]))
-        found = joined([parts[0], parts[1].overlapping(*extent)])
+        found = merge_slices([parts[0], parts[1].overlapping(*extent)])
         row = separate_overlaps(found.line, found.row, found.start, found.start + found.duration)
-        return found.on_rows(row)
+        return found.place_on_rows(row)
 
 
 def _slices(found: dict[str, Any], line: Any) -> Slices:

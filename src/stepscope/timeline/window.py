@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stepscope.analysis import Slices, joined
+from stepscope.analysis import Slices, merge_slices
 from stepscope.intervals import Int
 from stepscope.run import Run
 from stepscope.timeline.trace import timelines_of
@@ -42,15 +42,15 @@ def read_window(
         timeline, own = timelines_of(run)[trace], (extent[0] + base, extent[1] + base)
         found = timeline.window(*own, width) if width > 1 else timeline.events(*own)
         lines = _lines([tracks[place] for place in places], places, found)
-        parts += [part.on(lines).moved(-base) for part in found]
+        parts += [part.renumber_lines(lines).shift(-base) for part in found]
     if spans:
         own = extent[0] + clock.origin_ns, extent[1] + clock.origin_ns
         found_spans = timelines_of(run).spans.window(
             [tracks[place] for place in spans], spans, own, width
         )
-        parts.append(found_spans.moved(-clock.origin_ns))
+        parts.append(found_spans.shift(-clock.origin_ns))
     timelines_of(run).forget()
-    return joined(parts)
+    return merge_slices(parts)
 
 
 def chunks(

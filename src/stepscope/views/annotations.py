@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.analysis import (
     ANNOTATION_COLUMNS,
-    EXCLUDED,
+    EXCLUDED_NAMES,
     EXCLUDED_PREFIXES,
     Columns,
     DurationHistogram,
@@ -26,7 +26,7 @@ from stepscope.views.trace_choice import chosen_traces, missing_recordings
 
 _MARKS = " OR ".join(
     [f"starts_with(name, '{prefix}')" for prefix in EXCLUDED_PREFIXES]
-    + [f"name = '{name}'" for name in sorted(EXCLUDED)]
+    + [f"name = '{name}'" for name in sorted(EXCLUDED_NAMES)]
 )
 
 

@@ -13,19 +13,19 @@ from stepscope.analysis import (
     NO_BACKWARD,
     TREE_COLUMNS,
     DeviceMemory,
+    MemoryPeak,
     OperatorTree,
     Passes,
-    Peak,
-    down_sample,
+    build_operator_tree,
+    downsample_curve,
     explain_peak,
     find_passes,
     is_backward,
     label_operators,
-    largest_blocks,
-    memory_devices,
-    memory_operators,
-    operator_tree,
+    list_largest_blocks,
     pair_blocks,
+    split_memory_by_device,
+    summarize_memory_operators,
 )
 from stepscope.run import Run, Trace
 from stepscope.store import available_cores
@@ -168,7 +168,7 @@ def memory(run: Run, options: ViewOptions = DEFAULTS) -> MemoryView:
 
 def _trace(trace: Trace, options: ViewOptions) -> TraceMemory:
     events = trace.columns("memory_events", _EVENT_COLUMNS)
-    devices = memory_devices(events)
+    devices = split_memory_by_device(events)
     views = []
     if devices:
         maker = _Maker.of(trace, events, options)
@@ -196,7 +196,7 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, trace: Trace, events: dict[str, Any], options: ViewOptions) -> _Maker:
         columns = trace.columns("operators", (*TREE_COLUMNS, "start_ns", "forward_thread"))
-        tree = operator_tree(columns)
+        tree = build_operator_tree(columns)
         backward = is_backward(tree, columns["forward_thread"])
         ranges = trace.columns(
             "annotations", ("name", "start_ns", "duration_ns"), where="on_device = 0"
@@ -212,10 +212,10 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
 
     def device(self, device: DeviceMemory) -> DeviceMemoryView:
         """The view of one device."""
-        curve = down_sample(device, CURVE_POINTS, bucket_ns=self.options.bucket_ns)
+        curve = downsample_curve(device, CURVE_POINTS, bucket_ns=self.options.bucket_ns)
         reserved = curve.reserved_bytes
         named = self.options.name or ""
-        found = memory_operators(device, self.events, self.tree, containing=named)
+        found = summarize_memory_operators(device, self.events, self.tree, containing=named)
         addressed = bool((self.events["address"][device.rows] >= 0).any())
         peak, blocks, count = self._explained(device) if addressed else (None, [], 0)
         told = ((device.absolute, _NO_TOTALS), (addressed, _NO_ADDRESSES))
@@ -224,8 +224,8 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
             event_count=len(device.t_ns),
             absolute=device.absolute,
             start_bytes=device.start_bytes,
-            peak_bytes=int(device.allocated_bytes[device.peak]),
-            peak_after_ns=int(device.t_ns[device.peak]) - self.start_ns,
+            peak_bytes=int(device.allocated_bytes[device.peak_index]),
+            peak_after_ns=int(device.t_ns[device.peak_index]) - self.start_ns,
             end_bytes=int(device.allocated_bytes[-1]),
             peak_reserved_bytes=(
                 int(device.reserved_bytes.max()) if device.reserved_bytes is not None else None
@@ -257,8 +257,8 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
             backward=self.backward,
             top=self.options.top,
         )
-        at = self.tree.rows(operator[device.rows[blocks.events]])
-        rows, count = largest_blocks(
+        at = self.tree.find_rows(operator[device.rows[blocks.events]])
+        rows, count = list_largest_blocks(
             device,
             blocks,
             label_operators(self.tree, at),
@@ -281,7 +281,7 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
         return None if t_ns is None else t_ns - self.start_ns
 
 
-def _peak(peak: Peak, start_ns: int) -> MemoryPeakView:
+def _peak(peak: MemoryPeak, start_ns: int) -> MemoryPeakView:
     whole = peak.allocated_bytes if peak.before_bytes is not None else 0
     return MemoryPeakView(
         share_of="the memory allocated at the peak",

@@ -13,10 +13,10 @@ from stepscope.analysis import (
     TREE_COLUMNS,
     Columns,
     ModuleCalls,
-    lightning_module_calls,
-    module_table,
-    operator_tree,
-    python_module_calls,
+    build_module_table,
+    build_operator_tree,
+    find_lightning_module_calls,
+    find_python_module_calls,
 )
 from stepscope.run import Run, Trace
 from stepscope.views.lacking import how_to_get
@@ -100,18 +100,18 @@ def module_calls(trace: Trace) -> tuple[ModuleCalls, Columns]:
         "operators", tuple(dict.fromkeys(TREE_COLUMNS + MODULE_OPERATOR_COLUMNS))
     )
     functions = trace.columns("python_functions", FUNCTION_COLUMNS)
-    calls = python_module_calls(functions, operators["python"])
+    calls = find_python_module_calls(functions, operators["python"])
     if not len(calls.name):
         ranges = trace.columns("annotations", MODULE_ANNOTATION_COLUMNS, where="on_device = 0")
-        calls = lightning_module_calls(ranges, operators)
+        calls = find_lightning_module_calls(ranges, operators)
     return calls, operators
 
 
 def _trace(trace: Trace, top: int) -> TraceModules:
     calls, operators = module_calls(trace)
-    found = module_table(
+    found = build_module_table(
         calls,
-        operator_tree(operators),
+        build_operator_tree(operators),
         operators,
         on_device=bool(operators["device_self_ns"].any()),
         top=top,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.analysis import Measure, module_flame, operator_tree
+from stepscope.analysis import Measure, build_module_flame, build_operator_tree
 from stepscope.run import Run, Trace
 from stepscope.views.flame_nodes import FlameNode, flame_nodes
 from stepscope.views.lacking import how_to_get, no_device_work
@@ -64,7 +64,7 @@ def modules_flame(run: Run, options: ViewOptions = DEFAULTS) -> ModulesFlameView
 
 def _trace(trace: Trace, by: Measure) -> TraceModulesFlame:
     calls, operators = module_calls(trace)
-    found = module_flame(calls, operator_tree(operators), operators, by)
+    found = build_module_flame(calls, build_operator_tree(operators), operators, by)
     total_ns, roots, left_out_ns = flame_nodes(found)
     missing = None
     if not len(calls.name):

@@ -12,9 +12,9 @@ from stepscope.analysis import (
     TABLE_COLUMNS,
     OperatorRow,
     RowLabels,
+    build_operator_table,
     make_stack_labels,
     make_string_labels,
-    operator_table,
 )
 from stepscope.run import Run, Trace
 from stepscope.views.lacking import how_to_get
@@ -120,7 +120,7 @@ def _trace(trace: Trace, by: str, top: int) -> TraceOperators:
     on_device = bool(len(kernels["name"].codes)) or bool(columns["device_self_ns"].any())
     shapes = make_string_labels(columns["input_dims"]) if by == "shape" else None
     stacks = _stacks(trace) if by == "stack" else None
-    found = operator_table(
+    found = build_operator_table(
         columns, kernels if on_device else None, shapes=shapes, stacks=stacks, top=top
     )
     notes = []

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.memory_blocks import label_operators, largest_blocks, pair_blocks
-from stepscope.analysis.memory_curve import DeviceMemory, down_sample, memory_devices
-from stepscope.analysis.memory_operators import memory_operators
-from stepscope.analysis.memory_peak import Peak, explain_peak, find_passes, is_backward
-from stepscope.analysis.operator_tree import operator_tree
+from stepscope.analysis.memory_blocks import label_operators, list_largest_blocks, pair_blocks
+from stepscope.analysis.memory_curve import DeviceMemory, downsample_curve, split_memory_by_device
+from stepscope.analysis.memory_operators import summarize_memory_operators
+from stepscope.analysis.memory_peak import MemoryPeak, explain_peak, find_passes, is_backward
+from stepscope.analysis.operator_tree import build_operator_tree
 from tests.support.drawn_operators import Op, numbers, op, operator_columns, strings
 
 
@@ -42,7 +42,7 @@ def events(
 
 
 def only(columns: dict[str, Any]) -> DeviceMemory:
-    (device,) = memory_devices(columns)
+    (device,) = split_memory_by_device(columns)
     return device
 
 
@@ -52,7 +52,7 @@ def test_a_curve_that_starts_with_memory_already_allocated() -> None:
     assert device.absolute
     assert device.start_bytes == 100
     assert device.allocated_bytes.tolist() == [104, 110, 106, 101]
-    assert device.peak == 1
+    assert device.peak_index == 1
 
 
 def test_without_totals_a_curve_is_the_change() -> None:
@@ -67,11 +67,11 @@ def test_devices_are_told_apart_and_the_host_comes_last() -> None:
     columns["device_type"] = numbers([0, 1, 1, 0])
     columns["device"] = numbers([-1, 1, 0, -1])
     columns["t_ns"] = numbers([4, 2, 3, 1])
-    devices = memory_devices(columns)
+    devices = split_memory_by_device(columns)
     assert [device.name for device in devices] == ["GPU 0", "GPU 1", "CPU"]
     assert devices[2].size_bytes.tolist() == [8, 1]
     assert devices[2].reserved_bytes is None
-    assert memory_devices(events("")) == []
+    assert split_memory_by_device(events("")) == []
 
 
 def test_blocks() -> None:
@@ -93,13 +93,13 @@ def test_an_address_allocated_anew_holds_one_block() -> None:
 
 def test_largest_blocks_name_the_caller_of_what_only_allocates() -> None:
     columns = operator_columns(op("aten::mul", 9, op("aten::empty_like", 5, op("aten::empty", 1))))
-    tree = operator_tree(columns)
+    tree = build_operator_tree(columns)
     mul, _, empty = columns["id"].tolist()
     history = events("+a4 +b6 -a4 -y3", operators=[empty, -1, -1, mul], before=10)
     device = only(history)
     blocks = pair_blocks(device, history["address"])
-    labels = label_operators(tree, tree.rows(history["operator"][device.rows[blocks.events]]))
-    rows, count = largest_blocks(device, blocks, labels)
+    labels = label_operators(tree, tree.find_rows(history["operator"][device.rows[blocks.events]]))
+    rows, count = list_largest_blocks(device, blocks, labels)
     assert count == 3
     assert [
         (r.operator, r.size_bytes, r.allocated_ns, r.released_ns, r.lifetime_ns) for r in rows
@@ -108,7 +108,7 @@ def test_largest_blocks_name_the_caller_of_what_only_allocates() -> None:
         ("aten::mul (aten::empty)", 4, 0, 2, 2),
         ("aten::mul", 3, None, 3, None),
     ]
-    rows, count = largest_blocks(device, blocks, labels, containing="empty", top=1)
+    rows, count = list_largest_blocks(device, blocks, labels, containing="empty", top=1)
     assert ([row.size_bytes for row in rows], count) == ([4], 1)
 
 
@@ -120,7 +120,7 @@ def test_what_operators_allocated() -> None:
     history = events(
         "+a8 -a8 +b4 +c2 +d1 -z5", operators=[first, conv, second, inner, -1, -1], before=9
     )
-    found = memory_operators(only(history), history, operator_tree(columns))
+    found = summarize_memory_operators(only(history), history, build_operator_tree(columns))
     rows = {row.name: row for row in found.rows}
     assert list(rows) == ["empty", "conv"]
     empty, conv_row = rows["empty"], rows["conv"]
@@ -132,8 +132,8 @@ def test_what_operators_allocated() -> None:
     assert (found.outside_count, found.outside_size_increase_bytes) == (2, -4)
 
 
-def peak_of(history: dict[str, Any], columns: dict[str, Any], *, optimizer: Any = ()) -> Peak:
-    device, tree = only(history), operator_tree(columns)
+def peak_of(history: dict[str, Any], columns: dict[str, Any], *, optimizer: Any = ()) -> MemoryPeak:
+    device, tree = only(history), build_operator_tree(columns)
     ranges = {
         "name": strings(["Optimizer.step#SGD.step"] * len(optimizer)),
         "start_ns": numbers([start for start, _ in optimizer]),
@@ -245,7 +245,7 @@ def test_a_shorter_curve_keeps_its_ends_and_peaks(
     )
     columns["t_ns"] = numbers([t for t, _ in drawn])
     device = only(columns)
-    curve = down_sample(device, points)
+    curve = downsample_curve(device, points)
     whole = list(zip(device.t_ns.tolist(), device.allocated_bytes.tolist(), strict=True))
     kept = list(zip(curve.t_ns.tolist(), curve.allocated_bytes.tolist(), strict=True))
     assert len(kept) <= points + 2
@@ -258,8 +258,8 @@ def test_a_shorter_curve_keeps_its_ends_and_peaks(
 
 def test_a_width_of_buckets_may_be_asked_for() -> None:
     device = only(events("+a1 +b1 -b1 +c9 -c9 +d1"))
-    assert down_sample(device, 1000).t_ns.tolist() == [0, 1, 2, 3, 4, 5]
-    assert down_sample(device, 1000, bucket_ns=3).t_ns.tolist() == [0, 1, 3, 4, 5]
+    assert downsample_curve(device, 1000).t_ns.tolist() == [0, 1, 2, 3, 4, 5]
+    assert downsample_curve(device, 1000, bucket_ns=3).t_ns.tolist() == [0, 1, 3, 4, 5]
 
 
 def test_a_kind_of_device_without_a_name_of_its_own() -> None:
@@ -274,7 +274,10 @@ def test_a_kind_of_device_without_a_name_of_its_own() -> None:
 )
 def test_backward_by_name(name: str) -> None:
     columns = operator_columns(op(name, 1), op("aten::convolution_backward", 1))
-    assert is_backward(operator_tree(columns), columns["forward_thread"]).tolist() == [True, False]
+    assert is_backward(build_operator_tree(columns), columns["forward_thread"]).tolist() == [
+        True,
+        False,
+    ]
 
 
 changes = st.lists(st.integers(-9, 9).filter(bool), max_size=2)
@@ -326,7 +329,9 @@ def test_what_operators_allocated_equals_that_counted_call_by_call(roots: list[O
             row.allocation_count,
             row.allocation_bytes,
         ]
-        for row in memory_operators(only(history), history, operator_tree(columns)).rows
+        for row in summarize_memory_operators(
+            only(history), history, build_operator_tree(columns)
+        ).rows
     }
     for name in ("a", "b"):
         assert found.pop(name, [0] * 6) == expected[name]

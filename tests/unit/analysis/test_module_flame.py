@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from stepscope.analysis.module_flame import Measure, ModuleFlame, module_flame
-from stepscope.analysis.modules import module_table, python_module_calls
-from stepscope.analysis.operator_tree import operator_tree
+from stepscope.analysis.module_flame import Measure, ModuleFlame, build_module_flame
+from stepscope.analysis.modules import build_module_table, find_python_module_calls
+from stepscope.analysis.operator_tree import build_operator_tree
 from tests.support.drawn_operators import numbers, strings
 
 
@@ -68,8 +68,8 @@ def _depth(call: Call, all_of_them: list[Call]) -> int:
 
 def flame(measure: Measure, *calls: Call) -> ModuleFlame:
     functions, operators = recorded(*calls)
-    of_modules = python_module_calls(functions, operators["python"])
-    return module_flame(of_modules, operator_tree(operators), operators, measure)
+    of_modules = find_python_module_calls(functions, operators["python"])
+    return build_module_flame(of_modules, build_operator_tree(operators), operators, measure)
 
 
 def spelled(found: ModuleFlame) -> dict[str, tuple[int, int, int]]:
@@ -133,8 +133,10 @@ def test_gradients_are_computed_in_the_module_of_their_forward_operator() -> Non
 @pytest.mark.parametrize("calls", [PLAIN, PLAIN + BACKWARD])
 def test_totals_are_those_of_the_table(calls: tuple[Call, ...]) -> None:
     functions, operators = recorded(*calls)
-    of_modules = python_module_calls(functions, operators["python"])
-    table = module_table(of_modules, operator_tree(operators), operators, on_device=True)
+    of_modules = find_python_module_calls(functions, operators["python"])
+    table = build_module_table(
+        of_modules, build_operator_tree(operators), operators, on_device=True
+    )
     host, device = (flame(measure, *calls) for measure in ("host", "device"))
     for row in table.rows:
         at = host.name.index(row.name)

@@ -11,11 +11,11 @@ from stepscope.analysis.call_paths import find_paths
 from stepscope.analysis.modules import (
     ModuleRow,
     ModuleTable,
-    lightning_module_calls,
-    module_table,
-    python_module_calls,
+    build_module_table,
+    find_lightning_module_calls,
+    find_python_module_calls,
 )
-from stepscope.analysis.operator_tree import operator_tree
+from stepscope.analysis.operator_tree import build_operator_tree
 from tests.support.drawn_operators import Op, numbers, op, operator_columns, strings
 
 ENGINE = "autograd::engine::evaluate_function: "
@@ -54,9 +54,9 @@ def found(
     columns["python"] = numbers(python)
     for backward, of in (forward or {}).items():
         columns["forward"][backward] = columns["id"][of]
-    return module_table(
-        python_module_calls(calls, columns["python"]),
-        operator_tree(columns),
+    return build_module_table(
+        find_python_module_calls(calls, columns["python"]),
+        build_operator_tree(columns),
         columns,
         on_device=True,
         **options,
@@ -167,9 +167,9 @@ def test_modules_that_lightning_annotates() -> None:
         op("a", 1, kernels=kernel(1)), op("b", 3, kernels=kernel(2)), op("c", 1, kernels=kernel(4))
     )
     columns["start_ns"] = numbers([1001, 1003, 1030])
-    table = module_table(
-        lightning_module_calls(annotations, columns),
-        operator_tree(columns),
+    table = build_module_table(
+        find_lightning_module_calls(annotations, columns),
+        build_operator_tree(columns),
         columns,
         on_device=True,
     )

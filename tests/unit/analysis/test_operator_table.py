@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from stepscope.analysis.call_paths import make_stack_labels, make_string_labels
-from stepscope.analysis.operator_table import OperatorRow, is_eligible, operator_table
+from stepscope.analysis.operator_table import (
+    OperatorRow,
+    build_operator_table,
+    is_tensor_core_eligible,
+)
 from tests.support.drawn_operators import Op, kernel_columns, numbers, op, operator_columns, strings
 
 FAST, SLOW = "volta_fp16_s884gemm_fp16", "vectorized_elementwise_kernel"
@@ -18,7 +22,7 @@ FAST, SLOW = "volta_fp16_s884gemm_fp16", "vectorized_elementwise_kernel"
 
 def table(*roots: Op, **options: Any) -> dict[str, OperatorRow]:
     columns = operator_columns(*roots)
-    found = operator_table(columns, kernel_columns(*roots), **options)
+    found = build_operator_table(columns, kernel_columns(*roots), **options)
     return {row.name: row for row in found.rows}
 
 
@@ -79,11 +83,11 @@ def test_tensor_cores() -> None:
     "name", ["aten::convolution_backward", "MmBackward", "AddmmBackward0", "aten::bmm"]
 )
 def test_eligible_by_name(name: str) -> None:
-    assert is_eligible(name)
+    assert is_tensor_core_eligible(name)
 
 
 def test_without_a_device_what_needs_one_is_not_known() -> None:
-    found = operator_table(operator_columns(op("add", 5), op("mul", 9)), None)
+    found = build_operator_table(operator_columns(op("add", 5), op("mul", 9)), None)
     assert [row.name for row in found.rows] == ["mul", "add"]
     for row in found.rows:
         assert row.device_self_ns is row.device_total_ns is row.device_self_ratio is None
@@ -98,7 +102,7 @@ def test_by_shape() -> None:
         op("mm", 3, dims="[[2,2]]"),
         op("mm", 9),
     )
-    found = operator_table(columns, None, shapes=make_string_labels(columns["input_dims"]))
+    found = build_operator_table(columns, None, shapes=make_string_labels(columns["input_dims"]))
     assert [(row.input_dims, row.calls, row.host_self_ns) for row in found.rows] == [
         (None, 1, 9),
         ("[[2,2]]", 2, 4),
@@ -115,7 +119,7 @@ def test_by_stack() -> None:
     }
     columns = operator_columns(op("add", 1), op("add", 2), op("add", 4), op("add", 8))
     labels = make_stack_labels(functions, numbers([92, 94, 91, -1]))
-    found = operator_table(columns, None, stacks=labels)
+    found = build_operator_table(columns, None, stacks=labels)
     assert [(row.stack, row.calls, row.host_self_ns) for row in found.rows] == [
         (None, 1, 8),
         ("model.py(5): f;train.py(1): main", 1, 4),
@@ -125,13 +129,13 @@ def test_by_stack() -> None:
 
 def test_only_the_largest() -> None:
     columns = operator_columns(op("a", 1), op("b", 3), op("c", 2))
-    found = operator_table(columns, None, top=2)
+    found = build_operator_table(columns, None, top=2)
     assert [row.name for row in found.rows] == ["b", "c"]
     assert (found.group_count, found.host_self_ns) == (3, 6)
 
 
 def test_nothing_recorded() -> None:
-    found = operator_table(operator_columns(), kernel_columns())
+    found = build_operator_table(operator_columns(), kernel_columns())
     assert (found.rows, found.group_count, found.call_count) == ([], 0, 0)
 
 

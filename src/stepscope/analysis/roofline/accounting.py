@@ -28,7 +28,7 @@ from stepscope.analysis.kernel_classes import (
     is_host_communication,
     match_rows,
 )
-from stepscope.analysis.operator_tree import rows_of
+from stepscope.analysis.operator_tree import find_rows
 from stepscope.analysis.roofline.calls import MATRIX_FAMILIES, Call, Family, Work
 from stepscope.analysis.roofline.registry import Model, model_of, work_of
 from stepscope.intervals import Int, Intervals, union
@@ -131,7 +131,7 @@ def account(operators: Columns, kernels: Columns | None, copies: Columns | None)
     on_device = bool(len(events.start)) or carried_ns > 0
     grouping = _signatures(operators)
     key = grouping.group
-    row = rows_of(operators["id"], events.operator) if on_device else None
+    row = find_rows(operators["id"], events.operator) if on_device else None
     hints = _kernel_of(key, events, row) if row is not None else {}
     signatures = [
         _describe(operators, int(where), hints.get(code))
@@ -274,7 +274,7 @@ def _owners(
         dtype=np.bool_,
     )[key]
     owner = np.arange(len(key), dtype=np.int64)
-    above = rows_of(operators["id"], operators["parent"])
+    above = find_rows(operators["id"], operators["parent"])
     climbing = np.flatnonzero(above >= 0)
     at = above[climbing]
     while len(climbing):
@@ -316,7 +316,7 @@ def _without_wrappers(
     models: Sequence[Model | None],
 ) -> list[Signature]:
     """On the host every operator takes some time, so a wrapper is one that calls operators."""
-    above = rows_of(operators["id"], operators["parent"])
+    above = find_rows(operators["id"], operators["parent"])
     calls = np.zeros(len(signatures), dtype=np.bool_)
     calls[key[above[above >= 0]]] = True
     return [

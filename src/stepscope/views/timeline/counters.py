@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stepscope.analysis import width_for
+from stepscope.analysis import choose_width
 from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES
 from stepscope.timeline import (
@@ -35,7 +35,7 @@ def timeline_counters(run: Run, options: ViewOptions) -> CountersView:
     extent = range_of(run.clock, options)
     tracks = tracks_of(run, options, sliced=False)[:MOST_TRACKS]
     pixels = min(options.pixels, MOST_VALUES // max(1, len(tracks)))
-    width = width_for(extent[1] - extent[0], pixels)
+    width = choose_width(extent[1] - extent[0], pixels)
     found = dict(_recorded(run, tracks, extent, width))
     found |= _sampled(run, tracks, extent, width)
     return CountersView(

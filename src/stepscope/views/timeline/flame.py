@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.analysis import CallTree, cut_events
+from stepscope.analysis import CallTree, clip_events
 from stepscope.run import Run
 from stepscope.timeline import chunks
 from stepscope.views.flame_nodes import flame_nodes
@@ -19,7 +19,7 @@ def timeline_flame(run: Run, options: ViewOptions) -> FlameView:
     nests = nesting_lines(run, tracks)
     tree = CallTree()
     for begin, end, slices in chunks(run, tracks, extent):
-        tree.add(cut_events(slices, (begin, end), first=begin == extent[0], nests=nests))
+        tree.add(clip_events(slices, (begin, end), is_first=begin == extent[0], nests=nests))
     total_ns, roots, left_out_ns = flame_nodes(tree)
     return FlameView(
         from_after_ns=extent[0],

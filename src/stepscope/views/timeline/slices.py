@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import Slices, at_most, width_for
+from stepscope.analysis import Slices, choose_width, limit_slices
 from stepscope.run import Run
 from stepscope.timeline import TrackId, read_window
 from stepscope.views.names import shown
@@ -25,8 +25,8 @@ def timeline_slices(run: Run, options: ViewOptions) -> SlicesView:
     extent = range_of(run.clock, options)
     asked = tracks_of(run, options, sliced=True)
     tracks = asked[:MOST_TRACKS]
-    width = width_for(extent[1] - extent[0], options.pixels)
-    found = at_most(read_window(run, tracks, extent, width=width), MOST_SLICES, width)
+    width = choose_width(extent[1] - extent[0], options.pixels)
+    found = limit_slices(read_window(run, tracks, extent, width=width), MOST_SLICES, width)
     codes, name = np.unique(found.name, return_inverse=True)
     places: dict[str, int] = {}  # several codes may have one name
     called = [places.setdefault(shown(found.names[code]), len(places)) for code in codes.tolist()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.analysis import LineSums, NameSums, cut_events
+from stepscope.analysis import LineSums, NameSums, clip_events
 from stepscope.intervals import Intervals, union
 from stepscope.run import Run
 from stepscope.timeline import TrackId, chunks
@@ -25,7 +25,7 @@ def timeline_summary(run: Run, options: ViewOptions) -> SummaryView:
     sums = [LineSums() for _ in tracks]
     nests = nesting_lines(run, tracks)
     for begin, end, slices in chunks(run, tracks, extent):
-        events = cut_events(slices, (begin, end), first=begin == extent[0], nests=nests)
+        events = clip_events(slices, (begin, end), is_first=begin == extent[0], nests=nests)
         order = np.argsort(events.line, kind="stable")
         borders = np.searchsorted(events.line[order], np.arange(len(tracks) + 1))
         for line in np.flatnonzero(np.diff(borders)).tolist():
