@@ -1,33 +1,52 @@
-"""Tables in, tables out: every number that stepscope states is computed here, once.
+"""Pure functions from arrays to arrays: every figure that stepscope reports is computed here, once.
 
 Belongs here: pure functions of arrays, each with its formula in the docstring. Does not: I/O,
-clocks, printing, thresholds that accuse (`diagnosis`), formatting (`views`).
+clocks, printing, thresholds of findings (`rules`, `diagnosis`), formatting (`views`).
 
-Of the spans, samples and metrics of a whole run:
+Building blocks:
 
-    spans           the span table of one process as typed arrays
-    statistics      distributions
-    steps           where steps begin and end, and what each is spent on
-    utilization     what the node was doing
-    input_pipeline  how batches are made, and what the training thread waits for
-    code_stages     which stage of a pipeline a stack of frames belongs to
-    host_work       what the training thread does between its phases
-    operators       large operators or the overhead of small ones
+    columns           input format: tables as arrays, strings as codes
+    grouping          rows by key, with sums
+    statistics        distributions, means with missing values
+    histograms        values in bins
+    buckets           equal time buckets, for curves
+    growth            growth of a series
+    payloads          payload of a distribution
 
-Of the recordings of a framework's profiler, each of one process and one window:
+Spans, samples and metrics of a run:
 
-    columns         what they are handed
-    kernel_classes  what the name of a kernel tells: communication, tensor cores, precision
-    device_work     kernels, copies and sets, and which runtime call launched them
-    gpu_time        computing, communicating, copying, idle
-    idle            why streams were idle
-    launches        what launching costs, how long it waits, how much is queued
-    trace_steps     where recorded steps begin and end, and what each is spent on
-    gpu_metrics     utilisation, efficiency, occupancy, tensor cores
-    activity        kinds of activity and of copies
-    buckets         time cut into equal pieces, for curves
-    grouping        rows by key, for the tables of operators, kernels, memory and annotations
-    roofline        work and traffic of operators against the peaks of their device
+    spans             span table of one process as typed arrays
+    phases            phases of a step, on the host and on the device
+    evaluation        evaluation inside a training job
+    steps             training steps: boundaries, and time by phase
+    rank_steps        step durations by rank, stragglers
+    input_pipeline    batch creation, and the data wait of the training thread
+    code_stages       stage of an input pipeline that a stack belongs to
+    host_work         work of the training thread outside phases
+    function_profile  Python time by function
+    utilization       node metrics, CPU contention
+    sampling_ticks    samples taken together, heat maps
+    exchange          exposed gradient exchange of DDP
+    operators         work and framework overhead in compute phases
+
+Traces of a framework's profiler, each of one process and one window:
+
+    kernel_classes    communication, tensor cores and precision by kernel name
+    device_work       kernels, copies and sets, and the runtime calls that launched them
+    gpu_time          compute, exposed communication, exposed copies, idle
+    gpu_metrics       utilization, SM efficiency, occupancy, tensor cores
+    idle              idle time of streams by reason
+    launches          cost of launches, delays, queue depth
+    activity          kinds of activity and of copies
+    collectives       matching across ranks: wait, transfer, bandwidth
+    trace_steps       steps of a trace, and exposed time by category
+    exposed_time      exposed time by owner, down to the single call
+    operator_tree     operators as a tree; operator_table, kernel_table, annotation_table
+    call_paths        calls grouped by path
+    modules           modules of the model; module_flame
+    memory_*          memory over time, blocks, peak, operators
+    roofline          work and traffic of operators against the peaks of their device
+    timeline_*        events as slices, nested and summed
 """
 
 from __future__ import annotations
