@@ -1,4 +1,4 @@
-"""A run for every cause. Times are milliseconds."""
+"""A drawn run for each cause. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ SMALL = " | ".join(["op:add 0.015"] * 300)
 MEDIUM = " | ".join(["op:mm 0.03 | do 0.06"] * 200)
 
 
-def inline(samples: str, *, share: float = 1.0) -> Callable[[RunBuilder], None]:
-    """A loader without workers makes each batch in 60 ms."""
+def draw_inline_batches(samples: str, *, share: float = 1.0) -> Callable[[RunBuilder], None]:
+    """Draw a loader without workers that creates each batch in 60 ms."""
 
     def draw(run: RunBuilder) -> None:
         run.rank(workers=0).draw(f"wait ( fetch={share} 60 ( {samples} ) ) | {COMPUTE}", 60)
@@ -20,7 +20,7 @@ def inline(samples: str, *, share: float = 1.0) -> Callable[[RunBuilder], None]:
     return draw
 
 
-def steps(step: str, **facts: object) -> Callable[[RunBuilder], None]:
+def draw_steps(step: str, **facts: object) -> Callable[[RunBuilder], None]:
     def draw(run: RunBuilder) -> None:
         process = run.rank().draw(step, 60)
         for fact, fields in facts.items():
@@ -29,15 +29,15 @@ def steps(step: str, **facts: object) -> Callable[[RunBuilder], None]:
     return draw
 
 
-def with_window(step: str, window: str) -> Callable[[RunBuilder], None]:
+def draw_with_window(step: str, window: str) -> Callable[[RunBuilder], None]:
     def draw(run: RunBuilder) -> None:
         run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
 
     return draw
 
 
-def small_batch(run: RunBuilder) -> None:
-    with_window(COMPUTE, f"forward 20 ( {SMALL} ) | optimizer ( op:step 1 )")(run)
+def draw_small_batch(run: RunBuilder) -> None:
+    draw_with_window(COMPUTE, f"forward 20 ( {SMALL} ) | optimizer ( op:step 1 )")(run)
     process = run.processes[0]
     process.fact("model", model=1, parameter_count=1000, dtypes=["float32"])
     for name, samples in (("x", 4), ("x", 2)):
@@ -45,13 +45,13 @@ def small_batch(run: RunBuilder) -> None:
         process.fact("model_inputs", model=1, inputs=inputs)
 
 
-def too_few_workers(run: RunBuilder) -> None:
+def draw_too_few_workers(run: RunBuilder) -> None:
     process = run.rank(workers=1).draw(f"wait=0 60 | {COMPUTE}", 60)
     process.workers[0].draw("fetch 100", 60)
     run.metric("job_cpu_cores", 1.4).metric("outside_cpu_cores", 0)
 
 
-def worker_startup(run: RunBuilder) -> None:
+def draw_worker_startup(run: RunBuilder) -> None:
     process = run.rank(workers=2)
     for _ in range(20):
         process.draw(f"start 80 | wait 40 | {COMPUTE}").draw(f"wait=1 1 | {COMPUTE}", 2)
@@ -59,31 +59,33 @@ def worker_startup(run: RunBuilder) -> None:
     process.workers[0].draw("fetch 10", 60)
 
 
-def batch_handover(run: RunBuilder) -> None:
+def draw_batch_handover(run: RunBuilder) -> None:
     process = run.rank(workers=2).draw(f"wait=2 60 | {COMPUTE}", 60)
     process.workers[0].draw("fetch 10 | do 90", 60)
 
 
-def cpu_contention(run: RunBuilder) -> None:
+def draw_cpu_contention(run: RunBuilder) -> None:
     process = run.rank().draw(COMPUTE, 60)
     run.metric("outside_cpu_cores", 6).metric("job_cpu_cores", 2)
     run.metric("process_runqueue_ratio", 0.5, device=str(process.info.pid))
 
 
-def heavy(run: RunBuilder) -> None:
+def draw_heavy(run: RunBuilder) -> None:
     step = "forward 100 | backward 200 | optimizer 10"
-    with_window(step, "forward ( op:mm 100 ) | backward ( op:mm 200 ) | optimizer ( op:a 10 )")(run)
+    draw_with_window(
+        step, "forward ( op:mm 100 ) | backward ( op:mm 200 ) | optimizer ( op:a 10 )"
+    )(run)
     run.metric("process_cpu_cores", 1, device=str(run.processes[0].info.pid))
 
 
-def gradient_exchange(run: RunBuilder) -> None:
+def draw_gradient_exchange(run: RunBuilder) -> None:
     for rank in range(2):
         process = run.rank(rank).ddp(exchange_ms=40, hidden_ms=10, compute_ms=30)
         process.draw("forward 30 | backward 60 | optimizer 10", 60)
 
 
-def gradient_accumulation(run: RunBuilder) -> None:
-    """Three exchanges of 20 ms a step, beside 10 ms of computing each."""
+def draw_gradient_accumulation(run: RunBuilder) -> None:
+    """Draw three exchanges of 20 ms per step, each with 10 ms of compute."""
     piece = "forward 10 | backward 30"
     for rank in range(2):
         process = run.rank(rank).ddp(
@@ -97,94 +99,106 @@ def gradient_accumulation(run: RunBuilder) -> None:
         process.draw(f"{piece} | {piece} | {piece} | optimizer 10", 60)
 
 
-def straggler(run: RunBuilder) -> None:
-    """Rank 1 computes for 100 ms, the others for 40."""
+def draw_straggler(run: RunBuilder) -> None:
+    """Draw rank 1 with 100 ms of compute, the other ranks with 40 ms."""
     for rank in range(3):
-        extra = "" if rank == 1 else " | communication 60"
-        own = "forward 80 | backward 15" if rank == 1 else "forward 20 | backward 15"
-        run.rank(rank).draw(f"{own}{extra} | optimizer 5", 60)
+        passes = "forward 80 | backward 15" if rank == 1 else "forward 20 | backward 15"
+        waiting = "" if rank == 1 else " | communication 60"
+        run.rank(rank).draw(f"{passes}{waiting} | optimizer 5", 60)
 
 
-def uneven_ranks(run: RunBuilder) -> None:
-    """In every step another one of two ranks has 40 ms more to compute."""
+def draw_uneven_ranks(run: RunBuilder) -> None:
+    """Draw two ranks that alternate in having 40 ms more to compute."""
     for rank in range(2):
         process = run.rank(rank)
         for step in range(60):
-            own, rest = (60, 10) if step % 2 == rank else (20, 50)
-            process.draw(f"forward {own} | communication {rest} | optimizer 5")
+            forward, waiting = (60, 10) if step % 2 == rank else (20, 50)
+            process.draw(f"forward {forward} | communication {waiting} | optimizer 5")
 
 
-def cpu_limit(run: RunBuilder) -> None:
+def draw_cpu_limit(run: RunBuilder) -> None:
     process = run.rank().draw(COMPUTE, 60)
     run.metric("outside_cpu_cores", 0).metric("job_cpu_cores", 0.5)
     run.metric("cgroup_throttled_ratio", 0.6)
     run.metric("process_runqueue_ratio", 0.6, device=str(process.info.pid))
 
 
-def evaluation(run: RunBuilder) -> None:
-    """Every ten steps of 40 ms, for 300 ms."""
+def draw_evaluation(run: RunBuilder) -> None:
+    """Draw an evaluation of 300 ms after every ten steps of 40 ms."""
     process = run.rank()
     for _ in range(10):
         process.draw(f"wait 1 | {COMPUTE}", 10).draw("predict 300")
 
 
-def memory_leak(run: RunBuilder) -> None:
-    """What comes after the step takes 1 ms longer each time, and 1 MB more is kept."""
+def draw_memory_leak(run: RunBuilder) -> None:
+    """Draw Python after each step that takes 1 ms longer each time, with 1 MB more memory."""
     process = run.rank()
     for step in range(100):
         process.draw(f"{COMPUTE} | do:python {step}")
     run.metric("process_memory_bytes", lambda s: 1e9 + 20e6 * s, device=str(process.info.pid))
 
 
-DRAWN: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
-    "slow_reads": ("data_pipeline", inline("samples ( do:read 50 | do:augment 10 )", share=0.1)),
-    "slow_decode": ("data_pipeline", inline("samples ( do:decode 50 | do:augment 10 )")),
-    "slow_augmentation": ("data_pipeline", inline("samples ( do:decode 20 | do:augment 40 )")),
-    "slow_tokenisation": ("data_pipeline", inline("samples ( do:tokenise 60 )")),
+CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
+    "slow_reads": (
+        "data_pipeline",
+        draw_inline_batches("samples ( do:read 50 | do:augment 10 )", share=0.1),
+    ),
+    "slow_decode": (
+        "data_pipeline",
+        draw_inline_batches("samples ( do:decode 50 | do:augment 10 )"),
+    ),
+    "slow_augmentation": (
+        "data_pipeline",
+        draw_inline_batches("samples ( do:decode 20 | do:augment 40 )"),
+    ),
+    "slow_tokenisation": ("data_pipeline", draw_inline_batches("samples ( do:tokenise 60 )")),
     "slow_collate": (
         "data_pipeline",
-        inline("samples ( do:decode 20 ) | collate ( do:collate 40 )"),
+        draw_inline_batches("samples ( do:decode 20 ) | collate ( do:collate 40 )"),
     ),
-    "slow_dataset": ("data_pipeline", inline("samples ( do:lookup 60 )")),
-    "too_few_workers": ("data_pipeline", too_few_workers),
-    "worker_startup": ("data_pipeline", worker_startup),
-    "batch_handover": ("data_pipeline", batch_handover),
-    "inline_data_preparation": ("data_pipeline", steps(f"do:batch 60 | {COMPUTE}")),
-    "host_to_device_copies": ("data_pipeline", steps(f"wait 1 | h2d 30 | {COMPUTE}")),
-    "small_batch": ("framework_overhead", small_batch),
+    "slow_dataset": ("data_pipeline", draw_inline_batches("samples ( do:lookup 60 )")),
+    "too_few_workers": ("data_pipeline", draw_too_few_workers),
+    "worker_startup": ("data_pipeline", draw_worker_startup),
+    "batch_handover": ("data_pipeline", draw_batch_handover),
+    "inline_data_preparation": ("data_pipeline", draw_steps(f"do:batch 60 | {COMPUTE}")),
+    "host_to_device_copies": ("data_pipeline", draw_steps(f"wait 1 | h2d 30 | {COMPUTE}")),
+    "small_batch": ("framework_overhead", draw_small_batch),
     "tiny_operators": (
         "framework_overhead",
-        with_window(COMPUTE, f"forward 20 ( {SMALL} ) | optimizer ( op:step 1 )"),
+        draw_with_window(COMPUTE, f"forward 20 ( {SMALL} ) | optimizer ( op:step 1 )"),
     ),
-    "dispatch_overhead": ("framework_overhead", with_window(COMPUTE, f"forward 20 ( {MEDIUM} )")),
-    "host_sync": ("framework_overhead", steps(f"{COMPUTE} | do:sync 40 | do:log 5")),
-    "logging": ("framework_overhead", steps(f"{COMPUTE} | do:sync 5 | do:log 40")),
+    "dispatch_overhead": (
+        "framework_overhead",
+        draw_with_window(COMPUTE, f"forward 20 ( {MEDIUM} )"),
+    ),
+    "host_sync": ("framework_overhead", draw_steps(f"{COMPUTE} | do:sync 40 | do:log 5")),
+    "logging": ("framework_overhead", draw_steps(f"{COMPUTE} | do:sync 5 | do:log 40")),
     "garbage_collection": (
         "framework_overhead",
-        steps(f"{COMPUTE} | garbage_collection:train.py:9=2 40 | do:log 5"),
+        draw_steps(f"{COMPUTE} | garbage_collection:train.py:9=2 40 | do:log 5"),
     ),
-    "python_overhead": ("framework_overhead", steps(f"{COMPUTE} | do:python 40 | do:log 5")),
-    "checkpoint": ("framework_overhead", steps(f"{COMPUTE} | save=2000000 40 | do:log 5")),
-    "cpu_contention": ("framework_overhead", cpu_contention),
-    "cpu_limit": ("framework_overhead", cpu_limit),
+    "python_overhead": ("framework_overhead", draw_steps(f"{COMPUTE} | do:python 40 | do:log 5")),
+    "checkpoint": ("framework_overhead", draw_steps(f"{COMPUTE} | save=2000000 40 | do:log 5")),
+    "cpu_contention": ("framework_overhead", draw_cpu_contention),
+    "cpu_limit": ("framework_overhead", draw_cpu_limit),
     "recompilation": (
         "framework_overhead",
-        steps("forward 60 ( compile=1 40 ) | backward 15 | optimizer 5"),
+        draw_steps("forward 60 ( compile=1 40 ) | backward 15 | optimizer 5"),
     ),
-    "evaluation": ("framework_overhead", evaluation),
-    "memory_leak": ("framework_overhead", memory_leak),
-    "straggler": ("model", straggler),
-    "uneven_ranks": ("model", uneven_ranks),
-    "gradient_accumulation": ("communication", gradient_accumulation),
-    "compute": ("model", heavy),
+    "evaluation": ("framework_overhead", draw_evaluation),
+    "memory_leak": ("framework_overhead", draw_memory_leak),
+    "straggler": ("model", draw_straggler),
+    "uneven_ranks": ("model", draw_uneven_ranks),
+    "gradient_accumulation": ("communication", draw_gradient_accumulation),
+    "compute": ("model", draw_heavy),
     "optimizer": (
         "model",
-        steps(
+        draw_steps(
             "wait 5 | forward 20 | backward 15 | optimizer 60",
             optimizer={"name": "Adam", "parameter_count": 1_000_000, "tensor_count": 7},
         ),
     ),
-    "gradient_exchange": ("communication", gradient_exchange),
-    "collectives": ("communication", steps(f"{COMPUTE} | communication 20")),
+    "gradient_exchange": ("communication", draw_gradient_exchange),
+    "collectives": ("communication", draw_steps(f"{COMPUTE} | communication 20")),
 }
-"""Every cause: its suspect and a run that has it."""
+"""Suspect and drawn run of each cause."""

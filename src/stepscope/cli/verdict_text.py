@@ -1,4 +1,4 @@
-"""The verdict as people read it."""
+"""Terminal text of a verdict."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from rich.padding import Padding
 from rich.text import Text
 
 from stepscope.cli.output import print_json
-from stepscope.cli.text import bar, console, duration, percent
-from stepscope.diagnosis import SUSPECT_NAMES, Verdict, diagnose
+from stepscope.cli.text import bar, console
+from stepscope.diagnosis import SUSPECT_NAMES, Verdict, diagnose, name_cause
+from stepscope.quantities import count_of, duration, percent
 from stepscope.run import Run
 from stepscope.store import open_run
+
+MIN_PHASE_RATIO = 0.005
+"""Smaller phases are not shown."""
+MIN_NAME_WIDTH = 13
+CONFIDENCE = (
+    "Confidence is the share of such verdicts that were right on benchmark jobs whose authors did "
+    "not know the rules."
+)
 
 
 def print_verdict(location: str | Path, *, as_json: bool, to_stderr: bool = False) -> Verdict:
@@ -27,62 +36,77 @@ def print_verdict(location: str | Path, *, as_json: bool, to_stderr: bool = Fals
     else:
         write_verdict(console(stderr=to_stderr), verdict)
         if to_stderr:
-            _say_run(console(stderr=True), location)
+            _write_location(console(stderr=True), location)
     return verdict
 
 
 def write_verdict(out: Console, verdict: Verdict) -> None:
-    """Write a verdict in prose."""
+    """Write a verdict as text."""
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     if verdict.suspect == "insufficient_evidence":
         _write_notes(out, verdict)
         return
     out.print(
-        f"[dim]{verdict.step_count} steps measured, {duration(verdict.mean_step_ns)} each on "
-        f"average; confidence {percent(verdict.confidence_ratio)}; the share is of the "
-        f"{verdict.share_of}[/dim]"
+        f"[dim]{count_of(verdict.step_count, 'step')} measured, mean "
+        f"{duration(verdict.mean_step_ns)}. Confidence {percent(verdict.confidence_ratio)}. "
+        f"Shares are of {verdict.share_of}.[/dim]"
     )
+    out.print(f"[dim]{CONFIDENCE}[/dim]")
     out.print()
-    shown = {_words(name): share for name, share in verdict.phases.items() if share >= 0.005}
-    width = max([13, *map(len, shown)]) + 1
-    for name, share in shown.items():
-        out.print(f"  {name:<{width}}{bar(share)} {percent(share):>5}")
+    _write_phases(out, verdict)
     if verdict.suspect != "healthy":
         _write_stages(out, verdict)
     _write_section(out, "Evidence", [entry.text for entry in verdict.evidence[1:]])
-    if verdict.ruled_out:
-        out.print()
-        out.print(f"[bold]{'Checked' if verdict.suspect == 'healthy' else 'Not the cause'}[/bold]")
-        for other in verdict.ruled_out:
-            _item(out, Text(f"{SUSPECT_NAMES[other.suspect]}: {other.why}"))
-    _write_section(out, "Beside it", [f"{_words(o.cause)}: {o.text}" for o in verdict.also])
-    if verdict.fixes:
-        out.print()
-        out.print("[bold]What to do[/bold]")
-        said = ""
-        for number, fix in enumerate(verdict.fixes, 1):
-            _item(out, Text.assemble((fix.title, "bold"), f": {fix.how}"), mark=f"{number}.")
-            if fix.prediction is not None:
-                _item(out, Text(f"predicted: {fix.prediction.text}"), mark="  ")
-            if fix.why != said:
-                _item(out, Text(f"because {fix.why}", style="dim"), mark="  ")
-            said = fix.why
+    _write_section(
+        out,
+        "Checked" if verdict.suspect == "healthy" else "Not the cause",
+        [f"{_capitalise(SUSPECT_NAMES[r.suspect])}: {r.why}" for r in verdict.ruled_out],
+    )
+    _write_section(
+        out,
+        "Contributing causes",
+        [f"{_capitalise(name_cause(cause.cause))}: {cause.text}" for cause in verdict.also],
+    )
+    _write_fixes(out, verdict)
     _write_notes(out, verdict)
+
+
+def _write_phases(out: Console, verdict: Verdict) -> None:
+    phases = {
+        _to_words(name): share for name, share in verdict.phases.items() if share >= MIN_PHASE_RATIO
+    }
+    width = max([MIN_NAME_WIDTH, *map(len, phases)]) + 1
+    for name, share in phases.items():
+        out.print(f"  {name:<{width}}{bar(share)} {percent(share):>4}")
 
 
 def _write_stages(out: Console, verdict: Verdict) -> None:
     if not verdict.stages:
         return
     out.print()
-    out.print("[bold]What it consists of[/bold] [dim](shares of the step)[/dim]")
+    out.print("[bold]Breakdown[/bold] [dim](shares of step time)[/dim]")
     for stage in verdict.stages:
-        line = Text(f"  {percent(stage.share_ratio):>5}  {stage.name}")
+        line = Text(f"  {percent(stage.share_ratio):>4}  {stage.name}")
         out.print(line.append(f"  {stage.detail}" if stage.detail else "", style="dim"))
 
 
-def _words(cause: str) -> str:
-    return cause.replace("_", " ")
+def _write_fixes(out: Console, verdict: Verdict) -> None:
+    """Write the fixes; consecutive fixes with the same evidence show it once."""
+    if not verdict.fixes:
+        return
+    out.print()
+    out.print("[bold]What to do[/bold]")
+    previous_reason = ""
+    for number, fix in enumerate(verdict.fixes, 1):
+        _write_item(
+            out, Text.assemble((fix.title, "bold"), f": {fix.instructions}"), mark=f"{number}."
+        )
+        if fix.prediction is not None:
+            _write_item(out, Text(f"Predicted {fix.prediction.text}."), mark="  ")
+        if fix.why != previous_reason:
+            _write_item(out, Text(f"Reason: {fix.why}", style="dim"), mark="  ")
+        previous_reason = fix.why
 
 
 def _write_notes(out: Console, verdict: Verdict) -> None:
@@ -94,14 +118,22 @@ def _write_section(out: Console, title: str, lines: list[str]) -> None:
         out.print()
         out.print(f"[bold]{title}[/bold]")
         for line in lines:
-            _item(out, Text(line))
+            _write_item(out, Text(line))
 
 
-def _item(out: Console, text: Text, *, mark: str = "-") -> None:
+def _write_item(out: Console, text: Text, *, mark: str = "-") -> None:
     out.print(Padding(Text.assemble(f"{mark} ", text), (0, 0, 0, 2), expand=False))
 
 
-def _say_run(out: Console, location: str | Path) -> None:
+def _write_location(out: Console, location: str | Path) -> None:
     out.print()
     out.print(Text.assemble(("run", "dim"), f"  {location}"), soft_wrap=True)
     out.print("[dim]more[/dim] stepscope show RUN input-pipeline, steps or system")
+
+
+def _to_words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _capitalise(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -18,8 +18,8 @@ from stepscope.diagnosis import (
     Prediction,
     Suspect,
     Verdict,
+    compute_evaluation_ratio,
     diagnose,
-    evaluation_ratio,
 )
 from stepscope.errors import UsageError
 from stepscope.run import Epochs, Run, find_epochs, job_borders, job_statistics, machine_count
@@ -159,7 +159,7 @@ def cost_of_run(
     passes = find_epochs(run)
     samples = _samples_per_step(run)
     step_usd = _usd(paid, verdict.mean_step_ns)
-    evaluation = evaluation_ratio(run.ranks)
+    evaluation = compute_evaluation_ratio(run.ranks)
     evaluated_ns = _evaluated_ns(verdict.mean_step_ns, evaluation)
     worth = _worth(paid, verdict, job.training_ns, evaluation)
     suspect = None if worth is None else _suspect(verdict, worth)

@@ -1,28 +1,29 @@
-"""From numbers to a verdict: what the job waits for, why, and what to do.
+"""Diagnosis of a run: its bottleneck, the cause, the confidence and the recommended fixes.
 
-Belongs here: the signals (tables from the store, handed to analyses), the thresholds that
-accuse, causes, confidence, advice. Does not belong here: formulas (`analysis`), layout of text
-or screens (`views`, `cli`).
+    rank_waiting     waiting of ranks for the slowest of them
+    cpu_contention   time without a core, and the processes that had it
+    shares           share of the step of each suspect
+    attribution      suspects above their thresholds, and the stability of the largest
+    causes           cause within a suspect, by data_causes, overhead_causes and rank_causes
+    stalls           evidence of checkpoints, compilations and garbage collections
+    pipeline_model   model of the input pipeline
+    what_if          predicted step without a cause
+    advice           fixes of each cause
+    build_verdict    all of these together, as a `Verdict`
 
-    signals     loads a run and runs the analyses, each at most once
-    shares      how much of the step each suspect owns
-    accusation  which of them is accused, and how surely
-    causes      which cause within a suspect, by data_causes, overhead_causes and rank_causes
-    what_if     what the step would be without a cause
-    advice      what to do about each cause
-    build_verdict puts them together into a `Verdict`
+Formulas belong to `analysis`, loading a run to `run`, text and screens to `views` and `cli`.
 """
 
 from __future__ import annotations
 
 from stepscope.diagnosis.build_verdict import diagnose
-from stepscope.diagnosis.overhead_causes import overhead_causes
-from stepscope.diagnosis.shares import evaluation_ratio
+from stepscope.diagnosis.shares import compute_evaluation_ratio
 from stepscope.diagnosis.verdict import (
     LOOP_SHARE,
     STEP_SHARE,
     SUSPECT_NAMES,
     SUSPECTS,
+    ContributingCause,
     Evidence,
     Fix,
     Prediction,
@@ -30,6 +31,7 @@ from stepscope.diagnosis.verdict import (
     Stage,
     Suspect,
     Verdict,
+    name_cause,
 )
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "STEP_SHARE",
     "SUSPECTS",
     "SUSPECT_NAMES",
+    "ContributingCause",
     "Evidence",
     "Fix",
     "Prediction",
@@ -44,7 +47,7 @@ __all__ = [
     "Stage",
     "Suspect",
     "Verdict",
+    "compute_evaluation_ratio",
     "diagnose",
-    "evaluation_ratio",
-    "overhead_causes",
+    "name_cause",
 ]

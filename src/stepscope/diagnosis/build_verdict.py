@@ -1,21 +1,27 @@
-"""The verdict: which suspect, which cause, how sure, why not the others, what to do."""
+"""The diagnosis of a run: its verdict, the confidence, and the reasons against other suspects."""
 
 from __future__ import annotations
 
-from stepscope.diagnosis.advice import fixes
+from stepscope.diagnosis.advice import list_fixes
 from stepscope.diagnosis.attribution import (
     NEED_A_WINDOW,
     THRESHOLDS,
-    Accusation,
-    Judge,
-    Thresholds,
+    Attribution,
+    AttributionThresholds,
+    Attributor,
 )
-from stepscope.diagnosis.cause import RIGHT_WHEN_STABLE, Case, Finding
-from stepscope.diagnosis.causes import LACK_OF_CORES, find_cause, other_causes
-from stepscope.diagnosis.data_causes import slowest_fed
-from stepscope.diagnosis.overhead_causes import neighbours
+from stepscope.diagnosis.cause import STABLE_ACCURACY, CauseFinding, CauseInputs
+from stepscope.diagnosis.causes import CORE_SHORTAGES, find_cause, find_contributing_causes
+from stepscope.diagnosis.data_causes import find_starved_rank
+from stepscope.diagnosis.overhead_causes import describe_outside_load
 from stepscope.diagnosis.pipeline_model import Pipeline
-from stepscope.diagnosis.shares import Proportions, Shares, phase_matrix, proportions, shares_of
+from stepscope.diagnosis.shares import (
+    PhaseSplit,
+    Shares,
+    build_phase_matrix,
+    compute_shares,
+    measure_phase_split,
+)
 from stepscope.diagnosis.verdict import (
     LOOP_SHARE,
     STEP_SHARE,
@@ -25,117 +31,124 @@ from stepscope.diagnosis.verdict import (
     RuledOut,
     Suspect,
     Verdict,
+    name_cause,
 )
 from stepscope.diagnosis.what_if import WhatIf
+from stepscope.quantities import count, count_of, duration, percent
 from stepscope.run import Rank, Run, embedding_ratio
 
-MENTIONED_EVALUATION = 0.1
-MENTIONED_THROTTLING = 0.05
-MENTIONED_LOSS = 0.05
-"""Share of the step."""
+MIN_NOTED_EVALUATION = 0.1
+MIN_NOTED_THROTTLING = 0.05
+MIN_NOTED_DELAY = 0.05
+"""Batches delayed by processes outside the job, as a share of the step."""
 
 
-def diagnose(run: Run, thresholds: Thresholds = THRESHOLDS) -> Verdict:
-    """The verdict on a run. Abstains, and says why, where the evidence does not carry one."""
-    obstacle = _obstacle(run, thresholds)
+def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdict:
+    """Diagnose a run. Abstains, with the reason, where the evidence is not sufficient."""
+    obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:
         return _abstain(run, obstacle)
-    split = proportions(run.ranks)
-    matrix = phase_matrix(run.ranks)
-    shares = shares_of(matrix, split)
-    judge = Judge(run, split, thresholds)
-    accused = judge.accuse(shares)
-    step_ns = run.mean_step_ns
-    fed = slowest_fed(run.ranks)
-    pipeline = Pipeline.of(run, fed)
-    case = Case(run=run, shares=shares, split=split, fed=fed, pipeline=pipeline)
-    finding = find_cause(case, accused)
-    also = other_causes(case, finding, accused, judge.accusations(shares))
-    stability = judge.stability(matrix, accused, _measured_count(run))
+    split = measure_phase_split(run.ranks)
+    matrix = build_phase_matrix(run.ranks)
+    shares = compute_shares(matrix, split)
+    attributor = Attributor(run, split, thresholds)
+    attribution = attributor.attribute(shares)
+    starved_rank = find_starved_rank(run.ranks)
+    inputs = CauseInputs(
+        run=run,
+        shares=shares,
+        split=split,
+        starved_rank=starved_rank,
+        pipeline=Pipeline.measure(run, starved_rank),
+    )
+    finding = find_cause(inputs, attribution)
+    contributing = find_contributing_causes(
+        inputs, finding, attribution, attributor.attribute_all(shares)
+    )
+    step_count = _count_measured_steps(run)
+    stability = attributor.estimate_stability(matrix, attribution, step_count)
+    is_evaluation = finding.cause == "evaluation"
     return Verdict(
-        suspect=accused.suspect,
+        suspect=attribution.suspect,
         cause=finding.cause,
-        share_ratio=accused.share,
-        share_of=LOOP_SHARE if finding.cause == "evaluation" else STEP_SHARE,
-        confidence_ratio=round(stability * finding.certainty * RIGHT_WHEN_STABLE, 3),
-        headline=_headline(accused, finding),
+        share_ratio=attribution.share,
+        share_of=LOOP_SHARE if is_evaluation else STEP_SHARE,
+        confidence_ratio=round(stability * finding.certainty * STABLE_ACCURACY, 3),
+        headline=_write_headline(attribution, finding),
         stages=finding.stages,
-        evidence=[_phase_evidence(shares), *finding.evidence],
-        ruled_out=_ruled_out(run, accused.suspect, shares, thresholds),
-        also=also,
-        fixes=fixes(
+        evidence=[_describe_phases(shares), *finding.evidence],
+        ruled_out=_rule_out(run, attribution.suspect, shares, thresholds),
+        also=contributing,
+        fixes=list_fixes(
             finding,
-            also,
-            WhatIf(run, shares, split, step_ns, fed=fed, pipeline=pipeline),
-            loader=fed.loader,
+            contributing,
+            WhatIf(inputs),
+            loader=starved_rank.loader,
             cores=run.cores_available,
             embedding_ratio=embedding_ratio(run.ranks[0]),
         ),
-        notes=_notes(run, accused, split, shares),
-        step_count=_measured_count(run),
-        mean_step_ns=step_ns,
+        notes=_list_notes(run, attribution, split, shares),
+        step_count=step_count,
+        mean_step_ns=run.mean_step_ns,
         phases=shares.phases,
     )
 
 
-def _obstacle(run: Run, thresholds: Thresholds) -> str | None:
-    """Why no verdict can be given, None when one can."""
+def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
+    """Find the reason why there can be no verdict; None where there can be one."""
     ranks = run.ranks
     if not ranks:
-        return _why_no_steps(run)
-    fewest = min(len(rank.steps) for rank in ranks)
-    measured = min(int(rank.steps.measured().sum()) for rank in ranks)
-    if fewest < thresholds.min_steps or not measured:
+        return _explain_missing_steps(run)
+    step_count = min(len(rank.steps) for rank in ranks)
+    measured_count = min(int(rank.steps.measured().sum()) for rank in ranks)
+    if step_count < thresholds.min_steps or not measured_count:
         return (
-            f"{fewest} complete steps were recorded and a verdict needs {thresholds.min_steps}: "
-            "let the job run longer"
+            f"{count_of(step_count, 'complete step')} recorded, a verdict needs "
+            f"{thresholds.min_steps}; let the job run longer"
         )
-    dropped = sum(process.dropped_count for process in run.processes)
-    kept = run.reader.row_count("spans")
-    if dropped > thresholds.max_dropped_ratio * kept:
+    dropped_count = sum(process.dropped_count for process in run.processes)
+    recorded_count = run.reader.row_count("spans")
+    if dropped_count > thresholds.max_dropped_ratio * recorded_count:
         return (
-            f"{dropped} records were dropped because the spool was full ({kept} were kept): raise "
-            "--spool-limit"
+            f"{count_of(dropped_count, 'record')} dropped because the spool was full "
+            f"({count(recorded_count)} recorded); raise --spool-limit"
         )
-    if all(_nothing_inside(rank) for rank in ranks):
-        return (
-            "steps were recorded, but no phase of them and no stack sample says what they were "
-            "spent on"
-        )
+    if not any(_has_step_contents(rank) for rank in ranks):
+        return "steps were recorded, but neither phases nor stack samples inside them"
     for rank in ranks:
-        measured_steps = rank.steps.measured()
-        total = rank.steps.wall_ns[measured_steps].sum()
-        if rank.steps.phase_ns["other"][measured_steps].sum() < -0.02 * total:
-            return f"the phases of {rank.name} overlap by more than its steps are long"
+        is_measured = rank.steps.measured()
+        total_ns = rank.steps.wall_ns[is_measured].sum()
+        if rank.steps.phase_ns["other"][is_measured].sum() < -0.02 * total_ns:
+            return f"the phases of {rank.name} take longer than its steps"
     return None
 
 
-def _nothing_inside(rank: Rank) -> bool:
-    """Whether nothing but the borders of a rank's steps is known."""
-    in_phases = sum(
+def _has_step_contents(rank: Rank) -> bool:
+    """Return whether anything inside a rank's steps was recorded."""
+    phases_ns = sum(
         int(times.sum()) for phase, times in rank.steps.phase_ns.items() if phase != "other"
     )
-    return not in_phases and rank.host_work is None
+    return bool(phases_ns) or rank.host_work is not None
 
 
-def _why_no_steps(run: Run) -> str:
+def _explain_missing_steps(run: Run) -> str:
     processes = [process for process in run.processes if process.role == "main"]
     if not processes and run.traces:
         return (
-            "the run holds recordings and no watched job; stepscope show RUN gpu-time, operators "
-            "or steps says what is in them"
+            "the run contains traces and no monitored job; see stepscope show RUN gpu-time, "
+            "operators or steps"
         )
     if not processes:
         return (
-            "no process of the job recorded anything: no optimizer stepped in a Python that "
-            "imports PyTorch, and no stepscope annotation was used"
+            "no process of the job recorded anything; no optimizer stepped in a Python process "
+            "that imports PyTorch, and no stepscope annotation was used"
         )
     notes = [note for process in processes for note in process.notes]
     if notes:
-        return f"no training step was seen: {notes[0]}"
+        return f"no training step was recorded; {notes[0]}"
     return (
-        "no training step was seen: no torch optimizer stepped twice; mark the steps of another "
-        "kind of loop with stepscope.step()"
+        "no training step was recorded; no torch optimizer stepped twice; mark the steps of "
+        "another kind of loop with stepscope.step()"
     )
 
 
@@ -150,122 +163,112 @@ def _abstain(run: Run, obstacle: str) -> Verdict:
         evidence=[],
         ruled_out=[],
         fixes=[],
-        notes=_loss_notes(run),
+        notes=_list_loss_notes(run),
         step_count=sum(len(rank.steps) for rank in run.ranks),
     )
 
 
-def _measured_count(run: Run) -> int:
+def _count_measured_steps(run: Run) -> int:
     return sum(int(rank.steps.measured().sum()) for rank in run.ranks)
 
 
-def _headline(accused: Accusation, finding: Finding) -> str:
-    suspect, share = accused.suspect, accused.share
-    if suspect == "healthy":
+def _write_headline(attribution: Attribution, finding: CauseFinding) -> str:
+    share = percent(attribution.share)
+    if attribution.suspect == "healthy":
         return (
-            f"Nothing to accuse: {share:.0%} of the step is the model's own work, and no other "
-            "part is large enough to matter."
+            f"No bottleneck found: {share} of step time is model compute; nothing else exceeds "
+            "its threshold."
         )
-    if finding.cause == "evaluation":
-        return f"Evaluation takes {share:.0%} of the time that training and evaluation take."
-    what = finding.cause.replace("_", " ")
-    name = SUSPECT_NAMES[suspect]
-    return f"{name[0].upper()}{name[1:]} owns {share:.0%} of the step; the cause: {what}."
+    unit = "step and evaluation time" if finding.cause == "evaluation" else "step time"
+    name, cause = SUSPECT_NAMES[attribution.suspect], name_cause(finding.cause)
+    return f"Bottleneck: {name}, {share} of {unit}. Cause: {cause}."
 
 
-def _phase_evidence(shares: Shares) -> Evidence:
-    parts = [
-        f"{name.replace('_', ' ')} {share:.0%}"
+def _describe_phases(shares: Shares) -> Evidence:
+    phases = [
+        f"{name.replace('_', ' ')} {percent(share)}"
         for name, share in shares.phases.items()
         if share >= 0.005
     ]
-    return Evidence(text="a step is " + ", ".join(parts), source="steps")
+    return Evidence(text=f"Step time by phase: {', '.join(phases)}.", source="steps")
 
 
-def _ruled_out(
-    run: Run,
-    suspect: Suspect,
-    shares: Shares,
-    thresholds: Thresholds,
+def _rule_out(
+    run: Run, suspect: Suspect, shares: Shares, thresholds: AttributionThresholds
 ) -> list[RuledOut]:
-    owned = shares.suspects
+    """Give the reason against each suspect other than that of the verdict."""
+    limits = thresholds.by_suspect
     reasons: dict[Suspect, str] = {
-        "data_pipeline": f"waiting for batches takes {owned['data_pipeline']:.0%} of the step, "
-        f"an accusation needs {thresholds.data_pipeline:.0%}",
-        "model": _why_not_model(run, shares),
-        "communication": _why_not_communication(run, shares, thresholds),
-        "framework_overhead": f"time between the phases, checkpoints and dispatch take "
-        f"{owned['framework_overhead']:.0%} of the step, an accusation needs "
-        f"{thresholds.framework_overhead:.0%}",
+        "data_pipeline": "waiting for batches takes",
+        "model": _describe_model(run, shares),
+        "communication": "exposed communication takes",
+        "framework_overhead": "time between phases, checkpoints and dispatch take",
     }
-    for other, limit in thresholds.of_suspects.items():
-        if owned[other] >= limit:
-            reasons[other] = f"it owns {owned[other]:.0%} of the step too: look at it next"
+    for name, limit in limits.items():
+        share = percent(shares.suspects[name])
+        if shares.suspects[name] >= limit:
+            reasons[name] = f"{share} of step time as well; look at it next."
+        else:
+            reasons[name] += f" {share} of step time (threshold {percent(limit)})."
+    if len(run.ranks) == 1 and not shares.suspects["communication"]:
+        reasons["communication"] = "not applicable (single rank, no collectives)."
     return [
-        RuledOut(suspect=other, share_ratio=owned[other], why=reasons[other])
-        for other in SUSPECTS
-        if other != suspect
+        RuledOut(suspect=name, share_ratio=shares.suspects[name], why=reasons[name])
+        for name in SUSPECTS
+        if name != suspect
     ]
 
 
-def _why_not_model(run: Run, shares: Shares) -> str:
-    compute = shares.suspects["model"]
-    profile = run.compute_profile
+def _describe_model(run: Run, shares: Shares) -> str:
+    share, profile = percent(shares.suspects["model"]), run.compute_profile
     if profile is None:
-        return f"computing takes {compute:.0%} of the step"
+        return f"compute takes {share} of step time."
     return (
-        f"sizeable operators take {compute:.0%} of the step; half of the operators' time is in "
-        f"operators of at least {profile.median_work_ns / 1e6:.2g} ms"
+        f"sizeable operators take {share} of step time; half of operator time is in operators of "
+        f"at least {duration(profile.median_work_ns)}."
     )
 
 
-def _why_not_communication(run: Run, shares: Shares, thresholds: Thresholds) -> str:
-    if len(run.ranks) == 1 and not shares.suspects["communication"]:
-        return "one rank, no collectives"
-    return (
-        f"exposed communication takes {shares.suspects['communication']:.0%} of the step, an "
-        f"accusation needs {thresholds.communication:.0%}"
-    )
-
-
-def _notes(run: Run, accused: Accusation, split: Proportions, shares: Shares) -> list[str]:
-    notes = _loss_notes(run)
-    if split.evaluation >= MENTIONED_EVALUATION and accused.cause != "evaluation":
+def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: Shares) -> list[str]:
+    notes = _list_loss_notes(run)
+    if split.evaluation >= MIN_NOTED_EVALUATION and attribution.cause != "evaluation":
         notes.append(
-            f"evaluation takes {split.evaluation:.0%} of the time from the first measured step to "
-            "the last"
+            f"Evaluation takes {percent(split.evaluation)} of the time from the first to the last "
+            "measured step."
         )
-    seen = run.contention
+    contention = run.contention
     if (
-        seen is not None
-        and seen.throttled_ratio >= MENTIONED_THROTTLING
-        and accused.cause != "cpu_limit"
+        contention is not None
+        and contention.throttled_ratio >= MIN_NOTED_THROTTLING
+        and attribution.cause != "cpu_limit"
     ):
         notes.append(
-            f"the CPU quota of the job was used up {seen.throttled_ratio:.0%} of the time: all "
-            "that it does on the host takes longer for it"
+            "The CPU quota of the job was exhausted for "
+            f"{percent(contention.throttled_ratio)} of the time, which slows down all of its work "
+            "on the host."
         )
-    if shares.late_for_others >= MENTIONED_LOSS and accused.cause not in LACK_OF_CORES:
+    if shares.delayed_by_others >= MIN_NOTED_DELAY and attribution.cause not in CORE_SHORTAGES:
         notes.append(
-            f"for {shares.late_for_others:.0%} of the step a batch lay ready, but others than the "
-            f"workers had the cores, which counts for no suspect: {neighbours(run)}"
+            f"For {percent(shares.delayed_by_others)} of step time a batch was ready, but "
+            "processes other than the workers had the cores; this time counts for no suspect. "
+            f"{describe_outside_load(run)}"
         )
-    if not split.has_window and accused.suspect in NEED_A_WINDOW:
+    if not split.has_window and attribution.suspect in NEED_A_WINDOW:
         notes.append(
-            "no profiler window was recorded: overhead inside the compute phases cannot be told "
-            "from the model's own work"
+            "No profiler window was recorded: overhead inside the compute phases cannot be "
+            "separated from model compute."
         )
     return notes
 
 
-def _loss_notes(run: Run) -> list[str]:
+def _list_loss_notes(run: Run) -> list[str]:
     notes = list(run.reader.damage)
     for process in run.processes:
-        notes.extend(f"process {process.pid}: {note}" for note in process.notes)
+        notes.extend(f"Process {process.pid}: {note}" for note in process.notes)
         if process.dropped_count:
             notes.append(
-                f"process {process.pid}: {process.dropped_count} records were dropped because the "
-                "spool was full"
+                f"Process {process.pid}: {count_of(process.dropped_count, 'record')} dropped "
+                "because the spool was full."
             )
     for status in run.reader.statuses().values():
         notes.extend(status.notes)

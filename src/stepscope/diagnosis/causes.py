@@ -1,126 +1,158 @@
-"""Which cause within a suspect, and what is worth a fix beside it."""
+"""Cause within a suspect, and contributing causes that are worth a fix."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.diagnosis import overhead_causes
-from stepscope.diagnosis.attribution import Accusation, in_double_precision
-from stepscope.diagnosis.cause import CONTRIBUTING_RATIO, Case, Finding
-from stepscope.diagnosis.data_causes import data_pipeline_cause
-from stepscope.diagnosis.rank_causes import communication_cause, slow_rank
-from stepscope.diagnosis.verdict import CAUSES, Evidence, OtherCause, Stage, Suspect
+from stepscope.diagnosis.attribution import Attribution, is_double_precision
+from stepscope.diagnosis.cause import CONTRIBUTING_RATIO, CauseFinding, CauseInputs
+from stepscope.diagnosis.data_causes import find_data_pipeline_cause
+from stepscope.diagnosis.overhead_causes import (
+    describe_operators,
+    find_core_shortage_cause,
+    find_evaluation_cause,
+    find_overhead_cause,
+    list_overhead_causes,
+)
+from stepscope.diagnosis.rank_causes import find_communication_cause, find_slow_rank_cause
+from stepscope.diagnosis.verdict import CAUSES, ContributingCause, Evidence, Stage, Suspect
+from stepscope.quantities import count, percent
 
-LACK_OF_CORES = frozenset(["cpu_contention", "cpu_limit"])
+CORE_SHORTAGES = frozenset(["cpu_contention", "cpu_limit"])
 SLOW_RANK_RATIO = 0.5
-"""One slow rank is the cause when what it does beyond the others, and their waiting for that, is
-more than this of what its suspect owns."""
-MENTIONED_OPTIMIZER = 0.2
-"""Of the step; an optimizer that takes less is left unsaid where something else is accused."""
+"""One slow rank is the cause when its excess over the others, and their waiting for it, is more
+than this share of its suspect's share."""
+MIN_OPTIMIZER_RATIO = 0.2
+"""An optimizer with a smaller share of the step is not mentioned as a contributing cause."""
 
 
-def find_cause(case: Case, accused: Accusation) -> Finding:
-    """The cause of what is accused."""
-    if accused.cause == "evaluation":
-        return overhead_causes.evaluation(case)
-    if accused.cause in LACK_OF_CORES:
-        return overhead_causes.lost_cores(case, accused.cause, accused.share)
-    held_up = case.shares.held_up.get(accused.suspect, 0.0)
-    if accused.cause == "slow_rank" or _one_is_slow(case, held_up, accused.share):
-        return _slow_rank(case, accused.suspect)
-    match accused.suspect:
+def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
+    """Find the cause within the suspect of an attribution."""
+    suspect, share = attribution.suspect, attribution.share
+    if attribution.cause == "evaluation":
+        return find_evaluation_cause(inputs)
+    if attribution.cause in CORE_SHORTAGES:
+        return find_core_shortage_cause(inputs, attribution.cause, share)
+    rank_wait = inputs.shares.rank_wait.get(suspect, 0.0)
+    if attribution.cause == "slow_rank" or _is_one_rank_slow(inputs, rank_wait, share):
+        return _find_slow_rank_cause(inputs, suspect)
+    match suspect:
         case "data_pipeline":
-            return data_pipeline_cause(case)
+            return find_data_pipeline_cause(inputs)
         case "communication":
-            return communication_cause(case)
+            return find_communication_cause(inputs)
         case "framework_overhead":
-            return overhead_causes.overhead_cause(case)
+            return find_overhead_cause(inputs)
         case "model":
-            return model_cause(case)
-    return Finding(cause="none", stages=model_cause(case).stages)
+            return find_model_cause(inputs)
+    return CauseFinding(cause="none", stages=find_model_cause(inputs).stages)
 
 
-def _one_is_slow(case: Case, held_up: float, share: float) -> bool:
-    """The mean of R ranks has a Rth of what the slow one does beyond the others, and their waiting
-    for that, which is (R - 1) / R of it."""
-    count = len(case.run.ranks)
-    return held_up * count / max(1, count - 1) > SLOW_RANK_RATIO * share
+def _is_one_rank_slow(inputs: CauseInputs, rank_wait: float, share: float) -> bool:
+    """Return whether one slow rank explains most of a suspect's share.
 
-
-def other_causes(
-    case: Case, main: Finding, accused: Accusation, accusations: Sequence[Accusation]
-) -> list[OtherCause]:
-    """What else takes enough of the step to be worth a fix, the largest first.
-
-    Nothing is named beside a lack of cores, because time without one is in every part of the step,
-    and nothing where there is nothing to accuse.
+    The mean of R ranks contains 1/R of the slow rank's excess over the others, and their waiting
+    for it, which is (R - 1)/R of that excess.
     """
-    if accused.cause in LACK_OF_CORES or accused.suspect == "healthy":
+    rank_count = len(inputs.run.ranks)
+    return rank_wait * rank_count / max(1, rank_count - 1) > SLOW_RANK_RATIO * share
+
+
+def find_contributing_causes(
+    inputs: CauseInputs,
+    main: CauseFinding,
+    attribution: Attribution,
+    attributions: Sequence[Attribution],
+) -> list[ContributingCause]:
+    """Find the other causes that take enough of the step to be worth a fix, largest first.
+
+    There are none beside a core shortage, because time without a core is part of every phase, and
+    none in a healthy job.
+
+    Args:
+        main: the cause of the verdict.
+        attribution: the attribution of the verdict.
+        attributions: all attributions above their thresholds.
+    """
+    if attribution.cause in CORE_SHORTAGES or attribution.suspect == "healthy":
         return []
-    found = [
-        OtherCause(
-            suspect=accused.suspect if cause in CAUSES[accused.suspect] else "model",
+    causes = [
+        ContributingCause(
+            suspect=attribution.suspect if cause in CAUSES[attribution.suspect] else "model",
             cause=cause,
             share_ratio=share,
             text=text,
         )
         for cause, share, text in main.contributing
     ]
-    for other in accusations:
-        if other.cause is not None and other != accused:
-            finding = find_cause(case, other)
-            found.append(_other(other.suspect, finding, other.share))
-    shares = case.shares
-    if accused.suspect != "framework_overhead" or accused.cause is not None:
-        found += [
-            OtherCause(suspect="framework_overhead", cause=cause, share_ratio=share, text=text)
-            for cause, share, text in overhead_causes.overhead_causes(case)
+    for candidate in attributions:
+        if candidate.cause is not None and candidate != attribution:
+            causes.append(_convert(inputs, candidate))
+    if attribution.suspect != "framework_overhead" or attribution.cause is not None:
+        causes += [
+            ContributingCause(
+                suspect="framework_overhead", cause=cause, share_ratio=share, text=text
+            )
+            for cause, share, text in list_overhead_causes(inputs)
         ]
+    shares = inputs.shares
     optimizer = shares.phases["optimizer"]
-    within_optimizer = bool(main.stages) and main.stages[0].name.endswith("optimizer")
-    if optimizer >= MENTIONED_OPTIMIZER or within_optimizer:
-        text = f"the optimizer takes {optimizer:.0%} of the step"
-        found.append(
-            OtherCause(suspect="model", cause="optimizer", share_ratio=optimizer, text=text)
+    is_inside_optimizer = bool(main.stages) and main.stages[0].name.endswith("optimizer")
+    if optimizer >= MIN_OPTIMIZER_RATIO or is_inside_optimizer:
+        text = f"The optimizer takes {percent(optimizer)} of step time."
+        causes.append(
+            ContributingCause(suspect="model", cause="optimizer", share_ratio=optimizer, text=text)
         )
     for suspect in ("data_pipeline", "communication"):
-        if suspect != accused.suspect and shares.suspects[suspect] >= CONTRIBUTING_RATIO:
-            share = shares.suspects[suspect]
-            finding = find_cause(case, Accusation(suspect=suspect, share=share))
-            found.append(_other(suspect, finding, share))
-    named = {main.cause}
-    least = CONTRIBUTING_RATIO
-    if accused.cause == "evaluation":
-        least /= 1 - accused.share  # what is saved of a step is saved of little
-    kept = []
-    for each in sorted(found, key=lambda each: -each.share_ratio):
-        if each.cause not in named and each.share_ratio >= least:
-            named.add(each.cause)
-            kept.append(each)
-    return kept
+        share = shares.suspects[suspect]
+        if suspect != attribution.suspect and share >= CONTRIBUTING_RATIO:
+            causes.append(_convert(inputs, Attribution(suspect=suspect, share=share)))
+    min_ratio = CONTRIBUTING_RATIO
+    if attribution.cause == "evaluation":
+        # Shares of the step are shares of only a part of the time.
+        min_ratio /= 1 - attribution.share
+    return _select_largest(causes, main.cause, min_ratio)
 
 
-def _other(suspect: Suspect, finding: Finding, share: float) -> OtherCause:
-    first = finding.evidence[0].text if finding.evidence else f"it owns {share:.0%} of the step"
-    return OtherCause(
-        suspect=suspect, cause=finding.cause, share_ratio=share, text=finding.why or first
+def _select_largest(
+    causes: Sequence[ContributingCause], main_cause: str, min_ratio: float
+) -> list[ContributingCause]:
+    """Select the largest entry of each cause other than the main one, largest first."""
+    selected: dict[str, ContributingCause] = {}
+    for cause in sorted(causes, key=lambda cause: -cause.share_ratio):
+        if cause.cause != main_cause and cause.share_ratio >= min_ratio:
+            selected.setdefault(cause.cause, cause)
+    return list(selected.values())
+
+
+def _convert(inputs: CauseInputs, attribution: Attribution) -> ContributingCause:
+    """Convert an attribution to a contributing cause."""
+    finding, share = find_cause(inputs, attribution), attribution.share
+    default = f"It takes {percent(share)} of step time."
+    evidence = finding.evidence[0].text if finding.evidence else default
+    return ContributingCause(
+        suspect=attribution.suspect,
+        cause=finding.cause,
+        share_ratio=share,
+        text=finding.reason or evidence,
     )
 
 
-def _slow_rank(case: Case, suspect: Suspect) -> Finding:
-    """A slow rank; why it waits for its batches is worth a fix too."""
-    finding = slow_rank(case, suspect)
+def _find_slow_rank_cause(inputs: CauseInputs, suspect: Suspect) -> CauseFinding:
+    """Find the cause of a slow rank; the reason for its late batches contributes."""
+    finding = find_slow_rank_cause(inputs, suspect)
     if suspect == "data_pipeline":
-        its = data_pipeline_cause(case)
-        finding.evidence += its.evidence
-        why = f"on {case.fed.name}, the one that the others wait for"
-        finding.contributing = [(its.cause, case.shares.suspects[suspect], why), *its.contributing]
+        data_finding = find_data_pipeline_cause(inputs)
+        finding.evidence += data_finding.evidence
+        share = inputs.shares.suspects[suspect]
+        reason = f"On {inputs.starved_rank.name}, which the other ranks wait for."
+        finding.contributing = [(data_finding.cause, share, reason), *data_finding.contributing]
     return finding
 
 
-def model_cause(case: Case) -> Finding:
-    """Which part of the model's own work is the largest."""
-    ranks, phases = case.run.ranks, case.shares.phases
+def find_model_cause(inputs: CauseInputs) -> CauseFinding:
+    """Find the largest part of the model's own work."""
+    ranks, phases = inputs.run.ranks, inputs.shares.phases
     passes = phases["forward"] + phases["loss"] + phases["backward"]
     cause = "optimizer" if phases["optimizer"] > passes else "compute"
     stages = [
@@ -129,20 +161,20 @@ def model_cause(case: Case) -> Finding:
         if phases[name] >= 0.01
     ]
     evidence = []
-    if cause == "compute" and in_double_precision(case.run):
-        text = "the model's parameters are float64: float32 takes half as long or less"
+    if cause == "compute" and is_double_precision(inputs.run):
+        text = "The model's parameters are float64; float32 takes at most half the time."
         evidence.append(Evidence(text=text, source="steps"))
-    profile = case.run.compute_profile
+    profile = inputs.run.compute_profile
     if profile is not None:
-        evidence += overhead_causes.operator_evidence(profile)
+        evidence += describe_operators(profile)
     for optimizer in (ranks[0].facts("optimizer") or [])[:1]:
         evidence.append(
             Evidence(
-                text=f"{optimizer['name']} updates {optimizer['parameter_count']:,} parameters in "
-                f"{optimizer['tensor_count']} tensors every step",
+                text=f"{optimizer['name']} updates {count(optimizer['parameter_count'])} "
+                f"parameters in {count(optimizer['tensor_count'])} tensors in every step.",
                 value=optimizer["parameter_count"],
                 unit="count",
                 source="steps",
             )
         )
-    return Finding(cause=cause, stages=stages, evidence=evidence)
+    return CauseFinding(cause=cause, stages=stages, evidence=evidence)

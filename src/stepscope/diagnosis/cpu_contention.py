@@ -1,11 +1,11 @@
-"""Time for which a training thread was ready to run and had no core, and who had it.
+"""CPU contention between a training thread and the workers that load its data.
 
-A worker that computes needs a core. Where there are fewer cores than the workers and the training
-thread want together, it is not only waiting for batches that they cost: whatever the training
-thread does takes longer, because it is ready to run and has no core.
+A DataLoader worker that computes needs a core. Where workers and training thread together want
+more cores than there are, workers cost more than the waiting for batches: everything that the
+training thread does takes longer, because it is runnable without a core.
 
-A thread asks for a core when it wakes, and it wakes when a batch has come: what handing over takes
-beyond the usual is such waiting, as far as the thread was seen to wait at all.
+A thread asks for a core when it wakes up, and it wakes up when a batch arrives. So handover time
+beyond its median counts as time without a core first, as far as any such time was measured.
 """
 
 from __future__ import annotations
@@ -18,85 +18,88 @@ from stepscope.run import Rank, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowding:
-    """Shares of the time of the training threads for which they had no core. All are 0 where that
-    is not known, and where the job's own quota was in the way."""
+class CoreWaits:
+    """Shares of the training threads' time without a core. All are 0 where this was not recorded
+    and where the job's own CPU quota was exhausted."""
 
-    beside: float = 0.0
-    """Of the time outside `data_wait`, because workers had them."""
-    receiving: float = 0.0
-    """Of handing over batches, because workers had them."""
-    receiving_others: float = 0.0
-    """Of handing over batches, because others than the workers had them."""
+    outside_data_wait: float = 0.0
+    """Share of the time outside `data_wait`, caused by workers."""
+    handover: float = 0.0
+    """Share of batch handover, caused by workers."""
+    handover_others: float = 0.0
+    """Share of batch handover, caused by processes other than workers."""
 
-    def of_waiting(self, waiting: DataWait) -> DataWait:
-        """Waiting for batches without what others than the workers cost; what the workers cost is
-        for making batches."""
-        workers = round(self.receiving * waiting.handing_over_ns)
-        others = round(self.receiving_others * waiting.handing_over_ns)
+    def correct_waiting(self, waiting: DataWait) -> DataWait:
+        """Remove contention by other processes from the waiting for batches, and move contention
+        by workers from handover to batch creation."""
+        worker_ns = round(self.handover * waiting.handing_over_ns)
+        other_ns = round(self.handover_others * waiting.handing_over_ns)
         return replace(
             waiting,
-            total_ns=waiting.total_ns - others,
-            making_ns=waiting.making_ns + workers,
-            handing_over_ns=waiting.handing_over_ns - workers - others,
+            total_ns=waiting.total_ns - other_ns,
+            making_ns=waiting.making_ns + worker_ns,
+            handing_over_ns=waiting.handing_over_ns - worker_ns - other_ns,
         )
 
 
-def crowding(ranks: Sequence[Rank]) -> Crowding:
-    """Of the ranks of one job.
+def measure_core_waits(ranks: Sequence[Rank]) -> CoreWaits:
+    """Measure the time without a core of the training threads of one job.
 
-    A thread that waits for a batch in the making does not want a core; one that takes over a
-    batch which lies ready does.
+    A thread that waits for an unfinished batch does not want a core; a thread that receives a
+    finished batch does.
     """
     run = ranks[0].run
-    seen, workers = run.contention, workers_part(run)
-    if seen is None or seen.waiting_ratio is None or seen.throttled_ratio:
-        return Crowding()
+    contention, worker_share = run.contention, compute_worker_share(run)
+    if contention is None or contention.waiting_ratio is None or contention.throttled_ratio:
+        return CoreWaits()
     waits = [rank.late_batches for rank in ranks]
-    wall = sum(int(rank.steps.wall_ns[rank.steps.measured()].sum()) for rank in ranks)
-    waited, handing = sum(w.total_ns for w in waits), sum(w.handing_over_ns for w in waits)
-    without_core = min(1.0, seen.waiting_ratio) * wall
-    evenly = without_core * handing / max(1, wall - waited + handing)
-    irregular = sum(each.irregular_ns for each in waits)
-    receiving = min(without_core, handing, max(evenly, irregular))
-    return Crowding(
-        beside=min(1.0, workers * (without_core - receiving) / max(1, wall - waited)),
-        receiving=workers * receiving / max(1, handing),
-        receiving_others=(1 - workers) * receiving / max(1, handing),
+    wall_ns = sum(int(rank.steps.wall_ns[rank.steps.measured()].sum()) for rank in ranks)
+    wait_ns = sum(wait.total_ns for wait in waits)
+    handover_ns = sum(wait.handing_over_ns for wait in waits)
+    without_core_ns = min(1.0, contention.waiting_ratio) * wall_ns
+    proportional_ns = without_core_ns * handover_ns / max(1, wall_ns - wait_ns + handover_ns)
+    irregular_ns = sum(wait.irregular_ns for wait in waits)
+    receiving_ns = min(without_core_ns, handover_ns, max(proportional_ns, irregular_ns))
+    remaining_ns = without_core_ns - receiving_ns
+    return CoreWaits(
+        outside_data_wait=min(1.0, worker_share * remaining_ns / max(1, wall_ns - wait_ns)),
+        handover=worker_share * receiving_ns / max(1, handover_ns),
+        handover_others=(1 - worker_share) * receiving_ns / max(1, handover_ns),
     )
 
 
-def workers_part(run: Run) -> float:
-    """The workers' part in the lack of cores, between 0 and 1.
+def compute_worker_share(run: Run) -> float:
+    """Compute the workers' share of the CPU contention, between 0 and 1.
 
-    Whoever keeps cores busy beside the training processes has a part in it in proportion: the
-    workers, other processes of the job, and those outside it. What a hypervisor steals is none of
-    theirs, and a quota that is used up is nobody's.
+    Contention is shared in proportion to the cores kept busy outside the training processes: by
+    workers, by other processes of the job, and by processes outside it. Time stolen by a
+    hypervisor belongs to none of them; with an exhausted quota the share is 0.
     """
-    seen = run.contention
-    if seen is None or seen.throttled_ratio or not seen.waiting_ratio:
+    contention = run.contention
+    if contention is None or contention.throttled_ratio or not contention.waiting_ratio:
         return 0.0
-    node = run.ranks[0].process.node  # of which `contention` speaks
+    node = run.ranks[0].process.node  # the node that `contention` was measured on
     ranks = [rank for rank in run.ranks if rank.process.node == node]
-    workers = sum(_worker_cores(run, rank) for rank in ranks)
-    if not workers:
+    worker_cores = sum(_measure_worker_cores(run, rank) for rank in ranks)
+    if not worker_cores:
         return 0.0
-    training = sum(_cores(run, rank, rank.process.pid) for rank in ranks)
-    outside = seen.outside_cores - seen.stolen_cores
-    of_the_queue = workers / (max(workers, seen.job_cores - training) + outside)
-    return of_the_queue * (1 - min(1.0, seen.stolen_ratio / seen.waiting_ratio))
+    training_cores = sum(_measure_cores(run, rank, rank.process.pid) for rank in ranks)
+    outside_cores = contention.outside_cores - contention.stolen_cores
+    competing_cores = max(worker_cores, contention.job_cores - training_cores) + outside_cores
+    stolen_ratio = min(1.0, contention.stolen_ratio / contention.waiting_ratio)
+    return worker_cores / competing_cores * (1 - stolen_ratio)
 
 
-def _worker_cores(run: Run, rank: Rank) -> float:
-    """Cores that the rank's DataLoader workers keep busy."""
+def _measure_worker_cores(run: Run, rank: Rank) -> float:
+    """Measure the cores that the DataLoader workers of a rank keep busy."""
     return sum(
-        _cores(run, rank, process.pid)
+        _measure_cores(run, rank, process.pid)
         for process in run.processes
         if process.parent_pid == rank.process.pid and process.role == "dataloader_worker"
     )
 
 
-def _cores(run: Run, rank: Rank, pid: int) -> float:
+def _measure_cores(run: Run, rank: Rank, pid: int) -> float:
     metrics = run.metrics.get(rank.process.node)
     if metrics is None:
         return 0.0

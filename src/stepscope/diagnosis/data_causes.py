@@ -1,4 +1,4 @@
-"""Why batches come late."""
+"""Causes of late batches."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import replace
 from stepscope.analysis import BatchCreation, DataWait, StageShare, estimate_lead_probability
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
-    UNRECOGNISED,
-    Case,
-    Finding,
-    line_evidence,
+    UNRECOGNISED_ACCURACY,
+    CauseFinding,
+    CauseInputs,
+    describe_line,
 )
-from stepscope.diagnosis.pipeline_model import WAITING_FETCH_CPU_RATIO, Pipeline
+from stepscope.diagnosis.pipeline_model import WAITING_FETCH_CPU_RATIO, Pipeline, WorkerEstimate
 from stepscope.diagnosis.shares import Shares
 from stepscope.diagnosis.verdict import Evidence, Stage
+from stepscope.quantities import count_of, duration, percent
 from stepscope.run import Rank
 
 STARTING_RATIO = 0.5
-"""Starting iterators is the cause when it makes up this much of the waiting."""
-HIDDEN_RATIO = 0.15
-"""More workers are the fix when they would bring the data share of the step below this."""
+"""Starting iterators, or handing over batches, is the cause from this share of the waiting on."""
+MAX_DATA_RATIO = 0.15
+"""Too few workers are the cause if more of them bring the waiting below this share of the step …"""
 MIN_WORKER_GAIN = 0.25
-"""More workers are the fix only when they shorten the step at least by this."""
+"""… and shorten the step by at least this much."""
 STAGE_CAUSES = {
     "read": "slow_reads",
     "decode": "slow_decode",
@@ -34,211 +35,189 @@ STAGE_CAUSES = {
 }
 
 
-def data_pipeline_cause(case: Case) -> Finding:
-    """Why batches come late to the rank that waits longest for them."""
-    rank, shares = case.fed, case.shares
+def find_starved_rank(ranks: Sequence[Rank]) -> Rank:
+    """Find the rank that waits longest for batches."""
+    return max(ranks, key=lambda rank: rank.waiting.total_ns)
+
+
+def find_data_pipeline_cause(inputs: CauseInputs) -> CauseFinding:
+    """Find the cause of late batches on the rank that waits longest for them."""
+    rank, shares = inputs.starved_rank, inputs.shares
     if shares.inline_data > shares.phases["data_wait"] + shares.phases["h2d"]:
-        return _inline_data(rank, shares)
+        return _describe_inline_data(rank, shares)
     if shares.phases["h2d"] > shares.phases["data_wait"]:
         share = shares.phases["h2d"]
-        return Finding(
+        return CauseFinding(
             cause="host_to_device_copies",
             stages=[Stage(name="copies to the device", detail="", share_ratio=share)],
         )
-    waiting, making = _with_crowding(case), rank.making
-    owned = shares.phases["data_wait"] - shares.late_for_others + shares.crowded
-    finding = Finding(cause="slow_dataset")
-    finding.stages = _data_stages(waiting, making, owned)
-    finding.evidence = _data_evidence(rank, waiting, making)
-    if shares.crowded >= CONTRIBUTING_RATIO:
-        finding.evidence.insert(0, _crowding_evidence(shares))
-    finding.cause = _making_cause(case.pipeline, waiting, making, finding)
-    for cause, share, text in _contributing(waiting, making, owned):
+    waiting, making = _add_worker_contention(inputs), rank.making
+    data_share = shares.phases["data_wait"] - shares.delayed_by_others + shares.worker_contention
+    finding = CauseFinding(cause="slow_dataset")
+    finding.stages = _list_stages(waiting, making, data_share)
+    finding.evidence = _collect_evidence(rank, waiting, making)
+    if shares.worker_contention >= CONTRIBUTING_RATIO:
+        finding.evidence.insert(0, _describe_worker_contention(shares))
+    finding.cause = _find_making_cause(inputs.pipeline, waiting, making, finding)
+    for cause, share, text in _list_contributing(waiting, making, data_share):
         if cause == finding.cause:
-            finding.why = text
+            finding.reason = text
         else:
             finding.contributing.append((cause, share, text))
-    if finding.why is None and finding.stages and finding.cause != "too_few_workers":
+    if finding.reason is None and finding.stages and finding.cause != "too_few_workers":
         largest = finding.stages[0]
-        finding.why = f"{largest.name} takes {largest.share_ratio:.0%} of the step"
+        finding.reason = _describe_share(largest.name, largest.share_ratio)
     return finding
 
 
-def _with_crowding(case: Case) -> DataWait:
-    """The waiting, and beside it the time in which the training thread had no core because workers
-    had them: making batches costs that too, and receiving one that lies ready takes longer."""
-    rank = case.fed
-    waiting = case.split.crowding.of_waiting(rank.late_batches)
+def _add_worker_contention(inputs: CauseInputs) -> DataWait:
+    """Add the time in which the training thread had no core because workers had them: it is a cost
+    of batch creation, and it makes receiving a finished batch slower."""
+    rank = inputs.starved_rank
+    waiting = inputs.split.core_waits.correct_waiting(rank.late_batches)
     wall_ns = int(rank.steps.wall_ns[rank.steps.measured()].sum())
-    beside_ns = round(case.shares.crowded * wall_ns)
+    contention_ns = round(inputs.shares.worker_contention * wall_ns)
     return replace(
         waiting,
-        total_ns=waiting.total_ns + beside_ns,
-        making_ns=waiting.making_ns + beside_ns,
+        total_ns=waiting.total_ns + contention_ns,
+        making_ns=waiting.making_ns + contention_ns,
     )
 
 
-def _crowding_evidence(shares: Shares) -> Evidence:
+def _describe_worker_contention(shares: Shares) -> Evidence:
     return Evidence(
-        text=f"for {shares.crowded:.0%} of the step the training thread was ready to compute but "
-        "had no core, because the workers had them",
-        value=shares.crowded,
+        text=f"The training thread was runnable without a core for "
+        f"{percent(shares.worker_contention)} of step time, because the workers had the cores.",
+        value=shares.worker_contention,
         unit="ratio",
         source="system",
     )
 
 
-def slowest_fed(ranks: Sequence[Rank]) -> Rank:
-    """The rank that waits longest for batches."""
-    return max(ranks, key=lambda rank: rank.waiting.total_ns)
-
-
-def _data_stages(waiting: DataWait, making: BatchCreation | None, owned: float) -> list[Stage]:
-    """What the data share of the step consists of, largest first."""
+def _list_stages(waiting: DataWait, making: BatchCreation | None, data_share: float) -> list[Stage]:
+    """List the parts of the data share of the step, largest first."""
     if not waiting.total_ns:
         return []
-    per_ns = owned / waiting.total_ns
+    share_per_ns = data_share / waiting.total_ns
+    making_share = waiting.making_ns * share_per_ns
     stages = []
     if making is not None and making.stages:
         for stage in making.stages:
-            share = waiting.making_ns * per_ns * stage.ratio
-            stages.append(Stage(name=_stage_name(stage), detail=_labels(stage), share_ratio=share))
+            share = making_share * stage.ratio
+            name, detail = _name_stage(stage), _describe_labels(stage)
+            stages.append(Stage(name=name, detail=detail, share_ratio=share))
     elif waiting.making_ns:
-        stages.append(
-            Stage(name="making batches", detail="", share_ratio=waiting.making_ns * per_ns)
-        )
-    stages.append(
+        stages.append(Stage(name="making batches", detail="", share_ratio=making_share))
+    stages += [
         Stage(
             name="starting the loader",
             detail="worker start-up and the first batch",
-            share_ratio=waiting.starting_ns * per_ns,
-        )
-    )
-    stages.append(
+            share_ratio=waiting.starting_ns * share_per_ns,
+        ),
         Stage(
             name="handing over",
-            detail="the batch lay ready",
-            share_ratio=waiting.handing_over_ns * per_ns,
-        )
-    )
-    kept = [stage for stage in stages if stage.share_ratio >= 0.005]
-    return sorted(kept, key=lambda stage: -stage.share_ratio)
+            detail="batch was ready",
+            share_ratio=waiting.handing_over_ns * share_per_ns,
+        ),
+    ]
+    sizeable = [stage for stage in stages if stage.share_ratio >= 0.005]
+    return sorted(sizeable, key=lambda stage: -stage.share_ratio)
 
 
-def _contributing(
-    waiting: DataWait, making: BatchCreation | None, owned: float
+def _list_contributing(
+    waiting: DataWait, making: BatchCreation | None, data_share: float
 ) -> list[tuple[str, float, str]]:
     if making is None or not waiting.total_ns:
         return []
-    of_step = owned * waiting.making_ns / waiting.total_ns
+    making_share = data_share * waiting.making_ns / waiting.total_ns
     return [
-        (STAGE_CAUSES[stage.stage], share, f"{_stage_name(stage)} takes {share:.0%} of the step")
+        (STAGE_CAUSES[stage.stage], share, _describe_share(_name_stage(stage), share))
         for stage in making.stages
-        if (share := stage.ratio * of_step) >= CONTRIBUTING_RATIO
+        if (share := stage.ratio * making_share) >= CONTRIBUTING_RATIO
     ]
 
 
-def _stage_name(stage: StageShare) -> str:
-    """Libraries name the stage better than we do: 'parquet decode'."""
+def _describe_share(stage_name: str, share: float) -> str:
+    return f"{stage_name[:1].upper()}{stage_name[1:]} takes {percent(share)} of step time."
+
+
+def _name_stage(stage: StageShare) -> str:
+    """Name a stage, after the library where that is more precise: 'parquet decode'."""
     labels = list(stage.labels.items())
     if stage.stage == "decode" and labels and labels[0][1] > 0.6 * stage.ratio:
-        first = labels[0][0]
-        if " " in first:
-            return first
+        label = labels[0][0]
+        if " " in label:
+            return label
     return stage.name
 
 
-def _labels(stage: StageShare) -> str:
-    """What a stage consists of, where that says more than its name."""
+def _describe_labels(stage: StageShare) -> str:
+    """Describe the parts of a stage; '' where they do not add to its name."""
     parts = {label: ratio / stage.ratio for label, ratio in stage.labels.items()}
-    if list(parts) == [_stage_name(stage)]:
+    if list(parts) == [_name_stage(stage)]:
         return ""
     return ", ".join(
-        f"{label} {ratio:.0%}" for label, ratio in list(parts.items())[:3] if ratio >= 0.01
+        f"{label} {percent(ratio)}" for label, ratio in list(parts.items())[:3] if ratio >= 0.01
     )
 
 
-def _data_evidence(rank: Rank, waiting: DataWait, making: BatchCreation | None) -> list[Evidence]:
-    evidence = []
+def _collect_evidence(
+    rank: Rank, waiting: DataWait, making: BatchCreation | None
+) -> list[Evidence]:
+    """Collect facts about the input pipeline, most important first."""
+    facts: list[tuple[str, float | None, str]] = []
     if waiting.starved_ratio is not None:
-        evidence.append(
-            Evidence(
-                text=f"{waiting.starved_ratio:.0%} of the requests found no batch ready",
-                value=waiting.starved_ratio,
-                unit="ratio",
-                source="input-pipeline",
-            )
+        text = (
+            f"The prefetch queue was empty for {percent(waiting.starved_ratio)} of batch requests."
         )
+        facts.append((text, waiting.starved_ratio, "ratio"))
     if making is not None:
-        evidence.append(
-            Evidence(
-                text=f"making a batch takes {making.mean_ns / 1e6:.0f} ms, "
-                f"{making.cpu_ratio:.0%} of it on the CPU",
-                value=making.mean_ns,
-                unit="ns",
-                source="input-pipeline",
-            )
+        text = (
+            f"Batch creation takes {duration(making.mean_ns)} on average, "
+            f"{percent(making.cpu_ratio)} of it CPU time."
         )
+        facts.append((text, making.mean_ns, "ns"))
         if making.worker_busy_ratio is not None:
-            evidence.append(
-                Evidence(
-                    text=f"the workers were making batches {making.worker_busy_ratio:.0%} of the "
-                    "time",
-                    value=making.worker_busy_ratio,
-                    unit="ratio",
-                    source="input-pipeline",
-                )
-            )
+            busy = percent(making.worker_busy_ratio)
+            text = f"Workers spent {busy} of the time creating batches."
+            facts.append((text, making.worker_busy_ratio, "ratio"))
         for name, ratio in list(making.transforms.items())[:1]:
-            evidence.append(
-                Evidence(
-                    text=f"the transform {name} takes {ratio:.0%} of the time a batch takes",
-                    value=ratio,
-                    unit="ratio",
-                    source="input-pipeline",
-                )
-            )
+            text = f"Transform {name} takes {percent(ratio)} of batch creation time."
+            facts.append((text, ratio, "ratio"))
     if rank.loader is not None:
-        loader = rank.loader
-        evidence.append(
-            Evidence(
-                text=f"the DataLoader has num_workers={loader['num_workers']}, "
-                f"prefetch_factor={loader['prefetch_factor']}, "
-                f"pin_memory={loader['pin_memory']}, batch_size={loader['batch_size']}",
-                source="input-pipeline",
-            )
+        settings = ", ".join(
+            f"{name}={rank.loader[name]}"
+            for name in ("num_workers", "prefetch_factor", "pin_memory", "batch_size")
         )
-    return evidence
+        facts.append((f"DataLoader settings: {settings}.", None, ""))
+    return [
+        Evidence(text=text, value=value, unit=unit, source="input-pipeline")
+        for text, value, unit in facts
+    ]
 
 
-def _making_cause(
-    pipeline: Pipeline | None, waiting: DataWait, making: BatchCreation | None, finding: Finding
+def _find_making_cause(
+    pipeline: Pipeline | None,
+    waiting: DataWait,
+    making: BatchCreation | None,
+    finding: CauseFinding,
 ) -> str:
-    total = max(1, waiting.total_ns)
-    if waiting.starting_ns >= STARTING_RATIO * total:
+    """Find the cause within batch creation; extends the evidence and certainty of the finding."""
+    total_ns = max(1, waiting.total_ns)
+    if waiting.starting_ns >= STARTING_RATIO * total_ns:
         return "worker_startup"
-    if waiting.handing_over_ns >= STARTING_RATIO * total:
+    if waiting.handing_over_ns >= STARTING_RATIO * total_ns:
         return "batch_handover"
     if making is None or pipeline is None:
         return "slow_dataset"
-    workers, wall, estimate = pipeline.workers, pipeline.step_ns(), pipeline.best_workers()
+    step_ns, estimate = pipeline.predict_step_ns(), pipeline.find_best_workers()
     if (
         estimate is not None
-        and estimate.workers > workers
-        and estimate.data_ratio <= HIDDEN_RATIO
-        and estimate.step_ns <= (1 - MIN_WORKER_GAIN) * wall
+        and estimate.workers > pipeline.workers
+        and estimate.data_ratio <= MAX_DATA_RATIO
+        and estimate.step_ns <= (1 - MIN_WORKER_GAIN) * step_ns
     ):
-        finding.evidence.insert(
-            0,
-            Evidence(
-                text=f"{estimate.workers} worker{'s' if estimate.workers > 1 else ''} instead of "
-                f"{workers} would hide making batches behind the rest of the step: about "
-                f"{estimate.step_ns / 1e6:.0f} ms instead of {wall / 1e6:.0f} ms a step",
-                value=estimate.step_ns,
-                unit="ns",
-                source="input-pipeline",
-            ),
-        )
+        finding.evidence.insert(0, _describe_estimate(estimate, pipeline.workers, step_ns))
         return "too_few_workers"
     if not making.stages:
         if making.collate_ratio >= 0.5:
@@ -246,18 +225,29 @@ def _making_cause(
         return "slow_reads" if making.cpu_ratio < WAITING_FETCH_CPU_RATIO else "slow_dataset"
     first, second = ([stage.ratio for stage in making.stages] + [0.0])[:2]
     finding.certainty = estimate_lead_probability(first, second, making.sample_count)
-    top = making.stages[0].stage
-    if top == "other" and making.cpu_ratio < WAITING_FETCH_CPU_RATIO:
+    stage = making.stages[0].stage
+    if stage == "other" and making.cpu_ratio < WAITING_FETCH_CPU_RATIO:
         return "slow_reads"
-    if top == "other":
-        finding.certainty *= UNRECOGNISED
-    return STAGE_CAUSES[top]
+    if stage == "other":
+        finding.certainty *= UNRECOGNISED_ACCURACY
+    return STAGE_CAUSES[stage]
 
 
-def _inline_data(rank: Rank, shares: Shares) -> Finding:
+def _describe_estimate(estimate: WorkerEstimate, workers: int, step_ns: float) -> Evidence:
+    return Evidence(
+        text=f"{count_of(estimate.workers, 'worker')} instead of {workers} would hide batch "
+        f"creation behind the rest of the step: about {duration(estimate.step_ns)} instead of "
+        f"{duration(step_ns)} per step.",
+        value=estimate.step_ns,
+        unit="ns",
+        source="input-pipeline",
+    )
+
+
+def _describe_inline_data(rank: Rank, shares: Shares) -> CauseFinding:
     work = rank.host_work
     lines = work.lines if work is not None else []
-    return Finding(
+    return CauseFinding(
         cause="inline_data_preparation",
         stages=[
             Stage(
@@ -266,5 +256,5 @@ def _inline_data(rank: Rank, shares: Shares) -> Finding:
                 share_ratio=shares.inline_data,
             )
         ],
-        evidence=[line_evidence(line.file, line.line, line.text, line.ratio) for line in lines[:3]],
+        evidence=[describe_line(line.file, line.line, line.text, line.ratio) for line in lines[:3]],
     )

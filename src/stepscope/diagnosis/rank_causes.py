@@ -1,144 +1,147 @@
-"""What goes on between ranks: exchange, and waiting for the slowest of them."""
+"""Causes between ranks: gradient exchange, collectives, and waiting for the slowest rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from stepscope.analysis import count_exchanges_per_step
-from stepscope.diagnosis.cause import Case, Finding
-from stepscope.diagnosis.rank_waiting import larger_inputs
+from stepscope.diagnosis.cause import CauseFinding, CauseInputs
+from stepscope.diagnosis.rank_waiting import compute_input_ratio
 from stepscope.diagnosis.verdict import Evidence, Stage, Suspect
+from stepscope.quantities import count_of, duration, multiple, number, percent
 from stepscope.run import Rank
 
-ALWAYS_RATIO = 0.75
-"""A rank that is the last in fewer of the steps than this is not slow itself."""
-LARGER_RATIO = 1.2
-"""Inputs of the slowest rank that are larger by this explain that it is the slowest."""
-SEVERAL = 1.5
-"""More exchanges in a step than this, and most of them could wait for the last one."""
+STRAGGLER_RATIO = 0.75
+"""A rank that arrives last in this share of the steps is a straggler."""
+MIN_INPUT_RATIO = 1.2
+"""Inputs larger than those of the other ranks by this factor explain a slow rank."""
+MIN_EXCHANGES = 1.5
+"""From this number of exchanges per step on, most of them could wait for the last one."""
 
 
-def communication_cause(case: Case) -> Finding:
-    """Explicit collectives, or the gradient exchange of DDP."""
-    ranks, shares = case.run.ranks, case.shares
-    several = exchanges_of(ranks)
+def find_communication_cause(inputs: CauseInputs) -> CauseFinding:
+    """Find the cause of exposed communication: collectives of the script, or the gradient exchange
+    of DDP."""
+    ranks, shares = inputs.run.ranks, inputs.shares
+    exchange_count = count_exchanges(ranks)
     cause = "gradient_exchange" if shares.exchange >= shares.collectives else "collectives"
-    if cause == "gradient_exchange" and several >= SEVERAL:
+    if cause == "gradient_exchange" and exchange_count >= MIN_EXCHANGES:
         cause = "gradient_accumulation"
     stages = [
         Stage(name=name, detail="", share_ratio=share)
         for name, share in (
-            ("gradient exchange that nothing hides", shares.exchange),
+            ("exposed gradient exchange", shares.exchange),
             ("collectives called by the script", shares.collectives),
         )
         if share >= 0.01
     ]
-    evidence = [_exchange_evidence(ranks)]
+    evidence = [_describe_ranks(ranks)]
     if cause == "gradient_accumulation":
         evidence.insert(
             0,
             Evidence(
-                text=f"gradients are exchanged {several:.3g} times a step, and only the last time "
-                "is needed",
-                value=several,
+                text=f"Gradients are exchanged {number(exchange_count)} times per step; only the "
+                "last exchange is needed.",
+                value=exchange_count,
                 unit="count",
                 source="steps",
             ),
         )
-    return Finding(
-        cause=cause,
-        stages=stages,
-        evidence=evidence,
-    )
+    return CauseFinding(cause=cause, stages=stages, evidence=evidence)
 
 
-def exchanges_of(ranks: Sequence[Rank]) -> float:
-    """Exchanges of gradients in a step, of the rank with most."""
+def count_exchanges(ranks: Sequence[Rank]) -> float:
+    """Count the gradient exchanges per step of the rank with the most."""
     accounts = [rank.facts("ddp")[-1] for rank in ranks if rank.facts("ddp")]
     return max(map(count_exchanges_per_step, accounts), default=1.0)
 
 
-def slow_rank(case: Case, suspect: Suspect) -> Finding:
-    """The ranks wait for the slowest of them: always the same one, or one that gets more data."""
-    waiting, ranks = case.split.waiting, case.run.ranks
-    slow = ranks[waiting.slowest]
-    others = [rank for rank in ranks if rank is not slow]
-    share = case.shares.held_up[suspect]
-    its = waiting.own_ns[waiting.slowest]
-    rest = (sum(waiting.own_ns) - its) / len(others)
+def find_slow_rank_cause(inputs: CauseInputs, suspect: Suspect) -> CauseFinding:
+    """Find the reason why ranks wait for the slowest of them: it is always the same rank, or ranks
+    with more data than the others."""
+    waits, ranks = inputs.split.rank_waits, inputs.run.ranks
+    slow_rank = ranks[waits.slowest_index]
+    peers = [rank for rank in ranks if rank is not slow_rank]
+    share = inputs.shares.rank_wait[suspect]
+    slow_ns = waits.work_ns[waits.slowest_index]
+    peer_ns = (sum(waits.work_ns) - slow_ns) / len(peers)
     evidence = [
         Evidence(
-            text=f"{slow.name} needs {its / 1e6:.3g} ms a step for its own work, the other ranks "
-            f"{rest / 1e6:.3g} ms on average",
-            value=its - rest,
+            text=f"{_name(slow_rank)} works {duration(slow_ns)} per step, the other ranks "
+            f"{duration(peer_ns)} on average.",
+            value=slow_ns - peer_ns,
             unit="ns",
             source="distributed",
         ),
-        _largest_excess(slow, others),
+        _describe_largest_excess(slow_rank, peers),
     ]
-    detail = "the others wait for it"
-    larger = larger_inputs(slow, others)
-    if larger is not None and larger >= LARGER_RATIO:
-        evidence.insert(0, _larger(larger, slow))
-        return _found("uneven_ranks", share, slow.name, detail, evidence)
-    if waiting.slowest_ratio < ALWAYS_RATIO:
-        evidence.insert(0, _in_turn(waiting.slowest_ratio, slow))
-        return _found("uneven_ranks", share, "the ranks in turn", detail, evidence)
-    return _found("straggler", share, slow.name, detail, evidence)
+    input_ratio = compute_input_ratio(slow_rank, peers)
+    name = slow_rank.name
+    if input_ratio is not None and input_ratio >= MIN_INPUT_RATIO:
+        cause = "uneven_ranks"
+        evidence.insert(0, _describe_inputs(input_ratio, slow_rank))
+    elif waits.slowest_ratio < STRAGGLER_RATIO:
+        cause, name = "uneven_ranks", "ranks in turn"
+        evidence.insert(0, _describe_turns(waits.slowest_ratio, slow_rank))
+    else:
+        cause = "straggler"
+    stage = Stage(name=name, detail="the other ranks wait for it", share_ratio=share)
+    return CauseFinding(cause=cause, stages=[stage], evidence=evidence)
 
 
-def _found(cause: str, share: float, name: str, detail: str, evidence: list[Evidence]) -> Finding:
-    stage = Stage(name=name, detail=detail, share_ratio=share)
-    return Finding(cause=cause, stages=[stage], evidence=evidence)
-
-
-def _larger(ratio: float, slow: Rank) -> Evidence:
+def _describe_inputs(input_ratio: float, slow_rank: Rank) -> Evidence:
     return Evidence(
-        text=f"the inputs of {slow.name} are {ratio:.2g} times as large as those of the others",
-        value=ratio,
+        text=f"The inputs of {slow_rank.name} are {multiple(input_ratio)} the size of the other "
+        "ranks' inputs.",
+        value=input_ratio,
         unit="ratio",
         source="distributed",
     )
 
 
-def _in_turn(ratio: float, slow: Rank) -> Evidence:
+def _describe_turns(slowest_ratio: float, slow_rank: Rank) -> Evidence:
     return Evidence(
-        text=f"the ranks are the last in turn, {slow.name} in {ratio:.0%} of the steps: their "
-        "steps have unlike work",
-        value=ratio,
+        text=f"Ranks arrive last in turn, {slow_rank.name} in {percent(slowest_ratio)} of the "
+        "steps: work per step varies between ranks.",
+        value=slowest_ratio,
         unit="ratio",
         source="distributed",
     )
 
 
-def _largest_excess(slow: Rank, others: Sequence[Rank]) -> Evidence:
-    """The phase that the slow rank spends most beyond the others in; what it waits in for others
-    is none of them."""
-    excess = {
-        name: _mean_ns(slow, name) - sum(_mean_ns(rank, name) for rank in others) / len(others)
-        for name in slow.steps.phase_ns
-        if name not in {"communication", "backward"}
+def _describe_largest_excess(slow_rank: Rank, peers: Sequence[Rank]) -> Evidence:
+    """Describe the phase in which the slow rank exceeds the others most, except the phases in which
+    it waits for them."""
+    excess_ns = {
+        phase: _measure_mean_ns(slow_rank, phase)
+        - sum(_measure_mean_ns(rank, phase) for rank in peers) / len(peers)
+        for phase in slow_rank.steps.phase_ns
+        if phase not in {"communication", "backward"}
     }
-    largest = max(excess, key=lambda name: excess[name])
+    phase = max(excess_ns, key=lambda phase: excess_ns[phase])
     return Evidence(
-        text=f"it spends {excess[largest] / 1e6:.3g} ms a step more than they in "
-        f"{largest.replace('_', ' ')}",
-        value=excess[largest],
+        text=f"{_name(slow_rank)} spends {duration(excess_ns[phase])} more per step in "
+        f"{phase.replace('_', ' ')} than the other ranks.",
+        value=excess_ns[phase],
         unit="ns",
         source="steps",
     )
 
 
-def _mean_ns(rank: Rank, phase: str) -> float:
+def _measure_mean_ns(rank: Rank, phase: str) -> float:
     return float(rank.steps.phase_ns[phase][rank.steps.measured()].mean())
 
 
-def _exchange_evidence(ranks: Sequence[Rank]) -> Evidence:
-    measured = any(rank.facts("ddp") for rank in ranks)
-    said = "; DistributedDataParallel itself measured the exchange and what hides it"
+def _describe_ranks(ranks: Sequence[Rank]) -> Evidence:
+    is_timed = any(rank.facts("ddp") for rank in ranks)
+    source = "; exchange and overlap as timed by DistributedDataParallel" if is_timed else ""
     return Evidence(
-        text=f"{len(ranks)} ranks{said if measured else ''}",
+        text=f"{count_of(len(ranks), 'rank')}{source}.",
         value=len(ranks),
         unit="count",
         source="steps",
     )
+
+
+def _name(rank: Rank) -> str:
+    return rank.name[:1].upper() + rank.name[1:]

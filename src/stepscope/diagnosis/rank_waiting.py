@@ -1,13 +1,13 @@
-"""What the ranks of a job exchange, and how much of that is waiting for the slowest of them.
+"""Communication between ranks, split into transfer and waiting for the slowest rank.
 
-Ranks that exchange gradients go at the pace of the slowest: the others spend in the exchange what
-it needs longer for its own work. The last to arrive waits for nobody, so that in every step
+Ranks that exchange gradients run at the pace of the slowest: the others spend its extra work time
+in the exchange. The last rank to arrive waits for no other, so in every step
 
-    transfer = the least time that any rank spends in communication
-    waiting  = what a rank spends there beyond that
+    transfer = minimum over ranks of the time spent in communication
+    wait     = time that a rank spends in communication beyond the transfer
 
-Waiting is no fault of the network: it belongs to what the slowest rank is busy with meanwhile,
-beyond what the others need for the same.
+Waiting does not belong to the network: it belongs to the work on which the slowest rank spends more
+time than the others.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ SUSPECT_OF_PHASE: dict[str, Suspect] = {
     "garbage_collection": "framework_overhead",
     "other": "framework_overhead",
 }
-"""Whose work a phase is, but for communication."""
+"""Suspect of each phase except communication."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RanksWaiting:
-    """How ranks wait for each other; shares of all communication, exchange by DDP included."""
+class RankWaits:
+    """Waiting of ranks for each other; shares of all communication, DDP's exchange included."""
 
     ratio: float = 0.0
     """Share that is waiting for the slowest rank."""
-    held_up_by: dict[Suspect, float] = field(default_factory=dict)
-    """What the slowest rank did meanwhile; sums to 1."""
-    slowest: int = 0
+    by_suspect: dict[Suspect, float] = field(default_factory=dict)
+    """Split of the waiting by the work of the slowest rank; sums to 1."""
+    slowest_index: int = 0
     """Position of the rank that the others wait for most."""
     slowest_ratio: float = 1.0
-    """Share of the steps in which it is the last."""
-    own_ns: tuple[float, ...] = ()
-    """By rank, its own work in the mean step: all but communication."""
+    """Share of the steps in which that rank arrives last."""
+    work_ns: tuple[float, ...] = ()
+    """Work of each rank in the mean step: everything but communication."""
 
 
-def exchange_ns(rank: Rank) -> float:
-    """Gradient exchange per step that nothing hides, from DDP's account; 0 without one."""
+def measure_exchange_ns(rank: Rank) -> float:
+    """Measure the exposed gradient exchange per step by DDP's timing; 0 without one."""
     accounts, backward = rank.facts("ddp"), rank.steps.phase_ns["backward"]
     backward = backward[rank.steps.measured()]
     if not accounts or not len(backward):
@@ -65,83 +65,88 @@ def exchange_ns(rank: Rank) -> float:
     return compute_exposed_exchange_ratio(accounts[-1]) * float(backward.mean())
 
 
-def ranks_waiting(ranks: Sequence[Rank]) -> RanksWaiting:
-    """How the ranks wait for each other in the measured steps that all of them have."""
+def measure_rank_waits(ranks: Sequence[Rank]) -> RankWaits:
+    """Measure the waiting of ranks for each other in the measured steps that all of them have."""
     if len(ranks) < 2:
-        return RanksWaiting()
-    count = min(len(rank.steps) for rank in ranks)
-    shared = np.logical_and.reduce([rank.steps.measured()[:count] for rank in ranks])
-    if not shared.any():
-        return RanksWaiting()
+        return RankWaits()
+    step_count = min(len(rank.steps) for rank in ranks)
+    is_shared = np.logical_and.reduce([rank.steps.measured()[:step_count] for rank in ranks])
+    if not is_shared.any():
+        return RankWaits()
     phases = {
-        name: np.stack([rank.steps.phase_ns[name][:count][shared] for rank in ranks]).astype(float)
+        name: np.stack(
+            [rank.steps.phase_ns[name][:step_count][is_shared] for rank in ranks]
+        ).astype(float)
         for name in PHASES
     }
-    exchange = np.array([[exchange_ns(rank)] for rank in ranks])
+    exchange = np.array([[measure_exchange_ns(rank)] for rank in ranks])
     communication = phases.pop("communication") + exchange
     phases["backward"] = phases["backward"] - exchange
     total, waiting = communication.sum(), communication - communication.min(axis=0)
-    own = sum(phases.values(), np.zeros_like(communication)).mean(axis=1)
+    work = sum(phases.values(), np.zeros_like(communication)).mean(axis=1)
     if not total or not waiting.any():
-        return RanksWaiting(own_ns=tuple(own.tolist()))
+        return RankWaits(work_ns=tuple(work.tolist()))
     slowest = int(waiting.sum(axis=1).argmin())
-    larger = larger_inputs(ranks[slowest], [rank for rank in ranks if rank is not ranks[slowest]])
-    return RanksWaiting(
+    peers = [rank for rank in ranks if rank is not ranks[slowest]]
+    input_ratio = compute_input_ratio(ranks[slowest], peers)
+    return RankWaits(
         ratio=float(waiting.sum() / total),
-        held_up_by=_held_up_by(phases, communication, larger or 1.0),
-        slowest=slowest,
+        by_suspect=_split_waiting(phases, communication, input_ratio or 1.0),
+        slowest_index=slowest,
         slowest_ratio=float((communication.argmin(axis=0) == slowest).mean()),
-        own_ns=tuple(own.tolist()),
+        work_ns=tuple(work.tolist()),
     )
 
 
-def larger_inputs(slow: Rank, others: Sequence[Rank]) -> float | None:
-    """How many times as large the inputs of a rank's models are as those of the others on average;
-    None where they were not recorded."""
-    its, theirs = _elements(slow), [n for rank in others if (n := _elements(rank))]
-    return its * len(theirs) / sum(theirs) if its and theirs else None
+def compute_input_ratio(slow_rank: Rank, peers: Sequence[Rank]) -> float | None:
+    """Compute the size of a rank's model inputs relative to the mean of its peers; None where
+    inputs were not recorded."""
+    size = _measure_input_size(slow_rank)
+    peer_sizes = [peer_size for rank in peers if (peer_size := _measure_input_size(rank))]
+    return size * len(peer_sizes) / sum(peer_sizes) if size and peer_sizes else None
 
 
-def _elements(rank: Rank) -> float:
-    """Mean number of elements that went into the models of a rank, over the unlike inputs of
-    their first calls; 0 where that was not recorded."""
+def _measure_input_size(rank: Rank) -> float:
+    """Measure the mean number of elements in the inputs of a rank's models, over the distinct
+    inputs of their first calls; 0 where inputs were not recorded."""
     sizes = [
-        sum(math.prod(each["shape"]) for each in fact["inputs"])
+        sum(math.prod(tensor["shape"]) for tensor in fact["inputs"])
         for fact in rank.facts("model_inputs")
     ]
     return sum(sizes) / len(sizes) if sizes else 0.0
 
 
-def _held_up_by(
-    phases: dict[str, Float], communication: Float, larger: float
+def _split_waiting(
+    phases: dict[str, Float], communication: Float, input_ratio: float
 ) -> dict[Suspect, float]:
-    """What the slowest rank of each step does longer than the mean of the others.
+    """Split the waiting by the phases in which the slowest rank of each step exceeds the mean of
+    the others.
 
-    A rank that computes more slowly, or more, does so in its forward passes as well, or its inputs
-    are larger: forward passes grow less than those, because what each operator costs whatever its
-    size is a larger part of them. What its backward passes take beyond that is no computing:
-    there it sends its gradients.
+    A rank that computes more slowly, or more, does so in its forward passes too, or its inputs are
+    larger. Forward passes grow less than the inputs, because a larger part of them is cost per
+    operator that does not depend on size. Backward time beyond that growth is not compute: the rank
+    sends its gradients in it.
 
     Args:
-        phases: by rank and step.
-        communication: by rank and step.
-        larger: how many times as large the inputs of the slowest rank are.
+        phases: times by rank and step.
+        communication: times by rank and step.
+        input_ratio: size of the inputs of the slowest rank relative to the others.
     """
     slowest = communication.argmin(axis=0)[None]
-    others = len(communication) - 1
-    its_ns, their_ns = {}, {}
+    peer_count = len(communication) - 1
+    slowest_ns, peer_ns = {}, {}
     for name, times in phases.items():
-        its = np.take_along_axis(times, slowest, axis=0)[0]
-        its_ns[name] = float(its.sum())
-        their_ns[name] = float((times.sum(axis=0) - its).sum()) / others
+        slowest_times = np.take_along_axis(times, slowest, axis=0)[0]
+        slowest_ns[name] = float(slowest_times.sum())
+        peer_ns[name] = float((times.sum(axis=0) - slowest_times).sum()) / peer_count
     excess: dict[Suspect, float] = {}
     for name, suspect in SUSPECT_OF_PHASE.items():
-        excess[suspect] = excess.get(suspect, 0.0) + its_ns[name] - their_ns[name]
-    if their_ns["forward"] > 0:
-        slower = max(1.0, larger, its_ns["forward"] / their_ns["forward"])
-        sending = max(0.0, its_ns["backward"] - slower * their_ns["backward"])
-        excess["model"] -= sending
-        excess["communication"] = sending
+        excess[suspect] = excess.get(suspect, 0.0) + slowest_ns[name] - peer_ns[name]
+    if peer_ns["forward"] > 0:
+        slowdown = max(1.0, input_ratio, slowest_ns["forward"] / peer_ns["forward"])
+        sending_ns = max(0.0, slowest_ns["backward"] - slowdown * peer_ns["backward"])
+        excess["model"] -= sending_ns
+        excess["communication"] = sending_ns
     positive = {suspect: max(0.0, ns) for suspect, ns in excess.items()}
     total = sum(positive.values())
-    return {s: ns / total for s, ns in positive.items() if ns} if total else {}
+    return {suspect: ns / total for suspect, ns in positive.items() if ns} if total else {}

@@ -1,21 +1,20 @@
-"""How much of the step each suspect owns.
+"""Share of the step of each suspect.
 
-Every share is of the wall time of the measured steps of all ranks (`verdict.STEP_SHARE`), and
-the four suspects together own all of it:
+Every share is of the wall time of the measured steps of all ranks (`verdict.STEP_SHARE`). The
+four suspects together have all of it, except batches delayed by other processes (see below):
 
-    data pipeline    data_wait + h2d, and what the time between phases prepares of batches
+    data pipeline    data_wait + h2d, and the time between phases that prepares batches
     communication    collectives of the script, and the gradient exchange that DDP reports as
-                     not hidden behind its backward pass
-    overhead         the rest of the time between phases, checkpoints with all that the functions
-                     which write them do, compilations, garbage collections, and the part of the
-                     compute phases in which no sizeable operator runs
-    model            what is left of the compute phases
+                     exposed (not hidden behind its backward pass)
+    overhead         the rest of the time between phases; checkpoints, including all work of the
+                     functions that write them; compilations; garbage collections; and the time in
+                     the compute phases in which no sizeable operator runs
+    model            the rest of the compute phases
 
-Time for which the training thread could run but had no core, because the loader's workers had them
-all, is taken from whatever it was busy with and given to the data pipeline; and where others had
-them while a batch lay ready, that is overhead (`crowding`). What ranks
-wait for the slowest of them is taken from communication and given to what that rank is
-busy with meanwhile (`ranks_waiting`).
+Two corrections follow. Time in which the training thread was runnable without a core because the
+loader's workers had them moves to the data pipeline; where other processes had the cores while a
+batch was ready, it counts for no suspect (`cpu_contention`). Waiting of ranks for the slowest of
+them moves from communication to the extra work of that rank (`rank_waiting`).
 """
 
 from __future__ import annotations
@@ -27,36 +26,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import COMPUTE_PHASES, PHASES, HostCause
-from stepscope.diagnosis.cpu_contention import Crowding, crowding
-from stepscope.diagnosis.rank_waiting import RanksWaiting, exchange_ns, ranks_waiting
+from stepscope.diagnosis.cpu_contention import CoreWaits, measure_core_waits
+from stepscope.diagnosis.rank_waiting import RankWaits, measure_exchange_ns, measure_rank_waits
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.intervals import Intervals, overlap
 from stepscope.run import Rank
 
-MOST_ROWS = 100_000
-"""Of a matrix of steps and phases; more say nothing more."""
+MAX_ROWS = 100_000
+"""Maximum rows of a matrix of steps and phases; more rows do not make the result more precise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proportions:
-    """How measured phases are split between suspects; the same for every step."""
+class PhaseSplit:
+    """Split of measured phases between suspects; the same for every step."""
 
     compute_overhead: float
-    """Share of the compute phases, without waiting for the exchange of gradients, in which no
-    sizeable operator runs; 0 without a window."""
+    """Share of the compute phases, without waiting for the gradient exchange, in which no sizeable
+    operator runs; 0 without a window."""
     exposed_exchange: float
-    """Share of the backward pass that is gradient exchange which nothing hides."""
+    """Share of the backward pass that is exposed gradient exchange."""
     inline_data: float
     """Share of the time between phases that prepares batches."""
     inline_saving: float
-    """Share of the time between phases that functions spend around writing checkpoints."""
+    """Share of the time between phases spent in functions that write checkpoints."""
     evaluation: float
     """Evaluation over evaluation and steps together, in the measured part of the run."""
-    waiting: RanksWaiting
+    rank_waits: RankWaits
     has_window: bool
-    crowding: Crowding
-    late_for_others: float
-    """Share of `data_wait` in which a batch lay ready, but others than workers had the cores."""
+    core_waits: CoreWaits
+    delayed_by_others: float
+    """Share of `data_wait` in which a batch was ready, but processes other than workers had the
+    cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,143 +66,152 @@ class Shares:
     phases: dict[str, float]
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
-    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, and waiting for
-    a slow rank."""
+    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, and slow_rank:
+    waiting for the overhead of the slowest rank."""
     inline_data: float
     collectives: float
     """Collectives of the script, without waiting for the slowest rank."""
     exchange: float
-    """Gradient exchange that nothing hides, without waiting for the slowest rank."""
-    held_up: dict[Suspect, float] = field(default_factory=dict)
-    """Waiting for the slowest rank, by what that one was busy with: part of `suspects`."""
-    late_for_others: float = 0.0
-    """A batch lay ready, but others than workers had the cores: none of the job's doing, and no
-    suspect's."""
-    crowded: float = 0.0
-    """Time outside of `data_wait` without a core because workers had them all: part of the data
-    pipeline's."""
+    """Exposed gradient exchange, without waiting for the slowest rank."""
+    rank_wait: dict[Suspect, float] = field(default_factory=dict)
+    """Waiting for the slowest rank, by the work of that rank; included in `suspects`."""
+    delayed_by_others: float = 0.0
+    """A batch was ready, but processes other than workers had the cores; in no suspect's share,
+    because the job does not cause it."""
+    worker_contention: float = 0.0
+    """Time outside of `data_wait` without a core because workers had them; included in the share of
+    the data pipeline."""
 
 
-def proportions(ranks: Sequence[Rank]) -> Proportions:
-    """From the ranks that know: a window on any rank speaks for all."""
+def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
+    """Measure the split over the ranks that recorded it; a window on one rank stands for all."""
     profiled = [rank for rank in ranks if rank.compute_profile is not None]
-    without_core = crowding(ranks)
-    handing = sum(rank.late_batches.handing_over_ns for rank in ranks)
-    waited = sum(rank.late_batches.total_ns for rank in ranks)
-    return Proportions(
-        compute_overhead=_compute_overhead(profiled[0]) if profiled else 0.0,
-        exposed_exchange=_exposed_exchange(ranks),
-        inline_data=share_of_host_cause(ranks, "data_preparation"),
-        inline_saving=share_of_host_cause(ranks, "checkpoint"),
-        evaluation=evaluation_ratio(ranks),
-        waiting=ranks_waiting(ranks),
+    core_waits = measure_core_waits(ranks)
+    handover_ns = sum(rank.late_batches.handing_over_ns for rank in ranks)
+    wait_ns = sum(rank.late_batches.total_ns for rank in ranks)
+    return PhaseSplit(
+        compute_overhead=_compute_overhead_ratio(profiled[0]) if profiled else 0.0,
+        exposed_exchange=_compute_exchange_ratio(ranks),
+        inline_data=compute_host_cause_share(ranks, "data_preparation"),
+        inline_saving=compute_host_cause_share(ranks, "checkpoint"),
+        evaluation=compute_evaluation_ratio(ranks),
+        rank_waits=measure_rank_waits(ranks),
         has_window=bool(profiled),
-        crowding=without_core,
-        late_for_others=without_core.receiving_others * handing / max(1, waited),
+        core_waits=core_waits,
+        delayed_by_others=core_waits.handover_others * handover_ns / max(1, wait_ns),
     )
 
 
-def share_of_host_cause(ranks: Sequence[Rank], cause: HostCause) -> float:
-    """Share of the time between phases that goes to one cause, over all ranks that were sampled."""
-    works = [w for rank in ranks if (w := rank.host_work) is not None]
-    samples = max(1, sum(work.sample_count for work in works))
-    return sum(work.causes.get(cause, 0.0) * work.sample_count for work in works) / samples
+def compute_host_cause_share(ranks: Sequence[Rank], cause: HostCause) -> float:
+    """Compute the share of the time between phases with one cause, over all sampled ranks."""
+    works = [work for rank in ranks if (work := rank.host_work) is not None]
+    sample_count = max(1, sum(work.sample_count for work in works))
+    return sum(work.causes.get(cause, 0.0) * work.sample_count for work in works) / sample_count
 
 
-def phase_matrix(ranks: Sequence[Rank]) -> NDArray[np.int64]:
-    """Nanoseconds by step and phase, measured steps of all ranks one after another.
+def build_phase_matrix(ranks: Sequence[Rank]) -> NDArray[np.int64]:
+    """Build the matrix of nanoseconds by step and phase: the measured steps of all ranks, one rank
+    after another.
 
-    Where there are more than `MOST_ROWS`, each row is the sum of as many consecutive steps as
-    it takes.
+    With more than `MAX_ROWS` steps, each row is the sum of several consecutive steps.
     """
     measured = [np.flatnonzero(rank.steps.measured()) for rank in ranks]
-    together = -(-sum(map(len, measured)) // MOST_ROWS)
+    steps_per_row = -(-sum(map(len, measured)) // MAX_ROWS)
     rows = [np.empty((0, len(PHASES)), dtype=np.int64)]
     for rank, steps in zip(ranks, measured, strict=True):
         if len(steps):
-            first = np.arange(0, len(steps), together)
+            first = np.arange(0, len(steps), steps_per_row)
             columns = [rank.steps.phase_ns[phase][steps] for phase in PHASES]
-            rows.append(np.stack([np.add.reduceat(each, first) for each in columns], axis=1))
+            rows.append(np.stack([np.add.reduceat(column, first) for column in columns], axis=1))
     return np.concatenate(rows)
 
 
-def shares_of(phase_ns: NDArray[np.int64], split: Proportions) -> Shares:
-    """Shares over the given steps (rows of `phase_matrix`)."""
+def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
+    """Compute the shares over some steps.
+
+    Args:
+        phase_ns: rows of `build_phase_matrix`.
+    """
     totals = phase_ns.sum(axis=0).astype(np.float64)
     measured = dict(zip(PHASES, (totals / totals.sum()).tolist(), strict=True))
-    own = 1 - split.crowding.beside
+    with_core = 1 - split.core_waits.outside_data_wait
     phase = {
-        name: share if name == "data_wait" else share * own for name, share in measured.items()
+        name: share if name == "data_wait" else share * with_core
+        for name, share in measured.items()
     }
-    crowded = (1 - measured["data_wait"]) * split.crowding.beside
-    for_others = phase["data_wait"] * split.late_for_others
+    worker_contention = (1 - measured["data_wait"]) * split.core_waits.outside_data_wait
+    delayed_by_others = phase["data_wait"] * split.delayed_by_others
     exchange = phase["backward"] * split.exposed_exchange
     compute = sum(phase[name] for name in COMPUTE_PHASES)
     compute -= exchange
-    inside = compute * split.compute_overhead
-    inline = phase["other"] * split.inline_data
+    inside_compute = compute * split.compute_overhead
+    inline_data = phase["other"] * split.inline_data
     saving = phase["other"] * split.inline_saving
-    waiting = (phase["communication"] + exchange) * split.waiting.ratio
-    held_up = {suspect: waiting * ratio for suspect, ratio in split.waiting.held_up_by.items()}
-    left = 1 - split.waiting.ratio if held_up else 1.0
+    waiting = (phase["communication"] + exchange) * split.rank_waits.ratio
+    rank_wait = {suspect: waiting * ratio for suspect, ratio in split.rank_waits.by_suspect.items()}
+    transfer_ratio = 1 - split.rank_waits.ratio if rank_wait else 1.0
     parts = {
         "checkpoint": phase["checkpoint"] + saving,
         "compilation": phase["compilation"],
         "garbage_collection": phase["garbage_collection"],
-        "between_phases": max(0.0, phase["other"] - inline - saving),
-        "inside_compute": inside,
-        "slow_rank": held_up.get("framework_overhead", 0.0),
+        "between_phases": max(0.0, phase["other"] - inline_data - saving),
+        "inside_compute": inside_compute,
+        "slow_rank": rank_wait.get("framework_overhead", 0.0),
     }
     return Shares(
         phases=measured,
         suspects={
             "data_pipeline": phase["data_wait"]
-            - for_others
-            + crowded
+            - delayed_by_others
+            + worker_contention
             + phase["h2d"]
-            + inline
-            + held_up.get("data_pipeline", 0.0),
-            "model": compute - inside + held_up.get("model", 0.0),
-            "communication": (phase["communication"] + exchange) * left
-            + held_up.get("communication", 0.0),
+            + inline_data
+            + rank_wait.get("data_pipeline", 0.0),
+            "model": compute - inside_compute + rank_wait.get("model", 0.0),
+            "communication": (phase["communication"] + exchange) * transfer_ratio
+            + rank_wait.get("communication", 0.0),
             "framework_overhead": sum(parts.values()),
         },
         overhead_parts=parts,
-        inline_data=inline,
-        collectives=phase["communication"] * left,
-        exchange=exchange * left,
-        held_up=held_up,
-        crowded=crowded,
-        late_for_others=for_others,
+        inline_data=inline_data,
+        collectives=phase["communication"] * transfer_ratio,
+        exchange=exchange * transfer_ratio,
+        rank_wait=rank_wait,
+        worker_contention=worker_contention,
+        delayed_by_others=delayed_by_others,
     )
 
 
-def _compute_overhead(rank: Rank) -> float:
-    """Waiting for the exchange is time without operators too; it is not overhead a second time."""
-    profile, measured = rank.compute_profile, rank.steps.measured()
-    compute = sum(float(rank.steps.phase_ns[name][measured].mean()) for name in COMPUTE_PHASES)
-    exchange = exchange_ns(rank)
-    if profile is None or compute <= exchange:
+def _compute_overhead_ratio(rank: Rank) -> float:
+    """Compute the overhead inside the compute phases. Waiting for the gradient exchange is time
+    without operators too, and must not count twice."""
+    profile, is_measured = rank.compute_profile, rank.steps.measured()
+    compute_ns = sum(
+        float(rank.steps.phase_ns[name][is_measured].mean()) for name in COMPUTE_PHASES
+    )
+    exchange_ns = measure_exchange_ns(rank)
+    if profile is None or compute_ns <= exchange_ns:
         return 0.0
-    return max(0.0, profile.overhead_ratio * compute - exchange) / (compute - exchange)
+    overhead_ns = max(0.0, profile.overhead_ratio * compute_ns - exchange_ns)
+    return overhead_ns / (compute_ns - exchange_ns)
 
 
-def _exposed_exchange(ranks: Sequence[Rank]) -> float:
-    """Exposed gradient exchange over backward time, of the ranks that know it together."""
-    knowing = [rank for rank in ranks if rank.facts("ddp")]
-    backward = sum(
-        float(rank.steps.phase_ns["backward"][rank.steps.measured()].mean()) for rank in knowing
+def _compute_exchange_ratio(ranks: Sequence[Rank]) -> float:
+    """Compute exposed gradient exchange over backward time, for the ranks with DDP's timing."""
+    timed = [rank for rank in ranks if rank.facts("ddp")]
+    backward_ns = sum(
+        float(rank.steps.phase_ns["backward"][rank.steps.measured()].mean()) for rank in timed
     )
-    return sum(map(exchange_ns, knowing)) / backward if backward else 0.0
+    return sum(map(measure_exchange_ns, timed)) / backward_ns if backward_ns else 0.0
 
 
-def evaluation_ratio(ranks: Sequence[Rank]) -> float:
-    """Evaluation over evaluation and steps together, in the measured part of the run."""
-    evaluated = trained = 0
+def compute_evaluation_ratio(ranks: Sequence[Rank]) -> float:
+    """Compute evaluation over evaluation and steps together, in the measured part of the run."""
+    evaluation_ns = training_ns = 0
     for rank in ranks:
         measured = np.flatnonzero(rank.steps.measured())
         if len(measured):
             extent = Intervals(rank.steps.start[measured[:1]], rank.steps.end[-1:])
-            evaluated += int(overlap(extent, rank.steps.evaluation).sum())
-            trained += int(rank.steps.wall_ns[measured[0] :].sum())
-    return evaluated / (evaluated + trained) if evaluated else 0.0
+            evaluation_ns += int(overlap(extent, rank.steps.evaluation).sum())
+            training_ns += int(rank.steps.wall_ns[measured[0] :].sum())
+    return evaluation_ns / (evaluation_ns + training_ns) if evaluation_ns else 0.0

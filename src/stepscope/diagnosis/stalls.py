@@ -1,4 +1,4 @@
-"""What makes the training thread stand still: checkpoints, compilations, garbage collections."""
+"""Evidence of stalls of the training thread: checkpoints, compilations, garbage collections."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 from stepscope.analysis import Spans, summarize
 from stepscope.diagnosis.verdict import Evidence
 from stepscope.intervals import Intervals, contains, union
+from stepscope.quantities import count, count_of, duration, file_size, percent
 from stepscope.run import Rank, Run
 
+MOSTLY_RATIO = 0.995
+"""From this share on, a line accounts for all of the time."""
 
-def checkpoint_evidence(run: Run) -> list[Evidence]:
-    """How many saves, how large and how long."""
+
+def describe_checkpoints(run: Run) -> list[Evidence]:
+    """Describe the number, size and duration of saves."""
     saves = [rank.spans.of("checkpoint") for rank in run.ranks]
     durations = np.concatenate([save.duration for save in saves])
     summary = summarize(durations)
@@ -24,8 +28,8 @@ def checkpoint_evidence(run: Run) -> list[Evidence]:
     sizes = np.concatenate([save.value for save in saves])
     return [
         Evidence(
-            text=f"{summary.count} saves of {sizes.mean() / 1e6:.0f} MB took "
-            f"{summary.mean / 1e6:.0f} ms each",
+            text=f"{count_of(summary.count, 'save')} took {duration(summary.mean)} and wrote "
+            f"{file_size(sizes.mean())} on average.",
             value=summary.mean,
             unit="ns",
             source="steps",
@@ -33,21 +37,21 @@ def checkpoint_evidence(run: Run) -> list[Evidence]:
     ]
 
 
-def compilation_evidence(run: Run) -> list[Evidence]:
-    """How many compilations in the measured steps, and how many of them were not the first."""
-    durations, again = [], 0
+def describe_compilations(run: Run) -> list[Evidence]:
+    """Describe the compilations in the measured steps, and how many were recompilations."""
+    durations, recompilation_count = [], 0
     for rank in run.ranks:
-        spans, _ = _in_measured_steps(rank, "compile")
+        spans, _ = _select_measured(rank, "compile")
         durations.append(spans.duration)
-        again += int((spans.value > 0).sum())
+        recompilation_count += int((spans.value > 0).sum())
     summary = summarize(np.concatenate(durations))
     if summary is None:
         return []
     return [
         Evidence(
-            text=f"torch.compile compiled {summary.count} times in the measured steps, "
-            f"{summary.mean / 1e6:.3g} ms each; {again} times what it had compiled before, for "
-            "inputs that it had not seen",
+            text=f"torch.compile ran {count_of(summary.count, 'time')} in the measured steps and "
+            f"took {duration(summary.mean)} on average; {count(recompilation_count)} were "
+            "recompilations for new input shapes.",
             value=summary.count,
             unit="count",
             source="steps",
@@ -56,54 +60,60 @@ def compilation_evidence(run: Run) -> list[Evidence]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Collected:
+class _GarbageCollections:
     """Garbage collections in the measured steps of all ranks."""
 
     durations: NDArray[np.int64]
     """Nanoseconds."""
     step_count: int
-    place: str
-    """The line that was running in most of that time; '' where none of the user's was."""
-    place_ratio: float
-    """Share of the time at that line."""
+    line: str
+    """User code line with the longest total time in collections; '' where none was recorded."""
+    line_ratio: float
+    """Share of the collection time at that line."""
 
 
-def _collected(run: Run) -> _Collected:
-    durations, by_place, step_count = [np.empty(0, dtype=np.int64)], Counter[str](), 0
+def _find_collections(run: Run) -> _GarbageCollections:
+    durations, ns_by_line, step_count = [np.empty(0, dtype=np.int64)], Counter[str](), 0
     for rank in run.ranks:
-        spans, steps = _in_measured_steps(rank, "garbage_collection")
+        spans, measured_count = _select_measured(rank, "garbage_collection")
         spans = spans.take(spans.thread == rank.steps.thread)
         durations.append(spans.duration)
-        step_count += steps
-        for name, duration in zip(spans.name.tolist(), spans.duration.tolist(), strict=True):
-            by_place[spans.names[name]] += duration
-    place, longest = max(by_place.items(), key=lambda item: item[1], default=("", 0))
-    return _Collected(
+        step_count += measured_count
+        for name, duration_ns in zip(spans.name.tolist(), spans.duration.tolist(), strict=True):
+            ns_by_line[spans.names[name]] += duration_ns
+    line, line_ns = max(ns_by_line.items(), key=lambda item: item[1], default=("", 0))
+    return _GarbageCollections(
         durations=np.concatenate(durations),
         step_count=step_count,
-        place=place,
-        place_ratio=longest / max(1, by_place.total()),
+        line=line,
+        line_ratio=line_ns / max(1, ns_by_line.total()),
     )
 
 
-def collecting(run: Run) -> str:
-    """Collecting garbage in words, with the line where most of it happens."""
-    found = _collected(run)
-    mostly = "" if found.place_ratio >= 0.995 else "mostly "
-    return f"collecting garbage ({mostly}at {found.place})" if found.place else "collecting garbage"
+def name_collections(run: Run) -> str:
+    """Name garbage collection with the line where most of it happens."""
+    collections = _find_collections(run)
+    mostly = "" if collections.line_ratio >= MOSTLY_RATIO else "mostly "
+    location = f" ({mostly}at {collections.line})" if collections.line else ""
+    return f"garbage collection{location}"
 
 
-def collection_evidence(run: Run) -> list[Evidence]:
-    """How often and how long Python collected garbage, and where."""
-    found = _collected(run)
-    summary = summarize(found.durations)
+def describe_collections(run: Run) -> list[Evidence]:
+    """Describe the number, duration and location of garbage collections."""
+    collections = _find_collections(run)
+    summary = summarize(collections.durations)
     if summary is None:
         return []
-    where = f", {found.place_ratio:.0%} of the time at {found.place}" if found.place else ""
+    location = (
+        f", {percent(collections.line_ratio)} of that time at {collections.line}"
+        if collections.line
+        else ""
+    )
     return [
         Evidence(
-            text=f"Python collected garbage {summary.count} times in {found.step_count} steps, "
-            f"{summary.mean / 1e6:.3g} ms each{where}",
+            text=f"Python collected garbage {count_of(summary.count, 'time')} in "
+            f"{count_of(collections.step_count, 'step')}, {duration(summary.mean)} on "
+            f"average{location}.",
             value=summary.mean,
             unit="ns",
             source="steps",
@@ -111,9 +121,9 @@ def collection_evidence(run: Run) -> list[Evidence]:
     ]
 
 
-def _in_measured_steps(rank: Rank, kind: str) -> tuple[Spans, int]:
-    """What of one kind began in a rank's measured steps, and how many those are."""
-    rows = rank.steps.measured()
-    steps = Intervals(rank.steps.start[rows], rank.steps.end[rows])
+def _select_measured(rank: Rank, kind: str) -> tuple[Spans, int]:
+    """Select the spans of one kind that start in a rank's measured steps, and count these steps."""
+    is_measured = rank.steps.measured()
+    steps = Intervals(rank.steps.start[is_measured], rank.steps.end[is_measured])
     spans = rank.spans.of(kind)
-    return spans.take(contains(union(steps), spans.start)), int(rows.sum())
+    return spans.take(contains(union(steps), spans.start)), int(is_measured.sum())

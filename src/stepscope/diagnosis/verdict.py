@@ -1,10 +1,12 @@
-"""What a diagnosis says."""
+"""Verdict: the result of a diagnosis."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import msgspec
+
+from stepscope.quantities import duration, relative_change
 
 Suspect = Literal[
     "data_pipeline",
@@ -16,15 +18,15 @@ Suspect = Literal[
 ]
 
 SUSPECTS: tuple[Suspect, ...] = ("data_pipeline", "model", "communication", "framework_overhead")
-"""Those that can be accused."""
+"""Suspects that own a share of the step."""
 
 SUSPECT_NAMES: dict[Suspect, str] = {
-    "data_pipeline": "the data pipeline",
-    "model": "the model",
-    "communication": "communication between ranks",
+    "data_pipeline": "data pipeline",
+    "model": "model",
+    "communication": "communication",
     "framework_overhead": "framework and host overhead",
-    "healthy": "nothing in particular",
-    "insufficient_evidence": "not enough evidence",
+    "healthy": "none",
+    "insufficient_evidence": "insufficient evidence",
 }
 
 CAUSES: dict[Suspect, tuple[str, ...]] = {
@@ -69,22 +71,21 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "uneven_ranks",
     ),
 }
-"""Every cause within a suspect. Names are part of the command line's JSON and do not change."""
+"""Causes of each suspect. The names are part of the JSON output and do not change."""
 
-STEP_SHARE = "wall time of the measured training steps"
-"""The denominator of every share of the step: steps past warm-up and not under a profiler,
-evaluation left out, summed over ranks."""
+_PROPER_WORDS = {"cpu": "CPU", "python": "Python"}
 
-
-LOOP_SHARE = "the time that measured training steps and evaluation take together"
-"""The denominator where evaluation is accused: it is in no step."""
-
-LEAST_SAVING = 0.005
-"""Savings below this share of the step are none."""
+STEP_SHARE = "step wall time"
+"""Denominator of every share of the step: wall time of the measured steps (past warm-up, not under
+a profiler, evaluation left out), summed over ranks."""
+LOOP_SHARE = "step and evaluation wall time"
+"""Denominator where evaluation is the bottleneck, because evaluation is in no step."""
+MIN_SAVING_RATIO = 0.005
+"""Smaller savings, as a share of the step, count as none."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact that the verdict rests on."""
+    """A fact that supports the verdict."""
 
     text: str
     value: float | None = None
@@ -94,7 +95,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of what the suspect owns."""
+    """A part of the suspect's share."""
 
     name: str
     detail: str
@@ -102,8 +103,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the step."""
 
 
-class OtherCause(msgspec.Struct, frozen=True, kw_only=True):
-    """What is worth a fix beside the cause of the verdict."""
+class ContributingCause(msgspec.Struct, frozen=True, kw_only=True):
+    """Another cause that is worth a fix."""
 
     suspect: Suspect
     cause: str
@@ -113,7 +114,7 @@ class OtherCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuledOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Why another suspect is not it."""
+    """A suspect that is not the bottleneck, and the reason."""
 
     suspect: Suspect
     share_ratio: float
@@ -121,86 +122,93 @@ class RuledOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What one change alone would make of the mean step, all else as it was measured."""
+    """Predicted mean step after one change, everything else as measured."""
 
     step_ns: float
     measured_ns: float
-    """What that is to be set against: the mean step as it was measured; with its part of the
-    evaluation, where that is what the change is about."""
+    """Mean step as measured, the baseline of the prediction; with its part of the evaluation where
+    the change concerns evaluation."""
     saving_ratio: float
-    """Share of the measured time that it saves, 0 to 1."""
+    """Saving as a share of the measured time, 0 to 1."""
     condition: str
-    """What it takes for granted, to be read after "if". Where that is a part which takes no time
-    any more, the prediction is the best that can come of the change."""
+    """Assumption of the prediction, worded to follow "if". Where it assumes that a part takes no
+    time, the prediction is an upper bound of the saving."""
     text: str
 
     @property
     def saved_ns(self) -> float:
-        """Of every step."""
+        """Saving per step."""
         return self.measured_ns - self.step_ns
 
     @classmethod
-    def of(cls, step_ns: float, measured_ns: float, condition: str) -> Prediction:
-        """A prediction beside the mean step that was measured; a change never makes it longer."""
+    def from_step(cls, step_ns: float, measured_ns: float, condition: str) -> Prediction:
+        """Create a prediction from the step before and after; a change never makes it longer."""
         step_ns = min(step_ns, measured_ns)
-        saving = 1 - step_ns / measured_ns
-        what = f"a step of {_time(step_ns)} instead of {_time(measured_ns)}, {saving:.0%} less"
-        if saving < LEAST_SAVING:
-            what = "by itself no shorter step, even"
-        text = f"{what} if {condition}"
+        saving_ratio = 1 - step_ns / measured_ns
+        if saving_ratio < MIN_SAVING_RATIO:
+            text = f"step time unchanged by this fix alone, even if {condition}"
+        else:
+            change = relative_change(-saving_ratio, 0)
+            text = f"step time {duration(step_ns)} ({change}) if {condition}"
         return cls(
             step_ns=step_ns,
             measured_ns=measured_ns,
-            saving_ratio=saving,
+            saving_ratio=saving_ratio,
             condition=condition,
             text=text,
         )
 
 
 class Fix(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to do."""
+    """A recommended change."""
 
     title: str
-    how: str
+    instructions: str = msgspec.field(name="how")
     why: str
-    """The evidence for it."""
+    """Evidence for the fix, a full sentence."""
     prediction: Prediction | None = None
-    """None where the record does not carry one."""
+    """None where the run does not contain the data for one."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the job waits for."""
+    """The bottleneck of a job, its cause, the evidence and the fixes."""
 
     suspect: Suspect
     cause: str
     share_ratio: float
-    """Share of the step that the suspect owns."""
+    """The suspect's share of `share_of`."""
     share_of: str = STEP_SHARE
     confidence_ratio: float
-    """How often the same verdict comes out when steps are resampled, lowered where evidence is
-    missing."""
+    """Share of verdicts like this that are right, measured on jobs whose authors did not know the
+    rules: the stability of the verdict under resampling of steps, lowered where evidence is
+    missing, times the accuracy of stable verdicts."""
     headline: str
     stages: list[Stage]
     evidence: list[Evidence]
     ruled_out: list[RuledOut]
     fixes: list[Fix]
-    also: list[OtherCause] = []
-    """Other causes that take a twentieth of the step or more, the largest first."""
+    also: list[ContributingCause] = []
+    """Contributing causes with at least a twentieth of the step, largest first."""
     notes: list[str] = []
     step_count: int = 0
-    """Measured steps, of all ranks together."""
+    """Measured steps of all ranks."""
     mean_step_ns: float | None = None
     phases: dict[str, float] = {}
     """Share of the step by phase."""
 
     @property
     def owned_step_ratio(self) -> float:
-        """What the suspect owns, relative to the mean step. Evaluation is in no step: a share s of
-        both together is s / (1 - s) of the steps."""
+        """The suspect's time relative to the mean step. Evaluation is in no step: a share s of
+        steps and evaluation together is s / (1 - s) of the steps."""
         if self.share_of == LOOP_SHARE and self.share_ratio < 1:
             return self.share_ratio / (1 - self.share_ratio)
         return self.share_ratio
 
 
-def _time(ns: float) -> str:
-    return f"{ns / 1e9:.3g} s" if ns >= 1e9 else f"{ns / 1e6:.3g} ms"
+def name_cause(cause: str) -> str:
+    """Turn the identifier of a cause into words.
+
+    >>> name_cause("cpu_contention"), name_cause("slow_decode")
+    ('CPU contention', 'slow decode')
+    """
+    return " ".join(_PROPER_WORDS.get(word, word) for word in cause.split("_"))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from stepscope.diagnosis import Fix, Verdict
+from stepscope.quantities import percent
 from stepscope.report.chart_tables import chart_table
 from stepscope.report.drawing import draw
 from stepscope.views.profiling_report import (
@@ -65,7 +66,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     if verdict.suspect != "insufficient_evidence":
         yield (
             f"<p>{verdict.step_count:,} steps measured. Confidence "
-            f"{verdict.confidence_ratio:.0%}. Shares are of the {escape(verdict.share_of)}.</p>"
+            f"{percent(verdict.confidence_ratio)}. Shares are of {escape(verdict.share_of)}.</p>"
         )
     phases = Table(
         title="Step time by phase",
@@ -85,8 +86,8 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
 
 
 def _fix_text(fix: Fix) -> str:
-    prediction = f"; prediction: {fix.prediction.text}" if fix.prediction is not None else ""
-    return f"{fix.title}: {fix.how} (because {fix.why}{prediction})"
+    prediction = f" Predicted {fix.prediction.text}." if fix.prediction is not None else ""
+    return f"{fix.title}: {fix.instructions}.{prediction} Reason: {fix.why}"
 
 
 def _section(section: Section, *, level: int) -> Iterator[str]:

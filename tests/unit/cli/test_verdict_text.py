@@ -1,4 +1,4 @@
-"""The verdict in prose says what it is given, brackets and all."""
+"""Terminal text of a verdict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ import io
 from rich.console import Console
 
 from stepscope.cli.verdict_text import write_verdict
-from stepscope.diagnosis import Evidence, Fix, Stage, Verdict
+from stepscope.diagnosis import (
+    ContributingCause,
+    Evidence,
+    Fix,
+    Prediction,
+    RuledOut,
+    Stage,
+    Verdict,
+)
 
 LINE = 'train.py:7 takes 90% of the time between phases: t = re.split("[/ ]", batch[idx])'
 
@@ -18,11 +26,11 @@ def test_source_lines_are_not_markup() -> None:
         cause="python_overhead",
         share_ratio=0.5,
         confidence_ratio=0.9,
-        headline="Overhead owns 50% of the step.",
+        headline="Bottleneck: overhead, 50% of step time.",
         stages=[Stage(name="between", detail="a[0] [bold]", share_ratio=0.5)],
-        evidence=[Evidence(text="a step is"), Evidence(text=LINE)],
+        evidence=[Evidence(text="Step time by phase: other 50%."), Evidence(text=LINE)],
         ruled_out=[],
-        fixes=[Fix(title="move [it]", how="use [/x]", why=LINE)],
+        fixes=[Fix(title="move [it]", instructions="use [/x]", why=LINE)],
         notes=["note [1]"],
     )
     out = io.StringIO()
@@ -31,3 +39,40 @@ def test_source_lines_are_not_markup() -> None:
     assert text.count(LINE) == 2
     for part in ("a[0] [bold]", "move [it]: use [/x]", "note [1]"):
         assert part in text
+
+
+def test_sentences_of_a_verdict() -> None:
+    prediction = Prediction.from_step(51.8e6, 126e6, "augmentation took no time")
+    verdict = Verdict(
+        suspect="data_pipeline",
+        cause="slow_augmentation",
+        share_ratio=0.64,
+        confidence_ratio=0.914,
+        headline="Bottleneck: data pipeline, 64% of step time. Cause: slow augmentation.",
+        stages=[Stage(name="augmentation", detail="", share_ratio=0.64)],
+        evidence=[Evidence(text="Step time by phase: data wait 64%.")],
+        ruled_out=[RuledOut(suspect="communication", share_ratio=0, why="not applicable.")],
+        fixes=[Fix(title="Move it", instructions="do", why="It is slow.", prediction=prediction)],
+        also=[
+            ContributingCause(
+                suspect="framework_overhead", cause="cpu_limit", share_ratio=0.1, text="It is low."
+            )
+        ],
+        step_count=230,
+        mean_step_ns=126e6,
+        phases={"data_wait": 0.64, "forward": 0.004},
+    )
+    out = io.StringIO()
+    write_verdict(Console(file=out, width=200), verdict)
+    text = out.getvalue()
+    for part in (
+        "230 steps measured, mean 126 ms. Confidence 91%. Shares are of step wall time.",
+        "Confidence is the share of such verdicts that were right on benchmark jobs",
+        "Breakdown (shares of step time)",
+        "Communication: not applicable.",
+        "Contributing causes\n  - CPU limit: It is low.",
+        "Predicted step time 51.8 ms (-59%) if augmentation took no time.",
+        "Reason: It is slow.",
+    ):
+        assert part in text
+    assert "forward" not in text

@@ -1,4 +1,4 @@
-"""Every cause from a run that has it, with advice. Times are milliseconds."""
+"""Each cause on a drawn run, with its fixes. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from stepscope.diagnosis.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS
-from tests.support.cause_runs import COMPUTE, DRAWN, too_few_workers, worker_startup
+from tests.support.cause_runs import CAUSE_RUNS, COMPUTE, draw_too_few_workers, draw_worker_startup
 
 RunMaker = Callable[..., RunBuilder]
 
 
-@pytest.mark.parametrize("cause", DRAWN)
+@pytest.mark.parametrize("cause", CAUSE_RUNS)
 def test_causes(new_run: RunMaker, cause: str) -> None:
-    suspect, draw = DRAWN[cause]
+    suspect, draw = CAUSE_RUNS[cause]
     run = new_run()
     draw(run)
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == (suspect, cause)
     assert verdict.fixes
-    assert all(fix.title and fix.how and fix.why for fix in verdict.fixes)
+    assert all(fix.title and fix.instructions and fix.why for fix in verdict.fixes)
     assert cause.replace("_", " ") in verdict.headline.lower()
-    owned = sum(stage.share_ratio for stage in verdict.stages)
-    assert owned <= verdict.share_ratio + 0.01
+    stage_sum = sum(stage.share_ratio for stage in verdict.stages)
+    assert stage_sum <= verdict.share_ratio + 0.01
 
 
-def documented() -> dict[str, set[str]]:
+def read_documented_causes() -> dict[str, set[str]]:
     text = (Path(__file__).parents[3] / "docs/verdict.md").read_text()
     table = text.split("## The causes")[1].split("**")[0]
     rows = re.findall(r"^\| (\w+) \| (`.*`) \|$", table, re.MULTILINE)
@@ -43,41 +43,41 @@ def documented() -> dict[str, set[str]]:
 
 
 def test_every_cause_is_drawn_documented_and_has_advice() -> None:
-    assert documented() == {suspect: set(those) for suspect, those in CAUSES.items()}
-    assert set().union(*documented().values()) == set(DRAWN)
-    assert all(cause in CAUSES[suspect] for cause, (suspect, _) in DRAWN.items())
+    assert read_documented_causes() == {suspect: set(causes) for suspect, causes in CAUSES.items()}
+    assert set().union(*read_documented_causes().values()) == set(CAUSE_RUNS)
+    assert all(cause in CAUSES[suspect] for cause, (suspect, _) in CAUSE_RUNS.items())
     assert set(STAGE_CAUSES.values()) <= set(CAUSES["data_pipeline"])
-    others = {"data_preparation", "checkpoint", "python"}
-    assert set(get_args(HostCause)) - others <= set(CAUSES["framework_overhead"])
+    renamed = {"data_preparation", "checkpoint", "python"}
+    assert set(get_args(HostCause)) - renamed <= set(CAUSES["framework_overhead"])
     assert set(STAGE_CAUSES) == set(STAGE_LABELS)
-    # More workers are advised from the loader's settings, all else from the table.
-    assert set(advice._OWN) == set(DRAWN) - {"too_few_workers"}
-    assert set(DRAWN) >= advice._PIPELINE_CAUSES
-    titles = {title for fixes in advice._OWN.values() for title, _ in fixes}
+    # Fixes come from the table, except more workers, which depend on the loader's settings.
+    assert set(advice._CAUSE_FIXES) == set(CAUSE_RUNS) - {"too_few_workers"}
+    assert set(CAUSE_RUNS) >= advice._PIPELINE_CAUSES
+    titles = {title for fixes in advice._CAUSE_FIXES.values() for title, _ in fixes}
     assert advice.OVERLAP in titles
 
 
-# --- what is advised ---------------------------------------------------------------------------
+# --- fixes -------------------------------------------------------------------------------------
 
 
 def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
     run = new_run()
-    too_few_workers(run)
+    draw_too_few_workers(run)
     verdict = diagnose(run.open())
     first = verdict.fixes[0]
-    assert first.title == "use 3 DataLoader workers instead of 1"
-    assert "num_workers=3" in first.how
+    assert first.title == "Use 3 DataLoader workers instead of 1"
+    assert "num_workers=3" in first.instructions
     assert "8 cores" in first.why
-    assert "about 40 ms, 0% of it waiting" in first.why
+    assert "about 40 ms, 0% of it waiting for batches" in first.why
     assert any("num_workers=1, prefetch_factor=2" in e.text for e in verdict.evidence)
 
 
 def test_prefetching_and_persistence_where_they_help(new_run: RunMaker) -> None:
     run = new_run()
-    worker_startup(run)
+    draw_worker_startup(run)
     titles = [fix.title for fix in diagnose(run.open()).fixes]
-    assert "persistent workers" in titles
-    assert "prefetch more" in titles
+    assert "Persistent workers" in titles
+    assert "Prefetch more" in titles
 
 
 def test_evidence_of_the_input_pipeline(new_run: RunMaker) -> None:
@@ -85,10 +85,10 @@ def test_evidence_of_the_input_pipeline(new_run: RunMaker) -> None:
     process = run.rank(workers=1).draw(f"wait=0 60 | wait=1 0 | {COMPUTE}", 50)
     process.workers[0].draw("fetch=0.5 40 ( transform:Mask=10 ) | do 40", 50)
     texts = [evidence.text for evidence in diagnose(run.open()).evidence]
-    assert "50% of the requests found no batch ready" in texts
-    assert "making a batch takes 40 ms, 50% of it on the CPU" in texts
-    assert "the workers were making batches 51% of the time" in texts
-    assert "the transform Mask takes 25% of the time a batch takes" in texts
+    assert "The prefetch queue was empty for 50% of batch requests." in texts
+    assert "Batch creation takes 40 ms on average, 50% of it CPU time." in texts
+    assert "Workers spent 51% of the time creating batches." in texts
+    assert "Transform Mask takes 25% of batch creation time." in texts
 
 
 def test_evidence_of_lines_and_saves(new_run: RunMaker) -> None:
@@ -108,51 +108,55 @@ COLLECTIONS = (
 
 
 def test_evidence_of_collections(new_run: RunMaker) -> None:
-    """Two a step, 10 ms in the forward pass and 30 after the step; six steps warm up."""
+    """Two per step, 10 ms in the forward pass and 30 ms after the step; six warm-up steps."""
     run = new_run()
     run.rank().draw(COLLECTIONS, 60)
     verdict = diagnose(run.open())
     assert verdict.cause == "garbage_collection"
     # The last step ends with its optimizer.
     assert verdict.evidence[1].text == (
-        "Python collected garbage 108 times in 54 steps, 20 ms each, 75% of the time at train.py:9"
+        "Python collected garbage 108 times in 54 steps, 20 ms on average, 75% of that time at "
+        "train.py:9."
     )
     assert verdict.share_ratio == pytest.approx(40 / 70)
 
 
 @pytest.mark.parametrize(
-    ("step", "where"),
+    ("step", "location"),
     [
         (COLLECTIONS, " (mostly at train.py:9)"),
         (f"{COMPUTE} | garbage_collection:train.py:9=2 40", " (at train.py:9)"),
         (f"{COMPUTE} | garbage_collection=2 40", ""),
     ],
 )
-def test_collections_beside_something_larger(new_run: RunMaker, step: str, where: str) -> None:
+def test_collections_beside_something_larger(new_run: RunMaker, step: str, location: str) -> None:
     run = new_run()
     run.rank().draw(f"{step} | do:log 100", 60)
     verdict = diagnose(run.open())
     assert verdict.cause == "logging"
-    whole_ms = verdict.mean_step_ns / MS
-    assert [(other.cause, other.text) for other in verdict.also] == [
-        ("garbage_collection", f"collecting garbage{where} takes {40 / whole_ms:.0%} of the step")
+    step_ms = verdict.mean_step_ns / MS
+    assert [(cause.cause, cause.text) for cause in verdict.also] == [
+        (
+            "garbage_collection",
+            f"Garbage collection{location} takes {40 / step_ms:.0%} of step time.",
+        )
     ]
 
 
-def test_what_evaluation_owns_is_beside_the_steps(new_run: RunMaker) -> None:
-    """300 ms after every ten steps of 41: nine times in the ninety measured ones."""
+def test_evaluation_time_is_relative_to_the_steps(new_run: RunMaker) -> None:
+    """300 ms after every ten steps of 41 ms: nine times in the ninety measured steps."""
     run = new_run()
-    DRAWN["evaluation"][1](run)
+    CAUSE_RUNS["evaluation"][1](run)
     verdict = diagnose(run.open())
     assert verdict.share_ratio == pytest.approx(9 * 300 / (9 * 300 + 90 * 41))
     assert verdict.owned_step_ratio == pytest.approx(30 / 41)
 
 
 @pytest.mark.parametrize(("log", "save", "cause"), [(18, 12, "evaluation"), (28, 2, "logging")])
-def test_evaluation_is_weighed_against_the_other_causes_of_its_suspect(
+def test_evaluation_is_compared_with_each_other_cause_of_overhead(
     new_run: RunMaker, log: int, save: int, cause: str
 ) -> None:
-    """250 ms of it to 300 ms of logging and checkpoints, in every 960 ms."""
+    """250 ms of evaluation and 300 ms of logging and checkpoints in every 960 ms."""
     run = new_run()
     process = run.rank()
     for _ in range(10):
@@ -161,11 +165,11 @@ def test_evaluation_is_weighed_against_the_other_causes_of_its_suspect(
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", cause)
 
 
-# --- Python where operators should follow each other ----------------------------------------------
+# --- Python between operators --------------------------------------------------------------------
 
 
-def test_python_between_forward_and_backward_is_no_work_of_the_model(new_run: RunMaker) -> None:
-    """20 of 41 ms match boxes in Python; four operators a step cannot take that long to call."""
+def test_python_between_forward_and_backward_is_overhead(new_run: RunMaker) -> None:
+    """20 of 41 ms are Python between the passes; calling four operators takes less."""
     run = new_run()
     step = "forward 10 | do 20 | backward 10 | optimizer 1"
     window = "forward ( op:mm 10 ) | do 20 | backward ( op:mm 10 ) | optimizer ( op:a 1 )"
@@ -179,10 +183,10 @@ def test_python_between_forward_and_backward_is_no_work_of_the_model(new_run: Ru
     assert prediction.step_ns == pytest.approx(21 * MS)
 
 
-def test_what_one_rank_does_alone_is_that_rank_s_whatever_all_do_beside_it(
+def test_extra_work_of_one_rank_is_a_straggler_beside_work_of_all_ranks(
     new_run: RunMaker,
 ) -> None:
-    """Both spend 5 ms between their phases; rank 0 spends 11 more, for which rank 1 waits."""
+    """Both spend 5 ms between phases; rank 0 spends 11 ms more, and rank 1 waits for it."""
     run = new_run()
     run.rank(0).draw("forward 5 | backward 7 | optimizer 1 | do 16", 60)
     run.rank(1).draw("forward 5 | backward 7 | communication 11 | optimizer 1 | do 5", 60)
@@ -191,22 +195,22 @@ def test_what_one_rank_does_alone_is_that_rank_s_whatever_all_do_beside_it(
     assert verdict.share_ratio == pytest.approx((16 + 5 + 11) / 58, abs=0.01)
 
 
-def test_a_large_optimizer_is_mentioned_beside_another_cause(new_run: RunMaker) -> None:
+def test_a_large_optimizer_is_a_contributing_cause(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("wait 40 | forward 10 | backward 20 | optimizer 30", 60)
     verdict = diagnose(run.open())
     assert verdict.suspect == "data_pipeline"
-    (optimizer,) = [other for other in verdict.also if other.cause == "optimizer"]
+    (optimizer,) = [cause for cause in verdict.also if cause.cause == "optimizer"]
     assert optimizer.share_ratio == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
     ("in_tables", "titles"),
     [
-        (900, ["update only what changed", "use a fused or foreach optimizer"]),
-        (100, ["use a fused or foreach optimizer", "update only what changed"]),
-        (0, ["use a fused or foreach optimizer", "step less often"]),
-        (None, ["use a fused or foreach optimizer", "update only what changed"]),
+        (900, ["Update only what changed", "Use a fused or foreach optimizer"]),
+        (100, ["Use a fused or foreach optimizer", "Update only what changed"]),
+        (0, ["Use a fused or foreach optimizer", "Step less often"]),
+        (None, ["Use a fused or foreach optimizer", "Update only what changed"]),
     ],
 )
 def test_sparse_updates_are_for_lookup_tables(
@@ -214,8 +218,8 @@ def test_sparse_updates_are_for_lookup_tables(
 ) -> None:
     run = new_run()
     rank = run.rank().draw("wait 5 | forward 20 | backward 15 | optimizer 60", 60)
-    known = {} if in_tables is None else {"embedding_parameter_count": in_tables}
-    rank.fact("model", model=1, parameter_count=1000, dtypes=["float32"], **known)
+    counts = {} if in_tables is None else {"embedding_parameter_count": in_tables}
+    rank.fact("model", model=1, parameter_count=1000, dtypes=["float32"], **counts)
     verdict = diagnose(run.open())
     assert verdict.cause == "optimizer"
     assert [fix.title for fix in verdict.fixes][:2] == titles

@@ -1,4 +1,4 @@
-"""Verdicts on drawn runs: who is accused, how surely, and when nobody is. Times are ms."""
+"""Verdicts on drawn runs: suspects, confidence and abstentions. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from stepscope.diagnosis import Verdict, diagnose
-from stepscope.diagnosis.build_verdict import Thresholds
-from stepscope.diagnosis.cause import RIGHT_WHEN_STABLE
+from stepscope.diagnosis.attribution import AttributionThresholds
+from stepscope.diagnosis.cause import STABLE_ACCURACY
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.schema import JobState
 from stepscope.testing import RunBuilder
@@ -21,24 +21,24 @@ HEALTHY = "wait 5 | forward 30 | backward 45 | optimizer 20"
 KEYS = {"suspect", "cause", "share_ratio", "confidence_ratio", "evidence", "ruled_out", "fixes"}
 
 
-def drawn(run: RunBuilder, step: str, times: int = 100) -> Verdict:
+def diagnose_steps(run: RunBuilder, step: str, times: int = 100) -> Verdict:
     run.rank().draw(step, times)
     return diagnose(run.open())
 
 
-def stages(verdict: Verdict) -> dict[str, float]:
+def list_stages(verdict: Verdict) -> dict[str, float]:
     return {stage.name: stage.share_ratio for stage in verdict.stages}
 
 
-def ruled_out(verdict: Verdict) -> dict[str, str]:
-    return {other.suspect: other.why for other in verdict.ruled_out}
+def list_reasons(verdict: Verdict) -> dict[str, str]:
+    return {suspect.suspect: suspect.why for suspect in verdict.ruled_out}
 
 
 # --- the recommender: 60 % loading, of which 22 points decode parquet and 28 augment ---------
 
 
-def recommender(run: RunBuilder) -> Verdict:
-    """Four workers on four cores make a batch each in 360 ms, every 400 ms."""
+def diagnose_recommender(run: RunBuilder) -> Verdict:
+    """Four workers on four cores each create a batch in 360 ms, every 400 ms."""
     rank = run.rank(workers=4)
     rank.draw("wait 60 | forward 12 | backward 20 | optimizer 8", 100)
     for worker in rank.workers:
@@ -51,47 +51,47 @@ def recommender(run: RunBuilder) -> Verdict:
 
 
 def test_the_recommender_waits_for_its_data_pipeline(new_run: RunMaker) -> None:
-    verdict = recommender(new_run(cores=4))
+    verdict = diagnose_recommender(new_run(cores=4))
     assert (verdict.suspect, verdict.cause) == ("data_pipeline", "slow_augmentation")
     assert verdict.share_ratio == pytest.approx(0.60)
     phases = {phase: share for phase, share in verdict.phases.items() if share}
     expected = {"data_wait": 0.60, "forward": 0.12, "backward": 0.20, "optimizer": 0.08}
     assert phases == pytest.approx(expected)
-    assert stages(verdict) == pytest.approx(
+    assert list_stages(verdict) == pytest.approx(
         {"augmentation": 0.28, "parquet decode": 0.22, "other dataset code": 0.10}
     )
     assert verdict.mean_step_ns == 100_000_000
     assert verdict.step_count == 90
-    assert verdict.confidence_ratio >= 0.9 * RIGHT_WHEN_STABLE
+    assert verdict.confidence_ratio >= 0.9 * STABLE_ACCURACY
 
 
-def test_the_recommender_is_told_to_fix_both(new_run: RunMaker) -> None:
-    verdict = recommender(new_run(cores=4))
+def test_the_recommender_gets_fixes_for_both_causes(new_run: RunMaker) -> None:
+    verdict = diagnose_recommender(new_run(cores=4))
     titles = [fix.title for fix in verdict.fixes]
-    assert titles.index("move augmentation to the GPU") < titles.index(
-        "decode once and cache the result"
+    assert titles.index("Move augmentation to the GPU") < titles.index(
+        "Decode once and cache the result"
     )
-    assert "augmentation takes 28% of the step" in [fix.why for fix in verdict.fixes]
-    assert "parquet decode takes 22% of the step" in [fix.why for fix in verdict.fixes]
-    assert ruled_out(verdict)["model"] == "computing takes 40% of the step"
+    assert "Augmentation takes 28% of step time." in [fix.why for fix in verdict.fixes]
+    assert "Parquet decode takes 22% of step time." in [fix.why for fix in verdict.fixes]
+    assert list_reasons(verdict)["model"] == "compute takes 40% of step time."
     assert "data wait 60%, forward 12%, backward 20%, optimizer 8%" in verdict.evidence[0].text
 
 
 def test_the_json_of_a_verdict(new_run: RunMaker) -> None:
-    verdict = recommender(new_run(cores=4))
+    verdict = diagnose_recommender(new_run(cores=4))
     encoded = msgspec.json.encode(verdict)
     assert set(msgspec.json.decode(encoded)) >= KEYS
     assert msgspec.json.decode(encoded, type=Verdict) == verdict
 
 
 def test_the_same_run_twice_gives_the_same_verdict(new_run: RunMaker) -> None:
-    signals = new_run()
-    signals.rank().draw("wait 20 | forward 80 | optimizer 1", 100, jitter=0.5)
-    found = signals.open()
-    assert diagnose(found) == diagnose(found)
+    builder = new_run()
+    builder.rank().draw("wait 20 | forward 80 | optimizer 1", 100, jitter=0.5)
+    run = builder.open()
+    assert diagnose(run) == diagnose(run)
 
 
-# --- who is accused ---------------------------------------------------------------------------
+# --- suspects ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -112,38 +112,38 @@ def test_the_same_run_twice_gives_the_same_verdict(new_run: RunMaker) -> None:
     ],
 )
 def test_thresholds(new_run: RunMaker, step: str, suspect: str, share: float) -> None:
-    verdict = drawn(new_run(), step)
+    verdict = diagnose_steps(new_run(), step)
     assert verdict.suspect == suspect
     assert verdict.share_ratio == pytest.approx(share, abs=0.003)  # steps end with the optimizer
-    others = [other for other in SUSPECTS if other != suspect]
-    assert [other.suspect for other in verdict.ruled_out] == others
+    remaining = [name for name in SUSPECTS if name != suspect]
+    assert [entry.suspect for entry in verdict.ruled_out] == remaining
 
 
-def test_the_four_suspects_own_the_whole_step(new_run: RunMaker) -> None:
-    verdict = drawn(
+def test_shares_of_the_four_suspects_sum_to_the_step(new_run: RunMaker) -> None:
+    verdict = diagnose_steps(
         new_run(), "wait 9 | forward 40 | communication 7 | do 3 | optimizer 5 | save 2"
     )
-    shares = [other.share_ratio for other in verdict.ruled_out]
+    shares = [entry.share_ratio for entry in verdict.ruled_out]
     assert sum(shares) == pytest.approx(1)
 
 
-def test_a_second_suspect_is_to_be_looked_at_next(new_run: RunMaker) -> None:
-    verdict = drawn(new_run(), "wait 30 | forward 40 | optimizer 5 | save 25")
+def test_a_second_suspect_above_its_threshold_is_pointed_out(new_run: RunMaker) -> None:
+    verdict = diagnose_steps(new_run(), "wait 30 | forward 40 | optimizer 5 | save 25")
     assert verdict.suspect == "data_pipeline"
-    assert "look at it next" in ruled_out(verdict)["framework_overhead"]
-    assert "look at it next" not in ruled_out(verdict)["communication"]
+    assert "look at it next" in list_reasons(verdict)["framework_overhead"]
+    assert "look at it next" not in list_reasons(verdict)["communication"]
 
 
 def test_other_thresholds(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("forward 60 | optimizer 25 | do 15", 100)
-    signals = run.open()
-    assert diagnose(signals).suspect == "healthy"
-    strict = diagnose(signals, Thresholds(framework_overhead=0.1))
+    opened = run.open()
+    assert diagnose(opened).suspect == "healthy"
+    strict = diagnose(opened, AttributionThresholds(framework_overhead=0.1))
     assert (strict.suspect, strict.cause) == ("framework_overhead", "python_overhead")
 
 
-def test_gradient_exchange_that_nothing_hides_is_communication(new_run: RunMaker) -> None:
+def test_exposed_gradient_exchange_is_communication(new_run: RunMaker) -> None:
     run = new_run()
     for rank in range(2):
         run.rank(rank).ddp(exchange_ms=40, hidden_ms=10, compute_ms=30).draw(
@@ -152,7 +152,7 @@ def test_gradient_exchange_that_nothing_hides_is_communication(new_run: RunMaker
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("communication", "gradient_exchange")
     assert verdict.share_ratio == pytest.approx(0.30)
-    assert "model" in ruled_out(verdict)
+    assert "model" in list_reasons(verdict)
 
 
 # --- compute: the model, or overhead inside it --------------------------------------------------
@@ -173,10 +173,10 @@ def test_a_heavy_model(new_run: RunMaker) -> None:
 
 
 @pytest.mark.parametrize(("cores", "suspect"), [(0.81, "model"), (0.79, "healthy")])
-def test_heavy_is_what_the_model_itself_keeps_a_core_busy_with(
+def test_a_model_is_heavy_by_the_core_time_of_its_own_share(
     new_run: RunMaker, cores: float, suspect: str
 ) -> None:
-    # Of 260 ms it owns 250: 202.5 ms of a core, or 197.5 of the 205.4 that a step takes.
+    # Its share is 250 of 260 ms: 202.5 ms of core time, or 197.5 ms.
     run = new_run()
     step = "forward 100 | backward 150 | optimizer 10"
     run.rank().draw(step, 30).draw(LARGE).draw(step, 30)
@@ -192,11 +192,11 @@ def test_a_model_that_is_not_heavy_is_healthy(new_run: RunMaker) -> None:
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("healthy", "none")
     assert verdict.fixes == []
-    assert [other.suspect for other in verdict.ruled_out] == list(SUSPECTS)
+    assert [entry.suspect for entry in verdict.ruled_out] == list(SUSPECTS)
 
 
 @pytest.mark.parametrize(("dtypes", "suspect"), [(["float64"], "model"), (["float32"], "healthy")])
-def test_double_precision_is_worth_a_word_in_a_model_that_is_not_heavy_too(
+def test_double_precision_makes_a_small_model_the_suspect(
     new_run: RunMaker, dtypes: list[str], suspect: str
 ) -> None:
     run = new_run()
@@ -206,7 +206,7 @@ def test_double_precision_is_worth_a_word_in_a_model_that_is_not_heavy_too(
     run.metric("process_cpu_cores", 1, device=str(run.processes[0].info.pid))
     verdict = diagnose(run.open())
     assert verdict.suspect == suspect
-    assert any("float64" in each.text for each in verdict.evidence) == (suspect == "model")
+    assert any("float64" in entry.text for entry in verdict.evidence) == (suspect == "model")
 
 
 def test_many_small_operators_are_overhead(new_run: RunMaker) -> None:
@@ -216,7 +216,7 @@ def test_many_small_operators_are_overhead(new_run: RunMaker) -> None:
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "tiny_operators")
     assert verdict.share_ratio == pytest.approx(1)
-    assert any("100 operators a step" in evidence.text for evidence in verdict.evidence)
+    assert any("100 operators per step" in evidence.text for evidence in verdict.evidence)
 
 
 def test_operators_are_counted_by_step_not_by_optimizer_span(new_run: RunMaker) -> None:
@@ -224,11 +224,11 @@ def test_operators_are_counted_by_step_not_by_optimizer_span(new_run: RunMaker) 
     optimizers = "optimizer:A ( optimizer:A 1 ) | optimizer:B 1"  # a GradScaler, two optimizers
     step = f"forward 10 | backward 10 | {optimizers}"
     run.rank().draw(step, 30).draw(f"window ( forward ( {TINY} ) | {optimizers} )").draw(step, 30)
-    assert any("100 operators a step" in e.text for e in diagnose(run.open()).evidence)
+    assert any("100 operators per step" in e.text for e in diagnose(run.open()).evidence)
 
 
-def test_only_the_window_that_is_looked_at_counts(new_run: RunMaker) -> None:
-    """A later window, whose events are another recording, must not dilute the first."""
+def test_only_the_first_window_counts(new_run: RunMaker) -> None:
+    """A later window, whose events are another trace, must not dilute the first."""
     run = new_run()
     step = "wait 1 | forward 10 | backward 20 | optimizer 2"
     first = "window ( forward ( op:linear 10 ) | backward 20 | optimizer 2 )"
@@ -240,15 +240,15 @@ def test_only_the_window_that_is_looked_at_counts(new_run: RunMaker) -> None:
 
 
 def test_without_a_window_a_verdict_on_compute_counts_half(new_run: RunMaker) -> None:
-    verdict = drawn(new_run(), HEALTHY)
-    assert verdict.confidence_ratio == pytest.approx(0.5 * 90 / 95 * RIGHT_WHEN_STABLE, abs=1e-3)
-    assert any("no profiler window" in note for note in verdict.notes)
+    verdict = diagnose_steps(new_run(), HEALTHY)
+    assert verdict.confidence_ratio == pytest.approx(0.5 * 90 / 95 * STABLE_ACCURACY, abs=1e-3)
+    assert any("No profiler window" in note for note in verdict.notes)
 
 
 # --- contention -------------------------------------------------------------------------------
 
 
-def contended(run: RunBuilder, step: str, *, outside: float, waiting: float) -> Verdict:
+def diagnose_contention(run: RunBuilder, step: str, *, outside: float, waiting: float) -> Verdict:
     run.rank().draw(step, 100)
     pid = str(run.processes[0].info.pid)
     run.metric("outside_cpu_cores", outside).metric("job_cpu_cores", 2)
@@ -268,14 +268,14 @@ def contended(run: RunBuilder, step: str, *, outside: float, waiting: float) -> 
         ("forward 45 | do 50 | optimizer 5", 6.0, 0.4, "framework_overhead", "python_overhead"),
     ],
 )
-def test_others_take_the_cores(
+def test_processes_outside_the_job_use_the_cores(
     new_run: RunMaker, step: str, outside: float, waiting: float, suspect: str, cause: str
 ) -> None:
-    verdict = contended(new_run(), step, outside=outside, waiting=waiting)
+    verdict = diagnose_contention(new_run(), step, outside=outside, waiting=waiting)
     assert (verdict.suspect, verdict.cause) == (suspect, cause)
     if cause == "cpu_contention":
         assert verdict.share_ratio == pytest.approx(waiting)
-        assert verdict.fixes[0].title == "get the cores back"
+        assert verdict.fixes[0].title == "Get the cores back"
 
 
 # --- confidence -------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_confidence_grows_with_the_number_of_steps(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("wait 60 | forward 30 | optimizer 10", 20)
     confidence = diagnose(run.open()).confidence_ratio
-    assert confidence == pytest.approx(18 / 23 * RIGHT_WHEN_STABLE, abs=1e-3)
+    assert confidence == pytest.approx(18 / 23 * STABLE_ACCURACY, abs=1e-3)
 
 
 def test_confidence_falls_when_the_share_straddles_the_threshold(new_run: RunMaker) -> None:
@@ -295,26 +295,26 @@ def test_confidence_falls_when_the_share_straddles_the_threshold(new_run: RunMak
         rank.draw("wait 20", jitter=1, seed=seed).draw("forward 60 | optimizer 20")
         rank.draw("wait 20", jitter=1, seed=seed + 1000).draw("forward 60 | optimizer 20")
     verdict = diagnose(run.open())
-    assert verdict.confidence_ratio < 0.9 * RIGHT_WHEN_STABLE
+    assert verdict.confidence_ratio < 0.9 * STABLE_ACCURACY
     assert verdict.phases["data_wait"] == pytest.approx(0.2, abs=0.03)
 
 
-# --- no verdict -------------------------------------------------------------------------------
+# --- abstentions -------------------------------------------------------------------------------
 
 
-def abstains(verdict: Verdict) -> bool:
+def is_abstention(verdict: Verdict) -> bool:
     assert verdict.ruled_out == []
     assert verdict.confidence_ratio == 0
     return verdict.suspect == verdict.cause == "insufficient_evidence"
 
 
-@pytest.mark.parametrize(("steps", "silent"), [(19, True), (20, False)])
-def test_twenty_steps_are_needed(new_run: RunMaker, steps: int, silent: bool) -> None:
-    verdict = drawn(new_run(), "wait 60 | forward 30 | optimizer 10", steps)
-    assert (verdict.suspect == "insufficient_evidence") is silent
-    if silent:
-        assert abstains(verdict)
-        assert "19 complete steps" in verdict.headline
+@pytest.mark.parametrize(("steps", "abstains"), [(19, True), (20, False)])
+def test_twenty_steps_are_needed(new_run: RunMaker, steps: int, abstains: bool) -> None:
+    verdict = diagnose_steps(new_run(), "wait 60 | forward 30 | optimizer 10", steps)
+    assert (verdict.suspect == "insufficient_evidence") is abstains
+    if abstains:
+        assert is_abstention(verdict)
+        assert "19 complete steps recorded" in verdict.headline
         assert verdict.step_count == 19
 
 
@@ -322,48 +322,48 @@ def test_every_rank_needs_its_steps(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(0).draw(HEALTHY, 100)
     run.rank(1).draw(HEALTHY, 5)
-    assert abstains(diagnose(run.open()))
+    assert is_abstention(diagnose(run.open()))
 
 
 def test_steps_that_are_all_under_a_profiler_are_no_evidence(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw(HEALTHY, 2).draw(f"window ( {' | '.join([HEALTHY] * 20)} )")
-    assert abstains(diagnose(run.open()))
+    assert is_abstention(diagnose(run.open()))
 
 
-@pytest.mark.parametrize(("dropped", "silent"), [(4, False), (5, True)])
-def test_lost_records(new_run: RunMaker, dropped: int, silent: bool) -> None:
+@pytest.mark.parametrize(("dropped", "abstains"), [(4, False), (5, True)])
+def test_lost_records(new_run: RunMaker, dropped: int, abstains: bool) -> None:
     run = new_run()
-    run.rank(dropped_count=dropped).draw(HEALTHY, 100)  # 400 records: one in a hundred is 4
+    run.rank(dropped_count=dropped).draw(HEALTHY, 100)  # 400 records: 1% are 4
     verdict = diagnose(run.open())
-    assert (verdict.suspect == "insufficient_evidence") is silent
-    assert any(f"{dropped} records were dropped" in note for note in verdict.notes)
+    assert (verdict.suspect == "insufficient_evidence") is abstains
+    assert any(f"{dropped} records dropped" in note for note in verdict.notes)
 
 
 def test_nothing_was_recorded(new_run: RunMaker) -> None:
     verdict = diagnose(new_run().open())
-    assert abstains(verdict)
+    assert is_abstention(verdict)
     assert "no process of the job recorded anything" in verdict.headline
 
 
-def test_no_step_was_seen(new_run: RunMaker) -> None:
-    verdict = drawn(new_run(), "wait 5 | predict 10")
-    assert abstains(verdict)
+def test_no_step_was_recorded(new_run: RunMaker) -> None:
+    verdict = diagnose_steps(new_run(), "wait 5 | predict 10")
+    assert is_abstention(verdict)
     assert "stepscope.step()" in verdict.headline
 
 
-def test_a_probe_that_failed_is_the_reason_for_no_steps(new_run: RunMaker) -> None:
+def test_a_failed_probe_explains_missing_steps(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(notes=["optimizer steps: switched off by an error"]).draw("predict 1", 5)
     assert "switched off by an error" in diagnose(run.open()).headline
 
 
-def test_what_is_missing_is_noted(new_run: RunMaker) -> None:
+def test_missing_data_is_noted(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(notes=["pinning: switched off"]).draw(HEALTHY, 50)
     run.status(JobState.STOPPED, notes=["the GPU cannot be sampled"])
     notes = diagnose(run.open()).notes
-    assert "process 1000: pinning: switched off" in notes
+    assert "Process 1000: pinning: switched off" in notes
     assert "the GPU cannot be sampled" in notes
 
 
@@ -375,14 +375,14 @@ def test_a_job_that_was_killed(new_run: RunMaker) -> None:
     assert verdict.share_ratio == pytest.approx(0.6)
 
 
-def test_much_evaluation_is_noted_and_none_outside_training(new_run: RunMaker) -> None:
+def test_evaluation_is_noted_where_it_is_large_and_during_training(new_run: RunMaker) -> None:
     run = new_run()
     rank = run.rank().evaluation(100, "wait 5 | predict 45")
     rank.draw(HEALTHY, 20).evaluation(10, "wait 5 | predict 44").draw(HEALTHY, 20)
     rank.evaluation(100, "wait 5 | predict 45")
     notes = diagnose(run.open()).notes
     share = (1 + 490 + 1) / (36 * 100 + 492)
-    assert f"evaluation takes {share:.0%} of the time" in " ".join(notes)
+    assert f"Evaluation takes {share:.0%} of the time" in " ".join(notes)
 
 
 # --- several ranks --------------------------------------------------------------------------------
@@ -403,12 +403,12 @@ def test_the_rank_that_waits_longest_is_the_one_to_fix(new_run: RunMaker) -> Non
         process = run.rank(rank, workers=1).draw(f"wait {wait} | forward 30 | optimizer 10", 50)
         process.workers[0].draw(f"fetch {wait + 40}", 50)
     run.metric("job_cpu_cores", 2.2).metric("outside_cpu_cores", 0)
-    signals = run.open()
-    verdict = diagnose(signals)
-    assert [rank.name for rank in signals.ranks] == ["rank 0", "rank 1"]
+    opened = run.open()
+    verdict = diagnose(opened)
+    assert [rank.name for rank in opened.ranks] == ["rank 0", "rank 1"]
     assert (verdict.suspect, verdict.cause) == ("data_pipeline", "too_few_workers")
-    # 140 ms of fetching behind the 40 ms of the rest
-    assert verdict.fixes[0].title == "use 4 DataLoader workers instead of 1"
+    # 140 ms of fetching behind 40 ms of other work
+    assert verdict.fixes[0].title == "Use 4 DataLoader workers instead of 1"
     assert verdict.evidence[1].text.startswith("4 workers instead of 1")
 
 
@@ -416,9 +416,9 @@ def test_ranks_on_two_nodes(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(0, node="n0").draw(HEALTHY, 30)
     run.rank(1, node="n1").draw(HEALTHY, 30)
-    signals = run.open()
-    assert sorted(signals.nodes) == ["n0", "n1"]
-    assert diagnose(signals).step_count == 54
+    opened = run.open()
+    assert sorted(opened.nodes) == ["n0", "n1"]
+    assert diagnose(opened).step_count == 54
 
 
 def test_only_the_training_thread_makes_steps(new_run: RunMaker) -> None:

@@ -1,4 +1,4 @@
-"""What a fix would bring: worked cases, a simulated loader, and every cause. Milliseconds."""
+"""Predictions of fixes: worked examples, a simulated loader, and each cause. Milliseconds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from hypothesis import given, settings, strategies as st
 from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.advice import OVERLAP
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
-from stepscope.diagnosis.what_if import GIVEN_BACK
-from stepscope.run import Run
+from stepscope.diagnosis.what_if import CPU_TIME_RETURNED
 from stepscope.testing import RunBuilder
-from tests.support.cause_runs import COMPUTE, DRAWN
+from tests.support.cause_runs import CAUSE_RUNS, COMPUTE
 
 RunMaker = Callable[..., RunBuilder]
 
@@ -49,56 +48,58 @@ WITHOUT = {
     "gradient_exchange": 70,
     "collectives": 40,
 }
-"""The step of each drawn run without its cause, by the drawing."""
+"""Step of each drawn run without its cause, derived from the drawing."""
 
 
-@pytest.mark.parametrize("cause", DRAWN)
-def test_what_the_first_fix_of_every_cause_would_bring(new_run: RunMaker, cause: str) -> None:
+@pytest.mark.parametrize("cause", CAUSE_RUNS)
+def test_prediction_of_the_first_fix_of_each_cause(new_run: RunMaker, cause: str) -> None:
     run = new_run()
-    DRAWN[cause][1](run)
+    CAUSE_RUNS[cause][1](run)
     verdict = diagnose(run.open())
     predictions = [fix.prediction for fix in verdict.fixes]
     assert verdict.mean_step_ns is not None
     first = predictions[0]
     assert first is not None
-    for each in filter(None, predictions):
-        assert each.condition
-        assert 0 <= each.saving_ratio < 1
-        assert each.step_ns == pytest.approx(each.measured_ns * (1 - each.saving_ratio))
-        assert (each.measured_ns == verdict.mean_step_ns) == (cause != "evaluation")
+    for prediction in filter(None, predictions):
+        assert prediction.condition
+        assert 0 <= prediction.saving_ratio < 1
+        step_ns = prediction.measured_ns * (1 - prediction.saving_ratio)
+        assert prediction.step_ns == pytest.approx(step_ns)
+        assert (prediction.measured_ns == verdict.mean_step_ns) == (cause != "evaluation")
     if cause in WITHOUT:
         assert first.step_ns == pytest.approx(WITHOUT[cause] * MS)
-    else:  # the share of the compute phases in which no sizeable operator runs
+    else:  # the share of dispatch in the compute phases
         inside = [s.share_ratio for s in verdict.stages if s.name.startswith("dispatch")]
         assert first.saving_ratio == pytest.approx(sum(inside))
 
 
 def test_reads_that_wait_are_overlapped_by_more_workers(new_run: RunMaker) -> None:
-    """Without workers a batch takes 60 beside the 40 of the passes; two hide it."""
+    """A batch takes 60 ms and the passes 40 ms; two workers hide it."""
     run = new_run()
-    DRAWN["slow_reads"][1](run)
+    CAUSE_RUNS["slow_reads"][1](run)
     fixes = {fix.title: fix.prediction for fix in diagnose(run.open()).fixes}
     overlapped = fixes[OVERLAP]
     assert overlapped is not None
     assert overlapped.step_ns == pytest.approx(40 * MS)
 
 
-def simulated(workers: int, *, busy: int, fetch: int, steps: int = 400) -> float:
-    """Mean step of a loader whose workers take turns, with room for two batches each."""
+def simulate_loader(workers: int, *, busy: int, fetch: int, steps: int = 400) -> float:
+    """Simulate a loader whose workers take turns and prefetch two batches each; return its mean
+    step."""
     if not workers:
         return busy + fetch
-    done: list[int] = []  # when each batch is made
-    taken: list[int] = []  # when the training thread takes it
+    made_at: list[int] = []
+    received_at: list[int] = []
     now = 0
     for batch in range(steps):
-        free = done[batch - workers] if batch >= workers else 0
-        room = taken[batch - 2 * workers] if batch >= 2 * workers else 0
-        done.append(max(free, room) + fetch)
-        now = max(now, done[batch])
-        taken.append(now)
+        free = made_at[batch - workers] if batch >= workers else 0
+        room = received_at[batch - 2 * workers] if batch >= 2 * workers else 0
+        made_at.append(max(free, room) + fetch)
+        now = max(now, made_at[batch])
+        received_at.append(now)
         now += busy
     half = steps // 2
-    return (taken[-1] - taken[half - 1]) / (steps - half)
+    return (received_at[-1] - received_at[half - 1]) / (steps - half)
 
 
 @settings(deadline=None)
@@ -107,13 +108,13 @@ def simulated(workers: int, *, busy: int, fetch: int, steps: int = 400) -> float
     after=st.integers(0, 6),
     busy=st.integers(1, 60),
     fetch=st.integers(1, 200),
-    left=st.integers(0, 200),
+    new_fetch=st.integers(0, 200),
 )
 def test_the_model_agrees_with_a_simulated_loader(
-    workers: int, after: int, busy: int, fetch: int, left: int
+    workers: int, after: int, busy: int, fetch: int, new_fetch: int
 ) -> None:
-    left = min(left, fetch)
-    now = simulated(workers, busy=busy, fetch=fetch)
+    new_fetch = min(new_fetch, fetch)
+    now = simulate_loader(workers, busy=busy, fetch=fetch)
     pipeline = Pipeline(
         workers=workers,
         cores=None,
@@ -125,36 +126,38 @@ def test_the_model_agrees_with_a_simulated_loader(
         fetch_cpu_ns=0,
         other_cpu_ns=0,
     )
-    assert pipeline.step_ns() == pytest.approx(now)
-    expected = min(now, simulated(after, busy=busy, fetch=left))
-    found = pipeline.step_ns(workers=after, fetch_ratio=left / fetch)
-    assert found == pytest.approx(expected, rel=0.05)  # workers in turn begin unevenly
+    assert pipeline.predict_step_ns() == pytest.approx(now)
+    expected = min(now, simulate_loader(after, busy=busy, fetch=new_fetch))
+    predicted = pipeline.predict_step_ns(workers=after, fetch_ratio=new_fetch / fetch)
+    assert predicted == pytest.approx(expected, rel=0.05)  # workers start at uneven intervals
 
 
 def test_batches_that_come_late_by_chance(new_run: RunMaker) -> None:
-    # Two workers make a batch of 40 ms every 20 ms for steps of 40 ms; one in ten is 300 ms late.
+    # Two workers create a batch every 20 ms for steps of 40 ms; one batch in ten is 300 ms late.
     run = new_run()
     process = run.rank(workers=2)
     for _ in range(20):
         process.draw(f"wait=1 0 | {COMPUTE}", 9).draw(f"wait=0 300 | {COMPUTE}")
     process.workers[0].draw("fetch 40", 200)
-    signals = run.open()
-    pipeline = Pipeline.of(signals, signals.ranks[0])
+    opened = run.open()
+    pipeline = Pipeline.measure(opened, opened.ranks[0])
     assert pipeline is not None
-    measured = float(signals.ranks[0].steps.wall_ns[signals.ranks[0].steps.measured()].mean())
-    assert pipeline.step_ns() == pytest.approx(measured)
-    assert pipeline.steady_ns() == pytest.approx(40 * MS)
+    measured = float(opened.ranks[0].steps.wall_ns[opened.ranks[0].steps.measured()].mean())
+    assert pipeline.predict_step_ns() == pytest.approx(measured)
+    assert pipeline.predict_steady_ns() == pytest.approx(40 * MS)
     half = 40 * MS + (measured - 40 * MS) / 2
-    assert pipeline.step_ns(workers=4) == pytest.approx(half)
+    assert pipeline.predict_step_ns(workers=4) == pytest.approx(half)
 
 
-@pytest.mark.parametrize(("without_core", "crowded"), [(0.1, True), (0.004, False)])
-def test_cores_that_workers_need_no_more(
-    new_run: RunMaker, without_core: float, crowded: bool
+@pytest.mark.parametrize(("without_core", "is_contended"), [(0.1, True), (0.004, False)])
+def test_cpu_time_returned_to_the_training_thread(
+    new_run: RunMaker, without_core: float, is_contended: bool
 ) -> None:
-    """Steps of 100 ms, 60 of them waiting for a batch of which 90 % is decoding. Without that, 90 %
-    of the time in which the training thread had no core is gone from the other 40 as well: a
-    prediction that saves more than the waiting says why."""
+    """Steps of 100 ms, 60 ms of them waiting for a batch of which 90% is decoding.
+
+    Without decoding, 90% of the time without a core also disappears from the other 40 ms. A
+    prediction that saves more than the waiting explains this.
+    """
     run = new_run(cores=2)
     process = run.rank(workers=1).draw(f"wait=0 60 | {COMPUTE}", 50)
     process.workers[0].draw("fetch ( samples ( do:decode 90 ) | collate 10 )", 50)
@@ -163,18 +166,20 @@ def test_cores_that_workers_need_no_more(
     run.metric("process_cpu_cores", 0.4, device=str(process.info.pid))
     run.metric("process_runqueue_ratio", without_core, device=str(process.info.pid))
     verdict = diagnose(run.open())
-    found = verdict.fixes[0].prediction
-    assert found is not None
-    assert found.step_ns == pytest.approx((40 - 0.9 * 100 * without_core) * MS, rel=0.01)
-    assert found.condition == "decoding took no time" + (GIVEN_BACK if crowded else "")
-    assert (found.saving_ratio > verdict.phases["data_wait"] + 0.005) == crowded
-    assert found.saving_ratio <= verdict.share_ratio
+    prediction = verdict.fixes[0].prediction
+    assert prediction is not None
+    assert prediction.step_ns == pytest.approx((40 - 0.9 * 100 * without_core) * MS, rel=0.01)
+    assert prediction.condition == "decoding took no time" + (
+        CPU_TIME_RETURNED if is_contended else ""
+    )
+    assert (prediction.saving_ratio > verdict.phases["data_wait"] + 0.005) == is_contended
+    assert prediction.saving_ratio <= verdict.share_ratio
 
 
-# --- how many workers -------------------------------------------------------------------------
+# --- number of workers -------------------------------------------------------------------------
 
 
-def estimate(
+def estimate_workers(
     run: RunBuilder, *, wait: float, fetch: str, job_cores: float, ranks: int = 1, batches: int = 1
 ) -> WorkerEstimate:
     for _ in range(ranks):
@@ -182,76 +187,78 @@ def estimate(
         process.draw(" | ".join([f"wait {wait}"] * batches) + f" | {COMPUTE}", 50)
         process.workers[0].draw(fetch, 50 * batches)
     run.metric("job_cpu_cores", job_cores).metric("outside_cpu_cores", 0)
-    signals: Run = run.open()
-    pipeline = Pipeline.of(signals, signals.ranks[0])
+    opened = run.open()
+    pipeline = Pipeline.measure(opened, opened.ranks[0])
     assert pipeline is not None
-    found = pipeline.best_workers()
-    assert found is not None
-    return found
+    estimate = pipeline.find_best_workers()
+    assert estimate is not None
+    return estimate
 
 
 def test_enough_workers_to_hide_behind_the_rest(new_run: RunMaker) -> None:
-    # 40 ms of computing, batches of 100 ms: three workers make one every 33 ms.
-    found = estimate(new_run(cores=8), wait=60, fetch="fetch 100", job_cores=1.4)
-    assert (found.workers, found.data_ratio) == (3, 0)
-    assert found.step_ns == pytest.approx(40e6)
+    # 40 ms of compute, batches of 100 ms: three workers create one every 33 ms.
+    estimate = estimate_workers(new_run(cores=8), wait=60, fetch="fetch 100", job_cores=1.4)
+    assert (estimate.workers, estimate.data_ratio) == (3, 0)
+    assert estimate.step_ns == pytest.approx(40e6)
 
 
 def test_the_cores_are_the_limit(new_run: RunMaker) -> None:
-    # Per step of 100 ms: 90 ms of CPU for the batch, 140 - 90 for all else, two cores: 70 ms.
-    found = estimate(new_run(cores=2), wait=60, fetch="fetch=0.9 100", job_cores=1.4)
-    assert found.workers == 2
-    assert found.step_ns == pytest.approx((90 + 50) / 2 * 1e6)
-    assert found.data_ratio == pytest.approx(1 - 40 / 70)
+    # Per step of 100 ms: 90 ms CPU for the batch, 140 - 90 ms for the rest, two cores: 70 ms.
+    estimate = estimate_workers(new_run(cores=2), wait=60, fetch="fetch=0.9 100", job_cores=1.4)
+    assert estimate.workers == 2
+    assert estimate.step_ns == pytest.approx((90 + 50) / 2 * 1e6)
+    assert estimate.data_ratio == pytest.approx(1 - 40 / 70)
 
 
 def test_reads_that_wait_need_no_cores(new_run: RunMaker) -> None:
-    found = estimate(new_run(cores=4), wait=60, fetch="fetch=0.01 160", job_cores=0.4)
-    assert (found.workers, found.step_ns) == (4, pytest.approx(40e6))
+    estimate = estimate_workers(new_run(cores=4), wait=60, fetch="fetch=0.01 160", job_cores=0.4)
+    assert (estimate.workers, estimate.step_ns) == (4, pytest.approx(40e6))
 
 
 @pytest.mark.parametrize(("cpu", "workers"), [(0.39, 4), (0.41, 2)])
 def test_workers_that_mostly_wait_may_be_twice_as_many_as_cores(
     new_run: RunMaker, cpu: float, workers: int
 ) -> None:
-    # 160 ms to make a batch for 40 ms of computing; 62 ms of it CPU time leave two cores enough.
-    found = estimate(new_run(cores=2), wait=120, fetch=f"fetch={cpu} 160", job_cores=0.6)
-    assert found.workers == workers
-    assert found.step_ns == pytest.approx(160e6 / workers, rel=0.35)
+    # 160 ms per batch for 40 ms of compute; 62 ms of it are CPU time, which two cores can supply.
+    estimate = estimate_workers(new_run(cores=2), wait=120, fetch=f"fetch={cpu} 160", job_cores=0.6)
+    assert estimate.workers == workers
+    assert estimate.step_ns == pytest.approx(160e6 / workers, rel=0.35)
 
 
 def test_ranks_of_a_node_share_its_cores(new_run: RunMaker) -> None:
-    # Each of two ranks has two cores for 100 ms of batch and 40 ms of the rest: 70 ms.
-    found = estimate(new_run(cores=4), wait=60, fetch="fetch 100", job_cores=2.8, ranks=2)
-    assert (found.workers, found.step_ns) == (2, pytest.approx(70e6))
+    # Each of two ranks has two cores for 100 ms of batch creation and 40 ms of compute: 70 ms.
+    estimate = estimate_workers(
+        new_run(cores=4), wait=60, fetch="fetch 100", job_cores=2.8, ranks=2
+    )
+    assert (estimate.workers, estimate.step_ns) == (2, pytest.approx(70e6))
 
 
 def test_a_worker_that_waits_for_a_core_needs_one(new_run: RunMaker) -> None:
-    # 60 ms of CPU and 30 ms of waiting for a core make 90; 120 - 90 for all else; two cores.
+    # 60 ms CPU and 30 ms without a core are 90 ms; 120 - 90 ms for the rest; two cores.
     run = new_run(cores=2)
     run.metric("process_runqueue_ratio", 0.3, device="1100")  # the worker's pid
-    found = estimate(run, wait=60, fetch="fetch=0.6 100", job_cores=1.2)
-    assert (found.workers, found.step_ns) == (2, pytest.approx((90 + 30) / 2 * 1e6))
+    estimate = estimate_workers(run, wait=60, fetch="fetch=0.6 100", job_cores=1.2)
+    assert (estimate.workers, estimate.step_ns) == (2, pytest.approx((90 + 30) / 2 * 1e6))
 
 
-def test_micro_batches_are_made_one_after_the_other(new_run: RunMaker) -> None:
-    # Two batches of 50 ms for 40 ms of computing
-    found = estimate(new_run(), wait=30, fetch="fetch 50", job_cores=1.4, batches=2)
-    assert (found.workers, found.step_ns) == (3, pytest.approx(40e6))
+def test_micro_batches_are_created_in_sequence(new_run: RunMaker) -> None:
+    # Two batches of 50 ms for 40 ms of compute
+    estimate = estimate_workers(new_run(), wait=30, fetch="fetch 50", job_cores=1.4, batches=2)
+    assert (estimate.workers, estimate.step_ns) == (3, pytest.approx(40e6))
 
 
-def test_no_estimate_without_what_it_rests_on(new_run: RunMaker) -> None:
+def test_no_estimate_without_recorded_fetches(new_run: RunMaker) -> None:
     run = new_run()
     run.rank(workers=1).draw(f"wait 60 | {COMPUTE}", 50)
-    signals = run.open()
-    assert Pipeline.of(signals, signals.ranks[0]) is None
+    opened = run.open()
+    assert Pipeline.measure(opened, opened.ranks[0]) is None
 
 
-def test_no_number_of_workers_where_nobody_knows_the_cores(new_run: RunMaker) -> None:
+def test_no_number_of_workers_without_known_cores(new_run: RunMaker) -> None:
     run = new_run()
     process = run.rank(workers=1).draw(f"wait 60 | {COMPUTE}", 50)
     process.workers[0].draw("fetch 100", 50)
-    signals = run.open()
-    pipeline = Pipeline.of(signals, signals.ranks[0])
+    opened = run.open()
+    pipeline = Pipeline.measure(opened, opened.ranks[0])
     assert pipeline is not None
-    assert pipeline.best_workers() is None
+    assert pipeline.find_best_workers() is None
