@@ -54,7 +54,15 @@ export interface Column {
   digits: number | null;
 }
 
-/** One fact that the verdict rests on. */
+/** Another cause that is worth a fix. */
+export interface ContributingCause {
+  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
+  cause: string;
+  share_ratio: number;
+  text: string;
+}
+
+/** A fact that supports the verdict. */
 export interface Evidence {
   text: string;
   value: number | null;
@@ -62,7 +70,7 @@ export interface Evidence {
   source: string;
 }
 
-/** Something to do. */
+/** A recommended change. */
 export interface Fix {
   title: string;
   how: string;
@@ -140,14 +148,6 @@ export interface Missing {
   text: string;
 }
 
-/** What is worth a fix beside the cause of the verdict. */
-export interface OtherCause {
-  suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
-  cause: string;
-  share_ratio: number;
-  text: string;
-}
-
 /** A parameter of a rule. */
 export interface Parameter {
   name: string;
@@ -162,7 +162,7 @@ export interface Pie {
   slices: Slice[];
 }
 
-/** What one change alone would make of the mean step, all else as it was measured. */
+/** Predicted mean step after one change, everything else as measured. */
 export interface Prediction {
   step_ns: number;
   measured_ns: number;
@@ -186,10 +186,10 @@ export interface Report {
   notes: string[];
 }
 
-/** How the evaluation of a rule stands; the names are those that users of rules know. */
+/** State of a rule's evaluation, named as in SageMaker Debugger. */
 export type RuleStatus = "Error" | "InProgress" | "IssuesFound" | "NoIssuesFound" | "NotApplicable" | "Stopped";
 
-/** Why another suspect is not it. */
+/** A suspect that is not the bottleneck, and the reason. */
 export interface RuledOut {
   suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
   share_ratio: number;
@@ -210,7 +210,7 @@ export interface Slice {
   share_ratio: number;
 }
 
-/** A part of what the suspect owns. */
+/** A part of the suspect's share. */
 export interface Stage {
   name: string;
   detail: string;
@@ -234,7 +234,7 @@ export interface Text {
   tone: "good" | "note" | "plain" | "warning";
 }
 
-/** What the job waits for. */
+/** The bottleneck of a job, its cause, the evidence and the fixes. */
 export interface Verdict {
   suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
   cause: string;
@@ -246,7 +246,7 @@ export interface Verdict {
   evidence: Evidence[];
   ruled_out: RuledOut[];
   fixes: Fix[];
-  also: OtherCause[];
+  also: ContributingCause[];
   notes: string[];
   step_count: number;
   mean_step_ns: number | null;

@@ -103,6 +103,12 @@ export interface BlockView {
   lifetime_ns: number | null;
 }
 
+/** Parts that sum to the whole. */
+export interface Breakdown {
+  share_of: string;
+  parts: TimeShare[];
+}
+
 /** Ranges that took at least `from_ns` and less than the next bucket's. */
 export interface Bucket {
   from_ns: number;
@@ -279,14 +285,14 @@ export interface Dashboard {
   launch_count: number;
   kernels_by_time: KernelTime[];
   kernels_by_launches: KernelTime[];
-  precision: Pie | null;
-  activity: Pie | null;
-  memory_operations: Pie | null;
+  precision: Breakdown | null;
+  activity: Breakdown | null;
+  memory_operations: Breakdown | null;
   missing_parts: Record<string, string>;
   quality: QualityNote[];
 }
 
-/** What became of the news of a finding; there is one per action and rule. */
+/** Delivery of a notification; there is one per action and rule. */
 export interface Delivery {
   action: string;
   number: number;
@@ -298,7 +304,7 @@ export interface Delivery {
   error: string | null;
 }
 
-/** How far the news of a finding is on its way to one receiver. */
+/** State of a notification on its way to one receiver. */
 export type DeliveryState = "failed" | "pending" | "sent";
 
 /** One device, from its own first work to its own last; fields as in `TraceGpuTime`. */
@@ -596,7 +602,7 @@ export interface JobRow {
   problem: string | null;
 }
 
-/** Life of a job; the names are those that users of training services know. */
+/** State of a job, named as in training services. */
 export type JobState = "Completed" | "Failed" | "InProgress" | "Stopped" | "Stopping";
 
 /** What a job waits for, in short. */
@@ -1010,12 +1016,6 @@ export interface PhaseShare {
   p95_ns: number;
 }
 
-/** Parts that sum to the whole. */
-export interface Pie {
-  share_of: string;
-  parts: TimeShare[];
-}
-
 /** What one machine costs an hour, and who says so. */
 export interface PriceUsed {
   usd_per_hour: number;
@@ -1308,7 +1308,7 @@ export interface StageView {
   labels: Record<string, number>;
 }
 
-/** A distribution, in the unit that the field holding it names. */
+/** A distribution, in the unit named by the field that holds it. */
 export interface Statistics {
   count: number;
   mean: number;
