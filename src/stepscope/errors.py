@@ -6,7 +6,8 @@
     ├── RunExistsError            a path that already holds a run
     ├── NewerSchemaError          a run written by a later version of stepscope
     ├── DamagedRunError           a run with invalid files
-    └── UnreadableTraceError      a file that is not a trace, or has no readable event
+    ├── UnreadableTraceError      a file that is not a trace, or has no readable event
+    └── IncompleteExportError     an export that lacks events of its trace
 
 A message has one or two sentences: what happened, where, what to do next. Errors are raised where
 the context is known; only `stepscope.cli` turns them into an exit code.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 __all__ = [
     "DamagedRunError",
+    "IncompleteExportError",
     "NewerSchemaError",
     "NotARunError",
     "RunExistsError",
@@ -53,3 +55,7 @@ class DamagedRunError(StepscopeError):
 
 class UnreadableTraceError(StepscopeError):
     """File that is not a readable trace."""
+
+
+class IncompleteExportError(StepscopeError):
+    """Export that does not hold every event of a trace exactly once."""

@@ -19,22 +19,22 @@ from typing import Any
 import numpy as np
 
 from stepscope.cli import root
-from stepscope.importers.kineto.kinds import Kind, kind_of
+from stepscope.importers.kineto.kinds import EventKind, OtherKind, kind_of
 from stepscope.schema import TRACE_TABLES
 from stepscope.store import RunReader, open_run
 from tests.support.kineto_files import sums_of_levels
 
 TODAY = {
-    Kind.OPERATOR: "cpu_op",
-    Kind.ANNOTATION: "user_annotation",
-    Kind.DEVICE_ANNOTATION: "gpu_user_annotation",
-    Kind.RUNTIME: "cuda_runtime",
-    Kind.DRIVER: "cuda_driver",
-    Kind.KERNEL: "kernel",
-    Kind.MEMCPY: "gpu_memcpy",
-    Kind.MEMSET: "gpu_memset",
-    Kind.PYTHON: "python_function",
-    Kind.MEMORY: "cpu_instant_event",
+    "operator": "cpu_op",
+    "annotation": "user_annotation",
+    "device_annotation": "gpu_user_annotation",
+    "runtime_call": "cuda_runtime",
+    "driver_call": "cuda_driver",
+    "kernel": "kernel",
+    "memcpy": "gpu_memcpy",
+    "memset": "gpu_memset",
+    "python_function": "python_function",
+    "memory_event": "cpu_instant_event",
 }
 """How PyTorch 2 spells the categories."""
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -220,7 +220,7 @@ class ChromeFile:
         return Counter(
             (e["ph"], e["id"], e["cat"], e["name"], *place(e), self.time(e), e.get("bp"))
             for e in self.events
-            if kind_of(e["ph"], e.get("cat", ""), "") is Kind.FLOW
+            if kind_of(e["ph"], e.get("cat", ""), "") is OtherKind.FLOW
         )
 
     def track_names(self) -> dict[Key, Any]:
@@ -256,7 +256,7 @@ def nanoseconds(text: Any) -> int:
 def category(event: Event) -> str | None:
     """Its category as PyTorch 2 spells it."""
     kind = kind_of(event["ph"], event.get("cat", ""), event["name"])
-    return TODAY.get(kind, event.get("cat"))
+    return TODAY[kind.name] if isinstance(kind, EventKind) else event.get("cat")
 
 
 def external(event: Event) -> Any:

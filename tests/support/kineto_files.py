@@ -159,7 +159,7 @@ class Tables:
     def prepare(self) -> None:
         """It is ready as it is."""
 
-    def twin(self) -> AbstractContextManager[Tables]:
+    def clone(self) -> AbstractContextManager[Tables]:
         return nullcontext(self)
 
     def append(self, table: str, columns: Mapping[str, Any]) -> int:

@@ -1,8 +1,8 @@
-"""Recordings as Kineto writes them: JSON for chrome://tracing, Perfetto and tools that read Kineto.
+"""Export of traces as Kineto writes them: JSON for chrome://tracing, Perfetto and Kineto's tools.
 
-A file is written in slices of the recording, each one query, so that memory is bounded by the
-slice and not by the recording. While DuckDB puts the next slice together, another thread
-compresses and writes the last one. Which key says what is in `chrome_events`.
+A file is written in slices of the trace, one query each, so that memory is bounded by the slice
+and not by the trace. While DuckDB builds the next slice, another thread compresses and writes the
+previous one. The keys of an event are in `chrome_events`.
 """
 
 from __future__ import annotations
@@ -14,112 +14,146 @@ from typing import Any
 
 import msgspec
 
-from stepscope.exporters.chrome_events import arrows_between, events_between
-from stepscope.exporters.chrome_header import chosen_base_ns, header, naming_events, placed_tracks
+from stepscope.errors import IncompleteExportError
+from stepscope.exporters.chrome_events import (
+    arrow_count,
+    arrows_between,
+    event_count,
+    events_between,
+    tables_without_export,
+)
+from stepscope.exporters.chrome_header import file_header, naming_events, place_tracks, select_base
 from stepscope.exporters.chrome_spans import span_events
-from stepscope.exporters.text_file import TextFile, writing
+from stepscope.exporters.text_file import TextFile, open_text_file
 from stepscope.run import Trace
 
 SLICE_EVENTS = 100_000
-"""Places of a recording that one query looks at: some 30 MB of text."""
+"""Ids of a trace that one query reads: some 30 MB of text."""
 ARROW_STEP = 2**40
-"""Arrows are told apart by number over a whole file: those of one recording of several lie so
-far from those of the next. Doubles hold 8,000 such steps exactly."""
+"""Offset between the arrow numbers of two traces in one file, where all arrows need distinct
+numbers. Doubles hold 8,000 such steps exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """A file that was written."""
+    """Summary of an exported file."""
 
     path: str
     recordings: list[str]
-    """Names of the recordings in it."""
+    """Names of the traces in it."""
     event_count: int
-    """Events that the recordings were made of; arrows and names may be fewer in the file."""
+    """Events of the imported traces; the file may have fewer arrows and names."""
     text_bytes: int
     """Length of the JSON, before compression."""
 
 
-def export_chrome(recordings: Sequence[Trace], path: Path, *, spans: bool = True) -> Exported:
-    """Writes recordings into one file, compressed when its name ends in `.gz`.
+def export_chrome(traces: Sequence[Trace], path: Path, *, spans: bool = True) -> Exported:
+    """Write traces into one file, compressed when its name ends in `.gz`.
 
-    Several recordings keep apart as processes of their own. Numbers in arguments, such as
-    correlations, stay those of each recording.
+    Several traces become separate processes. Numbers in arguments, such as correlations, stay
+    those of each trace.
 
     Args:
-        recordings: at least one.
-        path: the file; one that exists is replaced when the new one is complete.
-        spans: whether to add a track with what stepscope recorded in the same process during
-            the recording.
+        traces: at least one.
+        path: the file; an existing one is replaced when the new one is complete.
+        spans: add a track with the spans that stepscope recorded in the same process during the
+            trace.
 
     Raises:
+        IncompleteExportError: not every event could be written.
         OSError: the file cannot be written.
     """
-    base_ns = chosen_base_ns(recordings)
-    with writing(path) as file:
+    base_ns = select_base(traces)
+    with open_text_file(path) as file:
         # Some tools look for the rank line by line, and for a blank before it.
-        members = msgspec.json.format(msgspec.json.encode(header(recordings, base_ns)), indent=2)
-        file.write(members.decode().removesuffix("\n}") + ',\n  "traceEvents": [')
+        header = msgspec.json.encode(file_header(traces, base_ns))
+        members = msgspec.json.format(header, indent=2).decode().removesuffix("\n}")
+        file.write(members + ',\n  "traceEvents": [')
         events = EventList(file)
-        for number, recording in enumerate(recordings):
-            place = number if len(recordings) > 1 else None
-            for texts in recording_events(recording, place, base_ns, spans=spans):
+        for index, trace in enumerate(traces):
+            number = index if len(traces) > 1 else None
+            for texts in trace_events(trace, number, base_ns, spans=spans):
                 events.write(texts)
         file.write("\n]}\n")
     return Exported(
         path=str(path),
-        recordings=[recording.name for recording in recordings],
-        event_count=sum(recording.event_count for recording in recordings),
+        recordings=[trace.name for trace in traces],
+        event_count=sum(trace.event_count for trace in traces),
         text_bytes=file.text_bytes,
     )
 
 
 class EventList:
-    """Puts commas between events."""
+    """List of events in a file, separated by commas."""
 
     def __init__(self, file: TextFile) -> None:
         self._file = file
-        self._before = "\n"
+        self._separator = "\n"
 
     def write(self, texts: Sequence[str]) -> None:
         if texts:
-            self._file.write(self._before + ",\n".join(texts))
-            self._before = ",\n"
+            self._file.write(self._separator + ",\n".join(texts))
+            self._separator = ",\n"
 
 
-def recording_events(
-    recording: Trace, number: int | None, base_ns: int, *, spans: bool
+def trace_events(
+    trace: Trace, number: int | None, base_ns: int, *, spans: bool
 ) -> Iterator[list[str]]:
-    """The events of a recording, slice by slice; see `export_chrome`.
+    """Yield the events of a trace, slice by slice; see `export_chrome`.
 
     Args:
-        number: its place among several recordings of one file, None when it is alone.
+        trace: the trace.
+        number: its index among several traces of one file, None when it is the only one.
+        base_ns: base of the times in the file.
+        spans: add the spans of the same process.
+
+    Raises:
+        IncompleteExportError: fewer or more events were written than the trace has.
     """
-    tracks = placed_tracks(recording, number)
+    tracks = place_tracks(trace, number)
     yield list(naming_events(tracks))
-    arrows = (number or 0) * ARROW_STEP
-    places = [track.place for track in tracks]
+    arrow_offset = (number or 0) * ARROW_STEP
+    positions = [track.position for track in tracks]
     streams = [track.stream for track in tracks]
-    query = events_between()
-    for first in range(0, recording.event_count, SLICE_EVENTS):
-        slice_ = (recording.trace, first, first + SLICE_EVENTS)
-        yield _texts(recording, query, [*slice_, base_ns, arrows, places, streams])
-    query = arrows_between()
-    for slice_ in _arrow_slices(recording):
-        yield _texts(recording, query, [*slice_, base_ns, arrows, places])
+    query, written = events_between(), 0
+    for first in range(0, trace.event_count, SLICE_EVENTS):
+        bounds = (trace.trace, first, first + SLICE_EVENTS)
+        texts = _texts(trace, query, [*bounds, base_ns, arrow_offset, positions, streams])
+        written += len(texts)
+        yield texts
+    _check_count(trace, "events", written, event_count())
+    query, written = arrows_between(), 0
+    for bounds in _arrow_slices(trace):
+        texts = _texts(trace, query, [*bounds, base_ns, arrow_offset, positions])
+        written += len(texts)
+        yield texts
+    _check_count(trace, "arrows", written, arrow_count())
     if spans:
-        yield list(span_events(recording, number, base_ns))
+        yield list(span_events(trace, number, base_ns))
 
 
-def _texts(recording: Trace, query: str, parameters: Sequence[Any]) -> list[str]:
-    texts: list[str] = recording.reader.sql(query, parameters)["text"].tolist()
+def _check_count(trace: Trace, noun: str, written: int, query: str) -> None:
+    """Check that every row of the trace was written, once."""
+    held = int(trace.reader.sql(query, [trace.trace])["n"][0])
+    if written == held:
+        return
+    tables = ", ".join(tables_without_export())
+    cause = f" (no kind of event exports the tables: {tables})" if tables else ""
+    raise IncompleteExportError(
+        f"Export of {trace.name} is incomplete: {written:,} of {held:,} {noun} were written"
+        f"{cause}. No file was created. This is a defect in stepscope; please report it."
+    )
+
+
+def _texts(trace: Trace, query: str, parameters: Sequence[Any]) -> list[str]:
+    texts: list[str] = trace.reader.sql(query, parameters)["text"].tolist()
     return texts
 
 
-def _arrow_slices(recording: Trace) -> Iterator[tuple[int, int, int]]:
-    """The recording, and ranges of the numbers of its arrows with a slice of them each."""
+def _arrow_slices(trace: Trace) -> Iterator[tuple[int, int, int]]:
+    """Yield the number of the trace with ranges of arrow numbers, one slice of arrows each."""
     query = "SELECT DISTINCT flow FROM flows WHERE trace = $1 ORDER BY flow"
-    numbers = recording.reader.sql(query, [recording.trace])["flow"]
+    numbers = trace.reader.sql(query, [trace.trace])["flow"]
     for first in range(0, len(numbers), SLICE_EVENTS):
         slice_ = numbers[first : first + SLICE_EVENTS]
-        yield recording.trace, int(slice_[0]), int(slice_[-1]) + 1
+        yield trace.trace, int(slice_[0]), int(slice_[-1]) + 1

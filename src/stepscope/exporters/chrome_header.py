@@ -1,4 +1,4 @@
-"""What stands around the events of a Chrome file, and where it draws the tracks."""
+"""Header of a Chrome file, and the positions of tracks in it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stepscope.run import Trace
 
 _SECOND_NS = 10**9
 _EXACT_MICROSECONDS = 2**43
-"""A double that holds microseconds up to here tells single nanoseconds apart."""
+"""Up to here, microseconds as a double distinguish single nanoseconds."""
 PID_STEP = 10**8
-"""Processes of one recording of several are numbered so far above those of the one before;
-process numbers of systems are below."""
+"""Offset between the process numbers of two traces in one file, above all process numbers of
+operating systems."""
 _DEVICE_KEYS = {
     "id": "device",
     "name": "name",
@@ -42,18 +42,18 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedTrack:
-    """A track and where a file draws it."""
+    """Track with its position in a file."""
 
     row: Row
     pid: int | str
     tid: int | str | None
     label: str | None
-    """What the name of the process begins with, where a file holds several recordings."""
+    """Prefix of the process name in a file with several traces."""
     order: int
-    """What is added to the place of the process in the order of processes."""
+    """Offset of the process in the order of processes."""
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """Process and thread as members of an event."""
         return f'"pid":{_json(self.pid)},"tid":{_json(self.tid)}'
 
@@ -63,34 +63,37 @@ class PlacedTrack:
         return None if self.row["stream"] is None else str(self.row["stream"])
 
 
-def chosen_base_ns(recordings: Sequence[Trace]) -> int:
-    """What the times of a file are relative to.
+def select_base(traces: Sequence[Trace]) -> int:
+    """Return the base of the times in a file, in nanoseconds since 1970.
 
-    Its own base for one recording if that lies near enough for doubles to hold nanoseconds, else
-    the last whole second before everything.
+    A single trace keeps its own base if doubles can hold its nanoseconds relative to it; otherwise
+    the base is the last whole second before everything.
     """
-    start = min(recording.start_ns for recording in recordings)
-    end = max(recording.end_ns for recording in recordings)
-    (own, *others) = (_rows(recording, "traces")[0]["base_ns"] for recording in recordings)
-    if not others and own and end - own < _EXACT_MICROSECONDS * 1000:
-        return int(own)
+    start = min(trace.start_ns for trace in traces)
+    end = max(trace.end_ns for trace in traces)
+    if len(traces) == 1:
+        base = int(_rows(traces[0], "traces")[0]["base_ns"])
+        if base and end - base < _EXACT_MICROSECONDS * 1000:
+            return base
     return start // _SECOND_NS * _SECOND_NS
 
 
-def header(recordings: Sequence[Trace], base_ns: int) -> dict[str, Any]:
-    """The members of the file besides its events. Devices and ranks are those of the first of
-    several recordings; what else a recording said of itself is left out then."""
-    first = recordings[0]
-    said = dict(first.metadata) if len(recordings) == 1 else {}
-    distributed = said.pop("distributedInfo", {})
-    found = {
+def file_header(traces: Sequence[Trace], base_ns: int) -> dict[str, Any]:
+    """Return the members of the file besides its events.
+
+    Of several traces, the devices and ranks are those of the first, and other metadata is left out.
+    """
+    first = traces[0]
+    metadata = dict(first.metadata) if len(traces) == 1 else {}
+    distributed = metadata.pop("distributedInfo", {})
+    header = {
         "schemaVersion": 1,
         "deviceProperties": [_device(row) for row in _rows(first, "devices")],
-        **said,
-        "displayTimeUnit": said.get("displayTimeUnit", "ms"),
+        **metadata,
+        "displayTimeUnit": metadata.get("displayTimeUnit", "ms"),
         "baseTimeNanoseconds": base_ns,
     }
-    if len(recordings) == 1:
+    if len(traces) == 1:
         distributed = _present(
             {
                 "backend": first.backend,
@@ -101,91 +104,91 @@ def header(recordings: Sequence[Trace], base_ns: int) -> dict[str, Any]:
             }
         )
         if distributed:
-            found["distributedInfo"] = distributed
-    return found
+            header["distributedInfo"] = distributed
+    return header
 
 
-def placed_tracks(recording: Trace, number: int | None) -> list[PlacedTrack]:
-    """Where the tracks of a recording are drawn, by the number of the track.
+def place_tracks(trace: Trace, number: int | None) -> list[PlacedTrack]:
+    """Return the tracks of a trace with their positions, by the number of the track.
 
     Args:
-        recording: whose tracks.
-        number: its place among several recordings of one file, None when it is alone.
+        trace: the trace.
+        number: its index among several traces of one file, None when it is the only one.
     """
     return [
         PlacedTrack(
             row=row,
-            pid=placed_pid(_written(row["pid"], row["pid_is_text"] & 1), number),
-            tid=_written(row["tid"], row["pid_is_text"] & 2),
-            label=None if number is None else recording_label(recording),
+            pid=place_pid(_parse(row["pid"], row["pid_is_text"] & 1), number),
+            tid=_parse(row["tid"], row["pid_is_text"] & 2),
+            label=None if number is None else trace_label(trace),
             order=(number or 0) * PID_STEP,
         )
-        for row in _rows(recording, "tracks", order_by="track")
+        for row in _rows(trace, "tracks", order_by="track")
     ]
 
 
-def placed_pid(pid: int | str | None, number: int | None) -> Any:
-    """The process as a file writes it in which `number` recordings lie before its own."""
+def place_pid(pid: int | str | None, number: int | None) -> Any:
+    """Return the process number in a file with `number` traces before."""
     if number is None:
         return pid
     return pid + number * PID_STEP if isinstance(pid, int) else f"{pid} ({number})"
 
 
-def recording_label(recording: Trace) -> str:
-    """Tells a recording from the others of a file."""
-    return recording.name if recording.rank is None else f"rank {recording.rank}"
+def trace_label(trace: Trace) -> str:
+    """Return the label that distinguishes a trace from the others in a file."""
+    return trace.name if trace.rank is None else f"rank {trace.rank}"
 
 
 def naming_events(tracks: Sequence[PlacedTrack]) -> Iterator[str]:
-    """Names, labels and order of processes and threads."""
+    """Yield the events that set names, labels and order of processes and threads."""
     processes = {track.pid: track for track in tracks}
     for track in processes.values():
         name, order = track.row["process_name"], track.row["process_order"]
         if track.label is not None:
             name = f"{track.label}: {name or track.row['pid']}"
             order = (order or 0) + track.order
-        place = f'"pid":{_json(track.pid)},"tid":0'
-        yield from naming_event("process_name", place, "name", name)
-        yield from naming_event("process_labels", place, "labels", track.row["process_labels"])
-        yield from naming_event("process_sort_index", place, "sort_index", order)
+        position = f'"pid":{_json(track.pid)},"tid":0'
+        yield from naming_event("process_name", position, "name", name)
+        yield from naming_event("process_labels", position, "labels", track.row["process_labels"])
+        yield from naming_event("process_sort_index", position, "sort_index", order)
     for track in tracks:
-        row = track.row
-        yield from naming_event("thread_name", track.place, "name", row["thread_name"])
-        yield from naming_event("thread_sort_index", track.place, "sort_index", row["thread_order"])
+        row, position = track.row, track.position
+        yield from naming_event("thread_name", position, "name", row["thread_name"])
+        yield from naming_event("thread_sort_index", position, "sort_index", row["thread_order"])
 
 
-def naming_event(name: str, place: str, key: str, value: Any) -> Iterator[str]:
-    """One such event, when there is something to say."""
+def naming_event(name: str, position: str, key: str, value: Any) -> Iterator[str]:
+    """Yield one naming event unless its value is None."""
     if value is not None:
-        yield f'{{"ph":"M","name":"{name}",{place},"ts":0,"args":{{"{key}":{_json(value)}}}}}'
+        yield f'{{"ph":"M","name":"{name}",{position},"ts":0,"args":{{"{key}":{_json(value)}}}}}'
 
 
-def _written(text: str, is_text: int) -> int | str | None:
-    """A process or thread as its file wrote it."""
+def _parse(text: str, is_text: int) -> int | str | None:
+    """Return a process or thread in the type that the imported file uses."""
     if is_text:
         return text
     return int(text) if text.lstrip("-").isdigit() else None
 
 
 def _device(row: Row) -> dict[str, Any]:
-    known = {key: row[column] for key, column in _DEVICE_KEYS.items()}
-    return {**_present(known), **_object(row["args"])}
+    members = {key: row[column] for key, column in _DEVICE_KEYS.items()}
+    return {**_present(members), **_object(row["args"])}
 
 
 def _group(row: Row) -> dict[str, Any]:
-    known = {key: row[column] for key, column in _GROUP_KEYS.items()}
+    members = {key: row[column] for key, column in _GROUP_KEYS.items()}
     ranks = row["ranks"]
     try:
-        known["ranks"] = None if ranks is None else msgspec.json.decode(ranks, type=list[Any])
-    except msgspec.MsgspecError:  # cut short by the recorder, with dots
-        known["ranks"] = ranks
-    return {**_present(known), **_object(row["args"])}
+        members["ranks"] = None if ranks is None else msgspec.json.decode(ranks, type=list[Any])
+    except msgspec.MsgspecError:  # truncated by the recorder, with dots
+        members["ranks"] = ranks
+    return {**_present(members), **_object(row["args"])}
 
 
-def _rows(recording: Trace, table: str, *, order_by: str | None = None) -> list[Row]:
-    """The rows of one of the small tables, nulls as None."""
-    columns = recording.reader.table(
-        table, where="trace = ?", parameters=[recording.trace], order_by=order_by
+def _rows(trace: Trace, table: str, *, order_by: str | None = None) -> list[Row]:
+    """Return the rows of one of the small tables, nulls as None."""
+    columns = trace.reader.table(
+        table, where="trace = ?", parameters=[trace.trace], order_by=order_by
     )
     lists = [np.ma.asarray(values).tolist() for values in columns.values()]
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]

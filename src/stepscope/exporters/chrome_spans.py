@@ -1,6 +1,6 @@
-"""What stepscope recorded in the job while a framework's profiler recorded, as tracks beside it.
+"""Spans of the job during a trace, as additional tracks of the exported trace.
 
-Both clocks count nanoseconds since 1970, so the spans lie where they belong.
+Both clocks count nanoseconds since 1970, so the spans need no alignment.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stepscope.exporters.chrome_events import microseconds
-from stepscope.exporters.chrome_header import naming_event, placed_pid
+from stepscope.exporters.chrome_header import naming_event, place_pid
+from stepscope.exporters.chrome_sql import microseconds
 from stepscope.run import Trace
 
 _FIRST_TID = 2**31
-"""Tracks of spans are numbered from here: no thread of a system has such a number."""
+"""First thread number of the tracks of spans, above all thread numbers of operating systems."""
 
 _NAME = "to_json(CASE WHEN name = kind THEN kind ELSE concat(kind, ': ', name) END)"
 _START = microseconds("start_ns - $4")
@@ -23,14 +23,15 @@ _ARGUMENTS = """',"args":{"kind":', to_json(kind), ',"value":', value, ',"labels
 _PAIR = "'\"id\":', to_json(concat_ws('/', process, log, seq)), ','"
 
 
-def span_text(place: str) -> str:
-    """SQL that writes a row of `spans` as Chrome events. In it $3 is the end of what never ended,
-    and $4 what times are relative to.
+def span_text(position: str) -> str:
+    """Return SQL that writes a row of `spans` as Chrome events.
+
+    In it, $3 is the end of spans that never ended, and $4 the base of the times.
 
     Args:
-        place: SQL of where the span is drawn, as `"pid":1,"tid":2`.
+        position: SQL for the position of the span, as `"pid":1,"tid":2`.
     """
-    common = f"""'"cat":"user_annotation","name":', {_NAME}, ',', {place}, ',"ts":'"""
+    common = f"""'"cat":"user_annotation","name":', {_NAME}, ',', {position}, ',"ts":'"""
     return f"""
     CASE
         WHEN end_ns = start_ns
@@ -44,32 +45,32 @@ def span_text(place: str) -> str:
     END"""
 
 
-# $1 process, $2 and $3 extent of the recording, $4 base, $5 log, $6 where it is drawn.
-_IN_RECORDING = "process = $1 AND coalesce(end_ns, $3) >= $2 AND start_ns <= $3"
-_LOGS = f"SELECT DISTINCT log FROM spans WHERE {_IN_RECORDING} ORDER BY log"  # noqa: S608
+# $1 process, $2 and $3 extent of the trace, $4 base, $5 log, $6 position.
+_IN_TRACE = "process = $1 AND coalesce(end_ns, $3) >= $2 AND start_ns <= $3"
+_LOGS = f"SELECT DISTINCT log FROM spans WHERE {_IN_TRACE} ORDER BY log"  # noqa: S608
 _SPANS = (
     f"SELECT {span_text('$6')} AS text FROM spans "  # noqa: S608
-    f"WHERE {_IN_RECORDING} AND log = $5 ORDER BY seq"
+    f"WHERE {_IN_TRACE} AND log = $5 ORDER BY seq"
 )
 
 
-def span_events(recording: Trace, number: int | None, base_ns: int) -> Iterator[str]:
-    """The spans of the recorded process that overlap the recording, one track per thread.
+def span_events(trace: Trace, number: int | None, base_ns: int) -> Iterator[str]:
+    """Yield the spans of the traced process that overlap the trace, one track per thread.
 
     Spans that others may overlap are drawn as asynchronous ones.
 
     Args:
-        recording: one that stepscope made; an imported one has no process to go by.
-        number: its place among several recordings of one file, None when it is alone.
-        base_ns: what times are relative to.
+        trace: a trace that stepscope recorded; an imported one names no process.
+        number: its index among several traces of one file, None when it is the only one.
+        base_ns: base of the times in the file.
     """
-    if recording.process is None:
+    if trace.process is None:
         return
-    extent = [recording.process, recording.start_ns, recording.end_ns]
-    pid = placed_pid(int(recording.process.partition("-")[0]), number)
-    for place, log in enumerate(recording.reader.sql(_LOGS, extent)["log"].tolist()):
-        track = f'"pid":{pid},"tid":{_FIRST_TID + place}'
+    extent = [trace.process, trace.start_ns, trace.end_ns]
+    pid = place_pid(int(trace.process.partition("-")[0]), number)
+    for index, log in enumerate(trace.reader.sql(_LOGS, extent)["log"].tolist()):
+        position = f'"pid":{pid},"tid":{_FIRST_TID + index}'
         thread = re.match(r"\d*", log)[0]  # type: ignore[index]  # matches anything
-        yield from naming_event("thread_name", track, "name", f"stepscope: thread {thread}")
-        yield from naming_event("thread_sort_index", track, "sort_index", int(thread or 0))
-        yield from recording.reader.sql(_SPANS, [*extent, base_ns, log, track])["text"].tolist()
+        yield from naming_event("thread_name", position, "name", f"stepscope: thread {thread}")
+        yield from naming_event("thread_sort_index", position, "sort_index", int(thread or 0))
+        yield from trace.reader.sql(_SPANS, [*extent, base_ns, log, position])["text"].tolist()

@@ -1,4 +1,4 @@
-"""A text file that is written by a thread of its own and appears when it is complete."""
+"""Text file that a separate thread writes and that appears when it is complete."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _GZIP_WINDOW = 31
 
 
 class TextFile:
-    """Takes text and writes it, compressed or not, while its caller prepares the next.
+    """Writes text, compressed or not, while the caller prepares the next piece.
 
-    One piece waits at most: a caller that is faster than the disk is held up.
+    At most one piece waits: a caller that is faster than the disk is blocked.
     """
 
     def __init__(self, file: BinaryIO, *, compressed: bool) -> None:
@@ -36,18 +36,18 @@ class TextFile:
         self.text_bytes = 0
 
     def write(self, text: str) -> None:
-        """Takes the next piece; raises what writing the piece before it raised."""
+        """Write the next piece; raises the error of the previous piece."""
         self._wait()
         self._writing = self._thread.submit(self._write, text)
 
     def finish(self) -> None:
-        """Writes what is left."""
+        """Write the remaining text."""
         self._wait()
         if self._deflater is not None:
             self._file.write(self._deflater.flush())
 
     def release(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._thread.shutdown()
 
     def _wait(self) -> None:
@@ -61,7 +61,7 @@ class TextFile:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[TextFile]:
+def open_text_file(path: Path) -> Iterator[TextFile]:
     """Open a text file that is published when the block succeeds; see `atomic_write`."""
     path.resolve().parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:

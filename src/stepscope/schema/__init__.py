@@ -6,6 +6,16 @@ not: reading, writing, computation, formatting.
 
 from __future__ import annotations
 
+from stepscope.schema.event_kinds import (
+    EVENT_KINDS,
+    EVENT_TABLES,
+    NESTED_TABLES,
+    STREAM_TABLES,
+    Argument,
+    EventKind,
+    ExportedKey,
+    event_kind,
+)
 from stepscope.schema.finding import (
     Delivery,
     DeliveryState,
@@ -44,11 +54,14 @@ __all__ = [
     "COPIES",
     "COUNTERS",
     "DEVICES",
+    "EVENT_KINDS",
+    "EVENT_TABLES",
     "FLOWS",
     "KERNELS",
     "MEMORY_EVENTS",
     "METRICS",
     "METRIC_TYPES",
+    "NESTED_TABLES",
     "OPERATORS",
     "OTHER_EVENTS",
     "PROCESS_GROUPS",
@@ -61,13 +74,18 @@ __all__ = [
     "SPANS",
     "SPAN_KINDS",
     "STACKS",
+    "STREAM_TABLES",
+    "TABLES",
     "TIMELINE",
     "TRACES",
     "TRACE_TABLES",
     "TRACKS",
+    "Argument",
     "Column",
     "Delivery",
     "DeliveryState",
+    "EventKind",
+    "ExportedKey",
     "Finding",
     "JobState",
     "JobStatus",
@@ -79,6 +97,7 @@ __all__ = [
     "RuleStatus",
     "RunInfo",
     "Table",
+    "event_kind",
 ]
 
 
@@ -88,17 +107,11 @@ TRACE_TABLES = (
     TRACKS,
     DEVICES,
     PROCESS_GROUPS,
-    OPERATORS,
-    RUNTIME_CALLS,
-    KERNELS,
-    COPIES,
-    MEMORY_EVENTS,
+    *EVENT_TABLES,
+    OTHER_EVENTS,
     COLLECTIVES,
-    PYTHON_FUNCTIONS,
-    ANNOTATIONS,
     FLOWS,
     COUNTERS,
-    OTHER_EVENTS,
     TIMELINE,
 )
 """Tables of the traces of a framework's profiler."""

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from stepscope.analysis import Slices
 from stepscope.intervals import OVERHANG_NS, Int, nesting_rows, separate_overlaps
 from stepscope.run import Trace
+from stepscope.schema import NESTED_TABLES, STREAM_TABLES
 from stepscope.timeline.levels import Levels, Names
 
-HOST_TABLES = ("annotations", "python_functions", "operators", "runtime_calls", "other_events")
-"""Of ranges with one extent, those of the first table are around the others."""
-DEVICE_TABLES = ("kernels", "copies")
-EVENT_TABLES = (*HOST_TABLES, *DEVICE_TABLES)
+EVENT_TABLES = (*NESTED_TABLES, *STREAM_TABLES)
+"""Tables of drawn events. Of ranges with the same extent, those of the first table enclose the
+others."""
 DAY_NS = 86_400_000_000_000
 DURATIONS = {
     "other_events": f"CASE WHEN duration_ns BETWEEN 0 AND {DAY_NS} THEN duration_ns ELSE 0 END"
@@ -143,7 +143,7 @@ def read_block(
     start = found["start_ns"].astype(np.int64)
     duration = found["duration"].astype(np.int64)
     line = 2 * found["track"].astype(np.int64) + found["shadow"]
-    on_host = found["place"] < len(HOST_TABLES)
+    on_host = found["place"] < len(NESTED_TABLES)
     tie = (found["place"].astype(np.int64) << _ID_BITS) + found["id"]
     # What gave way has its row there, yet of those with one extent it may be around others here.
     events = _Extents(line, start, start + duration, on_host, tie)

@@ -9,6 +9,7 @@ from typing import Any
 
 from stepscope.analysis import is_communication
 from stepscope.run import Trace
+from stepscope.schema import STREAM_TABLES
 from stepscope.store import RunReader
 from stepscope.timeline.blocks import EVENT_TABLES
 
@@ -61,7 +62,7 @@ class Content:
     @property
     def is_stream(self) -> bool:
         """Whether a device works here: then no event lies in another."""
-        return bool(self.counts["kernels"] + self.counts["copies"])
+        return any(self.counts[table] for table in STREAM_TABLES)
 
     @property
     def all(self) -> int:

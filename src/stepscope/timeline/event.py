@@ -11,6 +11,7 @@ import numpy as np
 
 from stepscope.analysis import Slices
 from stepscope.run import Run
+from stepscope.schema import STREAM_TABLES
 from stepscope.timeline.blocks import EVENT_TABLES, event_query
 from stepscope.timeline.content import Content
 from stepscope.timeline.spans import SPAN_NAME
@@ -33,8 +34,7 @@ _COLUMNS = ("place", "shadow", "track", "id", "name", "start_ns", "duration")
 _ONE = event_query(("place", "id"), "trace = $1 AND id = $2 AND track = $3")
 _MANY = event_query(_COLUMNS, "trace = $1 AND list_contains($2, id)")
 _REFERRING: tuple[tuple[str, str, str, Relation], ...] = (
-    ("kernels", "launch", "runtime_calls", "launches"),
-    ("copies", "launch", "runtime_calls", "launches"),
+    *((table, "launch", "runtime_calls", "launches") for table in STREAM_TABLES),
     ("operators", "forward", "operators", "backward"),
 )
 """Tables, their columns that refer to events of other tables, and what that means to these."""
@@ -270,7 +270,7 @@ def _stack(
     if row.get("call_stack"):
         return [frame for frame in row["call_stack"].split(";") if frame]
     track, start, end = row["track"], row["start_ns"], row["start_ns"] + (row["duration_ns"] or 0)
-    if table in {"kernels", "copies"}:
+    if table in STREAM_TABLES:
         calls = [link for link in links if link.relation == "launched by"]
         if not calls:
             return []

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepscope.exporters.chrome import export_chrome
+from stepscope.errors import IncompleteExportError
+from stepscope.exporters import chrome, chrome_events, export_chrome
 from stepscope.run.traces import load_traces
+from stepscope.schema import EVENT_KINDS
 from stepscope.store import DictColumn, RunWriter, open_run
 from tests.support.chrome_files import (
     ChromeFile,
@@ -351,6 +353,34 @@ def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         export_chrome(load_traces(open_run(run)), kept)
     assert kept.read_bytes() == before
     assert [each.name for each in kept.parent.iterdir()] == ["kept.json"]
+
+
+def test_an_export_without_a_kind_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded(tmp_path, trace(*many_kinds()))
+    kinds = [kind for kind in EVENT_KINDS if kind.table.name != "kernels"]
+    monkeypatch.setattr(chrome_events, "EVENT_KINDS", kinds)
+    with pytest.raises(IncompleteExportError) as raised:
+        export_chrome(load_traces(open_run(run)), tmp_path / "new.json")
+    held = len([event for event in many_kinds() if event["ph"] not in "Msf"])
+    kernels = open_run(run).row_count("kernels")
+    assert f"{held - kernels} of {held} events were written" in str(raised.value)
+    assert "the tables: kernels" in str(raised.value)
+    assert not (tmp_path / "new.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("query", "noun"), [("events_between", "events"), ("arrows_between", "arrows")]
+)
+def test_a_query_that_drops_rows_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, noun: str
+) -> None:
+    run = recorded(tmp_path, trace(*many_kinds()))
+    text = getattr(chrome_events, query)()
+    monkeypatch.setattr(chrome, query, lambda: text + " OFFSET 1")
+    with pytest.raises(IncompleteExportError, match=f"{noun} were written. No file was created"):
+        export_chrome(load_traces(open_run(run)), tmp_path / "new.json")
 
 
 def test_python_callers_are_linked(tmp_path: Path) -> None:

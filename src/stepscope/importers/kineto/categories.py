@@ -1,9 +1,8 @@
-"""How events are decoded.
+"""Structs that decode events of known categories in one pass.
 
-An event of a category that was met before is decoded together with its arguments, into a struct
-of that category: in one pass, and without what nobody asks. Which categories a file has, and of
-what kind their events are, is learned from blocks that were decoded the long way: arguments as
-raw text first.
+An event of a known category is decoded together with its arguments, into a struct of that
+category. Which categories a file has, and the kinds of their events, is learned from blocks that
+were decoded the slow way: arguments as raw text first.
 """
 
 from __future__ import annotations
@@ -16,44 +15,22 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Raw, field
 
-from stepscope.importers.kineto.fields import (
-    ABSENT,
-    EMPTY,
-    AnnotationArgs,
-    DeviceArgs,
-    MemoryArgs,
-    OperatorArgs,
-    PythonArgs,
-    RuntimeArgs,
-)
-from stepscope.importers.kineto.kinds import Kind
+from stepscope.importers.kineto.arguments import EMPTY, MALFORMED, STRUCTS
+from stepscope.importers.kineto.cells import ABSENT
+from stepscope.importers.kineto.kinds import Kind, OtherKind
+from stepscope.schema import EVENT_KINDS, EventKind
 
-ARGS: dict[Kind, type[msgspec.Struct]] = {
-    Kind.OPERATOR: OperatorArgs,
-    Kind.ANNOTATION: AnnotationArgs,
-    Kind.DEVICE_ANNOTATION: AnnotationArgs,
-    Kind.RUNTIME: RuntimeArgs,
-    Kind.DRIVER: RuntimeArgs,
-    Kind.KERNEL: DeviceArgs,
-    Kind.MEMCPY: DeviceArgs,
-    Kind.MEMSET: DeviceArgs,
-    Kind.PYTHON: PythonArgs,
-    Kind.MEMORY: MemoryArgs,
-}
-MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
-_MOST_CATEGORIES = 64
-_MOST_REFUSALS = 8
-
-
-_UNSAID = float("nan")
-"""No JSON says this."""
+_MAX_CATEGORIES = 64
+_MAX_FAILURES = 8
+_NO_TIME = float("nan")
+"""Default of a time: JSON cannot express it."""
 
 
 class AnyEvent(msgspec.Struct, gc=False):
-    """Any event. Times and arguments stay text."""
+    """Event of any kind. Times and arguments stay text."""
 
     kind: ClassVar[Kind | None] = None
-    """What all events of the struct are; None where the phase or the name tells."""
+    """Kind of all events of the struct; None where the phase or the name tells."""
 
     ph: str = ""
     name: str = ""
@@ -66,134 +43,129 @@ class AnyEvent(msgspec.Struct, gc=False):
 
 
 class Event(AnyEvent, gc=False):
-    """An event of any category."""
+    """Event of any category."""
 
     cat: str = ""
 
 
 class _Range(msgspec.Struct, gc=False):
-    """Its times are numbers, which costs half of what text does; see `keep_times_as_text`."""
+    """Event with numeric times, which cost half of what text does; see `keep_times_as_text`."""
 
     ph: Literal["X"]
     name: str = ""
     pid: int | str | None = ""
     tid: int | str | None = ""
-    ts: int | float = _UNSAID
-    dur: int | float = _UNSAID
-
-
-class _Memory(msgspec.Struct, gc=False):
-    ph: Literal["i"]
-    name: Literal["[memory]"]
-    pid: int | str | None = ""
-    tid: int | str | None = ""
-    ts: int | float = _UNSAID
+    ts: int | float = _NO_TIME
+    dur: int | float = _NO_TIME
 
 
 class _LaunchFlow(msgspec.Struct, gc=False):
-    """These are only counted."""
+    """End of an arrow; these are only counted."""
 
     ph: Literal["s", "t", "f"]
 
 
-_STRUCTS: dict[Kind, type[msgspec.Struct]] = {
-    **dict.fromkeys(ARGS, _Range),
-    Kind.MEMORY: _Memory,
-    Kind.LAUNCH_FLOW: _LaunchFlow,
-}
-"""What events of a kind have besides their arguments."""
-_WRITTEN_BY_KINETO = {
-    ("cpu_op", Kind.OPERATOR),
-    ("user_annotation", Kind.ANNOTATION),
-    ("gpu_user_annotation", Kind.DEVICE_ANNOTATION),
-    ("cuda_runtime", Kind.RUNTIME),
-    ("cuda_driver", Kind.DRIVER),
-    ("kernel", Kind.KERNEL),
-    ("gpu_memcpy", Kind.MEMCPY),
-    ("gpu_memset", Kind.MEMSET),
-    ("python_function", Kind.PYTHON),
-    ("cpu_instant_event", Kind.MEMORY),
-    ("ac2g", Kind.LAUNCH_FLOW),
-    ("fwdbwd", Kind.FLOW),
-    ("Trace", Kind.OTHER),
-    ("", Kind.METADATA),
-    ("", Kind.OTHER),
-}
-"""Nearly every file has these: learning them would take each process its first blocks."""
+def _struct_of(kind: EventKind) -> type[msgspec.Struct]:
+    """Return the struct of a kind's events without their arguments."""
+    if kind.is_range:
+        return _Range
+    fields: list[Any] = [
+        ("ph", Literal["i"]),
+        ("name", Literal[kind.instant_name]),
+        ("pid", int | str | None, ""),
+        ("tid", int | str | None, ""),
+        ("ts", int | float, _NO_TIME),
+    ]
+    return msgspec.defstruct("Instant", fields, gc=False)
 
 
-class Categories:
-    """Decodes blocks that hold only categories that were met before."""
+_EVENT_STRUCTS: dict[Kind, type[msgspec.Struct]] = {
+    **{kind: _struct_of(kind) for kind in EVENT_KINDS},
+    OtherKind.LAUNCH_FLOW: _LaunchFlow,
+}
+_WRITTEN_BY_KINETO: set[tuple[str, Kind]] = {
+    *((kind.categories[0], kind) for kind in EVENT_KINDS),
+    ("ac2g", OtherKind.LAUNCH_FLOW),
+    ("fwdbwd", OtherKind.FLOW),
+    ("Trace", OtherKind.OTHER),
+    ("", OtherKind.METADATA),
+    ("", OtherKind.OTHER),
+}
+"""Categories of nearly every file: learning them would cost each process its first blocks."""
+
+
+class KnownCategories:
+    """Decoder of blocks that hold only known categories."""
 
     def __init__(self) -> None:
-        self._met: set[tuple[str, Kind]] = set()
-        self._uneven: set[Kind] = set()
+        self._known: set[tuple[str, Kind]] = set()
+        self._irregular: set[Kind] = set()
         self._decode: Callable[[bytes | bytearray | memoryview], Sequence[Any]] | None = None
-        self._refusals = 0
+        self._failures = 0
         self._times_as_text = False
         self.learn(_WRITTEN_BY_KINETO, set())
 
     def decode(self, array: bytes | bytearray | memoryview) -> Sequence[Any] | None:
-        """The events of a block; None when one of them is not as its category promises."""
+        """Decode the events of a block; None when one of them does not fit its category."""
         if self._decode is None:
             return None
         try:
             events = self._decode(array)
         except MALFORMED:
-            self._refusals += 1
-            if self._refusals >= _MOST_REFUSALS:
+            self._failures += 1
+            if self._failures >= _MAX_FAILURES:
                 self._decode = None
             return None
-        self._refusals = 0
+        self._failures = 0
         return events
 
-    def know(self, met: set[tuple[str, Kind]]) -> bool:
-        """Whether categories have only kinds that they had before."""
-        return met <= self._met
+    def includes(self, categories: set[tuple[str, Kind]]) -> bool:
+        """Return True if categories have only kinds that they had before."""
+        return categories <= self._known
 
-    def learn(self, met: set[tuple[str, Kind]], uneven: set[Kind]) -> None:
-        """Takes note of what was found in a block.
+    def learn(self, categories: set[tuple[str, Kind]], irregular: set[Kind]) -> None:
+        """Learn from a block that was decoded the slow way.
 
         Args:
-            met: categories and the kinds of their events.
-            uneven: kinds whose struct of arguments does not hold what some events say.
+            categories: categories and the kinds of their events.
+            irregular: kinds of which some events do not fit the struct of their arguments.
         """
-        if met <= self._met and uneven <= self._uneven:
+        if categories <= self._known and irregular <= self._irregular:
             return
-        self._met |= met
-        self._uneven |= uneven
+        self._known |= categories
+        self._irregular |= irregular
         self._build()
 
     def keep_times_as_text(self) -> None:
-        """Times are such that numbers do not hold them exactly: their text is read from now on."""
+        """Decode times as text from now on, because floating-point numbers are not exact."""
         self._times_as_text = True
         self._build()
 
     def _build(self) -> None:
         kinds: dict[str, set[Kind]] = {}
-        for category, kind in self._met:
+        for category, kind in self._known:
             kinds.setdefault(category, set()).add(kind)
         # A kind is decoded with its arguments everywhere or nowhere.
-        self._uneven.update(*(those for those in kinds.values() if len(those) > 1))
-        if len(kinds) <= _MOST_CATEGORIES:
-            structs = [self._struct(category, those) for category, those in kinds.items()]
-            either: Any = reduce(or_, structs)
-            self._decode = msgspec.json.Decoder(list[either]).decode
+        ambiguous = (several for several in kinds.values() if len(several) > 1)
+        self._irregular.update(*ambiguous)
+        if len(kinds) <= _MAX_CATEGORIES:
+            structs = [self._struct(category, next(iter(kinds[category]))) for category in kinds]
+            union: Any = reduce(or_, structs)
+            self._decode = msgspec.json.Decoder(list[union]).decode
 
-    def _struct(self, category: str, kinds: set[Kind]) -> type[msgspec.Struct]:
-        told = next(iter(kinds))
-        kind = told if told in _STRUCTS and told not in self._uneven else None
-        args = None if kind is None else ARGS.get(kind)
-        own: list[tuple[str, Any, Any]] = []
-        if args is not None:
-            own.append(("args", args, field(default_factory=args)))
+    def _struct(self, category: str, kind: Kind) -> type[msgspec.Struct]:
+        is_regular = kind in _EVENT_STRUCTS and kind not in self._irregular
+        fields: list[tuple[str, Any, Any]] = []
+        if is_regular and isinstance(kind, EventKind):
+            struct = STRUCTS[kind]
+            fields.append(("args", struct, field(default_factory=struct)))
             if self._times_as_text:
-                own += [("ts", Raw, EMPTY), ("dur", Raw, EMPTY)]
+                fields += [("ts", Raw, EMPTY), ("dur", Raw, EMPTY)]
         return msgspec.defstruct(
             "Known",
-            own,
-            bases=(AnyEvent if kind is None else _STRUCTS[kind],),
-            namespace={"kind": kind, "cat": category},
+            fields,
+            bases=(_EVENT_STRUCTS[kind] if is_regular else AnyEvent,),
+            namespace={"kind": kind if is_regular else None, "cat": category},
             tag_field="cat",
             tag=category,
             gc=False,

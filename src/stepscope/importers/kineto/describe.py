@@ -12,9 +12,9 @@ import numpy as np
 
 from stepscope.importers.kineto.cells import integers_of, text_of
 from stepscope.importers.kineto.gather import Gathered
-from stepscope.importers.kineto.joins import DEVICE_KINDS
-from stepscope.importers.kineto.kinds import Kind
+from stepscope.importers.kineto.kinds import MEMORY_EVENT, OPERATOR, PYTHON_FUNCTION, OtherKind
 from stepscope.importers.kineto.tables import TableMaker
+from stepscope.schema import EVENT_KINDS
 from stepscope.store import DictColumn
 
 _RANK_DIRECTORY = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
@@ -108,8 +108,8 @@ class Description:
     def trace_row(self, *, start_ns: int, end_ns: int) -> Mapping[str, Any]:
         """The row of the table `traces`. Times are relative to the base."""
         gathered, base = self.gathered, self.header.base_ns
-        operators = gathered.select(Kind.OPERATOR, ("id",), "input_dims")
-        stacks = gathered.select(Kind.OPERATOR, ("id",), "call_stack")
+        operators = gathered.select(OPERATOR, ("id",), "input_dims")
+        stacks = gathered.select(OPERATOR, ("id",), "call_stack")
         rest = {k: v for k, v in self.header.content.items() if k not in _STORED_APART}
         distributed = self.header.distributed
         told = {k: v for k, v in distributed.items() if k not in _DISTRIBUTED_STORED_APART}
@@ -133,8 +133,8 @@ class Description:
             "base_ns": base,
             "event_count": gathered.event_count,
             "has_shapes": int(len(operators["id"]) > 0),
-            "has_stacks": int(gathered.count(Kind.PYTHON) > 0 or len(stacks["id"]) > 0),
-            "has_memory": int(gathered.count(Kind.MEMORY) > 0),
+            "has_stacks": int(gathered.count(PYTHON_FUNCTION) > 0 or len(stacks["id"]) > 0),
+            "has_memory": int(gathered.count(MEMORY_EVENT) > 0),
         }
         return {
             "trace": np.zeros(1, dtype=np.int64),
@@ -148,7 +148,7 @@ class Description:
         kinds = ["other"] * len(tracks)
         devices: list[int | None] = [None] * len(tracks)
         streams: list[int | None] = [None] * len(tracks)
-        for kind in (*DEVICE_KINDS, Kind.DEVICE_ANNOTATION):
+        for kind in (kind for kind in EVENT_KINDS if kind.on_device):
             columns = self.gathered.columns(kind, "track", "device", "stream")
             first = np.full(len(tracks), -1, dtype=np.int64)
             first[columns["track"][::-1]] = np.arange(len(columns["track"]))[::-1]
@@ -157,7 +157,7 @@ class Description:
                 kinds[number] = "device"
                 devices[number] = _known(columns["device"][row], tracks[number][0])
                 streams[number] = _known(columns["stream"][row], tracks[number][1])
-        for kind in (Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.PYTHON):
+        for kind in (k for k in EVENT_KINDS if k.is_range and not k.on_device):
             events = np.bincount(self.gathered.columns(kind, "track")["track"])
             for number in np.flatnonzero(events).tolist():
                 kinds[number] = "host"
@@ -226,7 +226,7 @@ class Description:
         }
 
     def _counters(self) -> Mapping[str, Any]:
-        columns = self.gathered.columns(Kind.COUNTER, "id", "track", "name", "start", "args")
+        columns = self.gathered.columns(OtherKind.COUNTER, "id", "track", "name", "start", "args")
         rows: list[int] = []
         series: list[str] = []
         values: list[float] = []

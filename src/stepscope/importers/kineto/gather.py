@@ -1,8 +1,8 @@
-"""All events of a file, kind by kind, until they can be linked.
+"""Events of a file, kind by kind, until they are linked.
 
-Chunks arrive in the order of the file. What they hold lies in memory as long as it is small, and
-then in a temporary file, so that a trace of any size takes the same memory. It is read back in
-slices of time.
+Chunks arrive in the order of the file. Their columns stay in memory while they are small, and go
+to a temporary file afterwards, so that a trace of any size takes the same memory. They are read
+back in slices of time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.kineto.decode import Chunk, Columns
+from stepscope.importers.kineto.columns import Chunk, Columns
 from stepscope.importers.kineto.kinds import Kind
 from stepscope.importers.times import INVALID
+from stepscope.schema import EVENT_KINDS
 
 Int = NDArray[np.int64]
 
@@ -27,56 +28,58 @@ MEMORY_BYTES = 96 << 20
 DAY_NS = 86_400_000_000_000
 HOST_LIMIT_NS = 600_000_000_000
 DEVICE_LIMIT_NS = 10_000_000_000
-"""Shorter durations are possible in any file: a step may compile for minutes, a kernel not."""
-_SAMPLE = 64
-_STRING_COLUMNS = frozenset(
-    {
-        "name",
-        "args",
-        "collective",
-        "phase",
-        "category",
-        "input_dims",
-        "input_types",
-        "input_strides",
-        "concrete_inputs",
-        "call_stack",
-    }
-)
+"""Shorter durations are possible in any file: a step may compile for minutes, a kernel cannot."""
+_SAMPLE_COUNT = 64
+
+
+def _argument_columns(*types: str) -> frozenset[str]:
+    return frozenset(
+        argument.column
+        for kind in EVENT_KINDS
+        for argument in kind.stored_arguments
+        if argument.type in types
+    )
+
+
+_STRING_COLUMNS = _argument_columns("string", "json") | {
+    "name", "args", "collective", "phase", "category",
+}  # fmt: skip
+_NUMBER_COLUMNS = _argument_columns("number")
+_SIZES_COLUMNS = _argument_columns("sizes")
 
 
 @dataclass(slots=True)
 class _Part:
-    """The columns of one kind in one chunk, in memory or in the temporary file."""
+    """Columns of one kind in one chunk, in memory or in the temporary file."""
 
     columns: dict[str, NDArray[Any] | tuple[int, np.dtype[Any], tuple[int, ...]]]
     rows: int
     first: int
-    """Bounds of `when`, the time by which rows are taken out again."""
+    """Bounds of `when`, the time by which rows are selected later."""
     last: int
 
 
 @dataclass(slots=True)
 class Bounds:
-    """What times are possible in a file, relative to its base."""
+    """Possible times in a file, relative to its base."""
 
     first: int = 0
     last: int = 0
     """Plausible starts lie between these."""
     host_limit: int = 0
-    """No range of a host thread takes longer."""
+    """Longest possible range of a host thread."""
     device_limit: int = 0
-    """No work of a device takes longer."""
+    """Longest possible work of a device."""
 
 
 @dataclass(slots=True)
 class Gathered:
-    """The events of one file."""
+    """Events of one file."""
 
     directory: Path
-    """Where a temporary file may be made."""
+    """Directory for a temporary file."""
     sharers: int = 1
-    """Processes that gather at the same time and have `MEMORY_BYTES` together."""
+    """Number of processes that gather at the same time and share `MEMORY_BYTES`."""
     strings: list[str] = field(default_factory=list)
     tracks: list[tuple[int | str, int | str]] = field(default_factory=list)
     metadata: list[tuple[str, int | str, int | str, Any]] = field(default_factory=list)
@@ -86,24 +89,29 @@ class Gathered:
     lost_events: int = 0
     lost_bytes: int = 0
     bounds: Bounds = field(default_factory=Bounds)
-    _string_places: dict[str, int] = field(default_factory=dict)
-    _track_places: dict[tuple[int | str, int | str], int] = field(default_factory=dict)
+    _string_codes: dict[str, int] = field(default_factory=dict)
+    _track_numbers: dict[tuple[int | str, int | str], int] = field(default_factory=dict)
     _parts: dict[Kind, list[_Part]] = field(default_factory=dict)
     _samples: list[tuple[Int, int]] = field(default_factory=list)
-    _held_bytes: int = 0
+    _stored_bytes: int = 0
     _file: BinaryIO | None = None
 
     def close(self) -> None:
-        """Gives the temporary file back."""
+        """Delete the temporary file."""
         if self._file is not None:
             self._file.close()
 
     def add(self, chunk: Chunk, ids: Int | None = None) -> None:
-        """The next chunk of the file; with `ids`, events that were counted before."""
-        strings = self._remap(chunk.strings, self.strings, self._string_places)
+        """Add the next chunk of the file.
+
+        Args:
+            chunk: the chunk.
+            ids: ids of its events, if these were counted before.
+        """
+        strings = self._remap(chunk.strings, self.strings, self._string_codes)
         # Some recorders write one thread as a number and as a string, by kind of event.
-        same = [(_as_number(pid), _as_number(tid)) for pid, tid in chunk.tracks]
-        tracks = self._remap(same, self.tracks, self._track_places)
+        plain_tracks = [(_as_number(pid), _as_number(tid)) for pid, tid in chunk.tracks]
+        tracks = self._remap(plain_tracks, self.tracks, self._track_numbers)
         for kind, columns in chunk.columns.items():
             for name, values in columns.items():
                 if name in _STRING_COLUMNS:
@@ -126,153 +134,150 @@ class Gathered:
         self.lost_bytes += chunk.lost_bytes
 
     def keep(self, kind: Kind, columns: Columns) -> None:
-        """Columns of a kind, with strings and tracks of this file."""
+        """Add columns of a kind that have the strings and tracks of the file."""
         start = columns["start"]
         rows = len(start)
         if not rows:
             return
-        known = np.sort(start[start != INVALID])
-        if len(known):
-            self._samples.append((known[:: max(1, rows // _SAMPLE)], rows))
+        valid = np.sort(start[start != INVALID])
+        if len(valid):
+            self._samples.append((valid[:: max(1, rows // _SAMPLE_COUNT)], rows))
         part = _Part(
-            columns={name: self._stored(values) for name, values in columns.items()},
+            columns={name: self._store(values) for name, values in columns.items()},
             rows=rows,
             first=int(start.min()),
             last=int(start.max()),
         )
         self._parts.setdefault(kind, []).append(part)
 
-    def place(self, text: str) -> int:
-        """The code of a string."""
-        place = self._string_places.setdefault(text, len(self.strings))
-        if place == len(self.strings):
+    def code_of(self, text: str) -> int:
+        """Return the code of a string; a new string gets the next one."""
+        code = self._string_codes.setdefault(text, len(self.strings))
+        if code == len(self.strings):
             self.strings.append(text)
-        return place
+        return code
 
     def count(self, *kinds: Kind) -> int:
-        """Events of some kinds."""
+        """Count the events of some kinds."""
         return sum(part.rows for kind in kinds for part in self._parts.get(kind, ()))
 
     def find_bounds(self) -> Bounds:
-        """What times are possible: decided by the bulk of the events, not by the outermost.
+        """Find the possible times, which the bulk of the events decides, not the outermost ones.
 
         A start more than a day from the median is impossible; so is a duration of more than
         twice the time between the first and the last plausible start, and a limit of its kind.
         """
         if not self._samples:
             return self.bounds
-        starts = np.concatenate([sample for sample, _ in self._samples])
-        middle = int(np.median(starts))
-        near = [
-            part
-            for parts in self._parts.values()
-            for part in parts
-            if part.last >= middle - DAY_NS and part.first <= middle + DAY_NS
-        ]
-        first = last = middle
-        for part in near:
-            inside = part.first >= middle - DAY_NS and part.last <= middle + DAY_NS
-            if not inside:
-                when = self._column(part, "start")
-                when = when[(when >= middle - DAY_NS) & (when <= middle + DAY_NS)]
-                if len(when):
-                    first, last = min(first, int(when.min())), max(last, int(when.max()))
-            else:
+        median = int(np.median(np.concatenate([sample for sample, _ in self._samples])))
+        low, high = median - DAY_NS, median + DAY_NS
+        first = last = median
+        for part in (part for parts in self._parts.values() for part in parts):
+            if part.last < low or part.first > high:
+                continue
+            if part.first >= low and part.last <= high:
                 first, last = min(first, part.first), max(last, part.last)
+                continue
+            start = self._column(part, "start")
+            start = start[(start >= low) & (start <= high)]
+            if len(start):
+                first, last = min(first, int(start.min())), max(last, int(start.max()))
         span = 2 * (last - first)
         self.bounds = Bounds(first, last, max(span, HOST_LIMIT_NS), max(span, DEVICE_LIMIT_NS))
         return self.bounds
 
     def names_with(self, parts: Iterable[str]) -> list[int]:
-        """Codes of the strings that contain one of some texts."""
-        wanted = tuple(parts)
+        """Return the codes of strings that contain one of some texts."""
+        texts = tuple(parts)
         return [
-            code for code, name in enumerate(self.strings) if any(part in name for part in wanted)
+            code for code, name in enumerate(self.strings) if any(text in name for text in texts)
         ]
 
     def columns(self, kind: Kind, *names: str) -> Columns:
-        """Whole columns of a kind, rows in the order of the file."""
+        """Return columns of all events of a kind, in the order of the file."""
         parts = self._parts.get(kind, [])
         return {
             name: _concatenate([self._column(part, name) for part in parts], name) for name in names
         }
 
     def take(self, kind: Kind, *names: str) -> Columns:
-        """Whole columns of a kind, which is no longer among those held."""
+        """Return columns of all events of a kind, and forget the kind."""
         columns = self.columns(kind, *names)
         self._parts.pop(kind, None)
         return columns
 
-    def select(self, kind: Kind, names: Sequence[str], keep: str) -> Columns:
-        """Columns of those rows of a kind where the column `keep` is not absent."""
-        found: list[Columns] = []
+    def select(self, kind: Kind, names: Sequence[str], present: str) -> Columns:
+        """Return columns of those events of a kind whose column `present` is not absent."""
+        parts: list[Columns] = []
         for part in self._parts.get(kind, []):
-            if keep in part.columns:
-                chosen = np.flatnonzero(self._column(part, keep) != -1)
-                if len(chosen):
-                    found.append({name: self._column(part, name)[chosen] for name in names})
-        return {name: _joined(found, name) for name in names}
+            if present in part.columns:
+                rows = np.flatnonzero(self._column(part, present) != -1)
+                if len(rows):
+                    parts.append({name: self._column(part, name)[rows] for name in names})
+        return {name: _join(parts, name) for name in names}
 
     def extend(self, kind: Kind, name: str, values: NDArray[Any]) -> None:
-        """Gives all rows of a kind one more column. The column `when` is the time by which
-        `between` takes them, in place of their start."""
-        at = 0
+        """Give all events of a kind another column.
+
+        The column `when` is the time by which `between` selects them, instead of their start.
+        """
+        offset = 0
         for part in self._parts.get(kind, []):
-            mine = values[at : at + part.rows]
-            at += part.rows
-            part.columns[name] = self._stored(mine)
+            part_values = values[offset : offset + part.rows]
+            offset += part.rows
+            part.columns[name] = self._store(part_values)
             if name == "when":
-                part.first, part.last = int(mine.min()), int(mine.max())
+                part.first, part.last = int(part_values.min()), int(part_values.max())
 
     def between(self, kind: Kind, start: int, end: int) -> Columns:
-        """Rows of a kind whose time lies in [start, end), in the order of the file."""
-        found: list[Columns] = []
+        """Return the events of a kind with a time in [start, end), in the order of the file."""
+        parts: list[Columns] = []
         for part in self._parts.get(kind, []):
             if part.first >= end or part.last < start:
                 continue
             columns = {name: self._column(part, name) for name in part.columns}
             when = columns.pop("when", columns["start"])
             if part.first < start or part.last >= end:
-                chosen = (when >= start) & (when < end)
-                columns = {name: values[chosen] for name, values in columns.items()}
-            found.append(columns)
-        if len(found) == 1:
-            return found[0]
-        names = dict.fromkeys(name for columns in found for name in columns)
-        return {name: _joined(found, name) for name in names}
+                is_inside = (when >= start) & (when < end)
+                columns = {name: values[is_inside] for name, values in columns.items()}
+            parts.append(columns)
+        if len(parts) == 1:
+            return parts[0]
+        names = dict.fromkeys(name for columns in parts for name in columns)
+        return {name: _join(parts, name) for name in names}
 
     def cuts(self, rows: int) -> list[int]:
-        """Times that part the file into slices of about so many rows, both ends included."""
+        """Return times that divide the file into slices of about `rows` events, ends included."""
         first, last = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-        total = self.count(*self._parts)
-        wanted = -(-total // rows)
-        if wanted < 2 or not self._samples:
+        slices = -(-self.count(*self._parts) // rows)
+        if slices < 2 or not self._samples:
             return [first, last]
         samples = np.concatenate([sample for sample, _ in self._samples])
         weights = np.concatenate([np.full(len(s), w / len(s)) for s, w in self._samples])
         order = np.argsort(samples, kind="stable")
-        passed = np.cumsum(weights[order])
-        at = np.searchsorted(passed, passed[-1] * np.arange(1, wanted) / wanted)
+        cumulative = np.cumsum(weights[order])
+        at = np.searchsorted(cumulative, cumulative[-1] * np.arange(1, slices) / slices)
         inner = np.unique(samples[order][np.minimum(at, len(order) - 1)])
         return [first, *inner.tolist(), last]
 
     # --- inside ------------------------------------------------------------------------------
 
     @staticmethod
-    def _remap(theirs: Iterable[Any], ours: list[Any], places: dict[Any, int]) -> NDArray[np.int32]:
+    def _remap(keys: Iterable[Any], known: list[Any], indices: dict[Any, int]) -> NDArray[np.int32]:
+        """Return the index in `known` of each key; new keys are appended."""
         codes = []
-        for each in theirs:
-            place = places.setdefault(each, len(ours))
-            if place == len(ours):
-                ours.append(each)
-            codes.append(place)
+        for key in keys:
+            index = indices.setdefault(key, len(known))
+            if index == len(known):
+                known.append(key)
+            codes.append(index)
         return np.array([*codes, -1], dtype=np.int32)  # the last one serves code -1
 
-    def _stored(
+    def _store(
         self, values: NDArray[Any]
     ) -> NDArray[Any] | tuple[int, np.dtype[Any], tuple[int, ...]]:
-        self._held_bytes += values.nbytes
-        if self._held_bytes * self.sharers <= MEMORY_BYTES:
+        self._stored_bytes += values.nbytes
+        if self._stored_bytes * self.sharers <= MEMORY_BYTES:
             return values
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self.directory)  # noqa: SIM115
@@ -284,11 +289,11 @@ class Gathered:
     def _column(self, part: _Part, name: str) -> NDArray[Any]:
         if name not in part.columns:
             return absent(name, part.rows)
-        held = part.columns[name]
-        if isinstance(held, np.ndarray):
-            return held
-        assert self._file is not None  # noqa: S101 - something was stored in it
-        offset, dtype, shape = held
+        stored = part.columns[name]
+        if isinstance(stored, np.ndarray):
+            return stored
+        assert self._file is not None  # noqa: S101 - the column was stored in it
+        offset, dtype, shape = stored
         self._file.seek(offset)
         return np.fromfile(self._file, dtype=dtype, count=int(np.prod(shape))).reshape(shape)
 
@@ -298,17 +303,17 @@ def _as_number(name: int | str) -> int | str:
 
 
 def absent(name: str, rows: int) -> NDArray[Any]:
-    """A column that a chunk has not."""
-    if name in {"blocks", "warps", "occupancy"}:
+    """Return a column without any value."""
+    if name in _NUMBER_COLUMNS:
         return np.full(rows, np.nan)
-    if name in {"grid", "block"}:
+    if name in _SIZES_COLUMNS:
         return np.full((rows, 3), -1, dtype=np.int32)
     dtype = np.int32 if name in _STRING_COLUMNS else np.int64
     return np.full(rows, -1, dtype=dtype)
 
 
-def _joined(found: list[Columns], name: str) -> NDArray[Any]:
-    return _concatenate([c[name] if name in c else absent(name, len(c["id"])) for c in found], name)
+def _join(parts: list[Columns], name: str) -> NDArray[Any]:
+    return _concatenate([c[name] if name in c else absent(name, len(c["id"])) for c in parts], name)
 
 
 def _concatenate(arrays: list[NDArray[Any]], name: str) -> NDArray[Any]:
@@ -316,10 +321,12 @@ def _concatenate(arrays: list[NDArray[Any]], name: str) -> NDArray[Any]:
 
 
 def impossible(columns: Mapping[str, NDArray[Any]], bounds: Bounds) -> NDArray[np.bool_]:
-    """Rows whose start or duration cannot be; those of a device have a launch, or none."""
+    """Mark rows with an impossible start or duration; those of a device have a column `launch`."""
     start = columns["start"]
-    wrong: NDArray[np.bool_] = (start == INVALID) | (start < bounds.first) | (start > bounds.last)
+    is_wrong: NDArray[np.bool_] = (
+        (start == INVALID) | (start < bounds.first) | (start > bounds.last)
+    )
     if "duration" in columns:
         limit = bounds.device_limit if "launch" in columns else bounds.host_limit
-        wrong = wrong | (columns["duration"] < 0) | (columns["duration"] > limit)
-    return wrong
+        is_wrong = is_wrong | (columns["duration"] < 0) | (columns["duration"] > limit)
+    return is_wrong

@@ -1,69 +1,75 @@
-"""Which table an event belongs to: by its phase and category alone.
+"""Kind of an event, by its phase, category and name.
 
 An event is device work by its category, never by having a stream; a `gpu_user_annotation` is the
-shadow of a host range and no range of its own. Categories differ between recorder versions in
-case and in spelling; all known spellings are here.
+shadow of a host range. Categories differ between recorder versions in case and in spelling; the
+known spellings are in `schema.EVENT_KINDS`.
 """
 
 from __future__ import annotations
 
 import enum
 
+from stepscope.schema import EVENT_KINDS, EventKind, event_kind
 
-class Kind(enum.IntEnum):
-    """What an event is."""
+__all__ = [
+    "ANNOTATION",
+    "CALL_KINDS",
+    "COLLECTIVE_KINDS",
+    "KERNEL",
+    "MEMCPY",
+    "MEMORY_EVENT",
+    "MEMSET",
+    "OPERATOR",
+    "PYTHON_FUNCTION",
+    "WORK_KINDS",
+    "EventKind",
+    "Kind",
+    "OtherKind",
+    "instant_kind",
+    "kind_of",
+]
 
-    OPERATOR = 0
-    ANNOTATION = 1
-    DEVICE_ANNOTATION = 2
-    RUNTIME = 3
-    DRIVER = 4
-    KERNEL = 5
-    MEMCPY = 6
-    MEMSET = 7
-    PYTHON = 8
-    MEMORY = 9
-    LAUNCH_FLOW = 10
-    FLOW = 11
-    COUNTER = 12
-    METADATA = 13
-    OTHER = 14
-    BEGIN = 15
-    END = 16
+ANNOTATION = event_kind("annotation")
+KERNEL = event_kind("kernel")
+MEMCPY = event_kind("memcpy")
+MEMORY_EVENT = event_kind("memory_event")
+MEMSET = event_kind("memset")
+OPERATOR = event_kind("operator")
+PYTHON_FUNCTION = event_kind("python_function")
+CALL_KINDS = tuple(kind for kind in EVENT_KINDS if kind.linking == "call")
+WORK_KINDS = tuple(kind for kind in EVENT_KINDS if kind.linking == "work")
+COLLECTIVE_KINDS = tuple(kind for kind in EVENT_KINDS if kind.has_collectives)
 
 
-_RANGES = {
-    "cpu_op": Kind.OPERATOR,
-    "operator": Kind.OPERATOR,
-    "user_annotation": Kind.ANNOTATION,
-    "gpu_user_annotation": Kind.DEVICE_ANNOTATION,
-    "runtime": Kind.RUNTIME,
-    "cuda_runtime": Kind.RUNTIME,
-    "hip_runtime": Kind.RUNTIME,
-    "glow_runtime": Kind.RUNTIME,
-    "mtia_runtime": Kind.RUNTIME,
-    "xpu_runtime": Kind.RUNTIME,
-    "privateuse1_runtime": Kind.RUNTIME,
-    "cuda_driver": Kind.DRIVER,
-    "xpu_driver": Kind.DRIVER,
-    "privateuse1_driver": Kind.DRIVER,
-    "kernel": Kind.KERNEL,
-    "gpu_memcpy": Kind.MEMCPY,
-    "memcpy": Kind.MEMCPY,
-    "gpu_memset": Kind.MEMSET,
-    "memset": Kind.MEMSET,
-    "python_function": Kind.PYTHON,
-}
+class OtherKind(enum.Enum):
+    """Elements of a trace that are not events of a kind with a table of its own."""
+
+    LAUNCH_FLOW = enum.auto()
+    """An end of an arrow from a runtime call to its work; the correlation says the same."""
+    FLOW = enum.auto()
+    """An end of any other arrow."""
+    COUNTER = enum.auto()
+    METADATA = enum.auto()
+    BEGIN = enum.auto()
+    """Start of a range that is written as two events."""
+    END = enum.auto()
+    OTHER = enum.auto()
+
+
+Kind = EventKind | OtherKind
 _LAUNCH_FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "async"})
-"""Arrows from a runtime call to what it launched; the correlation says the same."""
+_RANGES = {spelling: kind for kind in EVENT_KINDS if kind.is_range for spelling in kind.categories}
+_INSTANTS = {kind.instant_name: kind for kind in EVENT_KINDS if not kind.is_range}
+_PHASES = {
+    "C": OtherKind.COUNTER,
+    "M": OtherKind.METADATA,
+    "B": OtherKind.BEGIN,
+    "E": OtherKind.END,
+}
 
 
-MEMORY_NAME = "[memory]"
-"""Name of the instants that are allocations and releases."""
-
-
-def kind_of(phase: str, category: str, name: str) -> Kind:
-    """The kind of an event.
+def kind_of(phase: str, category: str, name: str = "") -> Kind:
+    """Return the kind of an event.
 
     Args:
         phase: its `ph`.
@@ -72,18 +78,16 @@ def kind_of(phase: str, category: str, name: str) -> Kind:
     """
     match phase:
         case "X":
-            return _RANGES.get(category.lower(), Kind.OTHER)
+            return _RANGES.get(category.lower(), OtherKind.OTHER)
         case "s" | "t" | "f":
-            return Kind.LAUNCH_FLOW if category.lower() in _LAUNCH_FLOWS else Kind.FLOW
-        case "i" | "I" if name == MEMORY_NAME:
-            return Kind.MEMORY
-        case "C":
-            return Kind.COUNTER
-        case "M":
-            return Kind.METADATA
-        case "B":
-            return Kind.BEGIN
-        case "E":
-            return Kind.END
+            is_launch = category.lower() in _LAUNCH_FLOWS
+            return OtherKind.LAUNCH_FLOW if is_launch else OtherKind.FLOW
+        case "i" | "I":
+            return instant_kind(name)
         case _:
-            return Kind.OTHER
+            return _PHASES.get(phase, OtherKind.OTHER)
+
+
+def instant_kind(name: str) -> Kind:
+    """Return the kind of an instant, which only its name tells."""
+    return _INSTANTS.get(name, OtherKind.OTHER)

@@ -1,7 +1,7 @@
-"""Begin and end events become ranges.
+"""Ranges made of begin and end events.
 
 Kineto writes whole ranges; other writers of the same format write a `B` and an `E` event for each,
-which belong together as brackets do, thread by thread.
+which match like brackets, thread by thread.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import numpy as np
 from msgspec import Raw
 
 from stepscope.importers.kineto.categories import Event
-from stepscope.importers.kineto.decode import Columns, chunk_of
+from stepscope.importers.kineto.columns import Columns
+from stepscope.importers.kineto.decode import chunk_of
 from stepscope.importers.kineto.gather import Gathered
-from stepscope.importers.kineto.kinds import Kind
+from stepscope.importers.kineto.kinds import OtherKind
 from stepscope.importers.times import INVALID, decimal_text
 
 _COLUMNS = (
@@ -23,24 +24,26 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 def pair_ranges(gathered: Gathered) -> None:
-    """Puts ranges in the place of begin and end events; those without a partner stay events of
-    their own. A range has the id of its begin."""
-    if not gathered.count(Kind.BEGIN, Kind.END):
+    """Replace begin and end events by ranges; those without a partner stay events of their own.
+
+    A range has the id of its begin event.
+    """
+    if not gathered.count(OtherKind.BEGIN, OtherKind.END):
         return
-    begins, ends = (gathered.take(kind, *_COLUMNS) for kind in (Kind.BEGIN, Kind.END))
+    begins, ends = (gathered.take(kind, *_COLUMNS) for kind in (OtherKind.BEGIN, OtherKind.END))
     marks = {name: np.concatenate([begins[name], ends[name]]) for name in _COLUMNS}
-    partner = _partners(marks, len(begins["id"]), gathered.place(""))
+    partner = _partners(marks, len(begins["id"]), gathered.code_of(""))
     paired = [row for row in range(len(begins["id"])) if partner[row] >= 0]
-    alone = [row for row, other in enumerate(partner) if other < 0]
+    unpaired = [row for row, partner_row in enumerate(partner) if partner_row < 0]
     ranges = chunk_of([_range(gathered, marks, row, partner[row]) for row in paired])
     gathered.add(ranges, marks["id"][paired])
-    gathered.keep(Kind.OTHER, {name: values[alone] for name, values in marks.items()})
+    gathered.keep(OtherKind.OTHER, {name: values[unpaired] for name, values in marks.items()})
 
 
 def _partners(marks: Columns, begin_count: int, unnamed: int) -> list[int]:
-    """The row that each begin or end belongs to, -1 for none; begins come first.
+    """Return the partner row of each begin and end event, -1 for none; begins come first.
 
-    An end closes what was opened last, unless it has the name of something opened before.
+    An end closes the range that was opened last, or the last one that has its name.
     """
     partner = [-1] * len(marks["id"])
     open_rows: dict[int, list[int]] = {}
@@ -53,10 +56,10 @@ def _partners(marks: Columns, begin_count: int, unnamed: int) -> list[int]:
             stack.append(row)
             continue
         if names[row] != unnamed:
-            places = [place for place, begin in enumerate(stack) if names[begin] == names[row]]
-            if not places:
+            same_name = [i for i, begin in enumerate(stack) if names[begin] == names[row]]
+            if not same_name:
                 continue
-            del stack[places[-1] + 1 :]  # these never ended
+            del stack[same_name[-1] + 1 :]  # these never ended
         if stack:
             begin = stack.pop()
             partner[row], partner[begin] = begin, row
@@ -78,14 +81,14 @@ def _range(gathered: Gathered, marks: Columns, begin: int, end: int) -> Event:
         tid=tid,
         ts=Raw(decimal_text(start)),
         dur=Raw(decimal_text(int(marks["start"][end]) - start)),
-        args=Raw(_both(text("args", begin), text("args", end))),
+        args=Raw(_merge_args(text("args", begin), text("args", end))),
     )
 
 
-def _both(first: str, second: str) -> bytes:
-    """The arguments of a begin and of its end, which says the last word."""
+def _merge_args(begin: str, end: str) -> bytes:
+    """Merge the arguments of a begin and of its end event, whose values take precedence."""
     try:
-        held = [msgspec.json.decode(each, type=dict[str, Raw]) for each in (first, second) if each]
+        objects = [msgspec.json.decode(text, type=dict[str, Raw]) for text in (begin, end) if text]
     except _UNREADABLE:
-        return (first or second).encode()
-    return msgspec.json.encode({key: value for args in held for key, value in args.items()})
+        return (begin or end).encode()
+    return msgspec.json.encode({key: value for args in objects for key, value in args.items()})

@@ -14,7 +14,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from stepscope.importers.kineto.blocks import BLOCK_BYTES, Block
-from stepscope.importers.kineto.decode import Chunk, decode_block
+from stepscope.importers.kineto.columns import Chunk
+from stepscope.importers.kineto.decode import decode_block
 from stepscope.importers.workers import start_worker
 
 QUEUED_PER_WORKER = 2

@@ -12,7 +12,7 @@ from stepscope.importers.kineto.cells import integers_of
 from stepscope.importers.kineto.describe import Header
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.joins import Counts
-from stepscope.importers.kineto.kinds import Kind
+from stepscope.importers.kineto.kinds import ANNOTATION, OPERATOR
 from stepscope.importers.kineto.reading import Reading
 from stepscope.store import DictColumn
 
@@ -82,7 +82,7 @@ def _dropped(header: Header) -> tuple[int, None, None, str | None]:
 
 
 def _duplicate_steps(gathered: Gathered) -> int:
-    kinds = (Kind.ANNOTATION, Kind.OPERATOR)
+    kinds = (ANNOTATION, OPERATOR)
     codes = np.concatenate([gathered.columns(kind, "name")["name"] for kind in kinds])
     steps = [code for code, name in enumerate(gathered.strings) if name.startswith("ProfilerStep#")]
     found = codes[np.isin(codes, steps)]

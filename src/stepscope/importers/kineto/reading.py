@@ -20,7 +20,8 @@ from stepscope.importers.kineto.blocks import (
     read_blocks,
     split_tail,
 )
-from stepscope.importers.kineto.decode import Chunk, decode_block
+from stepscope.importers.kineto.columns import Chunk
+from stepscope.importers.kineto.decode import decode_block
 from stepscope.importers.kineto.describe import Header
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.pairing import pair_ranges
@@ -178,7 +179,7 @@ def _header(frame: Frame, rest: bytes) -> Header:
     before = frame.header.strip().removeprefix(_UTF8_MARK).strip().removeprefix(b"{").strip(_COMMAS)
     after = rest.strip(_BLANK).strip(_COMMAS).removesuffix(b"}").strip(_COMMAS)
     whole = b"{" + b",".join(part for part in (before, after) if part) + b"}"
-    for text in (whole, repair.mended_object(whole)):
+    for text in (whole, repair.repair_object(whole)):
         try:
             return Header(msgspec.json.decode(text, type=dict[str, Any]))
         except _MALFORMED:

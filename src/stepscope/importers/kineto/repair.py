@@ -194,6 +194,6 @@ def _quoted(match: re.Match[bytes]) -> bytes:
     return opening + re.sub(rb'(?<!\\)"', rb'\\"', value) + closing
 
 
-def mended_object(text: bytes) -> bytes:
+def repair_object(text: bytes) -> bytes:
     """The text of one object, mended as events are."""
     return _mend_strings(text)

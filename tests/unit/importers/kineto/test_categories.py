@@ -8,8 +8,9 @@ import pytest
 
 from stepscope.importers.kineto import decode
 from stepscope.importers.kineto.blocks import Block
-from stepscope.importers.kineto.categories import Categories
-from stepscope.importers.kineto.decode import Chunk, decode_block
+from stepscope.importers.kineto.categories import KnownCategories
+from stepscope.importers.kineto.columns import Chunk
+from stepscope.importers.kineto.decode import decode_block
 from stepscope.importers.kineto.gather import _STRING_COLUMNS
 from tests.support.kineto_files import Event, kernel, memory, op, training
 
@@ -39,22 +40,22 @@ def assert_same(one: Chunk, other: Chunk) -> None:
 
 
 @pytest.fixture
-def categories(monkeypatch: pytest.MonkeyPatch) -> Categories:
-    fresh = Categories()
+def categories(monkeypatch: pytest.MonkeyPatch) -> KnownCategories:
+    fresh = KnownCategories()
     monkeypatch.setattr(decode, "_categories", fresh)
     return fresh
 
 
 @pytest.fixture
-def ignorant(monkeypatch: pytest.MonkeyPatch) -> Categories:
-    """Categories that were told of none."""
+def ignorant(monkeypatch: pytest.MonkeyPatch) -> KnownCategories:
+    """KnownCategories that were told of none."""
     monkeypatch.setattr("stepscope.importers.kineto.categories._WRITTEN_BY_KINETO", set())
-    fresh = Categories()
+    fresh = KnownCategories()
     monkeypatch.setattr(decode, "_categories", fresh)
     return fresh
 
 
-def test_a_known_block_is_decoded_in_one_pass(ignorant: Categories) -> None:
+def test_a_known_block_is_decoded_in_one_pass(ignorant: KnownCategories) -> None:
     text = msgspec.json.encode(USUAL)
     assert ignorant.decode(text) is None
     first = decoded(USUAL)
@@ -63,7 +64,7 @@ def test_a_known_block_is_decoded_in_one_pass(ignorant: Categories) -> None:
     assert first.flow_counts == (2, 3)
 
 
-def test_times_that_numbers_do_not_hold_are_read_as_text(categories: Categories) -> None:
+def test_times_that_numbers_do_not_hold_are_read_as_text(categories: KnownCategories) -> None:
     event = {**op("aten::mm", 0, 0), "dur": msgspec.Raw(b"1.001")}
     for nanosecond in (123, 124):
         event["ts"] = msgspec.Raw(b"1711964646123456.%d" % nanosecond)
@@ -74,7 +75,7 @@ def test_times_that_numbers_do_not_hold_are_read_as_text(categories: Categories)
 
 
 def test_what_kineto_writes_is_known_from_the_start(
-    categories: Categories, request: pytest.FixtureRequest
+    categories: KnownCategories, request: pytest.FixtureRequest
 ) -> None:
     assert categories.decode(msgspec.json.encode(USUAL)) is not None
     told = decoded(USUAL)
@@ -97,7 +98,7 @@ def test_what_kineto_writes_is_known_from_the_start(
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
     ],
 )
-def test_what_is_odd_is_decoded_as_ever(categories: Categories, odd: Event) -> None:
+def test_what_is_odd_is_decoded_as_ever(categories: KnownCategories, odd: Event) -> None:
     first = decoded([*USUAL, odd])
     assert_same(decoded([*USUAL, odd]), first)
     categories.__init__()  # type: ignore[misc]
@@ -106,7 +107,7 @@ def test_what_is_odd_is_decoded_as_ever(categories: Categories, odd: Event) -> N
     assert_same(decoded([*USUAL, odd]), first)
 
 
-def test_a_kind_is_known_in_all_its_categories_or_in_none(categories: Categories) -> None:
+def test_a_kind_is_known_in_all_its_categories_or_in_none(categories: KnownCategories) -> None:
     other = {**memory(2, 512), "cat": "other instants"}
     instant = {**other, "name": "something else"}
     first = decoded([*USUAL, other, instant])
