@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from stepscope.intervals import Int
 from stepscope.rule_feed.steps import StepFinder, StepRows
 from stepscope.rule_feed.traces import TraceRecording
-from stepscope.rules import Batches, Device, RankStepTimes, RuleTrace, Series
+from stepscope.rules import RULE_METRICS, Batches, Device, RankStepTimes, RuleTrace, Series
 from stepscope.run import load_traces, reading_ahead
 from stepscope.schema import NodeInfo, ProcessInfo
 from stepscope.store import RunReader
@@ -34,23 +34,7 @@ LAG_NS = 2_000_000_000
 ALIVE_NS = 60_000_000_000
 """A node whose monitor has been silent for longer is not waited for."""
 LONGEST_BATCH_NS = 600_000_000_000
-READ_TOGETHER = (
-    "cpu_busy_max_ratio",
-    "cpu_busy_ratio",
-    "cpu_iowait_max_ratio",
-    "cpu_iowait_ratio",
-    "gpu_busy_ratio",
-    "gpu_memory_used_bytes",
-    "gpu_memory_used_ratio",
-    "gpu_throttle_reasons",
-    "memory_used_bytes",
-    "memory_used_ratio",
-    "network_bytes",
-    "network_received_bytes_per_s",
-    "network_sent_bytes_per_s",
-)
-"""Metrics that built-in rules ask for: one query reads them all."""
-_USUALLY_ASKED = frozenset({"steps", "batches", "compiler_time", READ_TOGETHER[0]})
+_USUALLY_ASKED = frozenset({"steps", "batches", "compiler_time", RULE_METRICS[0]})
 COMPILER_FRAMES = ("%torch/_dynamo/convert_frame%", "%torch/_inductor/compile_fx%")
 
 
@@ -305,7 +289,7 @@ class RangeSignals:
     def series(self, metric: str) -> Mapping[Device, Series]:
         """Samples of a metric by device."""
         if metric not in self._series:
-            wanted = READ_TOGETHER if metric in READ_TOGETHER else (metric,)
+            wanted = RULE_METRICS if metric in RULE_METRICS else (metric,)
             self._series |= self._read_series(wanted)
         return self._series[metric]
 

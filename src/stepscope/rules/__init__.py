@@ -35,6 +35,7 @@ from stepscope.rules.inputs import (
 )
 from stepscope.rules.pages import page, summary
 from stepscope.rules.parameters import describe_parameters
+from stepscope.rules.profiler import RULE_METRICS
 from stepscope.rules.profiler.batch_size import BatchSizeDetails, BatchSizeParameters
 from stepscope.rules.profiler.bottleneck import BottleneckDetails, NodeBottlenecks
 from stepscope.rules.profiler.dataloader import DataloaderDetails, LoaderUsage
@@ -54,6 +55,7 @@ from stepscope.rules.step_phases import shares_of_total
 from stepscope.rules.trigger import Trigger
 
 __all__ = [
+    "RULE_METRICS",
     "TRAINING_PHASES",
     "BatchSizeDetails",
     "BatchSizeParameters",

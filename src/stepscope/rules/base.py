@@ -47,11 +47,17 @@ def require_more_than(limit: int, count: int, unit: str) -> None:
 class Rule(Generic[P]):
     """One rule. A custom rule overrides `check` and has a docstring."""
 
+    topic: ClassVar[str] = "custom"
+    """Row of the rule in the table of docs/rules.md."""
+    can_fire: ClassVar[bool] = True
+    """False for a rule that only computes statistics."""
     parameters_type: ClassVar[type] = NoParameters
     aliases: ClassVar[Mapping[str, str]] = {}
     """Alternative names of parameters."""
     recommendation: ClassVar[str] = ""
     """One sentence of advice, shown when the rule fires."""
+    metrics: ClassVar[tuple[str, ...]] = ()
+    """Metrics that the rule reads; those of all built-in rules are read in one query."""
     evidence: ClassVar[tuple[str, ...]] = ()
     """Views that show the evidence."""
     plots: ClassVar[tuple[str, ...]] = ()

@@ -83,9 +83,9 @@ class QuantileSketch:
         """Count values; none may be NaN."""
         self._join(*_count_keys(self.grid.keys(np.asarray(values, dtype=np.float64))))
 
-    def merge(self, other: QuantileSketch) -> None:
+    def merge(self, sketch: QuantileSketch) -> None:
         """Add the counts of another sketch of the same grid."""
-        self._join(other.keys, other.counts)
+        self._join(sketch.keys, sketch.counts)
 
     def _join(self, keys: Int, counts: Int) -> None:
         self._values = None

@@ -19,11 +19,7 @@ from stepscope.views import VIEWS
 from tests.support import rule_runs
 from tests.support.fake_rule_inputs import FakeRuleInputs
 
-STATISTICS = {"OverallSystemUsage", "OverallFrameworkMetrics"}
 every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-every_that_fires = pytest.mark.parametrize(
-    "name", [r.__name__ for r in RULES if r.__name__ not in STATISTICS]
-)
 
 
 def evaluate(rules: list[Rule[Any]], feed: RunFeed) -> dict[str, Finding]:
@@ -50,18 +46,18 @@ def test_has_a_page_with_all_headings(rule: type[Rule[Any]]) -> None:
 def test_has_a_recommendation_and_evidence(rule: type[Rule[Any]]) -> None:
     assert set(rule.evidence) <= set(VIEWS)
     assert rule.evidence
-    assert bool(rule.recommendation) is (rule.__name__ not in STATISTICS)
+    assert bool(rule.recommendation) is rule.can_fire
+    assert rule.topic != Rule.topic
 
 
 def test_every_rule_that_can_fire_has_a_faulty_run() -> None:
-    missing = set(Registry(RULES).names) - {*rule_runs.FAULTY, *STATISTICS}
-    assert not missing, (
-        f"add a run on which it fires to FAULTY in tests/support/rule_runs.py: {missing}"
-    )
-    assert {*rule_runs.FAULTY, *STATISTICS} == set(Registry(RULES).names)
+    names = {rule.__name__ for rule in RULES if rule.can_fire}
+    missing = names - rule_runs.FAULTY.keys()
+    assert not missing, f"add a run that fires to FAULTY in tests/support/rule_runs.py: {missing}"
+    assert rule_runs.FAULTY.keys() == names
 
 
-@every_that_fires
+@pytest.mark.parametrize("name", rule_runs.FAULTY)
 def test_fires_on_its_faulty_run(name: str, tmp_path: Path) -> None:
     reader = rule_runs.open_drawn(tmp_path / "run", rule_runs.FAULTY[name])
     finding = evaluate([Registry(RULES).get(name)()], RunFeed(reader))[name]
@@ -78,9 +74,25 @@ def test_all_are_quiet_on_the_healthy_run(tmp_path: Path) -> None:
     rules = [rule(window=5) if rule.__name__ == "GPUMemoryLeak" else rule() for rule in RULES]
     findings = evaluate(rules, RunFeed(reader))
     quiet = {RuleStatus.NO_ISSUES_FOUND}
-    assert {name: f.status for name, f in findings.items() if f.status not in quiet} == {}
+    others = {name: finding for name, finding in findings.items() if finding.status not in quiet}
+    assert not others, f"change `healthy` in tests/support/rule_runs.py: {others}"
     assert all(finding.datapoints for finding in findings.values())
     assert all(finding.rule_triggered == finding.violations == 0 for finding in findings.values())
+
+
+class RequestedMetrics(FakeRuleInputs):
+    """Inputs that record the requested metrics."""
+
+    def series(self, metric: str) -> dict[Device, Series]:
+        self.every_series.setdefault(metric, {})
+        return super().series(metric)
+
+
+@every_rule
+def test_declares_the_metrics_that_it_reads(rule: type[Rule[Any]]) -> None:
+    inputs = RequestedMetrics().node()
+    Evaluation([rule()]).feed(inputs)
+    assert set(rule.metrics) == inputs.every_series.keys(), f"`metrics` of {rule.__name__}"
 
 
 @every_rule

@@ -1,7 +1,7 @@
 """The built-in rules about time and resources, one per file.
 
-Belongs here: rules, and what several of them share (`bottleneck`, `step_share`). A new rule is
-one file, one line in `RULES`, and its page: the docstring.
+Belongs here: rules, and base classes of several of them (`bottleneck`, `step_share`). A new rule is
+one file and one entry in `RULES`; its docstring is its page.
 """
 
 from __future__ import annotations
@@ -54,4 +54,6 @@ RULES: tuple[type[Rule[Any]], ...] = (
     StepTimeRegression,
     RecompileStorm,
 )
-"""Those that Debugger has in the order of its reports, then the others."""
+"""Rules that Debugger has, in the order of its reports, then the others."""
+RULE_METRICS = tuple(sorted({metric for rule in RULES for metric in rule.metrics}))
+"""Metrics that these rules read."""

@@ -82,8 +82,10 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
     Debugger's counts scans times GPUs.
     """
 
+    topic = "GPU utilization"
     parameters_type = BatchSizeParameters
     recommendation = "Increase the batch size, or run on a smaller machine."
+    metrics = ("cpu_busy_ratio", "gpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
     evidence = ("system",)
     plots = ("gpu_busy_ratio", "cpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
 

@@ -199,10 +199,11 @@ class BottleneckState:
 class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
     """Counts snapshots in which a GPU is low and at least one core is above a threshold."""
 
-    metric: ClassVar[str]
-    """Metric of the busiest core."""
     subject: ClassVar[str]
     """Name of the metric in sentences."""
+
+    core_metric: ClassVar[str]
+    """Metric of the busiest core."""
 
     @property
     def core_threshold(self) -> float:
@@ -225,7 +226,7 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
                 gpu_threshold=self.parameters.gpu_threshold / 100,
                 core_threshold=self.core_threshold / 100,
             )
-            for name, cores in node_series(inputs, self.metric).items()
+            for name, cores in node_series(inputs, self.core_metric).items()
         }
         for name, snapshots in by_node.items():
             node = state.nodes.setdefault(name, _NodeState())
@@ -260,7 +261,7 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
     def decide(self, state: BottleneckState) -> Finding | None:
         total = state.total
         if not state.nodes:
-            raise NotApplicable(f"no CPU core samples ({self.metric})")
+            raise NotApplicable(f"no CPU core samples ({self.core_metric})")
         if not state.has_gpus:
             raise NotApplicable(NO_GPU, total.snapshots)
         require_more_than(self.parameters.patience, total.snapshots, "snapshots")

@@ -53,6 +53,7 @@ class CheckpointStall(StepShare[CheckpointStallParameters, TraceShare]):
     Debugger has no such rule.
     """
 
+    topic = "step time"
     parameters_type = CheckpointStallParameters
     recommendation = "Save less often, asynchronously, or in shards from each rank."
     evidence = ("steps",)

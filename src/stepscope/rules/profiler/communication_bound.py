@@ -69,6 +69,7 @@ class CommunicationBound(TracedShare[CommunicationBoundParameters, TraceCommunic
     Debugger has no such rule.
     """
 
+    topic = "framework overhead"
     parameters_type = CommunicationBoundParameters
     recommendation = (
         "Overlap communication with computation, send less, or keep groups that communicate often "

@@ -41,13 +41,15 @@ class CPUBottleneck(Bottleneck[CPUBottleneckParameters]):
     including those that the job may not use.
     """
 
+    topic = "data loading"
     parameters_type = CPUBottleneckParameters
-    metric = "cpu_busy_max_ratio"
+    core_metric = "cpu_busy_max_ratio"
     subject = "CPU core utilization"
     recommendation = (
         "Increase the number of DataLoader workers or their prefetching, or make preprocessing "
         "cheaper."
     )
+    metrics = ("cpu_busy_max_ratio", "gpu_busy_ratio")
     evidence = ("system", "input-pipeline")
     plots = ("cpu_busy_max_ratio", "cpu_busy_ratio", "gpu_busy_ratio")
 

@@ -114,6 +114,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
     each node.
     """
 
+    topic = "data loading"
     parameters_type = DataloaderParameters
     recommendation = "Change the number of DataLoader workers."
     evidence = ("input-pipeline", "system")

@@ -58,6 +58,7 @@ class DataloaderBottleneck(StepShare[DataloaderBottleneckParameters, TraceShare]
     counts processes.
     """
 
+    topic = "data loading"
     parameters_type = DataloaderBottleneckParameters
     recommendation = (
         "Cache decoded data, move augmentation to the GPU, use more DataLoader workers, or pin "

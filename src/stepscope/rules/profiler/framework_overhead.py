@@ -79,6 +79,7 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
     Debugger has no such rule.
     """
 
+    topic = "framework overhead"
     parameters_type = FrameworkOverheadParameters
     recommendation = (
         "Use torch.compile, CUDA graphs or fused operators, and do not read values back from the "

@@ -82,11 +82,13 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
     sample.
     """
 
+    topic = "GPU memory"
     parameters_type = GPUMemoryIncreaseParameters
     recommendation = (
         "Find what needs the memory from then on. If usage is near its maximum, use a GPU with "
         "more memory."
     )
+    metrics = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     evidence = ("system", "memory")
     plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     missing = NO_GPU_MEMORY

@@ -86,11 +86,13 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
     Debugger has no such rule; its GPUMemoryIncrease only detects growth as fast as a jump.
     """
 
+    topic = "GPU memory"
     parameters_type = GPUMemoryLeakParameters
     recommendation = (
         "Record a window with memory (`stepscope show RUN memory`), and detach tensors that are "
         "kept across steps."
     )
+    metrics = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     evidence = ("system", "memory")
     plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     missing = NO_GPU_MEMORY

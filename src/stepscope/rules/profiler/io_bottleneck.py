@@ -37,10 +37,12 @@ class IOBottleneck(Bottleneck[IOBottleneckParameters]):
     `gpu_threshold` is that of Debugger's code and reports, 10; its documentation says 70.
     """
 
+    topic = "data loading"
     parameters_type = IOBottleneckParameters
-    metric = "cpu_iowait_max_ratio"
+    core_metric = "cpu_iowait_max_ratio"
     subject = "CPU core I/O wait"
     recommendation = "Prefetch data, use a binary file format, or use faster storage."
+    metrics = ("cpu_iowait_max_ratio", "gpu_busy_ratio")
     evidence = ("system", "input-pipeline")
     plots = ("cpu_iowait_max_ratio", "cpu_iowait_ratio", "gpu_busy_ratio")
 

@@ -81,8 +81,10 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
     0.5.
     """
 
+    topic = "GPU utilization"
     parameters_type = LoadBalancingParameters
     recommendation = "Use another distribution strategy or framework."
+    metrics = ("gpu_busy_ratio",)
     evidence = ("system",)
     plots = ("gpu_busy_ratio",)
 

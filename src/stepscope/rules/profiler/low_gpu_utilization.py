@@ -98,12 +98,14 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
     sample.
     """
 
+    topic = "GPU utilization"
     parameters_type = LowGPUUtilizationParameters
     aliases = {"threshold": "threshold_p95"}  # noqa: RUF012 - read only, as declared in the base
     recommendation = (
         "Check for bottlenecks, remove calls that wait for the GPU, try another distribution "
         "strategy, or increase the batch size."
     )
+    metrics = ("gpu_busy_ratio",)
     evidence = ("system",)
     plots = ("gpu_busy_ratio",)
     missing = NO_GPU

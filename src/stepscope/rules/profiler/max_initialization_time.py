@@ -68,6 +68,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
     The start is that of the job, not of its first sample.
     """
 
+    topic = "framework overhead"
     parameters_type = MaxInitializationTimeParameters
     recommendation = "Stream the training data instead of downloading all of it before training."
     evidence = ("overview",)

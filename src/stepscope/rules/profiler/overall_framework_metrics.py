@@ -84,6 +84,8 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _State]):
     labels of its CPU and GPU ratios are swapped.
     """
 
+    topic = "statistics"
+    can_fire = False
     evidence = ("steps", "operators", "kernels")
 
     def start(self) -> _State:

@@ -107,6 +107,19 @@ class OverallSystemUsage(IncrementalRule[NoParameters, _State]):
     Quantiles of shares are exact to 0.01%.
     """
 
+    topic = "statistics"
+    can_fire = False
+    metrics = (
+        "cpu_busy_ratio",
+        "cpu_iowait_ratio",
+        "gpu_busy_ratio",
+        "gpu_memory_used_bytes",
+        "gpu_memory_used_ratio",
+        "memory_used_bytes",
+        "memory_used_ratio",
+        "network_bytes",
+        *NETWORK_METRICS,
+    )
     evidence = ("system",)
 
     def start(self) -> _State:

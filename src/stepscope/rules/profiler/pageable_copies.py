@@ -70,6 +70,7 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
     Debugger has no such rule; its Dataloader report only looks at the setting of pin_memory.
     """
 
+    topic = "data loading"
     parameters_type = PageableCopiesParameters
     recommendation = "Use DataLoader(pin_memory=True) and .to(device, non_blocking=True)."
     evidence = ("activity",)

@@ -96,6 +96,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     only in its backward pass is not detected here: that requires traces of the profiler.
     """
 
+    topic = "step time"
     parameters_type = RankStragglerParameters
     recommendation = (
         "Check what takes longer on the slow rank, what else runs on its node, and whether it gets "

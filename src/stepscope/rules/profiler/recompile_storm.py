@@ -106,6 +106,7 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
     Debugger has no such rule.
     """
 
+    topic = "framework overhead"
     parameters_type = RecompileStormParameters
     recommendation = (
         "Run with TORCH_LOGS=recompiles. Pad inputs to a few shapes, mark dynamic dimensions, or "

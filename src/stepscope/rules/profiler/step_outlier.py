@@ -177,6 +177,7 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
     Durations are rounded to 0.005%.
     """
 
+    topic = "step time"
     parameters_type = StepOutlierParameters
     recommendation = "Check for CPU and I/O bottlenecks at the times of the outliers."
     evidence = ("steps", "system")

@@ -108,6 +108,7 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
     Debugger has no such rule; in its StepOutlier a permanent change results in ever fewer outliers.
     """
 
+    topic = "step time"
     parameters_type = StepTimeRegressionParameters
     recommendation = "Check what changed at that time on the node and in the phases of the step."
     evidence = ("steps", "system")

@@ -76,8 +76,10 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
     Debugger has no such rule.
     """
 
+    topic = "GPU utilization"
     parameters_type = ThermalThrottlingParameters
     recommendation = "Have the node's cooling checked, or move the job to another node."
+    metrics = ("gpu_throttle_reasons",)
     evidence = ("system",)
     plots = ("gpu_temperature_celsius", "gpu_sm_clock_megahertz")
     missing = "no GPU reports throttle reasons (gpu_throttle_reasons)"

@@ -13,7 +13,7 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.profiling_report.evaluated import STATISTICS, Evaluated
+from stepscope.views.profiling_report.evaluated import Evaluated
 
 SCANS = (
     f"A rule triggers once in each scan of {DEFAULT_SCAN_NS // 10**9} seconds in which its "
@@ -23,7 +23,7 @@ SCANS = (
 
 def rules_section(evaluated: Evaluated) -> Section:
     """Rules by how often they triggered; those that only sum up are left out."""
-    listed = [f for name, f in evaluated.findings.items() if name not in STATISTICS]
+    listed = [f for name, f in evaluated.findings.items() if evaluated.rules[name].can_fire]
     listed.sort(key=lambda finding: -finding.rule_triggered)
     if not listed:
         blocks: list[Block] = [Missing(text="No rule was evaluated.")]
