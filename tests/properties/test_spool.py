@@ -1,4 +1,4 @@
-"""Whatever is written into a spool, exactly that is read from it, once."""
+"""Round trips: every record written into a spool is read from it exactly once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXT = st.text(max_size=12)
 
 
 class Process:
-    """This process's part of a spool, and a monitor's view of it."""
+    """The directory of this process in a spool, and a monitor that drains it."""
 
     def __init__(self, root: str) -> None:
         tree = SpoolTree(root, 1 << 30)
@@ -43,14 +43,18 @@ class Process:
         self.start_monitor()
 
     def start_monitor(self) -> None:
-        self.drain = SpoolDrain(self.tree, node="n", epoch_offset_ns=0, stored=self.held)
+        self.drain = SpoolDrain(
+            self.tree, node="n", epoch_offset_ns=0, stored=self.stored_sequences
+        )
 
-    def held(self, table: str, process: str, log: str, first: int, count: int) -> Any:
-        found = [s for held, s in self.stored if held == log and first <= s < first + count]
-        return np.array(found if table == "spans" else [], dtype=np.int64)
+    def stored_sequences(self, table: str, process: str, log: str, first: int, count: int) -> Any:
+        stored = [
+            s for stored_log, s in self.stored if stored_log == log and first <= s < first + count
+        ]
+        return np.array(stored if table == "spans" else [], dtype=np.int64)
 
     def flush(self, *, final: bool = False, die_before_commit: bool = False) -> None:
-        """Move what is new to the store; perhaps the monitor is killed before it knows."""
+        """Store new records; with `die_before_commit` the monitor is killed before the commit."""
         rows = self.drain.collect(final=final)["spans"]
         if rows:
             columns = {
@@ -90,11 +94,11 @@ def test_records_round_trip(records: list[tuple[int, ...]]) -> None:
             meta = make_meta(name, kind, flags) | depth
             process.logs[log].write(meta, start, end, value)
         process.flush(final=True)
-        got = sorted(process.rows, key=lambda row: (row["log"], row["seq"]))
-        wanted = sorted(enumerate(records), key=lambda pair: (pair[1][0], pair[0]))
-        assert len(got) == len(records)
+        rows = sorted(process.rows, key=lambda row: (row["log"], row["seq"]))
+        expected = sorted(enumerate(records), key=lambda pair: (pair[1][0], pair[0]))
+        assert len(rows) == len(records)
         for row, (_, (log, kind, flags, depth, _, start, end, value)) in zip(
-            got, wanted, strict=True
+            rows, expected, strict=True
         ):
             assert row["log"] == f"7{'cf'[log]}"
             assert row["kind"] == KIND_NAMES[kind]
@@ -116,10 +120,10 @@ ACTION = st.one_of(
 @given(st.lists(ACTION, max_size=14))
 @settings(max_examples=30, deadline=None)
 def test_each_record_reaches_the_store_once(actions: list[tuple[str, int]]) -> None:
-    """However writing, reading, ends and deaths of the monitor alternate."""
+    """For any interleaving of writes, interval ends, flushes and monitor kills."""
     with tempfile.TemporaryDirectory() as root:
         process = Process(root)
-        written, begun = 0, []
+        written, intervals = 0, []
         for clock, (action, argument) in enumerate(actions, 1):
             if action == "write":
                 for _ in range(argument):
@@ -129,15 +133,15 @@ def test_each_record_reaches_the_store_once(actions: list[tuple[str, int]]) -> N
                     )
             elif action == "begin":
                 log = process.logs[argument]
-                take, words = log.place
-                i = take()
+                next_index, words = log.cursor
+                i = next_index()
                 words, i = log.roll(words, i)
                 words[i + 2] = make_meta(0, Kind.ANNOTATION)
-                words[i + 3] = len(begun)
+                words[i + 3] = len(intervals)
                 words[i] = clock
-                begun.append([words, i, None])
-            elif action == "end" and begun:
-                open_interval = begun[argument % len(begun)]
+                intervals.append([words, i, None])
+            elif action == "end" and intervals:
+                open_interval = intervals[argument % len(intervals)]
                 if open_interval[2] is None:
                     open_interval[0][open_interval[1] + 1] = open_interval[2] = clock
             elif action == "flush":
@@ -150,9 +154,9 @@ def test_each_record_reaches_the_store_once(actions: list[tuple[str, int]]) -> N
         steps = [row["value"] for row in process.rows if row["kind"] == "step"]
         assert sorted(steps) == list(range(1, written + 1))
         ends = {row["value"]: row["end_ns"] for row in process.rows if row["kind"] == "annotation"}
-        assert ends == {n: interval[2] for n, interval in enumerate(begun)}
-        assert len(process.rows) == written + len(begun)
-        assert process.files() == [], "files are gone once all of them is stored"
+        assert ends == {n: interval[2] for n, interval in enumerate(intervals)}
+        assert len(process.rows) == written + len(intervals)
+        assert process.files() == [], "files are removed once all their records are stored"
 
 
 @given(st.integers(0, 2**40), st.sampled_from("cf"), st.integers(0, 10**9))
@@ -162,14 +166,14 @@ def test_segment_names_round_trip(thread: int, log_class: str, segment: int) -> 
 
 
 @given(st.text(max_size=30))
-def test_any_file_name_is_a_segment_or_none(name: str) -> None:
+def test_parsing_accepts_any_file_name(name: str) -> None:
     parsed = LogName.parse(name)
     assert parsed is None or parsed.log_class in "cf"
 
 
 @given(st.lists(st.tuples(TEXT, TEXT | st.integers() | st.none()), max_size=8), st.integers(0, 400))
 @settings(max_examples=60, deadline=None)
-def test_a_journal_cut_anywhere_gives_its_whole_lines(
+def test_a_journal_cut_anywhere_gives_its_complete_lines(
     lines: list[tuple[str, Any]], cut: int
 ) -> None:
     with tempfile.TemporaryDirectory() as root:
@@ -177,10 +181,10 @@ def test_a_journal_cut_anywhere_gives_its_whole_lines(
         for text, value in lines:
             journal.write("note", text=text, value=value)
         path = Path(journal.path)
-        whole = path.read_bytes() if lines else b""
-        path.write_bytes(whole[:cut])
+        content = path.read_bytes() if lines else b""
+        path.write_bytes(content[:cut])
         first, offset = read_journal(journal.path)
-        path.write_bytes(whole)
+        path.write_bytes(content)
         rest, end = read_journal(journal.path, offset)
         assert [(line["text"], line["value"]) for line in first + rest] == lines
-        assert end == len(whole)
+        assert end == len(content)

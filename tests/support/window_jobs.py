@@ -1,4 +1,4 @@
-"""A job that trains as it is told, with the monitor's side of windows played by the test."""
+"""A training job controlled by a test, which also acts as the monitor for its windows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,20 @@ from stepscope.capture.kineto_daemon import make_directory
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.planner import Beginning, Planner, Wish
 from stepscope.monitor.windows.training_processes import Trainee, find_trainees, finished_windows
-from stepscope.spool.pulse import WindowState
+from stepscope.spool.heartbeat import WindowState
+from tests.support.waiting import wait_until
 
 JOB = Path(__file__).parents[1] / "unit" / "capture" / "jobs" / "window_job.py"
 LIMIT_S = 60.0
 
 
 class WindowJob:
-    """One such job, recording into a spool.
+    """A controlled training job that records into a spool.
 
     Args:
-        spool: a test's own.
-        served: libkineto finds the test's peer; otherwise the framework's profiler records.
+        spool: the spool of the test.
+        served: libkineto connects to the peer of the test; if False, the framework's profiler
+            records.
     """
 
     def __init__(self, spool: Any, *, served: bool = True) -> None:
@@ -50,53 +51,53 @@ class WindowJob:
         )
 
     def do(self, command: str) -> str:
-        """Have it carry out a command; its answer."""
+        """Run a command in the job; returns its answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline().strip()
-        assert answer, f"the job died of {self.process.wait(LIMIT_S)}: {self.errors()}"
+        assert answer, f"the job ended with {self.process.wait(LIMIT_S)}: {self.errors()}"
         return answer
 
     def end(self, command: str = "exit 0") -> int:
-        """Have it end; its exit status."""
+        """End the job; returns its exit status."""
         assert self.process.stdin is not None
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
         return self.process.wait(LIMIT_S)
 
     def errors(self) -> str:
-        """What it wrote to stderr, once it has ended."""
+        """Return the stderr of the job after its end."""
         assert self.process.stderr is not None
         return self.process.stderr.read()
 
     @property
     def trainee(self) -> Trainee:
-        """The process, as the monitor sees it."""
+        """The training process, as the monitor reads it."""
         find_trainees(self.spool.tree, self._trainees, time.monotonic_ns())
         return next(t for t in self._trainees.values() if t.pid == self.process.pid)
 
-    def wait_until_heard(self) -> None:
-        """Return when libkineto has asked the peer."""
+    def wait_for_poll(self) -> None:
+        """Wait until libkineto has polled the peer."""
         assert self.peer is not None
         peer = self.peer
-        wait_for(lambda: peer.last_poll(self.process.pid) is not None)
+        wait_until(lambda: peer.last_poll(self.process.pid) is not None, timeout_s=LIMIT_S)
 
     def plan(self, wish: Wish, beginning: Beginning) -> None:
-        """Have it open a window; with libkineto, return when that knows of it."""
+        """Plan a window; with libkineto, wait until it has the configuration."""
         trainee = self.trainee
         if self.peer is not None:
-            self.wait_until_heard()
+            self.wait_for_poll()
         self.planner.give(wish, [trainee], beginning)
         if self.peer is not None and next(reversed(list(trainee.plans()))).recorder == "libkineto":
             peer = self.peer
-            wait_for(lambda: not peer.has_offer(trainee.pid))
-            asked = peer.last_poll(trainee.pid)
-            wait_for(lambda: peer.last_poll(trainee.pid) != asked)
+            wait_until(lambda: not peer.has_offer(trainee.pid), timeout_s=LIMIT_S)
+            last_poll = peer.last_poll(trainee.pid)
+            wait_until(lambda: peer.last_poll(trainee.pid) != last_poll, timeout_s=LIMIT_S)
 
     def step_until(self, state: int, *, command: str = "steps 1") -> int:
-        """Train on until the window is in this state; how many steps that took."""
+        """Train until the window reaches a state; returns the number of steps."""
         count = 0
         deadline = time.monotonic() + LIMIT_S
         while self.trainee.window_state != state:
@@ -106,7 +107,7 @@ class WindowJob:
         return count
 
     def window(self, number: int = 0) -> dict[str, Any]:
-        """The events of a window's file, counted by category."""
+        """Return the events in the file of a window, and their number by category."""
         path = dict(finished_windows(self.trainee.directory))[number]
         events = json.loads(path.read_text())["traceEvents"]
         return {
@@ -116,11 +117,11 @@ class WindowJob:
         }
 
     def finished(self, number: int = 0) -> bool:
-        """True when the window's file is there."""
+        """Return True if the file of a window is complete."""
         return number in dict(finished_windows(self.trainee.directory))
 
     def close(self) -> None:
-        """Leave nothing of it behind."""
+        """Kill the job and close its pipes and sockets."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -134,17 +135,9 @@ class WindowJob:
             self.peer.close()
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-    """Return when a condition holds; fail when it does not in time."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come to hold in time"
-        time.sleep(0.005)
-
-
-def steps(count: int, **more: Any) -> Wish:
-    """A window of so many steps."""
-    return Wish(reason="requested", step_count=count, **more)
+def steps(count: int, **options: Any) -> Wish:
+    """Request a window of *count* steps."""
+    return Wish(reason="requested", step_count=count, **options)
 
 
 OVER = WindowState.OVER

@@ -1,11 +1,11 @@
-"""What runs inside the training job.
+"""Code that runs inside the training process.
 
-Belongs here: the user's annotations, the adapters that find steps and phases in an unchanged
-script, the stack sampler, and the bootstrap that brings them into every process of the job.
-Does not belong here: anything that analyses, writes Parquet or leaves the machine.
+In scope: the user's annotations, the adapters that detect steps and phases in an unmodified
+script, the stack sampler, and the bootstrap that loads them into every process of the job.
+Out of scope: analysis, Parquet, and network access.
 
 Rules of this package: standard library only; import nothing heavy before the job does; never
-block; never raise into the job (`guard` is the one place that swallows); never change a result.
+block; never raise into the job (only `guard` suppresses exceptions); never change a result.
 """
 
 from __future__ import annotations

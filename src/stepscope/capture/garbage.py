@@ -1,9 +1,9 @@
-"""Collections of Python's garbage collector, through the callbacks that it offers.
+"""Probe for Python's garbage collector, through `gc.callbacks`.
 
-A collection stops its thread wherever that happens to be: in a forward pass as well as between
-steps, and in the middle of a record of ours, which logs are made for. Processes that train are
-watched, from their first step on; those that they fork are not, unless they train too. Most
-collections are of a few hundred new objects and take microseconds: those are not even timed.
+A collection interrupts its thread at any point: in a forward pass, between steps, or in the
+middle of a write to a span log, which the logs are designed for. Training processes are watched
+from their first step on; forked children are not, unless they train too. Most collections visit
+a few hundred new objects and take microseconds: they are not timed.
 """
 
 from __future__ import annotations
@@ -19,51 +19,56 @@ from stepscope.capture.guard import Probe
 from stepscope.capture.stacks import MAX_FRAMES, library_of
 from stepscope.spool import Kind
 
-LEAST_NS = 100_000
-"""Shorter ones are not recorded."""
-FEW_OBJECTS = 2000
-"""So many are looked at in less than that. Python's own threshold is 700, and 2000 from 3.13 on."""
+MIN_DURATION_NS = 100_000
+"""Shorter collections are not recorded."""
+SMALL_THRESHOLD = 2000
+"""A collection of so many objects takes less than `MIN_DURATION_NS`. Python's default threshold is
+700, and 2000 from Python 3.13 on."""
 
 _probe = Probe("garbage collections", coarse=True)
 _now = time.monotonic_ns
-_began = 0
-_least_generation = 0
+_start_ns = 0
+_min_generation = 0
 
 
 def watch_this_process() -> None:
-    """Record collections from now on. Called at every step, because the job may change how it
-    collects, and a fork ends it."""
-    global _least_generation
-    collects_few = gc.isenabled() and 0 < gc.get_threshold()[0] <= FEW_OBJECTS
-    _least_generation = 1 if collects_few else 0
+    """Record collections from now on.
+
+    Called at every step, because the job may change the settings of the collector, and because a
+    fork stops the probe.
+    """
+    global _min_generation
+    is_small = gc.isenabled() and 0 < gc.get_threshold()[0] <= SMALL_THRESHOLD
+    _min_generation = 1 if is_small else 0
     if _watch not in gc.callbacks and session.live:
         gc.callbacks.append(_watch)
 
 
 def _watch(phase: str, info: dict[str, Any]) -> None:
-    """The collector never runs twice at a time, so one beginning is enough for all threads."""
-    global _began
-    if info["generation"] < _least_generation:
+    """Time one collection. The collector never runs concurrently: one start time is enough."""
+    global _start_ns
+    if info["generation"] < _min_generation:
         return
     if phase == "start":
-        _began = _now()
+        _start_ns = _now()
         return
-    ended = _now()
-    if ended - _began >= LEAST_NS and hasattr(session.local, "logs") and not sys.is_finalizing():
-        _record(ended, info["generation"])
+    end_ns = _now()
+    is_long = end_ns - _start_ns >= MIN_DURATION_NS
+    if is_long and hasattr(session.local, "logs") and not sys.is_finalizing():
+        _record(end_ns, info["generation"])
 
 
-def _write(ended: int, generation: int) -> None:
-    _probe.write(Kind.GARBAGE_COLLECTION, _user_place(), _began, ended, value=generation)
+def _write(end_ns: int, generation: int) -> None:
+    _probe.write(Kind.GARBAGE_COLLECTION, _user_location(), _start_ns, end_ns, value=generation)
 
 
 _record = _probe.protect(_write)
 
 
-def _user_place() -> str:
-    """File and line of the innermost frame of the user's; '' without one.
+def _user_location() -> str:
+    """Return file and line of the innermost frame of user code; '' without one.
 
-    No frame outlives this function: it would keep the job's objects alive.
+    No frame outlives this function: it would keep objects of the job alive.
     """
     frame = sys._getframe()
     for _ in range(MAX_FRAMES):

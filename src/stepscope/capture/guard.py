@@ -1,8 +1,8 @@
-"""The one guard around everything that runs inside the user's program.
+"""The only exception guard around code that runs inside the user's program.
 
-A probe is one thing that is watched (data loading, the backward pass, …). Whatever fails inside
-a probe switches that probe off, is said once in the run, and never reaches the job. With
-STEPSCOPE_STRICT=1 it is raised instead: for our own tests.
+A probe records one activity (data loading, the backward pass, …). An exception inside a probe
+disables that probe, is noted once in the run, and never reaches the job. With STEPSCOPE_STRICT=1
+it is raised instead, for stepscope's tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Arguments = ParamSpec("Arguments")
 
 OpenSpan = tuple[memoryview, int, ThreadLogs]
-"""Where an open interval stands: words, index, and the logs that wrote it."""
+"""Position of an open interval: words, index, and the logs that wrote it."""
 
 STRICT = os.environ.get("STEPSCOPE_STRICT") == "1"
 _now = time.monotonic_ns
@@ -31,11 +31,11 @@ _WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Probe:
-    """One thing that is watched, with its own switch.
+    """Recorder of one activity, which can be disabled separately.
 
     Args:
-        name: what the run says was lost when the probe fails.
-        coarse: its records belong to steps and phases, which have their own room in the spool.
+        name: names the missing data in the run's note when the probe fails.
+        coarse: its records are steps and phases, which have a separate budget in the spool.
     """
 
     __slots__ = ("_log", "alive", "name")
@@ -45,8 +45,8 @@ class Probe:
         self.alive = True
         self._log = "coarse" if coarse else "fine"
 
-    def begin(self, kind: int, name: str = "", value: int = 0) -> OpenSpan | None:
-        """Begin an interval; None when nothing is recorded. Never raises."""
+    def start(self, kind: int, name: str = "", value: int = 0) -> OpenSpan | None:
+        """Start an interval; None while nothing is recorded. Never raises."""
         if not self.alive:
             return None
         try:
@@ -64,8 +64,8 @@ class Probe:
             key = (kind, name, None)
             meta = logs.metas.get(key) or logs.session.meta(key)
             log = logs.coarse if self._log == "coarse" else logs.fine
-            take, words = log.place
-            i = take()
+            next_index, words = log.cursor
+            i = next_index()
             if i >= ROLL_WORD:
                 words, i = log.roll(words, i)
             words[i + 1] = 0
@@ -79,7 +79,7 @@ class Probe:
         return words, i, logs
 
     def end(self, span: OpenSpan | None, *, value: int | None = None, flags: int = 0) -> None:
-        """End an interval that `begin` returned. Never raises."""
+        """End an interval that `start` returned. Never raises."""
         if span is None:
             return
         try:
@@ -96,7 +96,7 @@ class Probe:
             self.fail(error)
 
     def abandon(self, span: OpenSpan | None) -> None:
-        """End an interval whose end nobody saw: it keeps its start and has no result."""
+        """Close an interval whose end was not observed: zero duration, no result."""
         if span is None:
             return
         try:
@@ -111,7 +111,7 @@ class Probe:
     def write(  # noqa: PLR0917 - one record, in the order of its words
         self, kind: int, name: str, start_ns: int, end_ns: int, value: int = 0, flags: int = 0
     ) -> None:
-        """Record an interval whose extent is known, in monotonic nanoseconds. Never raises."""
+        """Record an interval with known start and end, in monotonic nanoseconds. Never raises."""
         if not self.alive:
             return
         try:
@@ -127,7 +127,7 @@ class Probe:
             self.fail(error)
 
     def fact(self, fact: str, **fields: Any) -> None:
-        """Record something learnt about the job. Never raises."""
+        """Record a fact about the job. Never raises."""
         try:
             current = session.current()
             if current is not None and self.alive:
@@ -136,7 +136,7 @@ class Probe:
             self.fail(error)
 
     def protect(self, function: Callable[Arguments, object]) -> Callable[Arguments, None]:
-        """Make a function of ours safe to call from the job; its result is not returned."""
+        """Wrap a function so that it is safe to call from the job; its result is discarded."""
 
         @functools.wraps(function)
         def protected(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
@@ -149,24 +149,26 @@ class Probe:
         return protected
 
     def fail(self, error: Exception) -> None:
-        """Switch the probe off and say so in the run."""
+        """Disable the probe and write a note into the run."""
         if STRICT:
             raise error
         self.alive = False
         try:
             current = session.current()
             if current is not None:
-                where = _innermost_line(error)
-                current.note(f"{self.name} is not recorded any more: {error!r} at {where}")
-        except Exception:  # noqa: BLE001, S110 - the spool is gone, or the error's own repr fails
+                location = _innermost_line(error)
+                current.note(
+                    f"stopped recording {self.name} after an error: {error!r} at {location}"
+                )
+        except Exception:  # noqa: BLE001, S110 - no spool, or the repr of the error fails
             pass
 
 
 def _innermost_line(error: Exception) -> str:
     traceback = error.__traceback__
-    where = "an unknown line"
+    location = "an unknown line"
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        where = f"{os.path.basename(code.co_filename)}:{traceback.tb_lineno}"
+        location = f"{os.path.basename(code.co_filename)}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
-    return where
+    return location

@@ -1,4 +1,4 @@
-"""Call something right after a module has been imported."""
+"""Import hooks: callbacks after the import of a module."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-_probe = Probe("importing frameworks")
+_probe = Probe("framework imports")
 _actions: dict[str, Callable[[], None]] = {}
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
-    """Call *action* once, when module *name* has been executed; at once if it has been already.
+    """Call *action* once, after module *name* has been executed; immediately if it already was.
 
-    What *action* raises is noted in the run and otherwise ignored.
+    An exception of *action* is noted in the run and otherwise ignored.
     """
     if name in sys.modules:
         _probe.protect(action)()
@@ -31,7 +31,7 @@ def after_import(name: str, action: Callable[[], None]) -> None:
 
 
 class _Finder:
-    """Finds nothing itself: lets the other finders find, and hooks the loader they return."""
+    """Meta path finder that delegates to the other finders and hooks the loader they return."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -50,7 +50,7 @@ class _Finder:
 
 
 def _hook(loader: Any, name: str) -> None:
-    """Shadow the loader's `exec_module` on the instance, so that it stays what it is."""
+    """Shadow `exec_module` on the loader instance, so that the class of the loader is unchanged."""
     execute = getattr(loader, "exec_module", None)
     if execute is None:
         return
@@ -69,7 +69,7 @@ def _hook(loader: Any, name: str) -> None:
 
     try:
         loader.exec_module = exec_module
-    except AttributeError:  # a loader that takes no attributes: this framework goes unwatched
+    except AttributeError:  # a loader without instance attributes: the framework is not recorded
         pass
 
 

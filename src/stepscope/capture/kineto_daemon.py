@@ -1,8 +1,8 @@
-"""What makes PyTorch's libkineto ask our monitor for detailed windows.
+"""Configuration of PyTorch's libkineto with the monitor as its daemon, for detailed windows.
 
-libkineto reads its daemon's address from the environment when torch is imported. Its sockets lie
-in a private directory with a short name: with the longest of their names a path has to fit into
-the 108 bytes of a socket's address.
+libkineto reads the address of its daemon from the environment when torch is imported. The sockets
+are in a private directory with a short name: a path with the longest socket name must fit into the
+108 bytes of a socket address.
 """
 
 from __future__ import annotations
@@ -10,26 +10,30 @@ from __future__ import annotations
 import os
 
 DIRECTORY_VARIABLE = "STEPSCOPE_KINETO"
-"""The directory again, so that a daemon of the user's own is not taken for ours."""
+"""A second variable with the directory, to distinguish the monitor from a daemon of the user."""
 PREFIX = "stepscope-k"
-LONGEST_DIRECTORY = 108 - 1 - len("/dynoconfigclient") - 36
+MAX_DIRECTORY_LENGTH = 108 - 1 - len("/dynoconfigclient") - 36
 POLL_S = 1
-"""How often libkineto asks; whole seconds, five where we do not say."""
+"""Interval at which libkineto polls its daemon, in whole seconds. Its default is five."""
 SYSTEM_CONFIGURATION = "/etc/libkineto.conf"
 CONFIGURATION = "kineto.conf"
 
 
 def make_directory() -> str | None:
-    """A directory for the sockets; None where libkineto has a daemon already, or no place fits.
+    """Create a directory for the sockets.
 
-    The caller removes it when the job is over.
+    The caller removes it at the end of the job.
+
+    Returns:
+        None if libkineto already has a daemon, or if no directory with a short enough path can be
+        created.
     """
     import tempfile
 
     if "KINETO_USE_DAEMON" in os.environ or "KINETO_IPC_SOCKET_DIR" in os.environ:
         return None
     for base in (tempfile.gettempdir(), "/tmp", "/dev/shm"):  # noqa: S108 - mkdtemp is safe there
-        if len(base) + 1 + len(PREFIX) + 8 > LONGEST_DIRECTORY:
+        if len(base) + 1 + len(PREFIX) + 8 > MAX_DIRECTORY_LENGTH:
             continue
         try:
             directory = tempfile.mkdtemp(prefix=PREFIX, dir=base)
@@ -41,19 +45,19 @@ def make_directory() -> str | None:
 
 
 def variables(directory: str) -> dict[str, str]:
-    """Environment of a job whose libkineto is to ask the socket in *directory*."""
-    found = {
+    """Return the environment of a job whose libkineto polls the socket in *directory*."""
+    environment = {
         "KINETO_USE_DAEMON": "1",
         "KINETO_IPC_SOCKET_DIR": directory,
         DIRECTORY_VARIABLE: directory,
     }
     if "KINETO_CONFIG" not in os.environ:
-        found["KINETO_CONFIG"] = os.path.join(directory, CONFIGURATION)
-    return found
+        environment["KINETO_CONFIG"] = os.path.join(directory, CONFIGURATION)
+    return environment
 
 
 def _write_configuration(directory: str) -> None:
-    """Ask more often than libkineto would; what the system's own file says still holds."""
+    """Write a configuration that shortens the poll interval and keeps the system's settings."""
     try:
         with open(SYSTEM_CONFIGURATION, encoding="utf-8") as file:
             existing = file.read().rstrip("\n") + "\n"

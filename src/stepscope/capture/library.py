@@ -1,8 +1,8 @@
-"""Recording from inside a script: `start_profiling` and `stop_profiling`.
+"""Library mode: `start_profiling` and `stop_profiling` in a script.
 
-Under `stepscope run` they resume and pause what is recorded anyway. Elsewhere they do what
-`stepscope run` would: make a spool, put the adapters into this process and its children, start a
-monitor beside it, and tell the monitor when all is over.
+Under `stepscope run` they resume and pause the recording. Otherwise they do the work of
+`stepscope run`: create a spool, load the adapters into this process and its children, start a
+monitor process, and notify the monitor at the end.
 """
 
 from __future__ import annotations
@@ -23,62 +23,62 @@ RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory, not a scratch file
 MONITOR_LOG = "monitor.log"
 KINETO_LINK = "kineto"
-"""Read by `monitor.launch`, which removes both together."""
+"""Symbolic link to the directory of Kineto's sockets; the monitor removes both together."""
 EXIT_FILE = "job-exit.json"
-"""Read by `monitor.exchange`, whose `JobExit` says what is in it."""
-LONGEST_INTERVAL_MS = 60_000
-MONITOR_PATIENCE_S = 20.0
-"""How long the last of the recording may take to reach the run before we leave it running."""
+"""Exit status of the job; the monitor reads it as `JobExit`."""
+MAX_INTERVAL_MS = 60_000
+MONITOR_TIMEOUT_S = 20.0
+"""Time that the monitor gets to store the last records before the job exits without it."""
 
-_own: _OwnRun | None = None
+_library_run: _LibraryRun | None = None
 _registered = False
 
 
 def start_profiling(run: str | None = None, *, interval_ms: int = 500) -> None:
-    """Record from here on. A second call does nothing.
+    """Start recording. A second call does nothing.
 
     Args:
-        run: directory of the run to make. Default: stepscope-runs/<time>-<script>. Under
-            `stepscope run`, which makes the run, it is not used.
-        interval_ms: milliseconds between samples of the node, likewise.
+        run: directory of the new run. Default: stepscope-runs/<time>-<script>. Ignored under
+            `stepscope run`, which creates the run.
+        interval_ms: milliseconds between samples of the node. Ignored under `stepscope run`.
 
     Raises:
-        RunExistsError: there is a run at that place already.
-        UsageError: the interval is none.
+        RunExistsError: the directory already contains a run.
+        UsageError: the interval is out of range.
     """
-    global _own
+    global _library_run
     if os.environ.get(SPOOL_VARIABLE):
         session.resume()
         return
-    if not 0 < interval_ms <= LONGEST_INTERVAL_MS:
-        raise UsageError(f"interval_ms is {interval_ms}; give 1 to {LONGEST_INTERVAL_MS} ms")
+    if not 0 < interval_ms <= MAX_INTERVAL_MS:
+        raise UsageError(f"interval_ms must be between 1 and {MAX_INTERVAL_MS}, not {interval_ms}")
     location = os.path.abspath(run if run is not None else _free_location())
     if os.path.exists(os.path.join(location, "run.json")):
         raise RunExistsError(f"{location} already holds a run. Use a new directory.")
     try:
-        _own = _OwnRun(location, interval_ms)
-    except OSError as error:  # nothing of ours may keep the job from running
-        session.warn(f"nothing is recorded: {error}")
+        _library_run = _LibraryRun(location, interval_ms)
+    except OSError as error:  # the job must run even if it cannot be recorded
+        session.warn(f"the job is not recorded: {error}")
         return
     _register()
 
 
 def stop_profiling() -> None:
-    """Record nothing any more; a run that `start_profiling` made is complete after this.
+    """Stop recording and complete a run that `start_profiling` created.
 
-    It is called at exit, too. A second call does nothing.
+    Also called at exit. A second call does nothing.
     """
-    if _own is None or _own.pid != os.getpid():
+    if _library_run is None or _library_run.pid != os.getpid():
         session.pause()
     else:
         _end(exit_code=0, signal=None)
 
 
-class _OwnRun:
-    """A run that this process started by itself.
+class _LibraryRun:
+    """A run started by this process, with its spool and its monitor.
 
     Raises:
-        OSError: there is no room for a spool, or the monitor cannot be started.
+        OSError: no spool can be created, or the monitor cannot be started.
     """
 
     def __init__(self, location: str, interval_ms: int) -> None:
@@ -92,13 +92,13 @@ class _OwnRun:
         self.kineto = make_directory()
         self.monitor = self._start_monitor(limit, interval_ms)
         variables = environment(self.spool, limit, self.kineto)
-        self._before = {name: os.environ.get(name) for name in variables}
+        self._original_environment = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
         session.attach(self.spool, limit)
         activate()
 
     def end(self, *, exit_code: int | None, signal: int | None) -> None:
-        """Tell the monitor how it ended, and wait until the run is complete."""
+        """Pass the exit status to the monitor, and wait until the run is complete."""
         window = sys.modules.get("stepscope.capture.frameworks.pytorch.window")
         if window is not None:
             window.finish()
@@ -106,16 +106,16 @@ class _OwnRun:
         if stacks is not None:
             stacks.stop()
         session.detach()
-        for name, value in self._before.items():
+        for name, value in self._original_environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        ended = {"exit_code": exit_code, "signal": signal, "ended_ns": time.time_ns()}
+        status = {"exit_code": exit_code, "signal": signal, "ended_ns": time.time_ns()}
         try:
-            self._write_exit(ended)
+            self._write_exit(status)
         except OSError as error:
-            session.warn(f"the monitor cannot be told that the job has ended: {error}")
+            session.warn(f"cannot notify the monitor that the job has ended: {error}")
         self._await_monitor()
 
     def _start_monitor(self, limit: int, interval_ms: int) -> subprocess.Popen[bytes]:
@@ -155,28 +155,28 @@ class _OwnRun:
                 start_new_session=True,
             )
 
-    def _write_exit(self, ended: dict[str, int | None]) -> None:
+    def _write_exit(self, status: dict[str, int | None]) -> None:
         import json
 
         path = os.path.join(self.spool, EXIT_FILE)
         with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(ended, file)
+            json.dump(status, file)
         os.replace(path + ".new", path)
 
     def _await_monitor(self) -> None:
         import subprocess
 
         try:
-            code = self.monitor.wait(MONITOR_PATIENCE_S)
+            code = self.monitor.wait(MONITOR_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            session.warn(f"the end of the recording is still on its way to {self.location}")
+            session.warn(f"the monitor is still writing the last records to {self.location}")
             return
         if code == 0:
-            session.warn(f"recorded; read it with: stepscope diagnose {self.location}")
+            session.warn(f"run recorded. For the verdict: stepscope diagnose {self.location}")
         else:
             session.warn(
-                f"the monitor failed ({_last_line(os.path.join(self.spool, MONITOR_LOG))}); what "
-                f"was recorded is safe in {self.spool}"
+                f"the monitor failed ({_last_line(os.path.join(self.spool, MONITOR_LOG))}). The "
+                f"records are in {self.spool}"
             )
 
 
@@ -190,9 +190,9 @@ def _register() -> None:
 
 
 def _at_exit() -> None:
-    if _own is None or _own.pid != os.getpid():  # a forked child ends; the run goes on
+    if _library_run is None or _library_run.pid != os.getpid():  # the end of a forked child
         return
-    error = getattr(sys, "last_type", None)  # set where an exception ends the script
+    error = getattr(sys, "last_type", None)  # set if an exception ended the script
     if error is None:
         _end(exit_code=0, signal=None)
     elif issubclass(error, KeyboardInterrupt):
@@ -202,10 +202,10 @@ def _at_exit() -> None:
 
 
 def _end(*, exit_code: int | None, signal: int | None) -> None:
-    global _own
-    if _own is not None:
-        own, _own = _own, None
-        own.end(exit_code=exit_code, signal=signal)
+    global _library_run
+    if _library_run is not None:
+        run, _library_run = _library_run, None
+        run.end(exit_code=exit_code, signal=signal)
 
 
 def _free_location() -> str:
@@ -220,13 +220,17 @@ def _free_location() -> str:
 
 
 def _make_spool(limit_bytes: int) -> str:
-    """In memory where there is plenty, because a store into a page of a busy disk can wait."""
+    """Create a spool directory.
+
+    It is in shared memory if there is enough room: a store into a page of a file on disk can block
+    while the disk is busy.
+    """
     import tempfile
 
     base = None
     if os.path.isdir(SHARED_MEMORY):
-        room = os.statvfs(SHARED_MEMORY)
-        if room.f_bavail * room.f_frsize >= 4 * limit_bytes:
+        file_system = os.statvfs(SHARED_MEMORY)
+        if file_system.f_bavail * file_system.f_frsize >= 4 * limit_bytes:
             base = SHARED_MEMORY
     return tempfile.mkdtemp(prefix=f"stepscope-{os.getuid()}-", dir=base)
 
@@ -237,4 +241,4 @@ def _last_line(path: str) -> str:
             lines = file.read().strip().splitlines()
     except OSError:
         lines = []
-    return lines[-1] if lines else "it left no message"
+    return lines[-1] if lines else "no error message"

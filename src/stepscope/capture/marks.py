@@ -1,8 +1,8 @@
-"""The user's own marks: annotations, steps, modes, scalars.
+"""Marks set by the user: annotations, steps, modes, scalars.
 
-All of them cost about a microsecond while a run records and less while none does; none ever
-raises because of the recording. Inside a function that torch.compile compiles they do nothing,
-and break no graph.
+Each costs about a microsecond while a run is recorded, and less otherwise; none raises because of
+the recording. Inside a function compiled by torch.compile they do nothing and cause no graph
+break.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ _STEP_KEY = (Kind.STEP, "step", None)
 _now = time.monotonic_ns
 
 step_listeners: list[Callable[[], None]] = []
-"""Called after every explicit `step()`: adapters act on step boundaries."""
+"""Callbacks after every explicit `step()`: adapters act on step boundaries."""
 
 
-def _not_compiled(stand_in: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Have torch.compile trace *stand_in* in the place of a mark."""
+def _not_compiled(substitute: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Make torch.compile trace *substitute* instead of a mark."""
 
-    def leave_out(mark: Function) -> Function:
-        mark._torchdynamo_inline = stand_in  # type: ignore[attr-defined]
+    def exclude(mark: Function) -> Function:
+        mark._torchdynamo_inline = substitute  # type: ignore[attr-defined]
         return mark
 
-    return leave_out
+    return exclude
 
 
-def _nothing(*_: object) -> None:
+def _return_none(*_: object) -> None:
     pass
 
 
-def _itself(mark: annotate, *_: object) -> annotate:
+def _return_self(mark: annotate, *_: object) -> annotate:
     return mark
 
 
@@ -56,8 +56,8 @@ def _no_labels(_: object) -> str:
     return "{}"
 
 
-class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment"):`
-    """A named interval of the job: context manager and decorator, plain and asynchronous.
+class annotate:  # noqa: N801 - reads as a verb: `with annotate("augment"):`
+    """A named interval of the job: context manager and decorator, synchronous and asynchronous.
 
         with stepscope.annotate("tokenise", language="de"):
             ...
@@ -66,9 +66,9 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
         def collate(samples): ...
 
     Args:
-        name: what to call it; intervals of one name are summed and can be drawn as a histogram.
-        labels: kept with the interval. Distinct sets of labels are interned, so give them few
-            values (a language, a bucket), not a running number.
+        name: name of the interval; durations of one name are summed and shown as a histogram.
+        labels: stored with the interval. Distinct sets of labels are interned, so use labels with
+            few values (a language, a bucket), not a running number.
     """
 
     __slots__ = ("_index", "_key", "_logs", "_nests", "_words")
@@ -91,13 +91,13 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
     ) -> None:
         self.__exit__()
 
-    @_not_compiled(_itself)
+    @_not_compiled(_return_self)
     def __enter__(self, nests: int = 1) -> annotate:
-        """Begin an interval.
+        """Start an interval.
 
         Args:
-            nests: 1 inside the thread's tree, 0 beside it: others run on the thread before this
-                one ends.
+            nests: 1 for an interval nested in those of the thread; 0 for an asynchronous one: other
+                tasks run on the thread before it ends.
         """
         live = session.live
         if not live:
@@ -114,8 +114,8 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
             meta = logs.metas[self._key]
         except KeyError:
             meta = logs.session.meta(self._key)
-        take, words = logs.fine.place
-        i = take()
+        next_index, words = logs.fine.cursor
+        i = next_index()
         if i >= ROLL_WORD:
             words, i = logs.fine.roll(words, i)
         words[i + 1] = 0
@@ -127,22 +127,22 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
             self._words = words
             self._index = i
             self._nests = nests
-        else:  # one object may be open several times, in one thread or in several
+        else:  # one object may be open several times, in one or several threads
             logs.open[self] = words, i, nests, logs.open.get(self)
         return self
 
-    @_not_compiled(_nothing)
+    @_not_compiled(_return_none)
     def __exit__(
         self,
         kind: type[BaseException] | None = None,
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        """End the interval that this thread began last, else one that another thread began."""
+        """End the interval that this thread started last, else one started by another thread."""
         try:
-            own: ThreadLogs = local.logs
-            if own.open and self in own.open:
-                self._end_again(own)
+            thread: ThreadLogs = local.logs
+            if thread.open and self in thread.open:
+                self._end_reopened(thread)
                 return
         except AttributeError:
             pass
@@ -153,8 +153,8 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
                 self._words[self._index + 1] = _now()
                 logs.depth -= self._nests
 
-    def _end_again(self, logs: ThreadLogs) -> None:
-        """End one that this thread began while the object was open already."""
+    def _end_reopened(self, logs: ThreadLogs) -> None:
+        """End an interval that this thread started while the object was already open."""
         words, i, nests, outer = logs.open.pop(self)
         if outer is not None:
             logs.open[self] = outer
@@ -163,7 +163,7 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
             logs.depth -= nests
 
     def __call__(self, function: Function) -> Function:
-        make = functools.partial(_copy, self)
+        make_annotation = functools.partial(_copy, self)
         code_flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
         wrap = _wrap_function
         if code_flags & _CO_COROUTINE:
@@ -172,16 +172,16 @@ class annotate:  # noqa: N801 - reads as the verb it is: `with annotate("augment
             wrap = _wrap_async_generator
         elif code_flags & _CO_GENERATOR:
             wrap = _wrap_generator
-        annotated: Function = wrap(function, make)
+        annotated: Function = wrap(function, make_annotation)
         annotated._torchdynamo_inline = function  # type: ignore[attr-defined]
         return annotated
 
 
-class mode(annotate):  # noqa: N801 - a verb of the user's, like `annotate`
+class mode(annotate):  # noqa: N801 - lower case like `annotate`
     """A region of the job in one mode: `with stepscope.mode("EVAL"): ...`.
 
-    TRAIN, EVAL and PREDICT are understood; other names are kept as they are. It overrides what
-    stepscope would conclude from gradients being off.
+    TRAIN, EVAL and PREDICT have a meaning; other names are stored unchanged. It overrides the mode
+    that stepscope infers from disabled gradients.
     """
 
     __slots__ = ()
@@ -189,7 +189,7 @@ class mode(annotate):  # noqa: N801 - a verb of the user's, like `annotate`
 
 
 class Span:
-    """What `annotation_begin` returns: an interval that is still open."""
+    """An open interval, returned by `annotation_begin`."""
 
     __slots__ = ("_annotation",)
 
@@ -202,7 +202,7 @@ class Span:
 
 
 def annotation_begin(name: str, /, **labels: Any) -> Span:
-    """Begin a named interval that ends where `annotation_end` is given the result."""
+    """Start a named interval; pass the result to `annotation_end`."""
     return Span(annotate(name, **labels).__enter__())
 
 
@@ -211,14 +211,14 @@ def annotation_end(span: Span) -> None:
     span.end()
 
 
-@_not_compiled(_nothing)
+@_not_compiled(_return_none)
 def step(number: int = -1) -> None:
-    """Say that a training step ends here.
+    """Mark the end of a training step.
 
-    Where a script says it, stepscope takes the script's word over its own conclusions.
+    Steps marked by the script take precedence over the steps that stepscope detects.
 
     Args:
-        number: the script's own step number, if it has one.
+        number: step number of the script, if it counts steps.
     """
     value = int(number) & 0xFFFF_FFFF_FFFF_FFFF
     logs = thread_logs()
@@ -231,17 +231,17 @@ def step(number: int = -1) -> None:
 
 
 def steps(iterable: Iterable[Item]) -> Iterator[Item]:
-    """Iterate over batches, one training step each: `for batch in stepscope.steps(loader):`."""
+    """Iterate over batches, one step per batch: `for batch in stepscope.steps(loader):`."""
     for number, item in enumerate(iterable):
         yield item
         step(number)
 
 
-@_not_compiled(_nothing)
+@_not_compiled(_return_none)
 def scalar(name: str, value: float) -> None:
-    """Record a number, such as a loss or a learning rate, at this moment.
+    """Record a number, such as a loss or a learning rate, with the current time.
 
-    What is no number is left out: a script must not fail only because it is being recorded.
+    A value that is not a number is skipped: recording must not make a script fail.
     """
     logs = thread_logs()
     if logs is None:
@@ -249,7 +249,7 @@ def scalar(name: str, value: float) -> None:
     try:
         number = float(value.detach() if hasattr(value, "detach") else value)
         (bits,) = struct.unpack("=Q", struct.pack("=d", number))
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one is PyTorch's
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: from PyTorch
         return
     key = (Kind.SCALAR, str(name), None)
     meta = logs.metas.get(key) or logs.session.meta(key)
@@ -260,47 +260,49 @@ def scalar(name: str, value: float) -> None:
 def _as_json(labels: dict[str, Any]) -> str:
     try:
         import json
-    except (ImportError, OSError):  # a job without a descriptor to spare
+    except (ImportError, OSError):  # the job has no free file descriptor
         return "{}"
     try:
         return json.dumps(labels, default=repr)
-    except (TypeError, ValueError, RecursionError):  # a key that JSON has not, or a circle
+    except (TypeError, ValueError, RecursionError):  # a key that JSON cannot encode, or a cycle
         return json.dumps({label: repr(value) for label, value in labels.items()})
 
 
 def _copy(original: annotate) -> annotate:
-    """A fresh interval for each call of a decorated function: calls may overlap."""
+    """Copy an annotation for one call of a decorated function: calls may overlap."""
     annotation = object.__new__(type(original))
     annotation._key = original._key
     annotation._logs = None
     return annotation
 
 
-def _wrap_function(function: Callable[..., Any], make: Callable[[], annotate]) -> Any:
+def _wrap_function(function: Callable[..., Any], make_annotation: Callable[[], annotate]) -> Any:
     @functools.wraps(function)
     def annotated(*args: Any, **kwargs: Any) -> Any:
-        with make():
+        with make_annotation():
             return function(*args, **kwargs)
 
     return annotated
 
 
-def _wrap_coroutine(function: Callable[..., Any], make: Callable[[], annotate]) -> Any:
+def _wrap_coroutine(function: Callable[..., Any], make_annotation: Callable[[], annotate]) -> Any:
     @functools.wraps(function)
     async def annotated(*args: Any, **kwargs: Any) -> Any:
-        async with make():
+        async with make_annotation():
             return await function(*args, **kwargs)
 
     return annotated
 
 
-def _wrap_async_generator(function: Callable[..., Any], make: Callable[[], annotate]) -> Any:
+def _wrap_async_generator(
+    function: Callable[..., Any], make_annotation: Callable[[], annotate]
+) -> Any:
     @functools.wraps(function)
     async def annotated(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        async with make():
+        async with make_annotation():
             generator = function(*args, **kwargs)
             advance = generator.__anext__()
-            while True:  # what `yield from` would do, if it were allowed here
+            while True:  # equivalent of `yield from`, which async generators do not support
                 try:
                     item = await advance
                 except StopAsyncIteration:
@@ -310,7 +312,7 @@ def _wrap_async_generator(function: Callable[..., Any], make: Callable[[], annot
                 except GeneratorExit:
                     await generator.aclose()
                     raise
-                except BaseException as error:  # noqa: BLE001 - it is the generator's to handle
+                except BaseException as error:  # noqa: BLE001 - passed on to the generator
                     advance = generator.athrow(error)
                 else:
                     advance = generator.asend(sent)
@@ -318,10 +320,10 @@ def _wrap_async_generator(function: Callable[..., Any], make: Callable[[], annot
     return annotated
 
 
-def _wrap_generator(function: Callable[..., Any], make: Callable[[], annotate]) -> Any:
+def _wrap_generator(function: Callable[..., Any], make_annotation: Callable[[], annotate]) -> Any:
     @functools.wraps(function)
     def annotated(*args: Any, **kwargs: Any) -> Any:
-        annotation = make().__enter__(0)
+        annotation = make_annotation().__enter__(0)
         try:
             return (yield from function(*args, **kwargs))
         finally:

@@ -1,10 +1,10 @@
-"""The recording session of one process: where its logs are, what its names mean.
+"""The recording session of one process: its logs and its interned names.
 
 A session starts with the first record, not with an import, so that the many short Python
-processes of a job leave no trace. A forked child starts a session of its own.
+processes of a job write nothing. A forked child starts a separate session.
 
-Signal handlers and garbage-collection callbacks record too, in the middle of anything here: so
-nothing waits for a lock that the same thread may hold.
+Signal handlers and garbage-collection callbacks record too and may interrupt any function here,
+so no function waits for a lock that the same thread may hold.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 LIMIT_VARIABLE = "STEPSCOPE_SPOOL_LIMIT"
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 NAMES_LIMIT = 1 << 16
-NAMES_EXHAUSTED = "(more names than a run keeps)"
+NAMES_EXHAUSTED = "(name limit of the run reached)"
 DEPTH_MASK = 0x7FFF
-"""What a record keeps of its depth. Intervals that nobody ends make it grow without end."""
+"""Bits of the depth that a record stores. Intervals without an end increase the depth forever."""
 
 generation = 1
-"""Grows at every fork and session change; a span of another generation is not ours to end."""
+"""Increases at every fork and session change; a span of another generation must not be ended."""
 
 live = 1
-"""The generation whose logs may be written to; 0 while nothing is to be recorded."""
+"""The generation whose logs may be written to; 0 while recording is off."""
 
 local = threading.local()
-"""`.logs` holds the `ThreadLogs` of the running thread once it has recorded something."""
+"""`.logs` is the `ThreadLogs` of the running thread, from its first record on."""
 
 _current: Session | None = None
 _unavailable: str | None = None
@@ -48,9 +48,9 @@ Key = tuple[int, str, str | None]
 
 
 class ThreadLogs:
-    """The logs of one thread: coarse for steps and phases, fine for everything else.
+    """The logs of one thread: coarse for steps and phases, fine for all other records.
 
-    They have separate budgets in the spool, so that no flood of annotations can cost a step.
+    They have separate budgets in the spool, so that a flood of annotations cannot displace steps.
     """
 
     __slots__ = ("coarse", "depth", "fine", "generation", "metas", "open", "session")
@@ -66,7 +66,7 @@ class ThreadLogs:
 
 
 OpenAnnotation = tuple[memoryview, int, int, "OpenAnnotation | None"]
-"""Words, index, what it adds to the depth, and the one of the same object that it is inside."""
+"""Words, index, depth increment, and the enclosing open interval of the same object."""
 
 
 class Session:
@@ -84,42 +84,42 @@ class Session:
         self.journal.write("process", **_describe_process())
 
     def new_log(self, log_class: str) -> SpanLog:
-        """A log for the running thread."""
+        """Create a log for the running thread."""
         thread = threading.get_native_id()
         numbers = self._segment_numbers.setdefault((thread, log_class), count())
         return SpanLog(self.tree, self.directory, thread, log_class, numbers)
 
     def meta(self, key: Key) -> int:
-        """The meta word for records of this kind, name and labels; interns the name.
+        """Return the meta word for records of this kind, name and labels; interns the name.
 
-        The hot path looks into `metas` first. A name that cannot be journalled (the disk is
-        full) is left out of the record rather than losing the record.
+        The hot path looks it up in `metas` first. If the name cannot be journalled (the disk is
+        full), the record is written without a name instead of being dropped.
         """
         kind, name, labels = key
         try:
             if len(self._names) < NAMES_LIMIT:
                 meta = self.metas[key] = make_meta(self._intern((name, labels)), kind)
                 return meta
-            # Not kept in `metas`: it must not grow with every name that is new.
-            known = self._names.get((name, labels)) or self._intern((NAMES_EXHAUSTED, None))
-            return make_meta(known, kind)
+            # Not stored in `metas`, which must not grow with every new name.
+            number = self._names.get((name, labels)) or self._intern((NAMES_EXHAUSTED, None))
+            return make_meta(number, kind)
         except OSError:
             return make_meta(0, kind)
 
     def fact(self, fact: str, **fields: Any) -> None:
-        """Record something learnt about the job, once for equal fields."""
+        """Record a fact about the job, once for equal fields."""
         key = f"{fact}{sorted(fields.items())!r}"
         if key not in self._facts:
             self._facts.add(key)
             self.journal.write("fact", fact=fact, **fields)
 
     def note(self, text: str) -> None:
-        """Record what is missing and why."""
+        """Record that data is missing, and the reason."""
         self.journal.write("note", text=text)
 
     def _intern(self, key: tuple[str, str | None]) -> int:
         number = self._names.get(key)
-        if number is None:  # two threads may both number a name that is new to them; no harm
+        if number is None:  # two threads may both intern a new name, which is harmless
             number = next(self._name_numbers)
             self.journal.write("name", id=number, text=key[0], labels=key[1])
             self._names[key] = number
@@ -127,12 +127,12 @@ class Session:
 
 
 def current() -> Session | None:
-    """The session of this process, made on first use; None when nothing is to be recorded."""
+    """Return the session of this process, created on first use; None while recording is off."""
     return _current if _current is not None else _open()
 
 
 def thread_logs() -> ThreadLogs | None:
-    """The logs of the running thread; None when nothing is to be recorded."""
+    """Return the logs of the running thread; None while recording is off."""
     if not live:
         return None
     logs: ThreadLogs | None = getattr(local, "logs", None)
@@ -145,13 +145,13 @@ def thread_logs() -> ThreadLogs | None:
 
 
 def pause() -> None:
-    """Record nothing until `resume`; intervals that are open still get their end."""
+    """Stop recording until `resume`; open intervals can still be ended."""
     global live
     live = 0
 
 
 def resume() -> None:
-    """Record again."""
+    """Resume recording."""
     global live
     live = generation
 
@@ -168,7 +168,7 @@ def attach(spool: str, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
 
 
 def detach() -> None:
-    """Record nothing any more, until `attach`."""
+    """Stop recording until `attach`."""
     global _current
     pause()
     os.environ.pop(SPOOL_VARIABLE, None)
@@ -186,7 +186,7 @@ def _open() -> Session | None:
     global _current, _unavailable, _opening
     spool = os.environ.get(SPOOL_VARIABLE)
     if not spool or _unavailable is not None:
-        pause()  # from now on a mark costs next to nothing
+        pause()  # from now on a mark costs almost nothing
         return None
     with _lock:
         if _current is None and _unavailable is None and not _opening:
@@ -196,17 +196,17 @@ def _open() -> Session | None:
                 _current = Session(spool, limit)
             except (OSError, ValueError, ImportError) as error:
                 _unavailable = str(error)
-                warn(f"nothing is recorded in process {os.getpid()}: {error}")
+                warn(f"process {os.getpid()} is not recorded: {error}")
             finally:
                 _opening = False
     return _current
 
 
 def warn(text: str) -> None:
-    """Say something to the user of the job, where there is a place for it."""
+    """Print a message to the user of the job, if there is a stderr."""
     try:
         sys.stderr.write(f"stepscope: {text}\n")
-    except (OSError, ValueError, AttributeError):  # no stderr, or a closed one
+    except (OSError, ValueError, AttributeError):  # missing or closed stderr
         pass
 
 
@@ -223,7 +223,7 @@ def _describe_process() -> dict[str, Any]:
 
 
 def _after_fork_in_child() -> None:
-    """The parent's logs are mapped in the child too; only the parent may write to them."""
+    """Discard the session: the parent's logs stay mapped, but only the parent may write to them."""
     global _current, _lock, _opening
     _current = None
     _opening = False

@@ -1,34 +1,34 @@
 """The binary span-log format between a job and its monitor.
 
-Belongs here: the record, the segment file, the journal, the names of spool files, and their
-writer. Standard library only, because the writer runs inside the job. Does not belong here:
-what to record (`capture`) or what becomes of it (`monitor`).
+In scope: the record, the segment file, the journal, the names of spool files, and their writer.
+Standard library only, because the writer runs inside the job. Out of scope: the choice of what
+to record (`capture`) and the processing of records (`monitor`).
 
 A spool is one local directory per node and run:
 
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
-        journal.jsonl                      what the process is, interned names, facts, notes
+        journal.jsonl                      process description, interned names, facts, notes
         <tid><class>-<k>.log               k-th segment of one thread's log
-        pulse                              a page that the process and the monitor share
-        plan-<n>.json                      what the monitor asks for: a detailed window
-        window-<n>_<pid>.json              what the framework's profiler recorded in it
+        pulse                              heartbeat: a page shared by the process and the monitor
+        plan-<n>.json                      window request from the monitor
+        window-<n>_<pid>.json              trace that the framework's profiler captured in it
 
-Every record is written in place in a mapped file, so it is there however the process ends.
+Every record is written in place in a mapped file, so it survives any end of the process.
 """
 
 from __future__ import annotations
 
-from stepscope.spool.journal import Journal, read_journal
-from stepscope.spool.log import ROLL_WORD, SpanLog
-from stepscope.spool.plan import OPTIONS, Depth, Recorder, WindowPlan, finished_file, window_file
-from stepscope.spool.pulse import (
+from stepscope.spool.heartbeat import (
     BOUNDARY_WORD,
     DATA_WAIT_WORD,
     PLANS_WORD,
     STEPS_WORD,
-    Pulse,
+    Heartbeat,
     WindowState,
 )
+from stepscope.spool.journal import Journal, read_journal
+from stepscope.spool.log import ROLL_WORD, SpanLog
+from stepscope.spool.plan import OPTIONS, Depth, Recorder, WindowPlan, finished_file, window_file
 from stepscope.spool.record import (
     DROPPED_WORD,
     FIRST_SEQUENCE_WORD,
@@ -73,10 +73,10 @@ __all__ = [
     "STEPS_WORD",
     "Depth",
     "Flag",
+    "Heartbeat",
     "Journal",
     "Kind",
     "LogName",
-    "Pulse",
     "Recorder",
     "SpanLog",
     "SpoolFullError",

@@ -1,15 +1,15 @@
-"""The journal of a process: rare, self-describing lines beside the binary logs.
+"""The journal of a process: infrequent, self-describing lines next to the binary logs.
 
 Each line is one JSON object with a `k` key:
 
-    process   what the process is: pid, parent, role, rank, command, versions
+    process   description of the process: pid, parent, role, rank, command, versions
     name      an interned name: id, text
-    fact      something learnt about the job; has a `fact` key
-    note      a probe switched itself off, or something is missing; has a `text` key
+    fact      a fact about the job; has a `fact` key
+    note      a probe was switched off, or data is missing; has a `text` key
 
-A name's line is written before any record uses its id. The file is opened anew for each line,
-because a job that turns itself into a daemon closes descriptors it does not know. A line begins
-with a line break too: where a full disk cut the one before, it takes no other with it.
+A name's line is written before any record uses its id. The file is reopened for each line,
+because a job that daemonizes closes descriptors it does not know. A line also starts with a line
+break, so a line truncated by a full disk does not corrupt the next one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """Appends lines to one process's journal."""
+    """Writer of one process's journal."""
 
     __slots__ = ("_dumps", "path")
 
     def __init__(self, path: str) -> None:
-        from json import dumps  # only where something is recorded, and whole before a first use
+        from json import dumps  # imported only by processes that record, and before the first write
 
         self._dumps = dumps
         self.path = path
@@ -50,12 +50,15 @@ class Journal:
 
 
 def read_journal(path: str, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Whole lines from byte *offset* on, and the offset after the last of them.
+    """Read complete lines from byte *offset* on.
 
-    A line cut short by a kill stays unread; one that a full disk cut is passed over.
+    A last line truncated by a kill stays unread; a line truncated by a full disk is skipped.
+
+    Returns:
+        The parsed lines, and the offset after the last complete line.
 
     Raises:
-        FileNotFoundError: the process has written none.
+        FileNotFoundError: the process has no journal.
     """
     import json
 

@@ -1,10 +1,10 @@
-"""The writer of one thread's log.
+"""Writer of one thread's log.
 
-The hot path is three memory stores; everything that can fail happens once per segment, in
-`roll`. Callers inline the path (see `capture.marks`), which is why `place` is public:
+The hot path is a few memory stores; everything that can fail happens once per segment, in `roll`.
+Callers inline the hot path (see `capture.marks`), so `cursor` is public:
 
-    take, words = log.place
-    i = take()
+    next_index, words = log.cursor
+    i = next_index()
     if i >= ROLL_WORD:
         words, i = log.roll(words, i)
 """
@@ -35,39 +35,39 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Place = tuple[Callable[[], int], memoryview]
+    Cursor = tuple[Callable[[], int], memoryview]
 
 RETRY_NS = 100_000_000
-"""How long a log that found the spool full waits before it asks again."""
+"""Delay before a log that found the spool full tries again."""
 
 END_WORD = HEADER_WORDS + SEGMENT_RECORDS * RECORD_WORDS
 ROLL_WORD = END_WORD - 64 * RECORD_WORDS
-"""From here on the next segment is made ready; what a signal handler records while that lasts
-goes into the rest of this one."""
+"""From this index on, the next segment is prepared. Records that a signal handler writes during
+the preparation go into the remainder of the current segment."""
 
 MAX_PREPARING = 2
-"""A handler that interrupts the making of a log's first segment may make one too, but not one
-that interrupts that: signals may arrive faster than segments are made."""
+"""Limit on nested preparations: a signal handler that interrupts the creation of a log's first
+segment may create one too, but a handler that interrupts that one may not, because signals can
+arrive faster than segments are created."""
 
 
 class SpanLog:
-    """Append-only log of one thread, in segments that the monitor removes once read.
+    """Append-only log of one thread, in segments that the monitor removes after reading them.
 
-    `place` is a function that hands out the word index of the next record, and the words it
-    belongs to. The function is one C call, and the two are read as one, so a signal handler or
-    garbage-collection callback that records in between gets a record of its own, even where it
-    is the one that goes on to a new segment. With an index of `ROLL_WORD` or more the caller
-    asks `roll()`, which makes the next segment ready and goes on to it in time. If there is no
-    room, records go to a scratch buffer and are counted as dropped; what was written before
-    stays.
+    `cursor` is a function that returns the word index of the next record, and the words that the
+    index refers to. The function is one C call and both are read together, so a signal handler or
+    garbage-collection callback that records in between gets a separate record, even if it is the
+    one that switches to a new segment. At an index of `ROLL_WORD` or more the caller calls
+    `roll()`, which prepares the next segment and switches to it in time. If the spool has no
+    room, records go to a scratch buffer and are counted as dropped; earlier records are kept.
 
     Args:
         tree: the spool.
-        directory: the process's own in it.
+        directory: directory of the process in the spool.
         thread: native id of the thread.
         log_class: coarse or fine; see `tree`.
-        numbers: the numbers of its segments. A later thread that the system gives the same id
-            goes on counting where the former ended.
+        numbers: counter of segment numbers. A later thread with the same native id continues the
+            numbering of the earlier one.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class SpanLog:
         "_scratch",
         "_thread",
         "_tree",
-        "place",
+        "cursor",
     )
 
     def __init__(
@@ -103,42 +103,43 @@ class SpanLog:
         self._scratch = memoryview(bytearray(8 * RECORD_WORDS)).cast("Q")
         self._header: memoryview | None = None
         self._preparing = 0
-        self._next: Place | None = None
-        self.place: Place = repeat(END_WORD).__next__, self._scratch
+        self._next: Cursor | None = None
+        self.cursor: Cursor = repeat(END_WORD).__next__, self._scratch
 
     @property
     def dropped_count(self) -> int:
-        """Records given up so far because the spool was full or could not be written."""
+        """Records dropped so far because the spool was full or could not be written."""
         return self._dropped
 
     def roll(self, words: memoryview, i: int) -> tuple[memoryview, int]:
-        """Keep a next segment ready, and go on to it when this one is full.
+        """Prepare the next segment, and switch to it when the current one is full. Never raises.
 
         Args:
-            words: what was taken from.
-            i: the index that was taken.
+            words: words of the cursor that returned the index.
+            i: the returned index.
 
         Returns:
-            The words and the index to write to. Never raises: without room they are those of a
-            scratch buffer, and the record is counted as dropped.
+            The words and the index to write to. If the spool has no room, they belong to a scratch
+            buffer and the record is counted as dropped.
         """
         if self._next is None and self._preparing < MAX_PREPARING:
             self._prepare()
         while i >= END_WORD:
-            place = take, words = self.place  # perhaps another one since: handlers roll, too
-            i = take()
+            # A signal handler may have switched segments since: read the cursor again.
+            cursor = next_index, words = self.cursor
+            i = next_index()
             if i >= END_WORD:
-                following, self._next = self._next, None
-                if following is not None:
-                    self.place = following
-                elif self.place is place:
+                next_cursor, self._next = self._next, None
+                if next_cursor is not None:
+                    self.cursor = next_cursor
+                elif self.cursor is cursor:
                     return self._drop()
         return words, i
 
     def write(self, meta: int, start_ns: int, end_ns: int, value: int = 0) -> None:
-        """Append one record whose extent is known. Times are monotonic nanoseconds."""
-        take, words = self.place
-        i = take()
+        """Append one record with known start and end, in monotonic nanoseconds."""
+        next_index, words = self.cursor
+        i = next_index()
         if i >= ROLL_WORD:
             words, i = self.roll(words, i)
         words[i + 1] = end_ns
@@ -152,9 +153,9 @@ class SpanLog:
             return
         self._preparing += 1
         try:
-            opened = self._open_segment(now)
+            cursor = self._open_segment(now)
             if self._next is None:
-                self._next = opened
+                self._next = cursor
         except OSError:
             self._retry_ns = now + RETRY_NS
         finally:
@@ -166,7 +167,7 @@ class SpanLog:
             self._header[DROPPED_WORD] = self._dropped
         return self._scratch, 0
 
-    def _open_segment(self, now: int) -> Place:
+    def _open_segment(self, now: int) -> Cursor:
         self._tree.reserve(self._class)
         number = next(self._numbers)
         path = f"{self._directory}/{LogName(self._thread, self._class, number).file_name}"
@@ -186,8 +187,8 @@ class SpanLog:
 def _map_new_file(path: str) -> memoryview:
     """Map a new zeroed file as native 64-bit words.
 
-    Its blocks are allocated first: writing to a hole of a full file system would be a bus
-    error, which no Python code survives.
+    Blocks are allocated first: a write to a hole of a full file system raises SIGBUS, which kills
+    the process.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

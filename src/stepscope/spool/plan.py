@@ -1,4 +1,4 @@
-"""What the monitor asks of a process: a detailed window, in a file `plan-<number>.json`."""
+"""Window plans: requests of the monitor to a process, in files named `plan-<number>.json`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Who records a window."""
+    """Recorder of a window."""
 
     LIBKINETO: Final = "libkineto"
-    """PyTorch's own thread, configured by the monitor."""
+    """A thread of PyTorch's libkineto, configured by the monitor."""
     PROFILER: Final = "profiler"
-    """The framework's profiler, switched on and off in the training thread."""
+    """The framework's profiler, started and stopped in the training thread."""
 
 
 class Depth:
-    """How much a window holds."""
+    """Level of detail of a window."""
 
     LIGHT: Final = "light"
     """Kernels, copies and runtime calls; no operators."""
@@ -27,23 +27,23 @@ class Depth:
 
 
 OPTIONS = ("shapes", "stacks", "memory", "flops", "modules")
-"""What a full window can hold besides operators."""
+"""Optional contents of a full window, in addition to operators."""
 
 
 class WindowPlan:
-    """One window of one process.
+    """Plan of one window of one process.
 
     Args:
-        number: of the window in its process, from 0.
-        reason: why it is opened: automatic, scheduled, requested or slower.
-        recorder: of `Recorder`.
-        depth: of `Depth`.
-        options: of `OPTIONS`.
-        first_step: steps that have to end before it; None when it begins at a time.
-        steps: how many it holds; None when it has a duration.
-        start_ns: monotonic time before which it does not begin.
-        longest_ns: it ends at the first boundary after this long, whatever else is said.
-        request: name of the request in the run, None when there is none.
+        number: index of the window in its process, from 0.
+        reason: automatic, scheduled, requested or slower.
+        recorder: a value of `Recorder`.
+        depth: a value of `Depth`.
+        options: members of `OPTIONS`.
+        first_step: number of steps that must end before it; None if it starts at a time.
+        steps: number of steps in it; None if it has a duration.
+        start_ns: earliest monotonic start time.
+        longest_ns: limit on its duration: it ends at the first step boundary after this time.
+        request: name of the window request in the run, None if there is none.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class WindowPlan:
         self.request = request
 
     def write(self, directory: str) -> None:
-        """Put the plan into a process's directory.
+        """Write the plan into the directory of a process.
 
         Raises:
             OSError: the spool cannot be written.
@@ -99,7 +99,7 @@ class WindowPlan:
 
     @classmethod
     def read(cls, directory: str, number: int) -> WindowPlan | None:
-        """A plan of a process; None when it cannot be read."""
+        """Read a plan of a process; None if it cannot be read."""
         import json
 
         try:
@@ -115,10 +115,10 @@ def _path(directory: str, number: int) -> str:
 
 
 def window_file(directory: str, number: int) -> str:
-    """What a recorder is asked to write; libkineto puts `_<pid>` before the ending."""
+    """Return the path passed to a recorder; libkineto inserts `_<pid>` before the extension."""
     return f"{directory}/window-{number}.json"
 
 
 def finished_file(directory: str, number: int, pid: int) -> str:
-    """The finished file of a window. While it is written it has `.tmp` behind its name."""
+    """Return the path of the finished file of a window; `.tmp` is appended during the write."""
     return f"{directory}/window-{number}_{pid}.json"

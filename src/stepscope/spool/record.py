@@ -1,12 +1,14 @@
-"""One record: four native 64-bit words.
+"""Binary format of records and segments.
 
-    word 0   start, monotonic nanoseconds; zero until the record is complete enough to read
-    word 1   end, monotonic nanoseconds; zero while the interval is open or for a mark
+A record is four native 64-bit words:
+
+    word 0   start, monotonic nanoseconds; zero until the record is readable
+    word 1   end, monotonic nanoseconds; zero while the interval is open, and for a mark
     word 2   meta: interned name << 32 | kind << 24 | flags << 16 | depth
     word 3   value: an integer, the bits of a double, or two packed numbers, by kind
 
 The writer fills words 1 to 3 first and word 0 last, each with one aligned 8-byte store, so a
-process killed at any instruction leaves either a whole record or none. An interval that was
+process killed at any instruction leaves either a complete record or none. An interval that was
 open when its process died keeps a zero end.
 
 A segment is a 64-byte header followed by records:
@@ -20,7 +22,7 @@ A segment is a 64-byte header followed by records:
 from __future__ import annotations
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` would cost the job milliseconds
+if TYPE_CHECKING:  # importing `typing` would cost the job milliseconds
     from typing import Final
 
 RECORD_WORDS = 4
@@ -40,10 +42,10 @@ DROPPED_WORD = 6
 
 
 class Kind:
-    """What a record is. Kinds from `STACK` on are not intervals and go to tables of their own.
+    """Kind of a record. Kinds from `STACK` on are not intervals and go to separate tables.
 
-    Plain integers, not an enumeration: hashing an enumeration's member runs Python code, and
-    that would double the cost of a span.
+    Plain integers, not an enumeration: hashing an enumeration member runs Python code, which
+    would double the cost of a span.
     """
 
     ANNOTATION: Final = 1
@@ -70,7 +72,7 @@ class Kind:
     STACK: Final = 100
     """A stack sample. name: the stack; value: thread id << 32 | line."""
     SCALAR: Final = 101
-    """A number the user logs. value: the bits of a double."""
+    """A number logged by the user. value: the bits of a double."""
     METRIC: Final = 102
     """A sample of the node. name: metric|device; value: the bits of a double."""
 
@@ -82,15 +84,15 @@ class Flag:
     NO_GRAD: Final = 2
     NO_RESULT: Final = 4
     MARK: Final = 16
-    """The record has no extent; a zero end does not mean that it is open."""
+    """The record is an instant: a zero end does not mean that it is open."""
 
 
 def make_meta(name: int, kind: int, flags: int = 0) -> int:
-    """The meta word without its depth.
+    """Return the meta word without its depth.
 
     Args:
-        name: interned name, 0 for none, below 2**32.
-        kind: what the record is.
+        name: id of the interned name, 0 for none, below 2**32.
+        kind: a value of `Kind`.
         flags: bits of `Flag`.
     """
     return name << 32 | kind << 24 | flags << 16

@@ -1,4 +1,4 @@
-"""Names of spool files, and the limit on what a spool may hold."""
+"""Names of spool files, and the size limit of a spool."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ SPOOL_VARIABLE = "STEPSCOPE_SPOOL"
 COARSE = "c"
 FINE = "f"
 FINE_SHARE = 0.75
-"""Fine records may fill this share of the limit; the rest is kept for steps and phases."""
+"""Fine records may fill this share of the limit; the rest is reserved for steps and phases."""
 
 
 class SpoolFullError(OSError):
-    """The spool holds as much as its limit allows."""
+    """The spool has reached its size limit."""
 
 
 def process_start_ticks(pid: int | str = "self") -> int | None:
-    """Clock ticks from boot to the start of a process, None when there is no such process.
+    """Return the clock ticks from boot to the start of a process; None if it does not run.
 
-    Together with the pid it names a process for ever; field 22 of /proc/<pid>/stat (proc(5)).
+    Together with the pid it identifies a process uniquely until the next boot; field 22 of
+    /proc/<pid>/stat (proc(5)).
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -36,12 +37,12 @@ def process_start_ticks(pid: int | str = "self") -> int | None:
 
 
 def process_name(pid: int, start_ticks: int, serial: int) -> str:
-    """Name of one process image; `serial` grows when a process replaces itself by exec."""
+    """Return the name of one process image; `serial` counts the exec calls of the process."""
     return f"{pid}-{start_ticks}-{serial}"
 
 
 def process_is_alive(directory: str) -> bool:
-    """True while the very process that made a directory of the spool runs, and is not replaced."""
+    """Return True while the process image that created a directory of the spool is running."""
     stem, _, serial = directory.rpartition("-")
     pid, ticks = (int(part) for part in os.path.basename(stem).removeprefix("p-").split("-"))
     if process_start_ticks(pid) != ticks:
@@ -66,7 +67,7 @@ class LogName(namedtuple("LogName", ("thread", "log_class", "segment"))):
 
     @classmethod
     def parse(cls, file_name: str) -> LogName | None:
-        """The parts of a file name, None when it names no segment."""
+        """Parse a file name; None if it is not the name of a segment."""
         stem, dot, extension = file_name.rpartition(".")
         log, dash, segment = stem.rpartition("-")
         if not (dot and dash and extension == "log" and segment.isdecimal() and len(log) > 1):
@@ -77,7 +78,7 @@ class LogName(namedtuple("LogName", ("thread", "log_class", "segment"))):
 
 
 def segment_bytes(directory: str) -> int:
-    """Bytes of the segments of one process; they are equally large, so names are enough."""
+    """Return the size of the segments of one process; all have one size, so they are counted."""
     try:
         segments = sum(1 for name in os.listdir(directory) if name.endswith(".log"))
     except FileNotFoundError:
@@ -86,33 +87,36 @@ def segment_bytes(directory: str) -> int:
 
 
 class SpoolTree:
-    """The directory of one spool: where a process writes, and how much all of them hold."""
+    """The directory of one spool: process directories and total size."""
 
     def __init__(self, root: str, limit_bytes: int) -> None:
         self.root = root
         self.limit_bytes = limit_bytes
 
     def make_process_directory(self) -> tuple[str, str]:
-        """Make the directory of this process; returns the process's name and the path.
+        """Create the directory of this process.
 
-        Its serial is one above the highest there is: the directories of earlier images may be
-        gone already, and their names must not come back.
+        Its serial is one above the highest existing one: directories of earlier images may have
+        been removed, and their names must not be reused.
+
+        Returns:
+            The name of the process, and the path of the directory.
 
         Raises:
             OSError: the spool cannot be written.
         """
         pid, ticks = os.getpid(), process_start_ticks() or 0
         stem = f"{pid}-{ticks}-"
-        taken = [
+        serials = [
             int(name[len(stem) :]) for name in self.process_directories() if name.startswith(stem)
         ]
-        name = process_name(pid, ticks, max(taken, default=-1) + 1)
+        name = process_name(pid, ticks, max(serials, default=-1) + 1)
         path = f"{self.root}/p-{name}"
         os.mkdir(path, 0o700)
         return name, path
 
     def process_directories(self) -> dict[str, str]:
-        """Path of each process's directory by the process's name."""
+        """Return the paths of process directories by process name."""
         try:
             entries = os.listdir(self.root)
         except FileNotFoundError:
@@ -120,15 +124,15 @@ class SpoolTree:
         return {entry[2:]: f"{self.root}/{entry}" for entry in entries if entry.startswith("p-")}
 
     def used_bytes(self) -> int:
-        """Bytes of all segments."""
+        """Return the total size of all segments."""
         return sum(map(segment_bytes, self.process_directories().values()))
 
     def reserve(self, log_class: str) -> None:
-        """Ask for room for one more segment.
+        """Check that one more segment fits.
 
         Raises:
-            SpoolFullError: it would exceed the limit of its class.
+            SpoolFullError: the segment would exceed the limit of its class.
         """
         share = FINE_SHARE if log_class == FINE else 1.0
         if self.used_bytes() + SEGMENT_BYTES > self.limit_bytes * share:
-            raise SpoolFullError(f"{self.root} holds as much as its limit allows")
+            raise SpoolFullError(f"the spool {self.root} has reached its limit")

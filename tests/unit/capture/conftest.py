@@ -1,4 +1,4 @@
-"""Recording within the test's own process."""
+"""Recording in the process of the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepscope.capture import session
 
 @pytest.fixture
 def recording(spool: Any) -> Iterator[Any]:
-    """The spool, while this process records into it."""
+    """A spool that this process records into."""
     session.attach(str(spool.path), spool.limit_bytes)
     yield spool
     session.detach()

@@ -1,4 +1,4 @@
-"""How stepscope comes into a job's processes, and what it leaves as it was."""
+"""Bootstrap in the processes of a job, and its transparency."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ PACKAGE_PARENT = Path(stepscope.__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter in whose environment nothing is installed."""
-    place = tmp_path_factory.mktemp("bare") / "venv"
-    venv.create(place, with_pip=False)
-    return str(place / "bin" / "python")
+    """An interpreter with an empty environment."""
+    directory = tmp_path_factory.mktemp("bare") / "venv"
+    venv.create(directory, with_pip=False)
+    return str(directory / "bin" / "python")
 
 
 def fake_framework(directory: Path, body: str = "value = 1") -> None:
-    """A package `torch` whose adapters do not exist, for hooks that need no more."""
+    """Write an empty package named `torch`, for tests of the import hook."""
     (directory / "torch").mkdir()
     (directory / "torch" / "__init__.py").write_text(body)
 
 
-def test_a_job_without_a_framework_leaves_no_trace(spool: Any) -> None:
+def test_a_job_without_a_framework_writes_nothing(spool: Any) -> None:
     done = spool.run("import json, subprocess, sys; print(json.dumps(1))")
     assert (done.stdout, done.stderr) == ("1\n", "")
     assert list(spool.path.iterdir()) == []
@@ -52,7 +52,7 @@ def test_an_environment_without_stepscope_can_record(spool: Any, bare_python: st
     assert [r.value for r in spool.drain().of("step")] == [7]
 
 
-def test_python_without_site_or_environment_runs_as_ever(spool: Any) -> None:
+def test_python_without_site_or_environment_is_not_affected(spool: Any) -> None:
     for flags in (("-I",), ("-S",), ("-E",), ("-I", "-S")):
         done = spool.run("print('ok')", flags=flags)
         assert (done.stdout, done.stderr) == ("ok\n", "")
@@ -60,14 +60,14 @@ def test_python_without_site_or_environment_runs_as_ever(spool: Any) -> None:
 
 
 @pytest.mark.parametrize("as_package", [False, True])
-def test_a_sitecustomize_of_the_users_own_runs(
+def test_a_sitecustomize_of_the_user_runs(
     spool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_package: bool
 ) -> None:
-    own = tmp_path / "own"
-    path = own / "sitecustomize" / "__init__.py" if as_package else own / "sitecustomize.py"
+    directory = tmp_path / "user"
+    path = directory / ("sitecustomize/__init__.py" if as_package else "sitecustomize.py")
     path.parent.mkdir(parents=True)
     path.write_text("import sys; me = sys.modules[__name__]; me.greeting = 'hello'")
-    monkeypatch.setenv("PYTHONPATH", str(own))
+    monkeypatch.setenv("PYTHONPATH", str(directory))
     done = spool.run(
         """
         import sys, sitecustomize, stepscope
@@ -81,21 +81,21 @@ def test_a_sitecustomize_of_the_users_own_runs(
     assert len(spool.drain().of("step")) == 1
 
 
-def test_a_sitecustomize_that_fails_fails_as_it_would_alone(
+def test_a_failing_sitecustomize_fails_as_without_stepscope(
     spool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
+    directory = tmp_path / "user"
+    directory.mkdir()
     for body in ("1 / 0", "import no_such_module"):
-        (own / "sitecustomize.py").write_text(body)
-        monkeypatch.setenv("PYTHONPATH", str(own))
+        (directory / "sitecustomize.py").write_text(body)
+        monkeypatch.setenv("PYTHONPATH", str(directory))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("STEPSCOPE")}
         alone = subprocess.run(
             [sys.executable, "-c", "print('ok')"], capture_output=True, text=True, env=environment
         )
-        with_us = spool.run("print('ok')", check=False)
-        assert (with_us.stdout, with_us.returncode) == (alone.stdout, alone.returncode)
-        assert with_us.stderr.splitlines()[-1:] == alone.stderr.splitlines()[-1:]
+        recorded = spool.run("print('ok')", check=False)
+        assert (recorded.stdout, recorded.returncode) == (alone.stdout, alone.returncode)
+        assert recorded.stderr.splitlines()[-1:] == alone.stderr.splitlines()[-1:]
 
 
 def test_children_inherit_the_path(spool: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -136,7 +136,7 @@ def test_spawned_and_forkserver_children_record(spool: Any) -> None:
 
 
 class TestImportHook:
-    """A framework's import is followed by our adapters; the module does not notice."""
+    """Adapters are installed after the import of a framework, transparently to the module."""
 
     def run(self, spool: Any, tmp_path: Path, code: str, body: str = "value = 1") -> Any:
         fake_framework(tmp_path, body)
@@ -145,13 +145,13 @@ class TestImportHook:
     def path(self, spool: Any, tmp_path: Path) -> str:
         return f"{spool.environment()['PYTHONPATH']}{os.pathsep}{tmp_path}"
 
-    def test_the_module_and_its_loader_stay_what_they_are(self, spool: Any, tmp_path: Path) -> None:
-        done = self.run(
+    def test_the_module_and_its_loader_are_not_changed(self, spool: Any, tmp_path: Path) -> None:
+        job = self.run(
             spool,
             tmp_path,
             """
             import importlib.resources, importlib.util, inspect, json, sys
-            assert importlib.util.find_spec("torch") is not None  # as many libraries ask
+            assert importlib.util.find_spec("torch") is not None  # as many libraries do
             import torch
             spec = torch.__spec__
             print(json.dumps({
@@ -166,23 +166,23 @@ class TestImportHook:
             }))
             """,
         )
-        found = json.loads(done.stdout)
-        assert found["source"] == found["resource"] == "value = 1"
-        assert found["loader"] == "SourceFileLoader"
-        assert found["added"] == ["name", "path"]
-        assert found["same"]
-        assert found["found"]
-        assert found["cached"]
-        assert found["parent"] == "torch"
+        properties = json.loads(job.stdout)
+        assert properties["source"] == properties["resource"] == "value = 1"
+        assert properties["loader"] == "SourceFileLoader"
+        assert properties["added"] == ["name", "path"]
+        assert properties["same"]
+        assert properties["found"]
+        assert properties["cached"]
+        assert properties["parent"] == "torch"
 
     def test_adapters_that_fail_are_noted_and_the_import_succeeds(
         self, spool: Any, tmp_path: Path
     ) -> None:
-        """The adapters meet a torch that has nothing of what they look for."""
+        """The adapters run on a package without the attributes of torch."""
         done = self.run(spool, tmp_path, "import torch; print(torch.value)")
         assert (done.stdout, done.stderr) == ("1\n", "")
         (note,) = spool.drain().notes
-        assert note.startswith("importing frameworks is not recorded any more: ")
+        assert note.startswith("stopped recording framework imports after an error: ")
 
     def test_an_import_that_fails_can_be_tried_again(self, spool: Any, tmp_path: Path) -> None:
         done = self.run(
@@ -201,9 +201,11 @@ class TestImportHook:
             "import os\nif 'GO' not in os.environ: 1 / 0\nvalue = 2",
         )
         assert done.stdout == "failed\n2\n"
-        assert len(spool.drain().notes) == 1, "the adapters came once, with the second import"
+        assert len(spool.drain().notes) == 1, "the second import installed the adapters"
 
-    def test_a_missing_framework_is_missed_as_ever(self, spool: Any, bare_python: str) -> None:
+    def test_the_error_of_a_missing_framework_is_unchanged(
+        self, spool: Any, bare_python: str
+    ) -> None:
         done = spool.run(
             """
             try:
@@ -218,7 +220,7 @@ class TestImportHook:
         assert done.stdout == "torch No module named 'torch'\nNone\n"
 
     def test_other_finders_keep_working(self, spool: Any, tmp_path: Path) -> None:
-        """A finder behind ours, with a loader that takes no attributes."""
+        """A finder after stepscope's, with a loader without instance attributes."""
         done = self.run(
             spool,
             tmp_path,
@@ -241,8 +243,8 @@ class TestImportHook:
         assert done.stdout == "3\n"
 
 
-def test_an_old_python_says_that_it_is_too_old(spool: Any) -> None:
-    """Run with the version number faked: the file itself must get that far everywhere."""
+def test_an_unsupported_python_version_is_reported(spool: Any) -> None:
+    """The version number is faked: the file itself must run in every version."""
     site = PACKAGE_PARENT / "stepscope/capture/bootstrap/site/sitecustomize.py"
     done = spool.run(
         f"""
@@ -254,4 +256,4 @@ def test_an_old_python_says_that_it_is_too_old(spool: Any) -> None:
         """
     )
     assert done.stdout == "goes on\n"
-    assert "it needs Python 3.11 or later" in done.stderr
+    assert "stepscope requires Python 3.11 or later" in done.stderr

@@ -1,4 +1,4 @@
-"""Compilations of torch.compile, as a real script makes them."""
+"""Compilations of torch.compile in a real script."""
 
 from __future__ import annotations
 
@@ -32,16 +32,20 @@ def test_every_new_shape_is_a_compilation_inside_its_forward_pass(recorded: Any)
     forward = sorted(recorded.of("forward"), key=lambda r: r.start)
     assert len(forward) == 5
     compiled = [
-        [r.value for r in recorded.of("compile") if one.start <= r.start and r.end <= one.end]
-        for one in forward
+        [
+            r.value
+            for r in recorded.of("compile")
+            if forward_pass.start <= r.start and r.end <= forward_pass.end
+        ]
+        for forward_pass in forward
     ]
     first, _, new_shape, _, _ = compiled
     assert 0 in first
     assert 1 in new_shape, "the same code was compiled once before"
-    assert [len(each) for each in compiled] == [len(first), 0, len(new_shape), 0, 0]
+    assert [len(compilations) for compilations in compiled] == [len(first), 0, len(new_shape), 0, 0]
 
 
-def test_they_have_an_end_and_their_depth(recorded: Any) -> None:
+def test_compilations_have_an_end_and_a_depth(recorded: Any) -> None:
     for span in recorded.of("compile"):
         assert span.end > span.start
         assert span.depth == 1

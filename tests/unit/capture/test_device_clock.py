@@ -1,4 +1,4 @@
-"""Device times, on a device whose clocks and queue are simulated."""
+"""Device times, on a simulated device with a clock and a queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEVICE_START = 77_000_000_000
 
 
 class Device:
-    """One stream of work: what is launched runs in order, each piece after the one before."""
+    """A stream that executes launched work in order."""
 
     def __init__(self, *, drift: float = 0.0) -> None:
         self.now = HOST_START
@@ -31,7 +31,7 @@ class Device:
         self.drift = drift
 
     def launch(self, duration_ns: int, *, host_ns: int = 10_000) -> None:
-        """Queue work; launching takes the host some time of its own."""
+        """Queue work; the launch takes *host_ns* of host time."""
         self.now += host_ns
         self.busy_until = max(self.busy_until, self.now) + duration_ns
 
@@ -39,7 +39,7 @@ class Device:
         self.now = max(self.now, self.busy_until)
 
     def clock(self, host_ns: int) -> float:
-        """What the device's own clock shows at a moment of the host's."""
+        """Return the time of the device clock at a time of the host clock."""
         return DEVICE_START + (host_ns - HOST_START) * (1 + self.drift)
 
     # The part of torch.cuda that the clock uses.
@@ -50,7 +50,7 @@ class Device:
     def is_current_stream_capturing(self) -> bool:
         return self.capturing
 
-    def Event(self, *, enable_timing: bool) -> Event:  # noqa: N802 - torch's own spelling
+    def Event(self, *, enable_timing: bool) -> Event:  # noqa: N802 - named as in torch
         assert enable_timing
         self.event_count += 1
         return Event(self)
@@ -59,36 +59,36 @@ class Device:
 class Event:
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.at = -1
+        self.time_ns = -1
 
     def record(self) -> None:
         assert not self.device.capturing, "recording would become part of the graph"
-        self.at = max(self.device.now, self.device.busy_until)
+        self.time_ns = max(self.device.now, self.device.busy_until)
 
     def query(self) -> bool:
-        return self.at <= self.device.now
+        return self.time_ns <= self.device.now
 
-    def elapsed_time(self, other: Event) -> float:
-        """Milliseconds, in single precision as the driver gives them."""
+    def elapsed_time(self, end: Event) -> float:
+        """Return milliseconds in single precision, like the driver."""
         import numpy as np
 
         assert self.query()
-        assert other.query()
-        passed = self.device.clock(other.at) - self.device.clock(self.at)
-        return float(np.float32(passed / MS))
+        assert end.query()
+        elapsed = self.device.clock(end.time_ns) - self.device.clock(self.time_ns)
+        return float(np.float32(elapsed / MS))
 
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """Name, start and end of each phase that was written out."""
-    found: list[tuple[str, int, int]] = []
+    """Name, start and end of each written phase."""
+    phases: list[tuple[str, int, int]] = []
 
     class Probe:
         def write(self, kind: int, name: str, start: int, end: int) -> None:
-            found.append((name, start, end))
+            phases.append((name, start, end))
 
     monkeypatch.setattr(device_clock, "_probe", Probe())
-    return found
+    return phases
 
 
 @pytest.fixture
@@ -102,26 +102,29 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Device, De
 
 
 def run_phase(device: Device, clock: DeviceClock, name: str, duration_ns: int) -> tuple[int, int]:
-    """One phase; returns when it truly ran, in host time."""
-    phase = clock.begin(name)
+    """Run one phase; returns its true start and end in host time."""
+    phase = clock.start(name)
     assert phase is not None
-    start = phase.start.at
+    start = phase.start.time_ns
     device.launch(duration_ns)
     clock.end(phase)
-    return start, phase.end.at
+    return start, phase.end.time_ns
 
 
-def test_phases_are_laid_on_the_host_clock(simulated: Any, written: Any) -> None:
+def test_phases_are_converted_to_the_host_clock(simulated: Any, written: Any) -> None:
     device, clock = simulated()
-    true = [run_phase(device, clock, "forward", 3 * MS), run_phase(device, clock, "backward", MS)]
+    expected = [
+        run_phase(device, clock, "forward", 3 * MS),
+        run_phase(device, clock, "backward", MS),
+    ]
     device.wait()
     clock.poll()
-    assert [(s, e) for _, s, e in written] == [pytest.approx(t, abs=2_000) for t in true]
+    assert [(s, e) for _, s, e in written] == [pytest.approx(t, abs=2_000) for t in expected]
     assert [name for name, _, _ in written] == ["forward", "backward"]
 
 
-def test_what_is_not_finished_stays_queued(simulated: Any, written: Any) -> None:
-    """Polling waits for nothing, and takes what is ready in the order of the launches."""
+def test_unfinished_phases_stay_queued(simulated: Any, written: Any) -> None:
+    """Polling does not wait, and reads completed phases in launch order."""
     device, clock = simulated()
     run_phase(device, clock, "first", 10 * MS)
     run_phase(device, clock, "second", 10 * MS)
@@ -136,12 +139,12 @@ def test_what_is_not_finished_stays_queued(simulated: Any, written: Any) -> None
 
 
 def test_completion_out_of_order_delays_but_loses_nothing(simulated: Any, written: Any) -> None:
-    """Another stream's phase may be over before an earlier one of this stream."""
+    """A phase on another stream may end before an earlier one on this stream."""
     device, clock = simulated()
     run_phase(device, clock, "slow stream", 50 * MS)
-    fast = clock.begin("fast stream")
+    fast = clock.start("fast stream")
     clock.end(fast)
-    fast.start.at, fast.end.at = device.now, device.now + MS
+    fast.start.time_ns, fast.end.time_ns = device.now, device.now + MS
     device.now += 5 * MS
     clock.poll()
     assert written == []
@@ -155,10 +158,10 @@ def test_completion_out_of_order_delays_but_loses_nothing(simulated: Any, writte
     assert slow_start < fast_start < fast_end < slow_end
 
 
-def test_a_backlog_at_the_start_is_made_good_when_the_device_idles(
+def test_a_backlog_at_the_start_is_corrected_when_the_device_idles(
     simulated: Any, written: Any
 ) -> None:
-    """The first phase is launched into a full queue: its launch says little of its start."""
+    """The first phase is launched into a full queue: it starts long after its launch."""
     device, clock = simulated()
     device.launch(500 * MS)
     first = run_phase(device, clock, "first", MS)
@@ -175,15 +178,15 @@ def test_a_backlog_at_the_start_is_made_good_when_the_device_idles(
 def test_an_hour_later_it_is_still_on_the_host_clock(
     simulated: Any, written: Any, drift: float
 ) -> None:
-    """Re-anchoring keeps the resolution; bounds from both sides keep clocks together."""
+    """Re-anchoring preserves the resolution; lower and upper bounds limit the clock drift."""
     device, clock = simulated(drift=drift)
     worst = 0.0
     for _ in range(3600):
-        true = run_phase(device, clock, "forward", 10 * MS)
+        expected = run_phase(device, clock, "forward", 10 * MS)
         device.wait()
         device.now += 2_000  # the host polls soon after the device has finished
         clock.poll()
-        worst = max(worst, abs(written[-1][1] - true[0]))
+        worst = max(worst, abs(written[-1][1] - expected[0]))
         device.now += 990 * MS
     assert worst < 0.5 * MS
     durations = [end - start for _, start, end in written]
@@ -194,25 +197,25 @@ def test_an_hour_later_it_is_still_on_the_host_clock(
 def test_nothing_is_recorded_into_a_captured_graph(simulated: Any, written: Any) -> None:
     device, clock = simulated()
     device.capturing = True
-    assert clock.begin("forward") is None
+    assert clock.start("forward") is None
     device.capturing = False
-    phase = clock.begin("forward")
+    phase = clock.start("forward")
     device.capturing = True
     clock.end(phase)
     device.capturing = False
     device.wait()
     clock.poll()
     assert written == []
-    true = run_phase(device, clock, "after", MS)
+    expected = run_phase(device, clock, "after", MS)
     device.wait()
     clock.poll()
-    assert written == [("after", *(pytest.approx(t, abs=20_000) for t in true))]
+    assert written == [("after", *(pytest.approx(t, abs=20_000) for t in expected))]
 
 
-def test_a_job_that_has_not_touched_its_device_is_not_made_to(simulated: Any) -> None:
+def test_the_clock_does_not_initialize_the_device(simulated: Any) -> None:
     device, clock = simulated()
     device.initialized = False
-    assert clock.begin("forward") is None
+    assert clock.start("forward") is None
     assert device.event_count == 0
 
 
@@ -222,19 +225,19 @@ def test_a_device_that_never_finishes_costs_bounded_memory(
     monkeypatch.setattr(device_clock, "MAX_PENDING", 10)
     device, clock = simulated()
     device.launch(10**15)
-    begun = [clock.begin("forward") for _ in range(3)]
+    phases = [clock.start("forward") for _ in range(3)]
     for _ in range(100):
-        phase = clock.begin("forward")
+        phase = clock.start("forward")
         if phase is not None:
             clock.end(phase)
-    assert sum(phase is not None for phase in begun) == 3
+    assert sum(phase is not None for phase in phases) == 3
     assert device.event_count <= 2 * 13
 
 
-def test_a_device_error_switches_it_off_and_nothing_else(
+def test_a_device_error_disables_only_the_clock(
     simulated: Any, recording: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events of two devices cannot be compared, for one; steps are still to be counted."""
+    """Comparing events of two devices is such an error; steps are still counted."""
     monkeypatch.setattr(guard, "STRICT", False)
     device, clock = simulated()
     probe = guard.Probe("device times")
@@ -242,17 +245,17 @@ def test_a_device_error_switches_it_off_and_nothing_else(
     monkeypatch.setattr(device_clock, "_clock", clock)
     monkeypatch.setattr(Event, "elapsed_time", _fail)
     progress = Progress()
-    heard = []
+    steps = []
     progress.on_boundary(probe.protect(clock.poll))
-    progress.on_boundary(lambda: heard.append(progress.step_count))
+    progress.on_boundary(lambda: steps.append(progress.step_count))
     for _ in range(3):
-        phase = device_clock.begin("forward")
+        phase = device_clock.start("forward")
         device_clock.end(phase)
         device.wait()
-        progress.optimizer_stepped()
-        progress.work_begins()
-    assert heard == [1, 2, 3]
-    assert device_clock.begin("forward") is None
+        progress.notify_optimizer_step()
+        progress.notify_work_start()
+    assert steps == [1, 2, 3]
+    assert device_clock.start("forward") is None
     assert len(recording.drain().notes) == 1
 
 
@@ -261,7 +264,7 @@ def _fail(*_: object) -> float:
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "goes"),
+    ("args", "kwargs", "is_copy"),
     [
         (("cuda",), {}, True),
         (("cuda:1",), {}, True),
@@ -277,22 +280,22 @@ def _fail(*_: object) -> float:
         ((), {"device": None}, False),
     ],
 )
-def test_only_copies_to_a_device_are_copies(args: Any, kwargs: Any, goes: bool) -> None:
-    assert copies.goes_to_device(args, kwargs) is goes
+def test_only_copies_to_a_device_are_copies(args: Any, kwargs: Any, is_copy: bool) -> None:
+    assert copies.is_copy_to_device(args, kwargs) is is_copy
 
 
 def test_types_and_other_tensors_as_targets() -> None:
     import torch
 
-    here = torch.ones(1)
-    assert not copies.goes_to_device((torch.float16,), {})
-    assert not copies.goes_to_device((here,), {})
-    assert not copies.goes_to_device((), {"other": here})
-    assert copies.goes_to_device((torch.device("cuda"),), {})
-    assert copies.goes_to_device((), {"other": torch.ones(1, device="meta")})
+    host_tensor = torch.ones(1)
+    assert not copies.is_copy_to_device((torch.float16,), {})
+    assert not copies.is_copy_to_device((host_tensor,), {})
+    assert not copies.is_copy_to_device((), {"other": host_tensor})
+    assert copies.is_copy_to_device((torch.device("cuda"),), {})
+    assert copies.is_copy_to_device((), {"other": torch.ones(1, device="meta")})
 
 
-def test_a_tensor_that_cannot_be_described_is_copied_all_the_same() -> None:
+def test_tensors_without_plain_storage_are_copied() -> None:
     import torch
 
     sparse = torch.eye(3).to_sparse()
@@ -302,35 +305,35 @@ def test_a_tensor_that_cannot_be_described_is_copied_all_the_same() -> None:
 
 
 class TestProgress:
-    def test_a_step_ends_where_the_next_work_begins(self) -> None:
-        progress, heard = Progress(), []
-        progress.on_boundary(lambda: heard.append(1))
+    def test_a_step_ends_at_the_start_of_the_next_work(self) -> None:
+        progress, calls = Progress(), []
+        progress.on_boundary(lambda: calls.append(1))
         for _ in range(3):
-            progress.work_begins()
-            progress.optimizer_stepped()
-            progress.optimizer_stepped()  # two networks, one step
-        progress.work_begins()
-        progress.work_begins()
-        assert (progress.step_count, len(heard)) == (3, 3)
+            progress.notify_work_start()
+            progress.notify_optimizer_step()
+            progress.notify_optimizer_step()  # two networks, one step
+        progress.notify_work_start()
+        progress.notify_work_start()
+        assert (progress.step_count, len(calls)) == (3, 3)
 
     def test_steps_that_the_script_marks_are_not_counted_twice(self) -> None:
         progress = Progress()
         for _ in range(5):
-            progress.work_begins()
-            progress.optimizer_stepped()
-            progress.work_begins()
-            progress.marked()
-        assert progress.step_count == 6, "the first one was guessed before the script spoke up"
+            progress.notify_work_start()
+            progress.notify_optimizer_step()
+            progress.notify_work_start()
+            progress.notify_mark()
+        assert progress.step_count == 6, "the first step was detected before the first mark"
 
     def test_a_thread_that_only_loads_ends_no_step(self) -> None:
         import threading
 
-        progress, heard = Progress(), []
-        progress.on_boundary(lambda: heard.append(threading.get_ident()))
-        progress.optimizer_stepped()
-        thread = threading.Thread(target=progress.work_begins)
+        progress, threads = Progress(), []
+        progress.on_boundary(lambda: threads.append(threading.get_ident()))
+        progress.notify_optimizer_step()
+        thread = threading.Thread(target=progress.notify_work_start)
         thread.start()
         thread.join()
-        assert heard == []
-        progress.work_begins()
-        assert heard == [threading.get_ident()]
+        assert threads == []
+        progress.notify_work_start()
+        assert threads == [threading.get_ident()]

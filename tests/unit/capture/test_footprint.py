@@ -1,4 +1,4 @@
-"""What stepscope costs a process that does nothing with it."""
+"""Import cost of stepscope in a process that does not use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAY_BE_LOADED = {
     "collections", "errno", "functools", "itertools", "keyword", "mmap", "operator", "reprlib",
     "struct", "threading", "types",
 }  # fmt: skip
-"""Small parts of the standard library; several come with Python itself in one build or another."""
+"""Small modules of the standard library; some builds of Python load several of them at start-up."""
 HEAVY = {"torch", "numpy", "duckdb", "msgspec", "psutil", "json", "re", "inspect", "typing"}
 
 
@@ -28,20 +28,20 @@ def loaded_by(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize("statement", ["import stepscope", "import stepscope.capture.bootstrap"])
-def test_importing_loads_next_to_nothing(statement: str) -> None:
-    found = {name for name in loaded_by(statement) if not name.startswith("stepscope")}
-    assert not found & HEAVY
-    assert found <= MAY_BE_LOADED
+def test_importing_loads_few_modules(statement: str) -> None:
+    modules = {name for name in loaded_by(statement) if not name.startswith("stepscope")}
+    assert not modules & HEAVY
+    assert modules <= MAY_BE_LOADED
 
 
-def test_importing_loads_no_more_of_itself_than_the_marks() -> None:
-    own = {name for name in loaded_by("import stepscope") if name.startswith("stepscope")}
-    assert {name.split(".")[1] for name in own if "." in name} == {
+def test_importing_loads_only_the_marks_of_stepscope() -> None:
+    modules = {name for name in loaded_by("import stepscope") if name.startswith("stepscope")}
+    assert {name.split(".")[1] for name in modules if "." in name} == {
         "_version", "capture", "errors", "spool",
     }  # fmt: skip
-    assert not {name for name in own if "frameworks" in name or "stacks" in name}
+    assert not {name for name in modules if "frameworks" in name or "stacks" in name}
 
 
-def test_watching_for_frameworks_loads_next_to_nothing() -> None:
+def test_watching_for_frameworks_loads_few_modules() -> None:
     statement = "from stepscope.capture.bootstrap import activate; activate()"
     assert not loaded_by(statement) & (HEAVY | {"importlib.abc", "tempfile", "random", "shutil"})

@@ -1,4 +1,4 @@
-"""Collections of Python's garbage collector, as real scripts have them."""
+"""Collections of Python's garbage collector in real scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPT = """
 import gc, os
 import torch
 
-kept = [{"number": n} for n in range(300_000)]
+objects = [{"number": n} for n in range(300_000)]
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -49,26 +49,26 @@ def recorded(module_spool: Any) -> Any:
     return module_spool.drain()
 
 
-def test_a_collection_is_where_it_happened(recorded: Any) -> None:
+def test_a_collection_is_nested_in_its_forward_pass(recorded: Any) -> None:
     forward = sorted(recorded.of("forward"), key=lambda r: r.start)
     collections = recorded.of("garbage_collection")
     inside = [[c for c in collections if f.start <= c.start and c.end <= f.end] for f in forward]
-    assert [len(each) for each in inside] == [0, 1, 1, 0, 0]
-    assert all(c.depth == 1 for each in inside for c in each)
+    assert [len(collections_in_pass) for collections_in_pass in inside] == [0, 1, 1, 0, 0]
+    assert all(c.depth == 1 for collections_in_pass in inside for c in collections_in_pass)
     assert not recorded.notes
 
 
-def test_it_says_its_generation_and_the_line_of_the_user(recorded: Any) -> None:
+def test_a_collection_has_its_generation_and_the_line_of_user_code(recorded: Any) -> None:
     script = SCRIPT.splitlines()
-    found = []
+    causes = []
     for collection in recorded.of("garbage_collection"):
         assert collection.end - collection.start >= 100_000
         file, _, number = collection.name.rpartition(":")
         assert file.endswith(".py")
         line = script[int(number) - 1]
-        if "# " in line:  # the others began by themselves
-            found.append((collection.value, line.partition("# ")[2]))
-    assert sorted(found) == [
+        if "# " in line:  # other collections were triggered by allocations
+            causes.append((collection.value, line.partition("# ")[2]))
+    assert sorted(causes) == [
         (0, "of more new objects than usual"),
         (2, "after the steps"),
         (2, "in the forward pass"),
@@ -76,16 +76,16 @@ def test_it_says_its_generation_and_the_line_of_the_user(recorded: Any) -> None:
     ]
 
 
-def test_few_new_objects_are_not_even_timed(recorded: Any) -> None:
-    """They are collected a hundred times over, in microseconds each."""
+def test_small_collections_are_not_timed(recorded: Any) -> None:
+    """The script runs about a hundred of them, each taking microseconds."""
     young = [c for c in recorded.of("garbage_collection") if c.value == 0]
     assert len(young) == 1
 
 
-def test_what_a_training_process_forks_is_not_watched(recorded: Any) -> None:
+def test_a_forked_child_is_not_watched(recorded: Any) -> None:
     assert len({c.process for c in recorded.of("garbage_collection")}) == 1
 
 
-def test_collections_of_what_does_not_train_open_no_session(spool: Any) -> None:
-    spool.run("import gc, torch\nkept = [[n] for n in range(300_000)]\ngc.collect()\n")
+def test_collections_in_a_process_that_does_not_train_open_no_session(spool: Any) -> None:
+    spool.run("import gc, torch\nobjects = [[n] for n in range(300_000)]\ngc.collect()\n")
     assert not list(spool.path.rglob("journal.jsonl"))

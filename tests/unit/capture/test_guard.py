@@ -1,4 +1,4 @@
-"""A probe that fails: it goes quiet, says so once, and the job never hears of it."""
+"""Failing probes: disabled after one note, without an effect on the job."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def _lenient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use(probe: Probe) -> None:
-    """Every way to record with it."""
-    span = probe.begin(Kind.FORWARD, "model", -1)
+    """Record with every method of a probe."""
+    span = probe.start(Kind.FORWARD, "model", -1)
     probe.end(span, value=-2, flags=Flag.NO_GRAD)
     probe.write(Kind.SAMPLE, "dataset", 1, 2, -3, Flag.NO_RESULT)
-    probe.abandon(probe.begin(Kind.OPTIMIZER, "SGD"))
+    probe.abandon(probe.start(Kind.OPTIMIZER, "SGD"))
     probe.fact("seen", x=1)
 
 
-def test_what_it_records(recording: Any) -> None:
+def test_records_of_a_probe(recording: Any) -> None:
     use(Probe("all", coarse=True))
     recorded = recording.drain()
     forward, optimizer, sample = sorted(recorded.records, key=lambda r: r.kind)
@@ -37,15 +37,15 @@ def test_what_it_records(recording: Any) -> None:
     assert recorded.facts("seen") == [{"fact": "seen", "x": 1}]
 
 
-def test_a_value_that_is_none_switches_it_off_for_good(recording: Any) -> None:
+def test_an_invalid_value_disables_the_probe_permanently(recording: Any) -> None:
     probe = Probe("bad values")
     for _ in range(3):
-        assert probe.begin(Kind.FORWARD, "x", "no number") is None  # type: ignore[arg-type]
+        assert probe.start(Kind.FORWARD, "x", "no number") is None  # type: ignore[arg-type]
     use(probe)
     assert not probe.alive
     recorded = recording.drain()
     (note,) = recorded.notes
-    assert "bad values is not recorded any more: TypeError" in note
+    assert "stopped recording bad values after an error: TypeError" in note
     assert " at guard.py:" in note
     assert recorded.facts("seen") == []
 
@@ -66,16 +66,16 @@ def test_a_protected_function_fails_once(recording: Any) -> None:
     assert listener.__name__ == "listener"
 
 
-def test_other_probes_go_on(recording: Any) -> None:
-    broken, whole = Probe("broken"), Probe("whole")
+def test_other_probes_continue(recording: Any) -> None:
+    broken, working = Probe("broken"), Probe("working")
     broken.fail(ValueError("x"))
-    use(whole)
+    use(working)
     use(broken)
-    assert whole.alive
+    assert working.alive
     assert len(recording.drain().records) == 3
 
 
-def test_an_error_that_cannot_even_be_named(recording: Any) -> None:
+def test_an_error_whose_repr_fails(recording: Any) -> None:
     class Unspeakable(Exception):  # noqa: N818
         def __repr__(self) -> str:
             raise RuntimeError("no")
@@ -85,18 +85,18 @@ def test_an_error_that_cannot_even_be_named(recording: Any) -> None:
     assert not probe.alive
 
 
-def test_a_spool_that_is_gone(recording: Any) -> None:
+def test_a_missing_journal_disables_the_probe(recording: Any) -> None:
     current = session.current()
     assert current is not None
     current.journal.path = "/proc/no/such/place"
-    probe = Probe("no place")
-    probe.fact("unheard")
+    probe = Probe("no journal")
+    probe.fact("lost")
     assert not probe.alive
     use(probe)
 
 
-def test_only_errors_are_kept_from_the_job(recording: Any) -> None:
-    """Ctrl-C and exits are the job's, wherever they arrive."""
+def test_only_exceptions_are_suppressed(recording: Any) -> None:
+    """Ctrl-C and exits are raised into the job, wherever they occur."""
     probe = Probe("interrupted")
     for kind in (KeyboardInterrupt, SystemExit, GeneratorExit):
         with pytest.raises(kind):
@@ -108,7 +108,7 @@ def test_strict_mode_raises(recording: Any, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(guard, "STRICT", True)
     probe = Probe("strict")
     with pytest.raises(TypeError):
-        probe.begin(Kind.FORWARD, "x", "no number")  # type: ignore[arg-type]
+        probe.start(Kind.FORWARD, "x", "no number")  # type: ignore[arg-type]
     with pytest.raises(ZeroDivisionError):
         probe.protect(lambda: 1 / 0)()
     assert probe.alive

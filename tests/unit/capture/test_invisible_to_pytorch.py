@@ -1,4 +1,4 @@
-"""A job sees the same PyTorch with adapters as without: graphs, bits, messages, pickles."""
+"""Transparency of the adapters: graphs, results, messages and pickles of a job do not change."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-SCRIPT = Path(__file__).parent / "jobs" / "what_a_job_sees.py"
+SCRIPT = Path(__file__).parent / "jobs" / "transparency.py"
 
 
 @pytest.fixture(scope="module")
-def seen(module_spool: Any) -> dict[str, Any]:
-    """What the script prints: plain, under the bootstrap, and activated late. All at once."""
+def output(module_spool: Any) -> dict[str, Any]:
+    """Output of the script: plain, under the bootstrap, and activated late; run concurrently."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("STEPSCOPE")}
     recorded = module_spool.environment()
     late = {**recorded, "PYTHONPATH": plain.get("PYTHONPATH", "")}
@@ -39,22 +39,24 @@ def seen(module_spool: Any) -> dict[str, Any]:
         )
         for name, (environment, arguments) in variants.items()
     }
-    said = {name: process.communicate(timeout=300) for name, process in running.items()}
-    for name, (_, err) in said.items():
+    outputs = {name: process.communicate(timeout=300) for name, process in running.items()}
+    for name, (_, err) in outputs.items():
         assert running[name].returncode == 0, err
-    return {name: json.loads(out.splitlines()[-1]) for name, (out, _) in said.items()}
+    return {name: json.loads(out.splitlines()[-1]) for name, (out, _) in outputs.items()}
 
 
 @pytest.mark.parametrize("variant", ["adapted", "late"])
 @pytest.mark.parametrize(
     "part", ["signatures", "pickled", "random_numbers", "errors", "graphs", "compiler"]
 )
-def test_the_same_as_without(seen: dict[str, Any], part: str, variant: str) -> None:
-    assert seen[variant][part] == seen["plain"][part]
+def test_the_output_is_the_same_as_without_adapters(
+    output: dict[str, Any], part: str, variant: str
+) -> None:
+    assert output[variant][part] == output["plain"][part]
 
 
-def test_the_comparison_compares_something(seen: dict[str, Any], module_spool: Any) -> None:
-    compiler = seen["plain"]["compiler"]
+def test_the_compared_output_is_not_trivial(output: dict[str, Any], module_spool: Any) -> None:
+    compiler = output["plain"]["compiler"]
     assert compiler["model"]["stats"]["unique_graphs"] == 2
     assert sum(compiler["breaks"]["breaks"].values()) == 2
     assert compiler["annotated"]["breaks"] == {}

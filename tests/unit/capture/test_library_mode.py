@@ -1,4 +1,4 @@
-"""`start_profiling` and `stop_profiling`, with and without `stepscope run` around them."""
+"""`start_profiling` and `stop_profiling`, with and without `stepscope run`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,12 @@ from stepscope.capture import session
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.schema import JobState
 from stepscope.store import open_run
+from tests.support.waiting import wait_until
 
 TRAINS = """
     import stepscope
     stepscope.start_profiling("run", interval_ms=100)
-    stepscope.start_profiling("another name does not matter now")
+    stepscope.start_profiling("ignored")
     import torch
     net = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -62,17 +61,17 @@ FORKS = """
     pid = os.fork()
     if not pid:
         stepscope.step(2)
-        sys.exit(5)  # with the handlers of exits that it inherited
+        sys.exit(5)  # runs the inherited exit handlers
     os.waitpid(pid, 0)
     subprocess.run([sys.executable, "-c", "import stepscope; stepscope.step(3)"], check=True)
     stepscope.step(4)
 """
 DIES = """
-    import os, signal, time, stepscope
+    import os, signal, threading, stepscope
     stepscope.start_profiling("run", interval_ms=100)
     stepscope.step(1)
     while not os.path.exists("run/run.json"):
-        time.sleep(0.02)
+        threading.Event().wait(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 DEFAULT_NAME = """
@@ -92,7 +91,7 @@ JOBS = {
 
 
 class Job:
-    """A script that ran in a directory of its own."""
+    """A script that runs in a separate directory."""
 
     def __init__(self, directory: Path, text: str) -> None:
         self.directory = directory
@@ -128,31 +127,26 @@ class Job:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
-    """All of the scripts, at the same time."""
-    place = tmp_path_factory.mktemp("library")
-    started = {name: Job(place / name.lower(), text) for name, text in JOBS.items()}
+    """All scripts, run concurrently."""
+    directory = tmp_path_factory.mktemp("library")
+    started = {name: Job(directory / name.lower(), text) for name, text in JOBS.items()}
     for job in started.values():
         job.finish()
     return started
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
     job = jobs["TRAINS"]
     assert job.process.returncode == 0, job.err
-    assert job.err.splitlines()[-1].startswith("stepscope: recorded; read it with: stepscope")
+    assert job.err.splitlines()[-1].startswith(
+        "stepscope: run recorded. For the verdict: stepscope diagnose"
+    )
     run = job.run()
     assert job.status().state is JobState.COMPLETED
     assert job.status().exit_code == 0
     assert job.status().notes == []
-    found = run.sql("SELECT kind, count(*) AS n FROM spans GROUP BY kind")
-    counts = dict(zip(found["kind"], found["n"], strict=True))
+    spans = run.sql("SELECT kind, count(*) AS n FROM spans GROUP BY kind")
+    counts = dict(zip(spans["kind"], spans["n"], strict=True))
     assert [counts[k] for k in ("forward", "backward", "optimizer")] == [30, 30, 30]
     assert counts["fetch"] == 30
     assert "annotation" not in counts
@@ -181,34 +175,34 @@ def test_an_exception_ends_the_run_as_failed(jobs: dict[str, Job]) -> None:
     assert job.steps() == [1]
 
 
-def test_children_are_recorded_and_end_nothing(jobs: dict[str, Job]) -> None:
+def test_children_are_recorded_and_do_not_end_the_run(jobs: dict[str, Job]) -> None:
     job = jobs["FORKS"]
     assert job.process.returncode == 0, job.err
     assert job.steps() == [1, 2, 3, 4]
     assert job.status().state is JobState.COMPLETED
 
 
-def test_a_sudden_death(jobs: dict[str, Job]) -> None:
+def test_a_killed_script(jobs: dict[str, Job]) -> None:
     job = jobs["DIES"]
     assert job.process.returncode == -signal.SIGKILL
-    wait_for(lambda: job.status().state.final)
+    wait_until(lambda: job.status().state.final)
     assert job.status().state is JobState.FAILED
     assert job.steps() == [1]
 
 
-def test_a_run_has_a_name_when_none_is_given(jobs: dict[str, Job]) -> None:
+def test_a_run_has_a_default_name(jobs: dict[str, Job]) -> None:
     (path,) = (jobs["DEFAULT_NAME"].directory / "stepscope-runs").iterdir()
     assert path.name.endswith("-train")
     assert path.name in jobs["DEFAULT_NAME"].err
     assert open_run(path).row_count("spans") == 1
 
 
-def test_a_run_that_cannot_be_made_costs_the_recording_alone(jobs: dict[str, Job]) -> None:
+def test_a_run_that_cannot_be_created_does_not_stop_the_job(jobs: dict[str, Job]) -> None:
     job = jobs["NO_ROOM"]
     assert (job.process.returncode, job.out) == (0, "trained\n")
     assert "stepscope: the monitor failed (" in job.err
-    spool = Path(job.err.strip().rpartition(" is safe in ")[2])
-    assert list(spool.rglob("*.log")), "what was recorded is where it says"
+    spool = Path(job.err.strip().rpartition(" records are in ")[2])
+    assert list(spool.rglob("*.log")), "the records are in the reported directory"
     shutil.rmtree(spool)
 
 
@@ -220,13 +214,13 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interval", [0, -1, 10**6])
-def test_an_interval_that_is_none(tmp_path: Path, interval: int) -> None:
+def test_an_interval_out_of_range(tmp_path: Path, interval: int) -> None:
     with pytest.raises(UsageError, match="interval_ms"):
         stepscope.start_profiling(str(tmp_path / "run"), interval_ms=interval)
     assert not (tmp_path / "run").exists()
 
 
-def test_stopping_what_never_started_is_nothing() -> None:
+def test_stopping_without_starting_does_nothing() -> None:
     stepscope.stop_profiling()
     stepscope.stop_profiling()
     with stepscope.annotate("unseen"):
@@ -234,7 +228,7 @@ def test_stopping_what_never_started_is_nothing() -> None:
 
 
 def test_under_stepscope_run_they_pause_and_resume(recording: Any, tmp_path: Path) -> None:
-    stepscope.start_profiling(str(tmp_path / "never made"))
+    stepscope.start_profiling(str(tmp_path / "not created"))
     stepscope.step(1)
     stepscope.stop_profiling()
     stepscope.stop_profiling()
@@ -243,4 +237,4 @@ def test_under_stepscope_run_they_pause_and_resume(recording: Any, tmp_path: Pat
     stepscope.start_profiling()
     stepscope.step(3)
     assert [r.value for r in recording.drain().of("step")] == [1, 3]
-    assert not (tmp_path / "never made").exists()
+    assert not (tmp_path / "not created").exists()

@@ -1,4 +1,4 @@
-"""The user's marks, by what a run would hold of them."""
+"""Marks of the user, and the records that a run has of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TestIntervals:
         assert fails.end is not None
         assert after.depth == 0
 
-    def test_a_decorator_keeps_the_function_what_it_is(self, recording: Any) -> None:
+    def test_a_decorator_preserves_the_metadata_of_the_function(self, recording: Any) -> None:
         @stepscope.annotate("add")
         def add(a: int, b: int = 2) -> int:
             """Adds."""
@@ -85,26 +85,26 @@ class TestIntervals:
 
     def test_one_object_may_be_open_in_several_threads(self, recording: Any) -> None:
         timer = stepscope.annotate("shared")
-        inside, leave = threading.Barrier(4), [threading.Event() for _ in range(4)]
+        inside, may_leave = threading.Barrier(4), [threading.Event() for _ in range(4)]
 
         def work(number: int) -> None:
             with stepscope.annotate("own", number=number), timer:
                 inside.wait()
-                leave[number].wait()
+                may_leave[number].wait()
 
         threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
         for thread in threads:
             thread.start()
         for number in (2, 0, 3, 1):
-            leave[number].set()
+            may_leave[number].set()
             threads[number].join()
         recorded = recording.drain()
-        owns = {r.log: r for r in recorded.of("annotation", name="own")}
+        own_intervals = {r.log: r for r in recorded.of("annotation", name="own")}
         shared = recorded.of("annotation", name="shared")
-        assert len(shared) == len(owns) == 4
-        assert all(r.inside(owns[r.log]) for r in shared)
-        left = sorted(owns.values(), key=lambda r: r.end)
-        assert [json.loads(r.labels)["number"] for r in left] == [2, 0, 3, 1]
+        assert len(shared) == len(own_intervals) == 4
+        assert all(r.inside(own_intervals[r.log]) for r in shared)
+        by_end = sorted(own_intervals.values(), key=lambda r: r.end)
+        assert [json.loads(r.labels)["number"] for r in by_end] == [2, 0, 3, 1]
 
     def test_begin_and_end_in_different_functions_and_threads(self, recording: Any) -> None:
         first = stepscope.annotation_begin("first", part=1)
@@ -122,10 +122,10 @@ class TestIntervals:
         assert one.end < two.end < after.start
         assert after.depth == 0
 
-    def test_an_interval_nobody_ends_stays_open_and_spoils_nothing(self, recording: Any) -> None:
+    def test_an_interval_without_an_end_stays_open_and_has_no_effect(self, recording: Any) -> None:
         logs = session.thread_logs()
         assert logs is not None
-        logs.depth = 70_000  # as many as that before
+        logs.depth = 70_000  # after so many open intervals
         stepscope.annotation_begin("forgotten")
         with stepscope.annotate("after"):
             pass
@@ -133,7 +133,7 @@ class TestIntervals:
         assert forgotten.end is None
         assert (after.name, after.flags, after.kind) == ("after", 0, "annotation")
 
-    def test_a_depth_gone_wrong_does_not_raise(self, recording: Any) -> None:
+    def test_a_wrong_depth_does_not_raise(self, recording: Any) -> None:
         logs = session.thread_logs()
         assert logs is not None
         logs.depth = -1
@@ -141,7 +141,7 @@ class TestIntervals:
             stepscope.step(1)
         assert len(recording.drain().records) == 2
 
-    def test_modes_are_intervals_of_their_own_kind(self, recording: Any) -> None:
+    def test_modes_are_a_separate_kind_of_interval(self, recording: Any) -> None:
         @stepscope.mode("EVAL")
         def evaluate() -> None:
             with stepscope.mode("PREDICT"):
@@ -152,7 +152,7 @@ class TestIntervals:
 
 
 class TestAsynchronous:
-    """Such intervals overlap on one thread, so they stand beside its tree."""
+    """Asynchronous intervals overlap on one thread, so they are not nested in its tree."""
 
     def test_coroutines_and_contexts(self, recording: Any) -> None:
         @stepscope.annotate("fetch")
@@ -170,7 +170,7 @@ class TestAsynchronous:
         assert all(r.flags & Flag.ASYNC and r.depth == 0 and r.end for r in records)
         assert recording.drain().count("annotation") == {"fetch": 3, "wait": 3}
         first, second, _ = recording.drain().of("annotation", name="fetch")
-        assert second.start < first.end, "they were under way at the same time"
+        assert second.start < first.end, "the intervals overlap"
 
     def test_one_object_serves_with_and_async_with(self, recording: Any) -> None:
         timer = stepscope.annotate("both")
@@ -182,18 +182,18 @@ class TestAsynchronous:
         asyncio.run(main())
         with timer:
             pass
-        beside, nested = recording.drain().of("annotation")
-        assert (beside.flags, nested.flags) == (Flag.ASYNC, 0)
+        asynchronous, nested = recording.drain().of("annotation")
+        assert (asynchronous.flags, nested.flags) == (Flag.ASYNC, 0)
 
-    def test_a_generator_is_timed_to_its_end_and_keeps_its_manners(self, recording: Any) -> None:
+    def test_a_generator_is_timed_to_its_end_and_keeps_its_behaviour(self, recording: Any) -> None:
         def talk() -> Generator[int, str, str]:
-            heard = []
+            inputs = []
             try:
-                heard.append((yield 1))
-                heard.append((yield 2))
+                inputs.append((yield 1))
+                inputs.append((yield 2))
             except KeyError:
-                heard.append("KeyError")
-            return "+".join(heard)
+                inputs.append("KeyError")
+            return "+".join(inputs)
 
         for drive in (talk, stepscope.annotate("talk")(talk)):
             generator = drive()
@@ -206,20 +206,20 @@ class TestAsynchronous:
         assert record.end is not None
         assert record.flags == Flag.ASYNC
 
-    def test_a_generator_left_alone_ends_when_it_is_closed(self, recording: Any) -> None:
+    def test_an_unfinished_generator_ends_when_it_is_closed(self, recording: Any) -> None:
         @stepscope.annotate("numbers")
         def numbers() -> Iterator[int]:
             yield from range(10)
 
         generator = numbers()
         next(generator)
-        thread = threading.Thread(target=generator.close)  # wherever that happens
+        thread = threading.Thread(target=generator.close)  # possibly in another thread
         thread.start()
         thread.join()
         (record,) = recording.drain().of("annotation")
         assert record.end is not None
 
-    def test_an_async_generator_keeps_its_manners(self, recording: Any) -> None:
+    def test_an_async_generator_keeps_its_behaviour(self, recording: Any) -> None:
         log: list[object] = []
 
         async def talk() -> AsyncGenerator[int, str]:
@@ -235,12 +235,12 @@ class TestAsynchronous:
 
         async def drive(generator: AsyncGenerator[int, str]) -> list[object]:
             log.clear()
-            said: list[object] = [await generator.__anext__(), await generator.asend("hello")]
-            said.append(await generator.athrow(KeyError("k")))
+            outputs: list[object] = [await generator.__anext__(), await generator.asend("hello")]
+            outputs.append(await generator.athrow(KeyError("k")))
             await generator.aclose()
             with pytest.raises(StopAsyncIteration):
                 await generator.__anext__()
-            return [*said, *log]
+            return [*outputs, *log]
 
         annotated = stepscope.annotate("talk")(talk)
         assert inspect.isasyncgenfunction(annotated)
@@ -257,17 +257,17 @@ class TestAsynchronous:
 
 
 class TestNames:
-    def test_labels_are_kept_and_told_apart(self, recording: Any) -> None:
+    def test_distinct_labels_are_stored(self, recording: Any) -> None:
         for language in ("de", "en", "de"):
             with stepscope.annotate("tokenise", language=language, size=3):
                 pass
         labels = [json.loads(r.labels) for r in recording.drain().of("annotation")]
-        assert [each["language"] for each in labels] == ["de", "en", "de"]
-        assert all(each["size"] == 3 for each in labels)
+        assert [label_set["language"] for label_set in labels] == ["de", "en", "de"]
+        assert all(label_set["size"] == 3 for label_set in labels)
         names = Path(session.current().directory, "journal.jsonl").read_text().count('"k": "name"')
         assert names == 2
 
-    def test_any_label_will_do(self, recording: Any) -> None:
+    def test_any_label_is_accepted(self, recording: Any) -> None:
         circle: list[object] = []
         circle.append(circle)
         with (
@@ -280,7 +280,7 @@ class TestNames:
         records = recording.drain().of("annotation")
         assert [type(json.loads(r.labels)) for r in records] == [dict] * 4
 
-    def test_any_name_will_do(self, recording: Any) -> None:
+    def test_any_name_is_accepted(self, recording: Any) -> None:
         class Phase(StrEnum):
             LOAD = "load"
 
@@ -288,9 +288,9 @@ class TestNames:
             with stepscope.annotate(name):  # type: ignore[arg-type]
                 pass
             stepscope.scalar(name, 1)  # type: ignore[arg-type]
-        wanted = ["load", "7", "None", "['x']", "", "a\nb", "\udcff", "é" * 1000]
-        assert [r.name for r in recording.drain().of("annotation")] == wanted
-        assert [r.name for r in recording.drain().of("scalars")] == wanted
+        expected = ["load", "7", "None", "['x']", "", "a\nb", "\udcff", "é" * 1000]
+        assert [r.name for r in recording.drain().of("annotation")] == expected
+        assert [r.name for r in recording.drain().of("scalars")] == expected
 
     def test_there_is_a_limit_to_names(
         self, recording: Any, monkeypatch: pytest.MonkeyPatch
@@ -300,14 +300,14 @@ class TestNames:
             with stepscope.annotate(f"name {n % 100}"):
                 pass
         records = recording.drain().of("annotation")
-        known = {f"name {n}" for n in range(10)}
-        assert {r.name for r in records} == {*known, NAMES_EXHAUSTED}
-        assert sum(r.name in known for r in records) == 100
+        stored_names = {f"name {n}" for n in range(10)}
+        assert {r.name for r in records} == {*stored_names, NAMES_EXHAUSTED}
+        assert sum(r.name in stored_names for r in records) == 100
         current = session.current()
         assert current is not None
         assert len(current.metas) <= 11, "the job's memory does not grow with new names"
 
-    def test_a_name_that_cannot_be_written_costs_the_name_alone(
+    def test_a_record_is_kept_when_its_name_cannot_be_written(
         self, recording: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         current = session.current()
@@ -330,16 +330,16 @@ class TestStepsAndScalars:
         assert [r.value for r in records] == [-1, 5, 6, 7, 1]
         assert all(r.end == r.start for r in records)
 
-    def test_a_step_that_is_no_number_is_a_mistake_with_or_without_a_recording(self) -> None:
+    def test_a_step_that_is_not_a_number_is_an_error_with_or_without_a_recording(self) -> None:
         with pytest.raises(ValueError, match="invalid literal"):
             stepscope.step("x")  # type: ignore[arg-type]
 
     def test_steps_mark_the_end_of_each_iteration(self, recording: Any) -> None:
-        seen = []
+        items = []
         for item in stepscope.steps("abc"):
             with stepscope.annotate(item):
-                seen.append(item)
-        assert seen == ["a", "b", "c"]
+                items.append(item)
+        assert items == ["a", "b", "c"]
         recorded = recording.drain()
         assert [r.value for r in recorded.of("step")] == [0, 1, 2]
         for body, mark in zip(recorded.of("annotation"), recorded.of("step"), strict=True):
@@ -349,24 +349,24 @@ class TestStepsAndScalars:
         values = [0.1, -0.0, 1e-310, math.inf, 3, np.float32(0.5), True, Decimal("0.25")]
         for value in values:
             stepscope.scalar("loss", value)  # type: ignore[arg-type]
-        got = [r.value for r in recording.drain().of("scalars")]
-        assert [math.copysign(1, v) for v in got] == [math.copysign(1, v) for v in values]
-        assert got == [float(v) for v in values]
+        recorded = [r.value for r in recording.drain().of("scalars")]
+        assert [math.copysign(1, v) for v in recorded] == [math.copysign(1, v) for v in values]
+        assert recorded == [float(v) for v in values]
 
-    def test_a_scalar_that_is_no_number_is_left_out(self, recording: Any) -> None:
+    def test_a_scalar_that_is_not_a_number_is_skipped(self, recording: Any) -> None:
         for value in (None, "x", [1], np.zeros(2), 10**400, object()):
             stepscope.scalar("loss", value)  # type: ignore[arg-type]
         stepscope.scalar("loss", 1)
         assert [r.value for r in recording.drain().records] == [1.0]
 
-    def test_adapters_hear_of_marked_steps(self, recording: Any) -> None:
-        heard = []
-        marks.step_listeners.append(lambda: heard.append(1))
+    def test_marked_steps_notify_adapters(self, recording: Any) -> None:
+        calls = []
+        marks.step_listeners.append(lambda: calls.append(1))
         try:
             stepscope.step()
         finally:
             marks.step_listeners.pop()
-        assert heard == [1]
+        assert calls == [1]
 
 
 class TestNothingRecorded:
@@ -375,9 +375,9 @@ class TestNothingRecorded:
         monkeypatch.delenv(session.SPOOL_VARIABLE, raising=False)
         use_every_mark()
         assert list(tmp_path.iterdir()) == []
-        assert session.live == 0, "from the second call on a mark is two instructions"
+        assert session.live == 0, "marks are disabled from the second call on"
 
-    def test_a_spool_that_cannot_be_is_said_once(
+    def test_a_missing_spool_is_reported_once(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         session.attach(str(tmp_path / "no" / "such"))
@@ -386,18 +386,18 @@ class TestNothingRecorded:
             use_every_mark()
         finally:
             session.detach()
-        said = capsys.readouterr().err
-        assert said.count("stepscope: nothing is recorded in process") == 1
-        assert said.count("\n") == 1
+        errors = capsys.readouterr().err
+        assert errors.count(f"stepscope: process {os.getpid()} is not recorded: ") == 1
+        assert errors.count("\n") == 1
 
-    def test_a_limit_that_is_no_number(self, spool: Any, capsys: Any) -> None:
+    def test_a_limit_that_is_not_a_number(self, spool: Any, capsys: Any) -> None:
         session.attach(str(spool.path))
         os.environ[session.LIMIT_VARIABLE] = "lots"
         try:
             use_every_mark()
         finally:
             session.detach()
-        assert "nothing is recorded" in capsys.readouterr().err
+        assert "is not recorded: " in capsys.readouterr().err
 
     def test_a_pause_leaves_a_gap_and_no_loose_ends(self, recording: Any) -> None:
         around = stepscope.annotation_begin("around")
@@ -419,28 +419,28 @@ class TestNothingRecorded:
 
     def test_threads_follow_to_another_spool(self, new_spool: Any) -> None:
         spools = [new_spool("0"), new_spool("1")]
-        go, done = threading.Semaphore(0), threading.Semaphore(0)
+        start, end = threading.Semaphore(0), threading.Semaphore(0)
 
         def work() -> None:
             for n in range(2):
-                go.acquire()
+                start.acquire()
                 with stepscope.annotate(f"in {n}"):
                     pass
-                done.release()
+                end.release()
 
         thread = threading.Thread(target=work)
         thread.start()
         for spool in spools:
             session.attach(str(spool.path))
-            go.release()
-            done.acquire()
+            start.release()
+            end.acquire()
         thread.join()
         session.detach()
         assert [s.drain().count("annotation") for s in spools] == [{"in 0": 1}, {"in 1": 1}]
 
 
 def use_every_mark() -> None:
-    """All verbs, once; none may fail or say anything."""
+    """Use every kind of mark once; none may fail or print a message."""
     with stepscope.annotate("a", label=1), stepscope.mode("TRAIN"):
         stepscope.step(3)
         stepscope.scalar("s", 1.0)
@@ -455,30 +455,30 @@ def use_every_mark() -> None:
 
 
 class TestInterruptions:
-    """Signals and garbage collections that record in the middle of a record."""
+    """Signal handlers and garbage collections that record while a record is being written."""
 
     def test_between_any_two_instructions_of_an_annotation(self, recording: Any) -> None:
-        """By tracing: before the *at*-th instruction of ours, something else is recorded."""
+        """Record another interval before instruction *at* of stepscope's code, by tracing."""
         files = {sys.modules[m].__file__ for m in sys.modules if m.startswith("stepscope.capture.")}
         files |= {sys.modules[m].__file__ for m in sys.modules if m.startswith("stepscope.spool.")}
         at, interrupted, total = 0, True, 0
         while interrupted:
-            seen, interrupted = 0, False
+            executed, interrupted = 0, False
             key = f"name {at}"
 
             def trace(frame: FrameType, event: str, argument: object) -> Any:
-                nonlocal seen, interrupted
+                nonlocal executed, interrupted
                 if frame.f_code.co_filename not in files:
                     return None
                 frame.f_trace_opcodes = True
                 if event == "opcode":
-                    if seen == at:  # noqa: B023 - used within this turn
+                    if executed == at:  # noqa: B023 - used within this iteration
                         interrupted = True
                         sys.settrace(None)
                         with stepscope.annotate("interrupts", n=at % 7):  # noqa: B023
                             pass
                         sys.settrace(trace)
-                    seen += 1
+                    executed += 1
                 return trace
 
             sys.settrace(trace)
@@ -500,8 +500,8 @@ class TestInterruptions:
         assert logs is not None
         assert logs.depth == 0
 
-    def test_signals_and_collections_by_the_thousand(self, recording: Any) -> None:
-        """Real ones, at full speed, over several segments: nothing is lost, nothing torn."""
+    def test_thousands_of_signals_and_collections(self, recording: Any) -> None:
+        """Real signals and collections over several segments: no record is lost or torn."""
         counts = {"signal": 0, "gc": 0}
 
         def on_signal(*_: object) -> None:
@@ -515,10 +515,10 @@ class TestInterruptions:
                 with stepscope.annotate("gc"):
                     pass
 
-        with stepscope.annotate("first"):  # of each log; see MAX_PREPARING
+        with stepscope.annotate("first"):  # the first record of each log; see MAX_PREPARING
             stepscope.step(0)
         loops = 4 * SEGMENT_RECORDS
-        former = signal.signal(signal.SIGALRM, on_signal)
+        original_handler = signal.signal(signal.SIGALRM, on_signal)
         threshold = gc.get_threshold()
         gc.callbacks.append(on_collection)
         gc.set_threshold(20)
@@ -533,15 +533,16 @@ class TestInterruptions:
                         pass
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, former)
+            signal.signal(signal.SIGALRM, original_handler)
             gc.set_threshold(*threshold)
             gc.callbacks.remove(on_collection)
         recorded = recording.drain()
-        found = recorded.count("annotation")
-        assert found["loop"] == loops
-        assert found["signal"] == counts["signal"] > 10
-        assert found["gc"] == counts["gc"] > 10
-        assert sum(v for k, v in found.items() if k.startswith("fresh")) == len(range(0, loops, 16))
+        counted = recorded.count("annotation")
+        assert counted["loop"] == loops
+        assert counted["signal"] == counts["signal"] > 10
+        assert counted["gc"] == counts["gc"] > 10
+        fresh = sum(n for name, n in counted.items() if name.startswith("fresh"))
+        assert fresh == len(range(0, loops, 16))
         assert sorted(r.value for r in recorded.of("step")) == list(range(counts["signal"] + 1))
         assert all(r.end is not None and r.end >= r.start for r in recorded.of("annotation"))
         assert recorded.dropped == 0
@@ -549,7 +550,7 @@ class TestInterruptions:
     def test_a_first_record_within_a_first_record_does_not_wait_for_itself(
         self, spool: Any
     ) -> None:
-        """The session opens under a lock; a handler that records meanwhile must not need it."""
+        """The session opens under a lock; a signal handler that records must not wait for it."""
         done = spool.run(
             """
             import signal, faulthandler

@@ -1,4 +1,4 @@
-"""What is said of models and what goes into them."""
+"""Descriptions of models and their inputs."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def recorded(module_spool: Any) -> Any:
 
 
 def test_a_lazy_model_is_described_after_its_first_call(recorded: Any) -> None:
-    named = recorded.facts("model")[0]
-    assert (named["name"], named["parameter_count"], named["tensor_count"]) == ("Named", 9, 2)
+    model = recorded.facts("model")[0]
+    assert (model["name"], model["parameter_count"], model["tensor_count"]) == ("Named", 9, 2)
     assert recorded.notes == []
 
 
-def test_shapes_that_change_are_noted_during_the_first_calls(recorded: Any) -> None:
+def test_changing_shapes_are_recorded_during_the_first_calls(recorded: Any) -> None:
     inputs = [fact["inputs"] for fact in recorded.facts("model_inputs") if fact["model"] == 1]
-    assert [each[0]["shape"] for each in inputs] == [[4, 2], [5, 2], [6, 2], [7, 2]]
-    assert [(each["name"], each["dtype"]) for each in inputs[0]] == [
+    assert [tensors[0]["shape"] for tensors in inputs] == [[4, 2], [5, 2], [6, 2], [7, 2]]
+    assert [(tensors["name"], tensors["dtype"]) for tensors in inputs[0]] == [
         ("0", "float32"),
         ("more.mask.0", "int64"),
     ]
@@ -72,7 +72,7 @@ def test_precision(recorded: Any) -> None:
 
 
 def test_parameters_in_lookup_tables(recorded: Any) -> None:
-    """One that is sparse, and one that a layer uses whole, are not among them."""
+    """A sparse table, and a table shared with a dense layer, are not counted."""
     _, half, tables = recorded.facts("model")
     assert half["embedding_parameter_count"] == 0
     assert tables["embedding_parameter_count"] == 10 * 3 + 7 * 3

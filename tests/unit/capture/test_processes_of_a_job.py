@@ -1,4 +1,4 @@
-"""Forks, exits, replacements: whose log is whose."""
+"""Logs of a job's processes and threads across fork, exit and exec."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def test_a_fork_inside_an_open_annotation(spool: Any) -> None:
-    """The child has the parent's pages mapped; it must write into a log of its own."""
+    """The child has the parent's pages mapped; it must write into a separate log."""
     spool.run(
         """
         import os, stepscope
@@ -70,7 +70,7 @@ def test_a_fork_while_paused_stays_paused(spool: Any) -> None:
     assert [r.value for r in spool.drain().of("step")] == [0, 2]
 
 
-def test_a_sudden_exit_keeps_everything(spool: Any) -> None:
+def test_an_immediate_exit_loses_no_record(spool: Any) -> None:
     spool.run(
         """
         import os, stepscope
@@ -103,7 +103,7 @@ def test_each_image_of_a_process_has_its_own_log(spool: Any) -> None:
     assert [r.value for r in recorded.of("step")] == [0, 1, 2, 3]
 
 
-def test_threads_write_at_once(spool: Any) -> None:
+def test_threads_write_concurrently(spool: Any) -> None:
     spool.run(
         """
         import threading, stepscope
@@ -124,8 +124,8 @@ def test_threads_write_at_once(spool: Any) -> None:
     assert {r.labels for r in recorded.records} == {f'{{"part": {n}}}' for n in range(3)}
 
 
-def test_threads_with_the_same_name_at_once_intern_it_well(spool: Any) -> None:
-    """Many threads meet a name for the first time together; each record has it."""
+def test_threads_intern_the_same_name_concurrently(spool: Any) -> None:
+    """Many threads use a new name at the same time; each record has it."""
     spool.run(
         """
         import threading, sys, stepscope
@@ -144,7 +144,7 @@ def test_threads_with_the_same_name_at_once_intern_it_well(spool: Any) -> None:
     assert spool.drain().count("annotation") == {f"name {n}": 8 for n in range(300)}
 
 
-def test_a_process_says_what_it_is(spool: Any) -> None:
+def test_a_process_describes_itself(spool: Any) -> None:
     spool.run(
         "import stepscope; stepscope.step()", "--lr", "1", RANK="3", LOCAL_RANK="1", WORLD_SIZE="x"
     )

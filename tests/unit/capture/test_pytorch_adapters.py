@@ -1,4 +1,4 @@
-"""What the PyTorch adapters record of a script that goes through all they watch.
+"""Records of the PyTorch adapters in a script that exercises all of them.
 
 The script runs once, under the real bootstrap, with real PyTorch and in strict mode; each of its
 functions is one section of the recording.
@@ -19,7 +19,7 @@ from stepscope.spool import Flag
 if importlib.util.find_spec("torch") is None:  # importing it would take seconds
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-MOST_MODELS = 8
+MAX_MODELS = 8
 SCRIPT = Path(__file__).parent / "jobs" / "every_adapter.py"
 
 
@@ -31,8 +31,8 @@ class Section:
     main: str
 
     def of(self, kind: str, name: str | None = None) -> list[Any]:
-        found = [r for r in self.records if r.kind == kind and name in {None, r.name}]
-        return sorted(found, key=lambda r: (r.start, r.depth))
+        records = [r for r in self.records if r.kind == kind and name in {None, r.name}]
+        return sorted(records, key=lambda r: (r.start, r.depth))
 
     def names(self, kind: str) -> list[str]:
         return [r.name for r in self.of(kind)]
@@ -60,19 +60,19 @@ class Job:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory, module_spool: Any) -> Job:
-    place = tmp_path_factory.mktemp("place")
-    module_spool.run(SCRIPT.read_text(), str(place))
+    directory = tmp_path_factory.mktemp("files")
+    module_spool.run(SCRIPT.read_text(), str(directory))
     return Job(module_spool, module_spool.drain())
 
 
 def test_nothing_went_wrong(job: Job) -> None:
     (note,) = job.recorded.notes
-    assert note.startswith("the description of optimizers is not recorded any more: IndexError")
+    assert note.startswith("stopped recording optimizer descriptions after an error: IndexError")
     assert job.recorded.dropped == 0
 
 
 def test_every_interval_has_an_end_and_every_thread_a_tree(job: Job) -> None:
-    """Ends that are missing or out of order would shift the depth of all that follows."""
+    """Missing or misordered ends would shift the depth of all later intervals."""
     spans = [r for r in job.recorded.records if r.table == "spans" and r.kind != "samples"]
     assert [r for r in spans if r.end is None] == []
     sections = [r for r in spans if r.labels == '{"section": true}']
@@ -84,10 +84,10 @@ class TestForward:
         assert job["forwards"].names("forward") == ["Net", "Net", "Net", "Raising", "Net"]
 
     def test_without_gradients(self, job: Job) -> None:
-        no = Flag.NO_GRAD
-        assert job["forwards"].flags("forward") == [0, no, no, 0, 0]
+        flag = Flag.NO_GRAD
+        assert job["forwards"].flags("forward") == [0, flag, flag, 0, 0]
 
-    def test_threads_have_forward_passes_of_their_own(self, job: Job) -> None:
+    def test_threads_have_separate_forward_passes(self, job: Job) -> None:
         forwards = job["forwards_in_threads"].of("forward")
         assert [r.name for r in forwards] == ["Meeting"] * 6
         assert sorted(Counter(r.log for r in forwards).values()) == [2, 2, 2]
@@ -105,8 +105,8 @@ class TestBackward:
         assert job["backwards"].names("backward") == [
             "backward",
             "grad", "grad",
-            "backward", "backward",  # one within the other
-            "backward",  # of what requires no gradient
+            "backward", "backward",  # nested
+            "backward",  # of a tensor that requires no gradient
             "backward", "backward",  # the second on a freed graph
             "backward",
         ]  # fmt: skip
@@ -118,14 +118,14 @@ class TestBackward:
 
 
 class TestOptimizers:
-    def test_a_step_that_raises_keeps_nothing_open(self, job: Job) -> None:
+    def test_a_step_that_raises_leaves_no_open_interval(self, job: Job) -> None:
         section = job["optimizers"]
         assert section.names("optimizer") == ["SGD", "Falling", "Falling"]
-        sgd, fallen, whole = section.of("optimizer")
-        assert (sgd.flags, fallen.flags, whole.flags) == (0, Flag.NO_RESULT, 0)
-        assert fallen.end == fallen.start, "it does not swallow what came after it"
-        assert whole.duration > 0
-        assert whole.depth == 1
+        sgd, failed, complete = section.of("optimizer")
+        assert (sgd.flags, failed.flags, complete.flags) == (0, Flag.NO_RESULT, 0)
+        assert failed.end == failed.start, "it does not include later work"
+        assert complete.duration > 0
+        assert complete.depth == 1
 
     def test_a_closure_runs_within_the_step(self, job: Job) -> None:
         section = job["optimizer_with_closure"]
@@ -134,18 +134,18 @@ class TestOptimizers:
         assert len([r for r in forwards if r.inside(step)]) == len(forwards) - 1 >= 1
         assert len([r for r in section.of("backward") if r.inside(step)]) == len(forwards) - 1
 
-    def test_one_that_cannot_be_described_is_timed_all_the_same(self, job: Job) -> None:
+    def test_an_optimizer_that_cannot_be_described_is_timed(self, job: Job) -> None:
         assert job["optimizer_that_cannot_be_described"].names("optimizer") == ["Odd", "Odd"]
 
-    def test_a_scaler_stands_for_each_iteration(self, job: Job) -> None:
+    def test_a_scaler_records_each_iteration(self, job: Job) -> None:
         section = job["scaler"]
         outer = section.of("optimizer", "GradScaler")
         inner = section.of("optimizer", "SGD")
-        assert len(outer) == 3, "a skipped step is an iteration all the same"
+        assert len(outer) == 3, "a skipped step is still an iteration"
         assert [[r.inside(o) for r in inner] for o in outer] == [
             [True, False], [False, False], [False, True],
         ]  # fmt: skip
-        assert len({r.value for r in outer + inner}) == 1, "they name the same optimizer"
+        assert len({r.value for r in outer + inner}) == 1, "they refer to the same optimizer"
 
     def test_they_are_described_once(self, job: Job) -> None:
         names = [fact["name"] for fact in job.recorded.facts("optimizer")]
@@ -159,7 +159,7 @@ class TestModels:
     def test_the_first_ones_are_described_once(self, job: Job) -> None:
         models = job.recorded.facts("model")
         assert [fact["model"] for fact in models] == list(range(1, len(models) + 1))
-        assert len(models) == MOST_MODELS
+        assert len(models) == MAX_MODELS
         net = models[0]
         assert (net["name"], net["parameter_count"], net["tensor_count"]) == ("Net", 40, 4)
         assert (net["dtypes"], net["autocast"]) == (["float32"], None)
@@ -171,7 +171,7 @@ class TestModels:
 
 
 class TestCheckpoints:
-    def test_saves_know_their_bytes(self, job: Job) -> None:
+    def test_saves_record_their_size(self, job: Job) -> None:
         saves = job["checkpoints"].of("checkpoint")
         assert len(saves) == 5
         assert [r.name for r in saves] == ["save"] * 5
@@ -179,18 +179,18 @@ class TestCheckpoints:
         assert a == b > 1000
         assert memory == nowhere == 0
 
-    def test_what_is_saved_holds_nothing_of_ours(self, job: Job) -> None:
-        assert len(job["nothing_is_left_in_what_is_saved"].of("checkpoint")) == 4
+    def test_saved_objects_contain_nothing_of_stepscope(self, job: Job) -> None:
+        assert len(job["saved_objects"].of("checkpoint")) == 4
 
 
 class TestLoadingHere:
-    """Without workers: the training thread makes its batches itself."""
+    """Loading without workers: the training thread creates its batches."""
 
     def test_each_batch_is_waited_for_and_fetched(self, job: Job) -> None:
         section = job["map_style_here"]
         *waits, last = section.of("data_wait")
         assert len(waits) == 2
-        assert [w.value for w in (*waits, last)] == [-1, -1, -1], "nothing lies ready"
+        assert [w.value for w in (*waits, last)] == [-1, -1, -1], "there is no prefetch queue"
         assert [w.flags for w in (*waits, last)] == [0, 0, Flag.NO_RESULT]
         fetches = section.of("fetch", "Samples")
         assert [any(f.inside(w) for w in waits) for f in fetches] == [True, True]
@@ -217,7 +217,7 @@ class TestLoadingHere:
             inside = [t for t in section.of("transform") if t.start == samples.start]
             assert 0 < sum(t.value for t in inside) <= samples.value
 
-    def test_whole_batches_and_single_samples(self, job: Job) -> None:
+    def test_batched_datasets_and_single_samples(self, job: Job) -> None:
         assert len(job["batches_here"].of("samples", "Batches")) == 2
         assert len(job["batch_sampler_here"].of("fetch")) == 3
         assert len(job["single_samples_here"].of("fetch")) == 6
@@ -250,7 +250,7 @@ class TestLoadingHere:
 
 
 class TestLoadingInWorkers:
-    def test_workers_record_in_processes_of_their_own(self, job: Job) -> None:
+    def test_workers_record_in_separate_processes(self, job: Job) -> None:
         section = job["map_style_in_workers"]
         fetches = section.of("fetch")
         assert len(fetches) == 3
@@ -260,7 +260,7 @@ class TestLoadingInWorkers:
         assert len([w for w in section.of("data_wait") if not w.flags]) == 3
         assert all(w.value >= 0 for w in section.of("data_wait"))
 
-    def test_they_say_who_they_are(self, job: Job) -> None:
+    def test_workers_are_described(self, job: Job) -> None:
         for name in {r.process for r in job["map_style_in_workers"].of("fetch")}:
             facts = [f for f in job.recorded.processes[name].facts if "worker" in f]
             assert [f["num_workers"] for f in facts] == [2]
@@ -270,12 +270,12 @@ class TestLoadingInWorkers:
         names = set(job[section].names("transform"))
         assert names == {"Scale", "Twice", "shift", "Compose", "neg"}
 
-    def test_streams_are_shared_out(self, job: Job) -> None:
+    def test_streams_are_distributed_over_workers(self, job: Job) -> None:
         section = job["stream_in_workers"]
         assert len(section.of("samples")) == 4
         assert len({r.process for r in section.of("fetch")}) == 2
 
-    def test_what_lies_ready_is_the_next_batch_or_nothing(self, job: Job) -> None:
+    def test_a_later_batch_does_not_count_as_ready(self, job: Job) -> None:
         first, second, end = job["a_later_batch_is_ready"].of("data_wait")
         assert first.end - first.start > 20_000_000
         assert (first.value, second.value, end.value) == (0, 1, 0)
@@ -298,7 +298,7 @@ class TestLoadingElsewhere:
         section = job["a_loader_in_a_background_thread"]
         assert section.names("forward") == ["Net", "Net"]
         (fetch,) = section.of("fetch")
-        assert section.of("forward")[0].inside(fetch), "one was called during the fetch"
+        assert section.of("forward")[0].inside(fetch), "a forward pass during the fetch"
 
     def test_loading_within_a_forward_pass(self, job: Job) -> None:
         section = job["a_batch_is_loaded_within_a_forward_pass"]

@@ -1,4 +1,4 @@
-"""The stack sampler: what it sees, and how it keeps out of the way."""
+"""The stack sampler: its samples, and its transparency to the job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,46 +17,48 @@ from stepscope.capture import guard, stacks
 
 @pytest.fixture
 def sampler(recording: Any) -> Iterator[Any]:
-    """The spool; no sampler outlives the test."""
+    """The spool; the sampler is stopped after the test."""
     yield recording
     stacks.stop()
     stacks._probe.alive = True
 
 
-def wait_for(condition: Any) -> None:
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait in a function of this file, so that samples contain its name and its line."""
+    pause = threading.Event()
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.002)
+        pause.wait(0.002)
 
 
 def samples(spool: Any) -> list[Any]:
     return [r for r in spool.drain().records if r.table == "stacks"]
 
 
-def a_function_of_the_users(spool: Any) -> None:
+def user_function(spool: Any) -> None:
     stacks.watch_this_thread(0.001)
     wait_for(lambda: sum("wait_for|" in r.name for r in samples(spool)) > 3)
 
 
-def test_it_sees_what_the_thread_is_doing(sampler: Any) -> None:
-    a_function_of_the_users(sampler)
+def test_samples_contain_the_stack_of_the_thread(sampler: Any) -> None:
+    user_function(sampler)
     names = [r.name for r in samples(sampler)]
-    assert any("a_function_of_the_users" in name for name in names)
+    assert any("user_function" in name for name in names)
     assert any(f"wait_for|{__file__}|" in name for name in names)
-    assert not any("capture/stacks.py" in name for name in names), "that is not what the job does"
+    assert not any("capture/stacks.py" in name for name in names), "frames of the sampler itself"
     sources = sampler.drain().facts("source")
-    assert any("time.sleep(0.002)" in source["text"] for source in sources)
+    assert any("pause.wait(0.002)" in source["text"] for source in sources)
 
 
-def test_an_instruction_of_no_line_ends_nothing(
+def test_an_instruction_without_a_line_does_not_stop_the_sampler(
     sampler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = SimpleNamespace(f_code=wait_for.__code__, f_lineno=None, f_back=None)
     monkeypatch.setattr(stacks.sys, "_current_frames", lambda: dict.fromkeys(range(2), frame))
     assert stacks._walk(1) == [(wait_for.__code__, 0)]
     watcher = stacks._Sampler(1, 60.0)
-    watcher._look(1)
+    watcher._sample(1)
     assert not watcher._stop.is_set()
 
 
@@ -64,40 +66,40 @@ def test_an_instruction_of_no_line_ends_nothing(
     sys.version_info >= (3, 12), reason="there an allocation does not run the collector"
 )
 def test_nothing_is_collected_while_frames_are_walked() -> None:
-    """Asking for thirty frames makes thirty objects, and the collector is due after ten."""
-    until, inside = threading.Event(), threading.Event()
+    """A walk of thirty frames creates thirty objects, and the threshold of the collector is ten."""
+    release, running = threading.Event(), threading.Event()
 
     def deep(depth: int) -> None:
         if depth:
             deep(depth - 1)
         else:
-            inside.set()
-            until.wait(10)
+            running.set()
+            release.wait(10)
 
     collected: list[str] = []
-    watch = lambda phase, info: collected.append(phase)  # noqa: E731 - one line of bytecode
+    record_phase = lambda phase, info: collected.append(phase)  # noqa: E731 - one line of bytecode
     thread = threading.Thread(target=deep, args=(30,))
     thread.start()
     thresholds = gc.get_threshold()
     try:
-        assert inside.wait(10)
+        assert running.wait(10)
         gc.collect()
-        gc.callbacks.append(watch)
+        gc.callbacks.append(record_phase)
         gc.set_threshold(10)
-        places = stacks._walk(thread.ident or 0)
+        frames = stacks._walk(thread.ident or 0)
         assert not collected
         assert gc.isenabled()
         gc.disable()
-        assert stacks._walk(thread.ident or 0) == places
-        assert not gc.isenabled()  # as the job had it
+        assert stacks._walk(thread.ident or 0) == frames
+        assert not gc.isenabled()  # as set by the job
     finally:
         gc.set_threshold(*thresholds)
         gc.enable()
-        if watch in gc.callbacks:
-            gc.callbacks.remove(watch)
-        until.set()
+        if record_phase in gc.callbacks:
+            gc.callbacks.remove(record_phase)
+        release.set()
         thread.join()
-    assert len(places) > 30
+    assert len(frames) > 30
 
 
 def test_the_library_of_a_file_is_its_package() -> None:
@@ -110,7 +112,7 @@ def test_the_library_of_a_file_is_its_package() -> None:
 
 
 def test_one_thread_is_watched_until_it_ends(sampler: Any) -> None:
-    first = threading.Thread(target=a_function_of_the_users, args=(sampler,))
+    first = threading.Thread(target=user_function, args=(sampler,))
     first.start()
     first.join()
     wait_for(lambda: stacks._sampler is None)
@@ -121,7 +123,7 @@ def test_one_thread_is_watched_until_it_ends(sampler: Any) -> None:
     wait_for(lambda: len(samples(sampler)) > before)
 
 
-def test_a_job_that_may_start_no_thread_goes_on_without(
+def test_a_job_that_cannot_start_a_thread_continues_without_samples(
     sampler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: threading.Thread) -> None:
@@ -136,23 +138,23 @@ def test_a_job_that_may_start_no_thread_goes_on_without(
     assert sys.getswitchinterval() == pytest.approx(stacks.DEFAULT_SWITCH_INTERVAL_S)
 
 
-def test_the_switch_interval_is_given_back(sampler: Any) -> None:
-    before = sys.getswitchinterval()
+def test_the_switch_interval_is_restored(sampler: Any) -> None:
+    original = sys.getswitchinterval()
     stacks.watch_this_thread(0.001)
     assert sys.getswitchinterval() == pytest.approx(stacks.SWITCH_INTERVAL_S)
     stacks.stop()
-    assert sys.getswitchinterval() == pytest.approx(before)
-    sys.setswitchinterval(0.1)  # the job's own choice
+    assert sys.getswitchinterval() == pytest.approx(original)
+    sys.setswitchinterval(0.1)  # set by the job
     try:
         stacks.watch_this_thread(0.001)
         stacks.stop()
         assert sys.getswitchinterval() == pytest.approx(0.1)
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(original)
 
 
-def test_nothing_of_ours_runs_during_a_fork(spool: Any) -> None:
-    """Python 3.12 warns of a fork with several threads, and `-W error` makes it fatal."""
+def test_no_sampler_runs_during_a_fork(spool: Any) -> None:
+    """Python 3.12 warns about a fork with several threads, and `-W error` makes it fatal."""
     spool.run(
         """
         import os, sys, time
@@ -166,8 +168,8 @@ def test_nothing_of_ours_runs_during_a_fork(spool: Any) -> None:
         def work():
             stacks.watch_this_thread(0.001)
             stepscope.step(tasks())
-            until = time.monotonic() + 0.1  # time enough for the sampler to get its turn
-            while time.monotonic() < until:
+            deadline = time.monotonic() + 0.1  # enough for several samples
+            while time.monotonic() < deadline:
                 pass
         for turn in range(4):
             work()
@@ -181,5 +183,5 @@ def test_nothing_of_ours_runs_during_a_fork(spool: Any) -> None:
         flags=("-W", "error"),
     )
     recorded = spool.drain()
-    assert [r.value for r in recorded.of("step")] == [2] * 4, "and runs again after it"
+    assert [r.value for r in recorded.of("step")] == [2] * 4, "the sampler runs again after a fork"
     assert len([r for r in recorded.records if r.table == "stacks"]) >= 4

@@ -1,4 +1,4 @@
-"""Windows that libkineto records in a real job, the monitor's part played by the test."""
+"""Windows that libkineto records in a real job; the test acts as the monitor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STACKS = ("shapes", "stacks")
 
 @pytest.fixture
 def start(spool: Any) -> Iterator[Callable[..., WindowJob]]:
-    """Start a job; it does not outlive the test."""
+    """Start jobs, which are killed after the test."""
     jobs = []
 
     def start_job(**options: Any) -> WindowJob:
@@ -37,20 +37,20 @@ def start(spool: Any) -> Iterator[Callable[..., WindowJob]]:
 
 @pytest.fixture
 def job(start: Callable[..., WindowJob]) -> WindowJob:
-    """One that has trained a little."""
+    """A job that has trained five steps."""
     job = start()
     job.do("steps 5")
     return job
 
 
-def begun(job: WindowJob, wish: Wish | None = None) -> None:
-    """Have a window of twenty steps under way."""
+def start_window(job: WindowJob, wish: Wish | None = None) -> None:
+    """Start the recording of a window, of twenty steps by default."""
     first = job.trainee.steps + 3
     job.plan(wish or steps(20), Beginning(first_step=first))
     job.step_until(RECORDING)
 
 
-def test_it_records_exactly_the_steps_that_were_asked_for(job: WindowJob) -> None:
+def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
     job.plan(steps(4), Beginning(first_step=20))
     job.do("steps 40")
     job.step_until(OVER)
@@ -67,7 +67,7 @@ def test_the_steps_of_a_window_are_marked(job: WindowJob) -> None:
     job.do("steps 40")
     recorded = job.spool.drain(final=False)
     (span,) = recorded.of("window")
-    inside = [each for each in recorded.of("optimizer") if each.inside(span)]
+    inside = [r for r in recorded.of("optimizer") if r.inside(span)]
     assert len(inside) == 4
     assert (span.name, span.value) == ("requested", 0)
 
@@ -80,17 +80,17 @@ def test_a_second_window_follows_a_first(job: WindowJob) -> None:
         assert job.window(number)["steps"] == count
 
 
-def test_a_light_window_holds_no_operators(job: WindowJob) -> None:
+def test_a_light_window_has_no_operators(job: WindowJob) -> None:
     job.plan(steps(4, depth="light"), Beginning(first_step=10))
     job.do("steps 20")
     job.step_until(OVER)
     assert not job.window()["categories"].keys() & {"cpu_op", "user_annotation"}
-    # Afterwards operators are recorded again, by a profiler of the job's own too.
+    # Later profilers, also the job's, record operators again.
     assert int(job.do("profile 2")) > 50
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "is_recorded"),
     [
         (("shapes",), lambda events: any("Input Dims" in e.get("args", {}) for e in events)),
         (("stacks",), lambda events: any(e.get("cat") == "python_function" for e in events)),
@@ -99,13 +99,13 @@ def test_a_light_window_holds_no_operators(job: WindowJob) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_what_a_full_window_holds_besides(
-    job: WindowJob, options: tuple[str, ...], found: Callable[[list[Any]], bool]
+def test_optional_contents_of_a_full_window(
+    job: WindowJob, options: tuple[str, ...], is_recorded: Callable[[list[Any]], bool]
 ) -> None:
     job.plan(steps(3, options=options), Beginning(first_step=10))
     job.do("steps 20")
     job.step_until(OVER)
-    assert found(job.window()["events"])
+    assert is_recorded(job.window()["events"])
 
 
 def test_memory_comes_from_the_frameworks_profiler(job: WindowJob) -> None:
@@ -129,7 +129,7 @@ def test_a_loop_without_optimizer_is_recorded_by_time(start: Callable[..., Windo
 
 
 def test_an_evaluation_inside_a_window_ends_it_in_time(job: WindowJob) -> None:
-    begun(job, steps(20, duration_ns=100_000_000))
+    start_window(job, steps(20, duration_ns=100_000_000))
     job.step_until(OVER, command="work 1")
     assert job.window()["steps"] < 20
     (fact,) = job.spool.drain(final=False).facts("window")
@@ -139,7 +139,7 @@ def test_an_evaluation_inside_a_window_ends_it_in_time(job: WindowJob) -> None:
 @pytest.mark.parametrize("wish", [steps(20), steps(20, options=STACKS)], ids=["plain", "stacks"])
 @pytest.mark.parametrize("end", ["exit 0", "exit 3", "raise"])
 def test_a_job_may_end_inside_a_window(job: WindowJob, wish: Wish, end: str) -> None:
-    begun(job, wish)
+    start_window(job, wish)
     job.do("steps 5")
     assert job.end(end) == {"exit 0": 0, "exit 3": 3, "raise": 1}[end]
     assert 5 <= job.window()["steps"] <= 7
@@ -147,14 +147,14 @@ def test_a_job_may_end_inside_a_window(job: WindowJob, wish: Wish, end: str) -> 
 
 @pytest.mark.parametrize("wish", [steps(3), steps(3, options=STACKS)], ids=["plain", "stacks"])
 def test_a_job_may_end_while_a_window_is_written(job: WindowJob, wish: Wish) -> None:
-    begun(job, wish)
+    start_window(job, wish)
     job.do("steps 4")
     assert job.trainee.window_state in {WRITING, OVER}
     assert job.end() == 0
     assert job.window()["steps"] == 3
 
 
-def test_a_job_may_end_before_a_window_begins(job: WindowJob) -> None:
+def test_a_job_may_end_before_a_window_starts(job: WindowJob) -> None:
     job.plan(steps(3), Beginning(first_step=1000))
     job.do("steps 5")
     assert job.end() == 0
@@ -162,9 +162,9 @@ def test_a_job_may_end_before_a_window_begins(job: WindowJob) -> None:
 
 
 @pytest.mark.parametrize("done", [0, 5, 20, 21])
-def test_a_profiler_of_the_jobs_own_finds_the_place_free(job: WindowJob, done: int) -> None:
+def test_a_profiler_of_the_job_closes_a_window(job: WindowJob, done: int) -> None:
     alone = job.do("profile 5")
-    begun(job, steps(20, options=STACKS))
+    start_window(job, steps(20, options=STACKS))
     job.do(f"steps {done}")
     assert job.do("profile 5") == alone
     job.step_until(OVER)
@@ -173,9 +173,9 @@ def test_a_profiler_of_the_jobs_own_finds_the_place_free(job: WindowJob, done: i
     assert job.end() == 0
 
 
-def test_a_schedule_of_the_jobs_own_finds_the_place_free(job: WindowJob) -> None:
+def test_a_scheduled_profiler_of_the_job_closes_a_window(job: WindowJob) -> None:
     alone = job.do("plan 3 4")
-    begun(job)
+    start_window(job)
     assert job.do("plan 3 4") == alone
     assert job.end() == 0
 
@@ -195,15 +195,15 @@ def test_a_forked_child_can_end(job: WindowJob) -> None:
 
 
 def test_a_child_forked_inside_a_window_can_end(job: WindowJob) -> None:
-    begun(job)
+    start_window(job)
     assert job.do("fork") == "5"
     job.do("steps 25")
     job.step_until(OVER)
     assert job.window()["steps"] == 20
 
 
-def test_the_job_goes_on_when_the_peer_dies(job: WindowJob) -> None:
-    begun(job)
+def test_the_job_continues_when_the_peer_ends(job: WindowJob) -> None:
+    start_window(job)
     assert job.peer is not None
     job.peer.close()
     job.peer = None
@@ -213,12 +213,12 @@ def test_the_job_goes_on_when_the_peer_dies(job: WindowJob) -> None:
     assert job.end() == 0
 
 
-def test_no_bit_changes(start: Callable[..., WindowJob]) -> None:
+def test_a_window_does_not_change_the_weights(start: Callable[..., WindowJob]) -> None:
     watched, alone = start(), start(served=False)
-    for each in (watched, alone):
-        each.do("steps 5")
-    begun(watched, steps(10, options=STACKS))
-    behind = watched.trainee.steps - alone.trainee.steps
+    for job in (watched, alone):
+        job.do("steps 5")
+    start_window(watched, steps(10, options=STACKS))
+    lag = watched.trainee.steps - alone.trainee.steps
     watched.do("steps 40")
-    alone.do(f"steps {behind + 40}")
+    alone.do(f"steps {lag + 40}")
     assert watched.do("digest") == alone.do("digest")

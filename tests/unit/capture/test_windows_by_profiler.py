@@ -1,4 +1,4 @@
-"""Windows that the framework's profiler records from within, where libkineto hears no monitor."""
+"""Windows that the framework's profiler records, if libkineto has no connection to a monitor."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.window_jobs import OVER, RECORDING, WindowJob, steps
 
 @pytest.fixture
 def job(spool: Any) -> Iterator[WindowJob]:
-    """A job that has trained a little, without a daemon."""
+    """A job without a daemon that has trained five steps."""
     started = WindowJob(spool, served=False)
     started.do("steps 5")
     yield started
     started.close()
 
 
-def test_it_records_exactly_the_steps_that_were_asked_for(job: WindowJob) -> None:
+def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
     job.plan(steps(4, options=("memory", "shapes")), Beginning(first_step=10))
     job.do("steps 20")
     job.step_until(OVER)
@@ -35,10 +35,10 @@ def test_it_records_exactly_the_steps_that_were_asked_for(job: WindowJob) -> Non
     (fact,) = recorded.facts("window")
     assert (fact["recorder"], fact["first_step"], fact["step_count"]) == ("profiler", 10, 4)
     (span,) = recorded.of("window")
-    assert len([each for each in recorded.of("optimizer") if each.inside(span)]) == 4
+    assert len([r for r in recorded.of("optimizer") if r.inside(span)]) == 4
 
 
-def test_it_shuts_for_a_profiler_of_the_jobs_own(job: WindowJob) -> None:
+def test_a_profiler_of_the_job_closes_a_window(job: WindowJob) -> None:
     alone = job.do("profile 5")
     job.plan(steps(20), Beginning(first_step=job.trainee.steps + 2))
     job.step_until(RECORDING)
@@ -48,7 +48,7 @@ def test_it_shuts_for_a_profiler_of_the_jobs_own(job: WindowJob) -> None:
     assert 5 <= job.window()["steps"] <= 7
 
 
-def test_it_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
+def test_a_window_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
     alone = job.do("profile 20")
     job.plan(steps(4), Beginning(first_step=job.trainee.steps + 5))
     assert job.do("profile 20") == alone
@@ -56,7 +56,7 @@ def test_it_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
     assert job.window()["steps"] == 4
 
 
-def test_a_job_may_end_inside_it(job: WindowJob) -> None:
+def test_a_job_may_end_inside_a_window(job: WindowJob) -> None:
     job.plan(steps(20), Beginning(first_step=10))
     job.step_until(RECORDING)
     job.do("steps 3")
@@ -64,7 +64,7 @@ def test_a_job_may_end_inside_it(job: WindowJob) -> None:
     assert 3 <= job.window()["steps"] <= 5
 
 
-def test_a_forked_child_trains_on_without_it(job: WindowJob) -> None:
+def test_a_forked_child_continues_without_the_window(job: WindowJob) -> None:
     job.plan(steps(6), Beginning(first_step=10))
     job.step_until(RECORDING)
     assert job.do("fork") == "5"

@@ -23,8 +23,8 @@ from stepscope.monitor.windows.training_processes import (
     settle_unfinished,
 )
 from stepscope.spool import Journal, SpoolTree
+from stepscope.spool.heartbeat import BOUNDARY_WORD, STEPS_WORD, Heartbeat, WindowState
 from stepscope.spool.plan import Recorder, WindowPlan
-from stepscope.spool.pulse import BOUNDARY_WORD, STEPS_WORD, Pulse, WindowState
 from stepscope.store.window_requests import AnswerState, RequestBoard, WindowRequest
 
 MS = 1_000_000
@@ -37,13 +37,13 @@ def trainee(
     step_ns: float | None = None,
     rank: int | None = None,
     world_size: int | None = None,
-) -> tuple[Trainee, Pulse]:
+) -> tuple[Trainee, Heartbeat]:
     """A process of the test's own that has trained so far."""
     name, directory = SpoolTree(str(tmp_path), 1 << 20).make_process_directory()
     Journal(f"{directory}/journal.jsonl").write("process", rank=rank, world_size=world_size)
-    pulse = Pulse.create(directory)
+    pulse = Heartbeat.create(directory)
     pulse.words[STEPS_WORD] = steps
-    opened = Pulse.open(directory)
+    opened = Heartbeat.open(directory)
     assert opened is not None
     made = Trainee(name, Path(directory), opened, time.monotonic_ns())
     made.step_ns = step_ns

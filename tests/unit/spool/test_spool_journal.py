@@ -1,4 +1,4 @@
-"""The journal, torn in every way that a kill or a full disk can tear it."""
+"""The journal, truncated in every way that a kill or a full disk can cause."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ def test_lines_come_back_in_order(journal: Journal) -> None:
     assert end == Path(journal.path).stat().st_size
 
 
-def test_reading_goes_on_where_it_ended(journal: Journal) -> None:
+def test_reading_continues_at_the_offset(journal: Journal) -> None:
     journal.write("note", text="1")
     _, offset = read_journal(journal.path)
     journal.write("note", text="2")
     assert texts(journal, offset) == ["2"]
 
 
-def test_a_line_cut_by_a_kill_stays_unread_until_it_is_whole(journal: Journal) -> None:
+def test_a_line_cut_by_a_kill_stays_unread_until_it_is_complete(journal: Journal) -> None:
     journal.write("note", text="1")
     journal.write("note", text="2")
     path = Path(journal.path)
-    whole = path.read_bytes()
-    second = whole.index(b'{"k": "note", "text": "2"')
-    for size in range(second, len(whole)):
-        path.write_bytes(whole[:size])
+    content = path.read_bytes()
+    second = content.index(b'{"k": "note", "text": "2"')
+    for size in range(second, len(content)):
+        path.write_bytes(content[:size])
         lines, offset = read_journal(journal.path)
         assert [line["text"] for line in lines] == ["1"]
-        path.write_bytes(whole)
+        path.write_bytes(content)
         assert texts(journal, offset) == ["2"]
 
 
-def test_a_line_cut_by_a_full_disk_takes_no_other_with_it(journal: Journal) -> None:
+def test_a_line_cut_by_a_full_disk_does_not_corrupt_the_next(journal: Journal) -> None:
     """A real short write: the limit on the file's size ends in the middle of the line."""
     journal.write("note", text="1")
     size = Path(journal.path).stat().st_size
@@ -67,6 +67,6 @@ def test_a_line_cut_by_a_full_disk_takes_no_other_with_it(journal: Journal) -> N
     assert texts(journal) == ["1", "2"]
 
 
-def test_what_is_no_object_is_passed_over(journal: Journal) -> None:
+def test_lines_that_are_not_objects_are_skipped(journal: Journal) -> None:
     Path(journal.path).write_bytes(b'[1]\n\xff\xfe\n{"k": "note", "text": "ok"}\n\n7\n')
     assert texts(journal) == ["ok"]

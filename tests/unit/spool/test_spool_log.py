@@ -1,4 +1,4 @@
-"""The writer of a log, read back the way the monitor reads it."""
+"""Writer of a log, read back as the monitor reads it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MARK = make_meta(1, Kind.STEP, Flag.MARK)
 
 
 class Writer:
-    """A process's directory and logs in it."""
+    """The directory of a process, and its logs."""
 
     def __init__(self, spool: Any) -> None:
         self.tree: SpoolTree = spool.tree
@@ -56,7 +56,7 @@ def writer(spool: Any) -> Writer:
     return Writer(spool)
 
 
-def test_every_word_comes_back_as_it_was_written(spool: Any, writer: Writer) -> None:
+def test_every_word_is_read_back_as_written(spool: Any, writer: Writer) -> None:
     log = writer.log()
     log.write(
         make_meta(2, Kind.FORWARD, Flag.NO_GRAD | Flag.NO_RESULT) | 7, 1_000, 5_000, 2**63 + 9
@@ -97,7 +97,7 @@ def test_a_log_grows_over_segment_borders(spool: Any, writer: Writer) -> None:
 
 
 class TestFullSpool:
-    """`--spool-limit`: what happens when the monitor cannot keep up."""
+    """`--spool-limit`: behaviour when the monitor cannot keep up."""
 
     LIMIT = 8 * SEGMENT_BYTES
 
@@ -117,12 +117,12 @@ class TestFullSpool:
         recorded = spool.drain()
         steps = [r.value for r in recorded.of("step", name="two")]
         assert steps == list(range(0, flood, 100))
-        kept = sorted(r.value for r in recorded.of("step", name="one"))
-        assert kept == list(range(len(kept))), "records from before the flood are kept"
-        assert len(kept) % SEGMENT_RECORDS == 0
+        stored = sorted(r.value for r in recorded.of("step", name="one"))
+        assert stored == list(range(len(stored))), "records from before the flood are kept"
+        assert len(stored) % SEGMENT_RECORDS == 0
         assert 0.5 * self.LIMIT < len(writer.segments("f")) * SEGMENT_BYTES <= 0.75 * self.LIMIT
-        assert fine.dropped_count == flood - len(kept)
-        assert recorded.dropped == flood - len(kept)
+        assert fine.dropped_count == flood - len(stored)
+        assert recorded.dropped == flood - len(stored)
         assert coarse.dropped_count == 0
 
     def test_what_was_dropped_is_counted_in_the_header(self, writer: Writer) -> None:
@@ -131,7 +131,7 @@ class TestFullSpool:
             log.write(MARK, i + 1, 0)
         assert max(writer.header(p, DROPPED_WORD) for p in writer.segments()) == log.dropped_count
 
-    def test_it_goes_on_once_there_is_room_and_sequences_stay_unique(
+    def test_it_resumes_once_there_is_room_and_sequences_stay_unique(
         self, spool: Any, writer: Writer
     ) -> None:
         log = writer.log("f")
@@ -150,21 +150,21 @@ class TestFullSpool:
         (segment,) = writer.segments()
         assert writer.header(segment, DROPPED_WORD) == dropped
 
-    def test_a_full_log_asks_again_only_after_a_while(
+    def test_a_full_log_retries_only_after_a_delay(
         self, writer: Writer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        asked = []
+        checks = []
         monkeypatch.setattr(log_module, "RETRY_NS", 3_600_000_000_000)
         monkeypatch.setattr(writer.tree, "limit_bytes", 0)
-        monkeypatch.setattr(writer.tree, "used_bytes", lambda: asked.append(1) or 0)
+        monkeypatch.setattr(writer.tree, "used_bytes", lambda: checks.append(1) or 0)
         log = writer.log("f")
         for i in range(1000):
             log.write(MARK, i + 1, 0)
         assert log.dropped_count == 1000
-        assert len(asked) == 1
+        assert len(checks) == 1
 
 
-def test_a_directory_that_vanishes_costs_records_and_nothing_else(writer: Writer) -> None:
+def test_a_missing_directory_costs_only_records(writer: Writer) -> None:
     Path(writer.directory, "journal.jsonl").unlink()
     Path(writer.directory).rmdir()
     log = writer.log()
@@ -173,8 +173,8 @@ def test_a_directory_that_vanishes_costs_records_and_nothing_else(writer: Writer
     assert log.dropped_count == 10
 
 
-def test_a_later_thread_with_the_same_id_goes_on_in_the_log(spool: Any, writer: Writer) -> None:
-    """The system gives thread ids again: its records must not replace those of the former."""
+def test_a_later_thread_with_the_same_id_continues_the_log(spool: Any, writer: Writer) -> None:
+    """The system reuses thread ids: records of the later thread must not replace earlier ones."""
     from itertools import count
 
     numbers = count()
@@ -191,35 +191,39 @@ class TestReentrancy:
     def write_with_interruptions(
         self, log: SpanLog, at: int, interrupt: Callable[[], None]
     ) -> bool:
-        """Write one record, interrupted before its *at*-th instruction; False when it has fewer."""
-        seen = 0
-        done = False
+        """Write one record, interrupted before instruction *at*.
+
+        Returns:
+            False if the write has fewer instructions.
+        """
+        executed = 0
+        interrupted = False
 
         def trace(frame: FrameType, event: str, argument: object) -> Any:
-            nonlocal seen, done
+            nonlocal executed, interrupted
             if frame.f_code.co_filename != log_module.__file__:
                 return None
             frame.f_trace_opcodes = True
             if event == "opcode":
-                if seen == at and not done:
-                    done = True
+                if executed == at and not interrupted:
+                    interrupted = True
                     sys.settrace(None)
                     interrupt()
                     sys.settrace(trace)
-                seen += 1
+                executed += 1
             return trace
 
-        former = sys.gettrace()
+        previous_trace = sys.gettrace()
         sys.settrace(trace)
         try:
             log.write(MARK, 10, 0, 10)
         finally:
-            sys.settrace(former)
-        return done
+            sys.settrace(previous_trace)
+        return interrupted
 
     @pytest.mark.parametrize("filled", [0, 3, SEGMENT_RECORDS - 1, SEGMENT_RECORDS])
     def test_no_record_is_lost_or_overwritten(self, new_spool: Any, filled: int) -> None:
-        """Before every single instruction of the path, borders of segments included."""
+        """Interrupt before every instruction of the write path, at segment borders too."""
         at, interrupted = 0, True
         while interrupted:
             spool = new_spool(str(at))
@@ -231,12 +235,12 @@ class TestReentrancy:
                 log, at, lambda log=log: [log.write(MARK, 20 + n, 0, 20 + n) for n in range(3)]
             )
             log.write(MARK, 30, 0, 30)
-            wanted = [10, 30, *(1000 + i for i in range(filled))]
+            expected = [10, 30, *(1000 + i for i in range(filled))]
             if interrupted:
-                wanted += [20, 21, 22]
+                expected += [20, 21, 22]
             recorded = spool.drain()
-            assert sorted(r.value for r in recorded.records) == sorted(wanted), f"at {at}"
-            assert len({r.seq for r in recorded.records}) == len(wanted), f"at {at}"
+            assert sorted(r.value for r in recorded.records) == sorted(expected), f"at {at}"
+            assert len({r.seq for r in recorded.records}) == len(expected), f"at {at}"
             assert log.dropped_count == 0
             at += 1 if filled < 5 or at < 40 else 3
         assert at > 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -31,14 +30,14 @@ def test_other_files_name_no_segment(name: str) -> None:
 
 
 def test_start_ticks_tell_processes_apart() -> None:
-    own = process_start_ticks()
-    assert own == process_start_ticks(os.getpid())
+    own_ticks = process_start_ticks()
+    assert own_ticks == process_start_ticks(os.getpid())
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        ticks = process_start_ticks(child.pid)
-        assert ticks is not None
-        assert own is not None
-        assert ticks >= own
+        child_ticks = process_start_ticks(child.pid)
+        assert child_ticks is not None
+        assert own_ticks is not None
+        assert child_ticks >= own_ticks
     finally:
         child.communicate()
 
@@ -47,8 +46,8 @@ def test_a_zombie_has_ended() -> None:
     pid = os.fork()
     if not pid:
         os._exit(0)
-    while _state(pid) != "Z":
-        time.sleep(0.001)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # wait without reaping
+    assert _state(pid) == "Z"
     assert process_start_ticks(pid) is None
     os.waitpid(pid, 0)
     assert process_start_ticks(pid) is None, "and so has one that is reaped"
@@ -56,14 +55,14 @@ def test_a_zombie_has_ended() -> None:
 
 def test_a_command_name_cannot_confuse_the_ticks(tmp_path: Path) -> None:
     """Field 2 of /proc/<pid>/stat is free text, brackets and spaces included."""
-    wanted = process_start_ticks()
+    expected = process_start_ticks()
     comm = Path("/proc/self/comm")
-    former = comm.read_text()
+    original = comm.read_text()
     comm.write_text("a) Z (b) 1 2 3")
     try:
-        assert process_start_ticks() == wanted
+        assert process_start_ticks() == expected
     finally:
-        comm.write_text(former)
+        comm.write_text(original)
 
 
 def _state(pid: int) -> str:
@@ -71,17 +70,17 @@ def _state(pid: int) -> str:
 
 
 class TestTree:
-    def test_each_image_of_a_process_has_a_directory_of_its_own(self, tmp_path: Path) -> None:
+    def test_each_image_of_a_process_has_a_separate_directory(self, tmp_path: Path) -> None:
         tree = SpoolTree(str(tmp_path), 1)
         names = [tree.make_process_directory()[0] for _ in range(3)]
         stem = f"{os.getpid()}-{process_start_ticks()}"
         assert names == [f"{stem}-{serial}" for serial in range(3)]
         assert set(tree.process_directories()) == set(names)
 
-    def test_a_name_never_comes_back_when_the_monitor_has_removed_earlier_ones(
+    def test_a_name_is_not_reused_when_the_monitor_has_removed_earlier_ones(
         self, tmp_path: Path
     ) -> None:
-        """A process that replaces itself twice: its first directory is drained and gone."""
+        """Two exec calls of one process: its first directory was drained and removed."""
         tree = SpoolTree(str(tmp_path), 1)
         first, path = tree.make_process_directory()
         tree.make_process_directory()
@@ -109,7 +108,7 @@ class TestTree:
                 room[log_class] += 1
         assert room == {"f": 3, "c": 1}
 
-    def test_a_spool_that_is_gone_is_empty(self, tmp_path: Path) -> None:
+    def test_a_missing_spool_is_empty(self, tmp_path: Path) -> None:
         tree = SpoolTree(str(tmp_path / "gone"), 1)
         assert tree.process_directories() == {}
         assert tree.used_bytes() == 0

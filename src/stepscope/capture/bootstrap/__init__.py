@@ -1,9 +1,9 @@
-"""How capture gets into every process of an unchanged job.
+"""Bootstrap of capture in every process of an unmodified job.
 
-`stepscope run` puts `site/` in front of PYTHONPATH; Python imports `site/sitecustomize.py` at
-start-up in every process of the job (torchrun's ranks, spawned workers, subprocesses), and that
-calls `activate()`. Nothing else happens until the job imports a framework. A forked child needs
-nothing: it inherits the adapters and opens a session of its own.
+`stepscope run` prepends `site/` to PYTHONPATH; Python imports `site/sitecustomize.py` at start-up
+in every process of the job (torchrun's ranks, spawned workers, subprocesses), which calls
+`activate()`. Nothing else happens until the job imports a framework. A forked child needs no
+bootstrap: it inherits the adapters and opens a separate session.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ _activated = False
 def environment(
     spool: str, limit_bytes: int, kineto_directory: str | None = None
 ) -> dict[str, str]:
-    """Variables that carry the recording into a child process and all of its children.
+    """Return the environment variables that enable recording in a process and its descendants.
 
     Args:
-        spool: the directory of the span logs.
-        limit_bytes: what it may hold.
-        kineto_directory: where libkineto finds the monitor; None where it is not to look.
+        spool: directory of the span logs.
+        limit_bytes: size limit of the spool.
+        kineto_directory: directory of the socket on which libkineto finds the monitor; None to
+            leave libkineto without a daemon.
     """
     from stepscope.capture.kineto_daemon import variables
     from stepscope.capture.session import LIMIT_VARIABLE
     from stepscope.spool import SPOOL_VARIABLE
 
-    here = os.path.dirname(os.path.abspath(__file__))
-    site = os.path.join(here, "site")
+    directory = os.path.dirname(os.path.abspath(__file__))
+    site = os.path.join(directory, "site")
     path = os.environ.get("PYTHONPATH")
     return {
         SPOOL_VARIABLE: spool,
         LIMIT_VARIABLE: str(limit_bytes),
-        PACKAGE_VARIABLE: os.path.dirname(os.path.dirname(here)),
-        # Kineto prints two lines to stderr whenever a profiler starts and stops.
+        PACKAGE_VARIABLE: os.path.dirname(os.path.dirname(directory)),
+        # By default Kineto prints two lines to stderr whenever a profiler starts and stops.
         "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
         "PYTHONPATH": f"{site}{os.pathsep}{path}" if path else site,
         **(variables(kineto_directory) if kineto_directory is not None else {}),
@@ -46,7 +47,7 @@ def environment(
 
 
 def activate() -> None:
-    """Watch for the frameworks that we have adapters for. Safe to call again."""
+    """Install the adapters as soon as the job imports their frameworks. Idempotent."""
     global _activated
     if _activated:
         return

@@ -11,7 +11,7 @@ from stepscope.spool import (
     DATA_WAIT_WORD,
     PLANS_WORD,
     STEPS_WORD,
-    Pulse,
+    Heartbeat,
     SpoolTree,
     WindowPlan,
     WindowState,
@@ -32,7 +32,7 @@ _UNFINISHED = re.compile(r"window-(\d+)_\d+\.json\.tmp")
 class Trainee:
     """One process that trains."""
 
-    def __init__(self, name: str, directory: Path, pulse: Pulse, now_ns: int) -> None:
+    def __init__(self, name: str, directory: Path, pulse: Heartbeat, now_ns: int) -> None:
         self.name = name
         self.directory = directory
         self.pid = int(name.partition("-")[0])
@@ -160,7 +160,7 @@ def find_trainees(tree: SpoolTree, known: dict[str, Trainee], now_ns: int) -> No
     """Add to *known* the processes that have a pulse by now."""
     for name, path in tree.process_directories().items():
         if name not in known:
-            pulse = Pulse.open(path)
+            pulse = Heartbeat.open(path)
             if pulse is not None:
                 known[name] = Trainee(name, Path(path), pulse, now_ns)
 

@@ -1,4 +1,4 @@
-"""Goes through everything that the PyTorch adapters watch, each in an annotation of its own."""
+"""Exercises every PyTorch adapter, each in a separate annotation."""
 
 import contextlib
 import copy
@@ -7,9 +7,7 @@ import io
 import pickle
 import sys
 import threading
-import time
 import warnings
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -18,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 import stepscope
 from stepscope.capture import guard
 
-PLACE = sys.argv[1]
+DIRECTORY = sys.argv[1]
 
 
 class Net(nn.Module):
@@ -57,7 +55,7 @@ def forwards():
 
 
 class Meeting(nn.Module):
-    """All threads are in its forward pass at once."""
+    """A module whose forward pass waits until all threads are in it."""
 
     def __init__(self, barrier):
         super().__init__()
@@ -84,7 +82,7 @@ def forwards_in_threads():
 
 
 class Replicas(nn.Module):
-    """As DataParallel does: the module calls others of its kind in threads."""
+    """A module that calls replicas in threads, like DataParallel."""
 
     def __init__(self):
         super().__init__()
@@ -180,7 +178,7 @@ def optimizer_with_closure():
 
 
 class Odd(torch.optim.Optimizer):
-    """Without parameters, and with groups that are none."""
+    """An optimizer without parameters and with an empty list of groups."""
 
     def __init__(self):
         super().__init__([torch.nn.Parameter(torch.ones(1))], {})
@@ -214,17 +212,17 @@ def scaler():
 
 def checkpoints():
     net = Net()
-    torch.save(net.state_dict(), f"{PLACE}/a.pt")
-    torch.save(obj=net.state_dict(), f=f"{PLACE}/b.pt")
+    torch.save(net.state_dict(), f"{DIRECTORY}/a.pt")
+    torch.save(obj=net.state_dict(), f=f"{DIRECTORY}/b.pt")
     torch.save(net.state_dict(), io.BytesIO())
     with contextlib.suppress(RuntimeError):
-        torch.save(net.state_dict(), f"{PLACE}/no/such/place.pt")
+        torch.save(net.state_dict(), f"{DIRECTORY}/no/such/place.pt")
     with contextlib.suppress(Exception):
-        torch.save(lambda: None, f"{PLACE}/c.pt")
-    torch.load(f"{PLACE}/a.pt")
+        torch.save(lambda: None, f"{DIRECTORY}/c.pt")
+    torch.load(f"{DIRECTORY}/a.pt")
 
 
-def nothing_is_left_in_what_is_saved():
+def saved_objects():
     net, optimizer = prepared(torch.optim.AdamW, lr=0.1)
     optimizer.step()
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -253,7 +251,7 @@ class Scale:
 
 
 class Twice(Scale):
-    """A class and its base both time their calls."""
+    """A transform whose class and base class are both timed."""
 
     def __call__(self, x):
         return super().__call__(super().__call__(x))
@@ -277,7 +275,7 @@ class Samples(Dataset):
     def __init__(self, transform=None, length=6):
         self.transform = transform
         self.length = length
-        self.itself = self  # a circle, as views of a dataset make
+        self.itself = self  # a reference cycle, as in views of a dataset
 
     def __len__(self):
         return self.length
@@ -301,14 +299,14 @@ class Stream(IterableDataset):
         return (torch.full((4,), float(n)) for n in range(start, 6, step))
 
 
-asked = []
+accessed = []
 
 
 class Hidden:
-    """Answers to every name with a side effect: nobody is to ask it."""
+    """An object on which any attribute access has a side effect: adapters must not access it."""
 
     def __getattr__(self, name):
-        asked.append(name)
+        accessed.append(name)
         raise RuntimeError(name)
 
 
@@ -329,10 +327,10 @@ def map_style_here():
     dataset = Samples(chain())
     dataset.hidden = Hidden()
     members = list(dataset.transform.transforms)
-    taken = take(DataLoader(dataset, batch_size=4, collate_fn=collate))
+    batches = take(DataLoader(dataset, batch_size=4, collate_fn=collate))
     assert all(a is b for a, b in zip(members, dataset.transform.transforms, strict=True))
-    assert taken[0][1] == [-((1 * 2 + 1 + 2) * 3.0)] * 4
-    assert asked == []
+    assert batches[0][1] == [-((1 * 2 + 1 + 2) * 3.0)] * 4
+    assert accessed == []
     del dataset.hidden
     assert b"stepscope" not in pickle.dumps(dataset)
 
@@ -379,7 +377,9 @@ class ResumableStream(IterableDataset):
 def resumable_stream_here():
     iterator = iter(DataLoader(ResumableStream(), batch_size=1))
     next(iterator)
-    assert iterator._dataset_fetcher.dataset_iter.state_dict() == {"n": 1}, "others ask for it"
+    assert iterator._dataset_fetcher.dataset_iter.state_dict() == {"n": 1}, (
+        "stateful data loaders read it"
+    )
 
 
 def a_dataset_that_raises():
@@ -399,24 +399,25 @@ def stream_in_workers():
     assert len(take(DataLoader(Stream(), batch_size=2, num_workers=2))) == 4
 
 
-class NextInTheMaking(Samples):
-    """The first sample is made once `made` is there; the others at once."""
+class SlowFirstSample(Samples):
+    """The first sample waits for an event; later samples do not."""
 
-    made = Path(PLACE) / "made"
+    def __init__(self, length):
+        super().__init__(length=length)
+        self.release = torch.multiprocessing.Event()
 
     def __getitem__(self, index):
-        while index == 0 and not self.made.exists():
-            time.sleep(0.001)
+        if index == 0:
+            self.release.wait()
         return super().__getitem__(index)
 
 
 def a_later_batch_is_ready():
-    """Of two workers the second is first; batches come in order all the same."""
-    dataset = NextInTheMaking(length=2)
+    """The second of two workers finishes first; the loader returns batches in order."""
+    dataset = SlowFirstSample(length=2)
     iterator = iter(DataLoader(dataset, batch_size=1, num_workers=2))
-    while iterator._data_queue.qsize() < 1:
-        time.sleep(0.001)
-    threading.Timer(0.05, dataset.made.touch).start()
+    assert iterator._data_queue._reader.poll(60)  # the result of the second worker
+    threading.Timer(0.05, dataset.release.set).start()
     assert len(list(iterator)) == 2
 
 
@@ -439,7 +440,7 @@ def pinned():
 
 
 def a_loader_in_a_background_thread():
-    """It is in the middle of a fetch while the main thread calls the model."""
+    """Fetch a batch in a background thread while the main thread calls the model."""
     inside, leave = threading.Event(), threading.Event()
 
     class Slow(Samples):
@@ -477,7 +478,7 @@ SECTIONS = [
     optimizer_that_cannot_be_described,
     scaler,
     checkpoints,
-    nothing_is_left_in_what_is_saved,
+    saved_objects,
     map_style_here,
     batches_here,
     batch_sampler_here,

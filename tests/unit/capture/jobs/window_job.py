@@ -1,9 +1,9 @@
-"""Trains as it is told: one command a line on stdin, one answer a line on stdout.
+"""Trains under control of a test: one command per line on stdin, one answer per line on stdout.
 
 steps N           train N steps
-work N            forward passes without an optimizer
-profile N         train N steps under a profiler of its own; answers its number of events
-plan W A          a profiler of its own with a schedule: W steps of warm-up, A recorded
+work N            run N forward passes without an optimizer
+profile N         train N steps under a profiler of the job; answers its number of events
+plan W A          use a scheduled profiler of the job: W steps of warm-up, A recorded
 fork              fork a child that trains a step and ends with status 5; answers its status
 digest            answers a hash of the weights
 exit CODE, raise  end
@@ -11,8 +11,9 @@ exit CODE, raise  end
 
 import hashlib
 import os
+import signal
 import sys
-import time
+import threading
 
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(8)])
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-CHILD_LIMIT_S = 20
+CHILD_TIMEOUT_S = 20
 
 
 def steps(count):
@@ -46,17 +47,17 @@ def profiled(count):
 
 
 def planned(warm_up, active):
-    found = []
+    counts = []
     plan = schedule(wait=0, warmup=int(warm_up), active=int(active), repeat=1)
     with profile(
         activities=[ProfilerActivity.CPU],
         schedule=plan,
-        on_trace_ready=lambda each: found.append(len(each.events())),
+        on_trace_ready=lambda finished: counts.append(len(finished.events())),
     ) as profiler:
         for _ in range(int(warm_up) + int(active)):
             steps(1)
             profiler.step()
-    return found
+    return counts
 
 
 def fork():
@@ -64,21 +65,18 @@ def fork():
     if child == 0:
         steps(1)
         sys.exit(5)
-    deadline = time.monotonic() + CHILD_LIMIT_S
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, 9)
-    return "hangs"
+    timer = threading.Timer(CHILD_TIMEOUT_S, os.kill, (child, signal.SIGKILL))
+    timer.start()
+    _, status = os.waitpid(child, 0)
+    timer.cancel()
+    return os.waitstatus_to_exitcode(status)
 
 
 def digest():
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for tensor in net.state_dict().values():
-        found.update(tensor.numpy().tobytes())
-    return found.hexdigest()
+        sha.update(tensor.numpy().tobytes())
+    return sha.hexdigest()
 
 
 COMMANDS = {
@@ -97,7 +95,7 @@ def main():
         if name == "exit":
             sys.exit(int(arguments[0]))
         if name == "raise":
-            raise RuntimeError("as it was told")
+            raise RuntimeError("requested by the test")
         print(COMMANDS[name](*arguments), flush=True)
 
 

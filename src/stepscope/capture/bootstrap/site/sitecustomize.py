@@ -1,7 +1,7 @@
-"""Imported by every Python process of a job that runs under `stepscope run`.
+"""Start-up hook, imported by every Python process of a job under `stepscope run`.
 
-It takes its own directory off the path, activates stepscope's adapters, and lets a sitecustomize
-of the user's run. It must never fail: a job starts with or without us.
+It removes its directory from the path, activates stepscope's adapters, and runs the user's
+sitecustomize. It must never fail: the job starts even if it cannot be recorded.
 """
 
 import os
@@ -9,19 +9,19 @@ import sys
 
 
 def _chain():
-    """Import the sitecustomize that ours stands in front of, if there is one."""
-    own = sys.modules.pop(__name__, None)
+    """Import the sitecustomize that this module shadows, if there is one."""
+    this_module = sys.modules.pop(__name__, None)
     try:
-        import sitecustomize  # noqa: F401 - the next one on the path
+        import sitecustomize  # noqa: F401 - the next sitecustomize on the path
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
-        if own is not None:
-            sys.modules[__name__] = own
+        if this_module is not None:
+            sys.modules[__name__] = this_module
 
 
 def _make_importable(package):
-    """Make this very stepscope importable, whatever the job's environment has installed."""
+    """Make this stepscope importable, regardless of the packages in the job's environment."""
     from importlib.machinery import PathFinder
 
     class Finder:
@@ -35,19 +35,19 @@ def _make_importable(package):
 
 
 def _boot():
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    directory = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != directory]
     package = os.environ.get("STEPSCOPE_PACKAGE")
     if package and os.environ.get("STEPSCOPE_SPOOL"):
         try:
             if sys.version_info < (3, 11):
-                raise ImportError("it needs Python 3.11 or later in the job")
+                raise ImportError("stepscope requires Python 3.11 or later")
             _make_importable(package)
             from stepscope.capture.bootstrap import activate
 
             activate()
         except Exception as error:
-            sys.stderr.write(f"stepscope: nothing is recorded in process {os.getpid()}: {error}\n")
+            sys.stderr.write(f"stepscope: process {os.getpid()} is not recorded: {error}\n")
     _chain()
 
 

@@ -1,25 +1,25 @@
-"""Steps and phases of a PyTorch script that knows nothing of stepscope.
+"""Steps and phases of an unmodified PyTorch script.
 
-`install` runs once, right after `import torch`. What it changes are class attributes and
-module functions of torch that training scripts go through once per batch or step; it leaves no
-trace in models, optimizers or anything that is pickled, and torch.compile sees through it.
+`install` runs once, right after `import torch`. It patches class attributes and module functions
+of torch that training scripts call once per batch or step; it changes no model, optimizer or
+pickled object, and torch.compile traces the original functions.
 
-    progress      where one step ends and the next begins, for those who act on it
+    progress      step boundaries, for code that acts on them
     modules       forward: the outermost module call
-    models        what the models are, and what goes into them
+    models        description of the models and their inputs
     autograd      backward
     optimizers    optimizer steps, GradScaler
     loading       DataLoader: waiting, fetching, samples, collating, pinning
     transforms    the members of a Compose-like chain
     copies        host to device
     checkpoints   torch.save, safetensors
-    collectives   torch.distributed calls of the script, and DDP's own account of its overlap
+    collectives   torch.distributed calls of the script, and overlap statistics of DDP
     compiling     compilations of torch.compile
     device_clock  phase times on the device
-    window        detailed windows, as the monitor plans them
-    libkineto     what records them: libkineto's own threads,
-    profiler      or the framework's profiler
-    replacing     how a function is replaced without anybody noticing
+    window        detailed windows, as planned by the monitor
+    libkineto     recorder of windows: threads of libkineto
+    profiler      recorder of windows: the framework's profiler
+    patching      replacement of functions, transparent to pickle, inspect and torch.compile
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from stepscope.capture.frameworks.pytorch import (
     optimizers,
     window,
 )
+from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
 from stepscope.capture.frameworks.pytorch.progress import progress
-from stepscope.capture.frameworks.pytorch.replacing import hide_from_compiler
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 
@@ -47,28 +47,31 @@ _installed = False
 
 
 def install() -> None:
-    """Adapt the torch that has just been imported. Safe to call again."""
+    """Patch the imported torch. Idempotent."""
     global _installed
     if _installed:
         return
     _installed = True
-    for part in (modules, autograd, optimizers, loading, copies, checkpoints, device_clock, window):
-        _probe.protect(part.install)()
+    adapters = (
+        modules, autograd, optimizers, loading, copies, checkpoints, device_clock, window,
+    )  # fmt: skip
+    for adapter in adapters:
+        _probe.protect(adapter.install)()
     after_import("torch.distributed", collectives.install)
     after_import("torch._dynamo.callback", compiling.install)
-    progress.on_boundary(_probe.protect(_say_versions))
+    progress.on_boundary(_probe.protect(_record_versions))
     progress.on_boundary(_watch_stacks)
     progress.on_boundary(_probe.protect(garbage.watch_this_process))
     _probe.protect(hide_from_compiler)()
 
 
 def _watch_stacks() -> None:
-    """At every step, because the sampler stops when the job forks."""
+    """Start the stack sampler. Called at every step, because a fork of the job stops it."""
     stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
 
 
-def _say_versions() -> None:
-    """At the first step, when this is known to be a process that trains."""
+def _record_versions() -> None:
+    """Record versions at the first step, when the process is known to train."""
     import torch
 
     if progress.step_count == 1:

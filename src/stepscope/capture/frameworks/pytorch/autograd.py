@@ -1,6 +1,6 @@
-"""Backward passes: `Tensor.backward`, `torch.autograd.backward` and `grad`, where they all meet.
+"""Backward passes: the common entry of `Tensor.backward`, `torch.autograd.backward` and `grad`.
 
-The functions themselves stay what they are: torch.compile knows them by identity.
+The public functions are not patched: torch.compile recognizes them by identity.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from stepscope.capture.frameworks.pytorch import device_clock
+from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
-from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -20,9 +20,9 @@ _probe = Probe("backward passes", coarse=True)
 
 
 def install() -> None:
-    """Replace the one function that enters the autograd engine."""
+    """Patch the function that enters the autograd engine."""
     autograd: Any = torch.autograd
-    replace(autograd.graph, "_engine_run_backward", _timed)
+    patch(autograd.graph, "_engine_run_backward", _timed)
     autograd._engine_run_backward = autograd.graph._engine_run_backward
 
 
@@ -32,10 +32,10 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        progress.work_goes_on()
+        progress.notify_work()
         name = "backward" if kwargs.get("accumulate_grad") else "grad"
-        span = _probe.begin(Kind.BACKWARD, name)
-        device = device_clock.begin("backward")
+        span = _probe.start(Kind.BACKWARD, name)
+        device = device_clock.start("backward")
         try:
             return original(*args, **kwargs)
         finally:

@@ -1,4 +1,4 @@
-"""Checkpoint saves: `torch.save`, and safetensors' `save_file` where the job imports it."""
+"""Checkpoint saves: `torch.save`, and safetensors' `save_file` if the job imports it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.replacing import replace
+from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -17,20 +17,20 @@ _probe = Probe("checkpoint saves", coarse=True)
 
 
 def install() -> None:
-    """Replace `torch.save`."""
-    replace(torch, "save", _timed)
+    """Patch `torch.save`."""
+    patch(torch, "save", _timed)
 
 
 def install_safetensors() -> None:
-    """Replace `safetensors.torch.save_file`."""
-    replace(sys.modules["safetensors.torch"], "save_file", _timed)
+    """Patch `safetensors.torch.save_file`."""
+    patch(sys.modules["safetensors.torch"], "save_file", _timed)
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
-        if args and torch.is_storage(args[0]):  # how pickle sees a tensor: no checkpoint
+        if args and torch.is_storage(args[0]):  # pickle saves a tensor's storage: not a checkpoint
             return original(*args, **kwargs)
-        span = _probe.begin(Kind.CHECKPOINT, original.__name__)
+        span = _probe.start(Kind.CHECKPOINT, original.__name__)
         try:
             return original(*args, **kwargs)
         finally:

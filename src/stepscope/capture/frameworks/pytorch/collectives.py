@@ -1,8 +1,8 @@
-"""Communication: collectives the script calls itself, and DDP's own account of its overlap.
+"""Communication: collectives called by the script, and DDP's statistics of its overlap.
 
-DistributedDataParallel exchanges gradients inside the backward pass, on threads or streams of
-its own; how much of that the backward pass hides is measured by DDP itself, on the first ten
-iterations and every hundredth after. We read that account.
+DistributedDataParallel exchanges gradients during the backward pass, on separate threads or
+streams. DDP measures how much of the exchange the backward pass hides, in the first ten iterations
+and in every hundredth one after that. This module reads those statistics (DDP logging data).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler, patch
 from stepscope.capture.frameworks.pytorch.progress import progress
-from stepscope.capture.frameworks.pytorch.replacing import hide_from_compiler, replace
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -39,65 +39,67 @@ COLLECTIVES = (
     "scatter",
     "send",
 )
-ACCOUNTED_STEPS = 10
-"""Every one of the first steps is in the account."""
+MEASURED_STEPS = 10
+"""DDP measures each of the first steps."""
 READ_GROWTH = 1.5
-"""Later, the account is read each time there are this many times as many steps: it is a mean over
-the run, and what is read is kept."""
+"""Later, the statistics are read each time the number of steps has grown by this factor: they are
+means over the run, and every reading is stored."""
 
-_parallel: weakref.ReferenceType[Any] | None = None
-_next_reading = 1
+_ddp_module: weakref.ReferenceType[Any] | None = None
+_next_read_step = 1
 _pass_count = 0
 _exchange_count = 0
 
 
 def install() -> None:
-    """Replace the collectives of `torch.distributed`, where this build has them."""
+    """Patch the collectives of `torch.distributed`, if this build has them."""
     distributed: Any = torch.distributed
     if not distributed.is_available():
         return
     for name in COLLECTIVES:
         if hasattr(distributed, name):
-            replace(distributed, name, _timed)
+            patch(distributed, name, _timed)
     hide_from_compiler()
 
 
-def note_parallel_module(module: torch.nn.Module) -> None:
-    """Remember the DistributedDataParallel wrapper whose account to read, and count its
-    training passes, and those that exchange gradients."""
-    global _parallel, _pass_count, _exchange_count
+def count_parallel_pass(module: torch.nn.Module) -> None:
+    """Count training passes of a DistributedDataParallel module, and those with an exchange.
+
+    The first such module is the one whose statistics are read.
+    """
+    global _ddp_module, _pass_count, _exchange_count
     if type(module).__name__ != "DistributedDataParallel":
         return
-    if _parallel is None:
-        _parallel = weakref.ref(module)
-        progress.on_boundary(_probe.protect(_read_account))
+    if _ddp_module is None:
+        _ddp_module = weakref.ref(module)
+        progress.on_boundary(_probe.protect(_read_statistics))
     if torch.is_grad_enabled():
         _pass_count += 1
         if getattr(module, "require_backward_grad_sync", True):
             _exchange_count += 1
 
 
-def _read_account() -> None:
-    global _next_reading
+def _read_statistics() -> None:
+    global _next_read_step
     steps = progress.step_count
-    module = _parallel() if _parallel is not None else None
-    if module is None or steps < _next_reading:
+    module = _ddp_module() if _ddp_module is not None else None
+    if module is None or steps < _next_read_step:
         return
-    _next_reading = steps + 1 if steps < ACCOUNTED_STEPS else int(READ_GROWTH * steps)
-    account = module._get_ddp_logging_data()
-    if account.get("avg_backward_compute_time", 0):
+    _next_read_step = steps + 1 if steps < MEASURED_STEPS else int(READ_GROWTH * steps)
+    statistics = module._get_ddp_logging_data()
+    if statistics.get("avg_backward_compute_time", 0):
         _probe.fact(
             "ddp",
             step_count=steps,
             pass_count=_pass_count,
             exchange_count=_exchange_count,
-            backward_compute_ns=account["avg_backward_compute_time"],
-            backward_comm_ns=account["avg_backward_comm_time"],
-            backward_overlap_ns=account["avg_backward_compute_comm_overlap_time"],
-            forward_compute_ns=account["avg_forward_compute_time"],
-            bucket_bytes=account.get("bucket_sizes", ""),
-            backend=account.get("backend_name", ""),
-            world_size=account.get("world_size", 0),
+            backward_compute_ns=statistics["avg_backward_compute_time"],
+            backward_comm_ns=statistics["avg_backward_comm_time"],
+            backward_overlap_ns=statistics["avg_backward_compute_comm_overlap_time"],
+            forward_compute_ns=statistics["avg_forward_compute_time"],
+            bucket_bytes=statistics.get("bucket_sizes", ""),
+            backend=statistics.get("backend_name", ""),
+            world_size=statistics.get("world_size", 0),
         )
 
 
@@ -107,7 +109,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        span = _probe.begin(Kind.COMMUNICATION, original.__name__)
+        span = _probe.start(Kind.COMMUNICATION, original.__name__)
         try:
             return original(*args, **kwargs)
         finally:

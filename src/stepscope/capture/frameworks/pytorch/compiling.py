@@ -1,8 +1,8 @@
-"""Compilations of torch.compile, through the callbacks that the compiler itself offers.
+"""Compilations of torch.compile, through the compiler's callbacks.
 
-They come around every compilation, also a later one for shapes that were not seen before and that
-of a backward pass, which waits for the first call of it. Those of other threads that overlap count
-as one to the compiler, so that a begin is always followed by its end.
+The callbacks surround every compilation, including recompilations for new shapes and the deferred
+compilation of a backward pass at its first call. The compiler merges overlapping compilations of
+several threads into one, so that a start is always followed by its end.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def install() -> None:
     """Register the callbacks; a PyTorch without them (before 2.4) is left alone."""
     callbacks: Any = sys.modules["torch._dynamo.callback"]
     if hasattr(callbacks, "on_compile_start") and hasattr(callbacks, "on_compile_end"):
-        callbacks.on_compile_start(_begin)
+        callbacks.on_compile_start(_start)
         callbacks.on_compile_end(_end)
 
 
-def _begin(arguments: Any = None, *_: Any) -> None:
-    """Called with what is compiled; older versions say nothing."""
+def _start(arguments: Any = None, *_: Any) -> None:
+    """Start an interval. Older versions pass no description of the compilation."""
     global _open
     trigger = getattr(getattr(arguments, "callback_trigger", None), "name", "")
-    _open = _probe.begin(Kind.COMPILE, trigger.lower(), value=_attempt(arguments))
+    _open = _probe.start(Kind.COMPILE, trigger.lower(), value=_attempt(arguments))
 
 
 def _end(*_: Any) -> None:
@@ -39,7 +39,7 @@ def _end(*_: Any) -> None:
 
 
 def _attempt(arguments: Any) -> int:
-    """How often the same code was compiled before: the end of an id such as `3/1`."""
-    _, found, attempt = str(getattr(arguments, "compile_id", "")).rpartition("/")
+    """Return the number of earlier compilations of the code: the last part of an id like `3/1`."""
+    _, separator, attempt = str(getattr(arguments, "compile_id", "")).rpartition("/")
     digits = attempt.partition("_")[0]
-    return int(digits) if found and digits.isdecimal() else 0
+    return int(digits) if separator and digits.isdecimal() else 0

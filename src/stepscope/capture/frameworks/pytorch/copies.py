@@ -1,4 +1,4 @@
-"""Host-to-device copies: `Tensor.to` and `Tensor.cuda`, only where there is a device."""
+"""Host-to-device copies: `Tensor.to` and `Tensor.cuda`, only on a machine with a device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.replacing import replace
+from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -16,9 +16,9 @@ _probe = Probe("host-to-device copies", coarse=True)
 
 
 def device_driver_present() -> bool:
-    """True when a GPU driver is loaded and this torch was built for it; asks no driver.
+    """Return True if a GPU driver is loaded that this torch was built for, without calling it.
 
-    Asking CUDA itself would initialise it, after which the job could not fork.
+    A call of CUDA would initialise it, and the job could not fork after that.
     """
     version = torch.version
     nvidia = version.cuda is not None and os.path.exists("/proc/driver/nvidia/version")
@@ -26,14 +26,14 @@ def device_driver_present() -> bool:
 
 
 def install() -> None:
-    """Replace the copying methods; does nothing on a machine without a device."""
+    """Patch the copying methods; does nothing on a machine without a device."""
     if device_driver_present():
-        replace(torch.Tensor, "to", _timed_to)
-        replace(torch.Tensor, "cuda", _timed_cuda)
+        patch(torch.Tensor, "to", _timed_to)
+        patch(torch.Tensor, "cuda", _timed_cuda)
 
 
 def _timed_to(original: Callable[..., Any]) -> Callable[..., Any]:
-    return _timed(original, goes_to_device)
+    return _timed(original, is_copy_to_device)
 
 
 def _timed_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,15 +41,15 @@ def _timed_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _timed(
-    original: Callable[..., Any], goes: Callable[[tuple[Any, ...], dict[str, Any]], bool]
+    original: Callable[..., Any], is_copy: Callable[[tuple[Any, ...], dict[str, Any]], bool]
 ) -> Callable[..., Any]:
     is_compiling = torch.compiler.is_compiling
 
     def timed(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not self.is_cpu or not goes(args, kwargs):
+        if is_compiling() or not self.is_cpu or not is_copy(args, kwargs):
             return original(self, *args, **kwargs)
         kind, size = _describe(self)
-        span = _probe.begin(Kind.H2D, kind, size)
+        span = _probe.start(Kind.H2D, kind, size)
         try:
             return original(self, *args, **kwargs)
         finally:
@@ -58,8 +58,8 @@ def _timed(
     return timed
 
 
-def goes_to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """What `to` is asked for: False for the many calls that only change a type."""
+def is_copy_to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return True if a call of `to` copies to a device; most calls only change the type."""
     target = kwargs.get("device", kwargs.get("other", args[0] if args else None))
     if isinstance(target, torch.Tensor):
         return not target.is_cpu
@@ -69,7 +69,7 @@ def goes_to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _describe(tensor: torch.Tensor) -> tuple[str, int]:
-    """How the tensor lies in memory, and its bytes."""
+    """Return the kind of memory of a tensor, pinned or pageable, and its size in bytes."""
     try:
         pinned = torch.cuda.is_initialized() and tensor.is_pinned()
         return "pinned" if pinned else "pageable", tensor.numel() * tensor.element_size()

@@ -1,12 +1,11 @@
-"""Phase times on the device, from events that are polled and never waited for.
+"""Phase times on the device, from events that are polled without synchronization.
 
-Each phase records one timing event before and one after, on the current stream. At step
-boundaries the events that have completed are read; the rest stay queued. Device times are laid
-on the host's clock through an anchor event: device work never starts before the host launched
-it, so the latest launch of all phases seen bounds the anchor's host time from below, and the
-bound is met whenever the device was idle at a launch. A device clock that runs fast would carry
-that bound away over hours, so it is held back by another: what has been seen to be over ended
-before it was seen.
+Each phase records a timing event at its start and at its end, on the current stream. At step
+boundaries the completed events are read; the rest stay queued. Device times are converted to the
+host clock through an anchor event. Device work never starts before the host launches it, so every
+launch is a lower bound of the anchor's host time, and the bound is tight whenever the device was
+idle at a launch. If the device clock runs fast, that bound drifts over hours, so an upper bound
+limits it: a phase that was observed to be complete ended before the observation.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from stepscope.spool import Kind
 
 MAX_PENDING = 4096
 REANCHOR_NS = 10_000_000_000
-"""Elapsed times are single-precision milliseconds: after ten seconds they resolve 1 us."""
+"""Elapsed times are single-precision milliseconds: their resolution is 1 us after ten seconds."""
 
 _probe = Probe("device times", coarse=True)
 _now = time.monotonic_ns
 
 
 class OpenPhase:
-    """A phase whose end is still to be recorded."""
+    """A phase whose end event is not recorded yet."""
 
     __slots__ = ("end", "host_ns", "name", "start")
 
@@ -43,7 +42,7 @@ class OpenPhase:
 
 
 class DeviceClock:
-    """Turns pairs of device events into intervals on the host's clock."""
+    """Converter of pairs of device events to intervals on the host clock."""
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
@@ -52,8 +51,8 @@ class DeviceClock:
         self._anchor: Any = None
         self._anchor_ns = 0
 
-    def begin(self, name: str) -> OpenPhase | None:
-        """Record the start of a phase; None where that is not possible."""
+    def start(self, name: str) -> OpenPhase | None:
+        """Record the start of a phase; None if that is not possible."""
         cuda = self._cuda
         if not cuda.is_initialized() or cuda.is_current_stream_capturing():
             return None
@@ -62,18 +61,18 @@ class DeviceClock:
         return OpenPhase(name, self._record(), _now())
 
     def end(self, phase: OpenPhase) -> None:
-        """Record its end."""
+        """Record the end of a phase."""
         if not self._cuda.is_current_stream_capturing():
             phase.end = self._record()
             self._pending.append(phase)
 
     def poll(self) -> None:
-        """Write out the phases that the device has finished."""
+        """Write the phases that the device has finished."""
         while self._pending and self._pending[0].end.query():
             phase = self._pending.popleft()
-            seen_ns = _now()
+            observed_ns = _now()
             duration_ns = round(phase.start.elapsed_time(phase.end) * 1e6)
-            start_ns = self._on_host_clock(phase, seen_ns - duration_ns)
+            start_ns = self._to_host_clock(phase, observed_ns - duration_ns)
             _probe.write(Kind.DEVICE, phase.name, start_ns, start_ns + duration_ns)
             if phase.start is not self._anchor:
                 self._free.append(phase.start)
@@ -84,8 +83,8 @@ class DeviceClock:
         event.record()
         return event
 
-    def _on_host_clock(self, phase: OpenPhase, latest_ns: int) -> int:
-        """Host time of a phase's start, which was over at *latest_ns* at the latest."""
+    def _to_host_clock(self, phase: OpenPhase, latest_ns: int) -> int:
+        """Return the host time of the start of a phase, which is *latest_ns* at the latest."""
         if self._anchor is None:
             self._anchor, self._anchor_ns = phase.start, phase.host_ns
             return phase.host_ns
@@ -103,26 +102,26 @@ _clock: DeviceClock | None = None
 
 
 def install() -> None:
-    """Start the clock on a machine that has a device."""
+    """Start the clock on a machine with a device."""
     global _clock
     if device_driver_present():
         _clock = DeviceClock(torch.cuda)
         progress.on_boundary(_probe.protect(_clock.poll))
 
 
-def begin(name: str) -> OpenPhase | None:
-    """Begin a phase on the device; None without one. Never raises."""
+def start(name: str) -> OpenPhase | None:
+    """Start a phase on the device; None without a device. Never raises."""
     if _clock is None or not _probe.alive:
         return None
     try:
-        return _clock.begin(name)
+        return _clock.start(name)
     except RuntimeError as error:
         _probe.fail(error)
         return None
 
 
 def end(phase: OpenPhase | None) -> None:
-    """End a phase that `begin` returned. Never raises."""
+    """End a phase that `start` returned. Never raises."""
     if phase is not None and _clock is not None:
         try:
             _clock.end(phase)

@@ -1,23 +1,23 @@
-"""Windows that PyTorch's own library records in a thread of its own, as the monitor tells it.
+"""Recorder of windows with PyTorch's libkineto, in its threads, configured by the monitor.
 
-libkineto asks the monitor for a configuration once a second (`monitor.kineto_peer`). What it is
-told never names an iteration: recording begins and ends with the calls made here, so a window
-keeps to the steps that stepscope reports, whatever the job's optimizers do.
+libkineto polls the monitor for a configuration once a second. The
+configuration never names an iteration: recording starts and ends with the calls made here, so a
+window covers exactly the steps that stepscope reports, regardless of the job's optimizers.
 
     prepare   the first call after libkineto has its configuration: device tracing warms up
-    start     the second: recording
-    stop      the third: the rest happens in libkineto's own threads
+    start     the second call: recording
+    stop      the third call: libkineto's threads write the file
 
-What had to be known of libkineto (torch 2.13):
+Properties of libkineto (torch 2.13) that this module depends on:
 
-- It records operators whatever activity types it is told; only the file leaves them out. A light
-  window therefore switches operator callbacks off in the training thread.
-- A process that ends, or starts a profiler of its own, while a window is recorded or written
-  dies of a segmentation fault. Both wait until the file is there.
-- A child forked after torch was imported hangs when it ends: it waits for libkineto's thread,
-  which fork has not copied.
-- A job in which a window was recorded ends up to two seconds later: libkineto's thread sleeps a
-  second at a time, and is waited for.
+- It records operators for any set of activity types, and only omits them from the file. A light
+  window therefore disables operator callbacks in the training thread.
+- A process that exits, or starts another profiler, while a window is recorded or written crashes
+  with a segmentation fault. Both wait until the file is complete.
+- A child forked after the import of torch hangs at exit: it waits for libkineto's thread, which
+  fork does not copy.
+- A job in which a window was recorded exits up to two seconds later: libkineto's thread sleeps for
+  a second at a time, and the exit joins it.
 """
 
 from __future__ import annotations
@@ -35,33 +35,34 @@ from stepscope.spool import Depth, WindowPlan, finished_file
 
 POLL_S = 0.01
 THREAD_NAME = "Kineto Activity"
-"""Of the thread that writes the file; a nameless one, made at the end of a window, precedes it."""
+"""Name of the thread that writes the file; an unnamed thread, created at the end of a window,
+precedes it."""
 NICENESS = 10
 SETTLE_S = 0.1
-"""Between the file's last byte and libkineto's readiness for another profiler."""
+"""Delay between the last byte of the file and libkineto's readiness for another profiler."""
 
-_serves = False
+_uses_monitor = False
 
 
 def install() -> None:
-    """Take over the counting of steps, and let forked children end."""
-    global _serves
-    _serves = _asks_our_monitor()
-    if not _serves:
+    """Take over libkineto's step counting, and let forked children exit."""
+    global _uses_monitor
+    _uses_monitor = _is_monitor_the_daemon()
+    if not _uses_monitor:
         return
     profiler: Any = torch.autograd.profiler
-    profiler._kineto_step = _count_nothing
-    os.register_at_fork(after_in_child=end_at_once)
+    profiler._kineto_step = _skip_step
+    os.register_at_fork(after_in_child=exit_without_cleanup)
 
 
-def begin_counting() -> None:
-    """Before the first call, libkineto would take a window for one with a duration."""
-    if _serves:
+def start_counting() -> None:
+    """Count the first step: before it, libkineto assumes that a window is limited by duration."""
+    if _uses_monitor:
         torch._C._autograd._kineto_step()
 
 
 class LibkinetoRecorder:
-    """One window."""
+    """Recorder of one window with libkineto."""
 
     warm_up_steps = 1
 
@@ -70,37 +71,37 @@ class LibkinetoRecorder:
         self._light = plan.depth == Depth.LIGHT
 
     def prepare(self) -> bool:
-        """Begin to warm up; False while libkineto has no configuration yet."""
+        """Start the warm-up; False while libkineto has no configuration yet."""
         torch._C._autograd._kineto_step()
-        return not self.written()
+        return not self.is_written()
 
     def start(self) -> None:
-        """Record from here on."""
+        """Start recording."""
         torch._C._autograd._kineto_step()
         if self._light:
             torch._C._autograd._enable_record_function(False)
 
     def stop(self) -> None:
-        """Record no more. libkineto's thread takes a while to stop; this one does at once."""
+        """Stop recording: this thread immediately, libkineto's thread a little later."""
         torch._C._autograd._enable_record_function(False)
         before = _threads()
         torch._C._autograd._kineto_step()
         for thread in _threads():
             if thread not in before or _thread_name(thread).startswith(THREAD_NAME):
-                _step_back(int(thread))
+                _lower_priority(int(thread))
 
-    def written(self) -> bool:
-        """True when nothing is under way."""
+    def is_written(self) -> bool:
+        """Return True if no file is being recorded or written."""
         return not os.path.exists(self._temporary)
 
     def release(self) -> None:
-        """Let operator callbacks be called again, in the thread that stopped them."""
+        """Enable operator callbacks again, in the thread that disabled them."""
         torch._C._autograd._enable_record_function(True)
 
-    def finish(self, limit_s: float) -> bool:
-        """Wait until the file is there; False when it is not in time."""
-        deadline = time.monotonic() + limit_s
-        while not self.written():
+    def finish(self, timeout_s: float) -> bool:
+        """Wait until the file is complete; False at the timeout."""
+        deadline = time.monotonic() + timeout_s
+        while not self.is_written():
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_S)
@@ -116,38 +117,38 @@ def _thread_name(thread: str) -> str:
     try:
         with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
             return file.read()
-    except OSError:  # it has ended
+    except OSError:  # the thread has ended
         return ""
 
 
-def _step_back(thread: int) -> None:
-    """Where cores are short, training goes before the writing of the file."""
+def _lower_priority(thread: int) -> None:
+    """Give training priority over the thread that writes the file."""
     try:
         os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
-    except OSError:  # it has ended, or the job has stepped back further
+    except OSError:  # the thread has ended, or the job has a lower priority already
         pass
 
 
-def end_at_once() -> None:
-    """Have this process end without the profiler's clean-up, which would wait or crash.
+def exit_without_cleanup() -> None:
+    """Make this process exit without the clean-up of the profiler, which would hang or crash.
 
-    When it comes to exit, C's buffered output is written and the process is gone, with the exit
-    status that it wanted. Functions that C code registered before this call do not run.
+    At exit, C's buffered output is flushed and the process ends with its exit status. Functions
+    that C code registered before this call do not run.
     """
     libc = ctypes.CDLL(None)
     on_exit, at_exit = libc.on_exit, libc.__cxa_atexit
     on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
-    at_exit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)  # runs before the other
+    at_exit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)  # runs before `_exit`
 
 
-def _asks_our_monitor() -> bool:
-    """True where this torch was imported with the monitor as its daemon."""
-    ours = os.environ.get(DIRECTORY_VARIABLE)
-    if not ours or os.environ.get("KINETO_IPC_SOCKET_DIR") != ours:
+def _is_monitor_the_daemon() -> bool:
+    """Return True if torch was imported with the monitor as its daemon."""
+    directory = os.environ.get(DIRECTORY_VARIABLE)
+    if not directory or os.environ.get("KINETO_IPC_SOCKET_DIR") != directory:
         return False
     hooks = _global_optimizer_post_hooks.values()  # torch counts steps for a daemon only
     return any(getattr(hook, "__name__", "") == "_optimizer_post_hook" for hook in hooks)
 
 
-def _count_nothing() -> None:
-    """In the place of torch's own counting."""
+def _skip_step() -> None:
+    """Replace torch's step counting by a no-op."""

@@ -1,9 +1,9 @@
-"""The input pipeline, from the training thread's wait down to single samples.
+"""Adapter of the input pipeline, from the wait of the training thread to single samples.
 
-In the training thread: how long an iterator keeps it waiting, and how many batches lay ready
-when it asked. Where the batch is made (a worker process, or the training thread itself): the
-whole fetch, the samples in it, the transforms of a Compose-like chain, collating, pinning. What
-none of these names is left to the stack sampler.
+Recorded in the training thread: the wait for each batch, and the number of prefetched batches at
+the request. Recorded in the process that creates the batch (a worker, or the training process):
+the fetch, its samples, the transforms of a Compose-like chain, collating, pinning. The stack
+sampler attributes the remaining time.
 """
 
 from __future__ import annotations
@@ -17,88 +17,88 @@ from torch.utils.data import _utils, dataloader, get_worker_info
 from torch.utils.data._utils import fetch as fetching
 
 from stepscope.capture import stacks
-from stepscope.capture.frameworks.pytorch.modules import Outermost, outermost
+from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
+from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
-from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.frameworks.pytorch.transforms import ChainTimes, watch_chains
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 
 SLOW_SAMPLE_NS = 100_000
-"""A sample that takes this long is worth a record of its own; it costs a hundredth of that."""
+"""Samples that take at least this long get a separate record, which costs 1% of that time."""
 
-_wait_probe = Probe("data waiting", coarse=True)
-_fetch_probe = Probe("batch fetching")
-_pin_probe = Probe("pinning")
-_describe_probe = Probe("the description of data loaders")
+_wait_probe = Probe("waits for data", coarse=True)
+_fetch_probe = Probe("batch fetches")
+_pin_probe = Probe("pinned-memory copies")
+_describe_probe = Probe("data loader descriptions")
 _now = time.monotonic_ns
 _thread_time = time.thread_time_ns
 
 
 def install() -> None:
-    """Replace the iterator's `__next__`, the loader's `__iter__`, and the fetchers' `fetch`."""
-    replace(dataloader._BaseDataLoaderIter, "__next__", _timed_next)
-    replace(torch.utils.data.DataLoader, "__iter__", _timed_iter)
+    """Patch the iterator's `__next__`, the loader's `__iter__`, and the fetchers' `fetch`."""
+    patch(dataloader._BaseDataLoaderIter, "__next__", _timed_next)
+    patch(torch.utils.data.DataLoader, "__iter__", _timed_iter)
     for fetcher_class in (fetching._MapDatasetFetcher, fetching._IterableDatasetFetcher):
-        replace(fetcher_class, "fetch", _timed_fetch)
-    replace(_utils.pin_memory, "pin_memory", _timed_pinning)
+        patch(fetcher_class, "fetch", _timed_fetch)
+    patch(_utils.pin_memory, "pin_memory", _timed_pinning)
 
 
 def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
     def __next__(self: Any) -> Any:  # noqa: N807
-        progress.work_begins()
-        if not outermost.inside:
+        progress.notify_work_start()
+        if not module_call.active:
             stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
-        began = _now()
+        start_ns = _now()
         name = self.__dict__.get("_stepscope_name", "DataLoader")
-        ready = _Ready.of(self)
-        span = _wait_probe.begin(Kind.DATA_WAIT, name, ready.batches)
+        queue = _PrefetchQueue.of(self)
+        span = _wait_probe.start(Kind.DATA_WAIT, name, queue.batch_count)
         try:
             batch = original(self)
         except BaseException:
             _wait_probe.end(span, flags=Flag.NO_RESULT)
             raise
-        _wait_probe.end(span, value=ready.batches if ready.had_the_next(self) else 0)
-        progress.data_wait_ns += _now() - began
+        _wait_probe.end(span, value=queue.batch_count if queue.had_next(self) else 0)
+        progress.data_wait_ns += _now() - start_ns
         return batch
 
     return __next__
 
 
-class _Ready(NamedTuple):
-    """Batches that workers had finished when the training thread asked for the next one.
+class _PrefetchQueue(NamedTuple):
+    """State of the prefetch queue when the training thread requests the next batch.
 
-    A worker may have finished a later batch while the next one, another worker's, is still in
-    the making: loaders hand out batches in order. Then none lay ready, and whether it was so
-    shows only afterwards, in how many results had to be received to get the next one.
+    A loader returns batches in order, so a worker may have finished a later batch while another
+    worker still prepares the next one. In that case the next batch was not ready, which is only
+    known afterwards, from the number of results received until the next batch arrived.
     """
 
-    batches: int
-    """-1 if unknown, or if there are no workers."""
-    received: int
-    """Results received once those that lay in the queue are."""
+    batch_count: int
+    """Finished batches; -1 if unknown, or if there are no workers."""
+    received_count: int
+    """Results that will have been received once the queue is empty."""
 
     @classmethod
-    def of(cls, iterator: Any) -> _Ready:
+    def of(cls, iterator: Any) -> _PrefetchQueue:
         queue = getattr(iterator, "_data_queue", None)
         if queue is None:
             return _UNKNOWN
         try:
-            kept = sum(len(info) == 2 for info in iterator._task_info.values())
+            reordered = sum(len(info) == 2 for info in iterator._task_info.values())
             queued = int(queue.qsize())
-            return cls(queued + kept, _received(iterator) + queued)
+            return cls(queued + reordered, _count_received(iterator) + queued)
         except (NotImplementedError, AttributeError, RuntimeError, OSError):
             return _UNKNOWN
 
-    def had_the_next(self, iterator: Any) -> bool:
-        return self.batches <= 0 or _received(iterator) <= self.received
+    def had_next(self, iterator: Any) -> bool:
+        return self.batch_count <= 0 or _count_received(iterator) <= self.received_count
 
 
-_UNKNOWN = _Ready(-1, 0)
+_UNKNOWN = _PrefetchQueue(-1, 0)
 
 
-def _received(iterator: Any) -> int:
-    """Results that the iterator has taken from its queue so far."""
+def _count_received(iterator: Any) -> int:
+    """Count the results that the iterator has taken from its queue so far."""
     return int(iterator._send_idx - iterator._tasks_outstanding)
 
 
@@ -107,14 +107,14 @@ _loader_numbers: dict[str, int] = {}
 
 def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
     def __iter__(self: Any) -> Any:  # noqa: N807
-        progress.work_begins()
-        began = _now()
-        span = _wait_probe.begin(Kind.LOADER_START, type(self.dataset).__name__)
+        progress.notify_work_start()
+        start_ns = _now()
+        span = _wait_probe.start(Kind.LOADER_START, type(self.dataset).__name__)
         try:
             iterator = original(self)
         finally:
             _wait_probe.end(span)
-            progress.data_wait_ns += _now() - began
+            progress.data_wait_ns += _now() - start_ns
         describe(self, iterator)
         return iterator
 
@@ -162,21 +162,21 @@ def _timed_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
         if times is None:
             times = self._stepscope_times = FetchTimes()
             watch_fetcher(self, times)
-        inside, outermost.inside = outermost.inside, True  # modules here are transforms
-        span = _fetch_probe.begin(Kind.FETCH, times.dataset_name)
+        was_active, module_call.active = module_call.active, True  # modules here are transforms
+        span = _fetch_probe.start(Kind.FETCH, times.dataset_name)
         cpu = _thread_time()
         try:
             return original(self, index)
         finally:
             times.flush()
             _fetch_probe.end(span, value=_thread_time() - cpu)
-            outermost.inside = inside
+            module_call.active = was_active
 
     return fetch
 
 
 class FetchTimes:
-    """Time spent in the samples and transforms of the batch that is being made."""
+    """Time spent in the samples and transforms of the current batch."""
 
     def __init__(self) -> None:
         self.dataset_name = ""
@@ -186,8 +186,8 @@ class FetchTimes:
         self._last_ns = 0
         self._total_ns = 0
 
-    def sample(self, start_ns: int, end_ns: int) -> None:
-        """One sample was made."""
+    def add_sample(self, start_ns: int, end_ns: int) -> None:
+        """Add the time of one sample."""
         duration = end_ns - start_ns
         if not self._count:
             self._first_ns = start_ns
@@ -202,7 +202,7 @@ class FetchTimes:
             name, first, last = self.dataset_name, self._first_ns, self._last_ns
             _fetch_probe.write(Kind.SAMPLES, name, first, last, self._total_ns)
             for chain in self.chains:
-                for transform, spent_ns in chain.take():
+                for transform, spent_ns in chain.take_times():
                     _fetch_probe.write(Kind.TRANSFORM, transform, first, last, spent_ns)
             self._count = self._total_ns = 0
 
@@ -210,7 +210,7 @@ class FetchTimes:
 
 
 def _watch_fetcher(fetcher: Any, times: FetchTimes) -> None:
-    """Time what one fetcher calls; it alone sees the stand-ins, not the user's objects."""
+    """Time the calls of one fetcher, through proxies; the user's objects are not changed."""
     dataset = fetcher.dataset
     times.dataset_name = type(dataset).__name__
     worker = get_worker_info()
@@ -224,7 +224,8 @@ def _watch_fetcher(fetcher: Any, times: FetchTimes) -> None:
         stacks.watch_this_thread(stacks.WORKER_PERIOD_S)
     times.chains = watch_chains(dataset, in_worker=worker is not None)
     if hasattr(fetcher, "dataset_iter"):
-        if not hasattr(fetcher.dataset_iter, "state_dict"):  # others ask such an iterator for it
+        # A stateful data loader reads `state_dict` of its iterator: leave such an iterator alone.
+        if not hasattr(fetcher.dataset_iter, "state_dict"):
             fetcher.dataset_iter = _timed_iterator(fetcher.dataset_iter, times)
     elif getattr(dataset, "__getitems__", None):
         fetcher.dataset = _TimedBatchDataset(dataset, times)
@@ -237,16 +238,16 @@ watch_fetcher = _fetch_probe.protect(_watch_fetcher)
 
 
 class _TimedDataset:
-    """Stands in for a map-style dataset inside one fetcher."""
+    """Proxy of a map-style dataset inside one fetcher."""
 
     def __init__(self, dataset: Any, times: FetchTimes) -> None:
         self._dataset = dataset
         self._times = times
 
     def __getitem__(self, index: Any) -> Any:
-        began = _now()
+        start_ns = _now()
         item = self._dataset[index]
-        self._times.sample(began, _now())
+        self._times.add_sample(start_ns, _now())
         return item
 
     def __getattr__(self, name: str) -> Any:
@@ -254,12 +255,12 @@ class _TimedDataset:
 
 
 class _TimedBatchDataset(_TimedDataset):
-    """Stands in for a dataset that makes all samples of a batch in one call."""
+    """Proxy of a dataset that returns all samples of a batch in one call."""
 
     def __getitems__(self, indices: Any) -> Any:
-        began = _now()
+        start_ns = _now()
         items = self._dataset.__getitems__(indices)
-        self._times.sample(began, _now())
+        self._times.add_sample(start_ns, _now())
         return items
 
 
@@ -269,9 +270,9 @@ def _timed_iterator(iterator: Iterator[Any], times: FetchTimes) -> Iterator[Any]
             return self
 
         def __next__(self) -> Any:
-            began = _now()
+            start_ns = _now()
             item = next(iterator)
-            times.sample(began, _now())
+            times.add_sample(start_ns, _now())
             return item
 
     return Timed()
@@ -281,7 +282,7 @@ def _timed_collate(collate: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(collate, "__qualname__", type(collate).__name__)
 
     def timed(*args: Any, **kwargs: Any) -> Any:
-        span = _fetch_probe.begin(Kind.COLLATE, name)
+        span = _fetch_probe.start(Kind.COLLATE, name)
         try:
             return collate(*args, **kwargs)
         finally:
@@ -291,17 +292,17 @@ def _timed_collate(collate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _timed_pinning(original: Callable[..., Any]) -> Callable[..., Any]:
-    pinning = Outermost()
+    pinning = ReentryGuard()
 
     def pin_memory(*args: Any, **kwargs: Any) -> Any:
-        if pinning.inside:  # it calls itself for the members of a batch
+        if pinning.active:  # recursive call for a member of the batch
             return original(*args, **kwargs)
-        pinning.inside = True
-        span = _pin_probe.begin(Kind.PIN)
+        pinning.active = True
+        span = _pin_probe.start(Kind.PIN)
         try:
             return original(*args, **kwargs)
         finally:
             _pin_probe.end(span)
-            pinning.inside = False
+            pinning.active = False
 
     return pin_memory

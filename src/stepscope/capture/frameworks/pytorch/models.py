@@ -1,8 +1,8 @@
-"""What the models of a job are, so that two runs can be told to do the same work.
+"""Description of a job's models, used to check that two runs do the same work.
 
-Each module that is called outermost is described once: number, shapes and element types of its
-parameters, and autocast. Shapes of its inputs are noted during its first calls, for in some jobs
-they change from batch to batch. Only what tensors say of themselves is read, never their values.
+Each module of an outermost call is described once: number, shapes and element types of its
+parameters, and autocast. Input shapes are recorded during its first calls, because in some jobs
+they change from batch to batch. Only metadata of tensors is read, never their values.
 """
 
 from __future__ import annotations
@@ -10,69 +10,72 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 
 from stepscope.capture.guard import Probe
 
-MOST_MODELS = 8
-"""A script that makes a module for every step is not described for ever."""
-CALLS_LOOKED_AT = 5
-MOST_INPUTS = 16
-DEEPEST = 2
-"""How far into lists and dictionaries of inputs is looked."""
+MAX_MODELS = 8
+"""Limit for scripts that create a module in every step."""
+MAX_INSPECTED_CALLS = 5
+MAX_INPUTS = 16
+MAX_DEPTH = 2
+"""Limit on the depth of nested lists and dictionaries of inputs."""
 DIGEST_LENGTH = 16
 
-_PLAIN = {torch.Tensor, torch.nn.Parameter}
-"""Subclasses may have shapes of symbols, which notice who asks for them."""
-_probe = Probe("the description of models")
+_PLAIN_TYPES = {torch.Tensor, torch.nn.Parameter}
+"""Subclasses may have symbolic shapes, and reading those may record a constraint."""
+_probe = Probe("model descriptions")
 
 
-class _Described:
-    """What was said of one model."""
+class _ModelState:
+    """Number of one model, and the inputs recorded so far."""
 
-    __slots__ = ("calls_left", "number", "said")
+    __slots__ = ("calls_left", "inputs", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.calls_left = CALLS_LOOKED_AT
-        self.said: list[list[dict[str, Any]]] = []
+        self.calls_left = MAX_INSPECTED_CALLS
+        self.inputs: list[list[dict[str, Any]]] = []
 
 
-_described: weakref.WeakKeyDictionary[torch.nn.Module, _Described] = weakref.WeakKeyDictionary()
-_models_left = MOST_MODELS
+_states: weakref.WeakKeyDictionary[torch.nn.Module, _ModelState] = weakref.WeakKeyDictionary()
+_models_left = MAX_MODELS
 
 
 def _describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-    """Say what is new of a model after one of its calls."""
-    described = _described.get(module)
-    news = _models_left if described is None else described.calls_left
-    # A tracer would take a question for a shape as part of the model, and a mode of the script's
-    # own would see it.
-    if news and torch._C._get_tracing_state() is None:
+    """Record new facts about a model after one of its calls."""
+    state = _states.get(module)
+    remaining = _models_left if state is None else state.calls_left
+    # A tracer would record access to a shape as part of the model, and a torch function mode of the
+    # script would intercept it.
+    if remaining and torch._C._get_tracing_state() is None:
         with torch._C.DisableTorchFunction():
-            _say(module, described, args, kwargs)
+            _record(module, state, args, kwargs)
 
 
-def _say(module: torch.nn.Module, described: _Described | None, args: Any, kwargs: Any) -> None:
+def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwargs: Any) -> None:
     global _models_left
-    if described is None:
+    if state is None:
         _models_left -= 1
-        described = _described[module] = _Described(MOST_MODELS - _models_left)
-        _probe.fact("model", model=described.number, **_parameters(module))
-    described.calls_left -= 1
+        state = _states[module] = _ModelState(MAX_MODELS - _models_left)
+        _probe.fact("model", model=state.number, **_parameters(module))
+    state.calls_left -= 1
     inputs = [
         {
             "name": name,
             "shape": [int(n) for n in tensor.shape],
             "dtype": _dtype(tensor.dtype),
         }
-        for name, tensor in _first(_tensors([*enumerate(args), *kwargs.items()], "", DEEPEST))
+        for name, tensor in islice(
+            _tensors([*enumerate(args), *kwargs.items()], "", MAX_DEPTH), MAX_INPUTS
+        )
     ]
-    if inputs not in described.said:
-        described.said.append(inputs)
-        _probe.fact("model_inputs", model=described.number, inputs=inputs)
+    if inputs not in state.inputs:
+        state.inputs.append(inputs)
+        _probe.fact("model_inputs", model=state.number, inputs=inputs)
 
 
 describe = _probe.protect(_describe)
@@ -85,28 +88,30 @@ def _parameters(module: torch.nn.Module) -> dict[str, Any]:
         "name": type(module).__name__,
         "parameter_count": sum(p.numel() for p in parameters),
         "tensor_count": len(parameters),
-        "embedding_parameter_count": _in_dense_embeddings(module),
+        "embedding_parameter_count": _count_dense_embedding_parameters(module),
         "shapes_digest": hashlib.sha256("\n".join(shapes).encode()).hexdigest()[:DIGEST_LENGTH],
         "dtypes": sorted({_dtype(p.dtype) for p in parameters}),
         "autocast": _autocast(parameters[0].device.type if parameters else "cpu"),
     }
 
 
-def _in_dense_embeddings(module: torch.nn.Module) -> int:
-    """Parameters of lookup tables whose gradients are of the size of the table. A table that a
-    layer of another kind shares is none: that layer uses all of it."""
-    tables, others = {}, set()
-    for each in module.modules():
-        for parameter in each.parameters(recurse=False):
-            if isinstance(each, torch.nn.Embedding | torch.nn.EmbeddingBag) and not each.sparse:
+def _count_dense_embedding_parameters(module: torch.nn.Module) -> int:
+    """Count the parameters of lookup tables whose gradients are as large as the table.
+
+    A table shared with a layer of another kind is not counted: that layer uses all of it.
+    """
+    tables, non_tables = {}, set()
+    for layer in module.modules():
+        for parameter in layer.parameters(recurse=False):
+            if isinstance(layer, torch.nn.Embedding | torch.nn.EmbeddingBag) and not layer.sparse:
                 tables[id(parameter)] = parameter.numel()
             else:
-                others.add(id(parameter))
-    return sum(count for table, count in tables.items() if table not in others)
+                non_tables.add(id(parameter))
+    return sum(count for table, count in tables.items() if table not in non_tables)
 
 
 def _autocast(device: str) -> str | None:
-    """The element type that autocast computes in, None where it is off."""
+    """Return the element type of autocast, None if it is off."""
     if device not in {"cpu", "cuda"} or not hasattr(torch, "get_autocast_dtype"):  # torch < 2.4
         return None
     if not torch.is_autocast_enabled(device):
@@ -119,18 +124,14 @@ def _dtype(dtype: torch.dtype) -> str:
 
 
 def _tensors(
-    named: list[tuple[Any, Any]], above: str, depth: int
+    items: list[tuple[Any, Any]], prefix: str, depth: int
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, value in named:
-        path = f"{above}{name}"
-        if type(value) in _PLAIN:
+    """Yield path and tensor of each tensor in nested lists and dictionaries."""
+    for name, value in items:
+        path = f"{prefix}{name}"
+        if type(value) in _PLAIN_TYPES:
             yield path, value
         elif depth and type(value) in {list, tuple}:
-            yield from _tensors([*enumerate(value[:MOST_INPUTS])], f"{path}.", depth - 1)
+            yield from _tensors([*enumerate(value[:MAX_INPUTS])], f"{path}.", depth - 1)
         elif depth and type(value) is dict:
-            yield from _tensors([*value.items()][:MOST_INPUTS], f"{path}.", depth - 1)
-
-
-def _first(found: Iterator[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    for _, each in zip(range(MOST_INPUTS), found, strict=False):
-        yield each
+            yield from _tensors([*value.items()][:MAX_INPUTS], f"{path}.", depth - 1)

@@ -1,4 +1,4 @@
-"""Optimizer steps, through torch's own global hooks, and GradScaler's, which may skip them."""
+"""Optimizer steps, through torch's global hooks, and steps of GradScaler, which may skip them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from torch.optim.optimizer import (
 )
 
 from stepscope.capture.frameworks.pytorch import device_clock
+from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
-from stepscope.capture.frameworks.pytorch.replacing import replace
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import Kind
 
 _probe = Probe("optimizer steps", coarse=True)
-_describe_probe = Probe("the description of optimizers")
+_describe_probe = Probe("optimizer descriptions")
 _is_compiling = torch.compiler.is_compiling
 _open: dict[int, _OpenStep] = {}
-_described: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+_described_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
 
 class _OpenStep:
-    """A step that is under way."""
+    """A step that has not ended."""
 
     __slots__ = ("device", "inner_count", "span")
 
@@ -36,31 +36,31 @@ class _OpenStep:
         self.span = span
         self.device = device
         self.inner_count = 0
-        """Steps of the same optimizer within it: a class may call its base's."""
+        """Nested steps of the same optimizer: a class may call `step` of its base class."""
 
 
 def install() -> None:
-    """Register the hooks and wrap `GradScaler.step`."""
+    """Register the hooks and patch `GradScaler.step`."""
     register_optimizer_step_pre_hook(_before)
     register_optimizer_step_post_hook(_after)
-    replace(torch.amp.GradScaler, "step", _timed_scaler)
+    patch(torch.amp.GradScaler, "step", _timed_scaler)
 
 
 def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    if _is_compiling():  # hooks are traced: what follows is no part of anybody's graph
+    if _is_compiling():  # hooks are traced: the rest must not be part of a graph
         return
     key = id(optimizer)
-    unended = _open.get(key)
-    if unended is not None:
+    open_step = _open.get(key)
+    if open_step is not None:
         if _is_inner(optimizer, sys._getframe(1)):
-            unended.inner_count += 1
+            open_step.inner_count += 1
             return
-        _probe.abandon(unended.span)  # its step raised, so its post hook never ran
-    if optimizer not in _described:
-        _described.add(optimizer)
+        _probe.abandon(open_step.span)  # the step raised, so the post hook did not run
+    if optimizer not in _described_optimizers:
+        _described_optimizers.add(optimizer)
         _describe(optimizer)
-    span = _probe.begin(Kind.OPTIMIZER, type(optimizer).__name__, key)
-    _open[key] = _OpenStep(span, device_clock.begin("optimizer"))
+    span = _probe.start(Kind.OPTIMIZER, type(optimizer).__name__, key)
+    _open[key] = _OpenStep(span, device_clock.start("optimizer"))
 
 
 def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -75,11 +75,11 @@ def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     del _open[id(optimizer)]
     device_clock.end(step.device)
     _probe.end(step.span)
-    progress.optimizer_stepped()
+    progress.notify_optimizer_step()
 
 
 def _is_inner(optimizer: torch.optim.Optimizer, caller: FrameType) -> bool:
-    """True when the function that calls the hooks is on the stack twice for this optimizer."""
+    """Return True if the function that calls the hooks is on the stack twice for an optimizer."""
     frame = caller.f_back
     while frame is not None:
         if frame.f_code is caller.f_code and frame.f_locals.get("self") is optimizer:
@@ -90,14 +90,14 @@ def _is_inner(optimizer: torch.optim.Optimizer, caller: FrameType) -> bool:
 
 def _timed_scaler(original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        # A skipped step is an iteration all the same: this span stands for it, and the
-        # optimizer's own, where there is one, lies inside.
-        span = _probe.begin(Kind.OPTIMIZER, "GradScaler", id(optimizer))
+        # A skipped step is still an iteration. This span represents it; the span of the optimizer
+        # step, if there is one, is nested in it.
+        span = _probe.start(Kind.OPTIMIZER, "GradScaler", id(optimizer))
         try:
             return original(self, optimizer, *args, **kwargs)
         finally:
             _probe.end(span)
-            progress.optimizer_stepped()
+            progress.notify_optimizer_step()
 
     return step
 

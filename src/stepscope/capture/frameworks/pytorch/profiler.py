@@ -1,7 +1,8 @@
-"""Windows that the framework's profiler records from within, where libkineto hears no monitor.
+"""Recorder of windows with the framework's profiler, in-process.
 
-And for memory events, which libkineto's own windows do not hold. It is switched on and off in the
-training thread; the file is written by another thread, without the interpreter lock.
+Used if libkineto has no connection to the monitor, and for memory events, which windows recorded
+by libkineto do not contain. The profiler is started and stopped in the training thread; another
+thread writes the file, without holding the GIL.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stepscope.spool import Depth, WindowPlan, finished_file
 
 
 class ProfilerRecorder:
-    """One window."""
+    """Recorder of one window with the framework's profiler."""
 
     warm_up_steps = 0
 
@@ -27,29 +28,29 @@ class ProfilerRecorder:
         self._writer = threading.Thread(target=self._write, name="stepscope-window", daemon=True)
 
     def prepare(self) -> bool:
-        """There is nothing to prepare."""
+        """Return True: no preparation is needed."""
         return True
 
     def start(self) -> None:
-        """Record from here on."""
+        """Start recording."""
         self._profiler.start()
 
     def stop(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         self._profiler.stop()
         self._writer.start()
 
-    def written(self) -> bool:
-        """True when the file is there, or will not come."""
+    def is_written(self) -> bool:
+        """Return True if the file is complete, or its writing has failed."""
         return not self._writer.is_alive()
 
     def release(self) -> None:
-        """There is nothing to release."""
+        """Do nothing: this recorder disables no callbacks."""
 
-    def finish(self, limit_s: float) -> bool:
-        """Wait until the file is there; False when it is not in time."""
-        self._writer.join(limit_s)
-        return self.written()
+    def finish(self, timeout_s: float) -> bool:
+        """Wait until the file is complete; False at the timeout."""
+        self._writer.join(timeout_s)
+        return self.is_written()
 
     def _write(self) -> None:
         self._profiler.profiler.kineto_results.save(self._path + ".tmp")
@@ -59,7 +60,7 @@ class ProfilerRecorder:
 def _arguments(plan: WindowPlan) -> dict[str, Any]:
     kinds = torch.profiler.ProfilerActivity
     activities = [kinds.CUDA] if device_driver_present() else []
-    if plan.depth == Depth.FULL or not activities:  # some activity there must be
+    if plan.depth == Depth.FULL or not activities:  # the profiler needs at least one activity
         activities.append(kinds.CPU)
     options = plan.options
     return {

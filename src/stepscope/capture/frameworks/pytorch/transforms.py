@@ -1,10 +1,9 @@
-"""The members of a Compose-like chain, timed one by one.
+"""Timing of the members of a Compose-like transform chain.
 
-A chain is a callable object that holds a list or tuple of callables and that a dataset refers
-to: torchvision's and albumentations' Compose, and the many that people write. The chain and its
-members stay what they are. A member that is an instance is timed where its class defines the
-call; a plain function has no class of its own, so it is wrapped in its list, but only inside a
-worker process, where the list is a copy.
+A chain is a callable object with a list or tuple of callables that a dataset refers to: Compose of
+torchvision and albumentations, and custom equivalents. The chain object and its members keep their
+identity. An instance is timed by patching `__call__` of its class; a plain function is replaced in
+the list, but only in a worker process, which has a copy of the list.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 MAX_DEPTH = 4
 MAX_PARTS = 16
-"""Longer lists are samples, not datasets."""
+"""Longer lists contain samples, not datasets."""
 
 _now = time.monotonic_ns
 _watched: dict[int, _Member] = {}
@@ -24,13 +23,13 @@ _wrapped_classes: set[type] = set()
 
 
 class _Member:
-    """One member of a chain and the time spent in it since it was last asked."""
+    """A member of a chain, and the time spent in it since the last `take_times`."""
 
     __slots__ = ("name", "running", "spent_ns", "transform")
 
     def __init__(self, name: str, transform: object) -> None:
         self.name = name
-        self.transform = transform  # kept alive, so that its id stays its own
+        self.transform = transform  # a reference, so that its id is not reused
         self.spent_ns = 0
         self.running = False
 
@@ -41,8 +40,8 @@ class ChainTimes:
     def __init__(self, members: list[_Member]) -> None:
         self._members = members
 
-    def take(self) -> Iterator[tuple[str, int]]:
-        """Name and nanoseconds of each member that ran since the last call."""
+    def take_times(self) -> Iterator[tuple[str, int]]:
+        """Yield name and nanoseconds of each member that ran since the last call."""
         for member in self._members:
             if member.spent_ns:
                 yield member.name, member.spent_ns
@@ -54,44 +53,46 @@ def watch_chains(dataset: object, *, in_worker: bool) -> list[ChainTimes]:
     return [_watch(chain, in_worker) for chain in _chains_of(dataset, MAX_DEPTH, set())]
 
 
-def _chains_of(holder: object, depth: int, seen: set[int]) -> Iterator[list[Any] | tuple[Any, ...]]:
-    """Chains in what an object holds. Looks at its `__dict__` alone, so no code of its runs."""
-    if id(holder) in seen:
+def _chains_of(
+    owner: object, depth: int, visited: set[int]
+) -> Iterator[list[Any] | tuple[Any, ...]]:
+    """Yield the chains that an object refers to. Reads its `__dict__` only: runs no code of it."""
+    if id(owner) in visited:
         return
-    seen.add(id(holder))
-    for value in list(_state(holder).values()):
+    visited.add(id(owner))
+    for value in list(_attributes(owner).values()):
         members = _members_of(value)
         if members is not None:
             yield members
-        elif depth and _may_hold_a_chain(value):
-            yield from _chains_of(value, depth - 1, seen)
+        elif depth and _may_have_chain(value):
+            yield from _chains_of(value, depth - 1, visited)
         elif depth and type(value) in {list, tuple} and len(value) <= MAX_PARTS:
-            for part in value:  # ConcatDataset and the like
-                if _may_hold_a_chain(part):
-                    yield from _chains_of(part, depth - 1, seen)
+            for part in value:  # ConcatDataset and similar datasets
+                if _may_have_chain(part):
+                    yield from _chains_of(part, depth - 1, visited)
 
 
-def _state(value: object) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, Any]:
     if isinstance(value, type):
         return {}
     try:
-        held = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return {}
-    return held if isinstance(held, dict) else {}
+    return attributes if isinstance(attributes, dict) else {}
 
 
-def _may_hold_a_chain(value: object) -> bool:
-    """Another dataset, or torchvision's pair of transforms."""
-    return hasattr(type(value), "__getitem__") or "transform" in _state(value)
+def _may_have_chain(value: object) -> bool:
+    """Return True for a dataset, and for torchvision's pair of transforms."""
+    return hasattr(type(value), "__getitem__") or "transform" in _attributes(value)
 
 
 def _members_of(value: object) -> list[Any] | tuple[Any, ...] | None:
     if not callable(value):
         return None
-    for held in _state(value).values():
-        if isinstance(held, list | tuple) and held and all(_is_transform(one) for one in held):
-            return held
+    for members in _attributes(value).values():
+        if isinstance(members, list | tuple) and members and all(map(_is_transform, members)):
+            return members
     return None
 
 
@@ -117,13 +118,13 @@ def _watch(chain: list[Any] | tuple[Any, ...], in_worker: bool) -> ChainTimes:
 
 
 def _name_of(transform: Any) -> str:
-    """Name of a function, also of one with some arguments given."""
+    """Return the name of a function or of a `functools.partial`."""
     function = transform.func if isinstance(transform, functools.partial) else transform
     return str(getattr(function, "__name__", type(transform).__name__))
 
 
 def _wrap_class(transform_class: type) -> bool:
-    """Time the calls of a class's instances; False where the class is not written in Python."""
+    """Time the calls of instances of a class; False if the class is not written in Python."""
     if transform_class in _wrapped_classes:
         return True
     original: Any = transform_class.__call__
@@ -131,20 +132,20 @@ def _wrap_class(transform_class: type) -> bool:
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         member = _watched.get(id(self))
-        if member is None or member.running:  # a class and its base may both be wrapped
+        if member is None or member.running:  # a class and its base class may both be wrapped
             return original(self, *args, **kwargs)
         member.running = True
-        began = _now()
+        start_ns = _now()
         try:
             return original(self, *args, **kwargs)
         finally:
-            member.spent_ns += _now() - began
+            member.spent_ns += _now() - start_ns
             member.running = False
 
-    __call__._torchdynamo_inline = original  # type: ignore[attr-defined] # it may be a model's too
+    __call__._torchdynamo_inline = original  # type: ignore[attr-defined] # models may call it too
     try:
         transform_class.__call__ = __call__
-    except (TypeError, AttributeError):  # a class written in C
+    except (TypeError, AttributeError):  # a class implemented in C
         return False
     _wrapped_classes.add(transform_class)
     return True
@@ -153,10 +154,10 @@ def _wrap_class(transform_class: type) -> bool:
 def _timed(function: Callable[..., Any], member: _Member) -> Callable[..., Any]:
     @functools.wraps(function)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        began = _now()
+        start_ns = _now()
         try:
             return function(*args, **kwargs)
         finally:
-            member.spent_ns += _now() - began
+            member.spent_ns += _now() - start_ns
 
     return timed

@@ -1,4 +1,4 @@
-"""Prints what a job can see of PyTorch, as JSON: it must be the same with and without adapters."""
+"""Prints observable properties of PyTorch as JSON, to compare a job with and without adapters."""
 
 import copy
 import hashlib
@@ -14,7 +14,7 @@ import warnings
 import torch
 from torch import nn
 
-if "--compiler-first" in sys.argv:  # as where profiling starts in a job that compiles already
+if "--compiler-first" in sys.argv:  # profiling starts in a job that already uses the compiler
     importlib.import_module("torch._dynamo.variables.nn_module")
 
 import stepscope
@@ -64,7 +64,7 @@ def digest(*tensors):
 
 
 def compiled(function, *inputs, **options):
-    """Graphs, graph breaks and results of a compiled function."""
+    """Return graphs, graph breaks and results of a compiled function."""
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(1)
@@ -112,7 +112,7 @@ def compiler():
     return {
         "model": compiled(net, x, y, x),
         "model, no gradients": without_gradients,
-        "model, whole": compiled(Net(), x, y, fullgraph=True),
+        "model, full graph": compiled(Net(), x, y, fullgraph=True),
         "function": compiled(lambda t: net(t).sum(), x, y, fullgraph=True),
         "hooks": compiled(hooked, x, y),
         "breaks": compiled(breaks, x, y, x),
@@ -183,21 +183,21 @@ def signatures():
     }
 
 
-class Names(pickle.Unpickler):  # noqa: S301 - what this script pickled itself
+class ReferenceUnpickler(pickle.Unpickler):  # noqa: S301 - pickles of this script
     def __init__(self, data):
         super().__init__(io.BytesIO(data))
-        self.found = []
+        self.references = []
 
     def find_class(self, module, name):
-        self.found.append(f"{module}.{name}")
+        self.references.append(f"{module}.{name}")
         return super().find_class(module, name)
 
 
-def what_is_named_in(thing):
-    """Everything that a pickle refers to; its storages are named by address."""
-    names = Names(pickle.dumps(thing))
-    names.load()
-    return names.found
+def references_in_pickle(value):
+    """Return the global names in a pickle; pickles differ in the addresses of storages."""
+    unpickler = ReferenceUnpickler(pickle.dumps(value))
+    unpickler.load()
+    return unpickler.references
 
 
 def pickled():
@@ -209,8 +209,8 @@ def pickled():
     file = io.BytesIO()
     torch.save({"net": net, "optimizer": optimizer.state_dict()}, file)
     return {
-        "pickle": what_is_named_in((net, optimizer)),
-        "copy": what_is_named_in(copy.deepcopy(net)),
+        "pickle": references_in_pickle((net, optimizer)),
+        "copy": references_in_pickle(copy.deepcopy(net)),
         "weights": digest(*net.parameters()),
         "saved bytes": len(file.getvalue()),
         "state": sorted(vars(net)),
@@ -228,22 +228,22 @@ class Noisy(torch.utils.data.Dataset):
 
 
 def random_numbers():
-    """Adapters draw none, in the training process or in workers."""
-    drawn = []
+    """Draw random numbers in the training process and in workers: adapters must draw none."""
+    numbers = []
     for workers in (0, 2):
         torch.manual_seed(4)
         random.seed(4)
         loader = torch.utils.data.DataLoader(
             Noisy(), batch_size=5, shuffle=True, num_workers=workers
         )
-        drawn.append(digest(*loader))
-        drawn.append(digest(torch.get_rng_state()))
-        drawn.append(random.random())
-    return drawn
+        numbers.append(digest(*loader))
+        numbers.append(digest(torch.get_rng_state()))
+        numbers.append(random.random())
+    return numbers
 
 
 def errors():
-    """What the job catches is what it would catch without us, down to the message."""
+    """Return the types and messages of errors that the job catches."""
 
     class Bad(torch.utils.data.Dataset):
         def __len__(self):
@@ -255,7 +255,7 @@ def errors():
     def caught(function):
         try:
             function()
-        except Exception as error:  # noqa: BLE001 - that is what is compared
+        except Exception as error:  # noqa: BLE001 - any error is compared
             return [type(error).__name__, str(error).splitlines()[0]]
         return None
 

@@ -1,0 +1,82 @@
+"""Transparent replacement of PyTorch functions by wrappers.
+
+A wrapper is pickled under the name of the original, has its signature, and is invisible to
+torch.compile: if the compiler traces a call of a wrapper, it inlines the original; if it would
+compile a frame of stepscope (under a compiled function that calls back into Python), it skips that
+frame and continues with the functions that the frame calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+WrapperFactory = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Function that takes the original and returns its wrapper."""
+
+STEPSCOPE_PACKAGES = ("stepscope.capture.", "stepscope.spool.")
+
+
+def patch(owner: Any, name: str, make_wrapper: WrapperFactory) -> None:
+    """Replace a function or method by `make_wrapper(original)`.
+
+    Args:
+        owner: a module or a class.
+        name: name of the attribute of *owner*.
+        make_wrapper: returns the wrapper of the original.
+    """
+    original = getattr(owner, name)
+    wrapper: Any = functools.wraps(original)(make_wrapper(original))
+    wrapper._torchdynamo_inline = original
+    if isinstance(owner, types.ModuleType):  # pickle looks it up by this name
+        wrapper.__module__, wrapper.__qualname__ = owner.__name__, name
+    setattr(owner, name, wrapper)
+
+
+def hide_from_compiler() -> None:
+    """Make torch.compile skip the frames of stepscope's functions."""
+    skip_code = _find_skip_code()
+    if skip_code is None:
+        return
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith(STEPSCOPE_PACKAGES):
+            for code in _codes_of(vars(module), module_name):
+                skip_code(code)
+
+
+def _find_skip_code() -> Callable[[types.CodeType], None] | None:
+    """Return the compiler's function to skip a frame, without importing its Python part."""
+    compiler: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    if hasattr(compiler, "set_code_exec_strategy"):
+        skip, proceed = compiler._FrameAction.SKIP, compiler._FrameAction.DEFAULT
+        strategy = compiler._FrameExecStrategy(skip, proceed)
+        return functools.partial(_set_strategy, compiler.set_code_exec_strategy, strategy)
+    skip_code: Callable[[types.CodeType], None] | None = getattr(compiler, "skip_code", None)
+    return skip_code  # older versions
+
+
+def _set_strategy(set_strategy: Callable[..., None], strategy: Any, code: types.CodeType) -> None:
+    set_strategy(code, strategy)
+
+
+def _codes_of(namespace: Any, module_name: str) -> Iterator[types.CodeType]:
+    """Yield the code of the functions and methods of one module, and of their inner functions."""
+    for value in list(namespace.values()):
+        function = getattr(value, "__func__", value)  # static and class methods
+        function = getattr(function, "fget", function)
+        if isinstance(function, types.FunctionType):
+            yield from _with_inner(function.__code__)
+        elif isinstance(function, type) and function.__module__ == module_name:
+            yield from _codes_of(vars(function), module_name)
+
+
+def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _with_inner(constant)

@@ -1,0 +1,96 @@
+"""The heartbeat of a training process: one page shared with its monitor.
+
+    word 0   magic                                   written by the process, last
+    word 1   number of steps that have ended
+    word 2   monotonic ns of the last step boundary, or of the last sign of work
+    word 3   ns that the training thread has waited for data
+    word 4   number and state of the current plan: number << 8 | state
+    word 8   number of plans issued by the monitor   written by the monitor
+
+Each word has one writer and is stored atomically, so neither side waits for the other. The
+contents of a plan are in a separate file (`plan`); the page only announces it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+FILE_NAME = "pulse"
+"""Same name and magic as in earlier versions: `stepscope recover` reads spools that they left."""
+PAGE_BYTES = 4096
+MAGIC = int.from_bytes(b"steppuls", "little")
+
+STEPS_WORD = 1
+BOUNDARY_WORD = 2
+DATA_WAIT_WORD = 3
+WINDOW_WORD = 4
+PLANS_WORD = 8
+
+
+class WindowState:
+    """State of a window plan in its process."""
+
+    NONE: Final = 0
+    WAITING: Final = 1
+    """The plan is known; its first step has not started."""
+    RECORDING: Final = 2
+    WRITING: Final = 3
+    """All steps are recorded; the file is being written."""
+    OVER: Final = 4
+    """The plan is done: the file is complete, or a fact states why there is none."""
+
+
+class Heartbeat:
+    """The mapped page. `words` are native 64-bit words."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: memoryview) -> None:
+        self.words = words
+
+    @classmethod
+    def create(cls, directory: str) -> Heartbeat:
+        """Create the page of this process.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        heartbeat = cls(_map(f"{directory}/{FILE_NAME}", flags))
+        heartbeat.words[0] = MAGIC
+        return heartbeat
+
+    @classmethod
+    def open(cls, directory: str) -> Heartbeat | None:
+        """Open the page of another process; None if it has none."""
+        try:
+            heartbeat = cls(_map(f"{directory}/{FILE_NAME}", os.O_RDWR | os.O_CLOEXEC))
+        except (OSError, ValueError):  # missing, or not fully allocated yet
+            return None
+        return heartbeat if heartbeat.words[0] == MAGIC else None
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Number of the current plan of the process, and its `WindowState`."""
+        word = self.words[WINDOW_WORD]
+        return word >> 8, word & 0xFF
+
+    @window.setter
+    def window(self, value: tuple[int, int]) -> None:
+        number, state = value
+        self.words[WINDOW_WORD] = number << 8 | state
+
+
+def _map(path: str, flags: int) -> memoryview:
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        if flags & os.O_CREAT:  # a write to a hole of a full file system raises SIGBUS
+            os.posix_fallocate(descriptor, 0, PAGE_BYTES)
+        return memoryview(mmap.mmap(descriptor, PAGE_BYTES)).cast("Q")
+    finally:
+        os.close(descriptor)
