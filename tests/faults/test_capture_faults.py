@@ -238,7 +238,7 @@ def test_no_descriptors_left(spool: Any) -> None:
     after = "import sys; sys.stdout.flush()"
     done = spool.run(LIMITED.format(limit=limit, after=after, count=1000))
     assert done.stdout == "the job is done\n"
-    assert done.stderr.startswith("stepscope: nothing is recorded in process")
+    assert done.stderr.startswith("stepscope: process ")
     assert done.stderr.count("\n") == 1
 
 
@@ -255,9 +255,16 @@ def test_a_spool_limit_of_nothing(spool: Any) -> None:
     assert spool.drain().records == []
 
 
-def test_a_closed_standard_error(spool: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    ["os.close(2)", "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"],
+    ids=["closed", "full"],
+)
+def test_a_standard_error_that_cannot_be_written(spool: Any, statement: str) -> None:
+    """A message that stays in the buffer of stderr would change the exit status to 120."""
     shutil.rmtree(spool.path)
-    done = spool.run(LIMITED.format(limit="import sys; os.close(2)", after="", count=1))
+    script = LIMITED.format(limit=statement, after="", count=1)
+    done = spool.run(script, PYTHONUNBUFFERED="")
     assert done.stdout == "the job is done\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -63,6 +64,18 @@ def test_the_exit_status_is_the_jobs(start: Start) -> None:
     assert job.wait() == 7
     assert status(job.run).state is JobState.FAILED
     assert status(job.run).exit_code == 7
+
+
+@pytest.mark.parametrize("redirection", [">&- 2>&-", "2>&-", "2>/dev/full", ">/dev/full"])
+def test_output_that_cannot_be_written_does_not_change_the_exit_status(
+    tmp_path: Path, redirection: str
+) -> None:
+    run = tmp_path / "run"
+    command = shlex.join([*STEPSCOPE, "run", "--out", str(run), "--", "sh", "-c", "exit 7"])
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(["sh", "-c", f"{command} {redirection}"], env=environment, timeout=60)
+    assert done.returncode == 7
+    assert status(run).exit_code == 7
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])

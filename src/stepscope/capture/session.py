@@ -203,10 +203,21 @@ def _open() -> Session | None:
 
 
 def warn(text: str) -> None:
-    """Print a message to the user of the job, if there is a stderr."""
+    """Print a message to the user of the job, if stderr can be written.
+
+    The message bypasses the buffer of stderr: a buffer that cannot be flushed (a closed descriptor,
+    a full disk) changes the exit status of the interpreter to 120.
+    """
+    line = f"stepscope: {text}\n"
     try:
-        sys.stderr.write(f"stepscope: {text}\n")
-    except (OSError, ValueError, AttributeError):  # missing or closed stderr
+        stream = sys.stderr
+        try:
+            descriptor = stream.fileno()
+        except (OSError, ValueError, AttributeError):  # a stream without a descriptor
+            stream.write(line)
+        else:
+            os.write(descriptor, line.encode(errors="backslashreplace"))
+    except (OSError, ValueError, AttributeError):  # missing, closed or full stderr
         pass
 
 

@@ -17,5 +17,8 @@ def print_json(payload: object) -> None:
 
 
 def say(text: str) -> None:
-    """A remark on stderr, where it disturbs no output."""
-    click.echo(f"stepscope: {text}", err=True)
+    """Print a remark on stderr, if stderr can be written."""
+    try:
+        click.echo(f"stepscope: {text}", err=True)
+    except (OSError, ValueError):  # closed or full: the exit status of a job must not depend on it
+        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -330,8 +331,14 @@ def _check_command(command: Sequence[str]) -> None:
     if shutil.which(program) is None:
         script = Path(program)
         if script.suffix == ".py" and script.is_file():
+            python = "python" if shutil.which("python") else "python3"
             raise UsageError(
-                f"{program} is not executable; run it as: stepscope run -- python {program}"
+                f"{program} is not executable; run it as: stepscope run -- {python} {program}"
+            )
+        if program == "python" and shutil.which("python3"):
+            suggestion = shlex.join(["python3", *command[1:]])
+            raise UsageError(
+                "python: command not found. python3 is available: stepscope run -- " + suggestion
             )
         raise UsageError(f"cannot find the command {program!r}; check its spelling and PATH")
     if Path(program).name.startswith("python"):

@@ -45,8 +45,11 @@ class StatusLine:
     def clear(self) -> None:
         """Take the line away."""
         if self._shown and self._stream is not None:
-            self._stream.write("\r\x1b[2K")
-            self._stream.flush()
+            try:
+                self._stream.write("\r\x1b[2K")
+                self._stream.flush()
+            except OSError:  # the terminal is gone
+                pass
 
     def _text(self) -> str:
         try:

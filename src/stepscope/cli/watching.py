@@ -64,7 +64,10 @@ class Watching:
             say(f"what the rules found cannot be read: {error}")
             record = None
         if record is not None:
-            write_summary(console(stderr=True), record)
+            try:
+                write_summary(console(stderr=True), record)
+            except OSError:  # stderr is closed or full
+                pass
         unfinished = record is not None and record.progress == "running" and complete is not False
         return self._judge(job_exit, None if unfinished else record)
 

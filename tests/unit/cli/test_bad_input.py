@@ -27,9 +27,9 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["run"], "Missing argument"),
         (["run", "--interval", "250", "--", "true"], "'250' is not one of"),
         (["run", "--spool-limit", "many", "--", "true"], "is no size"),
-        (["run", "--", "python", "missing.py"], "missing.py does not exist"),
+        (["run", "--", sys.executable, "missing.py"], "missing.py does not exist"),
         (["run", "--", "no-such-command"], "cannot find the command 'no-such-command'"),
-        (["run", "--", "./here.py"], "run it as: stepscope run -- python ./here.py"),
+        (["run", "--", "./here.py"], "./here.py is not executable; run it as: stepscope run -- "),
         (["run", "--out", "here.py/run", "--", "true"], "here.py"),
         (["run", "--out", ".", "--", "true"], "is not empty"),
         (["run", "--out", "s3://bucket/run", "--", "true"], "into a directory of its machine"),
@@ -57,6 +57,29 @@ def test_one_sentence(tmp_path: Path, arguments: list[str], says: str) -> None:
     assert "Traceback" not in done.stderr
     assert not done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["here.py"]
+
+
+@pytest.mark.parametrize(
+    ("command", "suggestion"),
+    [
+        (["python", "train.py", "--lr", "1 e"], "python3 train.py --lr '1 e'"),
+        (["./here.py"], "python3 ./here.py"),
+    ],
+)
+def test_a_machine_with_only_python3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], suggestion: str
+) -> None:
+    """Debian has no command named `python`."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    (tmp_path / "here.py").write_text("print('hello')\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    done = stepscope(tmp_path, "run", "--", *command)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(f": stepscope run -- {suggestion}")
+    if command[0] == "python":
+        assert line.startswith("stepscope: python: command not found. python3 is available: ")
 
 
 def test_a_run_of_a_later_version(tmp_path: Path) -> None:

@@ -47,8 +47,16 @@ def _boot():
 
             activate()
         except Exception as error:
-            sys.stderr.write(f"stepscope: process {os.getpid()} is not recorded: {error}\n")
+            _warn(f"stepscope: process {os.getpid()} is not recorded: {error}\n")
     _chain()
+
+
+def _warn(line):
+    """Print a line on stderr, without a buffer that may fail to be flushed at exit."""
+    try:
+        os.write(sys.stderr.fileno(), line.encode(errors="backslashreplace"))
+    except (OSError, ValueError, AttributeError):  # missing, closed or full stderr
+        pass
 
 
 _boot()
