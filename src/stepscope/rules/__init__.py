@@ -5,6 +5,7 @@ growing run cheap. Does not belong here: reading a run (`rule_feed`), general fo
 (`analysis`), actions on a finding (`watch`).
 
     base            Rule, IncrementalRule
+    templates       rules with a statistic per device or rank, results per trace
     parameters      accepted values of parameters, conversion from text
     settings        parameters of several rules: configuration, `Name.parameter=value`
     inputs          protocol of the inputs of a rule
@@ -12,6 +13,7 @@ growing run cheap. Does not belong here: reading a run (`rule_feed`), general fo
     details         details of findings
     quantile_sketch quantiles of a whole run in little memory
     rolling_window  latest samples across the borders of ranges
+    usage           latest utilization samples and a sketch of all of them
     step_phases     phases of the steps that contain given times
     trigger         scans in which a condition held
     registry        rules by name
