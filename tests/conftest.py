@@ -20,6 +20,7 @@ from stepscope.monitor.drain import ProcessLogs, SpoolDrain
 from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn
 from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
+from tests.support.recorded_facts import check_facts
 
 LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -123,6 +124,7 @@ class Spool:
         """Everything in it; with `final`, of processes that still run as well."""
         drain = SpoolDrain(self.tree, node="node", epoch_offset_ns=0, stored=_nothing_stored)
         found = drain.collect(final=final)
+        check_facts(fact for process in drain.processes.values() for fact in process.facts)
         records = []
         for table, rows in found.items():
             if rows:

@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.access.frames import Frame, frame_of
 from stepscope.analysis import PHASES, find_phase_at, find_step_at, profile_functions
 from stepscope.run import Rank, Run
-from stepscope.schema import ProcessInfo
+from stepscope.schema import ProcessInfo, StackSamplerFact
 
 _TYPES: dict[str, type] = {
     "rank": str,
@@ -47,7 +47,7 @@ def python_profile(
                 chosen &= find_phase_at(samples.t_ns, rank.spans, rank.steps) == PHASES.index(phase)
             found = profile_functions(samples, chosen)
             whole = max(1, found.weight)
-            timed = any(fact.get("fact") == "stack_sampler" for fact in process.facts)
+            timed = bool(process.facts_of(StackSamplerFact))
             rows += [
                 {
                     "rank": rank.name,

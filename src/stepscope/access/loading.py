@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.access.frames import Columns, Frame, frame_of
 from stepscope.analysis import Distribution, Metrics, summarize
 from stepscope.run import Run
+from stepscope.schema import DataLoaderWorkerFact
 from stepscope.store import DictColumn
 
 SLOW_FACTOR = 2.0
@@ -137,7 +138,7 @@ def _workers(run: Run, spans: Columns) -> list[LoaderWorker]:
             continue
         codes = [code for code, name in enumerate(process.values) if name == info.process]
         own = fetches & np.isin(process.codes, codes)
-        numbers = [f.get("worker") for f in info.facts if f.get("fact") == "dataloader_worker"]
+        numbers = [fact.worker for fact in info.facts_of(DataLoaderWorkerFact)]
         found.append(
             LoaderWorker(
                 process=info.process,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from stepscope.run import Run
+from stepscope.schema import OptimizerFact
 
 Group = str
 _OF_THE_RECORDING = {"spool", "spool_limit_bytes", "keep_raw", "rules", "price_source"}
@@ -54,9 +55,11 @@ def configuration(run: Run) -> dict[tuple[Group, str], str]:
     found |= _named("options of stepscope run", _without(info.options, _OF_THE_RECORDING))
     for rank in run.ranks[:1]:
         found |= _named("versions", rank.process.versions)
-        found |= _named("data loader", _without(rank.loader or {}, _OF_THE_FACT))
-        for optimizer in rank.facts("optimizer")[:1]:
-            found |= _named("optimizer", _without(optimizer, {"fact"}))
+        if rank.loader is not None:
+            loader = msgspec.to_builtins(rank.loader)
+            found |= _named("data loader", _without(loader, _OF_THE_FACT))
+        for optimizer in rank.facts(OptimizerFact)[:1]:
+            found |= _named("optimizer", _without(msgspec.to_builtins(optimizer), {"fact"}))
     found |= _hardware(run)
     found |= _recording(run)
     return found

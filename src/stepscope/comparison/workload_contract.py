@@ -28,7 +28,8 @@ from typing import Literal, get_args
 import msgspec
 import numpy as np
 
-from stepscope.run import Fact, Rank, Run, inputs_of, largest_model
+from stepscope.run import Rank, Run, inputs_of, largest_model
+from stepscope.schema import ModelFact, ModelInputsFact, OptimizerFact
 
 ContractGroup = Literal["model", "batch", "precision", "hardware", "software"]
 GROUPS: tuple[ContractGroup, ...] = get_args(ContractGroup)
@@ -75,7 +76,7 @@ def contract(base: Run, other: Run) -> list[GroupTerms]:
 def terms_of(run: Run) -> dict[ContractGroup, Terms]:
     """What a run says of each group."""
     rank = run.ranks[0] if run.ranks else None
-    optimizers = rank.facts("optimizer") if rank else []
+    optimizers = rank.facts(OptimizerFact) if rank else []
     model = largest_model(rank) if rank else None
     inputs = inputs_of(rank, model) if rank else []
     return {
@@ -124,25 +125,23 @@ def _group(group: ContractGroup, base: Terms, other: Terms) -> GroupTerms:
     )
 
 
-def _model(model: Fact | None, optimizers: Sequence[Fact]) -> Terms:
+def _model(model: ModelFact | None, optimizers: Sequence[OptimizerFact]) -> Terms:
     terms = {}
     if model is not None:
-        terms["parameters"] = f"{model['parameter_count']:,}"
-        terms["parameter shapes"] = (
-            f"{model['tensor_count']} tensors, digest {model['shapes_digest']}"
-        )
+        terms["parameters"] = f"{model.parameter_count:,}"
+        terms["parameter shapes"] = f"{model.tensor_count} tensors, digest {model.shapes_digest}"
     if optimizers:
-        trained = sum(optimizer["parameter_count"] for optimizer in optimizers)
+        trained = sum(optimizer.parameter_count for optimizer in optimizers)
         terms["parameters that are trained"] = f"{trained:,}"
     return terms
 
 
-def _batch(rank: Rank | None, inputs: Sequence[Fact]) -> Terms:
+def _batch(rank: Rank | None, inputs: Sequence[ModelInputsFact]) -> Terms:
     if rank is None:
         return {}
     terms = {}
-    if rank.loader is not None and rank.loader.get("batch_size") is not None:
-        terms["DataLoader batch size"] = str(rank.loader["batch_size"])
+    if rank.loader is not None and rank.loader.batch_size is not None:
+        terms["DataLoader batch size"] = str(rank.loader.batch_size)
     fetches = rank.steps.fetches[rank.steps.measured()]
     if len(fetches) and fetches.any():
         terms["batches per step"] = f"{np.median(fetches):g}"
@@ -150,11 +149,11 @@ def _batch(rank: Rank | None, inputs: Sequence[Fact]) -> Terms:
     return terms | {f"input {name}": _shape(seen) for name, seen in shapes.items()}
 
 
-def _by_input(facts: Sequence[Fact]) -> dict[str, list[Sequence[int]]]:
+def _by_input(facts: Sequence[ModelInputsFact]) -> dict[str, list[Sequence[int]]]:
     found: dict[str, list[Sequence[int]]] = {}
     for fact in facts:
-        for each in fact["inputs"]:
-            found.setdefault(each["name"], []).append(each["shape"])
+        for tensor in fact.inputs:
+            found.setdefault(tensor.name, []).append(tensor.shape)
     return found
 
 
@@ -169,15 +168,19 @@ def _shape(shapes: Sequence[Sequence[int]]) -> str:
     return " x ".join(texts) or "scalar"
 
 
-def _precision(model: Fact | None, inputs: Sequence[Fact], optimizers: Sequence[Fact]) -> Terms:
+def _precision(
+    model: ModelFact | None,
+    inputs: Sequence[ModelInputsFact],
+    optimizers: Sequence[OptimizerFact],
+) -> Terms:
     terms = {}
     if model is not None:
-        terms["parameters"] = ", ".join(model["dtypes"]) or NONE
-        terms["autocast"] = model["autocast"] or NONE
+        terms["parameters"] = ", ".join(model.dtypes) or NONE
+        terms["autocast"] = model.autocast or NONE
     for fact in inputs[:1]:
-        terms |= {f"input {each['name']}": each["dtype"] for each in fact["inputs"]}
+        terms |= {f"input {tensor.name}": tensor.dtype for tensor in fact.inputs}
     if optimizers:
-        trained = sorted({dtype for optimizer in optimizers for dtype in optimizer["dtypes"]})
+        trained = sorted({dtype for optimizer in optimizers for dtype in optimizer.dtypes})
         terms["parameters that are trained"] = ", ".join(trained)
     return terms
 

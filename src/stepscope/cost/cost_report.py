@@ -215,7 +215,7 @@ def _samples_per_step(run: Run) -> float | None:
     known."""
     total = 0.0
     for rank in run.ranks:
-        size = (rank.loader or {}).get("batch_size")
+        size = rank.loader.batch_size if rank.loader is not None else None
         fetched = rank.steps.fetches[rank.steps.measured()]
         if not isinstance(size, int) or not len(fetched):
             return None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -11,6 +10,7 @@ from stepscope.diagnosis.cause import CauseFinding
 from stepscope.diagnosis.verdict import CAUSES, MIN_SAVING_RATIO, ContributingCause, Fix
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import duration, number, percent
+from stepscope.schema import DataLoaderFact
 
 OVERLAP = "Overlap the waiting"
 SPARSE_UPDATES = "Update only what changed"
@@ -23,7 +23,7 @@ def list_fixes(
     contributing: Sequence[ContributingCause],
     what_if: WhatIf,
     *,
-    loader: Mapping[str, Any] | None,
+    loader: DataLoaderFact | None,
     cores: float | None,
     embedding_ratio: float | None,
 ) -> list[Fix]:
@@ -374,7 +374,7 @@ compared with the true fixes of the diagnosis benchmark."""
 
 def _list_loader_fixes(
     finding: CauseFinding,
-    loader: Mapping[str, Any] | None,
+    loader: DataLoaderFact | None,
     what_if: WhatIf,
     cores: float | None,
 ) -> list[Fix]:
@@ -383,7 +383,7 @@ def _list_loader_fixes(
         return []
     fixes = []
     best = what_if.find_best_workers()
-    workers = int(loader["num_workers"])
+    workers = loader.num_workers
     if best is not None and best.workers > workers:
         fixes.append(
             Fix(
@@ -398,16 +398,16 @@ def _list_loader_fixes(
         )
     steady = what_if.predict_without_late_batches()
     helps = steady is not None and steady.saving_ratio >= MIN_SAVING_RATIO
-    if workers and helps and not fixes and (loader["prefetch_factor"] or 2) < 4:
+    if workers and helps and not fixes and (loader.prefetch_factor or 2) < 4:
         fixes.append(
             Fix(
                 title="Prefetch more",
                 instructions="DataLoader(prefetch_factor=4) absorbs slow batches",
-                why=f"prefetch_factor is {loader['prefetch_factor']}.",
+                why=f"prefetch_factor is {loader.prefetch_factor}.",
                 prediction=steady,
             )
         )
-    if workers and not loader["persistent_workers"] and finding.cause == "worker_startup":
+    if workers and not loader.persistent_workers and finding.cause == "worker_startup":
         fixes.append(
             Fix(
                 title="Persistent workers",

@@ -194,7 +194,7 @@ def is_double_precision(run: Run) -> bool:
     """Return whether the parameters of the largest model are float64, which training does not need
     and which costs at least twice as much."""
     model = largest_model(run.ranks[0])
-    return model is not None and model["dtypes"] == ["float64"]
+    return model is not None and model.dtypes == ["float64"]
 
 
 def find_core_shortage(run: Run, thresholds: AttributionThresholds) -> CoreShortage | None:

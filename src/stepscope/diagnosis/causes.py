@@ -17,6 +17,7 @@ from stepscope.diagnosis.overhead_causes import (
 from stepscope.diagnosis.rank_causes import find_communication_cause, find_slow_rank_cause
 from stepscope.diagnosis.verdict import CAUSES, ContributingCause, Evidence, Stage, Suspect
 from stepscope.quantities import count, percent
+from stepscope.schema import OptimizerFact
 
 CORE_SHORTAGES = frozenset(["cpu_contention", "cpu_limit"])
 SLOW_RANK_RATIO = 0.5
@@ -167,12 +168,12 @@ def find_model_cause(inputs: CauseInputs) -> CauseFinding:
     profile = inputs.run.compute_profile
     if profile is not None:
         evidence += describe_operators(profile)
-    for optimizer in (ranks[0].facts("optimizer") or [])[:1]:
+    for optimizer in ranks[0].facts(OptimizerFact)[:1]:
         evidence.append(
             Evidence(
-                text=f"{optimizer['name']} updates {count(optimizer['parameter_count'])} "
-                f"parameters in {count(optimizer['tensor_count'])} tensors in every step.",
-                value=optimizer["parameter_count"],
+                text=f"{optimizer.name} updates {count(optimizer.parameter_count)} "
+                f"parameters in {count(optimizer.tensor_count)} tensors in every step.",
+                value=optimizer.parameter_count,
                 unit="count",
                 source="steps",
             )

@@ -186,7 +186,7 @@ def _collect_evidence(
             facts.append((text, ratio, "ratio"))
     if rank.loader is not None:
         settings = ", ".join(
-            f"{name}={rank.loader[name]}"
+            f"{name}={getattr(rank.loader, name)}"
             for name in ("num_workers", "prefetch_factor", "pin_memory", "batch_size")
         )
         facts.append((f"DataLoader settings: {settings}.", None, ""))

@@ -82,7 +82,7 @@ class Pipeline:
             other_cpu_ns = min(max(0.0, used_cpu_ns - fetch_cpu_ns), busy_ns * cores)
         scale = wait_ns / parts.total_ns if parts.total_ns else 0.0
         return cls(
-            workers=int(rank.loader["num_workers"]) if rank.loader is not None else 0,
+            workers=rank.loader.num_workers if rank.loader is not None else 0,
             cores=cores,
             busy_ns=busy_ns,
             making_ns=parts.making_ns * scale,

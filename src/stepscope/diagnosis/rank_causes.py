@@ -10,6 +10,7 @@ from stepscope.diagnosis.rank_waiting import compute_input_ratio
 from stepscope.diagnosis.verdict import Evidence, Stage, Suspect
 from stepscope.quantities import count_of, duration, multiple, number, percent
 from stepscope.run import Rank
+from stepscope.schema import DdpFact
 
 STRAGGLER_RATIO = 0.75
 """A rank that arrives last in this share of the steps is a straggler."""
@@ -52,7 +53,7 @@ def find_communication_cause(inputs: CauseInputs) -> CauseFinding:
 
 def count_exchanges(ranks: Sequence[Rank]) -> float:
     """Count the gradient exchanges per step of the rank with the most."""
-    accounts = [rank.facts("ddp")[-1] for rank in ranks if rank.facts("ddp")]
+    accounts = [rank.facts(DdpFact)[-1] for rank in ranks if rank.facts(DdpFact)]
     return max(map(count_exchanges_per_step, accounts), default=1.0)
 
 
@@ -133,7 +134,7 @@ def _measure_mean_ns(rank: Rank, phase: str) -> float:
 
 
 def _describe_ranks(ranks: Sequence[Rank]) -> Evidence:
-    is_timed = any(rank.facts("ddp") for rank in ranks)
+    is_timed = any(rank.facts(DdpFact) for rank in ranks)
     source = "; exchange and overlap as timed by DistributedDataParallel" if is_timed else ""
     return Evidence(
         text=f"{count_of(len(ranks), 'rank')}{source}.",

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from stepscope.analysis import PHASES, compute_exposed_exchange_ratio
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.run import Rank
+from stepscope.schema import DdpFact, ModelInputsFact
 
 Float = NDArray[np.float64]
 
@@ -58,7 +59,7 @@ class RankWaits:
 
 def measure_exchange_ns(rank: Rank) -> float:
     """Measure the exposed gradient exchange per step by DDP's timing; 0 without one."""
-    accounts, backward = rank.facts("ddp"), rank.steps.phase_ns["backward"]
+    accounts, backward = rank.facts(DdpFact), rank.steps.phase_ns["backward"]
     backward = backward[rank.steps.measured()]
     if not accounts or not len(backward):
         return 0.0
@@ -110,8 +111,8 @@ def _measure_input_size(rank: Rank) -> float:
     """Measure the mean number of elements in the inputs of a rank's models, over the distinct
     inputs of their first calls; 0 where inputs were not recorded."""
     sizes = [
-        sum(math.prod(tensor["shape"]) for tensor in fact["inputs"])
-        for fact in rank.facts("model_inputs")
+        sum(math.prod(tensor.shape) for tensor in fact.inputs)
+        for fact in rank.facts(ModelInputsFact)
     ]
     return sum(sizes) / len(sizes) if sizes else 0.0
 

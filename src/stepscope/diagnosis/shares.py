@@ -31,6 +31,7 @@ from stepscope.diagnosis.rank_waiting import RankWaits, measure_exchange_ns, mea
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.intervals import Intervals, overlap
 from stepscope.run import Rank
+from stepscope.schema import DdpFact
 
 MAX_ROWS = 100_000
 """Maximum rows of a matrix of steps and phases; more rows do not make the result more precise."""
@@ -198,7 +199,7 @@ def _compute_overhead_ratio(rank: Rank) -> float:
 
 def _compute_exchange_ratio(ranks: Sequence[Rank]) -> float:
     """Compute exposed gradient exchange over backward time, for the ranks with DDP's timing."""
-    timed = [rank for rank in ranks if rank.facts("ddp")]
+    timed = [rank for rank in ranks if rank.facts(DdpFact)]
     backward_ns = sum(
         float(rank.steps.phase_ns["backward"][rank.steps.measured()].mean()) for rank in timed
     )

@@ -11,13 +11,23 @@ from collections.abc import Iterable
 from typing import Any
 
 import duckdb
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.monitor.drain import ProcessLogs, SpoolDrain
 from stepscope.monitor.exchange import Exchange
 from stepscope.monitor.masking import mask, mask_text
-from stepscope.schema import TABLES, JobState, JobStatus, NodeInfo, ProcessInfo
+from stepscope.schema import (
+    TABLES,
+    DataLoaderWorkerFact,
+    JobState,
+    JobStatus,
+    NodeInfo,
+    ProcessInfo,
+    VersionsFact,
+    decode_facts,
+)
 from stepscope.spool import SpoolTree
 from stepscope.store import RunReader, RunWriter, open_run
 
@@ -171,17 +181,16 @@ def final_status(status: JobStatus, exchange: Exchange, *, notes: Iterable[str] 
 
 def _process_info(process: ProcessLogs, node: str) -> ProcessInfo:
     described = process.description
-    worker = any(fact.get("fact") == "dataloader_worker" for fact in process.facts)
     versions = {"python": described["python"]} if "python" in described else {}
-    for fact in process.facts:
-        if fact.get("fact") == "versions":
-            versions.update({k: v for k, v in fact.items() if k != "fact"})
+    for fact in decode_facts(process.facts, VersionsFact):
+        versions.update({k: v for k, v in msgspec.to_builtins(fact).items() if k != "fact"})
+    is_worker = bool(decode_facts(process.facts, DataLoaderWorkerFact))
     return ProcessInfo(
         process=process.name,
         node=node,
         pid=process.pid,
         parent_pid=described.get("parent_pid", 0),
-        role="dataloader_worker" if worker else described.get("role", "main"),
+        role="dataloader_worker" if is_worker else described.get("role", "main"),
         rank=described.get("rank"),
         local_rank=described.get("local_rank"),
         world_size=described.get("world_size"),

@@ -23,7 +23,7 @@ from stepscope.rule_feed.steps import StepFinder, StepRows
 from stepscope.rule_feed.traces import TraceRecording
 from stepscope.rules import RULE_METRICS, Batches, Device, RankStepTimes, RuleTrace, Series
 from stepscope.run import load_traces, reading_ahead
-from stepscope.schema import NodeInfo, ProcessInfo
+from stepscope.schema import NodeInfo, ProcessInfo, StackSamplerFact
 from stepscope.store import RunReader
 
 DEFAULT_SCAN_NS = 60_000_000_000
@@ -354,5 +354,5 @@ def _array(column: NDArray[Any], row: int, kind: type) -> NDArray[Any]:
 
 
 def _sampling_period_ns(process: ProcessInfo) -> int:
-    periods = [f["period_ns"] for f in process.facts if f.get("fact") == "stack_sampler"]
-    return int(periods[0]) if periods else 1
+    periods = [sampler.period_ns for sampler in process.facts_of(StackSamplerFact)]
+    return periods[0] if periods else 1

@@ -12,7 +12,6 @@ from stepscope.run.job_times import (
 )
 from stepscope.run.metric_bins import Pieces, PieceSeries, piece_series, sampled_pieces
 from stepscope.run.model_facts import (
-    Fact,
     embedding_ratio,
     inputs_of,
     largest_model,
@@ -45,7 +44,6 @@ __all__ = [
     "CarryOver",
     "Doubt",
     "Epochs",
-    "Fact",
     "JobStatistics",
     "NodeMetrics",
     "PieceSeries",

@@ -35,7 +35,7 @@ def find_epochs(run: Run) -> Epochs | str:
     rank = run.ranks[0]
     if rank.loader is None:
         return NO_LOADER
-    borders = _borders(rank, rank.loader["name"])
+    borders = _borders(rank, rank.loader.name)
     if len(borders) < 2:
         return NO_EPOCH
     first, last = np.searchsorted(rank.steps.start, [borders[0], borders[-1]]).tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -40,7 +40,14 @@ from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.span_table import read_spans, spans_of
 from stepscope.run.traces import Trace, load_traces
 from stepscope.run.windows import windows_of
-from stepscope.schema import NodeInfo, ProcessInfo
+from stepscope.schema import (
+    DataLoaderFact,
+    FactT,
+    NodeInfo,
+    ProcessInfo,
+    SourceLineFact,
+    StackSamplerFact,
+)
 from stepscope.store import RunReader
 
 STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
@@ -140,14 +147,14 @@ class Rank:
             numbers = said.first_step + np.arange(len(numbers))
         return WatchedSteps(numbers.tolist(), extent)
 
-    def facts(self, fact: str) -> list[Mapping[str, Any]]:
-        """What the process said under one heading, in the order in which it was learnt."""
-        return [entry for entry in self.process.facts if entry.get("fact") == fact]
+    def facts(self, kind: type[FactT]) -> list[FactT]:
+        """Facts of one kind, in the order of their recording."""
+        return self.process.facts_of(kind)
 
     @cached_property
-    def loader(self) -> Mapping[str, Any] | None:
+    def loader(self) -> DataLoaderFact | None:
         """The DataLoader that feeds training: the one that the measured steps waited on most."""
-        loaders = {entry["name"]: entry for entry in self.facts("dataloader")}
+        loaders = {loader.name: loader for loader in self.facts(DataLoaderFact)}
         waits = self.spans.of("data_wait")
         outside = ~contains(self.steps.evaluation, waits.start)
         counts = np.bincount(waits.name[outside], minlength=len(waits.names))
@@ -323,7 +330,7 @@ class Run:
             order_by="t_ns",
             encoded=("stack",),
         )
-        periods = [f["period_ns"] for f in process.facts if f.get("fact") == "stack_sampler"]
+        periods = [sampler.period_ns for sampler in process.facts_of(StackSamplerFact)]
         return StackSamples(
             t_ns=rows["t_ns"],
             weight_ns=weigh_samples(rows["t_ns"], periods[0] if periods else 0),
@@ -331,9 +338,8 @@ class Run:
             stacks=[value or "" for value in rows["stack"].values],
             user_line=rows["user_line"],
             sources={
-                (fact["file"], fact["line"]): fact["text"]
-                for fact in process.facts
-                if fact.get("fact") == "source"
+                (source.file, source.line): source.text
+                for source in process.facts_of(SourceLineFact)
             },
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from stepscope.schema import ProcessInfo
+from stepscope.schema import ProcessInfo, WindowFact
 
 WindowKey = tuple[str | None, int | None]
 """Process and number; an imported recording has neither."""
@@ -29,14 +29,13 @@ class Window:
 def windows_of(processes: Iterable[ProcessInfo]) -> dict[WindowKey, Window]:
     """Every window that was carried out, by process and number."""
     return {
-        (process.process, fact["number"]): Window(
-            reason=fact["reason"],
-            depth=fact["depth"],
-            options=tuple(fact["options"]),
-            first_step=fact["first_step"],
-            step_count=fact["step_count"],
+        (process.process, fact.number): Window(
+            reason=fact.reason,
+            depth=fact.depth,
+            options=tuple(fact.options),
+            first_step=fact.first_step,
+            step_count=fact.step_count,
         )
         for process in processes
-        for fact in process.facts
-        if fact.get("fact") == "window"
+        for fact in process.facts_of(WindowFact)
     }

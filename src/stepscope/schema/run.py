@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from stepscope.schema.facts import FactT, decode_facts
+
 SCHEMA_VERSION = 1
 """Incremented when a table or manifest changes so that older code would misread it."""
 
@@ -109,12 +111,16 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
     """Versions of Python, the framework and loaded libraries."""
     facts: list[dict[str, Any]] = []
-    """Facts about the job in the order of their recording, each with a `fact` key: dataloader,
-    optimizer, ddp, sampler, profiler window, …"""
+    """Facts about the job in the order of their recording, each with a `fact` key; see
+    `stepscope.schema.facts`."""
     notes: list[str] = []
     """Disabled probes, with the reason."""
     dropped_count: int = 0
     """Records dropped because the spool was full."""
+
+    def facts_of(self, kind: type[FactT]) -> list[FactT]:
+        """Facts of one kind, in the order of their recording."""
+        return decode_facts(self.facts, kind)
 
     @property
     def title(self) -> str:

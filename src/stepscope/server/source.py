@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
 from stepscope.errors import UsageError
-from stepscope.schema import ProcessInfo
+from stepscope.schema import ProcessInfo, SourceLineFact
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import EditorLinks, SourceLines
 
@@ -137,10 +137,10 @@ def _read_lines(path: Path, line: int, *, local: bool) -> SourceLines | None:
 def _recorded_lines(processes: Iterable[ProcessInfo], file: str, line: int) -> SourceLines | None:
     """Find the recorded lines that are contiguous with this one; None if it was not recorded."""
     texts = {
-        fact["line"]: str(fact["text"])
+        source_line.line: source_line.text
         for process in processes
-        for fact in process.facts
-        if fact.get("fact") == "source" and fact.get("file") == file
+        for source_line in process.facts_of(SourceLineFact)
+        if source_line.file == file
     }
     if line not in texts:
         return None

@@ -84,7 +84,7 @@ def _rank(run: Run, rank: Rank) -> RankPipeline:
     waiting, making = rank.late_batches, rank.making
     return RankPipeline(
         rank=rank.name,
-        loader=dict(rank.loader) if rank.loader is not None else None,
+        loader=msgspec.to_builtins(rank.loader) if rank.loader is not None else None,
         cores_available=run.cores_available,
         waiting=_waiting(waiting, wall),
         making=_making(making, waiting.making_ns / wall) if making is not None else None,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from stepscope.analysis.exchange import compute_exposed_exchange_ratio, count_exchanges_per_step
+from stepscope.schema import DdpFact
 
 
-def account(exchange: int, hidden: int, compute: int, **counts: int) -> dict[str, int]:
-    return {
-        "backward_comm_ns": exchange,
-        "backward_overlap_ns": hidden,
-        "backward_compute_ns": compute,
+def account(exchange: int, hidden: int, compute: int, **counts: int) -> DdpFact:
+    return DdpFact(
+        backward_comm_ns=exchange,
+        backward_overlap_ns=hidden,
+        backward_compute_ns=compute,
         **counts,
-    }
+    )
 
 
 def test_one_exchange_in_every_backward_pass() -> None:

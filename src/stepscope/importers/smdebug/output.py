@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.errors import UnreadableTraceError
@@ -24,7 +25,7 @@ from stepscope.importers.smdebug.recognise import EventFileName, Form
 from stepscope.importers.smdebug.spans import Process, by_process
 from stepscope.importers.smdebug.system import Series, Sorting, first_of_sweeps, read_samples
 from stepscope.intervals import Int
-from stepscope.schema import JobState, JobStatus, NodeInfo, ProcessInfo
+from stepscope.schema import ImportedFact, JobState, JobStatus, NodeInfo, ProcessInfo
 from stepscope.store import DictColumn, RunWriter
 
 UNNAMED_NODE = "unnamed"
@@ -347,5 +348,5 @@ def _sampler(node: _Node) -> ProcessInfo:
         role="monitor",
         started_ns=node.first_ns or 0,
         ended_ns=node.last_ns,
-        facts=[{"fact": "imported", "form": "SageMaker Debugger"}],
+        facts=[msgspec.to_builtins(ImportedFact(form="SageMaker Debugger"))],
     )

@@ -27,7 +27,13 @@ import msgspec
 import numpy as np
 
 from stepscope.importers.smdebug.events import EventFile, Row
-from stepscope.schema import ProcessInfo
+from stepscope.schema import (
+    DataLoaderSettingsFact,
+    DataLoaderWorkerFact,
+    Fact,
+    ImportedFact,
+    ProcessInfo,
+)
 from stepscope.store import DictColumn
 
 WORKER_PHASE = "DataLoaderWorker"
@@ -81,7 +87,7 @@ class Process:
     first_ns: int | None = None
     last_ns: int | None = None
     notes: list[str] = field(default_factory=list)
-    loaders: list[Mapping[str, Any]] = field(default_factory=list)
+    loaders: list[DataLoaderSettingsFact] = field(default_factory=list)
     phases: Counter[str] = field(default_factory=Counter)
     unmatched_ends: int = 0
     _tracks: dict[Any, _Track] = field(default_factory=dict)
@@ -144,10 +150,10 @@ class Process:
     def info(self) -> ProcessInfo:
         """The manifest."""
         worker = self.parent is not None
-        facts: list[dict[str, Any]] = [{"fact": "imported", "form": "SageMaker Debugger"}]
+        facts: list[Fact] = [ImportedFact(form="SageMaker Debugger")]
         if worker:
-            facts.append({"fact": "dataloader_worker", "worker": self.worker})
-        facts += [{"fact": "dataloader_seen", **loader} for loader in self.loaders]
+            facts.append(DataLoaderWorkerFact(worker=self.worker))
+        facts += self.loaders
         return ProcessInfo(
             process=self.name,
             node=self.node,
@@ -156,7 +162,7 @@ class Process:
             role="dataloader_worker" if worker else "main",
             started_ns=self.first_ns or 0,
             ended_ns=self.last_ns,
-            facts=facts,
+            facts=[msgspec.to_builtins(fact) for fact in facts],
             notes=self._said(),
         )
 
@@ -238,9 +244,10 @@ class Process:
             track.new.append(_Span("step", "", None, first, first, _UNKNOWN))
 
     def _remember_loader(self, args: Mapping[str, Any]) -> None:
-        said = {key: args[key] for key in ("num_workers", "pin_memory") if key in args}
-        if said and said not in self.loaders:
-            self.loaders.append(said)
+        settings = {key: args[key] for key in ("num_workers", "pin_memory") if key in args}
+        loader = DataLoaderSettingsFact(**settings)
+        if settings and loader not in self.loaders:
+            self.loaders.append(loader)
 
     def _extend(self, start_ns: int, end_ns: int) -> None:
         self.first_ns = start_ns if self.first_ns is None else min(self.first_ns, start_ns)

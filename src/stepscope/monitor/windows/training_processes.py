@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from stepscope.schema import WindowMissedFact, decode_facts
 from stepscope.spool import (
     BOUNDARY_WORD,
     DATA_WAIT_WORD,
@@ -141,10 +142,8 @@ class Trainee:
             lines, _ = read_journal(str(self.directory / "journal.jsonl"))
         except FileNotFoundError:
             return None
-        for line in lines:
-            if line.get("fact") == "window_missed" and line.get("number") == number:
-                return str(line.get("why"))
-        return None
+        misses = decode_facts(lines, WindowMissedFact)
+        return next((miss.why for miss in misses if miss.number == number), None)
 
 
 def in_training(trainees: Iterable[Trainee]) -> list[Trainee]:

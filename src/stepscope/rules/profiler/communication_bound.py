@@ -21,6 +21,7 @@ from stepscope.rules.profiler.step_share import (
     TraceShare,
 )
 from stepscope.rules.templates import RankStates
+from stepscope.schema import DdpFact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class CommunicationBound(TracedShare[CommunicationBoundParameters, TraceCommunic
     part = "exposed communication"
 
     def part_ns(self, steps: RankStepTimes) -> Int:
-        ddp_facts = [fact for fact in steps.process.facts if fact.get("fact") == "ddp"]
+        ddp_facts = steps.process.facts_of(DdpFact)
         exposed = compute_exposed_exchange_ratio(ddp_facts[-1]) if ddp_facts else 0.0
         exchange: Int = np.rint(exposed * steps.phase_ns["backward"]).astype(np.int64)
         return steps.phase_ns["communication"] + exchange

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,7 +15,7 @@ from stepscope.rules.details import HistogramCounts
 from stepscope.rules.inputs import Batches, RuleInputs
 from stepscope.rules.parameters import Positive
 from stepscope.rules.quantile_sketch import DURATION_GRID, LinearGrid, QuantileSketch
-from stepscope.schema import Finding
+from stepscope.schema import DataLoaderFact, Finding
 
 SECOND_NS = 1_000_000_000
 MIN_SECONDS = 10
@@ -54,7 +53,7 @@ class LoaderUsage(msgspec.Struct, frozen=True, kw_only=True):
 class DataloaderDetails(msgspec.Struct, frozen=True, kw_only=True):
     """DataLoaders by rank and creation of batches by node."""
 
-    loaders: dict[str, dict[str, Any]] = {}
+    loaders: dict[str, DataLoaderFact] = {}
     """DataLoader settings that each rank recorded."""
     nodes: dict[str, LoaderUsage] = {}
 
@@ -86,7 +85,7 @@ class _NodeState:
 @dataclass(slots=True)
 class _State:
     nodes: dict[str, _NodeState] = field(default_factory=dict)
-    loaders: dict[str, dict[str, Any]] = field(default_factory=dict)
+    loaders: dict[str, DataLoaderFact] = field(default_factory=dict)
     """DataLoader settings by rank."""
 
 
@@ -137,7 +136,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             node.parallel.add(_count_per_second(node.pairs[is_closed]))
             node.pairs = node.pairs[~is_closed]
         for steps in inputs.steps:
-            settings = [f for f in steps.process.facts if f.get("fact") == "dataloader"]
+            settings = steps.process.facts_of(DataLoaderFact)
             if settings:
                 state.loaders[steps.rank] = settings[-1]
             if steps.node in state.nodes:
@@ -185,7 +184,7 @@ def _sentences(details: DataloaderDetails, wrong: Mapping[str, _NodeState]) -> I
             f"Node {name}: {processes}{available}. Batch creation takes {p50} at the median (p25 "
             f"{p25}, p95 {p95}).{advice}"
         )
-    if any(loader.get("pin_memory") is False for loader in details.loaders.values()):
+    if any(loader.pin_memory is False for loader in details.loaders.values()):
         yield "Batches are not in pinned memory. With GPUs, pin_memory=True speeds up copies."
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from stepscope.rules import DataloaderDetails, LoaderUsage
+from stepscope.schema import DataLoaderFact
 from stepscope.views.profiling_report.blocks import (
     Bars,
     Block,
@@ -25,7 +25,7 @@ from stepscope.views.profiling_report.words import (
     time_unit,
 )
 
-_FACTS = {
+_SETTINGS = {
     "num_workers": "workers",
     "prefetch_factor": "prefetch factor",
     "pin_memory": "pinned memory",
@@ -45,14 +45,14 @@ def loading_section(evaluated: Evaluated) -> Section:
     return Section(id="dataloading", title="Dataloading analysis", blocks=blocks)
 
 
-def _loaders(loaders: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+def _loaders(loaders: Mapping[str, DataLoaderFact]) -> list[Block]:
     if not loaders:
         return []
     ranks, more = first(sorted(loaders), MOST_ROWS, "ranks")
     rows: list[list[Cell]] = [
-        [rank, *(_word(loaders[rank].get(fact)) for fact in _FACTS)] for rank in ranks
+        [rank, *(_word(getattr(loaders[rank], setting)) for setting in _SETTINGS)] for rank in ranks
     ]
-    columns = [Column(label=label) for label in ("rank", *_FACTS.values())]
+    columns = [Column(label=label) for label in ("rank", *_SETTINGS.values())]
     return [Table(title="The DataLoaders", columns=columns, rows=rows, more=more)]
 
 

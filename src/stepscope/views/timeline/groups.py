@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.run import Run, Trace
-from stepscope.schema import ProcessInfo
+from stepscope.schema import DataLoaderWorkerFact, ProcessInfo
 from stepscope.timeline import Content, TrackId, timelines_of, track_id
 from stepscope.views.names import shown
 from stepscope.views.timeline.counter_tracks import metric_tracks, recorded_counters
@@ -85,7 +85,7 @@ def _process(
 def _process_name(process: ProcessInfo) -> str:
     if process.role != "dataloader_worker":
         return process.title
-    numbers = [f.get("worker") for f in process.facts if f.get("fact") == "dataloader_worker"]
+    numbers = [fact.worker for fact in process.facts_of(DataLoaderWorkerFact)]
     number = f" {numbers[0]}" if numbers else ""
     return f"DataLoader worker{number} (process {process.pid})"
 

@@ -1,0 +1,300 @@
+"""Facts that a process records about its job, one struct per kind.
+
+Capture writes facts into the journal of a process as JSON objects with a `fact` key; it uses the
+standard library only and does not import this module. The monitor copies them into the manifest
+(`ProcessInfo.facts`). Readers get them as structs:
+
+    for optimizer in process.facts_of(OptimizerFact):
+        print(optimizer.name, optimizer.parameter_count)
+
+Structs ignore unknown fields, so that runs of later versions stay readable. Fields that older
+versions did not record have defaults; a default of UNSET marks a field that is left out when the
+struct is encoded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+__all__ = [
+    "FACT_TYPES",
+    "DataLoaderFact",
+    "DataLoaderSettingsFact",
+    "DataLoaderWorkerFact",
+    "DdpFact",
+    "Fact",
+    "ImportedFact",
+    "ModelFact",
+    "ModelInput",
+    "ModelInputsFact",
+    "OptimizerFact",
+    "SourceLineFact",
+    "StackSamplerFact",
+    "VersionsFact",
+    "WindowFact",
+    "WindowMissedFact",
+    "WindowUnfinishedFact",
+    "decode_facts",
+]
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="fact"):
+    """Base class of facts; the value of `fact` is the tag of the subclass."""
+
+
+FactT = TypeVar("FactT", bound=Fact)
+
+
+class DataLoaderFact(Fact, frozen=True, kw_only=True, tag="dataloader"):
+    """Settings of a DataLoader, recorded at its first iteration by the process that iterates it."""
+
+    name: str
+    """Class of the dataset and number of the loader, such as `Images#0`; also the name of the
+    loader's `data_wait` spans."""
+    dataset: str = ""
+    """Module and class of the dataset."""
+    batch_size: int | float | str | None = None
+    """Samples per batch, as the loader or its sampler has it; None without automatic batching."""
+    num_workers: int
+    """Worker processes; 0 if the training thread loads data itself."""
+    prefetch_factor: int | None = None
+    """Batches prefetched per worker; None without workers."""
+    pin_memory: bool | None = None
+    """True if batches are copied into pinned memory."""
+    persistent_workers: bool | None = None
+    """True if workers stay alive between epochs."""
+    drop_last: bool | UnsetType = UNSET
+    """True if an incomplete last batch is dropped."""
+    iterable: bool | UnsetType = UNSET
+    """True for an IterableDataset."""
+    start_method: str | UnsetType | None = UNSET
+    """Start method of worker processes (`fork`, `spawn`, `forkserver`); None without workers."""
+    collate: str | UnsetType = UNSET
+    """Name of the collate function."""
+
+
+class DataLoaderWorkerFact(Fact, frozen=True, kw_only=True, tag="dataloader_worker"):
+    """Role of a DataLoader worker, recorded by the worker process."""
+
+    worker: int | None
+    """Number of the worker within its loader; None if unknown."""
+    num_workers: int | UnsetType = UNSET
+    """Worker processes of the loader."""
+    dataset: str | UnsetType = UNSET
+    """Class of the dataset."""
+
+
+class DataLoaderSettingsFact(Fact, frozen=True, kw_only=True, tag="dataloader_seen"):
+    """Settings of a DataLoader in files of SageMaker Debugger, which do not name the loader."""
+
+    num_workers: Any = UNSET
+    """Worker processes, as the file has it."""
+    pin_memory: Any = UNSET
+    """Use of pinned memory, as the file has it."""
+
+
+class OptimizerFact(Fact, frozen=True, kw_only=True, tag="optimizer"):
+    """Optimizer, recorded at its first step."""
+
+    name: str
+    """Class of the optimizer."""
+    parameter_count: int
+    """Elements of all parameters it updates."""
+    tensor_count: int
+    """Number of parameter tensors."""
+    devices: list[str] | UnsetType = UNSET
+    """Types of device of the parameters, such as `cuda`."""
+    dtypes: list[str] = []
+    """Element types of the parameters, such as `float32`."""
+    foreach: bool | UnsetType | None = UNSET
+    """The `foreach` option of the first parameter group; None if it is not set."""
+    fused: bool | UnsetType | None = UNSET
+    """The `fused` option of the first parameter group; None if it is not set."""
+    intra_op_threads: int | UnsetType = UNSET
+    """Threads that torch uses within an operator."""
+
+
+class ModelFact(Fact, frozen=True, kw_only=True, tag="model"):
+    """Model: a module that is called outermost, recorded after its first call."""
+
+    model: int
+    """Number of the model within the process, from 1."""
+    name: str = ""
+    """Class of the module."""
+    parameter_count: int
+    """Elements of all parameters."""
+    tensor_count: int = 0
+    """Number of parameter tensors."""
+    embedding_parameter_count: int | None = None
+    """Elements of lookup tables with dense gradients; None in runs that did not record it."""
+    shapes_digest: str = ""
+    """Hash of the shapes and element types of all parameters, in hexadecimal."""
+    dtypes: list[str] = []
+    """Element types of the parameters."""
+    autocast: str | None = None
+    """Element type in which autocast computes; None if autocast is off."""
+
+
+class ModelInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Input tensor of a model."""
+
+    name: str
+    """Position or keyword of the argument; a path such as `0.mask` inside lists and dicts."""
+    shape: list[int]
+    """Sizes of the dimensions."""
+    dtype: str = ""
+    """Element type."""
+
+
+class ModelInputsFact(Fact, frozen=True, kw_only=True, tag="model_inputs"):
+    """Inputs of one of a model's first calls, recorded if they differ from earlier ones."""
+
+    model: int
+    """Number of the model; see `ModelFact.model`."""
+    inputs: list[ModelInput]
+    """Input tensors of the call."""
+
+
+class DdpFact(Fact, frozen=True, kw_only=True, tag="ddp"):
+    """Statistics of DistributedDataParallel, recorded several times during a run.
+
+    DDP measures some of the iterations only; durations are its running averages per pass.
+    """
+
+    step_count: int = 0
+    """Steps of the process so far; 0 in runs that did not record it."""
+    pass_count: int = 0
+    """Training passes through the module in these steps; 0 in runs that did not record it."""
+    exchange_count: int | None = None
+    """Passes that exchanged gradients; None in runs that did not record it."""
+    backward_compute_ns: int
+    """Duration of backward compute."""
+    backward_comm_ns: int
+    """Duration of gradient exchange."""
+    backward_overlap_ns: int
+    """Overlap of backward compute and gradient exchange."""
+    forward_compute_ns: int = 0
+    """Duration of forward compute."""
+    bucket_bytes: str = ""
+    """Sizes of the gradient buckets in bytes, separated by commas."""
+    backend: str = ""
+    """Communication backend, such as `nccl`."""
+    world_size: int = 0
+    """Number of ranks; 0 if unknown."""
+
+
+class WindowFact(Fact, frozen=True, kw_only=True, tag="window"):
+    """Detailed window that the process recorded."""
+
+    number: int
+    """Number of the window within the process."""
+    reason: str
+    """`automatic`, `scheduled`, `requested` or `slower`."""
+    recorder: str = ""
+    """Profiler that wrote the trace: `libkineto` or `profiler`."""
+    depth: Literal["light", "full"]
+    """Level of detail."""
+    options: list[str]
+    """Recorded details: `shapes`, `stacks`, `memory`, `flops`, `modules`."""
+    first_step: int
+    """Steps of the process before the window, and so the number of its first step."""
+    step_count: int
+    """Steps in the window."""
+    request: str | None = None
+    """Name of the window request, if there was one."""
+
+
+class WindowMissedFact(Fact, frozen=True, kw_only=True, tag="window_missed"):
+    """Window that could not be opened."""
+
+    number: int
+    """Number of the window within the process."""
+    why: str
+    """Reason, as a clause."""
+
+
+class WindowUnfinishedFact(Fact, frozen=True, kw_only=True, tag="window_unfinished"):
+    """Window whose trace was not complete when the process ended."""
+
+    number: int
+    """Number of the window within the process."""
+    after_s: float
+    """Time for which the process waited, in seconds."""
+
+
+class StackSamplerFact(Fact, frozen=True, kw_only=True, tag="stack_sampler"):
+    """Stack sampler of the process."""
+
+    period_ns: int
+    """Sampling period."""
+
+
+class SourceLineFact(Fact, frozen=True, kw_only=True, tag="source"):
+    """Line of user code that a stack sample hit."""
+
+    file: str
+    """Path of the file."""
+    line: int
+    """Line number, from 1."""
+    text: str
+    """Text of the line without indentation, with secrets masked."""
+
+
+class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
+    """Versions of the framework; the monitor moves them to `ProcessInfo.versions`."""
+
+    torch: str | UnsetType = UNSET
+    """Version of torch."""
+    cuda: str | UnsetType = UNSET
+    """Version of CUDA that torch was built for."""
+    hip: str | UnsetType = UNSET
+    """Version of HIP that torch was built for."""
+
+
+class ImportedFact(Fact, frozen=True, kw_only=True, tag="imported"):
+    """Origin of a process that an importer created."""
+
+    form: str
+    """Name of the imported format."""
+
+
+FACT_TYPES: dict[str, type[Fact]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (
+        DataLoaderFact,
+        DataLoaderWorkerFact,
+        DataLoaderSettingsFact,
+        OptimizerFact,
+        ModelFact,
+        ModelInputsFact,
+        DdpFact,
+        WindowFact,
+        WindowMissedFact,
+        WindowUnfinishedFact,
+        StackSamplerFact,
+        SourceLineFact,
+        VersionsFact,
+        ImportedFact,
+    )
+}
+"""Structs by the value of `fact`."""
+
+
+def decode_facts(records: Iterable[Mapping[str, Any]], kind: type[FactT]) -> list[FactT]:
+    """Decode the facts of one kind, in the order of their recording.
+
+    Records that lack a required field or have one of a wrong type are skipped.
+    """
+    tag = kind.__struct_config__.tag
+    facts = []
+    for record in records:
+        if record.get("fact") == tag:
+            try:
+                facts.append(msgspec.convert(record, kind))
+            except msgspec.ValidationError:
+                continue
+    return facts

@@ -1,0 +1,96 @@
+"""Facts in the journal match the structs of `stepscope.schema.facts`.
+
+Every drained spool is checked as well: see `Spool.drain` in tests/conftest.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope import capture
+from stepscope.schema import (
+    FACT_TYPES,
+    DataLoaderSettingsFact,
+    DdpFact,
+    ImportedFact,
+    WindowUnfinishedFact,
+    decode_facts,
+)
+from tests.support.recorded_facts import check_facts
+
+IMPORTED_ONLY = {ImportedFact, DataLoaderSettingsFact}
+JOB = """
+import sys, torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(256, 256))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows = TensorDataset(torch.randn(96, 256))
+    for (batch,) in DataLoader(rows, batch_size=4, num_workers=1):
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.destroy_process_group()
+"""
+
+
+def calls_of_fact() -> dict[str, set[str]]:
+    """Find the facts that the source of capture writes, with their keyword arguments."""
+    calls: defaultdict[str, set[str]] = defaultdict(set)
+    for path in Path(capture.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="fact"), args=[ast.Constant(value=str(kind))]
+                ):
+                    calls[kind] |= {word.arg for word in node.keywords if word.arg is not None}
+    return calls
+
+
+def test_every_fact_in_the_source_has_a_struct_with_its_fields() -> None:
+    calls = calls_of_fact()
+    assert {FACT_TYPES[kind] for kind in calls} == set(FACT_TYPES.values()) - IMPORTED_ONLY
+    for kind, keywords in calls.items():
+        assert keywords <= set(FACT_TYPES[kind].__struct_fields__), kind
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_facts_of_a_training_job_match_their_structs(spool: Any, tmp_path: Path) -> None:
+    spool.run(JOB, str(tmp_path / "rendezvous"))
+    recorded = spool.drain()
+    facts = [fact for process in recorded.processes.values() for fact in process.facts]
+    check_facts(facts)
+    kinds = {fact["fact"] for fact in facts}
+    assert kinds >= {
+        "dataloader", "dataloader_worker", "ddp", "model", "model_inputs", "optimizer",
+        "stack_sampler", "versions",
+    }  # fmt: skip
+    account = decode_facts(facts, DdpFact)[-1]
+    assert account.backward_compute_ns > 0
+    assert account.backend == "gloo"
+
+
+def test_older_later_and_damaged_facts() -> None:
+    later = {"fact": "window_unfinished", "number": 1, "after_s": 30.0, "mood": "good"}
+    damaged = {"fact": "window_unfinished", "number": "one", "after_s": 30.0}
+    other = {"fact": "unheard"}
+    older = {
+        "fact": "ddp",
+        "backward_compute_ns": 1,
+        "backward_comm_ns": 2,
+        "backward_overlap_ns": 3,
+    }
+    records = [later, damaged, other, older]
+    expected = WindowUnfinishedFact(number=1, after_s=30.0)
+    assert decode_facts(records, WindowUnfinishedFact) == [expected]
+    assert decode_facts(records, DdpFact)[0].exchange_count is None
