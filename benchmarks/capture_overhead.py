@@ -36,8 +36,11 @@ from stepscope.capture.bootstrap import environment
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.monitor.host import node_info
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
-from stepscope.monitor.windows.planner import Beginning, Planner, Wish
-from stepscope.monitor.windows.training_processes import find_trainees, finished_windows
+from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart
+from stepscope.monitor.windows.training_processes import (
+    find_finished_windows,
+    find_training_processes,
+)
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.spool import SpoolTree
 from stepscope.store import RunWriter, create_run
@@ -78,13 +81,15 @@ class Stand:
         return {**os.environ, **environment(str(self.spool), LIMIT_BYTES, self.sockets)}
 
     def open(self, name, steps):
-        find_trainees(SpoolTree(str(self.spool), LIMIT_BYTES), self.trainees, time.monotonic_ns())
+        find_training_processes(
+            SpoolTree(str(self.spool), LIMIT_BYTES), self.trainees, time.monotonic_ns()
+        )
         (trainee,) = self.trainees.values()
         wait(lambda: self.peer.last_poll(trainee.pid) is not None)
-        wish = Wish(reason="requested", step_count=steps, **WISHES[name])
+        wish = WindowSpec(reason="requested", step_count=steps, **WISHES[name])
         # A step in the workload has ended, but the boundary comes with the next forward pass.
         first = trainee.steps + 1 + AHEAD_STEPS
-        self.planner.give(wish, [trainee], Beginning(first_step=first))
+        self.planner.assign(wish, [trainee], WindowStart(first_step=first))
         if "memory" not in wish.options:
             wait(lambda: not self.peer.has_offer(trainee.pid))
             asked = self.peer.last_poll(trainee.pid)
@@ -94,8 +99,8 @@ class Stand:
         """Size of the window's file, which is kept until the next of its kind."""
         (trainee,) = self.trainees.values()
         number = trainee.plan_count - 1
-        wait(lambda: number in dict(finished_windows(trainee.directory)))
-        path = dict(finished_windows(trainee.directory))[number]
+        wait(lambda: number in dict(find_finished_windows(trainee.directory)))
+        path = dict(find_finished_windows(trainee.directory))[number]
         kept = self.spool / f"{name}.json"
         path.replace(kept)
         self.files[name] = kept

@@ -176,7 +176,7 @@ def test_a_job_without_torch_is_told_apart(tmp_path: Path) -> None:
         stop.touch()
         assert job.wait(LIMIT_S) == 0
     assert done.returncode == 2
-    assert "no process of the job has begun to work under PyTorch" in done.stderr
+    assert "no process of the job has started to train with PyTorch" in done.stderr
 
 
 def test_a_job_that_becomes_slower_is_looked_at(start: Callable[..., Running]) -> None:
@@ -280,4 +280,4 @@ def test_an_overlapping_window_is_left_out_and_said_so(start: Callable[..., Runn
     wait_for(lambda: len(job.facts()) >= 2)
     assert job.end() == 0
     (status,) = open_run(job.run).statuses().values()
-    assert any("was left out" in note for note in status.notes)
+    assert any("was skipped" in note for note in status.notes)

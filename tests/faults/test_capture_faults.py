@@ -104,7 +104,7 @@ def test_a_kill_at_any_instant_loses_nothing_that_was_ended(recording: Any, seed
     recorded = recording.drain(final=False)  # that they are dead is for the drain to find out
     assert {p.pid for p in recorded.processes.values()} == set(fates)
     for name, process in recorded.processes.items():
-        assert process.over
+        assert process.ended
         check_everything(recorded, name, fates[process.pid])
     logs = [path.name for path in recording.path.rglob("*f-1.log")]
     assert logs, "some went over the border of a segment"
@@ -124,7 +124,7 @@ def test_a_kill_while_the_monitor_reads_and_removes(recording: Any) -> None:
         steps += _flush(drain)
         assert sorted(steps) == list(range(1, len(steps) + 1))
         assert announced <= len(steps) <= announced + 1
-        drain.forget_ended()
+        drain.remove_drained()
         assert list(recording.path.iterdir()) == []
 
 

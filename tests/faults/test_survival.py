@@ -155,7 +155,7 @@ def test_kill_9_of_everything(start: Start) -> None:
     assert second["row_count"] == 0
     assert recorded_steps(job.run) == before
     assert status(job.run).state is JobState.FAILED
-    assert "nobody saw an exit status" in status(job.run).reason
+    assert "the exit status is unknown" in status(job.run).reason
 
 
 def test_everything_killed_before_the_monitor_said_a_word(start: Start) -> None:
@@ -261,7 +261,7 @@ def test_recover_leaves_a_running_job_alone(start: Start) -> None:
     wait_for(lambda: list((job.run / "nodes").glob("*/status.json")), what="a status")
     answer = recover(job.run)
     assert answer["spool"] is None
-    assert "at work" in answer["reason"]
+    assert "still running" in answer["reason"]
 
 
 def test_recover_again_long_after(start: Start) -> None:

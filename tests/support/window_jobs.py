@@ -13,8 +13,12 @@ from typing import Any
 from stepscope.capture.bootstrap import environment
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
-from stepscope.monitor.windows.planner import Beginning, Planner, Wish
-from stepscope.monitor.windows.training_processes import Trainee, find_trainees, finished_windows
+from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart
+from stepscope.monitor.windows.training_processes import (
+    TrainingProcess,
+    find_finished_windows,
+    find_training_processes,
+)
 from stepscope.spool.heartbeat import WindowState
 from tests.support.waiting import wait_until
 
@@ -36,7 +40,7 @@ class WindowJob:
         self.sockets = make_directory() if served else None
         self.peer = KinetoPeer(Path(self.sockets)) if self.sockets is not None else None
         self.planner = Planner(self.peer)
-        self._trainees: dict[str, Trainee] = {}
+        self._training_processes: dict[str, TrainingProcess] = {}
         self.process = subprocess.Popen(
             [sys.executable, str(JOB)],
             stdin=subprocess.PIPE,
@@ -73,10 +77,10 @@ class WindowJob:
         return self.process.stderr.read()
 
     @property
-    def trainee(self) -> Trainee:
+    def training_process(self) -> TrainingProcess:
         """The training process, as the monitor reads it."""
-        find_trainees(self.spool.tree, self._trainees, time.monotonic_ns())
-        return next(t for t in self._trainees.values() if t.pid == self.process.pid)
+        find_training_processes(self.spool.tree, self._training_processes, time.monotonic_ns())
+        return next(t for t in self._training_processes.values() if t.pid == self.process.pid)
 
     def wait_for_poll(self) -> None:
         """Wait until libkineto has polled the peer."""
@@ -84,31 +88,36 @@ class WindowJob:
         peer = self.peer
         wait_until(lambda: peer.last_poll(self.process.pid) is not None, timeout_s=LIMIT_S)
 
-    def plan(self, wish: Wish, beginning: Beginning) -> None:
+    def plan(self, spec: WindowSpec, start: WindowStart) -> None:
         """Plan a window; with libkineto, wait until it has the configuration."""
-        trainee = self.trainee
+        training_process = self.training_process
         if self.peer is not None:
             self.wait_for_poll()
-        self.planner.give(wish, [trainee], beginning)
-        if self.peer is not None and next(reversed(list(trainee.plans()))).recorder == "libkineto":
+        self.planner.assign(spec, [training_process], start)
+        if (
+            self.peer is not None
+            and next(reversed(list(training_process.plans()))).recorder == "libkineto"
+        ):
             peer = self.peer
-            wait_until(lambda: not peer.has_offer(trainee.pid), timeout_s=LIMIT_S)
-            last_poll = peer.last_poll(trainee.pid)
-            wait_until(lambda: peer.last_poll(trainee.pid) != last_poll, timeout_s=LIMIT_S)
+            wait_until(lambda: not peer.has_offer(training_process.pid), timeout_s=LIMIT_S)
+            last_poll = peer.last_poll(training_process.pid)
+            wait_until(lambda: peer.last_poll(training_process.pid) != last_poll, timeout_s=LIMIT_S)
 
     def step_until(self, state: int, *, command: str = "steps 1") -> int:
         """Train until the window reaches a state; returns the number of steps."""
         count = 0
         deadline = time.monotonic() + LIMIT_S
-        while self.trainee.window_state != state:
-            assert time.monotonic() < deadline, f"the window is in {self.trainee.window_state}"
+        while self.training_process.window_state != state:
+            assert time.monotonic() < deadline, (
+                f"the window is in {self.training_process.window_state}"
+            )
             self.do(command)
             count += 1
         return count
 
     def window(self, number: int = 0) -> dict[str, Any]:
         """Return the events in the file of a window, and their number by category."""
-        path = dict(finished_windows(self.trainee.directory))[number]
+        path = dict(find_finished_windows(self.training_process.directory))[number]
         events = json.loads(path.read_text())["traceEvents"]
         return {
             "categories": Counter(event.get("cat", event["ph"]) for event in events),
@@ -118,7 +127,7 @@ class WindowJob:
 
     def finished(self, number: int = 0) -> bool:
         """Return True if the file of a window is complete."""
-        return number in dict(finished_windows(self.trainee.directory))
+        return number in dict(find_finished_windows(self.training_process.directory))
 
     def close(self) -> None:
         """Kill the job and close its pipes and sockets."""
@@ -135,9 +144,9 @@ class WindowJob:
             self.peer.close()
 
 
-def steps(count: int, **options: Any) -> Wish:
+def steps(count: int, **options: Any) -> WindowSpec:
     """Request a window of *count* steps."""
-    return Wish(reason="requested", step_count=count, **options)
+    return WindowSpec(reason="requested", step_count=count, **options)
 
 
 OVER = WindowState.OVER

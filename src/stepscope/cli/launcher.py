@@ -22,7 +22,7 @@ from typing import NoReturn
 import psutil
 
 from stepscope.errors import UsageError
-from stepscope.monitor import Exchange, JobExit, StopRequest
+from stepscope.monitor import Handshake, JobExit, StopSignal
 from stepscope.watch import read_stop_request
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -83,7 +83,7 @@ class Launcher:
     def __init__(
         self,
         *,
-        exchange: Exchange | None = None,
+        exchange: Handshake | None = None,
         companions: Sequence[Companion] = (),
         stopping: Stopping | None = None,
         on_tick: Callable[[], None] | None = None,
@@ -94,7 +94,7 @@ class Launcher:
         self._kill_at: float | None = None
         self._on_tick = on_tick
         self._ignored: set[signal.Signals] = set()
-        self.stop: StopRequest | None = None
+        self.stop: StopSignal | None = None
         """What the job was asked to stop for, first."""
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> JobExit:
@@ -143,7 +143,7 @@ class Launcher:
 
     def _pass_on(self, pid: int, arrived: signal.struct_siginfo) -> None:
         if arrived.si_signo in STOP_SIGNALS:
-            self._note_stop(StopRequest(signal=arrived.si_signo))
+            self._note_stop(StopSignal(signal=arrived.si_signo))
         sent_by_a_process = arrived.si_code <= 0
         if sent_by_a_process:
             os.kill(pid, arrived.si_signo)
@@ -155,13 +155,13 @@ class Launcher:
         if self._kill_at is None:
             wish = read_stop_request(self._stopping.wish)
             if wish is not None and (wish.rule is not None or self._stopping.by_people):
-                self._note_stop(StopRequest(signal=signal.SIGTERM, rule=wish.rule, by=wish.by))
+                self._note_stop(StopSignal(signal=signal.SIGTERM, rule=wish.rule, by=wish.by))
                 self._kill_at = time.monotonic() + self._stopping.grace_s
                 os.kill(pid, signal.SIGTERM)
         elif time.monotonic() > self._kill_at:
             _kill_tree(pid)
 
-    def _note_stop(self, request: StopRequest) -> None:
+    def _note_stop(self, request: StopSignal) -> None:
         if self.stop is None:
             self.stop = request
             self._tell(lambda exchange: exchange.write_stop(request))
@@ -170,7 +170,7 @@ class Launcher:
         for companion in self._companions:
             companion.keep(pid)
 
-    def _tell(self, say: Callable[[Exchange], None]) -> None:
+    def _tell(self, say: Callable[[Handshake], None]) -> None:
         if self._exchange is not None:
             try:
                 say(self._exchange)

@@ -41,7 +41,7 @@ from stepscope.monitor import (
     INTERVALS_MS,
     KINETO_LINK,
     LOG_NAME,
-    Exchange,
+    Handshake,
     JobExit,
     MonitorConfig,
     WindowSettings,
@@ -231,7 +231,7 @@ class _Session:
             else Watching(self._location, self._spool, self._rules, self._stopping.wish)
         )
         launcher = Launcher(
-            exchange=Exchange(self._spool),
+            exchange=Handshake(self._spool),
             companions=[monitor] if watching is None else [monitor, watching.companion],
             stopping=self._stopping,
             on_tick=status.tick,
@@ -255,7 +255,7 @@ class _Session:
             self._conclude(as_json=as_json)
         if watching is not None:
             job_exit = watching.conclude(job_exit, complete=complete)
-        if launcher.stop is not None and launcher.stop.was_wished:
+        if launcher.stop is not None and launcher.stop.is_requested:
             say(launcher.stop.reason)
         if complete:
             remove_spool(self._spool)
@@ -302,7 +302,7 @@ class _Session:
 
     def _wait_for_monitor(self, monitor: subprocess.Popen[bytes]) -> int | None:
         """The monitor's exit status, None when it stays with processes of the job."""
-        exchange = Exchange(self._spool)
+        exchange = Handshake(self._spool)
         deadline = time.monotonic() + MONITOR_PATIENCE_S
         while time.monotonic() < deadline and not exchange.is_detached():
             if stop_is_pending():

@@ -90,7 +90,7 @@ def schedule(  # noqa: PLR0917 - in the order of the options
         step_count=num_steps,
         start_s=start_time,
         duration_s=duration,
-        every=every,
+        interval=every,
         depth=what.depth,
         options=what.options,
     )

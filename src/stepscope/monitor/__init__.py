@@ -1,9 +1,17 @@
-"""The process beside the job: samples the node, drains the spool, keeps the job's status.
+"""Monitor of a job, in a process of its own: samples the node, drains the spool, writes the status
+of the job.
 
-Belongs here: everything that reads /proc, drivers and the spool while a job runs, and turns it
-into segments of the run. Does not belong here: what the numbers mean.
+Belongs here: reading /proc, drivers and the spool while a job runs, and writing segments of the
+run. Does not belong here: the interpretation of the figures.
 
-`launch.start_monitor` starts one; `drain` is also what `stepscope recover` uses.
+    launch       starts a monitor
+    loop         sampling and flushing, until the job has ended
+    samplers     samples of the node
+    sample_log   the samples in the spool
+    drain        records of the spool as rows of tables
+    node_writer  a node's part of the run, for the monitor and for `stepscope recover`
+    windows      detailed windows
+    handshake    files through which launcher and monitor exchange the state of the job
 """
 
 from __future__ import annotations

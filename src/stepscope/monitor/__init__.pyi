@@ -7,7 +7,7 @@ from .config import (
     WindowSchedule as WindowSchedule,
     WindowSettings as WindowSettings,
 )
-from .exchange import Exchange as Exchange, JobExit as JobExit, StopRequest as StopRequest
+from .handshake import Handshake as Handshake, JobExit as JobExit, StopSignal as StopSignal
 from .host import node_info as node_info, node_name as node_name
 from .instance_type import read_instance_type as read_instance_type
 from .launch import (

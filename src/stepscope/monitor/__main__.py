@@ -1,4 +1,4 @@
-"""`python -m stepscope.monitor CONFIG-AS-JSON`: started beside a job, not by people."""
+"""`python -m stepscope.monitor CONFIG-AS-JSON`: started by the launcher, not by users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from stepscope._version import __version__
 from stepscope.monitor.config import MonitorConfig, NewRun
-from stepscope.monitor.exchange import Exchange
+from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.loop import Monitor
 from stepscope.monitor.masking import mask
@@ -21,13 +21,13 @@ from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run
 
 NICENESS = 10
-"""The job goes first."""
+"""The job has priority."""
 
 
 def main() -> None:
     """Run one monitor."""
     config = msgspec.json.decode(sys.argv[1], type=MonitorConfig)
-    # Before we step back: libkineto waits 50 ms for an answer.
+    # Before the priority is lowered: libkineto waits 50 ms for a response.
     peer = open_peer(config.windows.kineto_directory)
     os.nice(NICENESS)
     # The launcher handles its signals one by one and has them blocked, which children inherit.
@@ -36,7 +36,7 @@ def main() -> None:
         create_run(config.run, _run_info(config, config.create))
     finished = Monitor(config, peer).run()
     launcher_waits = (
-        config.launcher_pid is not None and not Exchange(Path(config.spool)).is_detached()
+        config.launcher_pid is not None and not Handshake(Path(config.spool)).is_detached()
     )
     if finished and not launcher_waits:
         remove_spool(Path(config.spool))

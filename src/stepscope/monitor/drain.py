@@ -1,9 +1,9 @@
-"""From span logs to rows: reads what is new in a spool and gives it to the store, once.
+"""Drain of a spool: new records of span logs become rows of tables, exactly once.
 
-A record is emitted when it is closed, or when its process has ended. It is remembered as
-emitted only after the store has it durably, and its file is removed only after that, so a crash
-at any point repeats nothing and loses nothing: a new drain asks the store which records of the
-files still present it holds already.
+A record is emitted when it is closed, or when its process has ended. It is marked as emitted only
+after the store has it durably, and its file is removed only after that, so that a crash at any
+point repeats and loses nothing: a new drain looks up which records of the remaining files the store
+already has.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from stepscope.store import DictColumn
 
 Words = NDArray[np.uint64]
 StoredSequences = Callable[[str, str, str, int, int], NDArray[np.int64]]
-"""(table, process, log, first, count) -> sequence numbers the store holds already."""
+"""(table, process, log, first, count) -> sequence numbers that the store already has."""
 
 TABLE_OF_KIND = {Kind.STACK: "stacks", Kind.SCALAR: "scalars", Kind.METRIC: "metrics"}
 TABLES = ("spans", "stacks", "scalars", "metrics")
@@ -49,8 +49,8 @@ KIND_NAMES = {
 
 
 @dataclass(slots=True)
-class Segment:
-    """One segment file and which of its records the store has."""
+class LogSegment:
+    """Segment file of a log, and the records of it that the store has."""
 
     path: Path
     log: str
@@ -59,13 +59,13 @@ class Segment:
 
     @property
     def finished(self) -> bool:
-        """True when every record of the file is in the store."""
+        """True when all records of the file are in the store."""
         return bool(self.emitted.all())
 
 
 @dataclass(slots=True)
 class ProcessLogs:
-    """What is known of one process's directory."""
+    """State of the directory of one process."""
 
     name: str
     directory: Path
@@ -74,38 +74,38 @@ class ProcessLogs:
     description: dict[str, Any] = field(default_factory=dict)
     facts: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    segments: dict[str, Segment] = field(default_factory=dict)
+    segments: dict[str, LogSegment] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     changed: bool = True
-    over: bool = False
+    ended: bool = False
 
     @property
     def drained(self) -> bool:
-        """True when the process has ended and the store has everything of it."""
-        return self.over and not self.segments
+        """True when the process has ended and the store has all of its records."""
+        return self.ended and not self.segments
 
     @property
     def pid(self) -> int:
-        """Process id, from the directory's name."""
+        """Process id, from the name of the directory."""
         return int(self.name.split("-")[0])
 
-    def alive(self) -> bool:
-        """True while the very process that made the directory runs, and is not replaced."""
+    def is_alive(self) -> bool:
+        """Check whether the process that created the directory runs; its pid may be reused."""
         return process_is_alive(str(self.directory))
 
 
 @dataclass(slots=True)
-class Rows:
-    """New records of one segment that belong to one table."""
+class NewRecords:
+    """New records of one segment for one table."""
 
     process: ProcessLogs
-    segment: Segment
+    segment: LogSegment
     indices: NDArray[np.int64]
     words: Words
 
 
 class SpoolDrain:
-    """Reads one spool. `collect` finds what is new; `commit` is called once it is stored."""
+    """Drain of one spool: `collect` finds new records; call `commit` once they are stored."""
 
     def __init__(
         self, tree: SpoolTree, *, node: str, epoch_offset_ns: int, stored: StoredSequences
@@ -116,55 +116,55 @@ class SpoolDrain:
         self._stored = stored
         self.processes: dict[str, ProcessLogs] = {}
 
-    def collect(self, *, final: bool = False) -> dict[str, list[Rows]]:
-        """New records by table.
+    def collect(self, *, final: bool = False) -> dict[str, list[NewRecords]]:
+        """Find new records by table.
 
         Args:
-            final: every process is over; records still open are emitted without an end.
+            final: all processes have ended; open records are emitted without an end.
         """
         for name, path in self._tree.process_directories().items():
             if name not in self.processes:
                 self.processes[name] = ProcessLogs(name, Path(path))
-        found: dict[str, list[Rows]] = {table: [] for table in TABLES}
+        records: dict[str, list[NewRecords]] = {table: [] for table in TABLES}
         for process in self.processes.values():
             if not process.drained:
-                self._collect_process(process, found, final=final)
-        return found
+                self._collect_process(process, records, final=final)
+        return records
 
-    def columns(self, table: str, rows: Sequence[Rows]) -> dict[str, Any]:
-        """The rows as columns of the table, in the form that the store appends."""
-        return _COLUMNS[table](_Builder(self._node, self._offset, rows))
+    def columns(self, table: str, records: Sequence[NewRecords]) -> dict[str, Any]:
+        """Convert records to columns of the table, in the form that the store appends."""
+        return _COLUMNS[table](_ColumnBuilder(self._node, self._offset, records))
 
     @staticmethod
-    def commit(rows: Iterable[Rows]) -> None:
-        """The store has these rows: remember it, and remove files that are read to the end."""
-        for part in rows:
-            part.segment.emitted[part.indices] = True
-            _remove_if_finished(part.process, part.segment)
+    def commit(records: Iterable[NewRecords]) -> None:
+        """Mark stored records as emitted, and remove files of which all records are stored."""
+        for chunk in records:
+            chunk.segment.emitted[chunk.indices] = True
+            _remove_if_finished(chunk.process, chunk.segment)
 
-    def forget_ended(self) -> None:
-        """Remove what ended processes left in the spool, once everything of it is in the store."""
+    def remove_drained(self) -> None:
+        """Remove the directories of ended processes whose records are all in the store."""
         for process in self.processes.values():
             if process.drained and not any(process.directory.glob("window-*")):
                 shutil.rmtree(process.directory, ignore_errors=True)
 
     def _collect_process(
-        self, process: ProcessLogs, found: dict[str, list[Rows]], *, final: bool
+        self, process: ProcessLogs, records: dict[str, list[NewRecords]], *, final: bool
     ) -> None:
-        if not process.over and (final or not process.alive()):
-            process.over = process.changed = True
-        read = [(segment, _read(segment.path)) for segment in self._segments(process)]
+        if not process.ended and (final or not process.is_alive()):
+            process.ended = process.changed = True
+        contents = [(segment, _read(segment.path)) for segment in self._open_segments(process)]
         self._read_journal(process)  # after the segments: a name is journalled before its use
-        for segment, words in read:
+        for segment, words in contents:
             if words is None:
                 continue
             dropped = int(words[DROPPED_WORD])
             if dropped > process.dropped.get(segment.log, 0):
                 process.dropped[segment.log] = dropped
                 process.changed = True
-            self._collect_segment(process, segment, words, found)
+            self._collect_segment(process, segment, words, records)
 
-    def _segments(self, process: ProcessLogs) -> list[Segment]:
+    def _open_segments(self, process: ProcessLogs) -> list[LogSegment]:
         try:
             files = sorted(process.directory.iterdir())
         except FileNotFoundError:
@@ -177,45 +177,46 @@ class SpoolDrain:
                     process.segments[path.name] = segment
         return list(process.segments.values())
 
-    def _open(self, process: ProcessLogs, name: LogName, path: Path) -> Segment | None:
+    def _open(self, process: ProcessLogs, name: LogName, path: Path) -> LogSegment | None:
         words = _read(path)
         if words is None:
             return None
         first = int(words[FIRST_SEQUENCE_WORD])
         emitted = np.zeros(SEGMENT_RECORDS, dtype=np.bool_)
         for table in TABLES:
-            held = self._stored(table, process.name, name.log, first, SEGMENT_RECORDS)
-            emitted[held - first] = True
-        return Segment(path, name.log, first, emitted)
+            stored = self._stored(table, process.name, name.log, first, SEGMENT_RECORDS)
+            emitted[stored - first] = True
+        return LogSegment(path, name.log, first, emitted)
 
     def _collect_segment(
         self,
         process: ProcessLogs,
-        segment: Segment,
+        segment: LogSegment,
         words: Words,
-        found: dict[str, list[Rows]],
+        records: dict[str, list[NewRecords]],
     ) -> None:
-        records = words[HEADER_WORDS:].reshape(-1, RECORD_WORDS)
-        start, end, meta = records[:, 0], records[:, 1], records[:, 2]
-        new = (start != 0) & (meta != 0) & ~segment.emitted
-        if not process.over:
-            new &= (end != 0) | ((meta >> np.uint64(16)) & np.uint64(Flag.MARK) != 0)
-        indices = np.flatnonzero(new)
-        if process.over:  # nobody will write the rest of this file
+        rows = words[HEADER_WORDS:].reshape(-1, RECORD_WORDS)
+        start, end, meta = rows[:, 0], rows[:, 1], rows[:, 2]
+        is_new = (start != 0) & (meta != 0) & ~segment.emitted
+        if not process.ended:
+            is_new &= (end != 0) | ((meta >> np.uint64(16)) & np.uint64(Flag.MARK) != 0)
+        indices = np.flatnonzero(is_new)
+        if process.ended:  # the rest of this file stays empty
             segment.emitted[(start == 0) | (meta == 0)] = True
         if not len(indices):
             _remove_if_finished(process, segment)
             return
         kinds = (meta[indices] >> np.uint64(24)) & np.uint64(0xFF)
-        in_spans = np.ones(len(indices), dtype=np.bool_)
+        is_span = np.ones(len(indices), dtype=np.bool_)
         for kind, table in TABLE_OF_KIND.items():
-            here = kinds == kind
-            if here.any():
-                in_spans &= ~here
-                found[table].append(Rows(process, segment, indices[here], records[indices[here]]))
-        if in_spans.any():
-            kept = indices[in_spans]
-            found["spans"].append(Rows(process, segment, kept, records[kept]))
+            is_kind = kinds == kind
+            if is_kind.any():
+                is_span &= ~is_kind
+                kind_rows = indices[is_kind]
+                records[table].append(NewRecords(process, segment, kind_rows, rows[kind_rows]))
+        if is_span.any():
+            span_rows = indices[is_span]
+            records["spans"].append(NewRecords(process, segment, span_rows, rows[span_rows]))
 
     def _read_journal(self, process: ProcessLogs) -> None:
         try:
@@ -238,14 +239,14 @@ class SpoolDrain:
                 process.notes.append(line["text"])
 
 
-def _remove_if_finished(process: ProcessLogs, segment: Segment) -> None:
+def _remove_if_finished(process: ProcessLogs, segment: LogSegment) -> None:
     if segment.finished:
         segment.path.unlink(missing_ok=True)
         process.segments.pop(segment.path.name, None)
 
 
 def _read(path: Path) -> Words | None:
-    """The words of a segment; None when the file is gone or is none of ours."""
+    """Read the words of a segment; None if the file is missing or has another format."""
     try:
         words = np.fromfile(path, dtype=np.uint64)
     except FileNotFoundError:
@@ -255,26 +256,26 @@ def _read(path: Path) -> Words | None:
     return words
 
 
-class _Builder:
-    """Columns that the tables share, from rows of several segments."""
+class _ColumnBuilder:
+    """Columns that the tables share, from records of several segments."""
 
-    def __init__(self, node: str, offset: int, rows: Sequence[Rows]) -> None:
+    def __init__(self, node: str, offset: int, records: Sequence[NewRecords]) -> None:
         self.node = node
-        self.rows = rows
+        self.records = records
         self._offset = np.int64(offset)
-        words = np.concatenate([part.words for part in rows])
+        words = np.concatenate([chunk.words for chunk in records])
         self.start = words[:, 0].astype(np.int64)
         self.end = words[:, 1].astype(np.int64)
         self.meta = words[:, 2]
         self.value = words[:, 3]
 
     def provenance(self) -> dict[str, Any]:
-        sizes = [len(part.indices) for part in self.rows]
+        sizes = [len(chunk.indices) for chunk in self.records]
         return {
             "node": DictColumn.constant(self.node, sum(sizes)),
-            "process": _repeat([part.process.name for part in self.rows], sizes),
-            "log": _repeat([part.segment.log for part in self.rows], sizes),
-            "seq": np.concatenate([part.indices + part.segment.first for part in self.rows]),
+            "process": _repeat([chunk.process.name for chunk in self.records], sizes),
+            "log": _repeat([chunk.segment.log for chunk in self.records], sizes),
+            "seq": np.concatenate([chunk.indices + chunk.segment.first for chunk in self.records]),
         }
 
     def epoch(self, monotonic: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -285,20 +286,18 @@ class _Builder:
         return ((self.meta >> np.uint64(shift)) & mask).astype(np.int64)
 
     def names(self, choose: Callable[[tuple[str, str | None]], str | None]) -> DictColumn:
-        """A text made from each record's interned name."""
+        """Look up the interned names of the records, and choose the text or the labels of each."""
         numbers = self.bits(32, 32)
         codes = np.empty(len(numbers), dtype=np.int32)
         values: dict[str | None, int] = {}
-        begin = 0
-        for part in self.rows:
-            stop = begin + len(part.indices)
-            unique, inverse = np.unique(numbers[begin:stop], return_inverse=True)
-            table = [
-                values.setdefault(choose(part.process.names.get(int(n), ("", None))), len(values))
-                for n in unique
-            ]
-            codes[begin:stop] = np.array(table, dtype=np.int32)[inverse]
-            begin = stop
+        start = 0
+        for chunk in self.records:
+            end = start + len(chunk.indices)
+            unique, inverse = np.unique(numbers[start:end], return_inverse=True)
+            names = [chunk.process.names.get(int(number), ("", None)) for number in unique]
+            table = [values.setdefault(choose(name), len(values)) for name in names]
+            codes[start:end] = np.array(table, dtype=np.int32)[inverse]
+            start = end
         return DictColumn(codes, list(values))
 
 
@@ -316,57 +315,57 @@ def _labels(name: tuple[str, str | None]) -> str | None:
     return name[1]
 
 
-def _span_columns(build: _Builder) -> dict[str, Any]:
-    kinds, inverse = np.unique(build.bits(24, 8), return_inverse=True)
-    flags = build.bits(16, 8)
-    open_ended = (build.end == 0) & (flags & Flag.MARK == 0)
-    end = np.where(build.end == 0, build.start, build.end)
+def _span_columns(builder: _ColumnBuilder) -> dict[str, Any]:
+    kinds, inverse = np.unique(builder.bits(24, 8), return_inverse=True)
+    flags = builder.bits(16, 8)
+    open_ended = (builder.end == 0) & (flags & Flag.MARK == 0)
+    end = np.where(builder.end == 0, builder.start, builder.end)
     return {
-        **build.provenance(),
+        **builder.provenance(),
         "kind": DictColumn(
             inverse.astype(np.int32), [KIND_NAMES.get(int(kind), "unknown") for kind in kinds]
         ),
-        "name": build.names(_text),
-        "labels": build.names(_labels),
-        "start_ns": build.epoch(build.start),
-        "end_ns": np.ma.MaskedArray(build.epoch(end), mask=open_ended),
-        "depth": build.bits(0, 16).astype(np.int16),
+        "name": builder.names(_text),
+        "labels": builder.names(_labels),
+        "start_ns": builder.epoch(builder.start),
+        "end_ns": np.ma.MaskedArray(builder.epoch(end), mask=open_ended),
+        "depth": builder.bits(0, 16).astype(np.int16),
         "flags": (flags & ~Flag.MARK).astype(np.int16),
-        "value": build.value.view(np.int64),
+        "value": builder.value.view(np.int64),
     }
 
 
-def _stack_columns(build: _Builder) -> dict[str, Any]:
-    value = build.value
+def _stack_columns(builder: _ColumnBuilder) -> dict[str, Any]:
+    value = builder.value
     return {
-        **build.provenance(),
-        "t_ns": build.epoch(build.start),
-        "stack": build.names(_text),
+        **builder.provenance(),
+        "t_ns": builder.epoch(builder.start),
+        "stack": builder.names(_text),
         "line": (value & np.uint64(0xFFFF_FFFF)).astype(np.int32),
         "user_line": (value >> np.uint64(32)).astype(np.int32),
     }
 
 
-def _scalar_columns(build: _Builder) -> dict[str, Any]:
+def _scalar_columns(builder: _ColumnBuilder) -> dict[str, Any]:
     return {
-        **build.provenance(),
-        "t_ns": build.epoch(build.start),
-        "name": build.names(_text),
-        "value": build.value.view(np.float64),
+        **builder.provenance(),
+        "t_ns": builder.epoch(builder.start),
+        "name": builder.names(_text),
+        "value": builder.value.view(np.float64),
     }
 
 
-def _metric_columns(build: _Builder) -> dict[str, Any]:
+def _metric_columns(builder: _ColumnBuilder) -> dict[str, Any]:
     return {
-        **build.provenance(),
-        "t_ns": build.epoch(build.start),
-        "metric": build.names(lambda name: name[0]),
-        "device": build.names(lambda name: json.loads(name[1] or '""')),
-        "value": build.value.view(np.float64),
+        **builder.provenance(),
+        "t_ns": builder.epoch(builder.start),
+        "metric": builder.names(lambda name: name[0]),
+        "device": builder.names(lambda name: json.loads(name[1] or '""')),
+        "value": builder.value.view(np.float64),
     }
 
 
-_COLUMNS: dict[str, Callable[[_Builder], dict[str, Any]]] = {
+_COLUMNS: dict[str, Callable[[_ColumnBuilder], dict[str, Any]]] = {
     "spans": _span_columns,
     "stacks": _stack_columns,
     "scalars": _scalar_columns,

@@ -1,4 +1,4 @@
-"""What the machine is."""
+"""Description of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANCHOR_TRIES = 5
 
 
 def node_name() -> str:
-    """Name of this node: `STEPSCOPE_NODE` where it is set, else the host name."""
+    """Name of this node: `STEPSCOPE_NODE` if set, else the host name."""
     return os.environ.get("STEPSCOPE_NODE") or socket.gethostname()
 
 
@@ -32,7 +32,7 @@ def node_info(
     job_pid: int | None = None,
     metrics_missing: Mapping[str, str] | None = None,
 ) -> NodeInfo:
-    """This machine as the job sees it; limits are those of *job_pid* (ours by default)."""
+    """Describe this machine, with the limits of *job_pid* (default: the current process)."""
     memory_bytes = memory_total_bytes()
     limit_bytes = memory_limit_bytes(pid=job_pid)
     gpus, driver_version = gpu_facts()
@@ -59,10 +59,10 @@ def node_info(
 
 
 def _clock_anchors() -> tuple[int, int]:
-    """Monotonic and epoch nanoseconds of one moment.
+    """Read the monotonic clock and the epoch time at the same moment, in nanoseconds.
 
-    The epoch is read between two readings of the monotonic clock; the closest pair of several
-    is kept, as the monitor may lose its core in between.
+    The epoch is read between two readings of the monotonic clock; the closest of several pairs is
+    returned, as the monitor may lose its core in between.
     """
     best: tuple[int, int, int] | None = None
     for _ in range(_ANCHOR_TRIES):
@@ -76,7 +76,7 @@ def _clock_anchors() -> tuple[int, int]:
 
 
 def _cpu_model(path: str = "/proc/cpuinfo") -> str:
-    """The processor's name; on ARM, whose kernel does not tell it, the architecture."""
+    """Read the name of the processor; on ARM, whose kernel does not report it, the architecture."""
     try:
         lines = read_bytes(path).decode(errors="replace").splitlines()
     except OSError:

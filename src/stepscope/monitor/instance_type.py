@@ -1,8 +1,8 @@
-"""What type of machine a cloud rents out here, as far as the machine says so itself.
+"""Cloud instance type of this machine, from local sources.
 
-Nothing is asked over the network: a profiler makes no calls unasked, and a metadata service may
-be closed to a job, or count its calls. What is left is what the firmware says, and what a training
-service tells its containers.
+The network is not used: a profiler sends no requests without being told to, and a metadata service
+may be closed to a job, or limit its requests. The remaining sources are the firmware, and the
+environment of a training service's containers.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path
 
 DMI = Path("/sys/class/dmi/id")
 SERVICE_VARIABLE = "SM_CURRENT_INSTANCE_TYPE"
-"""SageMaker's training containers have it: ml.p3.2xlarge."""
+"""Variable in SageMaker's training containers, such as ml.p3.2xlarge."""
 _EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 
 
 def read_instance_type(dmi: Path = DMI, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The provider's name of this type of machine; None where nothing says it.
+    """Read the cloud instance type; None if no source has it.
 
-    Amazon's Nitro machines have it as their product name. Its older ones, Google's and Azure's
-    say only whose they are.
+    It is the product name of Amazon's Nitro machines. Older ones, and those of Google and Azure,
+    name only the provider.
     """
-    said = environment.get(SERVICE_VARIABLE, "").strip()
-    if said:
-        return said
+    instance_type = environment.get(SERVICE_VARIABLE, "").strip()
+    if instance_type:
+        return instance_type
     if _read(dmi / "sys_vendor") == "Amazon EC2":
         product = _read(dmi / "product_name")
         return product if _EC2_TYPE.fullmatch(product) else None

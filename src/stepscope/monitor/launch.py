@@ -1,4 +1,4 @@
-"""Starting processes of ours beside a job."""
+"""Start of stepscope's own processes next to a job."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stepscope.monitor.config import MonitorConfig
 
 LOG_NAME = "monitor.log"
 KINETO_LINK = "kineto"
-"""In the spool: leads to the directory of libkineto's sockets, so that both go together."""
+"""Link in the spool to the directory of libkineto's sockets, so that both are removed together."""
 
 
 def start_monitor(config: MonitorConfig) -> subprocess.Popen[bytes]:
-    """Start the monitor; its messages go to `monitor.log` in the spool."""
+    """Start the monitor, with `monitor.log` in the spool as its log."""
     argument = msgspec.json.encode(config).decode()
     return start_beside("stepscope.monitor", argument, log=Path(config.spool, LOG_NAME))
 
@@ -27,12 +27,12 @@ def start_monitor(config: MonitorConfig) -> subprocess.Popen[bytes]:
 def start_beside(
     module: str, *arguments: str, log: Path, message: bytes = b""
 ) -> subprocess.Popen[bytes]:
-    """Start a module of ours in a session of its own, so that a terminal's Ctrl-C passes it by.
+    """Start a module of stepscope in a session of its own, so that Ctrl-C does not reach it.
 
     Args:
-        module: run as `python -m`.
-        log: where its messages go.
-        message: what it finds on its standard input.
+        module: module for `python -m`.
+        log: file for its output.
+        message: content of its standard input.
     """
     package_parent = Path(__file__).resolve().parents[2]
     path = os.environ.get("PYTHONPATH")
@@ -41,12 +41,12 @@ def start_beside(
         "PYTHONPATH": f"{package_parent}{os.pathsep}{path}" if path else str(package_parent),
         "OMP_NUM_THREADS": "1",
     }
-    with log.open("ab") as messages:
+    with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
             stdin=subprocess.PIPE if message else subprocess.DEVNULL,
-            stdout=messages,
-            stderr=messages,
+            stdout=output,
+            stderr=output,
             env=environment,
             start_new_session=True,
         )
@@ -57,16 +57,16 @@ def start_beside(
 
 
 def last_line(log: Path) -> str:
-    """The last thing that a process beside the job has said."""
+    """Read the last line of a log."""
     try:
         lines = log.read_text(errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    return lines[-1] if lines else "it left no message"
+    return lines[-1] if lines else "its log is empty"
 
 
 def remove_spool(spool: Path) -> None:
-    """Remove a spool and the directory of sockets that goes with it."""
+    """Remove a spool and its directory of sockets."""
     link = spool / KINETO_LINK
     sockets = link.readlink() if link.is_symlink() else None
     if sockets is not None and sockets.name.startswith(PREFIX):

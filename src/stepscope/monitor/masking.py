@@ -1,4 +1,4 @@
-"""Secrets on command lines are masked before anything is stored."""
+"""Masking of secrets on command lines and in text, before they are stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BEARER = re.compile(r"(?i)(bearer\s+)([A-Za-z0-9._~+/-]{8,}=*)")
 
 
 def mask(command: Sequence[str]) -> list[str]:
-    """The command line with the values of secrets replaced.
+    """Replace the values of secrets on a command line.
 
     >>> mask(["train.py", "--api-key", "k1", "--wandb-token=t2", "s3://u:p@host/x"])
     ['train.py', '--api-key', '****', '--wandb-token=****', 's3://u:****@host/x']
@@ -52,7 +52,7 @@ def _is_secret_name(option: str) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """Free text with what looks like a secret replaced.
+    """Replace text that looks like a secret.
 
     >>> mask_text('headers = {"Authorization": "Bearer abcdefgh12345"}')
     'headers = {"Authorization": "Bearer ****"}'

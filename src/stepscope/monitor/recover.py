@@ -1,4 +1,4 @@
-"""Bringing a spool into its run after the fact."""
+"""Recovery of a spool into its run, after the end of its monitor."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES, WindowSettings
-from stepscope.monitor.exchange import Exchange
+from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.host import node_info, node_name
-from stepscope.monitor.recording import NodeRecording, final_status
+from stepscope.monitor.node_writer import NodeWriter, final_status
 from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus
 from stepscope.spool import SpoolTree
@@ -17,19 +17,19 @@ from stepscope.store import open_run
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recovery did."""
+    """Result of a recovery."""
 
     spool: str | None
-    """The spool that was drained, null when there was none."""
+    """The drained spool; null if there was none."""
     row_count: int
     state: JobState | None
     complete: bool
-    """True when nothing is left in the spool."""
+    """True if the spool is empty now."""
     reason: str | None
 
 
 def recover_run(location: str) -> Recovery:
-    """Drain this node's spool of a run. Doing it again changes nothing.
+    """Drain this node's spool of a run. A second call changes nothing.
 
     Raises:
         StepscopeError: the run cannot be read.
@@ -39,18 +39,18 @@ def recover_run(location: str) -> Recovery:
     status = reader.statuses().get(node)
     info = reader.nodes().get(node)
     spool = info.spool if info is not None else reader.info.options.get("spool")
-    if status is not None and _at_work(status, location):
-        return _nothing(status, "its monitor is still at work")
+    if status is not None and _is_monitored(status, location):
+        return _no_recovery(status, "its monitor is still running")
     if spool is None or not Path(spool).is_dir():
-        return _nothing(status, "no span logs of it are left on this node")
+        return _no_recovery(status, "this node has no span logs of it")
     if info is None:
         info = node_info(sample_interval_ns=0, spool=spool)
     if status is None:
         created = reader.info.created_ns
         status = JobStatus(state=JobState.IN_PROGRESS, heartbeat_ns=created, started_ns=created)
     tree = SpoolTree(spool, DEFAULT_SPOOL_LIMIT_BYTES)
-    recording = NodeRecording(location, info, tree)
-    recording.put_node()
+    writer = NodeWriter(location, info, tree)
+    writer.put_node()
     windows = WindowService(
         WindowSettings(enabled=False, keep_raw=bool(reader.info.options.get("keep_raw"))),
         tree,
@@ -61,33 +61,33 @@ def recover_run(location: str) -> Recovery:
         started_ns=status.started_ns,
     )
     try:
-        left = windows.finish()
-        rows = recording.flush()
+        failed_count = windows.finish()
+        rows = writer.flush()
     finally:
-        recording.close()
-    running = [p for p in recording.drain.processes.values() if not p.over]
+        writer.close()
+    running = [process for process in writer.drain.processes.values() if not process.ended]
     if not running and not status.state.final:
-        status = final_status(status, Exchange(Path(spool)), notes=windows.notes)
-        recording.put_status(status)
+        status = final_status(status, Handshake(Path(spool)), notes=windows.notes)
+        writer.put_status(status)
     return Recovery(
         spool=spool,
         row_count=rows,
         state=status.state,
-        complete=not running and not left,
-        reason=_reason(status, running[0].pid if running else None, left),
+        complete=not running and not failed_count,
+        reason=_reason(status, running[0].pid if running else None, failed_count),
     )
 
 
-def _reason(status: JobStatus, running: int | None, left: int) -> str | None:
-    if running is not None:
-        return f"process {running} of the job is still running"
-    if left:
-        return f"{left} detailed windows could not be stored; try again"
+def _reason(status: JobStatus, running_pid: int | None, failed_count: int) -> str | None:
+    if running_pid is not None:
+        return f"process {running_pid} of the job is still running"
+    if failed_count:
+        return f"{failed_count} detailed windows could not be stored; try again"
     return status.reason
 
 
-def _at_work(status: JobStatus, location: str) -> bool:
-    """Whether the run's monitor lives; two that write the same rows would write them twice."""
+def _is_monitored(status: JobStatus, location: str) -> bool:
+    """Check whether the run's monitor is alive: two writers would write the same rows twice."""
     if status.state.final or status.monitor_pid is None:
         return False
     try:
@@ -97,7 +97,7 @@ def _at_work(status: JobStatus, location: str) -> bool:
     return b"stepscope.monitor" in words and Path(location).name.encode() in words
 
 
-def _nothing(status: JobStatus | None, reason: str) -> Recovery:
+def _no_recovery(status: JobStatus | None, reason: str) -> Recovery:
     return Recovery(
         spool=None,
         row_count=0,

@@ -12,7 +12,7 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-from stepscope.monitor.windows.planner import Beginning, Wish
+from stepscope.monitor.windows.planner import WindowSpec, WindowStart
 from tests.support.window_jobs import OVER, RECORDING, WRITING, WindowJob, steps
 
 STACKS = ("shapes", "stacks")
@@ -43,15 +43,15 @@ def job(start: Callable[..., WindowJob]) -> WindowJob:
     return job
 
 
-def start_window(job: WindowJob, wish: Wish | None = None) -> None:
+def start_window(job: WindowJob, spec: WindowSpec | None = None) -> None:
     """Start the recording of a window, of twenty steps by default."""
-    first = job.trainee.steps + 3
-    job.plan(wish or steps(20), Beginning(first_step=first))
+    first = job.training_process.steps + 3
+    job.plan(spec or steps(20), WindowStart(first_step=first))
     job.step_until(RECORDING)
 
 
 def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
-    job.plan(steps(4), Beginning(first_step=20))
+    job.plan(steps(4), WindowStart(first_step=20))
     job.do("steps 40")
     job.step_until(OVER)
     window = job.window()
@@ -63,7 +63,7 @@ def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
 
 
 def test_the_steps_of_a_window_are_marked(job: WindowJob) -> None:
-    job.plan(steps(4), Beginning(first_step=20))
+    job.plan(steps(4), WindowStart(first_step=20))
     job.do("steps 40")
     recorded = job.spool.drain(final=False)
     (span,) = recorded.of("window")
@@ -74,14 +74,14 @@ def test_the_steps_of_a_window_are_marked(job: WindowJob) -> None:
 
 def test_a_second_window_follows_a_first(job: WindowJob) -> None:
     for number, count in enumerate((2, 3)):
-        job.plan(steps(count), Beginning(first_step=job.trainee.steps + 5))
+        job.plan(steps(count), WindowStart(first_step=job.training_process.steps + 5))
         job.do("steps 10")
         job.step_until(OVER)
         assert job.window(number)["steps"] == count
 
 
 def test_a_light_window_has_no_operators(job: WindowJob) -> None:
-    job.plan(steps(4, depth="light"), Beginning(first_step=10))
+    job.plan(steps(4, depth="light"), WindowStart(first_step=10))
     job.do("steps 20")
     job.step_until(OVER)
     assert not job.window()["categories"].keys() & {"cpu_op", "user_annotation"}
@@ -102,14 +102,14 @@ def test_a_light_window_has_no_operators(job: WindowJob) -> None:
 def test_optional_contents_of_a_full_window(
     job: WindowJob, options: tuple[str, ...], is_recorded: Callable[[list[Any]], bool]
 ) -> None:
-    job.plan(steps(3, options=options), Beginning(first_step=10))
+    job.plan(steps(3, options=options), WindowStart(first_step=10))
     job.do("steps 20")
     job.step_until(OVER)
     assert is_recorded(job.window()["events"])
 
 
 def test_memory_comes_from_the_frameworks_profiler(job: WindowJob) -> None:
-    job.plan(steps(3, options=("memory",)), Beginning(first_step=10))
+    job.plan(steps(3, options=("memory",)), WindowStart(first_step=10))
     job.do("steps 20")
     job.step_until(OVER)
     assert job.window()["categories"]["cpu_instant_event"] > 10
@@ -120,10 +120,10 @@ def test_memory_comes_from_the_frameworks_profiler(job: WindowJob) -> None:
 def test_a_loop_without_optimizer_is_recorded_by_time(start: Callable[..., WindowJob]) -> None:
     job = start()
     job.do("work 5")
-    assert job.trainee.steps == 0
-    beginning = job.planner.beginning([job.trainee])
-    assert beginning.first_step is None
-    job.plan(Wish(reason="requested", duration_ns=50_000_000), beginning)
+    assert job.training_process.steps == 0
+    start = job.planner.find_start([job.training_process])
+    assert start.first_step is None
+    job.plan(WindowSpec(reason="requested", duration_ns=50_000_000), start)
     job.step_until(OVER, command="work 1")
     assert job.window()["categories"]["cpu_op"] > 10
 
@@ -136,26 +136,26 @@ def test_an_evaluation_inside_a_window_ends_it_in_time(job: WindowJob) -> None:
     assert fact["step_count"] < 20
 
 
-@pytest.mark.parametrize("wish", [steps(20), steps(20, options=STACKS)], ids=["plain", "stacks"])
+@pytest.mark.parametrize("spec", [steps(20), steps(20, options=STACKS)], ids=["plain", "stacks"])
 @pytest.mark.parametrize("end", ["exit 0", "exit 3", "raise"])
-def test_a_job_may_end_inside_a_window(job: WindowJob, wish: Wish, end: str) -> None:
-    start_window(job, wish)
+def test_a_job_may_end_inside_a_window(job: WindowJob, spec: WindowSpec, end: str) -> None:
+    start_window(job, spec)
     job.do("steps 5")
     assert job.end(end) == {"exit 0": 0, "exit 3": 3, "raise": 1}[end]
     assert 5 <= job.window()["steps"] <= 7
 
 
-@pytest.mark.parametrize("wish", [steps(3), steps(3, options=STACKS)], ids=["plain", "stacks"])
-def test_a_job_may_end_while_a_window_is_written(job: WindowJob, wish: Wish) -> None:
-    start_window(job, wish)
+@pytest.mark.parametrize("spec", [steps(3), steps(3, options=STACKS)], ids=["plain", "stacks"])
+def test_a_job_may_end_while_a_window_is_written(job: WindowJob, spec: WindowSpec) -> None:
+    start_window(job, spec)
     job.do("steps 4")
-    assert job.trainee.window_state in {WRITING, OVER}
+    assert job.training_process.window_state in {WRITING, OVER}
     assert job.end() == 0
     assert job.window()["steps"] == 3
 
 
 def test_a_job_may_end_before_a_window_starts(job: WindowJob) -> None:
-    job.plan(steps(3), Beginning(first_step=1000))
+    job.plan(steps(3), WindowStart(first_step=1000))
     job.do("steps 5")
     assert job.end() == 0
     assert not job.finished()
@@ -182,7 +182,7 @@ def test_a_scheduled_profiler_of_the_job_closes_a_window(job: WindowJob) -> None
 
 def test_a_window_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
     alone = job.do("profile 20")
-    job.plan(steps(4), Beginning(first_step=job.trainee.steps + 5))
+    job.plan(steps(4), WindowStart(first_step=job.training_process.steps + 5))
     assert job.do("profile 20") == alone
     job.step_until(OVER)
     assert job.window()["steps"] == 4
@@ -218,7 +218,7 @@ def test_a_window_does_not_change_the_weights(start: Callable[..., WindowJob]) -
     for job in (watched, alone):
         job.do("steps 5")
     start_window(watched, steps(10, options=STACKS))
-    lag = watched.trainee.steps - alone.trainee.steps
+    lag = watched.training_process.steps - alone.training_process.steps
     watched.do("steps 40")
     alone.do(f"steps {lag + 40}")
     assert watched.do("digest") == alone.do("digest")

@@ -11,7 +11,7 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-from stepscope.monitor.windows.planner import Beginning
+from stepscope.monitor.windows.planner import WindowStart
 from tests.support.window_jobs import OVER, RECORDING, WindowJob, steps
 
 
@@ -25,7 +25,7 @@ def job(spool: Any) -> Iterator[WindowJob]:
 
 
 def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
-    job.plan(steps(4, options=("memory", "shapes")), Beginning(first_step=10))
+    job.plan(steps(4, options=("memory", "shapes")), WindowStart(first_step=10))
     job.do("steps 20")
     job.step_until(OVER)
     window = job.window()
@@ -40,7 +40,7 @@ def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
 
 def test_a_profiler_of_the_job_closes_a_window(job: WindowJob) -> None:
     alone = job.do("profile 5")
-    job.plan(steps(20), Beginning(first_step=job.trainee.steps + 2))
+    job.plan(steps(20), WindowStart(first_step=job.training_process.steps + 2))
     job.step_until(RECORDING)
     job.do("steps 5")
     assert job.do("profile 5") == alone
@@ -50,14 +50,14 @@ def test_a_profiler_of_the_job_closes_a_window(job: WindowJob) -> None:
 
 def test_a_window_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
     alone = job.do("profile 20")
-    job.plan(steps(4), Beginning(first_step=job.trainee.steps + 5))
+    job.plan(steps(4), WindowStart(first_step=job.training_process.steps + 5))
     assert job.do("profile 20") == alone
     job.step_until(OVER)
     assert job.window()["steps"] == 4
 
 
 def test_a_job_may_end_inside_a_window(job: WindowJob) -> None:
-    job.plan(steps(20), Beginning(first_step=10))
+    job.plan(steps(20), WindowStart(first_step=10))
     job.step_until(RECORDING)
     job.do("steps 3")
     assert job.end("exit 4") == 4
@@ -65,7 +65,7 @@ def test_a_job_may_end_inside_a_window(job: WindowJob) -> None:
 
 
 def test_a_forked_child_continues_without_the_window(job: WindowJob) -> None:
-    job.plan(steps(6), Beginning(first_step=10))
+    job.plan(steps(6), WindowStart(first_step=10))
     job.step_until(RECORDING)
     assert job.do("fork") == "5"
     job.step_until(OVER)

@@ -26,7 +26,7 @@ def flags(*chosen: str) -> dict[str, bool]:
 def test_a_window_by_steps_and_one_by_time() -> None:
     by_steps = schedule(**{**NOTHING, "start_step": 0, "num_steps": 5, "every": 9}, what=WHAT)
     assert by_steps is not None
-    assert (by_steps.first_step, by_steps.step_count, by_steps.every) == (0, 5, 9)
+    assert (by_steps.first_step, by_steps.step_count, by_steps.interval) == (0, 5, 9)
     by_time = schedule(**{**NOTHING, "start_time": 3.0, "duration": 0.5}, what=WHAT)
     assert by_time is not None
     assert (by_time.first_step, by_time.start_s, by_time.duration_s) == (None, 3.0, 0.5)

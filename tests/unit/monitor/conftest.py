@@ -1,4 +1,4 @@
-"""Real processes to watch, and a stand-in for the NVIDIA driver's library."""
+"""Real processes to monitor, and a stub of the NVIDIA driver's library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,22 +15,9 @@ import pytest
 STUB = Path(__file__).parent / "stub" / "nvml.c"
 
 
-def _wait_for(condition: Callable[[], object], *, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come to hold in time"
-        time.sleep(0.005)
-
-
-@pytest.fixture
-def wait_for() -> Callable[[Callable[[], object]], None]:
-    """Return when a condition holds; fail when it does not in five seconds."""
-    return _wait_for
-
-
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start `python -c CODE`; all of its process group is killed after the test."""
+    """Start `python -c CODE`; its process group is killed after the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def run(code: str) -> subprocess.Popen[bytes]:
@@ -58,7 +44,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 @pytest.fixture(scope="session")
 def nvml_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a `libnvidia-ml.so.1` made of `stub/nvml.c`."""
+    """Directory with a `libnvidia-ml.so.1` compiled from `stub/nvml.c`."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler")

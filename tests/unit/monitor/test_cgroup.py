@@ -1,4 +1,4 @@
-"""Limits of control groups, read from fake trees."""
+"""Limits of control groups, in fake trees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Start = Callable[..., Any]
 GIB = 1 << 30
 MS = 1_000_000
 MANY = 64
-"""An affinity mask that limits nothing here."""
+"""Affinity mask larger than the limits of the tests."""
 
 
 def mounts(*lines: str) -> str:
@@ -33,7 +33,7 @@ V1_MOUNTS = (
 
 
 def tree(root: Path, files: dict[str, str], *, group: str, mountinfo: str) -> Path:
-    """Lay out a root directory: /proc/self and the files of /sys/fs/cgroup."""
+    """Create a root directory: /proc/self and the files of /sys/fs/cgroup."""
     for name, text in {"proc/self/cgroup": group, "proc/self/mountinfo": mountinfo}.items():
         files = {**files, name: text}
     for name, text in files.items():
@@ -54,15 +54,15 @@ def v1(root: Path, files: dict[str, str], *, path: str) -> Path:
     return tree(root, files, group=group, mountinfo=mounts(*V1_MOUNTS))
 
 
-def test_without_any_cgroup_the_affinity_mask_counts(tmp_path: Path) -> None:
+def test_without_any_cgroup_the_affinity_mask_is_the_limit(tmp_path: Path) -> None:
     assert cores_available(tmp_path) == len(os.sched_getaffinity(0))
     assert memory_limit_bytes(tmp_path) is None
 
 
 MOVES = """
 import os, sys
-every = os.sched_getaffinity(0)
-for core in (min(every), max(every)):
+cores = os.sched_getaffinity(0)
+for core in (min(cores), max(cores)):
     os.sched_setaffinity(0, [core])
     print(flush=True)
     sys.stdin.readline()
@@ -75,10 +75,10 @@ def test_a_job_on_one_core_has_one(tmp_path: Path, start: Start) -> None:
     assert cores_available(tmp_path, pid=job.pid) == 1
 
 
-def test_a_job_that_looks_at_its_cores_one_by_one_has_them_all(
+def test_a_job_that_queries_its_cores_one_by_one_has_all_of_them(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As importing PyTorch does; the job goes on to its next core while the monitor waits."""
+    """Importing PyTorch does so; the job moves to its next core while the monitor waits."""
     job = start(MOVES)
     job.stdout.readline()
 
@@ -88,8 +88,8 @@ def test_a_job_that_looks_at_its_cores_one_by_one_has_them_all(
         job.stdout.readline()
 
     monkeypatch.setattr("stepscope.monitor.samplers.cgroup.time.sleep", move)
-    mine = os.sched_getaffinity(0)
-    assert cores_available(tmp_path, pid=job.pid) == len({min(mine), max(mine)})
+    cores = os.sched_getaffinity(0)
+    assert cores_available(tmp_path, pid=job.pid) == len({min(cores), max(cores)})
 
 
 def test_v2_quota_below_the_mask(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_v2_quota_below_the_mask(tmp_path: Path) -> None:
     assert cores_available(root, affinity=2) == 2.0
 
 
-def test_v2_nested_limits_the_least_wins(tmp_path: Path) -> None:
+def test_v2_the_smallest_nested_limit_applies(tmp_path: Path) -> None:
     root = v2(
         tmp_path,
         {
@@ -124,7 +124,9 @@ def test_v2_cpuset_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/kubepods/pod1/abc", "/../../elsewhere"])
-def test_a_path_not_visible_in_the_container_means_the_mount(tmp_path: Path, path: str) -> None:
+def test_a_path_that_is_not_visible_in_the_container_is_the_mount(
+    tmp_path: Path, path: str
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     root = v2(tmp_path, {"cpu.max": "50000 100000", "memory.max": str(GIB)}, path=path)
     assert cores_available(root, affinity=MANY) == 0.5
@@ -179,14 +181,14 @@ def test_v1_without_limits(tmp_path: Path) -> None:
         ThrottleSampler(root=root)
 
 
-def test_hybrid_takes_each_controller_where_it_is(tmp_path: Path) -> None:
+def test_hybrid_reads_every_controller_in_its_own_version(tmp_path: Path) -> None:
     """Memory in version 1, CPU in version 2."""
     root = tree(
         tmp_path,
         {
             "sys/fs/cgroup/memory/job/memory.limit_in_bytes": str(3 * GIB),
             "sys/fs/cgroup/unified/job/cpu.max": "150000 100000",
-            "sys/fs/cgroup/unified/job/memory.max": str(GIB),  # not the controller's own
+            "sys/fs/cgroup/unified/job/memory.max": str(GIB),  # not of this controller
         },
         group="4:memory:/job\n1:name=systemd:/job\n0::/job\n",
         mountinfo=mounts(V1_MOUNTS[2], "/ /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"),
@@ -214,7 +216,7 @@ def ratio(sampler: ThrottleSampler, now_ns: int) -> float | None:
 
 
 def test_v2_throttling_of_one_core(tmp_path: Path) -> None:
-    """Half a core of quota, one busy thread: it stands still for half of each period."""
+    """Half a core of quota, one busy thread: it is throttled for half of every period."""
     root = v2(tmp_path, {"job/cpu.max": "50000 100000"}, path="/job")
     stat = root / "sys/fs/cgroup/job/cpu.stat"
     stat.write_text("usage_usec 1\nnr_periods 10\nnr_throttled 5\nthrottled_usec 250000\n")
@@ -226,7 +228,7 @@ def test_v2_throttling_of_one_core(tmp_path: Path) -> None:
 
 
 def test_throttling_of_many_cores_is_wall_time_not_their_sum(tmp_path: Path) -> None:
-    """Four cores of quota, eight busy threads: run 50 of 100 ms, then eight queues wait 50."""
+    """Four cores of quota, eight busy threads: they run 50 of 100 ms, and wait 50 ms."""
     files = {"cpu,cpuacct/job/cpu.cfs_quota_us": "400000"}
     files["cpu,cpuacct/job/cpu.cfs_period_us"] = "100000"
     root = v1(tmp_path, files, path="/job")
@@ -238,7 +240,7 @@ def test_throttling_of_many_cores_is_wall_time_not_their_sum(tmp_path: Path) -> 
     assert ratio(sampler, 1000 * MS) == pytest.approx(0.5)
 
 
-def test_a_group_throttled_late_in_its_period_stood_still_that_long_only(tmp_path: Path) -> None:
+def test_a_group_throttled_late_in_its_period_is_throttled_for_less_time(tmp_path: Path) -> None:
     root = v2(tmp_path, {"job/cpu.max": "50000 100000"}, path="/job")
     stat = root / "sys/fs/cgroup/job/cpu.stat"
     stat.write_text("nr_throttled 0\nthrottled_usec 0\n")
@@ -248,7 +250,7 @@ def test_a_group_throttled_late_in_its_period_stood_still_that_long_only(tmp_pat
     assert ratio(sampler, 100 * MS) == pytest.approx(0.1)
 
 
-def test_the_level_that_stands_still_most_is_told(tmp_path: Path) -> None:
+def test_the_most_throttled_level_is_reported(tmp_path: Path) -> None:
     root = v2(tmp_path, {"a/cpu.max": "50000 100000", "a/b/cpu.max": "80000 100000"}, path="/a/b")
     outer, inner = (root / "sys/fs/cgroup" / name / "cpu.stat" for name in ("a", "a/b"))
     for stat in (outer, inner):
@@ -258,5 +260,5 @@ def test_the_level_that_stands_still_most_is_told(tmp_path: Path) -> None:
     outer.write_text("nr_throttled 10\nthrottled_usec 500000\n")
     inner.write_text("nr_throttled 1\nthrottled_usec 20000\n")
     assert ratio(sampler, 1000 * MS) == pytest.approx(0.5)
-    outer.unlink()  # the group was removed: the tick goes on without it
+    outer.unlink()  # a removed group is left out
     assert ratio(sampler, 2000 * MS) == 0.0

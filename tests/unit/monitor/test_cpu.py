@@ -1,4 +1,4 @@
-"""Cores: a fake /proc/stat for the arithmetic, a busy process for the real one."""
+"""Cores: a fake /proc/stat for the arithmetic, a busy process for a real one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from stepscope.monitor.samplers.base import Unavailable
 from stepscope.monitor.samplers.cpu import CpuSampler
 from stepscope.monitor.samplers.processes import JobTree
+from tests.support.waiting import wait_until
 
 S = 1_000_000_000
 
 Start = Callable[[str], "subprocess.Popen[bytes]"]
-WaitFor = Callable[[Callable[[], object]], None]
 
 
 def stat(*cores: tuple[int, ...]) -> str:
@@ -44,59 +44,59 @@ def test_busy_and_iowait_of_each_core_and_of_the_jobs_mean(tmp_path: Path, start
     sampler = CpuSampler(JobTree(child.pid, lambda: (), lambda: ()), proc=str(tmp_path))
     assert values(sampler, 0) == {}
     #       user nice sys idle iowait irq softirq steal guest guest_nice
-    mine = (20, 10, 5, 30, 20, 5, 5, 5, 20, 10)  # guest is within user
-    other = (80, 0, 0, 20, 0, 0, 0, 0, 0, 0)
-    (tmp_path / "stat").write_text(stat(*[zero] * core, mine, other))
-    seen = values(sampler, S)
-    assert seen["core_busy_ratio", str(core)] == pytest.approx(0.5)
-    assert seen["core_iowait_ratio", str(core)] == pytest.approx(0.2)
-    assert seen["core_busy_ratio", str(core + 1)] == 0.8
-    # The job may use one of the two cores: mean and maximum are that one's.
-    assert seen["cpu_busy_ratio", ""] == pytest.approx(0.5)
-    assert seen["cpu_iowait_ratio", ""] == pytest.approx(0.2)
-    assert seen["cpu_busy_max_ratio", ""] == seen["core_busy_ratio", str(core)]
-    assert seen["cpu_iowait_max_ratio", ""] == seen["core_iowait_ratio", str(core)]
-    assert seen["outside_cpu_cores", ""] == pytest.approx(1.3, abs=0.05)
-    assert seen["stolen_cpu_cores", ""] == pytest.approx(0.05)
+    job_core = (20, 10, 5, 30, 20, 5, 5, 5, 20, 10)  # user includes guest
+    free_core = (80, 0, 0, 20, 0, 0, 0, 0, 0, 0)
+    (tmp_path / "stat").write_text(stat(*[zero] * core, job_core, free_core))
+    samples = values(sampler, S)
+    assert samples["core_busy_ratio", str(core)] == pytest.approx(0.5)
+    assert samples["core_iowait_ratio", str(core)] == pytest.approx(0.2)
+    assert samples["core_busy_ratio", str(core + 1)] == 0.8
+    # The job may use one of the two cores: mean and maximum are of that core.
+    assert samples["cpu_busy_ratio", ""] == pytest.approx(0.5)
+    assert samples["cpu_iowait_ratio", ""] == pytest.approx(0.2)
+    assert samples["cpu_busy_max_ratio", ""] == samples["core_busy_ratio", str(core)]
+    assert samples["cpu_iowait_max_ratio", ""] == samples["core_iowait_ratio", str(core)]
+    assert samples["outside_cpu_cores", ""] == pytest.approx(1.3, abs=0.05)
+    assert samples["stolen_cpu_cores", ""] == pytest.approx(0.05)
 
 
 def test_mean_and_maximum_are_of_the_jobs_cores(tmp_path: Path) -> None:
-    mine = sorted(os.sched_getaffinity(0))
-    count = mine[-1] + 1
+    cores = sorted(os.sched_getaffinity(0))
+    count = cores[-1] + 1
     (tmp_path / "stat").write_text(stat(*[(0,) * 10] * count))
     sampler = CpuSampler(idle_tree(), proc=str(tmp_path))
     values(sampler, 0)
     ticks = [(5 + core, 0, 0, 80, 7 * core, 0, 0, 0, 0, 0) for core in range(count)]
     (tmp_path / "stat").write_text(stat(*ticks))
-    seen = values(sampler, S)
-    for what in ("busy", "iowait"):
-        each = [seen[f"core_{what}_ratio", str(core)] for core in mine]
-        assert seen[f"cpu_{what}_ratio", ""] == pytest.approx(sum(each) / len(each))
-        assert seen[f"cpu_{what}_max_ratio", ""] == max(each)
+    samples = values(sampler, S)
+    for metric in ("busy", "iowait"):
+        shares = [samples[f"core_{metric}_ratio", str(core)] for core in cores]
+        assert samples[f"cpu_{metric}_ratio", ""] == pytest.approx(sum(shares) / len(shares))
+        assert samples[f"cpu_{metric}_max_ratio", ""] == max(shares)
 
 
-def test_cores_that_come_and_go_and_iowait_taken_back(tmp_path: Path) -> None:
+def test_cores_that_are_added_or_removed_and_iowait_that_decreases(tmp_path: Path) -> None:
     path = tmp_path / "stat"
     path.write_text(stat((0, 0, 0, 0, 50, 0, 0, 0), (0, 0, 0, 0, 0, 0, 0, 0)))
     sampler = CpuSampler(idle_tree(), proc=str(tmp_path))
     values(sampler, 0)
     path.write_text(stat((25, 0, 0, 75, 40, 0, 0, 0)))
-    seen = values(sampler, S)
-    assert seen["core_busy_ratio", "0"] == 0.25
-    assert seen["core_iowait_ratio", "0"] == 0.0
-    assert ("core_busy_ratio", "1") not in seen
+    samples = values(sampler, S)
+    assert samples["core_busy_ratio", "0"] == 0.25
+    assert samples["core_iowait_ratio", "0"] == 0.0
+    assert ("core_busy_ratio", "1") not in samples
     path.write_text(stat((50, 0, 0, 150, 40, 0, 0, 0), (9, 0, 0, 1, 0, 0, 0, 0)))
     assert ("core_busy_ratio", "1") not in values(sampler, 2 * S)
 
 
-def test_a_clock_of_cores_that_stands_still_tells_no_share(tmp_path: Path) -> None:
+def test_cores_without_ticks_have_no_shares(tmp_path: Path) -> None:
     (tmp_path / "stat").write_text(stat((0,) * 10))
     sampler = CpuSampler(idle_tree(), proc=str(tmp_path))
     values(sampler, 0)
     assert {metric for metric, _ in values(sampler, S)} == {"job_cpu_cores", "own_cpu_cores"}
 
 
-def test_no_cores_is_a_reason(tmp_path: Path) -> None:
+def test_missing_cores_are_a_reason(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be read"):
         CpuSampler(idle_tree(), proc=str(tmp_path))
     (tmp_path / "stat").write_text("ctxt 5\n")
@@ -104,8 +104,8 @@ def test_no_cores_is_a_reason(tmp_path: Path) -> None:
         CpuSampler(idle_tree(), proc=str(tmp_path))
 
 
-def test_who_keeps_the_cores_busy(start: Start, wait_for: WaitFor) -> None:
-    """The same busy process is the job's, then stepscope's, then somebody else's."""
+def test_cores_used_by_the_job_by_stepscope_and_by_others(start: Start) -> None:
+    """One busy process is part of the job, of stepscope, or of neither."""
     busy, idle = start("while True: pass"), start("import sys; sys.stdin.readline()")
     trees = {
         "job_cpu_cores": JobTree(busy.pid, lambda: (), lambda: ()),
@@ -115,7 +115,7 @@ def test_who_keeps_the_cores_busy(start: Start, wait_for: WaitFor) -> None:
     samplers = {name: CpuSampler(tree) for name, tree in trees.items()}
     for sampler in samplers.values():
         values(sampler, 0)
-    # Begins last and ends first, so that no sampler has seen less.
+    # Starts last and ends first, so that every sampler has measured at least as much.
     reference = JobTree(busy.pid, lambda: (), lambda: ())
     tick = 0
 
@@ -125,17 +125,19 @@ def test_who_keeps_the_cores_busy(start: Start, wait_for: WaitFor) -> None:
         reference.refresh(tick)
         return reference.cpu_seconds
 
-    wait_for(lambda: used_s() >= 0.2)
-    # The samplers are told that one second has passed, so cores are CPU seconds.
-    seen = {name: values(sampler, S) for name, sampler in samplers.items()}
+    wait_until(lambda: used_s() >= 0.2, timeout_s=5)
+    # For the samplers one second has passed, so cores are CPU seconds.
+    samples = {name: values(sampler, S) for name, sampler in samplers.items()}
     for name in ("job_cpu_cores", "own_cpu_cores"):
         # A difference of sums of clock ticks may be 0.19999999999999998.
-        assert 0.2 <= round(seen[name][name, ""], 6) < 0.2 + 5
-    assert seen["job_cpu_cores"]["own_cpu_cores", ""] == 0
-    assert seen["own_cpu_cores"]["job_cpu_cores", ""] <= 0.1
-    assert seen["outside_cpu_cores"]["job_cpu_cores", ""] <= 0.1
-    # Shares of cores, unlike CPU seconds, do not believe the told second.
-    assert seen["outside_cpu_cores"]["outside_cpu_cores", ""] > 0.2
-    ratios = [v for (metric, _), v in seen["job_cpu_cores"].items() if metric.endswith("ratio")]
+        assert 0.2 <= round(samples[name][name, ""], 6) < 0.2 + 5
+    assert samples["job_cpu_cores"]["own_cpu_cores", ""] == 0
+    assert samples["own_cpu_cores"]["job_cpu_cores", ""] <= 0.1
+    assert samples["outside_cpu_cores"]["job_cpu_cores", ""] <= 0.1
+    # Shares of cores, unlike CPU seconds, do not depend on that second.
+    assert samples["outside_cpu_cores"]["outside_cpu_cores", ""] > 0.2
+    ratios = [
+        value for (metric, _), value in samples["job_cpu_cores"].items() if metric.endswith("ratio")
+    ]
     assert len(ratios) >= 4
     assert all(0 <= ratio <= 1 for ratio in ratios)

@@ -1,4 +1,4 @@
-"""The NVML sampler against a stand-in library; the formulas are those of `stub/nvml.c`."""
+"""NVML sampler with a stub library; the formulas are those of `stub/nvml.c`."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ def tick(sampler, seconds):
         values.setdefault(device, {})[metric] = value
     return values
 
-def say(*values):
+def output(*values):
     print(json.dumps(values))
 """
 STUB = 'stub = ctypes.CDLL("libnvidia-ml.so.1")\n'
 
 
 def run(script: str, *, libraries: Path, gpus: int = 1) -> list[Any]:
-    """What *script* says, in a process that looks for NVML in *libraries* first."""
+    """Run *script* in a process that loads NVML from *libraries*; returns its output."""
     if "stub." in script:
         script = STUB + script
     environment = {**os.environ, "STUB_GPUS": str(gpus), "LD_LIBRARY_PATH": str(libraries)}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PRELUDE + script], env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    answer: list[Any] = json.loads(done.stdout)
-    return answer
+    assert result.returncode == 0, result.stderr
+    values: list[Any] = json.loads(result.stdout)
+    return values
 
 
 def expected(i: int) -> dict[str, float]:
-    """All metrics of GPU *i* but those of PCIe."""
+    """All metrics of GPU *i* except those of PCIe."""
     return {
         "gpu_busy_ratio": 10 * (i + 1) / 100,
         "gpu_memory_busy_ratio": 5 * (i + 1) / 100,
@@ -67,7 +67,7 @@ def expected(i: int) -> dict[str, float]:
 
 
 ONLY_IMPORTED = {"gpu_memory_used_ratio"}
-"""Debugger's output says a share and never the bytes; of a watched GPU both bytes are known."""
+"""Metrics of SageMaker Debugger, which has shares but no bytes."""
 
 
 def pcie(i: int) -> dict[str, float]:
@@ -78,78 +78,79 @@ def pcie(i: int) -> dict[str, float]:
 
 
 def test_one_gpu_yields_every_gpu_metric_of_the_schema(nvml_directory: Path) -> None:
-    [values] = run("say(tick(NvmlSampler(), 0))", libraries=nvml_directory)
+    [values] = run("output(tick(NvmlSampler(), 0))", libraries=nvml_directory)
     assert values == {"0": expected(0) | pcie(0)}
-    of_the_schema = {name for name in METRIC_TYPES if name.startswith("gpu_")}
-    assert set(values["0"]) == of_the_schema - ONLY_IMPORTED
+    schema_metrics = {name for name in METRIC_TYPES if name.startswith("gpu_")}
+    assert set(values["0"]) == schema_metrics - ONLY_IMPORTED
 
 
-def test_several_gpus_take_turns_at_the_slow_pcie_calls(nvml_directory: Path) -> None:
+def test_one_gpu_per_tick_makes_the_slow_pcie_calls(nvml_directory: Path) -> None:
     script = """
 sampler = NvmlSampler()
-say(*(tick(sampler, second) for second in range(7)))
+output(*(tick(sampler, second) for second in range(7)))
 """
     ticks = run(script, libraries=nvml_directory, gpus=3)
-    #              second 0 and on: one GPU a tick, each again after 5 s
+    #      from second 0: one GPU per tick, the same GPU again after 5 s
     turns = [0, 1, 2, None, None, 0, 1]
     for turn, values in zip(turns, ticks, strict=True):
         for i in range(3):
             assert values[str(i)] == expected(i) | (pcie(i) if i == turn else {})
 
 
-def test_a_field_the_board_lacks_is_left_out_and_never_asked_again(nvml_directory: Path) -> None:
+def test_an_unsupported_field_is_left_out_and_not_read_again(nvml_directory: Path) -> None:
     script = """
 stub.stub_fail(1, POWER, NOT_SUPPORTED)
 stub.stub_fail(1, UTILIZATION, NOT_SUPPORTED)
 sampler = NvmlSampler()
 ticks = [tick(sampler, second) for second in (0, 1, 2)]
-say(ticks[2], [[stub.stub_calls(i, f) for f in (POWER, UTILIZATION)] for i in (0, 1)])
+output(ticks[2], [[stub.stub_calls(i, f) for f in (POWER, UTILIZATION)] for i in (0, 1)])
 """
     values, calls = run(script, libraries=nvml_directory, gpus=2)
-    lacking = {"gpu_power_watt", "gpu_busy_ratio", "gpu_memory_busy_ratio"}
+    missing = {"gpu_power_watt", "gpu_busy_ratio", "gpu_memory_busy_ratio"}
     assert values["0"] == expected(0)
-    assert values["1"] == {k: v for k, v in expected(1).items() if k not in lacking}
+    assert values["1"] == {k: v for k, v in expected(1).items() if k not in missing}
     assert calls == [[3, 3], [1, 1]]
 
 
-def test_a_passing_failure_costs_one_value_only(nvml_directory: Path) -> None:
+def test_a_temporary_failure_costs_one_value_only(nvml_directory: Path) -> None:
     script = """
 sampler = NvmlSampler()
 stub.stub_fail(0, POWER, UNKNOWN)
 during = tick(sampler, 0)
 stub.stub_fail(0, POWER, 0)
-say("gpu_power_watt" in during["0"], tick(sampler, 1))
+output("gpu_power_watt" in during["0"], tick(sampler, 1))
 """
     during, after = run(script, libraries=nvml_directory)
     assert during is False
     assert after["0"] == expected(0)
 
 
-def test_an_old_driver_tells_memory_with_the_reserved_part(nvml_directory: Path) -> None:
+def test_an_old_driver_reports_memory_with_the_reserved_part(nvml_directory: Path) -> None:
     script = """
 stub.stub_fail(0, MEMORY_V2, NOT_SUPPORTED)
 sampler = NvmlSampler()
-say([tick(sampler, s)["0"]["gpu_memory_used_bytes"] for s in (0, 1)], stub.stub_calls(0, MEMORY_V2))
+values = [tick(sampler, s)["0"]["gpu_memory_used_bytes"] for s in (0, 1)]
+output(values, stub.stub_calls(0, MEMORY_V2))
 """
     used, calls = run(script, libraries=nvml_directory)
     assert used == [GIB + 512 * MIB] * 2
     assert calls == 1
 
 
-def test_a_lost_gpu_is_silent_until_it_is_back(nvml_directory: Path) -> None:
+def test_a_lost_gpu_has_no_samples_until_it_is_back(nvml_directory: Path) -> None:
     script = """
 sampler = NvmlSampler()
 tick(sampler, 0)
 stub.stub_lose(0, 1)
 lost = [tick(sampler, second) for second in (1, 2, 12)]
-asked = stub.stub_calls(0, UTILIZATION)
+calls = stub.stub_calls(0, UTILIZATION)
 stub.stub_lose(0, 0)
-say(lost, asked, tick(sampler, 13), tick(sampler, 23))
+output(lost, calls, tick(sampler, 13), tick(sampler, 23))
 """
-    lost, asked, too_early, back = run(script, libraries=nvml_directory, gpus=2)
+    lost, calls, too_early, back = run(script, libraries=nvml_directory, gpus=2)
     assert [list(values) for values in lost] == [["1"]] * 3
     assert lost[1]["1"]["gpu_busy_ratio"] == expected(1)["gpu_busy_ratio"]
-    assert asked == 2  # before and at the loss; after it only the handle is asked for
+    assert calls == 2  # before and at the loss; afterwards only the handle is requested
     assert list(too_early) == ["1"]
     assert back["0"].items() >= expected(0).items()
 
@@ -157,7 +158,7 @@ say(lost, asked, tick(sampler, 13), tick(sampler, 23))
 def test_a_gpu_lost_from_the_start_does_not_hide_the_others(nvml_directory: Path) -> None:
     script = """
 stub.stub_lose(0, 1)
-say(tick(NvmlSampler(), 0), gpu_facts())
+output(tick(NvmlSampler(), 0), gpu_facts())
 """
     values, [facts, _] = run(script, libraries=nvml_directory, gpus=2)
     assert values == {"1": expected(1) | pcie(1)}
@@ -170,22 +171,22 @@ def test_a_reloaded_driver_is_opened_again(nvml_directory: Path) -> None:
 sampler = NvmlSampler()
 before = tick(sampler, 0)
 stub.stub_unload(1)
-gone = [tick(sampler, second) for second in (1, 5, 11)]
+down = [tick(sampler, second) for second in (1, 5, 11)]
 stub.stub_unload(0)
-say(before, gone, tick(sampler, 12), tick(sampler, 21))
+output(before, down, tick(sampler, 12), tick(sampler, 21))
 """
-    before, gone, too_early, back = run(script, libraries=nvml_directory, gpus=2)
+    before, down, too_early, back = run(script, libraries=nvml_directory, gpus=2)
     assert set(before) == {"0", "1"}
-    assert gone == [{}, {}, {}]
+    assert down == [{}, {}, {}]
     assert too_early == {}
     assert back["0"].items() >= expected(0).items()
     assert back["1"].items() >= expected(1).items()
 
 
 def test_facts_of_each_gpu_and_the_driver(nvml_directory: Path) -> None:
-    facts, version = run("say(*gpu_facts())", libraries=nvml_directory, gpus=2)
+    facts, version = run("output(*gpu_facts())", libraries=nvml_directory, gpus=2)
     assert version == "550.54.15"
-    # The stub has no compute capability, which is then left out.
+    # The stub has no compute capability, so that it is left out.
     assert facts == [
         {
             "index": i,
@@ -200,18 +201,18 @@ def test_facts_of_each_gpu_and_the_driver(nvml_directory: Path) -> None:
     ]
 
 
-ASK = """
+OPEN = """
 try:
     NvmlSampler()
 except Unavailable as reason:
-    say(str(reason), *gpu_facts())
+    output(str(reason), *gpu_facts())
 """
 
 
 def test_no_driver_is_a_reason_not_an_error(tmp_path: Path) -> None:
-    # A file that is no library hides the real one of a machine that has a GPU.
+    # An invalid library hides the real one of a machine that has a GPU.
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"")
-    reason, facts, version = run(ASK, libraries=tmp_path)
+    reason, facts, version = run(OPEN, libraries=tmp_path)
     assert reason == "no NVIDIA driver: libnvidia-ml.so.1 cannot be loaded"
     assert (facts, version) == ([], None)
 
@@ -226,24 +227,24 @@ def test_no_driver_is_a_reason_not_an_error(tmp_path: Path) -> None:
 def test_a_driver_without_gpus_is_a_reason(
     nvml_directory: Path, setup: str, gpus: int, reason: str
 ) -> None:
-    [said, facts, _] = run(setup + ASK, libraries=nvml_directory, gpus=gpus)
-    assert said.startswith(reason)
+    [message, facts, _] = run(setup + OPEN, libraries=nvml_directory, gpus=gpus)
+    assert message.startswith(reason)
     assert facts == []
 
 
 class AmdError(Exception):
-    """As amdsmi's own base exception."""
+    """Stub of the base exception of amdsmi."""
 
 
 def amd(**calls: Any) -> Any:
-    """A stand-in for the module `amdsmi` with one GPU, in the shapes of its documentation."""
+    """Create a stub of the module `amdsmi` with one GPU, with the types of its documentation."""
 
     def temperature(handle: object, kind: str, metric: str) -> int:
         if kind == "edge":
             raise AmdError
         return 51
 
-    answers: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "AmdSmiException": AmdError,
         "AmdSmiMemoryType": SimpleNamespace(VRAM="vram"),
         "AmdSmiTemperatureType": SimpleNamespace(EDGE="edge", HOTSPOT="hotspot"),
@@ -257,7 +258,7 @@ def amd(**calls: Any) -> Any:
         },
         "amdsmi_get_temp_metric": temperature,
     }
-    return SimpleNamespace(**{**answers, **calls})
+    return SimpleNamespace(**{**attributes, **calls})
 
 
 def test_amd_gpu_with_a_hotspot_sensor_and_average_power() -> None:
@@ -269,7 +270,7 @@ def test_amd_gpu_with_a_hotspot_sensor_and_average_power() -> None:
     }
 
 
-def test_what_an_amd_gpu_does_not_tell_is_left_out() -> None:
+def test_unsupported_values_of_an_amd_gpu_are_left_out() -> None:
     def refuse(handle: object) -> None:
         raise AmdError
 

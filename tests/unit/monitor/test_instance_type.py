@@ -1,4 +1,4 @@
-"""What a machine says of itself, without a network."""
+"""Instance type from local sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepscope.monitor.instance_type import read_instance_type
 
 
 @pytest.mark.parametrize(
-    ("vendor", "product", "found"),
+    ("vendor", "product", "expected"),
     [
         ("Amazon EC2", "p4d.24xlarge\n", "p4d.24xlarge"),
         ("Amazon EC2", "c7i-flex.8xlarge", "c7i-flex.8xlarge"),
@@ -23,19 +23,19 @@ from stepscope.monitor.instance_type import read_instance_type
         ("Dell Inc.", "PowerEdge.R740", None),
     ],
 )
-def test_what_firmware_says(tmp_path: Path, vendor: str, product: str, found: str | None) -> None:
+def test_firmware(tmp_path: Path, vendor: str, product: str, expected: str | None) -> None:
     (tmp_path / "sys_vendor").write_text(f"{vendor}\n")
     (tmp_path / "product_name").write_text(product)
-    assert read_instance_type(tmp_path, {}) == found
+    assert read_instance_type(tmp_path, {}) == expected
 
 
 def test_a_machine_without_firmware_tables(tmp_path: Path) -> None:
     assert read_instance_type(tmp_path / "none", {}) is None
 
 
-def test_a_training_service_says_it_to_its_containers(tmp_path: Path) -> None:
-    said = {"SM_CURRENT_INSTANCE_TYPE": "ml.p3.8xlarge"}
-    assert read_instance_type(tmp_path, said) == "ml.p3.8xlarge"
+def test_environment_of_a_training_service(tmp_path: Path) -> None:
+    environment = {"SM_CURRENT_INSTANCE_TYPE": "ml.p3.8xlarge"}
+    assert read_instance_type(tmp_path, environment) == "ml.p3.8xlarge"
     assert read_instance_type(tmp_path, {"SM_CURRENT_INSTANCE_TYPE": " "}) is None
 
 

@@ -1,4 +1,4 @@
-"""The job's process tree: real processes for finding them, a fake /proc for the arithmetic."""
+"""Process tree of the job: real processes for the search, a fake /proc for the arithmetic."""
 
 from __future__ import annotations
 
@@ -11,26 +11,30 @@ from pathlib import Path
 import pytest
 
 from stepscope.monitor.samplers.processes import JobTree, ProcessSampler
+from tests.support.waiting import wait_until
 
 S = 1_000_000_000
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LATE = 1 << 60
-"""A start later than the making of any tree."""
+"""A start later than the creation of any tree."""
 
 Start = Callable[[str], "subprocess.Popen[bytes]"]
-WaitFor = Callable[[Callable[[], object]], None]
+
 
 FAMILY = """
 import subprocess, sys, threading
-nap = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
-child = subprocess.Popen(nap)
-held = []
-thread = threading.Thread(target=lambda: (held.append(subprocess.Popen(nap)), stop.wait()))
-stop = threading.Event()
-thread.start()
-while not held: pass
-print(child.pid, held[0].pid, flush=True)
+idle = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
+child = subprocess.Popen(idle)
+children = []
+started, stop = threading.Event(), threading.Event()
+def work():
+    children.append(subprocess.Popen(idle))
+    started.set()
+    stop.wait()
+threading.Thread(target=work).start()
+started.wait()
+print(child.pid, children[0].pid, flush=True)
 sys.stdin.readline()
 child.kill(); child.wait()
 print("waited", flush=True)
@@ -38,16 +42,16 @@ sys.stdin.readline()
 """
 
 
-def nobody() -> Iterable[int]:
+def no_pids() -> Iterable[int]:
     return ()
 
 
-def line(process: subprocess.Popen[bytes]) -> str:
+def read_line(process: subprocess.Popen[bytes]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().decode().strip()
 
 
-def tell(process: subprocess.Popen[bytes]) -> None:
+def write_line(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     process.stdin.write(b"\n")
     process.stdin.flush()
@@ -56,15 +60,15 @@ def tell(process: subprocess.Popen[bytes]) -> None:
 # ---- real processes ------------------------------------------------------------------------
 
 
-def test_children_are_found_and_forgotten(start: Start) -> None:
+def test_children_are_added_and_removed(start: Start) -> None:
     root = start(FAMILY)
-    child, of_thread = map(int, line(root).split())
-    tree = JobTree(root.pid, nobody, nobody)
+    child, of_thread = map(int, read_line(root).split())
+    tree = JobTree(root.pid, no_pids, no_pids)
     tree.refresh(0)
     assert set(tree.processes) == {root.pid, child, of_thread}
     assert tree.processes[child].parent_pid == root.pid
-    tell(root)
-    assert line(root) == "waited"
+    write_line(root)
+    assert read_line(root) == "waited"
     tree.refresh(S)
     assert set(tree.processes) == {root.pid, of_thread}
 
@@ -72,21 +76,21 @@ def test_children_are_found_and_forgotten(start: Start) -> None:
 def test_the_parents_list_finds_a_child_before_the_next_scan(start: Start) -> None:
     root = start(
         "import subprocess, sys; sys.stdin.readline();"
-        "p = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)']);"
+        "p = subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']);"
         "print(p.pid, flush=True); p.wait()"
     )
-    tree = JobTree(root.pid, nobody, nobody)
+    tree = JobTree(root.pid, no_pids, no_pids)
     tree.refresh(0)  # scans all of /proc
-    tell(root)
-    child = int(line(root))
+    write_line(root)
+    child = int(read_line(root))
     tree.refresh(1)  # too early for another scan
     assert set(tree.processes) == {root.pid, child}
 
 
-def test_own_processes_are_not_of_the_job_nor_is_what_they_start(start: Start) -> None:
+def test_own_processes_and_their_children_are_not_part_of_the_job(start: Start) -> None:
     root = start(FAMILY)
-    child, of_thread = map(int, line(root).split())
-    tree = JobTree(os.getpid(), nobody, lambda: [root.pid])
+    child, of_thread = map(int, read_line(root).split())
+    tree = JobTree(os.getpid(), no_pids, lambda: [root.pid])
     tree.refresh(0)
     assert os.getpid() in tree.processes
     assert tree.processes.keys().isdisjoint({root.pid, child, of_thread})
@@ -94,89 +98,89 @@ def test_own_processes_are_not_of_the_job_nor_is_what_they_start(start: Start) -
 
 def test_daemonised_processes_are_followed_with_their_children(start: Start) -> None:
     root = start("import sys; sys.stdin.readline()")
-    daemon = start(FAMILY)  # stands outside the root's tree
-    child, of_thread = map(int, line(daemon).split())
-    known: list[int] = []
-    tree = JobTree(root.pid, lambda: known, nobody)
+    daemon = start(FAMILY)  # outside the tree of the root
+    child, of_thread = map(int, read_line(daemon).split())
+    registered: list[int] = []
+    tree = JobTree(root.pid, lambda: registered, no_pids)
     tree.refresh(0)
     assert set(tree.processes) == {root.pid}
-    known.append(daemon.pid)
+    registered.append(daemon.pid)
     tree.refresh(S)
     tree.refresh(3 * S)
     assert set(tree.processes) == {root.pid, daemon.pid, child, of_thread}
 
 
-def test_a_busy_process_keeps_about_one_core_busy(start: Start, wait_for: WaitFor) -> None:
+def test_a_busy_process_uses_about_one_core(start: Start) -> None:
     root = start("while True: pass")
-    tree = JobTree(root.pid, nobody, nobody)
+    tree = JobTree(root.pid, no_pids, no_pids)
     sampler = ProcessSampler(tree)
     assert [s.metric for s in sampler.sample(0)] == ["process_memory_bytes"]
-    used_before = tree.processes[root.pid].cpu_ticks
+    initial_ticks = tree.processes[root.pid].cpu_ticks
     tick = 0
 
     def used() -> int:
         nonlocal tick
         tick += 1
         tree.refresh(tick)
-        return tree.processes[root.pid].cpu_ticks - used_before
+        return tree.processes[root.pid].cpu_ticks - initial_ticks
 
-    wait_for(lambda: used() >= 10)
+    wait_until(lambda: used() >= 10, timeout_s=5)
     ticks_used = used()
     values = {s.metric: s for s in sampler.sample(S)}
-    # The process went on between the two readings, so it used at least what was seen.
+    # The process continued between the two readings, so it has used at least as much.
     assert ticks_used / TICKS <= values["process_cpu_cores"].value < ticks_used / TICKS + 1
     assert values["process_cpu_cores"].device == str(root.pid)
     assert values["process_memory_bytes"].value > PAGE
     assert tree.cpu_seconds >= ticks_used / TICKS
 
 
-def test_waiting_for_a_core_shows_as_run_queue_delay(start: Start, wait_for: WaitFor) -> None:
+def test_waiting_for_a_core_is_run_queue_delay(start: Start) -> None:
     core = min(os.sched_getaffinity(0))
     code = f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"
-    racers = [start(code), start(code)]
-    tree = JobTree(racers[0].pid, lambda: [racers[1].pid], nobody)
+    processes = [start(code), start(code)]
+    tree = JobTree(processes[0].pid, lambda: [processes[1].pid], no_pids)
     if tree.runqueue_missing is not None:
         pytest.skip(tree.runqueue_missing)
     sampler = ProcessSampler(tree)
     list(sampler.sample(0))
-    before = {p.pid: p.runqueue_ns or 0 for p in tree.processes.values()}
+    initial_ns = {p.pid: p.runqueue_ns or 0 for p in tree.processes.values()}
     tick = 0
 
     def waited_ns() -> int:
         nonlocal tick
         tick += 1
         tree.refresh(tick)
-        return min((p.runqueue_ns or 0) - before[p.pid] for p in tree.processes.values())
+        return min((p.runqueue_ns or 0) - initial_ns[p.pid] for p in tree.processes.values())
 
-    wait_for(lambda: waited_ns() > S // 20)
-    waited = {s.device: s.value for s in sampler.sample(S) if s.metric == "process_runqueue_ratio"}
-    assert waited.keys() == {str(racer.pid) for racer in racers}
-    assert all(0.05 < value <= 1.0 for value in waited.values())
+    wait_until(lambda: waited_ns() > S // 20, timeout_s=5)
+    samples = [s for s in sampler.sample(S) if s.metric == "process_runqueue_ratio"]
+    assert {sample.device for sample in samples} == {str(process.pid) for process in processes}
+    assert all(0.05 < sample.value <= 1.0 for sample in samples)
 
 
-def test_a_finished_job_is_an_empty_tree(start: Start, wait_for: WaitFor) -> None:
+def test_a_finished_job_is_an_empty_tree(start: Start) -> None:
     root = start("pass")
-    tree = JobTree(root.pid, nobody, nobody)
+    tree = JobTree(root.pid, no_pids, no_pids)
     sampler = ProcessSampler(tree)
     tick = 0
 
-    def gone() -> bool:
+    def is_empty() -> bool:
         nonlocal tick
         tick += 1
         return list(sampler.sample(tick)) == []
 
-    wait_for(gone)  # a zombie, as nobody has waited for it
-    before = tree.cpu_seconds
+    wait_until(is_empty, timeout_s=5)  # the process is a zombie now
+    cpu_seconds = tree.cpu_seconds
     root.wait()
     assert list(sampler.sample(10 * S)) == []
-    assert tree.cpu_seconds == before
+    assert tree.cpu_seconds == cpu_seconds
 
 
 # ---- arithmetic ----------------------------------------------------------------------------
 
 
 class FakeProc:
-    """A /proc whose processes a test sets one by one."""
+    """Fake /proc, whose processes are set by a test."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -191,7 +195,7 @@ class FakeProc:
         directory.mkdir(exist_ok=True)
         user, system = cpu - cpu // 3, cpu // 3
         children_user, children_system = waited // 4, waited - waited // 4
-        # A name as bad as names get.
+        # A name with blanks and parentheses.
         (directory / "stat").write_text(
             f"{pid} (a) S 1 (b) R {parent} 1 1 0 -1 4194304 1 1 1 1 {user} {system}"
             f" {children_user} {children_system} 20 0 1 0 {start} 123456 7 18446744073709551615\n"
@@ -202,8 +206,9 @@ class FakeProc:
         shutil.rmtree(self.path / str(pid))
 
     def tree(self, root: int = 1, **callables: Callable[[], Iterable[int]]) -> JobTree:
-        also, own = callables.get("also", nobody), callables.get("own", nobody)
-        return JobTree(root, also, own, proc=str(self.path))
+        registered = callables.get("registered", no_pids)
+        own_pids = callables.get("own_pids", no_pids)
+        return JobTree(root, registered, own_pids, proc=str(self.path))
 
 
 @pytest.fixture
@@ -212,20 +217,20 @@ def proc(tmp_path: Path) -> FakeProc:
 
 
 class Clock:
-    """Ticks three seconds apart, so that each refresh scans."""
+    """Clock with ticks three seconds apart, so that every refresh scans."""
 
     def __init__(self, tree: JobTree) -> None:
         self.tree = tree
         self.now_ns = 0
 
     def cpu_ticks(self) -> int:
-        """CPU time of the job in clock ticks after one more refresh."""
+        """Refresh the tree, and return the CPU time of the job in clock ticks."""
         self.now_ns += 3 * S
         self.tree.refresh(self.now_ns)
         return round(self.tree.cpu_seconds * TICKS)
 
 
-def test_fields_of_a_process_with_an_ugly_name(proc: FakeProc) -> None:
+def test_fields_of_a_process_with_an_unusual_name(proc: FakeProc) -> None:
     proc.set(1, parent=9, cpu=30, waited=8, start=5)
     tree = proc.tree()
     tree.refresh(0)
@@ -233,7 +238,7 @@ def test_fields_of_a_process_with_an_ugly_name(proc: FakeProc) -> None:
     assert process == (1, 9, 5, 30, 8, 7 * PAGE, 10, False)
 
 
-def test_time_from_before_the_tree_is_not_counted(proc: FakeProc) -> None:
+def test_time_before_the_creation_of_the_tree_is_not_counted(proc: FakeProc) -> None:
     proc.set(1, cpu=500, waited=70, start=1)
     clock = Clock(proc.tree())
     assert clock.cpu_ticks() == 0
@@ -241,7 +246,7 @@ def test_time_from_before_the_tree_is_not_counted(proc: FakeProc) -> None:
     assert clock.cpu_ticks() == 20
 
 
-def test_a_process_found_late_brings_all_it_used(proc: FakeProc) -> None:
+def test_a_process_found_late_is_counted_from_its_start(proc: FakeProc) -> None:
     proc.set(1)
     clock = Clock(proc.tree())
     assert clock.cpu_ticks() == 0
@@ -258,11 +263,11 @@ def test_a_child_that_is_waited_for_is_counted_once(proc: FakeProc) -> None:
     proc.set(2, parent=1, cpu=50)
     assert clock.cpu_ticks() == 50
     proc.end(2)
-    proc.set(1, cpu=3, waited=55)  # five more before it ended, three of the parent
+    proc.set(1, cpu=3, waited=55)  # five more of the child, three of the parent
     assert clock.cpu_ticks() == 58
 
 
-def test_children_that_lived_between_two_looks_are_counted(proc: FakeProc) -> None:
+def test_children_that_ran_between_two_readings_are_counted(proc: FakeProc) -> None:
     proc.set(1)
     clock = Clock(proc.tree())
     clock.cpu_ticks()
@@ -270,7 +275,7 @@ def test_children_that_lived_between_two_looks_are_counted(proc: FakeProc) -> No
     assert clock.cpu_ticks() == 25
 
 
-def test_a_child_nobody_waits_for_does_not_take_its_time_back(proc: FakeProc) -> None:
+def test_a_child_that_no_parent_waits_for_does_not_reduce_the_time(proc: FakeProc) -> None:
     proc.set(1)
     proc.set(2, parent=1)
     clock = Clock(proc.tree())
@@ -282,7 +287,7 @@ def test_a_child_nobody_waits_for_does_not_take_its_time_back(proc: FakeProc) ->
     assert clock.cpu_ticks() == 54
 
 
-def test_a_whole_branch_that_ends_moves_up_once(proc: FakeProc) -> None:
+def test_a_branch_that_ends_is_counted_once(proc: FakeProc) -> None:
     proc.set(1)
     proc.set(2, parent=1, cpu=10)
     proc.set(3, parent=2, cpu=20)
@@ -298,17 +303,17 @@ def test_a_reused_pid_is_another_process(proc: FakeProc) -> None:
     proc.set(1)
     proc.set(2, parent=1, cpu=100)
     clock = Clock(proc.tree())
-    before = clock.cpu_ticks()
-    proc.set(2, parent=77, cpu=5, start=LATE + 9)  # somebody else's
+    ticks = clock.cpu_ticks()
+    proc.set(2, parent=77, cpu=5, start=LATE + 9)  # not a child of the job
     proc.set(1, waited=100)
-    assert clock.cpu_ticks() == before
+    assert clock.cpu_ticks() == ticks
     assert set(clock.tree.processes) == {1}
 
 
-def test_a_told_pid_that_ended_is_not_taken_again(proc: FakeProc) -> None:
+def test_a_registered_pid_that_has_ended_is_not_added_again(proc: FakeProc) -> None:
     proc.set(1)
     proc.set(5, cpu=10)
-    clock = Clock(proc.tree(also=lambda: [5]))
+    clock = Clock(proc.tree(registered=lambda: [5]))
     clock.cpu_ticks()
     assert set(clock.tree.processes) == {1, 5}
     proc.end(5)
@@ -318,10 +323,10 @@ def test_a_told_pid_that_ended_is_not_taken_again(proc: FakeProc) -> None:
     assert set(clock.tree.processes) == {1}
 
 
-def test_own_time_is_kept_apart(proc: FakeProc) -> None:
+def test_own_time_is_separate(proc: FakeProc) -> None:
     proc.set(1)
     proc.set(8, parent=1, cpu=100, start=1)
-    tree = proc.tree(own=lambda: [8])
+    tree = proc.tree(own_pids=lambda: [8])
     clock = Clock(tree)
     assert clock.cpu_ticks() == 0
     assert tree.own_cpu_seconds == 0
@@ -330,7 +335,7 @@ def test_own_time_is_kept_apart(proc: FakeProc) -> None:
     assert round(tree.own_cpu_seconds * TICKS) == 3
 
 
-def test_between_scans_strangers_are_not_read_again(proc: FakeProc) -> None:
+def test_processes_outside_the_job_are_not_read_at_every_scan(proc: FakeProc) -> None:
     proc.set(1)
     proc.set(2, parent=77)
     tree = proc.tree()
@@ -340,7 +345,7 @@ def test_between_scans_strangers_are_not_read_again(proc: FakeProc) -> None:
     assert set(tree.processes) == {1}
 
 
-def test_nobody_is_looked_for_until_the_kernel_gave_out_a_pid(proc: FakeProc) -> None:
+def test_there_is_no_scan_until_the_kernel_has_assigned_a_pid(proc: FakeProc) -> None:
     proc.set(1)
     loadavg = proc.path / "loadavg"
     loadavg.write_text("0.10 0.20 0.30 1/80 50\n")
@@ -350,7 +355,7 @@ def test_nobody_is_looked_for_until_the_kernel_gave_out_a_pid(proc: FakeProc) ->
     tree.refresh(3 * S)
     assert set(tree.processes) == {1}
     loadavg.write_text("0.10 0.20 0.30 1/80 51\n")
-    tree.refresh(3 * S + 1)  # the last scan was at 0: one is due as soon as it is needed
+    tree.refresh(3 * S + 1)  # the last scan was at 0, so that the next one may start at once
     assert set(tree.processes) == {1, 2}
 
 

@@ -14,7 +14,7 @@ from stepscope.monitor.samplers.network import NetworkSampler
 S = 1_000_000_000
 
 
-def test_rates_need_two_looks_and_a_clock_that_moved() -> None:
+def test_rates_need_two_readings_and_elapsed_time() -> None:
     rates = Rates("a", "b")
     assert list(rates.update(0, {"x": (0, 10)})) == []
     assert list(rates.update(0, {"x": (5, 10)})) == []
@@ -24,10 +24,10 @@ def test_rates_need_two_looks_and_a_clock_that_moved() -> None:
     ]
 
 
-def test_a_device_added_again_is_silent_for_one_tick() -> None:
+def test_a_device_added_again_has_no_rates_for_one_tick() -> None:
     rates = Rates("a", "b")
     list(rates.update(0, {"x": (100, 100), "y": (0, 0)}))
-    #        one counter of x went back, the other passed its old value already
+    #        one counter of x has decreased, the other exceeds its old value already
     assert {s.device for s in rates.update(S, {"x": (3, 200), "y": (1, 1)})} == {"y"}
     assert list(rates.update(2 * S, {"x": (10, 201)})) == [Sample("a", "x", 7), Sample("b", "x", 1)]
 
@@ -39,7 +39,7 @@ def diskstats(**sectors: tuple[int, int]) -> str:
     )
 
 
-def test_only_physical_disks_count(tmp_path: Path) -> None:
+def test_only_physical_disks_are_sampled(tmp_path: Path) -> None:
     for disk in ("nvme0n1", "cciss!c0d0"):
         (tmp_path / "block" / disk / "device").mkdir(parents=True)
     for virtual in ("loop0", "ram0", "dm-0"):
@@ -58,7 +58,7 @@ def test_only_physical_disks_count(tmp_path: Path) -> None:
     }
 
 
-def test_no_physical_disk_is_a_reason(tmp_path: Path) -> None:
+def test_missing_disks_are_a_reason(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="diskstats cannot be read"):
         DiskSampler(proc=str(tmp_path), sys=tmp_path)
     (tmp_path / "diskstats").write_text(diskstats(loop0=(1, 1)))
@@ -66,15 +66,15 @@ def test_no_physical_disk_is_a_reason(tmp_path: Path) -> None:
         DiskSampler(proc=str(tmp_path), sys=tmp_path)
 
 
-def net_dev(**moved: tuple[int, int]) -> str:
+def net_dev(**traffic: tuple[int, int]) -> str:
     header = "Inter-| Receive | Transmit\n face |bytes packets | bytes packets\n"
     return header + "".join(
         f"{name.replace('_', ':'):>6}:{received} 1 0 0 0 0 0 0 {sent} 1 0 0 0 0 0 0\n"
-        for name, (received, sent) in moved.items()
+        for name, (received, sent) in traffic.items()
     )
 
 
-def test_every_used_interface_but_loopback(tmp_path: Path) -> None:
+def test_every_used_interface_except_loopback(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     path = tmp_path / "net" / "dev"
     path.write_text(net_dev(lo=(5, 5), eth0=(1000, 1), eth0_1=(7, 7), idle0=(0, 0)))
@@ -101,7 +101,7 @@ def test_memory_is_bytes_and_adds_up(tmp_path: Path) -> None:
     ]
 
 
-def test_memory_without_the_needed_lines_is_a_reason(tmp_path: Path) -> None:
+def test_missing_lines_of_memory_are_a_reason(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\n")
     with pytest.raises(Unavailable, match="available memory"):
         MemorySampler(proc=str(tmp_path))

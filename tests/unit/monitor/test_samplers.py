@@ -1,10 +1,9 @@
-"""All samplers together on the real node, and what is told of the node itself."""
+"""All samplers together on the real node, and the description of the node."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -14,13 +13,14 @@ from stepscope.monitor.host import node_info, node_name
 from stepscope.monitor.samplers import Unavailable, build_samplers, gpu, read_bytes
 from stepscope.monitor.samplers.processes import JobTree
 from stepscope.schema.tables.metrics import METRIC_TYPES
+from tests.support.waiting import wait_until
 
 S = 1_000_000_000
 
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> str:
-    """NVML is exercised elsewhere, with a stand-in."""
+    """Disable NVML, which other tests cover with a stub."""
     reason = "no NVIDIA driver: libnvidia-ml.so.1 cannot be loaded"
 
     def refuse() -> None:
@@ -35,9 +35,7 @@ def cores_of_stat() -> bytes:
     return read_bytes("/proc/stat").partition(b"intr")[0]
 
 
-def test_every_sample_is_a_metric_of_the_schema_once_per_device(
-    no_gpu: str, wait_for: Callable[[Callable[[], object]], None]
-) -> None:
+def test_every_sample_is_a_metric_of_the_schema_once_per_device(no_gpu: str) -> None:
     job = JobTree(os.getpid(), lambda: (), lambda: ())
     samplers, missing = build_samplers(job)
     assert missing["gpu"] == no_gpu
@@ -45,7 +43,7 @@ def test_every_sample_is_a_metric_of_the_schema_once_per_device(
     assert {"cpu", "memory", "processes"} <= set(groups)
     assert set(groups).isdisjoint(missing)
     assert all(reason for reason in missing.values())
-    seen: set[str] = set()
+    metrics: set[str] = set()
     ticks = count()
 
     def sample() -> set[str]:
@@ -53,18 +51,18 @@ def test_every_sample_is_a_metric_of_the_schema_once_per_device(
         samples = [sample for sampler in samplers for sample in sampler.sample(now_ns)]
         keys = [(sample.metric, sample.device) for sample in samples]
         assert len(keys) == len(set(keys))
-        seen.update(metric for metric, _ in keys)
-        return seen
+        metrics.update(metric for metric, _ in keys)
+        return metrics
 
-    # Rates need the kernel's counters to move between two samples.
-    wanted = {"cpu_busy_ratio", "job_cpu_cores", "memory_used_bytes", "process_cpu_cores"}
-    wait_for(lambda: wanted <= sample())
-    assert seen <= METRIC_TYPES.keys()
+    # Rates need a change of the kernel's counters between two samples.
+    expected = {"cpu_busy_ratio", "job_cpu_cores", "memory_used_bytes", "process_cpu_cores"}
+    wait_until(lambda: expected <= sample(), timeout_s=5)
+    assert metrics <= METRIC_TYPES.keys()
 
 
-def test_no_job_is_no_error(no_gpu: str) -> None:
-    never = 1 << 22  # above the largest pid
-    samplers, _ = build_samplers(JobTree(never, lambda: [never], lambda: [never]))
+def test_a_missing_job_is_not_an_error(no_gpu: str) -> None:
+    pid = 1 << 22  # above the largest pid
+    samplers, _ = build_samplers(JobTree(pid, lambda: [pid], lambda: [pid]))
     for now_ns in (0, S):
         metrics = {sample.metric for sampler in samplers for sample in sampler.sample(now_ns)}
     assert "memory_used_bytes" in metrics
@@ -77,7 +75,7 @@ def test_a_long_file_is_read_to_its_end(tmp_path: Path) -> None:
     assert read_bytes(str(tmp_path / "long")) == text
 
 
-def test_node_info_is_this_node(no_gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_info_describes_this_node(no_gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_NODE", "node-7")
     info = node_info(sample_interval_ns=S, spool="spool", metrics_missing={"gpu": no_gpu})
     assert info.node == "node-7"

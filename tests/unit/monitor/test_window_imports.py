@@ -1,4 +1,4 @@
-"""Finished windows become tables: one child at a time, again after trouble, never twice."""
+"""Import of finished windows: one child at a time, with retries, never twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ elif word != "0":
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """A slow child goes on once this exists."""
+    """File for which a slow child waits."""
     return tmp_path / "gate"
 
 
@@ -42,7 +42,7 @@ def gate(tmp_path: Path) -> Path:
 def make(
     tmp_path: Path, gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., WindowImports]:
-    """Imports with a child whose file says what it is to do."""
+    """Create imports with a child that does what its file says."""
     monkeypatch.setattr(window_imports, "FIRST_RETRY_S", 0.01)
     (tmp_path / "run").mkdir()
     script = tmp_path / "child.py"
@@ -67,31 +67,31 @@ def test_a_window_is_stored_and_its_file_removed(
     imports = make()
     file = window(tmp_path, "0", number=3, rank=1)
     imports.add(file)
-    assert imports.knows(file.key)
+    assert imports.is_queued(file.key)
     assert imports.close() == []
     assert imports.stored == {("77-1-0", 3)}
-    assert imports.idle
+    assert imports.is_idle
     assert not file.path.exists()
-    niceness, *said = (tmp_path / "log").read_text().split()
-    assert niceness in {"19", "0"}  # a child that is quick reads it before it is set
-    assert said == [
+    niceness, *arguments = (tmp_path / "log").read_text().split()
+    assert niceness in {"19", "0"}  # a quick child reads it before it is set
+    assert arguments == [
         *("--run", str(tmp_path / "run"), "--node", "node", "--process", "77-1-0"),
         *("--window", "3", "--rank", "1", str(file.path)),
     ]
 
 
-def test_the_child_stands_back(
+def test_the_child_has_the_lowest_priority(
     make: Callable[..., WindowImports], tmp_path: Path, gate: Path
 ) -> None:
-    every = os.sched_getaffinity(0)
-    busy = set(sorted(every)[:1])
-    imports = make(job_cores=lambda: busy)
+    all_cores = os.sched_getaffinity(0)
+    job_cores = set(sorted(all_cores)[:1])
+    imports = make(job_cores=lambda: job_cores)
     imports.add(window(tmp_path, "slow"))
     imports.poll()
     child = imports.child_pid
     assert child is not None
     assert os.getpriority(os.PRIO_PROCESS, child) == 19
-    assert os.sched_getaffinity(child) == (every - busy or every)
+    assert os.sched_getaffinity(child) == (all_cores - job_cores or all_cores)
     gate.touch()
     imports.close()
 
@@ -111,16 +111,16 @@ def test_one_child_at_a_time(
     assert len(imports.stored) == 3
 
 
-def test_trouble_is_tried_again(make: Callable[..., WindowImports], tmp_path: Path) -> None:
+def test_a_failed_import_is_retried(make: Callable[..., WindowImports], tmp_path: Path) -> None:
     imports = make()
     file = window(tmp_path, "75 1 0")
     imports.add(file)
     assert imports.close() == []
     assert imports.stored == {file.key}
-    assert imports.trouble is None
+    assert imports.last_error is None
 
 
-def test_lasting_trouble_leaves_the_file(
+def test_a_lasting_error_leaves_the_file(
     make: Callable[..., WindowImports], tmp_path: Path
 ) -> None:
     imports = make()
@@ -128,10 +128,10 @@ def test_lasting_trouble_leaves_the_file(
     imports.add(file)
     assert imports.close() == [file]
     assert file.path.exists()
-    assert imports.trouble == "a reason"
+    assert imports.last_error == "a reason"
 
 
-def test_what_cannot_be_read_is_kept_and_said(
+def test_an_unreadable_file_is_kept_and_reported(
     make: Callable[..., WindowImports], tmp_path: Path
 ) -> None:
     imports = make()
@@ -139,8 +139,8 @@ def test_what_cannot_be_read_is_kept_and_said(
     imports.add(file)
     assert imports.close() == []
     assert imports.unreadable == {file.key: "a reason"}
-    (kept,) = (tmp_path / "run" / "raw").iterdir()
-    assert kept.read_text() == "2"
+    (raw_file,) = (tmp_path / "run" / "raw").iterdir()
+    assert raw_file.read_text() == "2"
     assert not file.path.exists()
 
 
@@ -151,16 +151,16 @@ def test_keep_raw_moves_the_file_into_the_run(
     file = window(tmp_path, "0")
     imports.add(file)
     imports.close()
-    (kept,) = (tmp_path / "run" / "raw").iterdir()
-    assert kept.name == "77-1-0-window-0_77.json"
+    (raw_file,) = (tmp_path / "run" / "raw").iterdir()
+    assert raw_file.name == "77-1-0-window-0_77.json"
     assert not file.path.exists()
 
 
-def test_a_window_is_taken_once(make: Callable[..., WindowImports], tmp_path: Path) -> None:
+def test_a_window_is_imported_once(make: Callable[..., WindowImports], tmp_path: Path) -> None:
     imports = make()
     file = window(tmp_path, "0")
     imports.add(file)
     imports.add(file)
     imports.close()
     imports.add(file)
-    assert imports.idle
+    assert imports.is_idle

@@ -1,24 +1,22 @@
-"""Samplers of one node: each reads one source (`/proc/stat`, NVML, cgroups) and yields samples.
+"""Samplers of one node: a sampler reads one source (`/proc/stat`, NVML, cgroups).
 
-base        the protocol of a sampler, rates from counters
+base        protocol of a sampler, rates from counters
 cpu, memory, disk, network, processes, cgroup, gpu
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
+from stepscope.monitor.samplers import cgroup, cpu, disk, gpu, memory, network, processes
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
 from stepscope.monitor.samplers.processes import JobTree
 
 __all__ = ["JobTree", "Sample", "Sampler", "Unavailable", "build_samplers", "read_bytes"]
 
 
-from collections.abc import Callable, Iterable
-
-from stepscope.monitor.samplers import cgroup, cpu, disk, gpu, memory, network, processes
-
-
 def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:
-    """Every sampler that can be had here, and the reason for each group that cannot.
+    """Create the available samplers, and a reason for every unavailable group.
 
     Never raises: a node without one source is still worth recording.
     """
@@ -39,7 +37,7 @@ def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:
         except Unavailable as reason:
             missing[group] = str(reason)
         except OSError as error:
-            missing[group] = f"cannot be read here: {error}"
+            missing[group] = f"cannot be read: {error}"
     if job.runqueue_missing is not None:
         missing["process_runqueue"] = job.runqueue_missing
     return samplers, missing

@@ -1,4 +1,4 @@
-"""What the cores do, and who keeps them busy: the job, stepscope itself, or others."""
+"""Utilization of the cores, split into the job, stepscope itself and other processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class _Core(NamedTuple):
-    """Cumulative clock ticks of one core; those that were stolen are among the busy ones."""
+    """Cumulative clock ticks of one core; busy ticks include stolen ones."""
 
     busy: int
     idle: int
@@ -24,7 +24,7 @@ class _Core(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """Shares of the time between two readings of one core."""
+    """Shares of the time between two readings of a core."""
 
     busy: float
     iowait: float
@@ -32,7 +32,8 @@ class _Share(NamedTuple):
 
 
 class CpuSampler:
-    """Busy and I/O-wait share of each core, and cores kept busy by whom."""
+    """Sampler of the busy and I/O-wait shares per core, and of the cores used by the job,
+    stepscope and other processes."""
 
     group = "cpu"
 
@@ -46,7 +47,7 @@ class CpuSampler:
         self._path = f"{proc}/stat"
         self._available: frozenset[str] = frozenset()
         self._cores: Mapping[str, _Core] | None = None
-        self._before_ns = 0
+        self._previous_ns = 0
         self._job_s = 0.0
         self._own_s = 0.0
         try:
@@ -57,17 +58,17 @@ class CpuSampler:
             raise Unavailable(f"{self._path} names no core")
 
     def sample(self, now_ns: int) -> Iterator[Sample]:
-        """Samples of each core and of the node; see `Sampler.sample`."""
+        """Sample every core and the node; see `Sampler.sample`."""
         self._job.refresh(now_ns)
-        before, cores = self._cores, _parse_cores(read_bytes(self._path))
-        elapsed_s = (now_ns - self._before_ns) / _NS_PER_S
+        previous, cores = self._cores, _parse_cores(read_bytes(self._path))
+        elapsed_s = (now_ns - self._previous_ns) / _NS_PER_S
         job_s = self._job.cpu_seconds - self._job_s
         own_s = self._job.own_cpu_seconds - self._own_s
-        self._cores, self._before_ns = cores, now_ns
+        self._cores, self._previous_ns = cores, now_ns
         self._job_s, self._own_s = self._job.cpu_seconds, self._job.own_cpu_seconds
-        if before is None or elapsed_s <= 0:
+        if previous is None or elapsed_s <= 0:
             return
-        shares = _shares(before, cores)
+        shares = _compute_shares(previous, cores)
         yield from self._core_samples(shares)
         yield Sample("job_cpu_cores", "", job_s / elapsed_s)
         yield Sample("own_cpu_cores", "", own_s / elapsed_s)
@@ -82,37 +83,39 @@ class CpuSampler:
         for core, share in shares.items():
             yield Sample("core_busy_ratio", core, share.busy)
             yield Sample("core_iowait_ratio", core, share.iowait)
-        # Where /proc/stat is virtualised (lxcfs) its numbers are not those of the affinity mask.
-        mine = [shares[core] for core in self._job_cores() if core in shares]
-        mine = mine or list(shares.values())
-        if mine:
-            yield from _across("cpu_busy", [share.busy for share in mine])
-            yield from _across("cpu_iowait", [share.iowait for share in mine])
+        # If /proc/stat is virtualised (lxcfs), its numbers are not those of the affinity mask.
+        job_shares = [shares[core] for core in self._job_cores() if core in shares]
+        job_shares = job_shares or list(shares.values())
+        if job_shares:
+            yield from _aggregate("cpu_busy", [share.busy for share in job_shares])
+            yield from _aggregate("cpu_iowait", [share.iowait for share in job_shares])
 
     def _job_cores(self) -> frozenset[str]:
-        """The cores the job may run on; asked at every tick because `taskset` comes late."""
+        """Read the cores of the job, at every tick, because `taskset` may change them later."""
         try:
             self._available = frozenset(map(str, os.sched_getaffinity(self._job.root_pid)))
         except OSError:
-            pass  # it ended: the last answer stands for the processes it left behind
+            pass  # it has ended: its last mask applies to the remaining processes
         return self._available
 
 
-def _across(metric: str, shares: list[float]) -> Iterator[Sample]:
-    """Mean and maximum over cores. The maximum is stored because machines have hundreds of cores:
-    whether any of them was busy is then known without reading them all."""
+def _aggregate(metric: str, shares: list[float]) -> Iterator[Sample]:
+    """Compute mean and maximum over cores. The maximum is stored because machines have hundreds of
+    cores: it shows whether any was busy without reading all of them."""
     yield Sample(f"{metric}_ratio", "", sum(shares) / len(shares))
     yield Sample(f"{metric}_max_ratio", "", max(shares))
 
 
-def _shares(before: Mapping[str, _Core], now: Mapping[str, _Core]) -> dict[str, _Share]:
-    """Shares of each core that was online at both readings and whose clock went on."""
+def _compute_shares(
+    previous: Mapping[str, _Core], current: Mapping[str, _Core]
+) -> dict[str, _Share]:
+    """Compute the shares of every core that was online at both readings and had ticks between."""
     shares: dict[str, _Share] = {}
-    for core, new in now.items():
-        old = before.get(core)
+    for core, new in current.items():
+        old = previous.get(core)
         if old is None:
             continue
-        # The kernel takes I/O wait back at times: a decrease is none.
+        # The kernel sometimes decreases the counter of I/O wait.
         busy, idle, iowait, stolen = (max(0, n - o) for n, o in zip(new, old, strict=True))
         if total := busy + idle + iowait:
             shares[core] = _Share(busy / total, iowait / total, stolen / total)
@@ -121,13 +124,12 @@ def _shares(before: Mapping[str, _Core], now: Mapping[str, _Core]) -> dict[str, 
 
 def _parse_cores(stat: bytes) -> dict[str, _Core]:
     cores: dict[str, _Core] = {}
-    # The line "intr" behind the cores is longer than all before it; do not split it.
+    # The line "intr" after the cores is longer than all before it; do not split it.
     for line in stat.partition(b"\nintr")[0].split(b"\n"):
         if not line.startswith(b"cpu") or line.startswith(b"cpu "):
             continue
         name, user, nice, system, idle, iowait, irq, softirq, *rest = line.split()
-        # Guest time is part of user time already. Stolen time counts as busy: the core was not
-        # to be had, and nobody in the job had it.
+        # User time includes guest time. Stolen time counts as busy: the core was not available.
         stolen = int(rest[0]) if rest else 0
         busy = int(user) + int(nice) + int(system) + int(irq) + int(softirq) + stolen
         cores[name[3:].decode()] = _Core(busy, int(idle), int(iowait), stolen)

@@ -1,4 +1,4 @@
-"""What is read from and written to the physical disks."""
+"""Reads and writes of the physical disks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from stepscope.monitor.samplers.base import Rates, Sample, Unavailable, read_byt
 __all__ = ["DiskSampler"]
 
 _SECTOR_BYTES = 512
-"""In `/proc/diskstats` a sector has this size whatever the disk's own."""
+"""Size of a sector in `/proc/diskstats`, for any disk."""
 
 
 class DiskSampler:
-    """Bytes per second read from and written to each physical disk."""
+    """Sampler of the bytes per second read from and written to every physical disk."""
 
     group = "disk"
 
@@ -22,21 +22,21 @@ class DiskSampler:
         """Sample this node's disks.
 
         Raises:
-            Unavailable: There is no physical disk to be seen.
+            Unavailable: no physical disk is visible.
         """
         self._path = f"{proc}/diskstats"
         self._blocks = sys / "block"
         self._physical: dict[bytes, bool] = {}
         self._rates = Rates("disk_read_bytes_per_s", "disk_write_bytes_per_s")
         try:
-            seen = self._read()
+            disks = self._read()
         except OSError as error:
             raise Unavailable(f"{self._path} cannot be read: {error.strerror}") from None
-        if not seen:
-            raise Unavailable(f"no physical disk of {self._path} stands under {self._blocks}")
+        if not disks:
+            raise Unavailable(f"{self._blocks} has no physical disk of {self._path}")
 
     def sample(self, now_ns: int) -> Iterator[Sample]:
-        """Samples of each disk; see `Sampler.sample`."""
+        """Sample every disk; see `Sampler.sample`."""
         return self._rates.update(now_ns, self._read())
 
     def _read(self) -> dict[str, tuple[int, ...]]:
@@ -49,14 +49,15 @@ class DiskSampler:
         return disks
 
     def _is_physical(self, name: bytes) -> bool:
-        """Whether a piece of hardware stands behind *name*.
+        """Check whether a block device is hardware.
 
-        Only whole disks have a directory under /sys/block, and only those with hardware behind
-        them a `device` in it. So partitions, loop and RAM disks, and the mappings and arrays
-        that would count the same bytes again are all left out by one rule.
+        Only disks have a directory under /sys/block, not partitions, and only hardware has a
+        `device` in it. So this one rule excludes partitions, loop and RAM disks, and the mappings
+        and arrays that would count the same bytes again.
         """
-        known = self._physical.get(name)
-        if known is None:
-            directory = name.decode().replace("/", "!")  # as sysfs spells it
-            known = self._physical[name] = (self._blocks / directory / "device").exists()
-        return known
+        is_physical = self._physical.get(name)
+        if is_physical is None:
+            directory = name.decode().replace("/", "!")  # the spelling of sysfs
+            is_physical = (self._blocks / directory / "device").exists()
+            self._physical[name] = is_physical
+        return is_physical

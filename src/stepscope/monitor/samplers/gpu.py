@@ -1,8 +1,8 @@
 """GPUs, through the libraries of their drivers: NVIDIA's NVML, AMD's SMI.
 
-A GPU can do without any of the readings, fall off the bus, or have its driver reloaded under a
-running job. So each device keeps its own list of readings and drops those that its board does
-not have; a lost device is asked for again every few seconds, the others go on.
+A GPU may not support a reading, may fall off the bus, or may have its driver reloaded under a
+running job. Therefore a device has a list of readings, from which unsupported ones are dropped;
+a lost device is reopened every few seconds, and the others continue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["AmdSampler", "NvmlSampler", "build_gpu_samplers", "gpu_facts"]
 _RETRY_NS = 10_000_000_000
 _PCIE_INTERVAL_NS = 5_000_000_000
 _PCIE_UNIT_BYTES = 1_000
-"""NVML gives PCIe throughput in KB/s."""
+"""Unit of NVML's PCIe throughput: KB/s."""
 
 
 # ---- NVIDIA: readings ----------------------------------------------------------------------
@@ -33,12 +33,12 @@ _Read = Callable[[ModuleType, Any], tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One call of NVML and the metrics that come of it."""
+    """Call of NVML and its metrics."""
 
     metrics: tuple[str, ...]
     read: _Read
     fallback: _Reading | None = None
-    """Taken where the driver, pynvml or the board does not have the call."""
+    """Alternative if the driver, pynvml or the board does not support the call."""
 
 
 def _utilization(nvml: ModuleType, handle: Any) -> tuple[float, ...]:
@@ -47,7 +47,7 @@ def _utilization(nvml: ModuleType, handle: Any) -> tuple[float, ...]:
 
 
 def _memory_used(nvml: ModuleType, handle: Any) -> tuple[float, ...]:
-    # Version 2 leaves out what the driver reserves for itself, as nvidia-smi does.
+    # Version 2 excludes the memory that the driver reserves for itself, as nvidia-smi does.
     return (nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used,)
 
 
@@ -77,7 +77,7 @@ def _temperature_v1(nvml: ModuleType, handle: Any) -> tuple[float, ...]:
 
 def _throttle_reasons(nvml: ModuleType, handle: Any) -> tuple[float, ...]:
     reasons: int = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    # Its lowest bit says that the GPU is idle, which holds nothing back.
+    # The lowest bit means that the GPU is idle, which is no throttling.
     return (reasons & ~nvml.nvmlClocksThrottleReasonGpuIdle,)
 
 
@@ -119,7 +119,7 @@ _PCIE_READINGS = (
 
 @dataclass(slots=True)
 class _Device:
-    """One GPU: its number, its handle while it can be reached, what it can tell."""
+    """GPU with its index, its handle while it is reachable, and its readings."""
 
     index: int
     handle: Any = None
@@ -128,11 +128,11 @@ class _Device:
     readings: list[_Reading] = field(default_factory=lambda: list(_READINGS))
     pcie_readings: list[_Reading] = field(default_factory=lambda: list(_PCIE_READINGS))
     pcie_ns: int | None = None
-    """When its PCIe throughput was last asked for."""
+    """Time of the last reading of its PCIe throughput."""
 
 
 class _LostError(Exception):
-    """The device, or with *driver* the whole driver, cannot be reached any more."""
+    """The device, or with *driver* the driver, is no longer reachable."""
 
     def __init__(self, *, driver: bool) -> None:
         super().__init__("driver" if driver else "device")
@@ -140,7 +140,7 @@ class _LostError(Exception):
 
 
 class NvmlSampler:
-    """Every `gpu_*` metric of every NVIDIA GPU; the device is NVML's number of the GPU."""
+    """Sampler of every `gpu_*` metric of every NVIDIA GPU, by its index in NVML."""
 
     group = "gpu"
 
@@ -148,12 +148,12 @@ class NvmlSampler:
         """Open the driver's library.
 
         Raises:
-            Unavailable: There is no driver, or it sees no GPU.
+            Unavailable: there is no driver, or it has no GPU.
         """
         self._nvml = _open_nvml()
         self._driver_up = True
         self._driver_retry_ns = 0
-        self._never, self._lost, self._down = _error_classes(self._nvml)
+        self._unsupported, self._lost, self._down = _error_classes(self._nvml)
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
@@ -163,10 +163,10 @@ class NvmlSampler:
         self._devices = [_Device(index) for index in range(count)]
 
     def sample(self, now_ns: int) -> Iterator[Sample]:
-        """Samples of each GPU; see `Sampler.sample`."""
+        """Sample every GPU; see `Sampler.sample`."""
         if not self._driver_up:
             self._restart_driver(now_ns)
-        pcie_asked = False
+        pcie_was_read = False
         for device in self._devices:
             if not self._driver_up:
                 return
@@ -174,34 +174,34 @@ class NvmlSampler:
                 continue
             try:
                 yield from self._read_all(device, device.readings)
-                # Each of these calls blocks for 20 ms, so one GPU per tick at most.
-                if not pcie_asked and _pcie_due(device, now_ns):
-                    pcie_asked = True
+                # These calls block for 20 ms, so they are limited to one GPU per tick.
+                if not pcie_was_read and _is_pcie_due(device, now_ns):
+                    pcie_was_read = True
                     device.pcie_ns = now_ns
                     yield from self._read_all(device, device.pcie_readings)
             except _LostError as lost:
                 self._lose(device, now_ns, driver=lost.driver)
 
     def _read_all(self, device: _Device, readings: list[_Reading]) -> list[Sample]:
-        """Samples of *readings*, from which those that the board does not have are dropped."""
+        """Read all *readings*, and drop those that the board does not support."""
         samples: list[Sample] = []
-        kept: list[_Reading] = []
+        supported: list[_Reading] = []
         for reading in readings:
-            usable = self._usable(device, reading)
-            if usable is None:
+            result = self._read_one(device, reading)
+            if result is None:
                 continue
-            kept.append(usable[0])
-            for metric, value in zip(reading.metrics, usable[1], strict=False):
+            supported.append(result[0])
+            for metric, value in zip(reading.metrics, result[1], strict=False):
                 samples.append(Sample(metric, str(device.index), value))
-        readings[:] = kept
+        readings[:] = supported
         return samples
 
-    def _usable(
+    def _read_one(
         self, device: _Device, reading: _Reading
     ) -> tuple[_Reading, tuple[float, ...]] | None:
-        """The reading or its fallback, with its values; None where the board has neither.
+        """Read the reading or its fallback; None if the board supports neither.
 
-        No values where the driver failed in passing.
+        Without values after a temporary failure of the driver.
         """
         try:
             return reading, reading.read(self._nvml, device.handle)
@@ -211,18 +211,18 @@ class NvmlSampler:
             code = error.value
         if code in self._lost or code in self._down:
             raise _LostError(driver=code in self._down)
-        if code not in self._never:
+        if code not in self._unsupported:
             return reading, ()
-        return None if reading.fallback is None else self._usable(device, reading.fallback)
+        return None if reading.fallback is None else self._read_one(device, reading.fallback)
 
     def _open(self, device: _Device, now_ns: int) -> bool:
-        """Get the device's handle, by its identity once known: numbers shift when one is lost."""
+        """Get the device's handle, by its UUID if known: indices shift when a device is lost."""
         if now_ns < device.retry_ns:
             return False
         try:
             if device.uuid is None:
                 device.handle = self._nvml.nvmlDeviceGetHandleByIndex(device.index)
-                device.uuid = _or_none(self._nvml, self._nvml.nvmlDeviceGetUUID, device.handle)
+                device.uuid = _call_or_none(self._nvml, self._nvml.nvmlDeviceGetUUID, device.handle)
             else:
                 device.handle = self._nvml.nvmlDeviceGetHandleByUUID(device.uuid)
         except self._nvml.NVMLError as error:
@@ -238,13 +238,13 @@ class NvmlSampler:
             self._driver_retry_ns = now_ns + _RETRY_NS
 
     def _restart_driver(self, now_ns: int) -> None:
-        """Open a driver that was reloaded: all handles of the old one are void."""
+        """Open a reloaded driver: all handles of the old one are invalid."""
         if now_ns < self._driver_retry_ns:
             return
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError:
-            pass  # it is down already, that is why we are here
+            pass  # it is down already
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError:
@@ -256,14 +256,18 @@ class NvmlSampler:
             device.retry_ns = now_ns
 
 
-def _pcie_due(device: _Device, now_ns: int) -> bool:
+def _is_pcie_due(device: _Device, now_ns: int) -> bool:
     if not device.pcie_readings:
         return False
     return device.pcie_ns is None or now_ns - device.pcie_ns >= _PCIE_INTERVAL_NS
 
 
 def _open_nvml() -> ModuleType:
-    """pynvml, initialised; raises `Unavailable` with the reason."""
+    """Import and initialise pynvml.
+
+    Raises:
+        Unavailable: with the reason.
+    """
     try:
         import pynvml
     except ImportError as error:
@@ -281,14 +285,14 @@ def _open_nvml() -> ModuleType:
 
 
 def _error_classes(nvml: ModuleType) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
-    """Codes after which to stop asking a reading, to reopen a device, to reopen the driver."""
-    never = {
+    """Error codes of unsupported readings, of a lost device, and of a driver that is down."""
+    unsupported = {
         nvml.NVML_ERROR_NOT_SUPPORTED,
         nvml.NVML_ERROR_NO_PERMISSION,
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        # Numbered here because an older pynvml does not name them:
-        25,  # the structure's version is unknown
-        26,  # the call was withdrawn
+        # By number, because older versions of pynvml lack the names:
+        25,  # the version of the structure is unknown
+        26,  # the call was removed
     }
     lost = {
         nvml.NVML_ERROR_GPU_IS_LOST,
@@ -299,54 +303,54 @@ def _error_classes(nvml: ModuleType) -> tuple[frozenset[int], frozenset[int], fr
         nvml.NVML_ERROR_DRIVER_NOT_LOADED,
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
-    return frozenset(never), frozenset(lost), frozenset(down)
+    return frozenset(unsupported), frozenset(lost), frozenset(down)
 
 
 # ---- NVIDIA: facts -------------------------------------------------------------------------
 
 
 def gpu_facts() -> tuple[list[dict[str, Any]], str | None]:
-    """What each GPU of the node is, and the driver's version; nothing without a driver.
+    """Read facts about the GPUs of the node, and the driver's version; nothing without a driver.
 
-    Each has `index`, `name`, `uuid`, `memory_bytes`, `power_limit_watt`,
-    `sm_clock_max_megahertz`, `memory_clock_max_megahertz` and `compute_capability`; what a
-    board does not tell is left out.
+    A GPU has `index`, `name`, `uuid`, `memory_bytes`, `power_limit_watt`,
+    `sm_clock_max_megahertz`, `memory_clock_max_megahertz` and `compute_capability`, without those
+    that its board does not report.
     """
     try:
         nvml = _open_nvml()
     except Unavailable:
         return [], None
     try:
-        count = _or_none(nvml, nvml.nvmlDeviceGetCount) or 0
+        count = _call_or_none(nvml, nvml.nvmlDeviceGetCount) or 0
         facts = [_facts_of(nvml, index) for index in range(count)]
-        return facts, _or_none(nvml, nvml.nvmlSystemGetDriverVersion)
+        return facts, _call_or_none(nvml, nvml.nvmlSystemGetDriverVersion)
     finally:
-        _or_none(nvml, nvml.nvmlShutdown)
+        _call_or_none(nvml, nvml.nvmlShutdown)
 
 
 def _facts_of(nvml: ModuleType, index: int) -> dict[str, Any]:
-    handle = _or_none(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+    handle = _call_or_none(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
     if handle is None:
         return {"index": index}
-    memory = _or_none(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    power_milliwatt = _or_none(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-    capability = _or_none(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    memory = _call_or_none(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    power_milliwatt = _call_or_none(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    capability = _call_or_none(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
     clock = nvml.nvmlDeviceGetMaxClockInfo
     facts = {
         "index": index,
-        "name": _or_none(nvml, nvml.nvmlDeviceGetName, handle),
-        "uuid": _or_none(nvml, nvml.nvmlDeviceGetUUID, handle),
+        "name": _call_or_none(nvml, nvml.nvmlDeviceGetName, handle),
+        "uuid": _call_or_none(nvml, nvml.nvmlDeviceGetUUID, handle),
         "memory_bytes": memory and memory.total,
         "power_limit_watt": power_milliwatt and power_milliwatt / 1_000,
-        "sm_clock_max_megahertz": _or_none(nvml, clock, handle, nvml.NVML_CLOCK_SM),
-        "memory_clock_max_megahertz": _or_none(nvml, clock, handle, nvml.NVML_CLOCK_MEM),
+        "sm_clock_max_megahertz": _call_or_none(nvml, clock, handle, nvml.NVML_CLOCK_SM),
+        "memory_clock_max_megahertz": _call_or_none(nvml, clock, handle, nvml.NVML_CLOCK_MEM),
         "compute_capability": capability and f"{capability[0]}.{capability[1]}",
     }
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _or_none(nvml: ModuleType, call: Callable[..., Any], *arguments: object) -> Any:
-    """What the call returns, or None where the driver refuses."""
+def _call_or_none(nvml: ModuleType, call: Callable[..., Any], *arguments: object) -> Any:
+    """Call NVML; None on an error."""
     try:
         return call(*arguments)
     except nvml.NVMLError:
@@ -357,7 +361,7 @@ def _or_none(nvml: ModuleType, call: Callable[..., Any], *arguments: object) -> 
 
 
 class AmdSampler:
-    """Busy share, memory, power and temperature of every AMD GPU, by its number."""
+    """Sampler of the busy share, memory, power and temperature of every AMD GPU, by its index."""
 
     group = "gpu"
 
@@ -376,14 +380,14 @@ class AmdSampler:
         ]
 
     def sample(self, now_ns: int) -> Iterator[Sample]:
-        """Samples of each GPU; see `Sampler.sample`."""
+        """Sample every GPU; see `Sampler.sample`."""
         for index, (handle, readings) in enumerate(zip(self._handles, self._readings, strict=True)):
             for metric, read in readings:
                 try:
                     value = read(handle)
                 except (self._smi.AmdSmiException, KeyError):
                     continue
-                if isinstance(value, int | float):  # what a board lacks reads "N/A"
+                if isinstance(value, int | float):  # an unsupported value is "N/A"
                     yield Sample(metric, str(index), float(value))
 
     def _busy_ratio(self, handle: Any) -> Any:
@@ -395,7 +399,7 @@ class AmdSampler:
 
     def _power(self, handle: Any) -> Any:
         power = self._smi.amdsmi_get_power_info(handle)
-        # Boards tell one of the two.
+        # A board reports one of the two.
         current = power.get("current_socket_power")
         return current if isinstance(current, int | float) else power["average_socket_power"]
 
@@ -408,11 +412,11 @@ class AmdSampler:
 
 
 def _open_amdsmi(kernel_driver: Path = Path("/dev/kfd")) -> ModuleType | None:
-    """The module `amdsmi`, initialised; None without an AMD GPU or its libraries."""
+    """Import and initialise `amdsmi`; None without an AMD GPU or its libraries."""
     if not kernel_driver.exists():
         return None
     try:
-        # Where ROCm is absent its import prints to stdout and then raises KeyError.
+        # Without ROCm, the import prints to stdout and then raises KeyError.
         with contextlib.redirect_stdout(io.StringIO()):
             smi = importlib.import_module("amdsmi")
     except (ImportError, KeyError, OSError, AttributeError):
@@ -425,10 +429,10 @@ def _open_amdsmi(kernel_driver: Path = Path("/dev/kfd")) -> ModuleType | None:
 
 
 def build_gpu_samplers() -> list[Sampler]:
-    """The samplers of the GPUs of this node.
+    """Create the samplers of the GPUs of this node.
 
     Raises:
-        Unavailable: There is no GPU that can be read; the reason is NVIDIA's.
+        Unavailable: there is no readable GPU; the reason is that of NVIDIA.
     """
     samplers: list[Sampler] = []
     smi = _open_amdsmi()

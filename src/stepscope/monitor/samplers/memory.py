@@ -10,7 +10,7 @@ __all__ = ["MemorySampler", "memory_total_bytes"]
 
 
 class MemorySampler:
-    """Memory used and available, and swap used, in bytes."""
+    """Sampler of memory used and available, and of swap used, in bytes."""
 
     group = "memory"
 
@@ -18,7 +18,7 @@ class MemorySampler:
         """Sample this node's memory.
 
         Raises:
-            Unavailable: `/proc/meminfo` cannot be read or lacks what is needed.
+            Unavailable: `/proc/meminfo` cannot be read or lacks the required fields.
         """
         self._path = f"{proc}/meminfo"
         try:
@@ -26,10 +26,10 @@ class MemorySampler:
         except OSError as error:
             raise Unavailable(f"{self._path} cannot be read: {error.strerror}") from None
         if not {b"MemTotal", b"MemAvailable"} <= fields.keys():
-            raise Unavailable(f"{self._path} does not tell the total and available memory")
+            raise Unavailable(f"{self._path} lacks the total and available memory")
 
     def sample(self, now_ns: int) -> Iterator[Sample]:
-        """Samples of the node; see `Sampler.sample`."""
+        """Sample the node; see `Sampler.sample`."""
         fields = _parse_meminfo(read_bytes(self._path))
         available = fields[b"MemAvailable"]
         yield Sample("memory_used_bytes", "", fields[b"MemTotal"] - available)
@@ -39,18 +39,18 @@ class MemorySampler:
 
 
 def memory_total_bytes(*, proc: str = "/proc") -> int:
-    """Memory of the node in bytes."""
+    """Read the memory size of the node in bytes."""
     return _parse_meminfo(read_bytes(f"{proc}/meminfo"))[b"MemTotal"]
 
 
-_WANTED = frozenset({b"MemTotal", b"MemAvailable", b"SwapTotal", b"SwapFree"})
+_FIELDS = frozenset({b"MemTotal", b"MemAvailable", b"SwapTotal", b"SwapFree"})
 
 
 def _parse_meminfo(meminfo: bytes) -> dict[bytes, int]:
-    """The wanted lines, in bytes: the file says kB and means KiB."""
+    """Parse the fields in use, in bytes: the unit "kB" of the file means KiB."""
     fields: dict[bytes, int] = {}
     for line in meminfo.split(b"\n"):
         name, _, value = line.partition(b":")
-        if name in _WANTED:
+        if name in _FIELDS:
             fields[name] = int(value.split()[0]) * 1024
     return fields

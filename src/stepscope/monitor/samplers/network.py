@@ -1,4 +1,4 @@
-"""What comes and goes over the network interfaces."""
+"""Traffic of the network interfaces."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _HEADER_LINES = 2
 
 
 class NetworkSampler:
-    """Bytes per second received and sent by each interface but loopback.
+    """Sampler of the bytes per second received and sent by every interface except loopback.
 
-    Interfaces that have never moved a byte are left out: there are dozens of them on some nodes.
+    Interfaces without any traffic since boot are left out: some nodes have dozens of them.
     """
 
     group = "network"
@@ -34,7 +34,7 @@ class NetworkSampler:
             raise Unavailable(f"{self._path} cannot be read: {error.strerror}") from None
 
     def sample(self, now_ns: int) -> Iterator[Sample]:
-        """Samples of each interface; see `Sampler.sample`."""
+        """Sample every interface; see `Sampler.sample`."""
         return self._rates.update(now_ns, self._read())
 
     def _read(self) -> dict[str, tuple[int, ...]]:
@@ -43,7 +43,7 @@ class NetworkSampler:
             name, _, counters = line.rpartition(b":")  # an alias has a colon in its name
             name = name.strip()
             fields = counters.split(None, 9)
-            moved = (int(fields[0]), int(fields[8]))
-            if name != _LOOPBACK and any(moved):
-                interfaces[name.decode()] = moved
+            traffic = (int(fields[0]), int(fields[8]))
+            if name != _LOOPBACK and any(traffic):
+                interfaces[name.decode()] = traffic
         return interfaces

@@ -1,13 +1,13 @@
-"""The processes of the job: who they are, and what each of them uses.
+"""Processes of the job, and their use of resources.
 
     root ── child ── grandchild          found through the parents' lists of children (every tick)
      │        └── forked by a thread     found by reading the parent of every new pid (every 2 s)
-     └── stepscope's own process         never entered
-    also ── child                        daemonised: told by the caller, then like a root
+     └── stepscope's own process         excluded with its children
+    registered ── child                  daemonised: named by the caller, then treated as a root
 
-CPU time is kept as one counter of the whole job that never goes down. The hard part of that is
-the end of a process: its time moves into its parent's "waited-for children" when the parent
-waits for it, and is lost when nobody does. `JobTree._account` has the arithmetic.
+CPU time is one counter of the job that never decreases. The difficulty is the end of a process: its
+time is added to its parent's "waited-for children" when the parent waits for it, and is lost when
+no process does. `JobTree._account` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -19,282 +19,284 @@ from typing import NamedTuple
 
 from stepscope.monitor.samplers.base import Sample, read_bytes
 
-__all__ = ["JobTree", "Process", "ProcessSampler"]
+__all__ = ["JobProcess", "JobTree", "ProcessSampler"]
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NS_PER_S = 1_000_000_000
 
 _SCAN_INTERVAL_NS = 2 * _NS_PER_S
-_SCANS_BEFORE_FORGETTING = 30
-"""After so many scans the pids outside the job are read anew: one may have been reused."""
-_MOST_READS = 4
+_SCANS_PER_RESET = 30
+"""Number of scans after which pids outside the job are read again, as they may be reused."""
+_MAX_READS = 4
 
-_GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
+_MISSING = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
-class Process(NamedTuple):
-    """One process of the job as of the last refresh."""
+class JobProcess(NamedTuple):
+    """Process of the job as of the last refresh."""
 
     pid: int
     parent_pid: int
     start_ticks: int
-    """Clock ticks from boot to its start: with the pid, its identity."""
+    """Clock ticks from boot to its start; identifies the process together with the pid."""
     cpu_ticks: int
-    """Clock ticks of CPU time of its own threads, user and system, since its start."""
+    """CPU time of its own threads since its start, user and system, in clock ticks."""
     waited_cpu_ticks: int
-    """Clock ticks of CPU time of its ended children that it has waited for."""
+    """CPU time of its ended children that it has waited for, in clock ticks."""
     memory_bytes: int
-    """Resident."""
+    """Resident memory."""
     runqueue_ns: int | None
-    """Time its main thread was ready to run but had no core; null where the kernel keeps none."""
+    """Time that its main thread was runnable but had no core; None without kernel statistics."""
     ended: bool
-    """It has exited, but its parent has not waited for it yet."""
+    """True if it has exited, but its parent has not waited for it yet."""
 
     @property
     def all_cpu_ticks(self) -> int:
-        """CPU time that its parent will inherit."""
+        """CPU time that is added to its parent's waited-for time, in clock ticks."""
         return self.cpu_ticks + self.waited_cpu_ticks
 
 
 class JobTree:
-    """The processes of one job on this node."""
+    """Tree of the processes of one job on this node."""
 
     def __init__(
         self,
         root_pid: int,
-        also: Callable[[], Iterable[int]],
-        own: Callable[[], Iterable[int]],
+        registered_pids: Callable[[], Iterable[int]],
+        own_pids: Callable[[], Iterable[int]],
         *,
         proc: str = "/proc",
     ) -> None:
         """Start to follow the tree below *root_pid*.
 
         Args:
-            root_pid: The command's own process.
-            also: Gives pids known from elsewhere to be of the job, daemonised ones for example.
-            own: Gives stepscope's own pids. They and what they start are not of the job, even
-                where they stand below *root_pid*.
-            proc: Where procfs is mounted.
+            root_pid: the process of the command.
+            registered_pids: returns further pids of the job, such as daemonised ones.
+            own_pids: returns stepscope's own pids. They and their children are not part of the
+                job, even if they are below *root_pid*.
+            proc: mount point of procfs.
         """
         self.root_pid = root_pid
-        self.runqueue_missing = _why_no_runqueue(proc)
-        """Why no run-queue delays can be had here, or None when they can."""
-        self._also = also
-        self._own = own
+        self.runqueue_missing = _runqueue_obstacle(proc)
+        """Reason why run-queue delays are unavailable; None when they are available."""
+        self._registered_pids = registered_pids
+        self._own_pids = own_pids
         self._proc = proc
-        self._born_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
+        self._creation_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
         self._refreshed_ns: int | None = None
         self._scanned_ns: int | None = None
         self._scans = 0
         self._newest_pid: bytes | None = None
         self._scan_needed = True
-        self._strangers: set[int] = set()
-        self._told: set[int] = set()
+        self._foreign_pids: set[int] = set()
+        self._adopted_pids: set[int] = set()
         self._job_ticks = 0
         self._own_ticks = 0
         root = self._read(root_pid)
-        # Parents always stand before their children here; `_reread` relies on it.
-        self._members: dict[int, Process] = {} if root is None else {root_pid: root}
-        self._own_members: dict[int, Process] = {}
+        # Parents always precede their children here; `_reread` relies on it.
+        self._members: dict[int, JobProcess] = {} if root is None else {root_pid: root}
+        self._own_members: dict[int, JobProcess] = {}
 
     @property
-    def processes(self) -> Mapping[int, Process]:
-        """The job's running processes by pid, as of the last refresh."""
+    def processes(self) -> Mapping[int, JobProcess]:
+        """Running processes of the job by pid, as of the last refresh."""
         return {pid: process for pid, process in self._members.items() if not process.ended}
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of the job since the tree was made; never goes down.
+        """CPU time of the job since the creation of the tree; never decreases.
 
-        Ended children are in it, and so is what a process used between its start and the
-        refresh that found it, unless it was there before the tree was made.
+        Includes ended children, and the time that a process used between its start and the
+        refresh that found it, unless it started before the creation of the tree.
         """
         return self._job_ticks / _TICKS_PER_S
 
     @property
     def own_cpu_seconds(self) -> float:
-        """CPU time of stepscope's own processes since the tree was made; never goes down."""
+        """CPU time of stepscope's own processes since the creation of the tree; never decreases."""
         return self._own_ticks / _TICKS_PER_S
 
     def refresh(self, now_ns: int) -> None:
-        """Read the known processes again and look for new ones.
+        """Read the processes again and look for new ones.
 
-        Once per tick: a second call with the same *now_ns* does nothing, so that every sampler
-        can ask for it. All of `/proc` is listed at most every two seconds, and new processes are
-        looked for only when the kernel has given out a pid since the last time.
+        Once per tick: a second call with the same *now_ns* does nothing, so that every sampler can
+        call it. All of `/proc` is listed at most every two seconds, and only if the kernel has
+        assigned a pid since the last time.
         """
         if now_ns == self._refreshed_ns:
             return
         self._refreshed_ns = now_ns
-        own = set(self._own()) - {self.root_pid}
-        before = self._members
-        self._members = self._reread(before, own)
-        self._adopt_told(own)
-        if self._pids_given_out():
+        own_pids = set(self._own_pids()) - {self.root_pid}
+        previous = self._members
+        self._members = self._reread(previous, own_pids)
+        self._adopt_registered(own_pids)
+        if self._has_new_pids():
             self._scan_needed = True
-            self._adopt_children(own)
-        if self._scan_needed and self._scan_due(now_ns):
-            self._scan(own)
+            self._adopt_children(own_pids)
+        if self._scan_needed and self._is_scan_due(now_ns):
+            self._scan(own_pids)
             self._scan_needed = False
-        self._account(before)
-        self._account_own(own)
+        self._account(previous)
+        self._account_own(own_pids)
 
-    def _read(self, pid: int) -> Process | None:
-        """One process, or None when it is gone (or hidden, which is the same to us)."""
+    def _read(self, pid: int) -> JobProcess | None:
+        """Read one process; None if it has ended (or is hidden, which looks the same)."""
         directory = f"{self._proc}/{pid}"
         try:
             stat = read_bytes(f"{directory}/stat")
             runqueue_ns = None
             if self.runqueue_missing is None:
                 runqueue_ns = int(read_bytes(f"{directory}/schedstat").split()[1])
-        except _GONE:
+        except _MISSING:
             return None
         return _parse_stat(pid, stat, runqueue_ns)
 
-    def _reread(self, known: Mapping[int, Process], own: set[int]) -> dict[int, Process]:
-        """Those of *known* that are still there, as they are now.
+    def _reread(
+        self, members: Mapping[int, JobProcess], own_pids: set[int]
+    ) -> dict[int, JobProcess]:
+        """Read the members that still exist.
 
-        Read until nobody vanishes between the first and the last of them: a child read alive
-        just before its parent waited for it would be counted twice, once itself and once in
-        its parent's waited-for time.
+        Repeat until none ends between the first and the last reading: a child that is read just
+        before its parent waits for it would be counted twice, once itself and once in its parent's
+        waited-for time.
         """
-        for _ in range(_MOST_READS):
-            still: dict[int, Process] = {}
-            for pid, old in known.items():
-                new = None if pid in own else self._read(pid)
+        for _ in range(_MAX_READS):
+            remaining: dict[int, JobProcess] = {}
+            for pid, old in members.items():
+                new = None if pid in own_pids else self._read(pid)
                 if new is not None and new.start_ticks == old.start_ticks:
-                    still[pid] = new
-            if len(still) == len(known):
+                    remaining[pid] = new
+            if len(remaining) == len(members):
                 break
-            known = still
-        return still
+            members = remaining
+        return remaining
 
-    def _pids_given_out(self) -> bool:
-        """Whether a process or thread may have been started since the last call."""
-        before = self._newest_pid
+    def _has_new_pids(self) -> bool:
+        """Check whether a process or thread may have been started since the last call."""
+        previous = self._newest_pid
         try:
             self._newest_pid = read_bytes(f"{self._proc}/loadavg").split()[-1]
         except OSError:
             return True
-        return self._newest_pid != before
+        return self._newest_pid != previous
 
-    def _scan_due(self, now_ns: int) -> bool:
+    def _is_scan_due(self, now_ns: int) -> bool:
         if self._scanned_ns is not None and now_ns - self._scanned_ns < _SCAN_INTERVAL_NS:
             return False
         self._scanned_ns = now_ns
         return True
 
-    def _adopt_told(self, own: set[int]) -> None:
-        """Take in the pids known from elsewhere, each once: later it may be anybody's."""
-        for pid in set(self._also()) - self._told:
-            self._told.add(pid)
-            process = None if pid in self._members or pid in own else self._read(pid)
+    def _adopt_registered(self, own_pids: set[int]) -> None:
+        """Add the registered pids, only once, because a pid may be reused later."""
+        for pid in set(self._registered_pids()) - self._adopted_pids:
+            self._adopted_pids.add(pid)
+            process = None if pid in self._members or pid in own_pids else self._read(pid)
             if process is not None:
                 self._members[pid] = process
-                self._strangers.clear()  # its children may have been taken for strangers
+                self._foreign_pids.clear()  # which may contain its children
                 self._newest_pid = None
 
-    def _adopt_children(self, own: set[int]) -> None:
-        """Take in children through their parents' lists, which name what main threads forked."""
+    def _adopt_children(self, own_pids: set[int]) -> None:
+        """Add children from their parents' lists, which contain the forks of main threads."""
         parents = list(self._members)
-        for parent in parents:  # grows while it is walked
-            # Kernels may lack the file: the scan finds them all.
+        for parent in parents:  # grows during the iteration
+            # Kernels may lack the file; the scan finds all children.
             for pid in children_of(parent, self._proc):
-                if pid in self._members or pid in own:
+                if pid in self._members or pid in own_pids:
                     continue
                 child = self._read(pid)
                 if child is not None:
                     self._members[pid] = child
                     parents.append(pid)
 
-    def _scan(self, own: set[int]) -> None:
-        """Take in every process with a parent in the job, reading only pids not met before."""
+    def _scan(self, own_pids: set[int]) -> None:
+        """Add every process with a parent in the job; reads only pids that are not known yet."""
         self._scans += 1
-        if self._scans % _SCANS_BEFORE_FORGETTING == 0:
-            self._strangers.clear()
+        if self._scans % _SCANS_PER_RESET == 0:
+            self._foreign_pids.clear()
         present = {int(name) for name in _names(self._proc) if name.isdigit()}
-        fresh: dict[int, Process] = {}
-        for pid in sorted(present - self._strangers - self._members.keys() - own):
+        candidates: dict[int, JobProcess] = {}
+        for pid in sorted(present - self._foreign_pids - self._members.keys() - own_pids):
             process = self._read(pid)
             if process is not None:
-                fresh[pid] = process
-        while found := [p for p in fresh.values() if p.parent_pid in self._members]:
-            for process in found:
-                self._members[process.pid] = fresh.pop(process.pid)
-        self._strangers = (self._strangers & present) | fresh.keys()
+                candidates[pid] = process
+        while children := [p for p in candidates.values() if p.parent_pid in self._members]:
+            for process in children:
+                self._members[process.pid] = candidates.pop(process.pid)
+        self._foreign_pids = (self._foreign_pids & present) | candidates.keys()
 
-    def _account(self, before: Mapping[int, Process]) -> None:
-        """Add to the job's CPU time what was used since *before*.
+    def _account(self, previous: Mapping[int, JobProcess]) -> None:
+        """Add the CPU time used since *previous* to the time of the job.
 
-        Used by a process that stays: the growth of its own time. By one found just now: all of
-        it, when it started under our eyes. By ended ones: what appeared in the waited-for time
-        of those that stay, less what had been counted while they lived. That last part would be
-        negative where nobody waited for a process, hence the floor.
+        Of a remaining process: the growth of its own time. Of a new one: all of its time, if it
+        started after the creation of the tree. Of ended ones: the growth of the waited-for time of
+        the remaining ones, less the time already counted for the ended ones. This difference would
+        be negative for a process that no parent waited for, hence the maximum with 0.
         """
         used = waited = 0
-        ended = dict(before)
+        ended = dict(previous)
         for pid, process in self._members.items():
             old = ended.pop(pid, None)
             if old is not None and old.start_ticks == process.start_ticks:
                 used += process.cpu_ticks - old.cpu_ticks
                 waited += process.waited_cpu_ticks - old.waited_cpu_ticks
-            elif process.start_ticks >= self._born_ticks:
+            elif process.start_ticks >= self._creation_ticks:
                 used += process.all_cpu_ticks
         counted = sum(old.all_cpu_ticks for old in ended.values())
         self._job_ticks += max(0, used) + max(0, waited - counted)
 
-    def _account_own(self, own: set[int]) -> None:
-        """Add to stepscope's own CPU time; waited-for time is left out, it may be the job's."""
-        before, self._own_members = self._own_members, {}
-        for pid in own:
+    def _account_own(self, own_pids: set[int]) -> None:
+        """Add to stepscope's own CPU time, without waited-for time, which may be the job's."""
+        previous, self._own_members = self._own_members, {}
+        for pid in own_pids:
             process = self._read(pid)
             if process is None:
                 continue
             self._own_members[pid] = process
-            old = before.get(pid)
+            old = previous.get(pid)
             if old is not None and old.start_ticks == process.start_ticks:
                 self._own_ticks += max(0, process.cpu_ticks - old.cpu_ticks)
-            elif process.start_ticks >= self._born_ticks:
+            elif process.start_ticks >= self._creation_ticks:
                 self._own_ticks += process.cpu_ticks
 
 
 class ProcessSampler:
-    """CPU, memory and run-queue delay of each process of the job."""
+    """Sampler of the CPU, memory and run-queue delay of every process of the job."""
 
     group = "processes"
 
     def __init__(self, job: JobTree) -> None:
         self._job = job
-        self._before: Mapping[int, Process] = {}
-        self._before_ns = 0
+        self._previous: Mapping[int, JobProcess] = {}
+        self._previous_ns = 0
 
     def sample(self, now_ns: int) -> Iterator[Sample]:
-        """Samples of each process; see `Sampler.sample`."""
+        """Sample every process; see `Sampler.sample`."""
         self._job.refresh(now_ns)
-        before, elapsed_ns = self._before, now_ns - self._before_ns
-        self._before, self._before_ns = self._job.processes, now_ns
-        for pid, process in self._before.items():
+        previous, elapsed_ns = self._previous, now_ns - self._previous_ns
+        self._previous, self._previous_ns = self._job.processes, now_ns
+        for pid, process in self._previous.items():
             yield Sample("process_memory_bytes", str(pid), process.memory_bytes)
-            old = before.get(pid)
+            old = previous.get(pid)
             if old is not None and old.start_ticks == process.start_ticks and elapsed_ns > 0:
-                yield from _rates(old, process, elapsed_ns)
+                yield from _rate_samples(old, process, elapsed_ns)
 
 
-def _rates(old: Process, new: Process, elapsed_ns: int) -> Iterator[Sample]:
+def _rate_samples(old: JobProcess, new: JobProcess, elapsed_ns: int) -> Iterator[Sample]:
     device = str(new.pid)
     busy_s = max(0, new.cpu_ticks - old.cpu_ticks) / _TICKS_PER_S
     yield Sample("process_cpu_cores", device, busy_s * _NS_PER_S / elapsed_ns)
     if new.runqueue_ns is not None and old.runqueue_ns is not None:
-        # A long wait is booked when it ends, so that a tick can be charged more than its length.
+        # The kernel adds a long wait when it ends, so it may exceed the length of the tick.
         waited = (new.runqueue_ns - old.runqueue_ns) / elapsed_ns
         yield Sample("process_runqueue_ratio", device, min(1.0, max(0.0, waited)))
 
 
-def _parse_stat(pid: int, stat: bytes, runqueue_ns: int | None) -> Process:
-    # The command's name may hold blanks and parentheses: fields count from the last one.
+def _parse_stat(pid: int, stat: bytes, runqueue_ns: int | None) -> JobProcess:
+    # The command name may contain blanks and parentheses: fields start after the last one.
     fields = stat[stat.rindex(b")") + 2 :].split(None, 22)
-    return Process(
+    return JobProcess(
         pid=pid,
         parent_pid=int(fields[1]),
         start_ticks=int(fields[19]),
@@ -306,21 +308,21 @@ def _parse_stat(pid: int, stat: bytes, runqueue_ns: int | None) -> Process:
     )
 
 
-def _why_no_runqueue(proc: str) -> str | None:
+def _runqueue_obstacle(proc: str) -> str | None:
     try:
         running_ns, _, slices = map(int, read_bytes(f"{proc}/self/schedstat").split())
     except (OSError, ValueError):
-        return "this kernel keeps no scheduler statistics (/proc/<pid>/schedstat is absent)"
-    if running_ns == slices == 0:  # we are running, so zeros mean that nobody counts
+        return "this kernel has no scheduler statistics (/proc/<pid>/schedstat is missing)"
+    if running_ns == slices == 0:  # this process is running, so the counters are switched off
         return "scheduler statistics are switched off in this kernel"
     return None
 
 
 def children_of(pid: int, proc: str = "/proc") -> list[int]:
-    """What a process's main thread has forked; nothing where the kernel does not list it."""
+    """List the children forked by a process's main thread; empty if the kernel has no list."""
     try:
         return [int(child) for child in read_bytes(f"{proc}/{pid}/task/{pid}/children").split()]
-    except _GONE:
+    except _MISSING:
         return []
 
 

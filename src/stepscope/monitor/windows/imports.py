@@ -1,8 +1,9 @@
-"""Finished windows become tables: one child process at a time, behind everything else.
+"""Import of finished windows into tables, by one child process at a time, at the lowest priority.
 
-The child is `python -m stepscope.importers`. Its exit status 0 says that the window is durably
-stored, now or before; 2 that the file cannot be read, which is said once in the run, and the file
-goes to the run's `raw/`; anything else is trouble of the environment, and it is tried again later.
+The child is `python -m stepscope.importers`. Its exit status 0 means that the window is durably
+stored, now or earlier; 2 that the file cannot be read, which a note in the run reports, and the
+file is moved to the run's `raw/`; any other status is an error of the environment, and the import
+is retried later.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ STORED = 0
 UNREADABLE = 2
 NICENESS = 19
 FIRST_RETRY_S = 2.0
-LONGEST_RETRY_S = 60.0
-LAST_ATTEMPTS = 3
-"""How often a window is tried when nobody waits for more."""
+MAX_RETRY_S = 60.0
+FINAL_ATTEMPTS = 3
+"""Number of attempts per window when the monitor ends."""
 CLOSING_POLL_S = 0.02
 RAW_DIRECTORY = "raw"
 
 
 @dataclass(frozen=True, slots=True)
 class WindowFile:
-    """One finished file of a recorder."""
+    """Finished trace file of one window."""
 
     path: Path
     process: str
@@ -42,7 +43,7 @@ class WindowFile:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What identifies the window in its run."""
+        """Identity of the window in its run."""
         return self.process, self.number
 
 
@@ -50,27 +51,27 @@ class WindowFile:
 class _Attempt:
     file: WindowFile
     tries: int = 0
-    not_before: float = 0.0
-    """Monotonic seconds."""
+    next_s: float = 0.0
+    """Earliest time of the next try, on the monotonic clock."""
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningImport:
     attempt: _Attempt
     child: subprocess.Popen[bytes]
-    messages: IO[bytes]
+    errors: IO[bytes]
 
 
 class WindowImports:
-    """The queue of one node.
+    """Import queue of one node.
 
     Args:
-        run: the run, a local directory.
+        run: local directory of the run.
         node: this node.
-        job_cores: gives the cores that the job may use; the child keeps off them where others
-            are left.
+        job_cores: returns the cores that the job may use; the child runs on other cores if there
+            are any.
         keep_raw: keep the files, in the run's `raw/`.
-        command: how the child is started; tests put another in its place.
+        command: command of the child; tests replace it.
     """
 
     def __init__(
@@ -87,65 +88,65 @@ class WindowImports:
         self._job_cores = job_cores
         self._keep_raw = keep_raw
         self._command = command
-        self._waiting: dict[tuple[str, int], _Attempt] = {}
+        self._queue: dict[tuple[str, int], _Attempt] = {}
         self._done: set[tuple[str, int]] = set()
-        self._current: _Running | None = None
+        self._current: _RunningImport | None = None
         self.stored: set[tuple[str, int]] = set()
-        """Windows that are in the run."""
+        """Windows in the run."""
         self.unreadable: dict[tuple[str, int], str] = {}
         """Windows whose files cannot be read, with the reason."""
-        self.trouble: str | None = None
-        """What the environment said to the last attempt, None when that went well."""
+        self.last_error: str | None = None
+        """Error of the last attempt; None if it has succeeded."""
 
     @property
     def child_pid(self) -> int | None:
-        """The process at work."""
-        current = self._current  # another thread may ask
+        """PID of the running child."""
+        current = self._current  # another thread may read this
         return current.child.pid if current is not None else None
 
     @property
-    def idle(self) -> bool:
-        """True when nothing is left to do."""
-        return not self._waiting
+    def is_idle(self) -> bool:
+        """True when the queue is empty."""
+        return not self._queue
 
-    def knows(self, key: tuple[str, int]) -> bool:
-        """True while a window is waiting to be stored."""
-        return key in self._waiting
+    def is_queued(self, key: tuple[str, int]) -> bool:
+        """Check whether a window is in the queue."""
+        return key in self._queue
 
     def add(self, file: WindowFile) -> None:
-        """Queue a finished file; one that is known already changes nothing."""
-        if file.key not in self._done and file.key not in self._waiting:
-            self._waiting[file.key] = _Attempt(file)
+        """Add a finished file to the queue; a second call for it changes nothing."""
+        if file.key not in self._done and file.key not in self._queue:
+            self._queue[file.key] = _Attempt(file)
 
     def poll(self) -> None:
-        """Take note of a child that has ended, and start the next. Never waits."""
+        """Handle a child that has ended, and start the next one. Never waits."""
         if self._current is not None:
             code = self._current.child.poll()
             if code is None:
                 return
-            self._conclude(self._current, code)
-        now = time.monotonic()
-        for attempt in self._waiting.values():
-            if now >= attempt.not_before:
+            self._handle_exit(self._current, code)
+        now_s = time.monotonic()
+        for attempt in self._queue.values():
+            if now_s >= attempt.next_s:
                 self._start(attempt)
                 return
 
     def close(self) -> list[WindowFile]:
-        """Wait until everything is stored or tried often enough; returns what is left."""
-        for attempt in self._waiting.values():
-            attempt.tries, attempt.not_before = 0, 0.0
-        while self._waiting and any(a.tries < LAST_ATTEMPTS for a in self._waiting.values()):
+        """Import all windows, with a limited number of attempts; returns the failed ones."""
+        for attempt in self._queue.values():
+            attempt.tries, attempt.next_s = 0, 0.0
+        while self._queue and any(item.tries < FINAL_ATTEMPTS for item in self._queue.values()):
             self.poll()
             if self._current is not None:
                 self._current.child.wait()
             else:
                 time.sleep(CLOSING_POLL_S)
-        return [attempt.file for attempt in self._waiting.values()]
+        return [attempt.file for attempt in self._queue.values()]
 
     def _start(self, attempt: _Attempt) -> None:
         file = attempt.file
         rank = () if file.rank is None else ("--rank", str(file.rank))
-        messages = tempfile.TemporaryFile()  # noqa: SIM115 - read when the child has ended
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - read after the end of the child
         try:
             child = subprocess.Popen(
                 [
@@ -155,62 +156,62 @@ class WindowImports:
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=messages,
+                stderr=errors,
             )
         except OSError as error:
-            messages.close()
-            self._put_off(attempt, str(error))
+            errors.close()
+            self._postpone(attempt, str(error))
             return
-        self._current = _Running(attempt, child, messages)
-        self._step_back(child.pid)
+        self._current = _RunningImport(attempt, child, errors)
+        self._lower_priority(child.pid)
 
-    def _step_back(self, pid: int) -> None:
-        """Lowest priority, idle disk, cores that the job cannot use."""
-        spare = os.sched_getaffinity(0) - set(self._job_cores())
+    def _lower_priority(self, pid: int) -> None:
+        """Set the lowest CPU priority, the idle I/O class, and cores that the job cannot use."""
+        spare_cores = os.sched_getaffinity(0) - set(self._job_cores())
         try:
             child = psutil.Process(pid)
             child.nice(NICENESS)
             child.ionice(psutil.IOPRIO_CLASS_IDLE)
-            if spare:
-                child.cpu_affinity(sorted(spare))
-        except (psutil.Error, OSError):  # it has ended already, or this kernel will not
+            if spare_cores:
+                child.cpu_affinity(sorted(spare_cores))
+        except (psutil.Error, OSError):  # it has ended, or the kernel does not allow it
             pass
 
-    def _conclude(self, running: _Running, code: int) -> None:
+    def _handle_exit(self, running: _RunningImport, code: int) -> None:
         self._current = None
-        with running.messages as messages:
-            messages.seek(0)
-            lines = messages.read().decode(errors="replace").strip().splitlines()
-        attempt, said = running.attempt, lines[-1] if lines else ""
+        with running.errors as errors:
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").strip().splitlines()
+        attempt, message = running.attempt, lines[-1] if lines else ""
         file = attempt.file
         if code not in {STORED, UNREADABLE}:
-            self._put_off(attempt, said or f"the importer ended with status {code}")
+            self._postpone(attempt, message or f"the importer exited with status {code}")
             return
         try:
             if self._keep_raw or code == UNREADABLE:
-                self._keep(file)
+                self._archive(file)
             file.path.unlink(missing_ok=True)
         except OSError as error:
-            self._put_off(attempt, str(error))
+            self._postpone(attempt, str(error))
             return
         if code == STORED:
             self.stored.add(file.key)
         else:
-            self.unreadable[file.key] = said or "the importer gives no reason"
-        self.trouble = None
+            self.unreadable[file.key] = message or "the importer gives no reason"
+        self.last_error = None
         self._done.add(file.key)
-        del self._waiting[file.key]
+        del self._queue[file.key]
 
-    def _put_off(self, attempt: _Attempt, why: str) -> None:
-        self.trouble = why
+    def _postpone(self, attempt: _Attempt, error: str) -> None:
+        self.last_error = error
         attempt.tries += 1
-        delay = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** (attempt.tries - 1))
-        attempt.not_before = time.monotonic() + delay
+        delay_s = min(MAX_RETRY_S, FIRST_RETRY_S * 2 ** (attempt.tries - 1))
+        attempt.next_s = time.monotonic() + delay_s
 
-    def _keep(self, file: WindowFile) -> None:
+    def _archive(self, file: WindowFile) -> None:
         raw = self._run / RAW_DIRECTORY
         raw.mkdir(exist_ok=True)
         target = raw / f"{file.process}-{file.path.name}"
         temporary = target.with_name(f".{target.name}.tmp")
-        shutil.copyfile(file.path, temporary)  # the spool may lie on another file system
+        shutil.copyfile(file.path, temporary)  # the spool may be on another file system
         temporary.replace(target)

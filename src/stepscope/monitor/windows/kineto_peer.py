@@ -1,16 +1,16 @@
-"""The monitor as the daemon that PyTorch's libkineto asks for its configuration.
+"""Daemon of PyTorch's libkineto, which polls it for its configuration.
 
 A datagram socket named `dynolog` in a private directory. A message is a native size_t, the length
 of the payload, then a type of 32 bytes padded with zeros, then the payload:
 
-    ctxt   int32 device, int32 pid, int64 job                       a process has come
-           answer: the same type, int32 number of processes on the device
-    req    int32 kinds wanted, int32 n, int64 job, n times int32    what is to be recorded?
+    ctxt   int32 device, int32 pid, int64 job                   registration of a process
+           response: the same type, int32 number of processes on the device
+    req    int32 types, int32 n, int64 job, n times int32       request for a configuration
            (pids: the process itself, then its ancestors)
-           answer: the same type, text of `KEY=value` lines, empty for nothing
+           response: the same type, text of `KEY=value` lines, empty for none
 
-libkineto waits 50 ms for an answer and takes a later one for that to its next question, so a
-thread answers that does nothing else, and goes before the rest of the monitor.
+libkineto waits 50 ms for a response, and takes a later one for that to its next request. Therefore
+a dedicated thread responds, with a higher priority than the rest of the monitor.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pathlib import Path
 
 SOCKET_NAME = "dynolog"
 ACTIVITIES = 2
-"""Bit of a request's kinds: it can begin a trace. Off while one is under way."""
-LARGEST_MESSAGE = 65536
-LARGEST_PID_COUNT = 4096
+"""Bit of a request's types: the process can start a trace. Not set during a trace."""
+MAX_MESSAGE_BYTES = 65536
+MAX_PID_COUNT = 4096
 
 _HEADER = struct.Struct("=Q32s")
 _CONTEXT = struct.Struct("=iiq")
@@ -35,13 +35,13 @@ _REQUEST = struct.Struct("=iiq")
 
 
 class KinetoPeer:
-    """Answers libkineto in every process of the job.
+    """Daemon for libkineto in every process of the job.
 
     Args:
-        directory: holds the socket; one that a former monitor left there is replaced.
+        directory: directory of the socket; the socket of an earlier monitor is replaced.
 
     Raises:
-        OSError: the socket cannot be made.
+        OSError: the socket cannot be created.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -62,34 +62,34 @@ class KinetoPeer:
         self._thread.start()
 
     def offer(self, pid: int, configuration: str) -> None:
-        """Answer the process's next question with this."""
+        """Respond to the next request of a process with this configuration."""
         with self._lock:
             self._offers[pid] = configuration
 
     def withdraw(self, pid: int) -> bool:
-        """Take an offer back; False when it has been fetched, or there was none."""
+        """Withdraw an offer; False if it has been fetched, or there is none."""
         with self._lock:
             return self._offers.pop(pid, None) is not None
 
     def has_offer(self, pid: int) -> bool:
-        """True while the process has not fetched what it was offered."""
+        """Check whether the process has not fetched its offer yet."""
         with self._lock:
             return pid in self._offers
 
     def last_poll(self, pid: int) -> float | None:
-        """Monotonic seconds of the process's last question, None when it has never asked."""
+        """Time of the process's last request, in monotonic seconds; None without any."""
         with self._lock:
-            found = self._polls.get(pid)
-        return found[0] if found is not None else None
+            poll = self._polls.get(pid)
+        return poll[0] if poll is not None else None
 
     def poll_interval_s(self, pid: int) -> float | None:
-        """Seconds between its last two questions, None when there were none."""
+        """Seconds between the process's last two requests; None without any."""
         with self._lock:
-            found = self._polls.get(pid)
-        return found[1] if found is not None and found[1] > 0 else None
+            poll = self._polls.get(pid)
+        return poll[1] if poll is not None and poll[1] > 0 else None
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop responding."""
         os.close(self._stop_writer)
         self._thread.join()
         os.close(self._stop_reader)
@@ -102,18 +102,18 @@ class KinetoPeer:
             if self._stop_reader in ready:
                 return
             try:
-                data, sender = self._socket.recvfrom(LARGEST_MESSAGE)
+                data, sender = self._socket.recvfrom(MAX_MESSAGE_BYTES)
             except OSError:
                 continue
-            answer = self.answer(data)
-            if answer is not None and sender:
+            response = self.respond(data)
+            if response is not None and sender:
                 try:
-                    self._socket.sendto(answer, sender)
-                except OSError:  # it has ended meanwhile, or does not read
+                    self._socket.sendto(response, sender)
+                except OSError:  # the process has ended, or does not read
                     pass
 
-    def answer(self, data: bytes) -> bytes | None:
-        """The answer to one message; None for what is none of libkineto's."""
+    def respond(self, data: bytes) -> bytes | None:
+        """Create the response to one message; None if it is not one of libkineto."""
         try:
             size, padded = _HEADER.unpack_from(data)
             payload = data[_HEADER.size :]
@@ -132,22 +132,22 @@ class KinetoPeer:
         return _HEADER.pack(len(text), kind) + text
 
     def _configuration(self, payload: bytes) -> str:
-        kinds, count, _job = _REQUEST.unpack_from(payload)
-        if not 0 < count <= LARGEST_PID_COUNT:
+        types, count, _job = _REQUEST.unpack_from(payload)
+        if not 0 < count <= MAX_PID_COUNT:
             return ""
         pid = int(struct.unpack_from(f"={count}i", payload, _REQUEST.size)[0])
-        now = time.monotonic()
+        now_s = time.monotonic()
         with self._lock:
-            before, _ = self._polls.get(pid, (0.0, 0.0))
-            self._polls[pid] = now, now - before if before else 0.0
-            return self._offers.pop(pid, "") if kinds & ACTIVITIES else ""
+            previous_s, _ = self._polls.get(pid, (0.0, 0.0))
+            self._polls[pid] = now_s, now_s - previous_s if previous_s else 0.0
+            return self._offers.pop(pid, "") if types & ACTIVITIES else ""
 
 
 def open_peer(directory: str | None) -> KinetoPeer | None:
-    """The peer in this directory; None where there is none to be, or it cannot be made."""
+    """Open the daemon in a directory; None without a directory, or if it cannot be opened."""
     if directory is None:
         return None
     try:
         return KinetoPeer(Path(directory))
-    except OSError:  # windows then come from the framework's profiler
+    except OSError:  # then windows are recorded by the framework's profiler
         return None

@@ -1,9 +1,10 @@
-"""When a window is opened, on which processes, and where it begins.
+"""Planning of windows: the processes that record one, and the step at which it starts.
 
-Four reasons share one way: `automatic` (the first few steps past warm-up of rank 0, unless the job
-plainly waits for data), `scheduled`, `requested` and `slower` (the step time has changed for the
-worse). Whoever has a reason makes a `Wish`; `give` turns it into plans that begin at the same step
-on all ranks, far enough ahead for each rank's libkineto to ask for its configuration.
+There are four reasons for a window: `automatic` (the first few steps after warm-up of rank 0,
+unless the job spends most of its time waiting for data), `scheduled`, `requested` and `slower` (the
+step time has increased). A `WindowSpec` describes the window; `assign` turns it into plans that
+start at the same step on all ranks, far enough ahead for each rank's libkineto to poll for its
+configuration.
 """
 
 from __future__ import annotations
@@ -14,31 +15,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
-from stepscope.monitor.windows.training_processes import Trainee
+from stepscope.monitor.windows.training_processes import TrainingProcess
 from stepscope.spool import Depth, Recorder, WindowPlan, window_file
 
-USUAL_POLL_S = 1.0
-HEARD_WITHIN = 3
-"""libkineto serves a process that has asked within so many intervals."""
+DEFAULT_POLL_S = 1.0
+MAX_POLL_S = 5.0
+MAX_MISSED_POLLS = 3
+"""libkineto serves a process if its last poll is at most this many intervals old."""
 LEAD_POLLS = 2
 LEAD_S = 0.5
-OTHER_NODES_S = 2.0
-"""What monitors of other nodes need to learn where a window begins."""
+NODE_AGREEMENT_S = 2.0
+"""Time that monitors of other nodes need to read the start of a window."""
 ROUND_STEPS = 10
-ROUND_NS = 2_000_000_000
-"""The first step is rounded up to a multiple of ten where ten steps take no longer."""
-LEAST_LIMIT_NS = 30_000_000_000
-LIMIT_FACTOR = 5
-"""A window of steps ends after this many times its usual length: an evaluation may come between."""
-SETTLED_NS = 1_000_000_000
-"""Ranks start within this time of each other."""
+MAX_ROUNDING_NS = 2_000_000_000
+"""The first step is rounded up to a multiple of ten if ten steps take no longer than this."""
+MIN_TIMEOUT_NS = 30_000_000_000
+TIMEOUT_FACTOR = 5
+"""A window of steps ends after this multiple of its expected duration: an evaluation may occur in
+it."""
+RANK_START_NS = 1_000_000_000
+"""Maximum time between the starts of two ranks."""
 
 LIGHT_ACTIVITIES = "kernel,gpu_memcpy,gpu_memset,cuda_runtime,cuda_driver,overhead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """A window that somebody wants."""
+class WindowSpec:
+    """Specification of a window, without its start."""
 
     reason: str
     depth: str = Depth.FULL
@@ -49,127 +52,133 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
-    """Where a window begins: after so many steps, and not before a monotonic time."""
+class WindowStart:
+    """Start of a window: after a number of steps, and not before a monotonic time."""
 
     first_step: int | None
     start_ns: int = 0
 
 
 class Planner:
-    """Gives plans to processes.
+    """Planner that assigns windows to processes.
 
     Args:
-        peer: answers libkineto; None where no socket can be had.
+        peer: daemon for libkineto; None if unavailable.
     """
 
     def __init__(self, peer: KinetoPeer | None) -> None:
         self._peer = peer
-        self._offered: dict[int, tuple[Trainee, int]] = {}
+        self._offers: dict[int, tuple[TrainingProcess, int]] = {}
 
-    def beginning(self, group: Sequence[Trainee], *, at_least: int = 0) -> Beginning:
-        """Where a window of these processes can begin, all at the same step.
+    def find_start(self, processes: Sequence[TrainingProcess], *, min_step: int = 0) -> WindowStart:
+        """Find the earliest start of a window, at the same step of all processes.
 
         Args:
-            at_least: not before so many steps have ended.
+            min_step: minimum number of steps before the window.
         """
-        now = time.monotonic_ns()
-        lead_ns = self.lead_ns(group)
-        stepping = [trainee for trainee in group if trainee.steps]
+        now_ns = time.monotonic_ns()
+        lead_ns = self.lead_ns(processes)
+        stepping = [process for process in processes if process.steps]
         if not stepping:
-            return Beginning(first_step=None, start_ns=now + lead_ns)
-        # One that has just been found is as fast as the others: ranks wait for each other.
-        paces = [pace for pace in (t.usual_step_ns(now) for t in stepping) if pace]
-        step_ns = max(1.0, min(paces, default=float(lead_ns)))
-        soonest = max(t.steps for t in stepping) + 1 + math.ceil(lead_ns / step_ns)
-        if at_least >= soonest:
-            return Beginning(first_step=at_least)
-        if ROUND_STEPS * step_ns <= ROUND_NS:
-            soonest = math.ceil(soonest / ROUND_STEPS) * ROUND_STEPS
-        return Beginning(first_step=soonest)
+            return WindowStart(first_step=None, start_ns=now_ns + lead_ns)
+        # A process without an observation is as fast as the others: ranks wait for each other.
+        estimates = [process.estimate_step_ns(now_ns) for process in stepping]
+        step_times = [estimate for estimate in estimates if estimate]
+        step_ns = max(1.0, min(step_times, default=float(lead_ns)))
+        last_step = max(process.steps for process in stepping)
+        first_step = last_step + 1 + math.ceil(lead_ns / step_ns)
+        if min_step >= first_step:
+            return WindowStart(first_step=min_step)
+        if ROUND_STEPS * step_ns <= MAX_ROUNDING_NS:
+            first_step = math.ceil(first_step / ROUND_STEPS) * ROUND_STEPS
+        return WindowStart(first_step=first_step)
 
-    def lead_ns(self, group: Sequence[Trainee]) -> int:
-        """How long before a window every process of the group is sure to know of it."""
-        intervals = [USUAL_POLL_S]
+    def lead_ns(self, processes: Sequence[TrainingProcess]) -> int:
+        """Time before a window after which every process knows its plan."""
+        intervals = [DEFAULT_POLL_S]
         if self._peer is not None:
-            found = (self._peer.poll_interval_s(trainee.pid) for trainee in group)
-            intervals += [min(each, 5.0) for each in found if each is not None]
-        several_nodes = any(trainee.world_size > len(group) for trainee in group)
+            polls = [self._peer.poll_interval_s(process.pid) for process in processes]
+            intervals += [min(interval, MAX_POLL_S) for interval in polls if interval is not None]
+        has_other_nodes = any(process.world_size > len(processes) for process in processes)
         seconds = LEAD_POLLS * max(intervals) + LEAD_S
-        return round(1e9 * (seconds + OTHER_NODES_S * several_nodes))
+        return round(1e9 * (seconds + NODE_AGREEMENT_S * has_other_nodes))
 
-    def give(self, wish: Wish, group: Sequence[Trainee], beginning: Beginning) -> None:
-        """Have the processes record a window.
+    def assign(
+        self, spec: WindowSpec, processes: Sequence[TrainingProcess], start: WindowStart
+    ) -> None:
+        """Assign a window to processes.
 
         Raises:
             OSError: a spool directory cannot be written.
         """
-        for trainee in group:
-            plan = self._plan(wish, trainee, beginning)
+        for process in processes:
+            plan = self._make_plan(spec, process, start)
             if plan.recorder == Recorder.LIBKINETO:
-                self._offer(trainee, plan)
-            trainee.give(plan)
+                self._offer(process, plan)
+            process.assign(plan)
 
-    def resume(self, trainee: Trainee) -> None:
-        """Offer again what a former monitor may have died with."""
-        for plan in trainee.plans():
-            if trainee.waits_for(plan) and plan.recorder == Recorder.LIBKINETO:
-                self._offer(trainee, plan)
+    def resume(self, process: TrainingProcess) -> None:
+        """Offer the plans again that an earlier monitor may not have delivered."""
+        for plan in process.plans():
+            if process.is_waiting_for(plan) and plan.recorder == Recorder.LIBKINETO:
+                self._offer(process, plan)
 
     def withdraw_unused(self) -> None:
-        """Take back what a process did not fetch before it gave its plan up."""
+        """Withdraw offers that a process did not fetch before it gave up their plans."""
         if self._peer is None:
             return
-        for pid, (trainee, number) in list(self._offered.items()):
-            given_up = trainee.plan_count - 1 > number or not trainee.busy
-            if given_up:
+        for pid, (process, number) in list(self._offers.items()):
+            is_obsolete = process.plan_count - 1 > number or not process.is_busy
+            if is_obsolete:
                 self._peer.withdraw(pid)
-                del self._offered[pid]
+                del self._offers[pid]
 
-    def _plan(self, wish: Wish, trainee: Trainee, beginning: Beginning) -> WindowPlan:
-        steps, longest = wish.step_count, wish.duration_ns
-        if steps is None and longest is not None and beginning.first_step is not None:
-            # Whole steps, as many on every rank.
-            steps = max(1, math.ceil(longest / (trainee.step_ns or longest)))
-            longest = None
-        if steps is not None and longest is None and trainee.step_ns is not None:
-            longest = max(LEAST_LIMIT_NS, math.ceil(LIMIT_FACTOR * steps * trainee.step_ns))
+    def _make_plan(
+        self, spec: WindowSpec, process: TrainingProcess, start: WindowStart
+    ) -> WindowPlan:
+        steps, timeout_ns = spec.step_count, spec.duration_ns
+        if steps is None and timeout_ns is not None and start.first_step is not None:
+            # Complete steps, the same number on every rank.
+            steps = max(1, math.ceil(timeout_ns / (process.step_ns or timeout_ns)))
+            timeout_ns = None
+        if steps is not None and timeout_ns is None and process.step_ns is not None:
+            timeout_ns = max(MIN_TIMEOUT_NS, math.ceil(TIMEOUT_FACTOR * steps * process.step_ns))
         return WindowPlan(
-            number=trainee.plan_count,
-            reason=wish.reason,
-            recorder=self._recorder(wish, trainee),
-            depth=wish.depth,
-            options=wish.options,
-            first_step=beginning.first_step,
+            number=process.plan_count,
+            reason=spec.reason,
+            recorder=self._choose_recorder(spec, process),
+            depth=spec.depth,
+            options=spec.options,
+            first_step=start.first_step,
             steps=steps,
-            start_ns=beginning.start_ns,
-            longest_ns=longest,
-            request=wish.request,
+            start_ns=start.start_ns,
+            longest_ns=timeout_ns,
+            request=spec.request,
         )
 
-    def _recorder(self, wish: Wish, trainee: Trainee) -> str:
-        """libkineto where it can serve. After a window of its own a process takes a second or two
-        longer to end, which is too much for the few steps that nobody asked for."""
-        heard = self.served_by_libkineto(trainee) and "memory" not in wish.options
-        asked_for = wish.reason != "automatic"
-        return Recorder.LIBKINETO if heard and asked_for else Recorder.PROFILER
+    def _choose_recorder(self, spec: WindowSpec, process: TrainingProcess) -> str:
+        """Choose libkineto if it is available. A process that has recorded a window with it takes a
+        second or two longer to end, which is too much for an automatic window of a few steps."""
+        is_available = self.is_served_by_libkineto(process) and "memory" not in spec.options
+        is_automatic = spec.reason == "automatic"
+        return Recorder.LIBKINETO if is_available and not is_automatic else Recorder.PROFILER
 
-    def served_by_libkineto(self, trainee: Trainee) -> bool:
-        """Whether the process's libkineto asks us."""
+    def is_served_by_libkineto(self, process: TrainingProcess) -> bool:
+        """Check whether the process's libkineto polls the daemon."""
         if self._peer is None:
             return False
-        last = self._peer.last_poll(trainee.pid)
-        interval = self._peer.poll_interval_s(trainee.pid) or USUAL_POLL_S
-        return last is not None and time.monotonic() - last < HEARD_WITHIN * interval + 1
+        last_s = self._peer.last_poll(process.pid)
+        interval_s = self._peer.poll_interval_s(process.pid) or DEFAULT_POLL_S
+        return last_s is not None and time.monotonic() - last_s < MAX_MISSED_POLLS * interval_s + 1
 
-    def _offer(self, trainee: Trainee, plan: WindowPlan) -> None:
+    def _offer(self, process: TrainingProcess, plan: WindowPlan) -> None:
         if self._peer is not None:
-            self._peer.offer(trainee.pid, configuration(plan, str(trainee.directory)))
-            self._offered[trainee.pid] = trainee, plan.number
+            self._peer.offer(process.pid, make_configuration(plan, str(process.directory)))
+            self._offers[process.pid] = process, plan.number
 
 
-def configuration(plan: WindowPlan, directory: str) -> str:
-    """What libkineto is told of a plan; the process itself counts the steps.
+def make_configuration(plan: WindowPlan, directory: str) -> str:
+    """Create libkineto's configuration for a plan; the process itself counts the steps.
 
     `PROFILE_PROFILE_MEMORY` is not among the keys: it costs time but records nothing on demand.
     Modules are named by the Python tracer, which stacks switch on, and FLOPs come from shapes.
@@ -194,6 +203,6 @@ def configuration(plan: WindowPlan, directory: str) -> str:
     return "".join(f"{key}={value}\n" for key, value in keys.items())
 
 
-def settled(trainees: Sequence[Trainee], now_ns: int) -> bool:
-    """True when no process has come lately: the ranks are complete."""
-    return bool(trainees) and all(now_ns - t.found_ns >= SETTLED_NS for t in trainees)
+def are_complete(processes: Sequence[TrainingProcess], now_ns: int) -> bool:
+    """Check whether all ranks have started: no process has been found recently."""
+    return bool(processes) and all(now_ns - p.found_ns >= RANK_START_NS for p in processes)

@@ -1,12 +1,11 @@
-"""Detailed windows of one node: a thread that plans them, follows them and has them stored.
+"""Detailed windows of one node: a thread that plans, follows and stores them.
 
-kineto_peer       answers libkineto, in a thread of its own
-trainees          the training processes, as their pulses show them
-window_planner    where a window begins, and the plans
-change_point      when the job has become slower
-window_requests   the documents through which nodes and `stepscope capture` agree
-window_answers    requests under way
-window_imports    finished files become tables
+kineto_peer          daemon of libkineto, in a thread of its own
+training_processes   the training processes, as their heartbeats show them
+planner              start of a window, and its plans
+change_point         detector of slowdowns
+requests             window requests and their progress
+imports              import of finished files into tables
 """
 
 from __future__ import annotations
@@ -19,53 +18,53 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stepscope.monitor.config import WindowSchedule, WindowSettings
-from stepscope.monitor.windows.answers import SLOWER, Requests
-from stepscope.monitor.windows.change_point import SlowDown
+from stepscope.monitor.windows.change_point import SlowdownDetector
 from stepscope.monitor.windows.imports import WindowFile, WindowImports
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
-from stepscope.monitor.windows.planner import Beginning, Planner, Wish, settled
+from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart, are_complete
+from stepscope.monitor.windows.requests import SLOWER, RequestHandler
 from stepscope.monitor.windows.training_processes import (
-    WARM_STEPS,
-    Trainee,
-    find_trainees,
-    finished_windows,
-    in_training,
-    rank_of,
-    settle_unfinished,
+    WARMUP_STEPS,
+    TrainingProcess,
+    close_unfinished_windows,
+    find_finished_windows,
+    find_training_processes,
+    read_rank,
+    select_stepping,
 )
 from stepscope.spool import SpoolTree, process_is_alive
 from stepscope.store import RequestBoard, WindowRequest
 
 TICK_S = 0.25
-BOARD_S = 1.0
-"""How often the run is asked for new requests."""
+REQUEST_POLL_S = 1.0
+"""Interval at which the run is read for new requests."""
 AUTOMATIC_FIRST_STEP = 12
 AUTOMATIC_STEPS = 3
-AUTOMATIC_LONGEST_NS = 2_000_000_000
-LEAST_TRAINING_NS = 1_000_000_000
-MOST_WAIT_SHARE = 0.5
-"""A job that waits longer for data is not asked what it computes."""
-SCHEDULE_HORIZON_NS = 1_000_000_000
-"""Processes are told of a scheduled window about this long before they have to know."""
-AUTOMATIC_TAKES_NS = 6_000_000_000
-"""No automatic window is opened when a scheduled one begins within this time."""
+AUTOMATIC_MAX_NS = 2_000_000_000
+MIN_TRAINING_NS = 1_000_000_000
+MAX_WAIT_SHARE = 0.5
+"""Share of time spent waiting for data above which no automatic window is recorded."""
+SCHEDULE_MARGIN_NS = 1_000_000_000
+"""Time by which a scheduled window is assigned earlier than the processes need it."""
+AUTOMATIC_GAP_NS = 6_000_000_000
+"""Minimum time between an automatic window and a later scheduled one."""
 SLOWER_STEPS = 5
 SLOWER_NS = 5_000_000_000
-MOST_SLOWER = 3
-SLOWER_GAP_NS = 60_000_000_000
+MAX_SLOWER_WINDOWS = 3
+MIN_SLOWER_INTERVAL_NS = 60_000_000_000
 
 
 class WindowService:
-    """All about windows on one node.
+    """Service for the detailed windows of one node.
 
     Args:
-        settings: what is wanted.
+        settings: settings for windows.
         tree: the spool.
-        run: the run, a local directory.
+        run: local directory of the run.
         node: this node.
-        peer: answers libkineto; None where no socket can be had.
-        job_pid: the command's own process.
-        started_ns: when the job was started, epoch nanoseconds.
+        peer: daemon for libkineto; None if unavailable.
+        job_pid: PID of the command.
+        started_ns: start of the job, epoch nanoseconds.
     """
 
     def __init__(
@@ -84,18 +83,18 @@ class WindowService:
         self._job_pid = job_pid
         self._started_ns = started_ns - time.time_ns() + time.monotonic_ns()
         self._peer = peer
-        self._trainees: dict[str, Trainee] = {}
-        self._slow_downs: dict[str, SlowDown] = {}
+        self._processes: dict[str, TrainingProcess] = {}
+        self._detectors: dict[str, SlowdownDetector] = {}
         self._automatic_done: set[str] = set()
         self._board = RequestBoard(run)
         self._imports = WindowImports(
             run, node, job_cores=self._job_cores, keep_raw=settings.keep_raw
         )
         self._planner = Planner(peer)
-        self._requests = Requests(self._board, node, self._planner, self._imports)
-        self._left_out = 0
+        self._requests = RequestHandler(self._board, node, self._planner, self._imports)
+        self._skipped_count = 0
         self._until_scheduled_ns = math.inf
-        self._next_board = 0.0
+        self._next_poll_s = 0.0
         self._notes: dict[str, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windows", daemon=True)
@@ -104,20 +103,20 @@ class WindowService:
 
     @property
     def notes(self) -> list[str]:
-        """What is missing and why, one sentence each."""
+        """Missing windows with the reasons, one sentence each."""
         return list(self._notes.values())
 
     @property
-    def processes(self) -> set[int]:
-        """Processes of ours beside the monitor."""
+    def child_pids(self) -> set[int]:
+        """Child processes of the service."""
         child = self._imports.child_pid
         return set() if child is None else {child}
 
     def finish(self) -> int:
-        """Plan no more, and store every finished window of the spool.
+        """Stop planning, and store all finished windows of the spool.
 
         Returns:
-            How many windows could not be stored, and stay in the spool.
+            Number of windows that could not be stored, and stay in the spool.
 
         Raises:
             OSError: the run cannot be written.
@@ -130,126 +129,135 @@ class WindowService:
         for name, path in self._tree.process_directories().items():
             directory = Path(path)
             if not process_is_alive(path):
-                self._note_lost(name, settle_unfinished(directory))
-            self._collect(name, directory, rank_of(directory))
-        self._note_not_begun()
-        left = self._imports.close()
+                self._note_lost(name, close_unfinished_windows(directory))
+            self._collect(name, directory, read_rank(directory))
+        self._note_not_started()
+        failed = self._imports.close()
         self._note_imports()
         if self._settings.enabled:
-            self._requests.tick(list(self._trainees.values()), time.monotonic_ns())
-        return len(left)
+            self._requests.tick(list(self._processes.values()), time.monotonic_ns())
+        return len(failed)
 
     def _run(self) -> None:
         while not self._stop.wait(TICK_S):
             try:
                 self._tick(time.monotonic_ns())
-                self._notes.pop("trouble", None)
+                self._notes.pop("error", None)
             except Exception as error:  # noqa: BLE001 - the next tick tries again
-                self._notes["trouble"] = f"detailed windows met trouble: {error}"
+                self._notes["error"] = f"detailed windows failed: {error}"
 
     def _tick(self, now_ns: int) -> None:
-        self._find(now_ns)
-        alive = [t for t in self._trainees.values() if self._follow(t)]
+        self._find_processes(now_ns)
+        alive = [process for process in self._processes.values() if self._follow(process)]
         self._imports.poll()
         self._note_imports()
         self._planner.withdraw_unused()
-        observed = [trainee for trainee in alive if trainee.observe()]
-        if self._settings.schedule is not None and settled(alive, now_ns):
-            self._open_scheduled(self._settings.schedule, in_training(alive), now_ns)
-        if self._settings.automatic and self._until_scheduled_ns > AUTOMATIC_TAKES_NS:
-            for trainee in alive:
-                self._open_automatic(trainee)
+        observed = [process for process in alive if process.observe()]
+        if self._settings.schedule is not None and are_complete(alive, now_ns):
+            self._open_scheduled(self._settings.schedule, select_stepping(alive), now_ns)
+        if self._settings.automatic and self._until_scheduled_ns > AUTOMATIC_GAP_NS:
+            for process in alive:
+                self._open_automatic(process)
         if self._settings.on_change:
-            self._watch_pace(alive, observed)
-        if time.monotonic() >= self._next_board:
-            self._next_board = time.monotonic() + BOARD_S
-            self._requests.tick(list(self._trainees.values()), now_ns)
+            self._detect_slowdown(alive, observed)
+        if time.monotonic() >= self._next_poll_s:
+            self._next_poll_s = time.monotonic() + REQUEST_POLL_S
+            self._requests.tick(list(self._processes.values()), now_ns)
 
-    def _find(self, now_ns: int) -> None:
-        known = set(self._trainees)
-        find_trainees(self._tree, self._trainees, now_ns)
-        for name in self._trainees.keys() - known:
-            self._planner.resume(self._trainees[name])
+    def _find_processes(self, now_ns: int) -> None:
+        previous = set(self._processes)
+        find_training_processes(self._tree, self._processes, now_ns)
+        for name in self._processes.keys() - previous:
+            self._planner.resume(self._processes[name])
 
-    def _follow(self, trainee: Trainee) -> bool:
-        """Collect its finished windows; False when it has ended."""
-        alive = trainee.alive()
-        if not alive:
-            self._note_lost(trainee.name, settle_unfinished(trainee.directory))
-        self._collect(trainee.name, trainee.directory, trainee.rank)
-        return alive
+    def _follow(self, process: TrainingProcess) -> bool:
+        """Collect the finished windows of a process; False if it has ended."""
+        is_alive = process.is_alive()
+        if not is_alive:
+            self._note_lost(process.name, close_unfinished_windows(process.directory))
+        self._collect(process.name, process.directory, process.rank)
+        return is_alive
 
     def _collect(self, name: str, directory: Path, rank: int | None) -> None:
-        for number, path in finished_windows(directory):
+        for number, path in find_finished_windows(directory):
             self._imports.add(WindowFile(path, name, number, rank))
 
-    def _open_automatic(self, trainee: Trainee) -> None:
-        if trainee.name in self._automatic_done or trainee.rank not in {None, 0}:
+    def _open_automatic(self, process: TrainingProcess) -> None:
+        if process.name in self._automatic_done or process.rank not in {None, 0}:
             return
-        if trainee.steps < max(AUTOMATIC_FIRST_STEP, WARM_STEPS) or trainee.warm is None:
+        if process.steps < max(AUTOMATIC_FIRST_STEP, WARMUP_STEPS) or process.warmup_end is None:
             return
-        elapsed = trainee.boundary_ns - trainee.warm[0]
-        waited = trainee.data_wait_ns - trainee.warm[1]
-        if elapsed < LEAST_TRAINING_NS or waited > MOST_WAIT_SHARE * elapsed or trainee.busy:
+        elapsed = process.boundary_ns - process.warmup_end[0]
+        waited = process.data_wait_ns - process.warmup_end[1]
+        if elapsed < MIN_TRAINING_NS or waited > MAX_WAIT_SHARE * elapsed or process.is_busy:
             return
-        self._automatic_done.add(trainee.name)
-        if any(plan.reason == "automatic" for plan in trainee.plans()):
-            return  # a monitor before this one has seen to it
-        wish = Wish(
-            reason="automatic", step_count=AUTOMATIC_STEPS, duration_ns=AUTOMATIC_LONGEST_NS
+        self._automatic_done.add(process.name)
+        if any(plan.reason == "automatic" for plan in process.plans()):
+            return  # an earlier monitor has assigned it
+        spec = WindowSpec(
+            reason="automatic", step_count=AUTOMATIC_STEPS, duration_ns=AUTOMATIC_MAX_NS
         )
-        self._planner.give(wish, [trainee], Beginning(first_step=trainee.steps + 1))
+        self._planner.assign(spec, [process], WindowStart(first_step=process.steps + 1))
 
-    def _open_scheduled(self, schedule: WindowSchedule, alive: list[Trainee], now_ns: int) -> None:
-        done = sum(plan.reason == "scheduled" for plan in alive[0].plans()) + self._left_out
-        if done and schedule.every is None:
+    def _open_scheduled(
+        self, schedule: WindowSchedule, alive: list[TrainingProcess], now_ns: int
+    ) -> None:
+        planned_count = sum(plan.reason == "scheduled" for plan in alive[0].plans())
+        done_count = planned_count + self._skipped_count
+        if done_count and schedule.interval is None:
             self._until_scheduled_ns = math.inf
             return
-        offset = done * (schedule.every or 0)
+        offset = done_count * (schedule.interval or 0)
         lead_ns = self._planner.lead_ns(alive)
-        waited_ns = now_ns - max(t.found_ns for t in alive)
-        known = all(t.step_ns for t in alive) or waited_ns > lead_ns
+        waited_ns = now_ns - max(process.found_ns for process in alive)
+        has_step_times = all(process.step_ns for process in alive) or waited_ns > lead_ns
         if schedule.first_step is None:
-            first = 0
-            at_ns = self._started_ns + round(1e9 * ((schedule.start_s or 0) + offset))
-            until_ns: float = at_ns - now_ns
-            due, late = known and until_ns < lead_ns, until_ns <= 0
+            first_step = 0
+            start_ns = self._started_ns + round(1e9 * ((schedule.start_s or 0) + offset))
+            until_ns: float = start_ns - now_ns
+            is_due, is_late = until_ns < lead_ns, until_ns <= 0
         else:
-            first = schedule.first_step + round(offset)
-            most = max(trainee.steps for trainee in alive)
-            until_ns = (first - most) * min((t.step_ns or 0.0) for t in alive)
-            due, late = known and until_ns < lead_ns + SCHEDULE_HORIZON_NS, most >= first
+            first_step = schedule.first_step + round(offset)
+            last_step = max(process.steps for process in alive)
+            step_ns = min((process.step_ns or 0.0) for process in alive)
+            until_ns = (first_step - last_step) * step_ns
+            is_due, is_late = until_ns < lead_ns + SCHEDULE_MARGIN_NS, last_step >= first_step
         self._until_scheduled_ns = until_ns
-        if not due:
+        if not is_due or not has_step_times:
             return
-        if any(trainee.busy for trainee in alive):
-            if late:
-                self._left_out += 1
-                self._notes[f"left out {done}"] = (
-                    f"scheduled window {done + 1} was left out: another one was still open"
+        if any(process.is_busy for process in alive):
+            if is_late:
+                self._skipped_count += 1
+                self._notes[f"skipped {done_count}"] = (
+                    f"scheduled window {done_count + 1} was skipped: another window was still open"
                 )
             return
-        beginning = self._planner.beginning(alive, at_least=first)
-        if beginning.first_step is None and schedule.first_step is not None:
-            beginning = Beginning(first_step=first)
-        beginning = self._requests.agreed(f"scheduled-{done + 1}", beginning)
-        self._planner.give(_scheduled_wish(schedule), alive, beginning)
+        start = self._planner.find_start(alive, min_step=first_step)
+        if start.first_step is None and schedule.first_step is not None:
+            start = WindowStart(first_step=first_step)
+        start = self._requests.agree(f"scheduled-{done_count + 1}", start)
+        self._planner.assign(_scheduled_spec(schedule), alive, start)
 
-    def _watch_pace(self, alive: list[Trainee], observed: list[Trainee]) -> None:
-        leader = min(alive, key=lambda t: (t.rank or 0, t.pid), default=None)
-        if leader is None or leader not in observed or leader.busy or not self._imports.idle:
+    def _detect_slowdown(
+        self, alive: list[TrainingProcess], observed: list[TrainingProcess]
+    ) -> None:
+        """Request a window on all ranks if the first rank has become slower."""
+        first = min(alive, key=lambda process: (process.rank or 0, process.pid), default=None)
+        if first is None or first not in observed or first.is_busy or not self._imports.is_idle:
             return
-        slower = self._slow_downs.setdefault(leader.name, SlowDown())
-        if not slower.observe(leader.step_ns or 0.0) or leader.wait_share > MOST_WAIT_SHARE:
+        detector = self._detectors.setdefault(first.name, SlowdownDetector())
+        if not detector.observe(first.step_ns or 0.0) or first.wait_share > MAX_WAIT_SHARE:
             return
-        asked, now = self._requests.slower_asked_ns, time.time_ns()
-        if len(asked) >= MOST_SLOWER or (asked and now - asked[-1] < SLOWER_GAP_NS):
+        times_ns, now_ns = self._requests.slower_request_times_ns, time.time_ns()
+        if len(times_ns) >= MAX_SLOWER_WINDOWS:
             return
-        steps = math.ceil(SLOWER_NS / (leader.step_ns or SLOWER_NS))
+        if times_ns and now_ns - times_ns[-1] < MIN_SLOWER_INTERVAL_NS:
+            return
+        steps = math.ceil(SLOWER_NS / (first.step_ns or SLOWER_NS))
         self._board.ask(
             WindowRequest(
-                name=f"{SLOWER}-{len(asked) + 1}",
-                asked_ns=now,
+                name=f"{SLOWER}-{len(times_ns) + 1}",
+                asked_ns=now_ns,
                 reason=SLOWER,
                 step_count=max(1, min(SLOWER_STEPS, steps)),
             )
@@ -257,7 +265,7 @@ class WindowService:
 
     def _job_cores(self) -> Iterable[int]:
         cores: set[int] = set()
-        for pid in (self._job_pid, *(trainee.pid for trainee in self._trainees.values())):
+        for pid in (self._job_pid, *(process.pid for process in self._processes.values())):
             try:
                 cores |= os.sched_getaffinity(pid)
             except OSError:  # it has ended
@@ -271,45 +279,45 @@ class WindowService:
                 "when the process ended"
             )
 
-    def _note_not_begun(self) -> None:
-        """Say so where the job ended before its first scheduled window."""
-        schedule, trained = self._settings.schedule, in_training(self._trainees.values())
+    def _note_not_started(self) -> None:
+        """Note that the job ended before its first scheduled window."""
+        schedule, processes = self._settings.schedule, select_stepping(self._processes.values())
         if schedule is None:
             return
         planned = [
-            (trainee, plan)
-            for trainee in trained
-            for plan in trainee.plans()
+            (process, plan)
+            for process in processes
+            for plan in process.plans()
             if plan.reason == "scheduled"
         ]
-        if any(not trainee.waits_for(plan) for trainee, plan in planned):
+        if any(not process.is_waiting_for(plan) for process, plan in planned):
             return
-        asked = schedule.first_step
-        when = f"{schedule.start_s:g} s after the start" if asked is None else f"step {asked}"
-        soonest = {plan.first_step for _, plan in planned} - {None, asked}
-        late = f", which it could at step {soonest.pop()} at the soonest" if soonest else ""
-        self._notes["not begun"] = (
-            f"the window scheduled for {when} was not recorded: the job ended before it could "
-            f"begin{late}"
+        step = schedule.first_step
+        start = f"{schedule.start_s:g} s after the start" if step is None else f"step {step}"
+        earliest = {plan.first_step for _, plan in planned} - {None, step}
+        reason = f", at step {earliest.pop()} at the earliest" if earliest else ""
+        self._notes["not started"] = (
+            f"the window scheduled for {start} was not recorded: the job ended before it could "
+            f"start{reason}"
         )
 
     def _note_imports(self) -> None:
-        for (name, number), why in self._imports.unreadable.items():
+        for (name, number), error in self._imports.unreadable.items():
             self._notes[f"unreadable {name} {number}"] = (
                 f"the file of detailed window {number} of process {name.partition('-')[0]} cannot "
-                f"be read and is kept in raw/: {why}"
+                f"be read and is kept in raw/: {error}"
             )
-        if self._imports.trouble is None:
+        if self._imports.last_error is None:
             self._notes.pop("imports", None)
         else:
             self._notes["imports"] = (
-                f"detailed windows could not be stored for a while: {self._imports.trouble}"
+                f"detailed windows cannot be stored at the moment: {self._imports.last_error}"
             )
 
 
-def _scheduled_wish(schedule: WindowSchedule) -> Wish:
+def _scheduled_spec(schedule: WindowSchedule) -> WindowSpec:
     seconds = schedule.duration_s
-    return Wish(
+    return WindowSpec(
         reason="scheduled",
         depth=schedule.depth,
         options=tuple(schedule.options),

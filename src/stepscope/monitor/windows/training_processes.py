@@ -1,4 +1,4 @@
-"""The job's training processes, as their pulses show them."""
+"""Training processes of the job, as their heartbeats show them."""
 
 from __future__ import annotations
 
@@ -21,96 +21,97 @@ from stepscope.spool import (
 )
 
 OBSERVATION_NS = 500_000_000
-"""Step times are observed over at least this long, or one step."""
+"""Minimum time over which step times are averaged, or one step."""
 UNOBSERVED_NS = 2_000_000_000
-"""A process without an observation after this long takes long steps."""
-WARM_STEPS = 5
+"""Time after which a process without an observation counts as one with long steps."""
+WARMUP_STEPS = 5
 
 _FINISHED = re.compile(r"window-(\d+)_\d+\.json")
 _UNFINISHED = re.compile(r"window-(\d+)_\d+\.json\.tmp")
 
 
-class Trainee:
-    """One process that trains."""
+class TrainingProcess:
+    """One training process."""
 
-    def __init__(self, name: str, directory: Path, pulse: Heartbeat, now_ns: int) -> None:
+    def __init__(self, name: str, directory: Path, heartbeat: Heartbeat, now_ns: int) -> None:
         self.name = name
         self.directory = directory
         self.pid = int(name.partition("-")[0])
-        self.rank = rank_of(directory)
-        self.world_size = _said_of(directory, "world_size") or 1
+        self.rank = read_rank(directory)
+        self.world_size = _read_number(directory, "world_size") or 1
         self.found_ns = now_ns
-        self.plan_count = pulse.words[PLANS_WORD]
-        """Plans that it has been given, by a monitor before this one too."""
+        """Time at which the monitor has found it, on the monotonic clock."""
+        self.plan_count = heartbeat.words[PLANS_WORD]
+        """Number of plans that it has got, including those of an earlier monitor."""
         self.step_ns: float | None = None
         """Mean step time of the last observation."""
         self.wait_share = 0.0
-        """Share of that time in which it waited for data."""
-        self.warm: tuple[int, int] | None = None
-        """Time of the boundary, and wait for data, once the first steps are over."""
-        self._pulse = pulse
+        """Share of the time of the last observation spent waiting for data."""
+        self.warmup_end: tuple[int, int] | None = None
+        """Step boundary and data wait at the end of the first steps; None before."""
+        self._heartbeat = heartbeat
         self._mark: tuple[int, int, int] | None = None
-        self._found_steps = self.steps
+        self._initial_steps = self.steps
 
     @property
     def steps(self) -> int:
-        """Steps that have ended."""
-        return self._pulse.words[STEPS_WORD]
+        """Number of finished steps."""
+        return self._heartbeat.words[STEPS_WORD]
 
     @property
     def boundary_ns(self) -> int:
-        """Monotonic time of the last boundary."""
-        return self._pulse.words[BOUNDARY_WORD]
+        """Monotonic time of the last step boundary."""
+        return self._heartbeat.words[BOUNDARY_WORD]
 
     @property
     def data_wait_ns(self) -> int:
         """Time that the training thread has waited for data."""
-        return self._pulse.words[DATA_WAIT_WORD]
+        return self._heartbeat.words[DATA_WAIT_WORD]
 
     @property
     def window_state(self) -> int:
         """`WindowState` of the last plan; NONE before the first."""
         if not self.plan_count:
             return WindowState.NONE
-        number, state = self._pulse.window
+        number, state = self._heartbeat.window
         return state if number == self.plan_count - 1 and state else WindowState.WAITING
 
     @property
-    def busy(self) -> bool:
-        """True while a plan is being followed."""
+    def is_busy(self) -> bool:
+        """True while it carries out a plan."""
         return self.window_state not in {WindowState.NONE, WindowState.OVER}
 
-    def alive(self) -> bool:
-        """True while the very process runs, and is not replaced."""
+    def is_alive(self) -> bool:
+        """Check whether the process runs; its pid may be reused."""
         return process_is_alive(str(self.directory))
 
-    def give(self, plan: WindowPlan) -> None:
-        """Have it carry out a plan, whose number is `plan_count`.
+    def assign(self, plan: WindowPlan) -> None:
+        """Assign a plan, whose number is `plan_count`.
 
         Raises:
             OSError: the spool cannot be written.
         """
         plan.write(str(self.directory))
         self.plan_count += 1
-        self._pulse.words[PLANS_WORD] = self.plan_count
+        self._heartbeat.words[PLANS_WORD] = self.plan_count
 
     def plans(self) -> Iterator[WindowPlan]:
-        """The plans that it has been given."""
+        """Read the assigned plans."""
         for number in range(self.plan_count):
             plan = WindowPlan.read(str(self.directory), number)
             if plan is not None:
                 yield plan
 
-    def waits_for(self, plan: WindowPlan) -> bool:
-        """True while a plan of its has not begun."""
-        last = plan.number == self.plan_count - 1
-        return last and self.window_state == WindowState.WAITING
+    def is_waiting_for(self, plan: WindowPlan) -> bool:
+        """Check whether the process has not started with one of its plans yet."""
+        is_last = plan.number == self.plan_count - 1
+        return is_last and self.window_state == WindowState.WAITING
 
     def observe(self) -> bool:
-        """Look at the pulse; True when there is a new observation of the step time."""
+        """Read the heartbeat; True if there is a new observation of the step time."""
         steps, boundary, wait = self.steps, self.boundary_ns, self.data_wait_ns
-        if self.warm is None and steps >= WARM_STEPS:
-            self.warm = boundary, wait
+        if self.warmup_end is None and steps >= WARMUP_STEPS:
+            self.warmup_end = boundary, wait
         if self.window_state in {WindowState.RECORDING, WindowState.WRITING}:
             self._mark = None
             return False
@@ -125,19 +126,19 @@ class Trainee:
         self._mark = steps, boundary, wait
         return True
 
-    def usual_step_ns(self, now_ns: int) -> float | None:
-        """Its step time: the last observation, or what it takes at least where there is none.
+    def estimate_step_ns(self, now_ns: int) -> float | None:
+        """Estimate the step time: the last observation, or a lower bound without one.
 
         Returns:
-            None while it has not been watched for long enough to say.
+            None if the process has been watched for too short a time.
         """
         watched_ns = now_ns - self.found_ns
         if self.step_ns is not None or watched_ns < UNOBSERVED_NS:
             return self.step_ns
-        return watched_ns / (self.steps - self._found_steps + 1)
+        return watched_ns / (self.steps - self._initial_steps + 1)
 
-    def why_missed(self, number: int) -> str | None:
-        """Why there is no file of a window, as the process says; None when it says nothing."""
+    def read_miss_reason(self, number: int) -> str | None:
+        """Read the reason why there is no file of a window; None if the process gives none."""
         try:
             lines, _ = read_journal(str(self.directory / "journal.jsonl"))
         except FileNotFoundError:
@@ -146,37 +147,39 @@ class Trainee:
         return next((miss.why for miss in misses if miss.number == number), None)
 
 
-def in_training(trainees: Iterable[Trainee]) -> list[Trainee]:
-    """Those that take steps; all of them where none does.
+def select_stepping(processes: Iterable[TrainingProcess]) -> list[TrainingProcess]:
+    """Select the processes that have finished steps; all of them if none has.
 
-    A process beside the ranks that only runs a model would never reach the step of a plan.
+    A process next to the ranks that only runs inference would never reach the first step of a plan.
     """
-    every = list(trainees)
-    return [trainee for trainee in every if trainee.steps] or every
+    processes = list(processes)
+    return [process for process in processes if process.steps] or processes
 
 
-def find_trainees(tree: SpoolTree, known: dict[str, Trainee], now_ns: int) -> None:
-    """Add to *known* the processes that have a pulse by now."""
+def find_training_processes(
+    tree: SpoolTree, processes: dict[str, TrainingProcess], now_ns: int
+) -> None:
+    """Add the processes that have a heartbeat by now to *processes*."""
     for name, path in tree.process_directories().items():
-        if name not in known:
-            pulse = Heartbeat.open(path)
-            if pulse is not None:
-                known[name] = Trainee(name, Path(path), pulse, now_ns)
+        if name not in processes:
+            heartbeat = Heartbeat.open(path)
+            if heartbeat is not None:
+                processes[name] = TrainingProcess(name, Path(path), heartbeat, now_ns)
 
 
-def finished_windows(directory: Path) -> Iterator[tuple[int, Path]]:
-    """Number and path of each finished file of a process."""
-    return _windows(directory, _FINISHED)
+def find_finished_windows(directory: Path) -> Iterator[tuple[int, Path]]:
+    """Find the number and the path of every finished file of a process."""
+    return _find_windows(directory, _FINISHED)
 
 
-def settle_unfinished(directory: Path) -> list[int]:
-    """What a process left half written when it ended: kept where there is something in it.
+def close_unfinished_windows(directory: Path) -> list[int]:
+    """Finish the files that an ended process has not finished; remove empty ones.
 
     Returns:
-        Numbers of the windows of which nothing is left.
+        Numbers of the windows whose files were empty.
     """
     lost = []
-    for number, path in _windows(directory, _UNFINISHED):
+    for number, path in _find_windows(directory, _UNFINISHED):
         if path.stat().st_size:
             path.rename(path.with_suffix(""))
         else:
@@ -185,7 +188,7 @@ def settle_unfinished(directory: Path) -> list[int]:
     return lost
 
 
-def _windows(directory: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
+def _find_windows(directory: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
     try:
         files = sorted(directory.iterdir())
     except FileNotFoundError:
@@ -196,16 +199,16 @@ def _windows(directory: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, P
             yield int(match[1]), path
 
 
-def rank_of(directory: Path) -> int | None:
-    """Rank of the process, None when it has none."""
-    return _said_of(directory, "rank")
+def read_rank(directory: Path) -> int | None:
+    """Read the rank of a process; None without one."""
+    return _read_number(directory, "rank")
 
 
-def _said_of(directory: Path, what: str) -> int | None:
-    """A number that the process has said of itself."""
+def _read_number(directory: Path, field: str) -> int | None:
+    """Read a number from the process's description in its journal."""
     try:
         lines, _ = read_journal(str(directory / "journal.jsonl"))
     except FileNotFoundError:
         return None
-    said = next((line.get(what) for line in lines if line.get("k") == "process"), None)
-    return said if isinstance(said, int) else None
+    number = next((line.get(field) for line in lines if line.get("k") == "process"), None)
+    return number if isinstance(number, int) else None

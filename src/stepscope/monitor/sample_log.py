@@ -1,6 +1,6 @@
-"""The monitor's samples go through the spool like the job's spans.
+"""Samples of the monitor in the spool, like spans of the job.
 
-So that a monitor that is killed loses no sample: the next one drains what this one wrote.
+So a monitor that is killed loses no sample: the next one drains the log of this one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stepscope.spool import Flag, Journal, Kind, SpanLog, SpoolTree, make_meta
 
 
 class SampleLog:
-    """Writes samples into a log of this process."""
+    """Log of the samples of this process."""
 
     def __init__(self, tree: SpoolTree) -> None:
         self.process, directory = tree.make_process_directory()
@@ -29,17 +29,17 @@ class SampleLog:
         self._metas: dict[tuple[str, str], int] = {}
 
     def write(self, samples: Iterable[Sample], now_ns: int | None = None) -> None:
-        """Append one row per sample, all at one time (monotonic nanoseconds, default now).
+        """Append one record per sample, all at one time (monotonic nanoseconds, default now).
 
         Raises:
-            OSError: a new metric cannot be journalled.
+            OSError: the name of a new metric cannot be written to the journal.
         """
-        t = time.monotonic_ns() if now_ns is None else now_ns
+        time_ns = time.monotonic_ns() if now_ns is None else now_ns
         for sample in samples:
             key = (sample.metric, sample.device)
             meta = self._metas.get(key) or self._intern(key)
             (bits,) = struct.unpack("=Q", struct.pack("=d", sample.value))
-            self._log.write(meta, t, 0, bits)
+            self._log.write(meta, time_ns, 0, bits)
 
     def _intern(self, key: tuple[str, str]) -> int:
         number = len(self._metas) + 1

@@ -1,6 +1,6 @@
-"""What launcher and monitor tell each other, through small files in the spool.
+"""Handshake between launcher and monitor, through small files in the spool.
 
-Files, because either may be killed at any time and the other has to know all the same.
+Files survive the process that wrote them: either process may be killed at any time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 
 class JobExit(msgspec.Struct, frozen=True, kw_only=True):
-    """How the command ended."""
+    """Exit status of the command."""
 
     exit_code: int | None
     signal: int | None
@@ -19,31 +19,32 @@ class JobExit(msgspec.Struct, frozen=True, kw_only=True):
     """Epoch nanoseconds."""
 
 
-class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The launcher passed a signal on to the job, or sent it one because of a rule or a wish."""
+class StopSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """Signal that the launcher has sent to the job: forwarded, or because of a stop request."""
 
     signal: int
     rule: str | None = None
+    """Rule that requested the stop."""
     by: str | None = None
-    """Who wished it."""
+    """Person who requested the stop."""
 
     @property
-    def was_wished(self) -> bool:
-        """Whether it came neither from the terminal nor from the system."""
+    def is_requested(self) -> bool:
+        """True for a stop request; False for a signal from the terminal or the system."""
         return self.rule is not None or self.by is not None
 
     @property
     def reason(self) -> str:
-        """Why the job was stopped, as a sentence."""
+        """Reason for the stop, as a sentence."""
         if self.rule is not None:
             return f"the rule {self.rule} fired and stopped the job (signal {self.signal})"
         if self.by is not None:
             return f"{self.by} stopped the job (signal {self.signal})"
-        return f"signal {self.signal} was passed on to the job"
+        return f"signal {self.signal} was forwarded to the job"
 
 
-class Exchange:
-    """Reads and writes these files."""
+class Handshake:
+    """Files of the handshake in one spool."""
 
     def __init__(self, spool: Path) -> None:
         self._exit = spool / "job-exit.json"
@@ -51,32 +52,32 @@ class Exchange:
         self._detached = spool / "detached"
 
     def write_exit(self, job_exit: JobExit) -> None:
-        """The command has ended."""
+        """Report that the command has ended."""
         _replace(self._exit, msgspec.json.encode(job_exit))
 
-    def write_stop(self, request: StopRequest) -> None:
-        """The job has been asked to stop."""
-        _replace(self._stop, msgspec.json.encode(request))
+    def write_stop(self, stop: StopSignal) -> None:
+        """Report a signal to the job."""
+        _replace(self._stop, msgspec.json.encode(stop))
 
     def write_detached(self) -> None:
-        """The monitor stays with processes that outlive the command."""
+        """Report that the monitor continues with orphaned processes of the command."""
         _replace(self._detached, b"")
 
     def is_detached(self) -> bool:
-        """True once the monitor has said so."""
+        """Check whether the monitor has reported orphaned processes."""
         return self._detached.exists()
 
     def read_exit(self) -> JobExit | None:
-        """How the command ended, None while it has not or nobody knows."""
+        """Read the exit status of the command; None while it runs, or if it is unknown."""
         try:
             return msgspec.json.decode(self._exit.read_bytes(), type=JobExit)
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
 
-    def read_stop(self) -> StopRequest | None:
-        """The signal that was passed on, None when none was."""
+    def read_stop(self) -> StopSignal | None:
+        """Read the signal to the job; None without one."""
         try:
-            return msgspec.json.decode(self._stop.read_bytes(), type=StopRequest)
+            return msgspec.json.decode(self._stop.read_bytes(), type=StopSignal)
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
 

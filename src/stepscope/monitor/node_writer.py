@@ -1,6 +1,6 @@
-"""What a node's spool becomes in its run: tables, process manifests, status.
+"""Writer of a node's part of a run: tables, process manifests, status.
 
-Both the monitor, every few seconds, and `stepscope recover`, once, write through this.
+Used by the monitor, every few seconds, and by `stepscope recover`, once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.monitor.drain import ProcessLogs, SpoolDrain
-from stepscope.monitor.exchange import Exchange
+from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.masking import mask, mask_text
 from stepscope.schema import (
     TABLES,
@@ -32,13 +32,13 @@ from stepscope.spool import SpoolTree
 from stepscope.store import RunReader, RunWriter, open_run
 
 
-class NodeRecording:
-    """One node's part of a run, while it is being written.
+class NodeWriter:
+    """Writer of one node's part of a run.
 
     Args:
-        location: the run, which exists.
+        location: location of the run, which exists.
         info: the node; its clock anchors define the node's epoch times.
-        tree: the spool to drain.
+        tree: spool to drain.
     """
 
     def __init__(self, location: str, info: NodeInfo, tree: SpoolTree) -> None:
@@ -62,41 +62,42 @@ class NodeRecording:
         self._writer.put_status(status)
 
     def flush(self, *, final: bool = False) -> int:
-        """Move everything new from the spool into the run; returns the number of rows.
+        """Move all new records from the spool into the run; returns the number of rows.
 
         Args:
-            final: every process is over.
+            final: all processes have ended.
 
         Raises:
-            OSError: the run cannot be written; the spool keeps what was not stored.
+            OSError: the run cannot be written; records that were not stored stay in the spool.
         """
         try:
             return self._flush(final=final)
-        except duckdb.Error as error:  # what was read back is damaged, or memory ran out
+        except duckdb.Error as error:  # damaged segments, or out of memory
             raise OSError(str(error)) from error
 
     def close(self) -> None:
-        """Wait for what goes on beside; DuckDB must not be at work when the process ends."""
+        """Wait for the compaction; DuckDB must not be running when the process ends."""
         self._compactor.join()
 
     def _flush(self, *, final: bool) -> int:
-        moved = 0
+        row_count = 0
         for table, rows in self.drain.collect(final=final).items():
             if rows:
-                moved += self._writer.append(table, self.drain.columns(table, rows))
+                row_count += self._writer.append(table, self.drain.columns(table, rows))
                 self.drain.commit(rows)
         for process in self.drain.processes.values():
             if process.changed:
-                self._writer.put_process(_process_info(process, self.info.node))
+                self._writer.put_process(_make_process_info(process, self.info.node))
                 process.changed = False
-        self.drain.forget_ended()
+        self.drain.remove_drained()
         if not final:
             self._compactor.start()
-        return moved
+        return row_count
 
 
 class _Compactor:
-    """Merges small segments on a thread of its own: a wide merge takes longer than a sample."""
+    """Merging of small segments in a thread of its own: a wide merge takes longer than a sampling
+    tick."""
 
     def __init__(self, location: str, node: str) -> None:
         self._location = location
@@ -104,13 +105,13 @@ class _Compactor:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Merge what can be merged, unless that is going on already."""
+        """Start to merge segments, unless a merge is running."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="compaction", daemon=True)
             self._thread.start()
 
     def join(self) -> None:
-        """Wait for a merge under way: DuckDB must not be inside one when the process ends."""
+        """Wait for a running merge: DuckDB must not be running when the process ends."""
         if self._thread is not None:
             self._thread.join()
 
@@ -119,12 +120,12 @@ class _Compactor:
             with RunWriter(self._location, self._node) as writer:
                 for table in TABLES:
                     writer.compact(table)
-        except OSError:  # the appends of the next flush meet the same trouble and report it
+        except OSError:  # the next flush meets the same error and reports it
             pass
 
 
 class _StoredSequences:
-    """Asks the store, once per table, which records of the spool it holds already."""
+    """Lookup of the records of the spool that the store already has."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -133,20 +134,22 @@ class _StoredSequences:
     def __call__(
         self, table: str, process: str, log: str, first: int, count: int
     ) -> NDArray[np.int64]:
-        if self._empty[table]:  # what this very process stores, it remembers itself
+        if self._empty[table]:  # the drain knows the records that this process has stored
             return np.empty(0, dtype=np.int64)
-        held = self._reader.table(
+        stored = self._reader.table(
             table,
             columns=["seq"],
             where="process = ? AND log = ? AND seq >= ? AND seq < ?",
             parameters=(process, log, first, first + count),
         )
-        return np.asarray(held["seq"], dtype=np.int64)
+        return np.asarray(stored["seq"], dtype=np.int64)
 
 
-def final_status(status: JobStatus, exchange: Exchange, *, notes: Iterable[str] = ()) -> JobStatus:
-    """How the job ended, from what the launcher left behind."""
-    job_exit, stop = exchange.read_exit(), exchange.read_stop()
+def final_status(
+    status: JobStatus, handshake: Handshake, *, notes: Iterable[str] = ()
+) -> JobStatus:
+    """Create the final status of the job, from the exit status that the launcher has written."""
+    job_exit, stop = handshake.read_exit(), handshake.read_stop()
     common: dict[str, Any] = {
         "heartbeat_ns": time.time_ns(),
         "started_ns": status.started_ns,
@@ -158,7 +161,7 @@ def final_status(status: JobStatus, exchange: Exchange, *, notes: Iterable[str] 
         return JobStatus(
             state=JobState.FAILED,
             ended_ns=status.heartbeat_ns,
-            reason="the job and stepscope's launcher both vanished; nobody saw an exit status",
+            reason="the job and stepscope's launcher were both killed; the exit status is unknown",
             **common,
         )
     if stop is not None:
@@ -179,31 +182,32 @@ def final_status(status: JobStatus, exchange: Exchange, *, notes: Iterable[str] 
     )
 
 
-def _process_info(process: ProcessLogs, node: str) -> ProcessInfo:
-    described = process.description
-    versions = {"python": described["python"]} if "python" in described else {}
+def _make_process_info(process: ProcessLogs, node: str) -> ProcessInfo:
+    description = process.description
+    versions = {"python": description["python"]} if "python" in description else {}
     for fact in decode_facts(process.facts, VersionsFact):
-        versions.update({k: v for k, v in msgspec.to_builtins(fact).items() if k != "fact"})
+        fields = msgspec.to_builtins(fact)
+        versions.update({name: value for name, value in fields.items() if name != "fact"})
     is_worker = bool(decode_facts(process.facts, DataLoaderWorkerFact))
     return ProcessInfo(
         process=process.name,
         node=node,
         pid=process.pid,
-        parent_pid=described.get("parent_pid", 0),
-        role="dataloader_worker" if is_worker else described.get("role", "main"),
-        rank=described.get("rank"),
-        local_rank=described.get("local_rank"),
-        world_size=described.get("world_size"),
-        started_ns=described.get("started_ns", 0),
-        ended_ns=time.time_ns() if process.over else None,
-        command=mask(described.get("command", [])),
+        parent_pid=description.get("parent_pid", 0),
+        role="dataloader_worker" if is_worker else description.get("role", "main"),
+        rank=description.get("rank"),
+        local_rank=description.get("local_rank"),
+        world_size=description.get("world_size"),
+        started_ns=description.get("started_ns", 0),
+        ended_ns=time.time_ns() if process.ended else None,
+        command=mask(description.get("command", [])),
         versions=versions,
-        facts=[_masked(fact) for fact in process.facts if fact.get("fact") != "versions"],
+        facts=[_mask_fact(fact) for fact in process.facts if fact.get("fact") != "versions"],
         notes=process.notes,
         dropped_count=sum(process.dropped.values()),
     )
 
 
-def _masked(fact: dict[str, Any]) -> dict[str, Any]:
-    """A line of the user's source may hold a secret."""
+def _mask_fact(fact: dict[str, Any]) -> dict[str, Any]:
+    """Mask the text of a fact: a line of the user's source may contain a secret."""
     return {**fact, "text": mask_text(fact["text"])} if "text" in fact else fact
