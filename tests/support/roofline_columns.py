@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.analysis.roofline.accounting import Account, account
+from stepscope.analysis.roofline.accounting import Account, account_device_time
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def accounted(
     kernels, copies = (
         _events([each for each in launches if each[0].copied == copied]) for copied in (False, True)
     )
-    return account(operators, kernels, copies)
+    return account_device_time(operators, kernels, copies)
 
 
 def _events(rows: list[tuple[Launch, int, int]]) -> dict[str, Any]:

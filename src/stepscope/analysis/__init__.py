@@ -211,13 +211,13 @@ from stepscope.analysis.roofline.accounting import (
     HOST_COLUMNS,
     ROOFLINE_OPERATOR_COLUMNS,
     Account,
-    account,
+    account_device_time,
 )
 from stepscope.analysis.roofline.calls import Family, Precision
 from stepscope.analysis.roofline.device_table import Unit
-from stepscope.analysis.roofline.groups import IMPOSSIBLE_RATIO, NS_PER_S, Group, groups
-from stepscope.analysis.roofline.peaks import Peaks, cpu_peaks, parse_peaks, peaks_of
-from stepscope.analysis.roofline.utilization import Use, use_of_steps
+from stepscope.analysis.roofline.groups import IMPOSSIBLE_RATIO, NS_PER_S, CallGroup, group_calls
+from stepscope.analysis.roofline.peaks import Peaks, estimate_cpu_peaks, find_peaks, parse_peaks
+from stepscope.analysis.roofline.utilization import FlopsUtilization, measure_step_utilization
 from stepscope.analysis.sampling_ticks import (
     HEATMAP_METRICS,
     HEATMAP_TICKS,
@@ -314,6 +314,7 @@ __all__ = [
     "Activity",
     "BatchCreation",
     "Buckets",
+    "CallGroup",
     "CallTree",
     "CategoryRanges",
     "CollectiveCalls",
@@ -330,9 +331,9 @@ __all__ = [
     "Family",
     "Fetcher",
     "Float",
+    "FlopsUtilization",
     "GpuMetrics",
     "GpuTime",
-    "Group",
     "Growth",
     "Heatmap",
     "HeatmapRow",
@@ -370,8 +371,7 @@ __all__ = [
     "StreamIdle",
     "TraceSteps",
     "Unit",
-    "Use",
-    "account",
+    "account_device_time",
     "attribute_exposed_time",
     "attribute_host_work",
     "average_devices",
@@ -396,10 +396,10 @@ __all__ = [
     "combine_device_work",
     "compute_exposed_exchange_ratio",
     "count_exchanges_per_step",
-    "cpu_peaks",
     "cut_into_buckets",
     "downsample_columns",
     "downsample_curve",
+    "estimate_cpu_peaks",
     "estimate_lead_probability",
     "explain_peak",
     "find_device_categories",
@@ -409,6 +409,7 @@ __all__ = [
     "find_lightning_module_calls",
     "find_losses",
     "find_passes",
+    "find_peaks",
     "find_phase_at",
     "find_phase_intervals",
     "find_python_module_calls",
@@ -418,8 +419,8 @@ __all__ = [
     "find_steps",
     "find_stragglers",
     "find_trace_steps",
+    "group_calls",
     "group_rows",
-    "groups",
     "is_backward",
     "is_communication",
     "is_data_loader",
@@ -448,6 +449,7 @@ __all__ = [
     "measure_growth",
     "measure_overlap",
     "measure_queue_depths",
+    "measure_step_utilization",
     "measure_stream_idle",
     "merge_categories",
     "merge_slices",
@@ -457,7 +459,6 @@ __all__ = [
     "parse_copy_direction",
     "parse_peaks",
     "partition_steps",
-    "peaks_of",
     "profile_compute",
     "profile_functions",
     "select_window_steps",
@@ -471,7 +472,6 @@ __all__ = [
     "summarize_launches",
     "summarize_memory_operators",
     "summarize_metrics",
-    "use_of_steps",
     "uses_tensor_cores",
     "weigh_samples",
 ]

@@ -31,7 +31,7 @@ class MemoryBlocks:
     """Event of the allocation."""
     release: Int
     """Event of the release."""
-    gone: Int
+    freed: Int
     """First event after which the block no longer exists: its release, or the next allocation of
     its address."""
 
@@ -43,7 +43,7 @@ class MemoryBlocks:
     def alive_at(self, event: int) -> Int:
         """Indices of the blocks that are allocated and not yet released after an event."""
         allocated = (self.allocation >= 0) & (self.allocation <= event)
-        return np.flatnonzero(allocated & ((self.gone < 0) | (self.gone > event)))
+        return np.flatnonzero(allocated & ((self.freed < 0) | (self.freed > event)))
 
 
 def pair_blocks(device: DeviceMemory, address: Int) -> MemoryBlocks:
@@ -62,8 +62,8 @@ def pair_blocks(device: DeviceMemory, address: Int) -> MemoryBlocks:
     same[1:-1] = has_address[1:] & (event_address[order][1:] == event_address[order][:-1])
     allocations = np.flatnonzero(is_allocation)
     following = np.append(order, -1)[allocations + 1]
-    gone = np.where(same[allocations + 1], following, -1)
-    release = np.where(np.append(is_allocation, True)[allocations + 1], -1, gone)
+    freed = np.where(same[allocations + 1], following, -1)
+    release = np.where(np.append(is_allocation, True)[allocations + 1], -1, freed)
     follows_allocation = same[:-1] & np.append(True, is_allocation[:-1])
     unpaired_releases = order[~is_allocation & ~follows_allocation]
     allocation = np.concatenate([order[allocations], np.full(len(unpaired_releases), -1)])
@@ -73,7 +73,7 @@ def pair_blocks(device: DeviceMemory, address: Int) -> MemoryBlocks:
         size_bytes=np.abs(device.size_bytes[event]),
         allocation=allocation,
         release=release,
-        gone=np.concatenate([gone, unpaired_releases]),
+        freed=np.concatenate([freed, unpaired_releases]),
     )
 
 

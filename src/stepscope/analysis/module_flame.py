@@ -109,9 +109,9 @@ class _CombinedCalls:
         self._parent = self.caller.copy()
         self._parent[roots + self.module_count] = backward[roots]
 
-    def _is_closer(self, rows: Int, others: Int) -> NDArray[np.bool_]:
-        """Mask the rows that are calls and started after the others, and so are closer."""
-        return (rows >= 0) & (self.start[rows] > self.start[others])
+    def _is_closer(self, rows: Int, alternatives: Int) -> NDArray[np.bool_]:
+        """Mask the rows that are calls and started after the alternatives, and so are closer."""
+        return (rows >= 0) & (self.start[rows] > self.start[alternatives])
 
     def _drop_later(self, caller: Int) -> Int:
         return np.where((caller >= 0) & (self.start[caller] <= self.start), caller, -1)

@@ -145,13 +145,13 @@ class PhaseSpans:
         pieces = segments(self.spans.start, self.spans.end, self.parent)
         phases = [PHASE_OF_KIND.get(kind, "other") for kind in self.spans.kinds]
         phase_codes = np.array([PHASES.index(phase) for phase in phases], dtype=np.int8)
-        other = np.array([PHASES.index("other")], dtype=np.int8)
+        outside = np.array([PHASES.index("other")], dtype=np.int8)
         # The appended code is that of pieces without owner (-1).
-        code = np.append(phase_codes.take(self.spans.kind), other).take(pieces.owner)
+        code = np.append(phase_codes.take(self.spans.kind), outside).take(pieces.owner)
         unowned = np.flatnonzero(pieces.owner < 0)
         code[unowned[contains(self.find_loss(), pieces.start[unowned])]] = PHASES.index("loss")
         edges = np.append(pieces.start, pieces.end[-1:])
-        return edges, np.concatenate([other, code, other])
+        return edges, np.concatenate([outside, code, outside])
 
     def find_loss(self) -> Intervals:
         """Find the time from a forward pass with gradients to the backward pass that follows it.

@@ -13,17 +13,17 @@ from stepscope.analysis import (
     NS_PER_S,
     ROOFLINE_OPERATOR_COLUMNS,
     Account,
-    Group,
+    CallGroup,
+    FlopsUtilization,
     Peaks,
-    Use,
-    account,
+    account_device_time,
     combine_device_work,
-    cpu_peaks,
+    estimate_cpu_peaks,
+    find_peaks,
     find_trace_steps,
-    groups,
+    group_calls,
+    measure_step_utilization,
     parse_peaks,
-    peaks_of,
-    use_of_steps,
 )
 from stepscope.errors import UsageError
 from stepscope.run import Run, Trace, calls_of, marked_steps
@@ -85,15 +85,15 @@ def _trace(run: Run, trace: Trace, options: ViewOptions, given: Peaks | None) ->
         if on_device
         else trace.columns("operators", HOST_COLUMNS)
     )
-    found = account(operators, kernels, copies)
+    found = account_device_time(operators, kernels, copies)
     if not found.busy_ns.any():
         return _without_figures(trace, NO_OPERATORS)
     used = np.unique(kernels["device"]).tolist()
     device, peaks = _device(run, trace, used, given)
-    every = groups(found, peaks)
+    every = group_calls(found, peaks)
     work = combine_device_work(kernels, copies)
     steps = find_trace_steps(marked_steps(run, trace).steps, work, calls_of(trace))
-    use = use_of_steps(found, steps, peaks=peaks, device_count=max(1, len(used)))
+    use = measure_step_utilization(found, steps, peaks=peaks, device_count=max(1, len(used)))
     modelled_ns = sum(group.busy_ns for group in every if group.bytes is not None)
     return TraceRoofline(
         rank=trace.rank,
@@ -154,7 +154,7 @@ def _device(
     else:
         node = run.nodes.get(trace.node) if trace.node is not None else None
         name = node.cpu_model if node is not None else "CPU"
-        found = cpu_peaks(node.cores_available) if node is not None else None
+        found = estimate_cpu_peaks(node.cores_available) if node is not None else None
     peaks = given or found
     rates = peaks.flops_per_s if peaks is not None else {}
     view = DeviceView(
@@ -180,7 +180,7 @@ def _accelerator(trace: Trace, device: int) -> tuple[str, Peaks | None]:
         place = 0
     if place is None:
         return "a device that the recording does not describe", None
-    found = peaks_of(
+    found = find_peaks(
         names[place],
         memory_bytes=int(rows["memory_bytes"][place]),
         multiprocessors=int(rows["multiprocessor_count"][place]),
@@ -188,7 +188,7 @@ def _accelerator(trace: Trace, device: int) -> tuple[str, Peaks | None]:
     return names[place], found
 
 
-def _group(group: Group, total_ns: int) -> RooflineGroup:
+def _group(group: CallGroup, total_ns: int) -> RooflineGroup:
     signature = group.signature
     return RooflineGroup(
         name=signature.name,
@@ -223,7 +223,7 @@ def _group(group: Group, total_ns: int) -> RooflineGroup:
     )
 
 
-def _anomaly(group: Group) -> str | None:
+def _anomaly(group: CallGroup) -> str | None:
     if not group.is_impossible:
         return None
     if group.bound == "memory":
@@ -234,7 +234,7 @@ def _anomaly(group: Group) -> str | None:
     return "faster than the unit can compute: the operations, the peak or the clock are wrong"
 
 
-def _families(every: list[Group], total_ns: int) -> list[FamilyView]:
+def _families(every: list[CallGroup], total_ns: int) -> list[FamilyView]:
     found = []
     for family in {group.signature.family: None for group in every}:
         mine = [group for group in every if group.signature.family == family]
@@ -259,7 +259,7 @@ def _sum(values: list[int]) -> int | None:
     return sum(values) if values else None
 
 
-def _gaps(every: list[Group], total_ns: int) -> list[Gap]:
+def _gaps(every: list[CallGroup], total_ns: int) -> list[Gap]:
     """Where most time lies above the roofline."""
     found = [
         Gap(
@@ -276,7 +276,7 @@ def _gaps(every: list[Group], total_ns: int) -> list[Gap]:
     return sorted(found, key=lambda gap: -gap.saved_ns)[:TOP_GAPS]
 
 
-def _utilization(use: Use) -> Utilization:
+def _utilization(use: FlopsUtilization) -> Utilization:
     known = use.modelled_ratio is not None and use.modelled_ratio >= MOSTLY
     time_ns = sum(step.step_ns for step in use.steps)
     flops = sum(step.flops for step in use.steps)
@@ -305,7 +305,7 @@ def _utilization(use: Use) -> Utilization:
     )
 
 
-def _utilization_notes(use: Use) -> list[str]:
+def _utilization_notes(use: FlopsUtilization) -> list[str]:
     ratio = use.modelled_ratio
     if ratio is None:
         return ["no product of matrices is in the recording, so there is no utilisation"]
@@ -320,7 +320,7 @@ def _utilization_notes(use: Use) -> list[str]:
 
 
 def _notes(
-    found: Account, every: list[Group], device: DeviceView, peaks: Peaks | None
+    found: Account, every: list[CallGroup], device: DeviceView, peaks: Peaks | None
 ) -> list[str]:
     notes = []
     if peaks is None:

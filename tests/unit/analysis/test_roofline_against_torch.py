@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepscope.analysis.roofline.calls import Call, Work
-from stepscope.analysis.roofline.registry import work_of
+from stepscope.analysis.roofline.registry import estimate_work
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -48,7 +48,7 @@ def counted(run: Callable[[], Any]) -> dict[str, int]:
 
 
 def flops(calls: list[Call]) -> int:
-    found = [work_of(call) for call in calls]
+    found = [estimate_work(call) for call in calls]
     assert all(isinstance(work, Work) for work in found), found
     return sum(work.flops or 0 for work in found if isinstance(work, Work))
 
@@ -134,7 +134,7 @@ def test_transposed_convolutions(tmp_path: Path) -> None:
     assert flops(ours["aten::convolution"]) == theirs["aten.convolution"]
     out = layer(x)
     (call,) = ours["aten::convolution"]
-    found = work_of(call)
+    found = estimate_work(call)
     assert isinstance(found, Work)
     assert found.bytes == 4 * (x.numel() + layer.weight.numel() + out.numel())
     # PyTorch charges the gradient of the weight by the output; it takes as many products as the
@@ -168,4 +168,4 @@ def test_everything_of_a_small_model_has_a_model(tmp_path: Path) -> None:
     ours = recorded(lambda: block(x).square().mean().backward(), tmp_path)
     for name in ("addmm", "native_layer_norm", "native_layer_norm_backward", "mm", "add", "mul"):
         for call in ours.get(f"aten::{name}", []):
-            assert isinstance(work_of(call), Work), call
+            assert isinstance(estimate_work(call), Work), call

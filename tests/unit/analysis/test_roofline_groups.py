@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.roofline.accounting import Account
-from stepscope.analysis.roofline.groups import HOST_COPY, Group, groups
+from stepscope.analysis.roofline.groups import HOST_COPY_REASON, CallGroup, group_calls
 from stepscope.analysis.roofline.peaks import Peaks
-from stepscope.analysis.roofline.utilization import Use, use_of_steps
+from stepscope.analysis.roofline.utilization import FlopsUtilization, measure_step_utilization
 from stepscope.analysis.trace_steps import TraceSteps
 from stepscope.intervals import Intervals
 from tests.support.roofline_columns import Launch, Op, accounted, mm
@@ -27,8 +27,8 @@ def peaks(bandwidth: float | None = 1e9, **rates: float) -> Peaks:
     )
 
 
-def only(found: Account, device: Peaks | None) -> Group:
-    (group,) = groups(found, device)
+def only(found: Account, device: Peaks | None) -> CallGroup:
+    (group,) = group_calls(found, device)
     return group
 
 
@@ -85,18 +85,18 @@ def test_copies_to_the_host_are_no_matter_of_memory() -> None:
         arguments = {"dims": [[8], [8], []], "types": ["float", "float", "Scalar"]}
         return Op("aten::copy_", values=["", "", "False"], launches=[launch], **arguments)  # type: ignore[arg-type]
 
-    found = groups(
+    found = group_calls(
         accounted(copy("Memcpy DtoD (Device -> Device)"), copy("Memcpy HtoD (Pinned -> Device)")),
         peaks(),
     )
-    assert {group.reason for group in found} == {None, HOST_COPY}
+    assert {group.reason for group in found} == {None, HOST_COPY_REASON}
     (to_host,) = [group for group in found if group.reason]
     assert to_host.bytes is None
 
 
 def test_sorted_by_time_without_collectives() -> None:
     nccl = Op("record_param_comms", launches=[Launch("ncclDevKernel_AllReduce", 0, 500)])
-    found = groups(accounted(nccl, mm(0, (0, 5)), mm(1, (9, 50), size=32)), peaks())
+    found = group_calls(accounted(nccl, mm(0, (0, 5)), mm(1, (9, 50), size=32)), peaks())
     assert [group.busy_ns for group in found] == [50, 5]
 
 
@@ -113,8 +113,10 @@ def steps(*ranges: tuple[int, int, int]) -> TraceSteps:
     )
 
 
-def use(found: Account, ranges: TraceSteps, device: Peaks | None = None, count: int = 1) -> Use:
-    return use_of_steps(found, ranges, peaks=device or peaks(), device_count=count)
+def use(
+    found: Account, ranges: TraceSteps, device: Peaks | None = None, count: int = 1
+) -> FlopsUtilization:
+    return measure_step_utilization(found, ranges, peaks=device or peaks(), device_count=count)
 
 
 def test_each_step_has_the_calls_made_in_it() -> None:

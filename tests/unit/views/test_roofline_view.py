@@ -206,8 +206,8 @@ def test_arguments_that_are_none(imported: Imported) -> None:
     found = only(imported(one=recording(odd, huge)))
     assert {group.call_flop for group in found.groups} == {None}
     assert {group.reason for group in found.groups} == {
-        "what was recorded of its arguments cannot be read",
-        "the recorded shape is that of no tensor",
+        "its recorded arguments cannot be read",
+        "the recorded shape is not valid for a tensor",
     }
 
 

@@ -1,12 +1,12 @@
-"""What each operator had to do, how fast it did it, and how fast the device could have.
+"""Roofline analysis: work of each operator call, achieved rates, and peaks of the device.
 
-calls          one call as recorded; what a model says of it
+calls          one call as recorded, and the work of it
 matrix, convolution, attention, normalization, pointwise, optimizers
-               the models: floating-point operations and bytes from shapes
-registry       which operator has which model
-device_table   what devices can do, by their vendors' documents
-peaks          the peaks of one device
-accounting     every kernel accounted once, to one call
+               models: floating-point operations and bytes from shapes
+registry       models by operator
+device_table   peaks of devices, from their vendors' documents
+peaks          peaks of one device
+accounting     attribution of every kernel to one call
 groups         calls with the same arguments, against the roofline
-utilization    the share of the peak that each step used
+utilization    share of the peak used by each step
 """

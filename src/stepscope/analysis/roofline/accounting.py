@@ -1,13 +1,13 @@
-"""Whose work was on the devices, and for how long: every kernel once, under one call.
+"""Attribution of device time to operator calls: every kernel counts once.
 
-A kernel belongs to the operator that launched it, and is accounted to the outermost operator
-around that one which has a model: `_scaled_dot_product_flash_attention` rather than the
-`_flash_attention_forward` inside it. An operator without a model around it is accounted itself.
-So no parent counts beside its children, and no kernel twice. Per call,
+A kernel belongs to the operator that launched it, and is attributed to the outermost enclosing
+operator with a model: `_scaled_dot_product_flash_attention` rather than the
+`_flash_attention_forward` inside it. Without such an operator it is attributed to its launcher. So
+no parent counts in addition to its children, and no kernel counts twice. Per call,
 
     device time = union of its kernels, copies and sets
 
-On a recording without devices the operators' own host times take that place.
+In a trace without devices, host self times are used instead.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from stepscope.analysis.kernel_classes import (
 )
 from stepscope.analysis.operator_tree import find_rows
 from stepscope.analysis.roofline.calls import MATRIX_FAMILIES, Call, Family, Work
-from stepscope.analysis.roofline.registry import Model, model_of, work_of
+from stepscope.analysis.roofline.registry import OperatorModel, estimate_work, find_model
 from stepscope.intervals import Int, Intervals, union
 
-SIGNATURE = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
-"""Columns of `operators` that tell calls apart."""
-ROOFLINE_OPERATOR_COLUMNS = ("id", "parent", "start_ns", *SIGNATURE)
-"""Columns that `account` wants of `operators`: of those that launched something or have one below
-them that did."""
+SIGNATURE_COLUMNS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
+"""Columns of `operators` that distinguish calls."""
+ROOFLINE_OPERATOR_COLUMNS = ("id", "parent", "start_ns", *SIGNATURE_COLUMNS)
+"""Columns of `operators` that `account_device_time` reads, of rows that launched device work or
+have such a row below them."""
 HOST_COLUMNS = (*ROOFLINE_OPERATOR_COLUMNS, "host_self_ns")
-"""Columns that it wants of all operators, where there are no devices."""
+"""Columns of all operators that it reads in a trace without devices."""
 EVENT_COLUMNS = ("operator", "name", "start_ns", "duration_ns", "carry_over")
-"""Columns that `account` wants of `kernels` and of `copies`."""
+"""Columns of `kernels` and of `copies` that `account_device_time` reads."""
 
 _TF32 = re.compile(r"tf32|xf32|s1688gemm", re.IGNORECASE)
 _HOST_COPY = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
@@ -49,8 +49,8 @@ _decoder = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
-    """Calls of one operator with the same arguments."""
+class CallSignature:
+    """One operator with one set of arguments."""
 
     name: str
     dims: str | None
@@ -58,54 +58,54 @@ class Signature:
     strides: str | None
     values: str | None
     family: Family | None
-    """None for an operator without a model."""
+    """Family of the model; None for an operator without a model."""
     work: Work | None
     reason: str | None
-    """Why there are no figures."""
+    """Reason for missing figures."""
 
     @property
     def is_matrix(self) -> bool:
-        """Whether matrix units should do it, be it modelled or not."""
+        """True if the operator is for matrix units, even if its work is unknown."""
         return self.family in MATRIX_FAMILIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Calls that had work on a device (or the host), one row each."""
+    """Time of the calls with work on a device (or the host); arrays have one entry per call."""
 
-    signatures: Sequence[Signature]
+    signatures: Sequence[CallSignature]
     signature: Int
-    """Place in `signatures`."""
+    """Index into `signatures`."""
     start_ns: Int
-    """When the host called."""
+    """Start of the call on the host."""
     busy_ns: Int
-    """Union of what it launched, or the host time."""
+    """Union of the device work that the call launched, or its host time."""
     tf32: NDArray[np.bool_]
-    """Whether one of its kernels multiplies in TF32, if its operands are FP32."""
+    """True if a kernel of the call multiplies in TF32 when the operands are FP32."""
     host_copy: NDArray[np.bool_]
-    """Whether it moved data between host and device: memory's bandwidth says nothing of that."""
+    """True for copies between host and device: memory bandwidth does not bound them."""
     communication: NDArray[np.bool_]
-    """Whether it is a collective: that is bound by the network."""
+    """True for collectives: the network bounds them."""
     on_device: bool
     unlinked_ns: int
-    """Device time, summed, of work in the window whose operator is unknown."""
+    """Sum of the device time of work in the window whose operator is unknown."""
     carry_over_ns: int
-    """Device time, summed, of work launched before the window."""
+    """Sum of the device time of work launched before the window."""
 
     @property
     def communication_ns(self) -> int:
-        """Time of the collectives."""
+        """Time of collectives."""
         return int(self.busy_ns[self.communication].sum())
 
     @property
     def total_ns(self) -> int:
-        """Time of all other calls, and of work whose operator is unknown."""
+        """Time of all other calls and of work whose operator is unknown."""
         return int(self.busy_ns.sum()) - self.communication_ns + self.unlinked_ns
 
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """Work on devices. `name` are codes into `names`."""
+    """Device work; `name` indexes `names`."""
 
     operator: Int
     name: Int
@@ -119,68 +119,73 @@ class _Events:
         )
 
 
-def account(operators: Columns, kernels: Columns | None, copies: Columns | None) -> Account:
-    """Accounts the device time of a recording.
+def account_device_time(
+    operators: Columns, kernels: Columns | None, copies: Columns | None
+) -> Account:
+    """Attribute the device time of a trace to operator calls.
 
     Args:
         operators: see `ROOFLINE_OPERATOR_COLUMNS` and `HOST_COLUMNS`.
-        kernels, copies: see `EVENT_COLUMNS`; both None, or without a row, for a recording of the
-            host alone.
+        kernels, copies: see `EVENT_COLUMNS`; both None, or without rows, for a trace of the host
+            alone.
     """
-    events, carried_ns = _events([each for each in (kernels, copies) if each is not None])
-    on_device = bool(len(events.start)) or carried_ns > 0
-    grouping = _signatures(operators)
-    key = grouping.group
+    tables = [table for table in (kernels, copies) if table is not None]
+    events, carry_over_ns = _combine_events(tables)
+    on_device = bool(len(events.start)) or carry_over_ns > 0
+    grouping = _group_by_signature(operators)
+    signature = grouping.group
     row = find_rows(operators["id"], events.operator) if on_device else None
-    hints = _kernel_of(key, events, row) if row is not None else {}
+    kernel_names = _find_kernel_names(signature, events, row) if row is not None else {}
     signatures = [
-        _describe(operators, int(where), hints.get(code))
-        for code, where in enumerate(grouping.first)
+        _describe_signature(operators, int(first), kernel_names.get(code))
+        for code, first in enumerate(grouping.first)
     ]
-    models = [model_of(each.name) for each in signatures]
+    models = [find_model(s.name) for s in signatures]
     if row is None:
-        signatures = _without_wrappers(operators, key, signatures, models)
-    owner = _owners(operators, key, signatures, models)
+        signatures = _drop_wrappers(operators, signature, signatures, models)
+    owner = _find_owners(operators, signature, signatures, models)
     if row is None:
-        return _of_host(operators, key, signatures, owner)
+        return _account_host_time(operators, signature, signatures, owner)
     linked = row >= 0
-    chosen, unit_of_event = np.unique(owner[row[linked]], return_inverse=True)
-    mine = events.take(linked)
+    calls, call_of_event = np.unique(owner[row[linked]], return_inverse=True)
+    linked_events = events.take(linked)
     return Account(
         signatures=signatures,
-        signature=key[chosen],
-        start_ns=operators["start_ns"][chosen],
-        busy_ns=_union_per_unit(unit_of_event, mine, len(chosen)),
-        tf32=_any_named(_is_tf32, unit_of_event, mine, len(chosen)),
-        host_copy=_any_named(_is_host_copy, unit_of_event, mine, len(chosen)),
-        communication=_any_named(is_communication, unit_of_event, mine, len(chosen)),
+        signature=signature[calls],
+        start_ns=operators["start_ns"][calls],
+        busy_ns=_measure_unions(call_of_event, linked_events, len(calls)),
+        tf32=_has_event_named(_is_tf32, call_of_event, linked_events, len(calls)),
+        host_copy=_has_event_named(_is_host_copy, call_of_event, linked_events, len(calls)),
+        communication=_has_event_named(is_communication, call_of_event, linked_events, len(calls)),
         on_device=True,
         unlinked_ns=int(events.duration[~linked].sum()),
-        carry_over_ns=carried_ns,
+        carry_over_ns=carry_over_ns,
     )
 
 
-def _of_host(operators: Columns, key: Int, signatures: Sequence[Signature], owner: Int) -> Account:
-    chosen, unit = np.unique(owner, return_inverse=True)
-    busy = np.zeros(len(chosen), dtype=np.int64)
-    np.add.at(busy, unit, np.maximum(operators["host_self_ns"], 0))
-    nothing = np.zeros(len(chosen), dtype=np.bool_)
+def _account_host_time(
+    operators: Columns, signature: Int, signatures: Sequence[CallSignature], owner: Int
+) -> Account:
+    calls, call_of_row = np.unique(owner, return_inverse=True)
+    busy_ns = np.zeros(len(calls), dtype=np.int64)
+    np.add.at(busy_ns, call_of_row, np.maximum(operators["host_self_ns"], 0))
+    none = np.zeros(len(calls), dtype=np.bool_)
     return Account(
         signatures=signatures,
-        signature=key[chosen],
-        start_ns=operators["start_ns"][chosen],
-        busy_ns=busy,
-        tf32=nothing,
-        host_copy=nothing,
-        communication=match_rows(operators["name"], _is_host_collective)[chosen],
+        signature=signature[calls],
+        start_ns=operators["start_ns"][calls],
+        busy_ns=busy_ns,
+        tf32=none,
+        host_copy=none,
+        communication=match_rows(operators["name"], _is_host_collective)[calls],
         on_device=False,
         unlinked_ns=0,
         carry_over_ns=0,
     )
 
 
-def _events(tables: list[Columns]) -> tuple[_Events, int]:
-    """Work launched in the window, and the time of what was launched before."""
+def _combine_events(tables: list[Columns]) -> tuple[_Events, int]:
+    """Combine the work launched in the window, and sum the time of work launched before."""
     names: list[str] = []
     parts: list[tuple[Int, Int, Int, Int, Int]] = []
     for table in tables:
@@ -198,23 +203,22 @@ def _events(tables: list[Columns]) -> tuple[_Events, int]:
         )
     empty = np.empty(0, dtype=np.int64)
     columns = [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [empty] * 5
-    operator, name, start, duration, carried = columns
-    found = _Events(operator, name, start, duration, names)
-    possible = duration > 0
-    carried_ns = int(duration[possible & (carried == 1)].sum())
-    return found.take(possible & (carried != 1)), carried_ns
+    operator, name, start, duration, carry_over = columns
+    events = _Events(operator, name, start, duration, names)
+    valid = duration > 0
+    carry_over_ns = int(duration[valid & (carry_over == 1)].sum())
+    return events.take(valid & (carry_over != 1)), carry_over_ns
 
 
-def _signatures(operators: Columns) -> Grouping:
-    """Rows that agree in everything that tells calls apart."""
-    return group_rows(*(operators[column].codes for column in SIGNATURE))
+def _group_by_signature(operators: Columns) -> Grouping:
+    return group_rows(*(operators[column].codes for column in SIGNATURE_COLUMNS))
 
 
-def _describe(operators: Columns, row: int, kernel: str | None) -> Signature:
-    """The signature of a row, with what its model says."""
-    texts = [_text(operators[column], row) for column in SIGNATURE]
+def _describe_signature(operators: Columns, row: int, kernel: str | None) -> CallSignature:
+    """Describe the signature of a row, with the work that its model estimates."""
+    texts = [_look_up_text(operators[column], row) for column in SIGNATURE_COLUMNS]
     name, dims, types, strides, values = texts
-    model = model_of(name or "")
+    model = find_model(name or "")
     work: Work | str = "the operator has no model"
     if model is not None:
         work = "the shapes of its arguments were not recorded"
@@ -229,10 +233,10 @@ def _describe(operators: Columns, row: int, kernel: str | None) -> Signature:
                     kernel=kernel,
                 )
             except msgspec.DecodeError:
-                work = "what was recorded of its arguments cannot be read"
+                work = "its recorded arguments cannot be read"
             else:
-                work = work_of(call)
-    return Signature(
+                work = estimate_work(call)
+    return CallSignature(
         name=name or "",
         dims=dims,
         types=types,
@@ -244,88 +248,91 @@ def _describe(operators: Columns, row: int, kernel: str | None) -> Signature:
     )
 
 
-def _text(strings: Strings, row: int) -> str | None:
+def _look_up_text(strings: Strings, row: int) -> str | None:
     code = int(strings.codes[row])
     return strings.values[code] if code >= 0 else None
 
 
-def _kernel_of(key: Int, events: _Events, row: Int) -> dict[int, str]:
-    """A kernel that calls of each signature launched themselves."""
+def _find_kernel_names(signature: Int, events: _Events, row: Int) -> dict[int, str]:
+    """Find the name of one kernel that calls of each signature launched themselves."""
     linked = np.flatnonzero(row >= 0)
-    codes, where = np.unique(key[row[linked]], return_index=True)
+    codes, first = np.unique(signature[row[linked]], return_index=True)
     return {
-        int(code): events.names[int(events.name[linked[at]])]
-        for code, at in zip(codes, where, strict=True)
+        int(code): events.names[int(events.name[linked[index]])]
+        for code, index in zip(codes, first, strict=True)
     }
 
 
-def _owners(
+def _find_owners(
     operators: Columns,
-    key: Int,
-    signatures: Sequence[Signature],
-    models: Sequence[Model | None],
+    signature: Int,
+    signatures: Sequence[CallSignature],
+    models: Sequence[OperatorModel | None],
 ) -> Int:
-    """The row to which work of each row is accounted."""
-    whole = np.array(
+    """Find the row that the work of each row is attributed to."""
+    owns_descendants = np.array(
         [
-            model is not None and not model.leaf_only and signature.work is not None
-            for model, signature in zip(models, signatures, strict=True)
+            model is not None and not model.leaf_only and described.work is not None
+            for model, described in zip(models, signatures, strict=True)
         ],
         dtype=np.bool_,
-    )[key]
-    owner = np.arange(len(key), dtype=np.int64)
-    above = find_rows(operators["id"], operators["parent"])
-    climbing = np.flatnonzero(above >= 0)
-    at = above[climbing]
-    while len(climbing):
-        modelled = whole[at]
-        owner[climbing[modelled]] = at[modelled]
-        at = above[at]
-        climbing, at = climbing[at >= 0], at[at >= 0]
+    )[signature]
+    owner = np.arange(len(signature), dtype=np.int64)
+    parent = find_rows(operators["id"], operators["parent"])
+    rows = np.flatnonzero(parent >= 0)
+    ancestor = parent[rows]
+    while len(rows):
+        owns = owns_descendants[ancestor]
+        owner[rows[owns]] = ancestor[owns]
+        ancestor = parent[ancestor]
+        rows, ancestor = rows[ancestor >= 0], ancestor[ancestor >= 0]
     return owner
 
 
-def _union_per_unit(unit: Int, events: _Events, count: int) -> Int:
-    """Union of the events of each unit.
+def _measure_unions(call: Int, events: _Events, count: int) -> Int:
+    """Measure the union of the events of each call.
 
-    Units are laid behind one another on one axis, so one union serves them all.
+    Calls are shifted to follow each other on one axis, so that one union serves all of them.
     """
-    end = events.start + events.duration
-    opens: Int = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(opens, unit, events.start)
-    closes: Int = np.full(count, np.iinfo(np.int64).min)
-    np.maximum.at(closes, unit, end)
-    length: Int = closes - opens
-    single = np.bincount(unit, minlength=count) == 1
-    several = ~single[unit]
-    if not several.any():
+    event_end = events.start + events.duration
+    start: Int = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(start, call, events.start)
+    end: Int = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(end, call, event_end)
+    length: Int = end - start
+    has_one_event = np.bincount(call, minlength=count) == 1
+    rows = ~has_one_event[call]
+    if not rows.any():
         return length
     base = np.cumsum(length + 1) - length - 1
-    shift = (base - opens)[unit[several]]
-    merged = union(Intervals(events.start[several] + shift, end[several] + shift))
-    total = np.zeros(count, dtype=np.int64)
+    shift = (base - start)[call[rows]]
+    merged = union(Intervals(events.start[rows] + shift, event_end[rows] + shift))
+    covered = np.zeros(count, dtype=np.int64)
     owner = np.searchsorted(base, merged.start, side="right") - 1
-    np.add.at(total, owner, merged.end - merged.start)
-    return np.where(single, length, total).astype(np.int64)
+    np.add.at(covered, owner, merged.end - merged.start)
+    return np.where(has_one_event, length, covered).astype(np.int64)
 
 
-def _without_wrappers(
+def _drop_wrappers(
     operators: Columns,
-    key: Int,
-    signatures: Sequence[Signature],
-    models: Sequence[Model | None],
-) -> list[Signature]:
-    """On the host every operator takes some time, so a wrapper is one that calls operators."""
-    above = find_rows(operators["id"], operators["parent"])
-    calls = np.zeros(len(signatures), dtype=np.bool_)
-    calls[key[above[above >= 0]]] = True
+    signature: Int,
+    signatures: Sequence[CallSignature],
+    models: Sequence[OperatorModel | None],
+) -> list[CallSignature]:
+    """Drop the models of wrappers, for host times.
+
+    Every operator takes some time on the host, so a wrapper is one that calls operators.
+    """
+    parent = find_rows(operators["id"], operators["parent"])
+    calls_operators = np.zeros(len(signatures), dtype=np.bool_)
+    calls_operators[signature[parent[parent >= 0]]] = True
     return [
         replace(
-            signature, family=None, work=None, reason="its work is in the operators that it calls"
+            described, family=None, work=None, reason="its work is in the operators that it calls"
         )
-        if model is not None and model.leaf_only and calls[code]
-        else signature
-        for code, (signature, model) in enumerate(zip(signatures, models, strict=True))
+        if model is not None and model.leaf_only and calls_operators[code]
+        else described
+        for code, (described, model) in enumerate(zip(signatures, models, strict=True))
     ]
 
 
@@ -346,12 +353,12 @@ def _is_host_collective(name: str) -> bool:
     )
 
 
-def _any_named(
-    test: Callable[[str], bool], unit: Int, events: _Events, count: int
+def _has_event_named(
+    predicate: Callable[[str], bool], call: Int, events: _Events, count: int
 ) -> NDArray[np.bool_]:
-    """Whether an event of each unit has such a name."""
-    fits = np.array([test(name) for name in events.names], dtype=np.bool_)
-    found = np.zeros(count, dtype=np.bool_)
-    if fits.any():
-        found[unit[fits[events.name]]] = True
-    return found
+    """Mask the calls with an event whose name satisfies a predicate."""
+    matches = np.array([predicate(name) for name in events.names], dtype=np.bool_)
+    mask = np.zeros(count, dtype=np.bool_)
+    if matches.any():
+        mask[call[matches[events.name]]] = True
+    return mask

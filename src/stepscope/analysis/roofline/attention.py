@@ -1,25 +1,27 @@
-"""Scaled dot-product attention in one kernel, and its gradient.
+"""Models of scaled dot-product attention in one kernel, and of its gradient.
 
-Per pair of a query and a key that see each other, a forward pass does one multiply-add for each
-of the d_qk elements of the score and of the d_v elements of the output:
+For each pair of a query and a key that attend to each other, a forward pass does one multiply-add
+per element of the score (d_qk) and of the output (d_v):
 
     F = B H_q pairs (2 d_qk + 2 d_v);  bytes = Q + K + V + O [+ bias]
 
-Softmax is left out: it is d times smaller. With grouped queries (H_q > H_kv) the arithmetic goes
-by query heads, the bytes of K and V by their own. The backward pass of a kernel that keeps no
-scores multiplies five times (scores again, dV, dP, dQ, dK):
+Softmax is ignored: it is d times smaller. With grouped queries (H_q > H_kv) the arithmetic scales
+with query heads, the bytes of K and V with their own heads. The backward pass of a kernel that
+stores no scores multiplies five times (scores again, dV, dP, dQ, dK):
 
     F = B H_q pairs (3 · 2 d_qk + 2 · 2 d_v);  bytes = Q + K + V + O + dO + dQ + dK + dV
 
-which is what `torch.utils.flop_counter` counts for a full mask. A causal mask halves a square,
-its diagonal counted half as the FlashAttention papers do; TraceLens refuses N_q ≠ N_kv there.
-Where lengths differ, kernels either align the mask's top-left corner (query i sees keys up to i)
-or its bottom-right one (the last query sees all keys), and `pairs` follows:
+`torch.utils.flop_counter` counts the same for a full mask
+(https://github.com/pytorch/pytorch/blob/main/torch/utils/flop_counter.py). A causal mask halves a
+square, with half of the diagonal as in the FlashAttention papers (https://arxiv.org/abs/2307.08691);
+TraceLens rejects N_q ≠ N_kv there. If the lengths differ, kernels align either the top-left corner
+of the mask (query i attends to keys up to i) or the bottom-right one (the last query attends to all
+keys), and `pairs` follows:
 
     top left      m²/2 + max(N_q - N_kv, 0) N_kv            m = min(N_q, N_kv)
     bottom right  N_q² / 2 + N_q (N_kv - N_q)    N_kv ≥ N_q;      N_kv² / 2    otherwise
 
-Attention as several operators (the "math" path) is counted by its products of matrices.
+Attention as several operators (the "math" path) is counted by its matrix products.
 """
 
 from __future__ import annotations
@@ -33,20 +35,20 @@ Corner = Literal["top_left", "bottom_right"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class AttentionLayout:
     """Positions of an attention operator's arguments."""
 
     causal: int
-    """A boolean, or with `mask_type` the number of the mask."""
+    """Position of a boolean, or with `mask_type` of the number of the mask."""
     corner: Corner = "bottom_right"
     order: Literal["heads_first", "sequence_first"] = "heads_first"
-    """B, H, N, D or B, N, H, D; N, H, D with sequences behind one another, with `lengths`."""
+    """B, H, N, D or B, N, H, D; N, H, D for packed sequences, with `lengths`."""
     query: int = 0
     bias: int | None = None
     lengths: int | None = None
-    """Where each sequence begins, when they stand behind one another."""
+    """Position of the starts of packed sequences."""
     mask_type: bool = False
-    """`causal` holds 0 for no mask, 1 for top left, 2 for bottom right."""
+    """True if `causal` is 0 for no mask, 1 for top left, 2 for bottom right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,46 +61,51 @@ class _Sizes:
     d_v: int
 
 
-def forward(call: Call, at: Layout) -> Work:
-    """One forward kernel; see the module."""
+def forward(call: Call, at: AttentionLayout) -> Work:
+    """Estimate the work of a forward kernel; the module's docstring has the formula."""
+    return _estimate(call, at, products=(1, 1), passes=1)
+
+
+def backward(call: Call, at: AttentionLayout) -> Work:
+    """Estimate the work of a backward kernel; the module's docstring has the formula."""
+    return _estimate(call, at, products=(3, 2), passes=2)
+
+
+def _estimate(call: Call, at: AttentionLayout, *, products: tuple[int, int], passes: int) -> Work:
+    """Estimate the work of one kernel.
+
+    Args:
+        call: the call of the operator.
+        at: positions of its arguments.
+        products: number of matrix products over d_qk and over d_v.
+        passes: how often Q, K, V and O (or their gradients) are transferred.
+    """
     q, k, v = (call.tensor(at.query + i) for i in range(3))
-    size, note = _sizes(call, at, q, k, v)
-    twice_pairs = _twice_pairs(call, at, size)
-    out = size.batch * size.heads * size.queries * size.d_v * q.item_bytes
+    size, note = _read_sizes(call, at, q, k, v)
+    twice_pairs = _count_twice_pairs(call, at, size)
+    out_bytes = size.batch * size.heads * size.queries * size.d_v * q.item_bytes
     bias = call.optional(at.bias) if at.bias is not None else None
+    elements_per_pair = products[0] * size.d_qk + products[1] * size.d_v
     return Work(
-        flops=size.batch * size.heads * twice_pairs * (size.d_qk + size.d_v),
-        bytes=q.bytes + k.bytes + v.bytes + out + (bias.stored_bytes if bias else 0),
+        flops=size.batch * size.heads * twice_pairs * elements_per_pair,
+        bytes=passes * (q.bytes + k.bytes + v.bytes + out_bytes)
+        + (bias.stored_bytes if bias else 0),
         precision=q.precision,
         matrix=True,
         note=note,
     )
 
 
-def backward(call: Call, at: Layout) -> Work:
-    """One backward kernel; see the module."""
-    q, k, v = (call.tensor(at.query + i) for i in range(3))
-    size, note = _sizes(call, at, q, k, v)
-    twice_pairs = _twice_pairs(call, at, size)
-    out = size.batch * size.heads * size.queries * size.d_v * q.item_bytes
-    bias = call.optional(at.bias) if at.bias is not None else None
-    return Work(
-        flops=size.batch * size.heads * twice_pairs * (3 * size.d_qk + 2 * size.d_v),
-        bytes=2 * (q.bytes + k.bytes + v.bytes + out) + (bias.stored_bytes if bias else 0),
-        precision=q.precision,
-        matrix=True,
-        note=note,
-    )
-
-
-def _sizes(call: Call, at: Layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[_Sizes, str | None]:
+def _read_sizes(
+    call: Call, at: AttentionLayout, q: Tensor, k: Tensor, v: Tensor
+) -> tuple[_Sizes, str | None]:
     starts = call.optional(at.lengths) if at.lengths is not None else None
     if starts is not None and starts.count > 1:
-        return _packed_sizes(starts, q, k, v)
+        return _estimate_packed_sizes(starts, q, k, v)
     if not len(q.dims) == len(k.dims) == len(v.dims) == 4:
-        raise NotModelledError("attention needs four dimensions")
+        raise NotModelledError("attention needs tensors of four dimensions")
     heads, sequence = (1, 2) if at.order == "heads_first" else (2, 1)
-    found = _Sizes(
+    sizes = _Sizes(
         batch=q.dims[0],
         heads=q.dims[heads],
         queries=q.dims[sequence],
@@ -106,16 +113,21 @@ def _sizes(call: Call, at: Layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[_Si
         d_qk=q.dims[3],
         d_v=v.dims[3],
     )
-    return found, None
+    return sizes, None
 
 
-def _packed_sizes(starts: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[_Sizes, str | None]:
-    """Sequences of unknown lengths: equal ones have the fewest pairs for their total length."""
+def _estimate_packed_sizes(
+    starts: Tensor, q: Tensor, k: Tensor, v: Tensor
+) -> tuple[_Sizes, str | None]:
+    """Estimate the sizes of sequences of unknown lengths.
+
+    Equal lengths have the smallest number of pairs for a total length.
+    """
     rows = [t.dims[-3] for t in (q, k)]
     batch = starts.count - 1
     if min(len(t.dims) for t in (q, k, v)) < 3:
         raise NotModelledError("the lengths of the sequences are unknown")
-    found = _Sizes(
+    sizes = _Sizes(
         batch=batch,
         heads=q.dims[-2],
         queries=rows[0] // batch,
@@ -123,12 +135,12 @@ def _packed_sizes(starts: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[_Siz
         d_qk=q.dims[-1],
         d_v=v.dims[-1],
     )
-    return found, "sequences taken to be equally long, which is the least work they can be"
+    return sizes, "lower bound: sequences are assumed to be equally long"
 
 
-def _twice_pairs(call: Call, at: Layout, size: _Sizes) -> int:
-    """Twice the pairs of a query and a key that see each other; so halves stay whole."""
-    corner = _corner(call, at)
+def _count_twice_pairs(call: Call, at: AttentionLayout, size: _Sizes) -> int:
+    """Count twice the pairs of a query and a key that attend to each other (an integer)."""
+    corner = _find_corner(call, at)
     n, m = size.queries, size.keys
     if corner is None:
         return 2 * n * m
@@ -137,12 +149,12 @@ def _twice_pairs(call: Call, at: Layout, size: _Sizes) -> int:
     return n**2 + 2 * n * (m - n) if m >= n else m**2
 
 
-def _corner(call: Call, at: Layout) -> Corner | None:
-    """Where the mask is aligned; None without one."""
+def _find_corner(call: Call, at: AttentionLayout) -> Corner | None:
+    """Find the corner that the mask is aligned to; None without a mask."""
     if not at.mask_type:
         return at.corner if call.flag(at.causal) else None
     corners: dict[int, Corner | None] = {0: None, 1: "top_left", 2: "bottom_right"}
     number = call.integer(at.causal)
     if number not in corners:
-        raise NotModelledError("this mask is not")
+        raise NotModelledError("masks of this type are not modelled")
     return corners[number]

@@ -1,4 +1,4 @@
-"""One call of an operator as the recorder described it, and what a model says of it."""
+"""One call of an operator as recorded by the profiler, and its work as estimated by a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Family = Literal[
     "compiled",
 ]
 MATRIX_FAMILIES: frozenset[Family] = frozenset({"gemm", "convolution", "attention"})
-"""Families whose arithmetic is products of matrices: what matrix units are for."""
+"""Families whose arithmetic is matrix products, the purpose of matrix units."""
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
 
 ITEM_BYTES: dict[str, int] = {
@@ -57,8 +57,7 @@ ITEM_BYTES: dict[str, int] = {
     "c10::complex<float>": 8,
     "c10::complex<double>": 16,
 }
-"""Bytes of one element by the name that PyTorch's profiler gives its type; two FP4 numbers share
-an element."""
+"""Bytes of one element by the type name in PyTorch's profiler; an FP4 element is two numbers."""
 PRECISIONS: dict[str, Precision] = {
     "double": "fp64",
     "float": "fp32",
@@ -74,7 +73,7 @@ PRECISIONS: dict[str, Precision] = {
     "c10::qint8": "int8",
     "c10::quint8": "int8",
 }
-"""What units multiply matrices of these elements."""
+"""Precision of matrix products by element type."""
 SCALAR_TYPE_BYTES: dict[str, int] = {
     "5": 2,
     "6": 4,
@@ -83,23 +82,22 @@ SCALAR_TYPE_BYTES: dict[str, int] = {
     "23": 1,
     "24": 1,
 }
-"""Bytes of an element by the number of a `torch.ScalarType`: half, float, double, bfloat16, the
-FP8 types."""
+"""Bytes of an element by number of a `torch.ScalarType`: half, float, double, bfloat16, FP8."""
 
-LARGEST_SIZE = 1 << 40
-"""Of one dimension: what is larger was never a tensor."""
+MAX_DIMENSION = 1 << 40
+"""Upper limit of the size of one dimension; no tensor is larger."""
 
 _LIST_TYPES = {"TensorList", "GenericList"}
 _KERNEL_ITEM = re.compile(r"OpaqueType<(\d+)|(c10::BFloat16|c10::Half|double|float)\b")
 
 
 class NotModelledError(Exception):
-    """Why a call has no figures; the message completes "not modelled: "."""
+    """A call without figures; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An argument that is a tensor."""
+    """One tensor argument."""
 
     dims: tuple[int, ...]
     type: str
@@ -107,7 +105,7 @@ class Tensor:
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return prod(self.dims)
 
     @property
@@ -117,12 +115,12 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its elements, each counted once."""
+        """Bytes of all elements."""
         return self.count * self.item_bytes
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes behind it in memory: what was only expanded (stride 0) is stored once."""
+        """Bytes stored in memory: an expanded dimension (stride 0) is stored once."""
         if self.strides is None or len(self.strides) != len(self.dims):
             return self.bytes
         stored = prod(size for size, stride in zip(self.dims, self.strides, strict=True) if stride)
@@ -132,12 +130,12 @@ class Tensor:
     def precision(self) -> Precision:
         """Precision of a product of such matrices."""
         if self.type not in PRECISIONS:
-            raise NotModelledError(f"matrix products of {self.type} are not")
+            raise NotModelledError(f"matrix products of {self.type} are not modelled")
         return PRECISIONS[self.type]
 
     @property
     def arithmetic(self) -> Precision:
-        """Precision of work outside matrix units; integers are taken to run at FP32's rate."""
+        """Precision of work outside matrix units; integers are assumed to run at the FP32 rate."""
         return PRECISIONS.get(self.type, "fp32")
 
 
@@ -151,115 +149,117 @@ class Call:
     strides: Sequence[Any] = ()
     values: Sequence[str] = ()
     kernel: str | None = None
-    """Name of a kernel that it launched itself: the only trace of the element type of a list of
-    tensors, which recorders leave out."""
+    """Name of a kernel that the call launched itself: the only source for the element type of a
+    list of tensors, which profilers do not record."""
 
     def optional(self, position: int) -> Tensor | None:
-        """The tensor at a position, None when there is none."""
+        """Tensor at a position, None without one."""
         if position >= len(self.types) or self.types[position] not in ITEM_BYTES:
             return None
         dims = self.dims[position]
         strides = self.strides[position] if position < len(self.strides) else None
         return Tensor(
-            _shape(dims), self.types[position], tuple(strides) if strides is not None else None
+            _check_shape(dims),
+            self.types[position],
+            tuple(strides) if strides is not None else None,
         )
 
     def tensor(self, position: int) -> Tensor:
-        """The tensor at a position."""
-        found = self.optional(position)
-        if found is None:
-            raise NotModelledError(f"argument {position} is no tensor of a known element type")
-        return found
+        """Tensor at a position."""
+        tensor = self.optional(position)
+        if tensor is None:
+            raise NotModelledError(f"argument {position} is not a tensor of a known element type")
+        return tensor
 
     def matrix(self, position: int, rank: int) -> Tensor:
-        """The tensor at a position, of that many dimensions."""
-        found = self.tensor(position)
-        if len(found.dims) != rank:
-            raise NotModelledError(f"argument {position} has not {rank} dimensions")
-        return found
+        """Tensor at a position, with `rank` dimensions."""
+        tensor = self.tensor(position)
+        if len(tensor.dims) != rank:
+            raise NotModelledError(f"argument {position} does not have {rank} dimensions")
+        return tensor
 
     def tensors(self, start: int = 0) -> list[Tensor]:
-        """Every tensor from a position on."""
-        found = (self.optional(position) for position in range(start, len(self.types)))
-        return [tensor for tensor in found if tensor is not None]
+        """All tensors from a position on."""
+        tensors = (self.optional(position) for position in range(start, len(self.types)))
+        return [tensor for tensor in tensors if tensor is not None]
 
     def tensor_list(self, position: int) -> list[Tensor]:
-        """The tensors of a list, their element type taken from the kernel."""
+        """Tensors of a list, with the element type inferred from the kernel."""
         if position >= len(self.types) or self.types[position] not in _LIST_TYPES:
-            raise NotModelledError(f"argument {position} is no list of tensors")
+            raise NotModelledError(f"argument {position} is not a list of tensors")
         sizes = self.dims[position]
         if not sizes or not all(isinstance(size, list) for size in sizes):
             raise NotModelledError("the shapes inside a list of tensors were not recorded")
-        item = _item_type(self.kernel)
+        item_type = _parse_item_type(self.kernel)
         strides = (self.strides[position] if position < len(self.strides) else None) or ()
-        known = len(strides) == len(sizes)
+        has_strides = len(strides) == len(sizes)
         return [
-            Tensor(_shape(size), item, tuple(strides[i]) if known else None)
+            Tensor(_check_shape(size), item_type, tuple(strides[i]) if has_strides else None)
             for i, size in enumerate(sizes)
         ]
 
     def value(self, position: int) -> str | None:
-        """The scalar at a position as text, None when it was left at its default."""
+        """Scalar at a position as text, None if it was left at its default."""
         if not self.values:
             raise NotModelledError("the values of scalar arguments were not recorded")
         text = self.values[position] if position < len(self.values) else ""
         return text if text not in {"", "None"} else None
 
     def flag(self, position: int) -> bool:
-        """The boolean at a position; one left at its default is false."""
+        """Boolean at a position; False if it was left at its default."""
         text = self.value(position)
         if text not in {None, "True", "False"}:
-            raise NotModelledError(f"argument {position} is no boolean")
+            raise NotModelledError(f"argument {position} is not a boolean")
         return text == "True"
 
     def integer(self, position: int) -> int:
-        """The integer at a position."""
+        """Integer at a position."""
         text = self.value(position)
         if text is None or not text.lstrip("-").isdigit():
-            raise NotModelledError(f"argument {position} is no integer")
+            raise NotModelledError(f"argument {position} is not an integer")
         return int(text)
 
     def items(self, position: int) -> list[str] | None:
-        """The items of a list of scalars such as "[2, 2]"; None when it is absent."""
+        """Items of a list of scalars such as "[2, 2]"; None if it is absent."""
         text = self.value(position)
         if text is None or not text.startswith("["):
             return None
         return [item.strip() for item in text[1:-1].split(",") if item.strip()]
 
     def integers(self, position: int) -> list[int] | None:
-        """A list of integers; None when it is absent."""
+        """List of integers at a position; None if it is absent."""
         items = self.items(position)
         return [int(item) for item in items] if items is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one call has to do at least."""
+    """Minimum work of one call."""
 
     flops: int | None
-    """Floating-point (or integer) operations; a multiply-add is two. None where only the bytes
-    are known."""
+    """Floating-point (or integer) operations; a multiply-add is two. None if only the bytes are
+    known."""
     bytes: int
-    """Bytes read from and written to device memory, when every tensor passes once."""
+    """Bytes read from and written to device memory, if every tensor is transferred once."""
     precision: Precision
     matrix: bool = False
-    """Whether matrix units do it."""
+    """True if matrix units do the arithmetic."""
     note: str | None = None
-    """What it is an estimate by."""
+    """Assumption behind an estimate."""
 
 
-def _shape(dims: Sequence[Any]) -> tuple[int, ...]:
-    if not all(type(size) is int and 0 <= size <= LARGEST_SIZE for size in dims):
-        raise NotModelledError("the recorded shape is that of no tensor")
+def _check_shape(dims: Sequence[Any]) -> tuple[int, ...]:
+    if not all(type(size) is int and 0 <= size <= MAX_DIMENSION for size in dims):
+        raise NotModelledError("the recorded shape is not valid for a tensor")
     return tuple(dims)
 
 
-def _item_type(kernel: str | None) -> str:
-    """Element type of the lists of tensors that a kernel works on."""
-    found = _KERNEL_ITEM.search(kernel or "")
-    if found is None:
-        raise NotModelledError("recorders do not write the element type of a list of tensors")
-    size, name = found.groups()
+def _parse_item_type(kernel: str | None) -> str:
+    """Parse the element type of a list of tensors from the name of a kernel."""
+    match = _KERNEL_ITEM.search(kernel or "")
+    if match is None:
+        raise NotModelledError("the element type of a list of tensors was not recorded")
+    size, name = match.groups()
     if name:
         return str(name)
     by_size = {"8": "double", "4": "float", "2": "c10::BFloat16", "1": "signed char"}

@@ -1,13 +1,13 @@
 """Peaks of devices, from their vendors' own documents. Checked 2026-11-20.
 
-Figures are DENSE: where a document gives them only with 2:4 sparsity they are halved, as its
-footnote says. A device is what a process sees: one die of the MI250 series. Figures of GeForce
-cards are those that accumulate in FP32, as PyTorch does.
+Figures are DENSE: figures that a document only gives with 2:4 sparsity are halved, as its footnote
+says. A device is the unit that a process sees: one die of the MI250 series. Figures of GeForce
+cards are those with accumulation in FP32, as in PyTorch.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 Unit = Literal[
     "fp64",
@@ -21,24 +21,12 @@ Unit = Literal[
     "fp4",
     "int8",
 ]
-"""FP64 and FP32 of the vector units, and of matrix units where they have such; all others are
-matrix units."""
-UNITS: tuple[Unit, ...] = (
-    "fp64",
-    "fp64_matrix",
-    "fp32",
-    "fp32_matrix",
-    "tf32",
-    "fp16",
-    "bf16",
-    "fp8",
-    "fp4",
-    "int8",
-)
+"""Compute units by precision: `fp64` and `fp32` are vector units, all others matrix units."""
+UNITS: tuple[Unit, ...] = get_args(Unit)
 TERA = 1e12
 GIGA = 1e9
 
-FIGURES = """
+PEAK_FIGURES = """
                   GB/s    fp64  fp64_m  fp32  fp32_m  tf32   fp16    bf16    fp8     fp4     int8
 V100 SXM          900     7.8   -       15.7  -       -      125     -       -       -       -
 V100 DGX Station  900     7.8   -       15.7  -       -      125     -       -       -       -
@@ -73,17 +61,19 @@ MI300X            5300    81.7  163.4   163.4 163.4   653.7  1307.4  1307.4  261
 MI325X            6000    81.7  163.4   163.4 163.4   653.7  1307.4  1307.4  2614.9  -       2614.9
 MI355X            8000    78.6  78.6    157.3 157.3   -      2516.6  2516.6  5033.2  10066.3 5033.2
 """
-"""GB/s, then TFLOP/s (TOP/s for integers); "-" where the document says nothing."""
+"""GB/s, then TFLOP/s (TOP/s for integers); "-" for a figure that is not in the document."""
 
 
-class Identity(NamedTuple):
-    """How a device calls itself, without the vendor's name, and who says what it can do."""
+class DeviceIdentity(NamedTuple):
+    """Name that a device reports, without the vendor, and the document with its peaks."""
 
     name: str
     pattern: str
+    """Regular expression of the reported name."""
     source: str
+    """Document and year."""
     memory_gib: tuple[float, float] = (0, 1e9)
-    """Between which its memory lies, where names do not tell variants apart."""
+    """Range of memory sizes, for variants with the same name."""
     multiprocessors: int | None = None
 
 
@@ -96,49 +86,49 @@ _GH200 = "NVIDIA GH200 Grace Hopper Superchip datasheet, 2024"
 _BLACKWELL = "NVIDIA datasheet of GB200 NVL72 and HGX B200, 2025"
 _MI200 = "AMD Instinct MI200 Series datasheet, 2022, halved: a module has two dies"
 
-IDENTITIES: tuple[Identity, ...] = (
-    Identity("V100 SXM", r"v100-sxm[23].*", _V100),
-    Identity(
+IDENTITIES: tuple[DeviceIdentity, ...] = (
+    DeviceIdentity("V100 SXM", r"v100-sxm[23].*", _V100),
+    DeviceIdentity(
         "V100 DGX Station",
         r"v100-dgxs-.*",
         "NVIDIA DGX Station datasheet, 2018: 500 TFLOPS of four GPUs",
     ),
-    Identity("V100 PCIe", r"v100-pcie.*", _V100),
-    Identity("V100S PCIe", r"v100s-pcie.*", _V100),
-    Identity("T4", r"t4", "NVIDIA T4 Tensor Core GPU datasheet, 2019"),
-    Identity("A10", r"a10", "NVIDIA A10 Tensor Core GPU datasheet, 2021"),
-    Identity("A100 SXM 40 GB", r"a100-(sxm4?-40gb|pg509-200)", _A100_40),
-    Identity("A100 SXM 80 GB", r"a100-sxm4?-80gb", _A100),
-    Identity("A100 PCIe 40 GB", r"a100-pcie-40gb", _A100_40),
-    Identity("A100 PCIe 80 GB", r"a100( 80gb pcie|-pcie-80gb)", _A100),
-    Identity("L4", r"l4", "NVIDIA L4 Tensor Core GPU datasheet, 2023"),
-    Identity("L40S", r"l40s", "NVIDIA L40S datasheet, 2023"),
-    Identity("H100 SXM", r"h100 80gb hbm3", _H100),
-    Identity("H100 PCIe", r"h100 pcie", "NVIDIA H100 Tensor Core GPU datasheet, 2022"),
-    Identity("H100 NVL", r"h100 nvl", _H100),
-    Identity("H200 SXM", r"h200", _H200),
-    Identity("H200 NVL", r"h200 nvl", _H200),
-    Identity("GH200 96 GB", r"gh200.*", _GH200, (80, 100)),
-    Identity("GH200 144 GB", r"gh200.*", _GH200, (120, 150)),
-    Identity("B100", r"b100", "NVIDIA Blackwell Architecture Technical Brief, 2024"),
-    Identity("B200", r"b200", _BLACKWELL),
-    Identity("GB200", r"gb200", _BLACKWELL),
-    Identity(
+    DeviceIdentity("V100 PCIe", r"v100-pcie.*", _V100),
+    DeviceIdentity("V100S PCIe", r"v100s-pcie.*", _V100),
+    DeviceIdentity("T4", r"t4", "NVIDIA T4 Tensor Core GPU datasheet, 2019"),
+    DeviceIdentity("A10", r"a10", "NVIDIA A10 Tensor Core GPU datasheet, 2021"),
+    DeviceIdentity("A100 SXM 40 GB", r"a100-(sxm4?-40gb|pg509-200)", _A100_40),
+    DeviceIdentity("A100 SXM 80 GB", r"a100-sxm4?-80gb", _A100),
+    DeviceIdentity("A100 PCIe 40 GB", r"a100-pcie-40gb", _A100_40),
+    DeviceIdentity("A100 PCIe 80 GB", r"a100( 80gb pcie|-pcie-80gb)", _A100),
+    DeviceIdentity("L4", r"l4", "NVIDIA L4 Tensor Core GPU datasheet, 2023"),
+    DeviceIdentity("L40S", r"l40s", "NVIDIA L40S datasheet, 2023"),
+    DeviceIdentity("H100 SXM", r"h100 80gb hbm3", _H100),
+    DeviceIdentity("H100 PCIe", r"h100 pcie", "NVIDIA H100 Tensor Core GPU datasheet, 2022"),
+    DeviceIdentity("H100 NVL", r"h100 nvl", _H100),
+    DeviceIdentity("H200 SXM", r"h200", _H200),
+    DeviceIdentity("H200 NVL", r"h200 nvl", _H200),
+    DeviceIdentity("GH200 96 GB", r"gh200.*", _GH200, (80, 100)),
+    DeviceIdentity("GH200 144 GB", r"gh200.*", _GH200, (120, 150)),
+    DeviceIdentity("B100", r"b100", "NVIDIA Blackwell Architecture Technical Brief, 2024"),
+    DeviceIdentity("B200", r"b200", _BLACKWELL),
+    DeviceIdentity("GB200", r"gb200", _BLACKWELL),
+    DeviceIdentity(
         "RTX 3090",
         r"geforce rtx 3090",
         "NVIDIA Ampere GA102 GPU Architecture whitepaper, 2021",
     ),
-    Identity("RTX 4090", r"geforce rtx 4090", "NVIDIA Ada GPU Architecture whitepaper, 2023"),
-    Identity(
+    DeviceIdentity("RTX 4090", r"geforce rtx 4090", "NVIDIA Ada GPU Architecture whitepaper, 2023"),
+    DeviceIdentity(
         "RTX 5090",
         r"geforce rtx 5090",
         "NVIDIA RTX Blackwell GPU Architecture whitepaper, 2025",
     ),
-    Identity("MI100", r"instinct mi100", "AMD Instinct MI100 datasheet, 2020"),
-    Identity("MI210", r"instinct mi210", "AMD Instinct MI210 datasheet, 2022"),
-    Identity("MI250 die", r"instinct mi250(x( / mi250)?)?", _MI200, multiprocessors=104),
-    Identity("MI250X die", r"instinct mi250x( / mi250)?", _MI200, multiprocessors=110),
-    Identity("MI300X", r"instinct mi300x( oam)?", "AMD Instinct MI300X datasheet, 2023"),
-    Identity("MI325X", r"instinct mi325x( oam)?", "AMD Instinct MI325X datasheet, 2024"),
-    Identity("MI355X", r"instinct mi355x( oam)?", "AMD Instinct MI355X datasheet, 2025"),
+    DeviceIdentity("MI100", r"instinct mi100", "AMD Instinct MI100 datasheet, 2020"),
+    DeviceIdentity("MI210", r"instinct mi210", "AMD Instinct MI210 datasheet, 2022"),
+    DeviceIdentity("MI250 die", r"instinct mi250(x( / mi250)?)?", _MI200, multiprocessors=104),
+    DeviceIdentity("MI250X die", r"instinct mi250x( / mi250)?", _MI200, multiprocessors=110),
+    DeviceIdentity("MI300X", r"instinct mi300x( oam)?", "AMD Instinct MI300X datasheet, 2023"),
+    DeviceIdentity("MI325X", r"instinct mi325x( oam)?", "AMD Instinct MI325X datasheet, 2024"),
+    DeviceIdentity("MI355X", r"instinct mi355x( oam)?", "AMD Instinct MI355X datasheet, 2025"),
 )

@@ -1,7 +1,7 @@
-"""Updates of many parameters in one call.
+"""Models of updates of many parameters in one call.
 
-All of them stream over their lists once, so the bytes decide. Recorders leave out the element
-type of a list; it is taken from the kernel.
+All of them stream over their lists once, so they are bound by bytes. Profilers do not record the
+element type of a list; it is inferred from the kernel.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ _DECAY_OPERATIONS = 2
 
 
 def foreach(call: Call, lists: int, operations: int = 1) -> Work:
-    """`_foreach_…(lists, …)`: F = operations · n;  bytes = the lists + the result.
+    """Estimate `_foreach_…(lists, …)`: F = operations · n;  bytes = the lists + the result.
 
-    In place the result is the first list; `_foreach_norm` has next to no result.
+    In place, the result is the first list; the result of `_foreach_norm` is negligible.
     """
-    tensors = [call.tensor_list(i) for i in range(lists) if call.types[i] == "TensorList"]
-    first = tensors[0] if tensors else call.tensor_list(0)
-    written = 0 if call.name.endswith("_norm") else sum(tensor.bytes for tensor in first)
+    operands = [call.tensor_list(i) for i in range(lists) if call.types[i] == "TensorList"]
+    first = operands[0] if operands else call.tensor_list(0)
+    written_bytes = 0 if call.name.endswith("_norm") else sum(tensor.bytes for tensor in first)
     return Work(
         flops=operations * sum(tensor.count for tensor in first),
-        bytes=sum(tensor.bytes for each in tensors for tensor in each) + written,
+        bytes=sum(tensor.bytes for tensors in operands for tensor in tensors) + written_bytes,
         precision=first[0].arithmetic,
     )
 
 
 def adam(call: Call) -> Work:
-    """`_fused_adam_` and `_fused_adamw_(params, grads, averages, squares, maxima, steps, …)`.
+    """Estimate `_fused_adam_` and `_fused_adamw_`.
+
+    Arguments: `(params, grads, averages, squares, maxima, steps, …)`.
 
     Per element: the average 3 operations, the square 4, the denominator 3, the step 3, decay 2.
     bytes = 7 n b: parameter, average and square read and written, gradient read; 9 n b with
@@ -45,7 +47,7 @@ def adam(call: Call) -> Work:
 
 
 def sgd(call: Call) -> Work:
-    """`_fused_sgd_(params, grads, momenta, …)`.
+    """Estimate `_fused_sgd_(params, grads, momenta, …)`.
 
     Per element: the step 2 operations, decay 2, momentum 2. bytes = 3 n b (parameter read and
     written, gradient read), 5 n b with momentum.
@@ -61,7 +63,7 @@ def sgd(call: Call) -> Work:
 
 
 def unscale(call: Call) -> Work:
-    """`_amp_foreach_non_finite_check_and_unscale_(grads, …)`: F = n;  bytes = 2 n b."""
+    """Estimate `_amp_foreach_non_finite_check_and_unscale_(grads, …)`: F = n;  bytes = 2 n b."""
     gradients = call.tensor_list(0)
     return Work(
         flops=sum(tensor.count for tensor in gradients),

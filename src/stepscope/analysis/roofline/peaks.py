@@ -1,7 +1,7 @@
-"""What a device can do at best: from the table, from the user, or for a CPU an estimate.
+"""Peaks of a device: from the table, from the user, or estimated for a CPU.
 
-Documents compute with boost clocks that a loaded device does not hold: nine tenths of a peak is a
-very good kernel.
+Documents assume boost clocks that a loaded device does not sustain: a kernel at 90 % of the peak
+is very good.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from dataclasses import dataclass
 
 from stepscope.analysis.roofline.calls import Precision
 from stepscope.analysis.roofline.device_table import (
-    FIGURES,
     GIGA,
     IDENTITIES,
+    PEAK_FIGURES,
     TERA,
     UNITS,
-    Identity,
+    DeviceIdentity,
     Unit,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """What one device can do."""
+    """Peaks of one device."""
 
     name: str
     source: str
     """Document and year."""
     bytes_per_s: float | None
-    """Bandwidth of its memory."""
+    """Memory bandwidth."""
     flops_per_s: Mapping[Unit, float]
     estimate: bool = False
-    """Not a vendor's figure for this device."""
+    """True for an estimate instead of a vendor's figure for this device."""
 
     def rate(self, precision: Precision, *, matrix: bool) -> float | None:
-        """Operations per second at best, None where no document says.
+        """Peak operations per second, None if unknown.
 
         Vector units compute half precision in FP32.
         """
@@ -49,32 +49,32 @@ class Peaks:
         return self.flops_per_s.get(precision)
 
 
-def peaks_of(
+def find_peaks(
     name: str, *, memory_bytes: int | None = None, multiprocessors: int | None = None
 ) -> Peaks | None:
-    """What a device can do; None when the table does not hold it, or does not hold it for sure.
+    """Find the peaks of a device in the table; None without a unique match.
 
     Args:
-        name: as the driver or the recorder writes it, such as "NVIDIA H100 80GB HBM3". A slice of
-            a device (MIG, GRID) has other peaks and is not found.
-        memory_bytes, multiprocessors: where known; some variants share a name.
+        name: name from the driver or the profiler, such as "NVIDIA H100 80GB HBM3". A slice of
+            a device (MIG, GRID) has other peaks and does not match.
+        memory_bytes, multiprocessors: if known; some variants share a name.
     """
-    plain = _VENDOR.sub("", name.strip().lower())
-    if " mig " in plain:
+    plain_name = _VENDOR.sub("", name.strip().lower())
+    if " mig " in plain_name:
         return None
     gib = (memory_bytes or 0) / _GIB
-    fitting = [
-        each
-        for each in IDENTITIES
-        if re.fullmatch(each.pattern, plain)
-        and (gib <= 0 or each.memory_gib[0] <= gib <= each.memory_gib[1])
-        and (not multiprocessors or each.multiprocessors in {None, multiprocessors})
+    matches = [
+        identity
+        for identity in IDENTITIES
+        if re.fullmatch(identity.pattern, plain_name)
+        and (gib <= 0 or identity.memory_gib[0] <= gib <= identity.memory_gib[1])
+        and (not multiprocessors or identity.multiprocessors in {None, multiprocessors})
     ]
-    return TABLE[fitting[0].name] if len(fitting) == 1 else None
+    return DEVICE_PEAKS[matches[0].name] if len(matches) == 1 else None
 
 
-def cpu_peaks(cores: float) -> Peaks:
-    """An estimate for a CPU: profiles do not carry what its vendor states.
+def estimate_cpu_peaks(cores: float) -> Peaks:
+    """Estimate the peaks of a CPU: traces do not contain its vendor's figures.
 
     F = cores · 2.5 GHz · 32 in FP32 (two 256-bit fused multiply-adds a cycle), half in FP64;
     bandwidth = cores · 8 GB/s
@@ -93,50 +93,58 @@ def cpu_peaks(cores: float) -> Peaks:
 
 
 def parse_peaks(text: str) -> Peaks:
-    """Peaks a user gives: `bf16=989,fp32=67,bandwidth=3350`, in TFLOP/s and GB/s, or the name of
-    a device of the table. ValueError with a sentence otherwise."""
+    """Parse the peaks that a user specifies.
+
+    Args:
+        text: `bf16=989,fp32=67,bandwidth=3350` in TFLOP/s and GB/s, or the name of a device of the
+            table.
+
+    Raises:
+        ValueError: the text is neither; the message is for the user.
+    """
     if "=" not in text:
-        named = {name.lower(): peaks for name, peaks in TABLE.items()}
-        found = named.get(text.strip().lower()) or peaks_of(text)
-        if found is None:
+        by_name = {name.lower(): peaks for name, peaks in DEVICE_PEAKS.items()}
+        peaks = by_name.get(text.strip().lower()) or find_peaks(text)
+        if peaks is None:
             raise ValueError(
-                f"The table of peaks holds no device {text.strip()!r}; it has {', '.join(TABLE)}."
+                f"Unknown device {text.strip()!r}. The table of peaks has "
+                f"{', '.join(DEVICE_PEAKS)}."
             )
-        return found
-    given = dict(_figure(part) for part in text.split(","))
-    rates: dict[Unit, float] = {unit: given[unit] * TERA for unit in UNITS if unit in given}
-    bandwidth = given.get("bandwidth")
+        return peaks
+    figures = dict(_parse_figure(part) for part in text.split(","))
+    rates: dict[Unit, float] = {unit: figures[unit] * TERA for unit in UNITS if unit in figures}
+    bandwidth = figures.get("bandwidth")
     return Peaks(
-        name="as given",
-        source="given by the user",
+        name="custom",
+        source="specified by the user",
         bytes_per_s=bandwidth * GIGA if bandwidth else None,
         flops_per_s=rates,
     )
 
 
-def _figure(part: str) -> tuple[str, float]:
-    key, _, value = (piece.strip().lower() for piece in part.partition("="))
+def _parse_figure(part: str) -> tuple[str, float]:
+    key, _, value = (token.strip().lower() for token in part.partition("="))
     try:
         number = float(value)
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf") or key not in {*UNITS, "bandwidth"}:
         raise ValueError(
-            f"{part.strip()!r} is no peak: write bf16=989, with one of {', '.join(UNITS)} in "
-            "TFLOP/s or bandwidth in GB/s, above zero."
+            f"Invalid peak {part.strip()!r}. Expected UNIT=NUMBER with a number above zero, e.g. "
+            f"bf16=989; units are {', '.join(UNITS)} (TFLOP/s) and bandwidth (GB/s)."
         )
     return key, number
 
 
-def _table() -> dict[str, Peaks]:
+def _parse_table() -> dict[str, Peaks]:
     figures = {}
-    for line in FIGURES.strip().splitlines()[1:]:
+    for line in PEAK_FIGURES.strip().splitlines()[1:]:
         name, *columns = line.rsplit(maxsplit=len(UNITS) + 1)
         figures[name] = columns
-    return {each.name: _peaks(each, figures[each.name]) for each in IDENTITIES}
+    return {identity.name: _make_peaks(identity, figures[identity.name]) for identity in IDENTITIES}
 
 
-def _peaks(identity: Identity, columns: list[str]) -> Peaks:
+def _make_peaks(identity: DeviceIdentity, columns: list[str]) -> Peaks:
     bandwidth, *rates = columns
     return Peaks(
         name=identity.name,
@@ -153,5 +161,5 @@ _GIB = 2**30
 _CPU_HERTZ = 2.5e9
 _CPU_FP32_PER_CYCLE = 32
 _CPU_CORE_BYTES_PER_S = 8e9
-TABLE: dict[str, Peaks] = _table()
-"""Every device of the table by its name there."""
+DEVICE_PEAKS: dict[str, Peaks] = _parse_table()
+"""Peaks of the devices of the table, by name."""

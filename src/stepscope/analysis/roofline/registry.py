@@ -1,4 +1,4 @@
-"""Which operator has which model."""
+"""Models of operators, by name."""
 
 from __future__ import annotations
 
@@ -17,59 +17,62 @@ from stepscope.analysis.roofline import (
 from stepscope.analysis.roofline.calls import Call, Family, NotModelledError, Work
 
 _IMPOSSIBLE = 1 << 62
-"""Operations or bytes of one call: the fastest device would take an hour."""
+"""Limit of operations or bytes of one call: the fastest device would take an hour."""
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """What is known of an operator."""
+class OperatorModel:
+    """Model of the work of an operator."""
 
     family: Family
     work: Callable[[Call], Work]
     leaf_only: bool = False
-    """It is modelled only where it launches kernels itself: elsewhere it is a wrapper around
-    operators with models of their own."""
+    """True if the model only applies to calls that launch kernels themselves; other calls are
+    wrappers around operators with models of their own."""
 
 
-def model_of(name: str) -> Model | None:
-    """The model of an operator, None when it has none."""
+def find_model(name: str) -> OperatorModel | None:
+    """Find the model of an operator, None without one."""
     if name.startswith(_COMPILED_PREFIXES):
         return _COMPILED
     return MODELS.get(name)
 
 
-def work_of(call: Call) -> Work | str:
-    """What a call has to do, or why nobody can say."""
-    model = model_of(call.name)
+def estimate_work(call: Call) -> Work | str:
+    """Estimate the work of a call; return the reason as text if that is not possible."""
+    model = find_model(call.name)
     if model is None:
         return "the operator has no model"
     try:
         work = model.work(call)
-    except NotModelledError as why:
-        return str(why)
+    except NotModelledError as error:
+        return str(error)
     except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError):
-        return "the arguments are not those the operator is known to take"
+        return "the arguments do not match the operator's known signature"
     if not (0 <= work.bytes < _IMPOSSIBLE and 0 <= (work.flops or 0) < _IMPOSSIBLE):
-        return "the recorded shapes ask for more than any device can do"
+        return "the recorded shapes are impossibly large"
     return work
 
 
-def _family(
+def _make_models(
     family: Family, models: Mapping[str, Callable[[Call], Work]], *, leaf_only: bool = False
-) -> dict[str, Model]:
-    return {f"aten::{name}": Model(family, work, leaf_only) for name, work in models.items()}
+) -> dict[str, OperatorModel]:
+    return {
+        f"aten::{name}": OperatorModel(family, work, leaf_only) for name, work in models.items()
+    }
 
 
-def _same(names: str, work: Callable[[Call], Work]) -> dict[str, Callable[[Call], Work]]:
+def _assign(names: str, work: Callable[[Call], Work]) -> dict[str, Callable[[Call], Work]]:
+    """Assign one model to several operators."""
     return dict.fromkeys(names.split(), work)
 
 
-def _in_place_too(names: str) -> str:
-    """Operators and their forms in place."""
+def _add_in_place(names: str) -> str:
+    """Add the in-place variants of operators."""
     return " ".join(f"{name} {name}_" for name in names.split())
 
 
-_Conv = convolution.Layout
+_Conv = convolution.ConvolutionLayout
 _CONVOLUTIONS = {
     "convolution": _Conv(
         bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8
@@ -96,7 +99,7 @@ _CONVOLUTIONS = {
     "slow_conv_dilated2d": _Conv(bias=3, stride=4, padding=5, dilation=6),
     "slow_conv3d_forward": _Conv(bias=3, stride=4, padding=5),
 }
-_Attn = attention.Layout
+_Attn = attention.AttentionLayout
 _ATTENTION = {
     "aten::_scaled_dot_product_flash_attention": _Attn(causal=4),
     "aten::_scaled_dot_product_efficient_attention": _Attn(causal=6, corner="top_left", bias=3),
@@ -150,13 +153,13 @@ _FOREACH_LISTS = {
     2: "add sub mul div pow maximum minimum clamp_min clamp_max",
     3: "lerp addcmul addcdiv",
 }
-"""`_foreach` operators by the lists they may take; those of three do three operations."""
+"""`_foreach` operators by the number of lists they accept; three lists mean three operations."""
 
 _COMPILED_PREFIXES = ("triton_poi_", "triton_red_", "triton_per_")
-_COMPILED = Model("compiled", pointwise.compiled)
+_COMPILED = OperatorModel("compiled", pointwise.compiled)
 
-MODELS: dict[str, Model] = {
-    **_family(
+MODELS: dict[str, OperatorModel] = {
+    **_make_models(
         "gemm",
         {
             "mm": matrix.mm,
@@ -177,45 +180,45 @@ MODELS: dict[str, Model] = {
             "mkldnn_linear": matrix.linear,
         },
     ),
-    **_family("gemm", {"linear": matrix.linear, "matmul": matrix.matmul}, leaf_only=True),
-    **_family(
+    **_make_models("gemm", {"linear": matrix.linear, "matmul": matrix.matmul}, leaf_only=True),
+    **_make_models(
         "convolution",
         {name: partial(convolution.convolution, at=at) for name, at in _CONVOLUTIONS.items()},
     ),
-    **_family(
+    **_make_models(
         "convolution",
         {
             "convolution_backward": convolution.convolution_backward,
-            **_same(
+            **_assign(
                 "cudnn_convolution_backward miopen_convolution_backward",
                 convolution.vendor_convolution_backward,
             ),
-            **_same(
+            **_assign(
                 "cudnn_convolution_backward_input miopen_convolution_backward_input",
                 convolution.vendor_gradient_of_input,
             ),
-            **_same(
+            **_assign(
                 "cudnn_convolution_backward_weight miopen_convolution_backward_weight",
                 convolution.vendor_gradient_of_weight,
             ),
         },
     ),
     **{
-        name: Model("attention", partial(attention.forward, at=at))
+        name: OperatorModel("attention", partial(attention.forward, at=at))
         for name, at in _ATTENTION.items()
     },
     **{
-        name: Model("attention", partial(attention.backward, at=at))
+        name: OperatorModel("attention", partial(attention.backward, at=at))
         for name, at in _ATTENTION_BACKWARD.items()
     },
-    **_family(
+    **_make_models(
         "normalization",
         {
-            **_same(
+            **_assign(
                 "native_batch_norm cudnn_batch_norm miopen_batch_norm",
                 normalization.batch_norm,
             ),
-            **_same(
+            **_assign(
                 "cudnn_batch_norm_backward miopen_batch_norm_backward",
                 normalization.vendor_batch_norm_backward,
             ),
@@ -228,19 +231,19 @@ MODELS: dict[str, Model] = {
             "_fused_rms_norm_backward": normalization.rms_norm_backward,
         },
     ),
-    **_family(
+    **_make_models(
         "elementwise",
         {
-            **_same(_in_place_too(_UNARY), partial(pointwise.elementwise, inputs=1)),
-            **_same(_in_place_too(_BINARY), partial(pointwise.elementwise, inputs=2)),
-            **_same("eq ne lt le gt ge logical_and logical_or logical_xor", pointwise.comparison),
-            **_same(
+            **_assign(_add_in_place(_UNARY), partial(pointwise.elementwise, inputs=1)),
+            **_assign(_add_in_place(_BINARY), partial(pointwise.elementwise, inputs=2)),
+            **_assign("eq ne lt le gt ge logical_and logical_or logical_xor", pointwise.comparison),
+            **_assign(
                 "isnan isinf isneginf isposinf isfinite signbit logical_not",
                 partial(pointwise.comparison, inputs=1),
             ),
-            **_same("bernoulli_ normal_ uniform_ random_ exponential_", pointwise.generate),
-            **_same(
-                _in_place_too("addcmul addcdiv lerp"),
+            **_assign("bernoulli_ normal_ uniform_ random_ exponential_", pointwise.generate),
+            **_assign(
+                _add_in_place("addcmul addcdiv lerp"),
                 partial(pointwise.elementwise, inputs=3, operations=3),
             ),
             "where": partial(pointwise.elementwise, inputs=3),
@@ -248,46 +251,46 @@ MODELS: dict[str, Model] = {
             "native_dropout": pointwise.dropout,
         },
     ),
-    **_family(
+    **_make_models(
         "reduction",
         {
-            **_same("sum nansum mean prod amax amin argmax argmin any all", pointwise.reduction),
-            **_same("max min", pointwise.extreme),
+            **_assign("sum nansum mean prod amax amin argmax argmin any all", pointwise.reduction),
+            **_assign("max min", pointwise.extreme),
             "mse_loss": pointwise.mean_squared_error,
             "max_pool2d_with_indices": pointwise.max_pool,
             "max_pool2d_with_indices_backward": pointwise.max_pool_backward,
-            **_same("norm linalg_vector_norm", partial(pointwise.reduction, operations=2)),
-            **_same("var std var_mean", partial(pointwise.reduction, operations=3)),
-            **_same("cumsum cumprod", pointwise.scan),
+            **_assign("norm linalg_vector_norm", partial(pointwise.reduction, operations=2)),
+            **_assign("var std var_mean", partial(pointwise.reduction, operations=3)),
+            **_assign("cumsum cumprod", pointwise.scan),
         },
     ),
-    **_family(
+    **_make_models(
         "softmax",
         {
-            **_same("_softmax _log_softmax", pointwise.softmax),
-            **_same(
+            **_assign("_softmax _log_softmax", pointwise.softmax),
+            **_assign(
                 "_softmax_backward_data _log_softmax_backward_data",
                 pointwise.softmax_backward,
             ),
         },
     ),
-    **_family(
+    **_make_models(
         "embedding",
         {
             "index_select": pointwise.lookup,
             "embedding_dense_backward": pointwise.embedding_backward,
         },
     ),
-    **_family("embedding", {"embedding": pointwise.lookup}, leaf_only=True),
-    **_family(
+    **_make_models("embedding", {"embedding": pointwise.lookup}, leaf_only=True),
+    **_make_models(
         "movement",
         {
             "copy_": pointwise.copy,
-            **_same("fill_ zero_", pointwise.fill),
+            **_assign("fill_ zero_", pointwise.fill),
             "cat": pointwise.concatenate,
         },
     ),
-    **_family(
+    **_make_models(
         "optimizer",
         {
             **{
@@ -295,13 +298,13 @@ MODELS: dict[str, Model] = {
                     optimizers.foreach, lists=lists, operations=3 if lists == 3 else 1
                 )
                 for lists, names in _FOREACH_LISTS.items()
-                for name in _in_place_too(names).split()
+                for name in _add_in_place(names).split()
             },
             "_foreach_norm": partial(optimizers.foreach, lists=1, operations=2),
-            **_same("_fused_adam_ _fused_adamw_", optimizers.adam),
+            **_assign("_fused_adam_ _fused_adamw_", optimizers.adam),
             "_fused_sgd_": optimizers.sgd,
             "_amp_foreach_non_finite_check_and_unscale_": optimizers.unscale,
         },
     ),
 }
-"""Every model by the name of its operator."""
+"""Models by the name of the operator."""
