@@ -74,8 +74,8 @@ def test_all_are_quiet_on_the_healthy_run(tmp_path: Path) -> None:
     rules = [rule(window=5) if rule.__name__ == "GPUMemoryLeak" else rule() for rule in RULES]
     findings = evaluate(rules, RunFeed(reader))
     quiet = {RuleStatus.NO_ISSUES_FOUND}
-    others = {name: finding for name, finding in findings.items() if finding.status not in quiet}
-    assert not others, f"change `healthy` in tests/support/rule_runs.py: {others}"
+    not_quiet = {name: finding for name, finding in findings.items() if finding.status not in quiet}
+    assert not not_quiet, f"change `healthy` in tests/support/rule_runs.py: {not_quiet}"
     assert all(finding.datapoints for finding in findings.values())
     assert all(finding.rule_triggered == finding.violations == 0 for finding in findings.values())
 
