@@ -1,11 +1,11 @@
-"""Training jobs with planted causes, and how often the verdict finds them.
+"""Benchmark of the verdict: training jobs with planted causes, and the share that it identifies.
 
-scenarios/    one ordinary training script each, with its label in a comment at the top
+scenarios/    ordinary training scripts with a label in a comment at the top
 catalogue     finds scripts and reads their labels
-running       runs one under `stepscope run`, with what the label asks for around it
-traceml       the same under TraceML
-outcomes      what came of the runs, kept as they finish
-scoring       labels against outcomes: scores, calibration, predictions; pure
+running       runs a script under `stepscope run`, in the environment that its label describes
+traceml       runs a script under TraceML
+outcomes      outcomes of runs, logged as they finish
+scoring       compares labels and outcomes: scores, calibration, predictions; pure
 page          the scores as Markdown
 __main__      `python -m benchmarks.diagnosis`, from the root of the repository
 """

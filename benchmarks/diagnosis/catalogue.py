@@ -1,28 +1,27 @@
-"""Scenarios: training scripts that say in a comment at their top what is planted in them.
+"""Scenarios: training scripts with a label that describes the planted cause.
 
-The label is TOML between `# /// scenario` and `# ///`, as PEP 723 has it for dependencies. A file
-without one is no scenario. Keys, all but those of one of the two kinds optional:
+The label is TOML in a comment at the top, between `# /// scenario` and `# ///`, as in PEP 723. A
+file without a label is not a scenario. Either `healthy` or `suspect` and `cause` are required:
 
     healthy      true: nothing is planted
     suspect      what the job waits for: one of the suspects of a verdict
-    cause        the cause within it, or a list of causes that are planted at once, the largest
-                 first
-    stage        what the largest stage of the verdict must be about
-    accept       "suspect/cause" pairs that are as right
-    fix          what --fixed does, in words that an advice would use; one for each cause
+    cause        the cause within it, or a list of simultaneous causes, largest first
+    stage        a word that the name of the largest stage of the verdict must contain
+    accept       "suspect/cause" pairs that are correct as well
+    fix          effect of --fixed in the words of a suggestion; one per cause
     severities   values for --severity, from mild to severe; default [1.0]
-    neighbours   processes beside the job that are always busy, per unit of severity
-    ranks        processes that train together, default 1
-    cpu_limit    cores that a control group allows the job, divided by the severity
-    quick        part of the ten-minute subset
-    held_out     written by somebody who did not know the rules of the verdict, and not looked at
-                 by those who work on them; once looked at, it is held out no more
-    drawn        the script does not train: it writes the record of a job that this machine cannot
-                 run, into the run directory that --run names
+    neighbours   busy processes outside the job, per unit of severity
+    ranks        number of ranks, default 1
+    cpu_limit    CPU limit of the job's cgroup in cores, divided by the severity
+    quick        true: part of the ten-minute subset
+    held_out     true: written without knowledge of the rules of the verdict, and not read by
+                 developers of these rules; a script that was read is no longer held out
+    drawn        true: the script does not train; it writes a run of a job that this machine
+                 cannot execute into the directory of --run
 
-The script takes --severity, --seed and --fixed, and prints its mean step as `12.3 ms a step` and
-the samples in it as `steps of 32 samples`. Where neighbours or a limit are planted, --fixed is
-that they are gone.
+The script accepts --severity, --seed and --fixed, and prints its mean step time as `12.3 ms a step`
+and the batch size as `steps of 32 samples`. In scenarios with neighbours or a CPU limit, the fixed
+run omits these.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ _BLOCK = re.compile(r"^# /// scenario\n(?P<label>(?:#(?: .*)?\n)+?)# ///$", re.M
 
 
 class ScenarioError(Exception):
-    """A label that cannot be read."""
+    """Invalid label."""
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is planted in a script; see above."""
+    """Label of a script; see above."""
 
     suspect: Suspect = "healthy"
     cause: str | list[str] = "none"
@@ -64,17 +63,17 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def causes(self) -> list[str]:
-        """The largest first."""
+        """Planted causes, largest first."""
         return [self.cause] if isinstance(self.cause, str) else self.cause
 
     @property
     def fixes(self) -> list[str]:
-        """One for each cause."""
+        """Fixes, one per cause."""
         return [self.fix] if isinstance(self.fix, str) else self.fix
 
     @property
     def right(self) -> set[tuple[str, str]]:
-        """Suspect and cause, as a right verdict may have them."""
+        """Pairs of suspect and cause that count as correct."""
         pairs: set[tuple[str, str]] = {(self.suspect, self.causes[0])}
         for pair in self.accept:
             suspect, _, cause = pair.partition("/")
@@ -83,49 +82,51 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A script and its label."""
+    """Script with its label."""
 
     name: str
     path: Path
     label: Label
 
 
-def find(directories: Iterable[Path]) -> list[Scenario]:
-    """All scenarios in these directories, by name.
+def find_scenarios(directories: Iterable[Path]) -> list[Scenario]:
+    """Find the scenarios in some directories, sorted by name.
 
     Raises:
-        ScenarioError: a label is wrong, or two scenarios have one name.
+        ScenarioError: a label is invalid, or two scenarios have the same name.
     """
-    found: dict[str, Scenario] = {}
+    scenarios: dict[str, Scenario] = {}
     for directory in directories:
         for path in sorted(directory.glob("*.py")):
-            label = read_label(path.read_text(), str(path))
+            label = parse_label(path.read_text(), str(path))
             if label is None:
                 continue
-            if path.stem in found:
-                raise ScenarioError(f"{path} and {found[path.stem].path} have the same name")
-            found[path.stem] = Scenario(name=path.stem, path=path, label=label)
-    return [found[name] for name in sorted(found)]
+            if path.stem in scenarios:
+                raise ScenarioError(f"{path} and {scenarios[path.stem].path} have the same name")
+            scenarios[path.stem] = Scenario(name=path.stem, path=path, label=label)
+    return [scenarios[name] for name in sorted(scenarios)]
 
 
-def one_of_each_cause(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Of those that plant the same the quick one, or the first by name; and all healthy ones."""
-    chosen: dict[tuple[str, ...], Scenario] = {}
-    for scenario in sorted(scenarios, key=lambda each: (not each.label.quick, each.name)):
+def select_one_per_cause(scenarios: Iterable[Scenario]) -> list[Scenario]:
+    """Select one scenario per cause (the quick one, or the first by name) and all healthy ones."""
+    by_cause: dict[tuple[str, ...], Scenario] = {}
+    for scenario in sorted(
+        scenarios, key=lambda scenario: (not scenario.label.quick, scenario.name)
+    ):
         label = scenario.label
         planted = (scenario.name,) if label.healthy else (label.suspect, *label.causes)
-        chosen.setdefault(planted, scenario)
-    return sorted(chosen.values(), key=lambda each: each.name)
+        by_cause.setdefault(planted, scenario)
+    return sorted(by_cause.values(), key=lambda scenario: scenario.name)
 
 
-def read_label(text: str, place: str) -> Label | None:
-    """The label of a script, None without one.
+def parse_label(text: str, source: str) -> Label | None:
+    """Parse the label of a script; None if it has none.
 
     Args:
-        place: where the text is from, for the error.
+        source: path of the script, for the error.
 
     Raises:
-        ScenarioError: it does not parse, or contradicts itself.
+        ScenarioError: the label is invalid or contradictory.
     """
     block = _BLOCK.search(text)
     if block is None:
@@ -134,28 +135,28 @@ def read_label(text: str, place: str) -> Label | None:
     try:
         label = msgspec.convert(tomllib.loads("\n".join(lines)), Label)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ScenarioError(f"{place}: the label cannot be read: {error}") from error
-    wrong = _contradiction(label)
-    if wrong is not None:
-        raise ScenarioError(f"{place}: {wrong}")
+        raise ScenarioError(f"{source}: the label cannot be read: {error}") from error
+    problem = _find_contradiction(label)
+    if problem is not None:
+        raise ScenarioError(f"{source}: {problem}")
     return label
 
 
-def without_label(text: str) -> str:
-    """A script as its user wrote it; lines keep their numbers."""
+def strip_label(text: str) -> str:
+    """Remove the label from a script; line numbers do not change."""
     return _BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text, count=1)
 
 
-def _contradiction(label: Label) -> str | None:
+def _find_contradiction(label: Label) -> str | None:
     if label.healthy != (label.suspect == "healthy") or label.healthy != (label.causes == ["none"]):
-        return "either `healthy = true`, or a suspect and a cause"
+        return "set either `healthy = true`, or a suspect and a cause"
     if label.suspect == "insufficient_evidence":
-        return "no verdict is no label"
+        return "insufficient_evidence is not a label"
     if not label.healthy and len(label.fixes) != len(label.causes):
-        return f"{len(label.causes)} causes and {len(label.fixes)} fixes; one for each is needed"
+        return f"{len(label.causes)} causes and {len(label.fixes)} fixes; set one fix per cause"
     if not label.severities:
         return "no severities"
     for suspect, cause in label.right:
         if suspect not in get_args(Suspect) or not cause:
-            return f"accept: '{suspect}/{cause}' is no suspect/cause"
+            return f"accept: '{suspect}/{cause}' is not a suspect/cause pair"
     return None

@@ -1,7 +1,7 @@
-"""What came of the runs: plain data, appended to a file as the runs finish.
+"""Outcomes of runs: plain data, appended to a log as the runs finish.
 
-An interrupted benchmark goes on where it was. A run is taken from the file only if nothing that it
-depends on has changed since: the script and what it imports from beside it, and the tool.
+An interrupted benchmark continues from the log. An outcome is reused only if its inputs are
+unchanged: the script, its shared modules and the tool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Tool = Literal["stepscope", "TraceML"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One run that is asked for."""
+    """Run to execute."""
 
     tool: Tool
     scenario: str
@@ -26,111 +26,111 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def directory(self) -> str:
-        """A name for what it leaves behind."""
+        """Name of its run directory."""
         fixed = "-fixed" if self.fixed else ""
         return f"{self.scenario}-{self.severity:g}-{self.seed}{fixed}"
 
 
-class FixSaid(msgspec.Struct, frozen=True, kw_only=True):
-    """A fix that a tool suggests."""
+class SuggestedFix(msgspec.Struct, frozen=True, kw_only=True):
+    """Fix that a tool suggests."""
 
     title: str
-    how: str
+    description: str
     step_ms: float | None = None
-    """Predicted."""
+    """Predicted step time."""
 
 
-class StageSaid(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of what the suspect owns."""
+class NamedStage(msgspec.Struct, frozen=True, kw_only=True):
+    """Stage of the suspect's time."""
 
     name: str
     share_ratio: float
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool says that a job waits for, in the words of a verdict."""
+    """Answer of a tool, in the terms of a verdict."""
 
     suspect: str | None
-    """None: it abstains."""
+    """None if the tool abstains."""
     cause: str | None = None
-    """None: it names no causes."""
+    """None if the tool names no causes."""
     remark: bool = False
-    """It only describes the job and warns of nothing: right where it is so, elsewhere no alarm."""
+    """True for a description without a warning: correct where it applies, never a false alarm."""
     confidence_ratio: float | None = None
-    stages: list[StageSaid] = []
-    fixes: list[FixSaid] = []
+    stages: list[NamedStage] = []
+    fixes: list[SuggestedFix] = []
     step_ms: float | None = None
     words: str = ""
-    """As the tool puts it."""
+    """Text of the tool."""
 
 
 class Metered(msgspec.Struct, frozen=True, kw_only=True):
-    """What the script itself measured, past its warm-up."""
+    """Measurements of the script itself, after its warm-up."""
 
     step_ms: float
     samples_per_step: float
 
     @property
     def sample_ms(self) -> float:
-        """What one sample took, whatever a step was."""
+        """Time per sample."""
         return self.step_ms / self.samples_per_step
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one run."""
+    """Outcome of one run."""
 
     job: Job
     depends_on: str
     """Digest of the script and of the tool."""
     status: Literal["done", "failed", "not run"]
     reason: str = ""
-    """Why it failed, or was not run."""
+    """Reason for a failure, or for not running it."""
     answer: Answer | None = None
     metered: Metered | None = None
     wall_s: float = 0.0
     outside_cores: float = 0.0
-    """Cores that processes which do not belong to the run kept busy meanwhile."""
+    """Mean number of cores used by processes outside the run."""
 
 
-class Kept:
-    """Outcomes in a file of JSON lines."""
+class OutcomeLog:
+    """Log of outcomes: a file of JSON lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: dict[tuple[Job, str], Outcome] = {}
+        self._outcomes: dict[tuple[Job, str], Outcome] = {}
         self._latest: dict[Job, Outcome] = {}
         if path.exists():
             for line in path.read_bytes().splitlines():
                 outcome = _read(line)
                 if outcome is not None:
-                    self._known[outcome.job, outcome.depends_on] = outcome
+                    self._outcomes[outcome.job, outcome.depends_on] = outcome
                     self._latest[outcome.job] = outcome
 
     def latest(self, job: Job) -> Outcome | None:
-        """The last outcome of a run, whatever has changed since; None where it never ran."""
+        """Return the last outcome of a run, even if its inputs changed; None if it never ran."""
         return self._latest.get(job)
 
     def get(self, job: Job, depends_on: str) -> Outcome | None:
-        """The outcome of a run, None where it has to be run; runs that failed are tried again."""
-        outcome = self._known.get((job, depends_on))
+        """Return the outcome of a run; None if it has to run, or failed before."""
+        outcome = self._outcomes.get((job, depends_on))
         return outcome if outcome is not None and outcome.status == "done" else None
 
     def add(self, outcome: Outcome) -> None:
-        """Keep an outcome, on disk before this returns."""
-        self._known[outcome.job, outcome.depends_on] = outcome
+        """Append an outcome; it is on disk when this returns."""
+        self._outcomes[outcome.job, outcome.depends_on] = outcome
         self._latest[outcome.job] = outcome
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
             file.write(msgspec.json.encode(outcome) + b"\n")
 
 
-def of_tool(outcomes: Iterable[Outcome], tool: Tool) -> list[Outcome]:
-    """Those of one tool."""
+def select_tool(outcomes: Iterable[Outcome], tool: Tool) -> list[Outcome]:
+    """Select the outcomes of one tool."""
     return [outcome for outcome in outcomes if outcome.job.tool == tool]
 
 
 def _read(line: bytes) -> Outcome | None:
     try:
         return msgspec.json.decode(line, type=Outcome)
-    except msgspec.DecodeError:  # the last line of a benchmark that was killed
+    except msgspec.DecodeError:  # the incomplete last line of a killed benchmark
         return None

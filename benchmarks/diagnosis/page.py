@@ -1,24 +1,24 @@
-"""The results as a Markdown page."""
+"""Results as a Markdown page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.diagnosis.outcomes import Outcome, Tool
-from benchmarks.diagnosis.results import SPLITS, Row, Summary, summarise
+from benchmarks.diagnosis.results import SPLITS, Row, Summary, summarize
 from benchmarks.diagnosis.scoring import Accuracy, Calibration, PredictionCheck, Rate
 
 _PREFACE = """\
-Real training jobs of a few seconds, each with a planted cause, run under each tool; what the tool
-says at the end is set against the label. Severities and seeds go together: run 1 has the first
-severity and seed 0, and so on. Shares are of all runs that ended, so an abstention counts
-against them; in brackets the 95 % interval (Wilson) as if runs were independent, which those of
-one scenario are not. Scenarios that are *held out* were written without knowledge of the verdict's
-rules, and nobody looks at them while working on those.
+Real training jobs of a few seconds, each with a planted cause, run under each tool; the answer of
+the tool at the end is compared with the label. Severities and seeds change together: run 1 has the
+first severity and seed 0, and so on. Shares are of all completed runs, so abstentions lower them;
+95% intervals (Wilson) are in brackets and assume independent runs, which those of one scenario are
+not. Scenarios that are *held out* were written without knowledge of the verdict's rules, and
+developers of the rules do not read them.
 """
-_LEFT_OUT = """\
-Causes that only a GPU has come as drawn records: what the verdict makes of them is scored, how they
-are recorded is not. The slow link between ranks is imitated inside the script.
+_LIMITS = """\
+Causes that require a GPU are drawn runs: their verdicts are scored, but not their recording. The
+slow link between ranks is simulated inside the script.
 """
 
 
@@ -29,15 +29,18 @@ def render(
     machine: Mapping[str, object],
     plot_name: str,
 ) -> str:
-    """The whole page.
+    """Render the page.
 
     Args:
-        plot_name: of the file with the reliability plot, beside the page.
+        rows: completed runs.
+        outcomes: all runs.
+        machine: properties of the machine, by name.
+        plot_name: file name of the reliability plot, in the same directory.
     """
     tools = _tools(rows)
-    summaries = [summarise(rows, tool, split) for tool in tools for split in SPLITS]
+    summaries = [summarize(rows, tool, split) for tool in tools for split in SPLITS]
     parts = [
-        "# Does the verdict find what was planted?",
+        "# Benchmark of the verdict",
         _PREFACE,
         _machine(machine, rows),
         "## Scores",
@@ -45,28 +48,28 @@ def render(
         *_calibrations(summaries, plot_name),
         "## Predicted savings, checked",
         _predictions(summaries),
-        "## Every scenario",
+        "## Scenarios",
         _scenarios(rows, tools),
-        *_doubts(rows),
-        *_lingering(rows),
-        *_missing(outcomes),
-        "## Left out",
-        _LEFT_OUT,
+        *_doubtful_labels(rows),
+        *_lingering_causes(rows),
+        *_incomplete_runs(outcomes),
+        "## Limits",
+        _LIMITS,
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def curves(rows: Sequence[Row]) -> dict[str, Calibration]:
-    """What the reliability plot shows: of all of stepscope's answers."""
-    found = summarise(rows, "stepscope", "all")
-    named = {"suspect": found.suspect_calibration, "cause": found.cause_calibration}
-    return {name: curve for name, curve in named.items() if curve is not None}
+def collect_calibrations(rows: Sequence[Row]) -> dict[str, Calibration]:
+    """Return the calibrations for the reliability plot, of all answers of stepscope."""
+    summary = summarize(rows, "stepscope", "all")
+    calibrations = {"suspect": summary.suspect_calibration, "cause": summary.cause_calibration}
+    return {name: curve for name, curve in calibrations.items() if curve is not None}
 
 
 def _tools(rows: Iterable[Row]) -> list[Tool]:
-    seen = {row.outcome.job.tool for row in rows}
+    tools = {row.outcome.job.tool for row in rows}
     order: tuple[Tool, ...] = ("stepscope", "TraceML")
-    return [tool for tool in order if tool in seen]
+    return [tool for tool in order if tool in tools]
 
 
 def _machine(machine: Mapping[str, object], rows: Sequence[Row]) -> str:
@@ -74,14 +77,14 @@ def _machine(machine: Mapping[str, object], rows: Sequence[Row]) -> str:
     disturbed = sum(row.disturbed for row in rows)
     if disturbed:
         text += (
-            f"\n\n**Others used the machine during {disturbed} of {len(rows)} runs**; a verdict on "
-            "such a run may rightly speak of them, and its times say little."
+            f"\n\n**Other processes used the machine during {disturbed} of {len(rows)} runs**; "
+            "their verdicts may correctly name that, and their times are unreliable."
         )
     return text
 
 
 def _scores(summaries: Sequence[Summary]) -> str:
-    titles = ["tool", "scenarios", "runs", "suspect", "cause", "sub-stage", "both of two"]
+    titles = ["tool", "scenarios", "runs", "suspect", "cause", "sub-stage", "both causes"]
     titles += ["false alarms", "abstentions"]
     lines = []
     for summary in summaries:
@@ -106,50 +109,52 @@ def _calibrations(summaries: Sequence[Summary], plot_name: str) -> list[str]:
     return parts
 
 
-def _calibration(what: str, found: Calibration) -> str:
+def _calibration(label: str, calibration: Calibration) -> str:
     table = _table(
-        ["confidence", "answers", "stated", what],
+        ["confidence", "answers", "stated", label],
         [
             [
-                f"{each.above:.0%} … {each.upto:.0%}",
-                str(each.count),
-                f"{each.stated_ratio:.0%}",
-                f"{each.right_ratio:.0%}",
+                f"{b.above:.0%} … {b.upto:.0%}",
+                str(b.count),
+                f"{b.stated_ratio:.0%}",
+                f"{b.right_ratio:.0%}",
             ]
-            for each in found.bins
+            for b in calibration.bins
         ],
     )
     return (
-        f"{table}\n\nExpected calibration error {found.expected_error:.3f}, "
-        f"Brier score {found.brier:.3f}."
+        f"{table}\n\nExpected calibration error {calibration.expected_error:.3f}, "
+        f"Brier score {calibration.brier:.3f}."
     )
 
 
 def _predictions(summaries: Sequence[Summary]) -> str:
     lines = []
     for summary in summaries:
-        for which, found in (
-            ("closest to the true one", summary.matching),
+        for label, accuracy in (
+            ("closest to the true fix", summary.matching),
             ("first", summary.first),
         ):
-            if found.predicted.count:
-                lines.append([summary.tool, summary.split, which, *_accuracy(found)])
+            if accuracy.predicted.count:
+                lines.append([summary.tool, summary.split, label, *_accuracy(accuracy)])
     if not lines:
-        return "No tool predicted anything."
-    titles = ["tool", "scenarios", "fix", "predicted", "sign right", "step: median error"]
-    titles += ["within 25 %", "saving: median error", "in points"]
+        return "No tool made a prediction."
+    titles = ["tool", "scenarios", "fix", "predicted", "correct sign", "step: median error"]
+    titles += ["within 25%", "saving: median error", "in points"]
     return _table(titles, lines)
 
 
-def _accuracy(found: Accuracy) -> list[str]:
-    error = "" if found.median_error is None else f"{found.median_error:.0%}"
-    saving = found.median_saving_ratio_error
+def _accuracy(accuracy: Accuracy) -> list[str]:
+    error = "" if accuracy.median_error is None else f"{accuracy.median_error:.0%}"
+    saving = accuracy.median_saving_ratio_error
     points = (
-        "" if found.median_saving_error is None else f"{100 * found.median_saving_error:.0f} points"
+        ""
+        if accuracy.median_saving_error is None
+        else f"{100 * accuracy.median_saving_error:.0f} points"
     )
-    rates = [_rate(found.predicted), _rate(found.sign_right)]
-    of_saving = "" if saving is None else f"{saving:.0%}"
-    return [*rates, error, _rate(found.within_quarter), of_saving, points]
+    rates = [_rate(accuracy.predicted), _rate(accuracy.sign_right)]
+    saving_text = "" if saving is None else f"{saving:.0%}"
+    return [*rates, error, _rate(accuracy.within_quarter), saving_text, points]
 
 
 def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:
@@ -157,7 +162,7 @@ def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:
     lines = []
     for row in (row for row in rows if row.outcome.job.tool == tools[0]):
         name = row.scenario.name + (" *" if row.scenario.label.held_out else "")
-        said = [_said(_other(rows, row, tool)) for tool in tools]
+        answers = [_answer_cell(_find_row_of(rows, row, tool)) for tool in tools]
         label = row.scenario.label
         planted = f"{label.suspect}: {' + '.join(label.causes)}"
         lines.append(
@@ -165,7 +170,7 @@ def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:
                 name,
                 "nothing" if label.healthy else planted,
                 f"{row.outcome.job.severity:g}",
-                *said,
+                *answers,
                 "" if row.saving_ratio is None else f"{row.saving_ratio:.0%}",
                 _predicted(row.matching),
             ]
@@ -173,31 +178,35 @@ def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:
     lines.sort(key=lambda line: (line[0].rstrip(" *"), float(line[2])))
     return (
         _table(titles, lines)
-        + "\n\n\\* held out; ✓ right, (✓) the suspect only, ✗ wrong, … abstains."
+        + "\n\n\\* held out; ✓ right, (✓) only the suspect is right, ✗ wrong, … abstention."
     )
 
 
-def _other(rows: Sequence[Row], like: Row, tool: Tool) -> Row | None:
+def _find_row_of(rows: Sequence[Row], like: Row, tool: Tool) -> Row | None:
     job = like.outcome.job
     for row in rows:
-        its = row.outcome.job
-        same = (its.scenario, its.severity, its.seed) == (job.scenario, job.severity, job.seed)
-        if its.tool == tool and same:
+        candidate = row.outcome.job
+        same = (candidate.scenario, candidate.severity, candidate.seed) == (
+            job.scenario,
+            job.severity,
+            job.seed,
+        )
+        if candidate.tool == tool and same:
             return row
     return None
 
 
-def _said(row: Row | None) -> str:
+def _answer_cell(row: Row | None) -> str:
     if row is None:
         return ""
-    found, answer = row.grade, row.answer
-    if found.abstained:
+    grade, answer = row.grade, row.answer
+    if grade.abstained:
         return "…"
-    if not found.planted:
-        return "✗ " + _words(row) if found.false_alarm else "✓"
-    if found.cause_right:
+    if not grade.planted:
+        return "✗ " + _words(row) if grade.false_alarm else "✓"
+    if grade.cause_right:
         return "✓"
-    if found.suspect_right:
+    if grade.suspect_right:
         return "(✓)" if answer.cause is None else f"(✓) {answer.cause}"
     return "✗ " + _words(row)
 
@@ -219,7 +228,7 @@ def _predicted(check: PredictionCheck | None) -> str:
     return f"{check.predicted_ms:.3g} ms, achieved {check.achieved_ms:.3g} ms"
 
 
-def _doubts(rows: Sequence[Row]) -> list[str]:
+def _doubtful_labels(rows: Sequence[Row]) -> list[str]:
     doubtful = [row for row in rows if row.doubtful]
     if not doubtful:
         return []
@@ -228,40 +237,45 @@ def _doubts(rows: Sequence[Row]) -> list[str]:
         for row in doubtful
     ]
     return [
-        "## Labels in doubt",
-        "The fixed twin is hardly faster, so what was planted may not be what the job waits for.",
+        "## Doubtful labels",
+        "The fixed twin is hardly faster, so the planted cause may not be the bottleneck.",
         _table(["scenario", "severity", "fix saves"], lines),
     ]
 
 
-def _lingering(rows: Sequence[Row]) -> list[str]:
+def _lingering_causes(rows: Sequence[Row]) -> list[str]:
     names = sorted({row.scenario.name for row in rows if row.lingers})
     if not names:
         return []
     return [
-        "## Still named after the fix",
-        "The planted cause is named for the fixed twin as well, of at least one run: "
+        "## Causes that remain after the fix",
+        "The verdict on the fixed twin of at least one run still names the planted cause: "
         + ", ".join(names)
         + ".",
     ]
 
 
-def _missing(outcomes: Sequence[Outcome]) -> list[str]:
+def _incomplete_runs(outcomes: Sequence[Outcome]) -> list[str]:
     lines = [
-        [each.job.tool, each.job.scenario, each.status, each.reason.replace("\n", " ")[:200]]
-        for each in outcomes
-        if each.status != "done"
+        [
+            outcome.job.tool,
+            outcome.job.scenario,
+            outcome.status,
+            outcome.reason.replace("\n", " ")[:200],
+        ]
+        for outcome in outcomes
+        if outcome.status != "done"
     ]
     if not lines:
         return []
-    return ["## Not scored", _table(["tool", "scenario", "", "why"], lines)]
+    return ["## Not scored", _table(["tool", "scenario", "status", "reason"], lines)]
 
 
 def _rate(rate: Rate) -> str:
     ratio, interval = rate.ratio, rate.interval
     if ratio is None or interval is None:
         return ""
-    return f"{rate.count}/{rate.of} = {ratio:.0%} ({interval[0]:.0%} … {interval[1]:.0%})"
+    return f"{rate.count}/{rate.total} = {ratio:.0%} ({interval[0]:.0%} … {interval[1]:.0%})"
 
 
 def _table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

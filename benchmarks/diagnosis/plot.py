@@ -1,4 +1,4 @@
-"""The reliability plot: how often answers of about one confidence are right. Plain SVG."""
+"""Reliability plot: share of correct answers by stated confidence. Plain SVG."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from benchmarks.diagnosis.scoring import Bin, Calibration
 
 SIZE, MARGIN = 360, 46
 COLOURS = ("#0072b2", "#d55e00", "#009e73")
-"""Of Okabe and Ito: told apart by everybody."""
+"""Color-blind-safe palette of Okabe and Ito."""
 
 
-def reliability(curves: Mapping[str, Calibration]) -> str:
-    """An SVG file: one curve by name; a dot's area is the number of its answers. Above the
-    diagonal, answers are right more often than they say."""
+def plot_reliability(curves: Mapping[str, Calibration]) -> str:
+    """Draw one curve per name as an SVG file.
+
+    The area of a dot is proportional to its number of answers. Above the diagonal, the share of
+    correct answers exceeds the stated confidence.
+    """
     parts = [_frame()]
-    for place, (name, found) in enumerate(curves.items()):
-        colour = COLOURS[place % len(COLOURS)]
-        points = " ".join(f"{_x(b.stated_ratio):.1f},{_y(b.right_ratio):.1f}" for b in found.bins)
+    for index, (name, calibration) in enumerate(curves.items()):
+        colour = COLOURS[index % len(COLOURS)]
+        points = " ".join(
+            f"{_x(b.stated_ratio):.1f},{_y(b.right_ratio):.1f}" for b in calibration.bins
+        )
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
-        parts += [_dot(each, colour) for each in found.bins]
-        parts.append(_text(MARGIN + 12, MARGIN + 18 * (place + 1), name, colour))
-    whole = SIZE + MARGIN + 12
+        parts += [_dot(point, colour) for point in calibration.bins]
+        parts.append(_text(MARGIN + 12, MARGIN + 18 * (index + 1), name, colour))
+    size = SIZE + MARGIN + 12
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} {whole}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" '
         f'font-family="sans-serif" font-size="12">\n'
         f'<rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
@@ -44,7 +49,7 @@ def _frame() -> str:
         f'<path d="M{_x(0)},{_y(0)}L{_x(1)},{_y(1)}" stroke="#aaa" stroke-dasharray="4 4"/>',
         _text((_x(0) + _x(1)) / 2 - 60, SIZE + 38, "stated confidence", "#333"),
         f'<g transform="rotate(-90 14 {SIZE / 2 + 40})">'
-        + _text(14, SIZE / 2 + 40, "share that is right", "#333")
+        + _text(14, SIZE / 2 + 40, "share of correct answers", "#333")
         + "</g>",
     ]
     for tenths in range(0, 11, 2):
@@ -54,11 +59,11 @@ def _frame() -> str:
     return "\n".join(lines)
 
 
-def _dot(each: Bin, colour: str) -> str:
-    radius = 2 + math.sqrt(each.count)
-    title = f"{each.count} answers: stated {each.stated_ratio:.0%}, right {each.right_ratio:.0%}"
+def _dot(b: Bin, colour: str) -> str:
+    radius = 2 + math.sqrt(b.count)
+    title = f"{b.count} answers: stated {b.stated_ratio:.0%}, right {b.right_ratio:.0%}"
     return (
-        f'<circle cx="{_x(each.stated_ratio):.1f}" cy="{_y(each.right_ratio):.1f}" '
+        f'<circle cx="{_x(b.stated_ratio):.1f}" cy="{_y(b.right_ratio):.1f}" '
         f'r="{radius:.1f}" fill="{colour}" fill-opacity="0.6"><title>{title}</title></circle>'
     )
 

@@ -1,7 +1,4 @@
-"""Outcomes of a benchmark put together: each run with its label, its fixed twin and its grades.
-
-Pure, as scoring is.
-"""
+"""Rows of results: each run with its label, its fixed twin and its grades. Pure."""
 
 from __future__ import annotations
 
@@ -12,57 +9,57 @@ from typing import Literal
 from benchmarks.diagnosis.catalogue import Scenario
 from benchmarks.diagnosis.outcomes import Answer, Outcome, Tool
 from benchmarks.diagnosis.scoring import (
-    CLEARLY_FASTER,
+    MIN_PLANTED_SAVING,
     Accuracy,
     Calibration,
     Grade,
     PredictionCheck,
     Scores,
-    accuracy,
-    best_fix,
-    calibration,
     check_prediction,
+    compute_accuracy,
+    compute_calibration,
+    compute_saving,
+    count_grades,
+    find_best_fix,
     grade,
-    saving,
-    tally,
 )
 
 Split = Literal["seen", "held out", "all"]
 SPLITS: tuple[Split, ...] = ("seen", "held out", "all")
 DISTURBED_CORES = 0.25
-"""Runs beside which others kept more cores busy than this say little."""
+"""Limit of cores used by other processes, above which a run counts as disturbed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One run that ended, and everything that is known about it."""
+    """Completed run with its scores."""
 
     scenario: Scenario
     outcome: Outcome
     answer: Answer
     grade: Grade
     saving_ratio: float | None
-    """Share of the time per sample that the true fix saves; None without a twin."""
+    """Share of the time per sample that the true fix saves; None without a fixed twin."""
     lingers: bool | None
-    """Whether the planted cause is named for the fixed twin as well."""
+    """True if the verdict on the fixed twin names the planted cause as well."""
     matching: PredictionCheck | None
-    """For the suggestion that comes closest to the true fix."""
+    """Check of the suggestion that is closest to the true fix."""
     first: PredictionCheck | None
-    """For the first suggestion."""
+    """Check of the first suggestion."""
 
     @property
     def doubtful(self) -> bool:
-        """The fix brings too little for the label to be right."""
-        return self.saving_ratio is not None and self.saving_ratio < CLEARLY_FASTER
+        """True if the fix saves too little for the label to be correct."""
+        return self.saving_ratio is not None and self.saving_ratio < MIN_PLANTED_SAVING
 
     @property
     def prediction_checked(self) -> bool:
-        """A prediction is for one fix alone; the twin of two causes has both applied."""
+        """True if the twin has a single fix, which is what predictions are for."""
         return self.saving_ratio is not None and len(self.scenario.label.causes) == 1
 
     @property
     def disturbed(self) -> bool:
-        """Others used the machine meanwhile."""
+        """True if other processes used the machine during the run."""
         return self.outcome.outside_cores > DISTURBED_CORES
 
 
@@ -80,45 +77,47 @@ class Summary:
     first: Accuracy
 
 
-def put_together(scenarios: Sequence[Scenario], outcomes: Iterable[Outcome]) -> list[Row]:
-    """Rows of all runs that ended, fixed twins in the row of what they fix."""
+def build_rows(scenarios: Sequence[Scenario], outcomes: Iterable[Outcome]) -> list[Row]:
+    """Build the rows of all completed runs; a fixed twin is part of its run's row."""
     by_name = {scenario.name: scenario for scenario in scenarios}
-    ended = [each for each in outcomes if each.status == "done" and each.answer is not None]
-    twins = {_key(each): each for each in ended if each.job.fixed}
+    completed = [
+        outcome for outcome in outcomes if outcome.status == "done" and outcome.answer is not None
+    ]
+    twins = {_key(outcome): outcome for outcome in completed if outcome.job.fixed}
     return [
-        _row(by_name[each.job.scenario], each, twins)
-        for each in ended
-        if not each.job.fixed and each.job.scenario in by_name
+        _row(by_name[outcome.job.scenario], outcome, twins)
+        for outcome in completed
+        if not outcome.job.fixed and outcome.job.scenario in by_name
     ]
 
 
-def summarise(rows: Iterable[Row], tool: Tool, split: Split) -> Summary:
-    """Scores of some rows."""
-    chosen = [row for row in rows if row.outcome.job.tool == tool and in_split(row, split)]
-    planted = [row for row in chosen if row.grade.planted]
+def summarize(rows: Iterable[Row], tool: Tool, split: Split) -> Summary:
+    """Compute the scores of a tool on a split."""
+    selected = [row for row in rows if row.outcome.job.tool == tool and is_in_split(row, split)]
+    planted = [row for row in selected if row.grade.planted]
     checked = [row for row in planted if row.prediction_checked]
     return Summary(
         tool=tool,
         split=split,
-        runs=len(chosen),
-        scores=tally(row.grade for row in chosen),
-        suspect_calibration=calibration(
+        runs=len(selected),
+        scores=count_grades(row.grade for row in selected),
+        suspect_calibration=compute_calibration(
             (stated, row.grade.suspect_right)
-            for row in chosen
+            for row in selected
             if (stated := row.grade.confidence_ratio) is not None
         ),
-        cause_calibration=calibration(
+        cause_calibration=compute_calibration(
             (stated, bool(row.grade.cause_right))
             for row in planted
             if (stated := row.grade.confidence_ratio) is not None
         ),
-        matching=accuracy(row.matching for row in checked),
-        first=accuracy(row.first for row in checked),
+        matching=compute_accuracy(row.matching for row in checked),
+        first=compute_accuracy(row.first for row in checked),
     )
 
 
-def in_split(row: Row, split: Split) -> bool:
-    """Whether a row belongs to a part of the scenarios."""
+def is_in_split(row: Row, split: Split) -> bool:
+    """Return True if a row belongs to a split."""
     return split == "all" or row.scenario.label.held_out == (split == "held out")
 
 
@@ -134,16 +133,16 @@ def _row(
 ) -> Row:
     answer = outcome.answer
     assert answer is not None
-    # The script's own meter tells what a fix brought, whichever tool watched.
+    # The effect of a fix is measured by the script itself, for every tool.
     twin = twins.get(_key(outcome))
     before, after = outcome.metered, twin.metered if twin is not None else None
     saved, matching, first = None, None, None
     if before is not None and after is not None:
-        saved = saving(before, after)
+        saved = compute_saving(before, after)
         if len(scenario.label.causes) == 1:
-            found = best_fix(scenario.label.fixes[0], answer.fixes)
-            if found is not None:
-                matching = check_prediction(found, answer, before, after)
+            fix = find_best_fix(scenario.label.fixes[0], answer.fixes)
+            if fix is not None:
+                matching = check_prediction(fix, answer, before, after)
             if answer.fixes:
                 first = check_prediction(answer.fixes[0], answer, before, after)
     return Row(

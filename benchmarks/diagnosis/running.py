@@ -1,7 +1,7 @@
-"""One training job under `stepscope run`, with what its label asks for around it.
+"""Execution of one training job under `stepscope run`, in the environment of its label.
 
-The script runs as a copy called `train.py` without the label, so that neither tells anybody what
-is planted; the directory that it came from stays importable.
+The script runs as a copy without the label, called `train.py`, so that neither reveals the planted
+cause; modules in its original directory stay importable.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from typing import Any
 import msgspec
 import psutil
 
-from benchmarks.diagnosis.catalogue import Label, Scenario, without_label
-from benchmarks.diagnosis.outcomes import Answer, FixSaid, Job, Metered, Outcome, StageSaid
+from benchmarks.diagnosis.catalogue import Label, Scenario, strip_label
+from benchmarks.diagnosis.outcomes import Answer, Job, Metered, NamedStage, Outcome, SuggestedFix
 from stepscope.diagnosis import diagnose
 from stepscope.run import Run
 from stepscope.store import open_run
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
-LIMIT_S = 150.0
-"""More than this and a job has failed."""
+TIMEOUT_S = 150.0
+"""Time limit of a job."""
 SHARED = ("common.py", "drawn.py")
-"""What scripts import from beside them."""
+"""Modules that scripts import from their directory."""
 BUSY = "while True: pass"
 _STEP = re.compile(r"([\d.]+) ms a step")
 _SAMPLES = re.compile(r"steps of ([\d.e+]+) samples")
 
 
 class CannotRunError(Exception):
-    """Something that a scenario asks for cannot be had on this machine."""
+    """Scenario that this machine cannot run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A command that ended by itself."""
+class CompletedRun:
+    """Completed command."""
 
     stdout: str
     wall_s: float
@@ -57,20 +57,20 @@ class Ended:
 
 
 class JobFailedError(Exception):
-    """A command that failed, or had to be ended."""
+    """Command that failed, or exceeded the time limit."""
 
 
 def run_job(job: Job, scenario: Scenario, *, keep: Path | None = None) -> Outcome:
-    """Run a scenario under stepscope and ask for the verdict.
+    """Run a scenario under stepscope and diagnose the run.
 
     Args:
-        job: how it runs.
-        scenario: what runs.
-        keep: where the run directory is put afterwards, None to throw it away.
+        job: severity, seed and variant.
+        scenario: the scenario.
+        keep: directory to which the run directory is moved; None to delete it.
     """
-    digest = depends_on(scenario)
+    digest = compute_digest(scenario)
     try:
-        with copied(scenario) as work:
+        with copied_script(scenario) as work:
             script = [str(work / "train.py"), *script_arguments(job)]
             run = work / "run"
             command = (
@@ -78,10 +78,10 @@ def run_job(job: Job, scenario: Scenario, *, keep: Path | None = None) -> Outcom
                 if scenario.label.drawn
                 else _training(scenario.label, script, run)
             )
-            ended = run_around(command, job, scenario, cwd=work)
+            completed = run_in_environment(command, job, scenario, cwd=work)
             verdict = _verdict(run)
             if keep is not None:
-                _keep(run, keep / job.directory)
+                _move(run, keep / job.directory)
     except CannotRunError as error:
         return Outcome(job=job, depends_on=digest, status="not run", reason=str(error))
     except JobFailedError as error:
@@ -90,34 +90,35 @@ def run_job(job: Job, scenario: Scenario, *, keep: Path | None = None) -> Outcom
         job=job,
         depends_on=digest,
         status="done",
-        answer=answer_of(verdict),
-        metered=metered(ended.stdout),
-        wall_s=ended.wall_s,
-        outside_cores=ended.outside_cores,
+        answer=parse_answer(verdict),
+        metered=parse_metered(completed.stdout),
+        wall_s=completed.wall_s,
+        outside_cores=completed.outside_cores,
     )
 
 
-def judge_again(outcome: Outcome, run: Path) -> Outcome:
-    """An outcome with the verdict that stepscope gives now.
+def rediagnose(outcome: Outcome, run: Path) -> Outcome:
+    """Replace the answer of an outcome by the current verdict.
 
     Args:
-        run: the directory that was kept of the run.
+        outcome: outcome of an earlier run.
+        run: the run directory.
     """
     verdict = diagnose(Run(open_run(run)))
-    return msgspec.structs.replace(outcome, answer=answer_of(msgspec.to_builtins(verdict)))
+    return msgspec.structs.replace(outcome, answer=parse_answer(msgspec.to_builtins(verdict)))
 
 
 def _training(label: Label, script: Sequence[str], run: Path) -> list[str]:
     command = [sys.executable, "-m", "stepscope", "run", "--quiet", "--no-rules"]
-    return [*command, "--out", str(run), "--", sys.executable, *launcher(label), *script]
+    return [*command, "--out", str(run), "--", sys.executable, *launcher_arguments(label), *script]
 
 
 def _drawing(script: Sequence[str], run: Path) -> list[str]:
     return [sys.executable, *script, "--run", str(run)]
 
 
-def answer_of(verdict: Mapping[str, Any]) -> Answer:
-    """What scores are made of, from a verdict's JSON."""
+def parse_answer(verdict: Mapping[str, Any]) -> Answer:
+    """Parse the JSON of a verdict."""
     abstains = verdict["suspect"] == "insufficient_evidence"
     step_ns = verdict.get("mean_step_ns")
     return Answer(
@@ -125,11 +126,15 @@ def answer_of(verdict: Mapping[str, Any]) -> Answer:
         cause=None if abstains else verdict["cause"],
         confidence_ratio=verdict["confidence_ratio"],
         stages=[
-            StageSaid(name=" ".join([s["name"], s["detail"]]).strip(), share_ratio=s["share_ratio"])
+            NamedStage(
+                name=" ".join([s["name"], s["detail"]]).strip(), share_ratio=s["share_ratio"]
+            )
             for s in verdict["stages"]
         ],
         fixes=[
-            FixSaid(title=fix["title"], how=fix["how"], step_ms=_predicted_ms(fix, step_ns))
+            SuggestedFix(
+                title=fix["title"], description=fix["how"], step_ms=_predicted_ms(fix, step_ns)
+            )
             for fix in verdict["fixes"]
         ],
         step_ms=step_ns / 1e6 if step_ns is not None else None,
@@ -137,8 +142,8 @@ def answer_of(verdict: Mapping[str, Any]) -> Answer:
     )
 
 
-def metered(stdout: str) -> Metered | None:
-    """What a script printed about its steps; None where it printed nothing of the kind."""
+def parse_metered(stdout: str) -> Metered | None:
+    """Parse the step time that a script printed; None if it printed none."""
     step, samples = _STEP.search(stdout), _SAMPLES.search(stdout)
     if step is None:
         return None
@@ -146,68 +151,70 @@ def metered(stdout: str) -> Metered | None:
     return Metered(step_ms=float(step[1]), samples_per_step=count)
 
 
-def depends_on(scenario: Scenario) -> str:
-    """Digest of a scenario, of stepscope and of how it is read here."""
+def compute_digest(scenario: Scenario) -> str:
+    """Compute the digest of a scenario, of stepscope and of this module."""
     return scenario_digest(scenario, _tree_digest(SOURCES).encode(), Path(__file__).read_bytes())
 
 
 def scenario_digest(scenario: Scenario, *more: bytes) -> str:
-    """Digest of all that a run comes from, but for what its label expects."""
+    """Compute the digest of all inputs of a run, without the expectations of its label."""
     label = scenario.label
-    around = f"{label.neighbours} {label.ranks} {label.cpu_limit}"
-    parts = [without_label(scenario.path.read_text()).encode(), around.encode(), *more]
+    environment = f"{label.neighbours} {label.ranks} {label.cpu_limit}"
+    parts = [strip_label(scenario.path.read_text()).encode(), environment.encode(), *more]
     shared = [scenario.path.parent / name for name in SHARED]
     parts += [path.read_bytes() for path in shared if path.exists()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 def script_arguments(job: Job) -> list[str]:
-    """As every scenario takes them."""
-    found = ["--severity", f"{job.severity:g}", "--seed", str(job.seed)]
-    return [*found, "--fixed"] if job.fixed else found
+    """Return the arguments that every scenario accepts."""
+    arguments = ["--severity", f"{job.severity:g}", "--seed", str(job.seed)]
+    return [*arguments, "--fixed"] if job.fixed else arguments
 
 
-def launcher(label: Label) -> list[str]:
-    """What stands between the interpreter and the script."""
+def launcher_arguments(label: Label) -> list[str]:
+    """Return the arguments between the interpreter and the script."""
     if label.ranks == 1:
         return []
     return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={label.ranks}"]
 
 
 @contextmanager
-def copied(scenario: Scenario) -> Iterator[Path]:
-    """A directory with the script as `train.py`, without its label."""
+def copied_script(scenario: Scenario) -> Iterator[Path]:
+    """Create a directory with the script as `train.py`, without its label."""
     work = Path(tempfile.mkdtemp(prefix="bench-diagnosis-"))
     try:
-        (work / "train.py").write_text(without_label(scenario.path.read_text()))
+        (work / "train.py").write_text(strip_label(scenario.path.read_text()))
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def run_around(command: Sequence[str], job: Job, scenario: Scenario, *, cwd: Path) -> Ended:
-    """Run a command with the neighbours and the limit that the label plants.
+def run_in_environment(
+    command: Sequence[str], job: Job, scenario: Scenario, *, cwd: Path
+) -> CompletedRun:
+    """Run a command with the neighbour processes and the CPU limit of the label.
 
     Raises:
-        CannotRunError: the limit cannot be had here.
-        JobFailedError: it did not end well.
+        CannotRunError: the limit cannot be set on this machine.
+        JobFailedError: the command failed or exceeded the time limit.
     """
     label = scenario.label
-    with ExitStack() as around:
-        joins: Path | None = None
+    with ExitStack() as stack:
+        procs_file: Path | None = None
         if not job.fixed:
-            around.enter_context(neighbours(round(label.neighbours * job.severity)))
+            stack.enter_context(neighbours(round(label.neighbours * job.severity)))
             if label.cpu_limit is not None:
-                joins = around.enter_context(cpu_limit(label.cpu_limit / job.severity))
-        return _run(_inside(command, joins), cwd=cwd, extra_path=scenario.path.parent)
+                procs_file = stack.enter_context(cpu_limit(label.cpu_limit / job.severity))
+        return _run(_in_cgroup(command, procs_file), cwd=cwd, extra_path=scenario.path.parent)
 
 
 @contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """Processes outside the job that keep cores busy.
+    """Run processes outside the job that keep cores busy.
 
-    Each in a session of its own, as those of other people are: where the kernel shares cores out
-    by session, many in one would hardly be felt.
+    Each process has its own session, like those of other users: if the kernel schedules by session,
+    many processes in one session would have little effect.
     """
     started = [
         subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True) for _ in range(count)
@@ -222,10 +229,10 @@ def neighbours(count: int) -> Iterator[None]:
 
 @contextmanager
 def cpu_limit(cores: float) -> Iterator[Path]:
-    """A control group that allows so many cores; the file that a process joins it by.
+    """Create a cgroup with a CPU limit and yield the file through which processes join it.
 
     Raises:
-        CannotRunError: there are no control groups for the CPU that this user may make.
+        CannotRunError: this user cannot create a cgroup for the CPU.
     """
     period_us = 100_000
     quota_us = round(cores * period_us)
@@ -253,46 +260,46 @@ def cpu_limit(cores: float) -> Iterator[Path]:
         except OSError:
             continue
         finally:
-            _remove(group)
-    raise CannotRunError("no control group for the CPU can be made here")
+            _remove_cgroup(group)
+    raise CannotRunError("cannot create a cgroup for the CPU")
 
 
 @cache
 def _check_limit(group: Path, cores: float) -> None:
-    """A group that exists and limits nothing would make the label wrong."""
+    """Check that the limit has an effect; without one, the label would be wrong."""
     code = "import time\nend = time.time() + 1\nwhile time.time() < end: pass\n"
     code += "print(time.process_time())"
-    command = _inside([sys.executable, "-c", code], group / "cgroup.procs")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = _in_cgroup([sys.executable, "-c", code], group / "cgroup.procs")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     throttled = re.search(r"nr_throttled (\d+)", (group / "cpu.stat").read_text())
     if cores < 1 and (throttled is None or throttled[1] == "0"):
-        used = float(done.stdout or "nan")
+        used = float(result.stdout or "nan")
         raise CannotRunError(
-            f"a control group for {cores:g} cores stopped nobody, who used {used:.2f}"
+            f"a cgroup with a limit of {cores:g} cores did not throttle: {used:.2f} cores used"
         )
 
 
-def _inside(command: Sequence[str], procs: Path | None) -> list[str]:
+def _in_cgroup(command: Sequence[str], procs: Path | None) -> list[str]:
     if procs is None:
         return list(command)
     return ["/bin/sh", "-c", f'echo $$ > {procs} && exec "$@"', "sh", *command]
 
 
-def _remove(group: Path) -> None:
+def _remove_cgroup(group: Path) -> None:
     for _ in range(50):
         try:
             group.rmdir()
             return
         except FileNotFoundError:
             return
-        except OSError:  # the last process has not quite gone
+        except OSError:  # the last process has not exited yet
             time.sleep(0.1)
 
 
-def _run(command: Sequence[str], *, cwd: Path, extra_path: Path) -> Ended:
+def _run(command: Sequence[str], *, cwd: Path, extra_path: Path) -> CompletedRun:
     inherited = os.environ.get("PYTHONPATH")
     paths = [str(extra_path), str(SOURCES), *([inherited] if inherited else [])]
-    before, own_before, began = _busy_s(), _own_s(), time.monotonic()
+    busy_before, own_before, start = _busy_s(), _own_s(), time.monotonic()
     with (
         (cwd / "stdout").open("w+") as stdout,
         (cwd / "stderr").open("w+") as stderr,
@@ -306,21 +313,21 @@ def _run(command: Sequence[str], *, cwd: Path, extra_path: Path) -> Ended:
         ) as process,
     ):
         try:
-            process.wait(LIMIT_S)
+            process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             os.killpg(process.pid, signal.SIGKILL)
-            raise JobFailedError(f"it was still running after {LIMIT_S:g} s") from error
+            raise JobFailedError(f"still running after {TIMEOUT_S:g} s") from error
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-        wall = time.monotonic() - began
+        wall = time.monotonic() - start
         stdout.seek(0)
         stderr.seek(0)
-        printed, complaint = stdout.read(), stderr.read()
+        output, errors = stdout.read(), stderr.read()
     if process.returncode:
-        raise JobFailedError(f"it ended with {process.returncode}: {complaint[-800:]}")
-    others = (_busy_s() - before) - (_own_s() - own_before)
-    return Ended(stdout=printed, wall_s=wall, outside_cores=max(0.0, others / wall))
+        raise JobFailedError(f"exit code {process.returncode}: {errors[-800:]}")
+    outside_s = (_busy_s() - busy_before) - (_own_s() - own_before)
+    return CompletedRun(stdout=output, wall_s=wall, outside_cores=max(0.0, outside_s / wall))
 
 
 def _busy_s() -> float:
@@ -329,7 +336,7 @@ def _busy_s() -> float:
 
 
 def _own_s() -> float:
-    """CPU time of what was started here: what has ended, and the neighbours, which still run."""
+    """Sum the CPU time of completed child processes and of the running neighbours."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = used.ru_utime + used.ru_stime
     for child in psutil.Process().children():
@@ -342,28 +349,31 @@ def _own_s() -> float:
 
 
 def _verdict(run: Path) -> dict[str, Any]:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "stepscope", "diagnose", str(run), "--json"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
         check=False,
     )
-    if done.returncode:
-        raise JobFailedError(f"no verdict: {done.stderr[-800:]}")
-    verdict: dict[str, Any] = json.loads(done.stdout)
+    if result.returncode:
+        raise JobFailedError(f"no verdict: {result.stderr[-800:]}")
+    verdict: dict[str, Any] = json.loads(result.stdout)
     return verdict
 
 
-def _keep(run: Path, place: Path) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(run, place)
+def _move(run: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(run, target)
 
 
 def _predicted_ms(fix: Mapping[str, Any], step_ns: float | None) -> float | None:
-    """The predicted step, from the share that is saved: some predictions are about the time from
-    step to step, evaluation included, and the mean step that they are checked against is not."""
+    """Compute the predicted step time from the predicted share of saved time.
+
+    Some predictions are about the time from step to step including evaluation, but the mean step
+    that they are compared with excludes it.
+    """
     prediction = fix.get("prediction")
     if prediction is None or step_ns is None:
         return None

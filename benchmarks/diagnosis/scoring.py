@@ -1,8 +1,8 @@
-"""Labels against outcomes. Pure: no clock, no files; the same input twice gives the same scores.
+"""Scores: comparison of labels and outcomes. Pure: no clock, no files.
 
-An outcome is graded on its own (`grade`), grades are counted (`tally`). A verdict abstains when it
-names no suspect; that is neither right nor wrong, and it counts against the scores, which are
-shares of all runs that ended. A false alarm is a suspect that is named where nothing is planted.
+`grade` grades one answer, `count_grades` counts grades. A verdict abstains if it names no suspect;
+that is neither right nor wrong, and it lowers the scores, which are shares of all completed runs. A
+false alarm is a suspect that is named in a healthy scenario.
 """
 
 from __future__ import annotations
@@ -17,77 +17,81 @@ from statistics import median
 import msgspec
 
 from benchmarks.diagnosis.catalogue import Label
-from benchmarks.diagnosis.outcomes import Answer, FixSaid, Metered
+from benchmarks.diagnosis.outcomes import Answer, Metered, SuggestedFix
 
-ACCUSED = frozenset({"data_pipeline", "model", "communication", "framework_overhead"})
-CLEARLY_FASTER = 0.15
-"""A planted cause whose fix saves less than this share of the step is no cause."""
-NO_SAVING = 0.02
-"""Savings below this are none, predicted or achieved."""
-EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
-"""Of the bins of stated confidence."""
+BOTTLENECK_SUSPECTS = frozenset({"data_pipeline", "model", "communication", "framework_overhead"})
+MIN_PLANTED_SAVING = 0.15
+"""Share of the step that the fix of a planted cause must save to confirm the label."""
+MIN_SAVING = 0.02
+"""Share of the step below which a predicted or achieved saving counts as zero."""
+BIN_EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
+"""Edges of the bins of stated confidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """How right one answer is."""
+    """Grade of one answer."""
 
     planted: bool
-    """Whether there was anything to find."""
+    """True if the scenario has a planted cause."""
     abstained: bool
     suspect_right: bool
     cause_right: bool | None
-    """None where the tool names no causes."""
+    """None if the tool names no causes."""
     stage_right: bool | None
-    """None where the label names none."""
+    """None if the label names no stage."""
     all_found: bool | None
-    """Of two causes: both, the larger first. None where there is one."""
+    """True if both of two causes are identified, the larger one first; None for a single cause."""
     false_alarm: bool
     confidence_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """So many of so many."""
+    """Count out of a total, with its ratio and confidence interval."""
 
     count: int
-    of: int
+    total: int
 
     @property
     def ratio(self) -> float | None:
-        """None of none is no rate."""
-        return self.count / self.of if self.of else None
+        """Count over total; None if the total is 0."""
+        return self.count / self.total if self.total else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % by Wilson's formula, as if runs were independent: of one scenario they are not."""
-        if not self.of:
+        """Wilson score interval (95 %) for independent runs, which those of a scenario are not.
+
+        https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval
+        """
+        if not self.total:
             return None
-        z, n, p = 1.96, self.of, self.count / self.of
-        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-        reach = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return max(0.0, middle - reach), min(1.0, middle + reach)
+        z, n, p = 1.96, self.total, self.count / self.total
+        center = (p + z * z / (2 * n)) / (1 + z * z / n)
+        margin = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return max(0.0, center - margin), min(1.0, center + margin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """How often a tool is right."""
+    """Scores of a tool."""
 
     suspect: Rate
-    """Runs with something planted in which the suspect is right."""
+    """Runs with a planted cause in which the suspect is right."""
     cause: Rate
-    """And the cause; of runs for which the tool names one or abstains, if it ever names any."""
+    """Runs with a planted cause in which the cause is right; counts runs in which the tool names a
+    cause or abstains, if it names any causes at all."""
     stage: Rate
     all_found: Rate
     false_alarms: Rate
-    """Of healthy runs."""
+    """Healthy runs in which the tool names a suspect."""
     abstentions: Rate
-    """Of all runs."""
+    """Runs in which the tool abstains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """Answers of about one confidence."""
+    """Answers with similar confidence."""
 
     above: float
     upto: float
@@ -99,115 +103,116 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Whether a stated confidence is how often it is right."""
+    """Agreement of stated confidence and share of correct answers."""
 
     bins: list[Bin]
     expected_error: float
-    """Mean distance of stated and observed over bins, weighted by their answers."""
+    """Expected calibration error: mean distance of stated and observed, weighted by answers."""
     brier: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionCheck:
-    """One predicted step time against the one that the fix achieved."""
+    """Predicted step time, compared with the one that the fix achieved."""
 
     title: str
     predicted_ms: float | None
-    """None: the fix carries no prediction."""
+    """None if the fix has no prediction."""
     achieved_ms: float
     measured_ms: float
-    """The step before, by the tool that predicts."""
+    """Step time before the fix, measured by the tool that predicts."""
 
     @property
     def relative_error(self) -> float | None:
-        """Above 0: the fixed job is faster than predicted."""
+        """Relative error; above 0 if the fixed job is faster than predicted."""
         if self.predicted_ms is None:
             return None
         return self.predicted_ms / self.achieved_ms - 1
 
     @property
     def saving_error(self) -> float | None:
-        """Predicted less achieved saving, as shares of the step before."""
+        """Predicted minus achieved saving, as shares of the step before."""
         if self.predicted_ms is None:
             return None
         return (self.achieved_ms - self.predicted_ms) / self.measured_ms
 
     @property
     def saving_ratio_error(self) -> float | None:
-        """Error of the saving relative to the achieved one; None where nothing was achieved."""
+        """Error of the saving relative to the achieved one; None if nothing was achieved."""
         achieved = 1 - self.achieved_ms / self.measured_ms
-        if self.saving_error is None or achieved < NO_SAVING:
+        if self.saving_error is None or achieved < MIN_SAVING:
             return None
         return self.saving_error / achieved
 
     @property
     def sign_right(self) -> bool | None:
-        """Whether it says rightly that there is something to save, or that there is not."""
+        """True if it predicts correctly if there is a saving."""
         if self.predicted_ms is None:
             return None
-        says = 1 - self.predicted_ms / self.measured_ms >= NO_SAVING
-        does = 1 - self.achieved_ms / self.measured_ms >= NO_SAVING
-        return says == does
+        predicts_saving = 1 - self.predicted_ms / self.measured_ms >= MIN_SAVING
+        has_saving = 1 - self.achieved_ms / self.measured_ms >= MIN_SAVING
+        return predicts_saving == has_saving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """Of many predictions."""
+    """Accuracy of predictions."""
 
     predicted: Rate
-    """Of checks: there was a fix, and it carries a prediction."""
+    """Checks in which a fix was suggested with a prediction."""
     sign_right: Rate
     median_error: float | None
-    """Of absolute relative errors."""
+    """Median of absolute relative errors."""
     median_saving_error: float | None
-    """Of absolute errors of the saving, as shares of the step before: what is left of a step that
-    nearly vanishes is a small number, whose relative error is large."""
+    """Median of absolute errors of the saving, as shares of the step before. If a step nearly
+    vanishes, its relative error is large, since it divides by a small number."""
     median_saving_ratio_error: float | None
-    """Of absolute errors of the saving relative to the achieved one."""
+    """Median of absolute errors of the saving relative to the achieved one."""
     within_quarter: Rate
-    """Absolute relative error at most 0.25."""
+    """Predictions with an absolute relative error of at most 0.25."""
 
 
 def grade(label: Label, answer: Answer) -> Grade:
-    """One answer against its label."""
+    """Grade an answer by its label."""
     abstained = answer.suspect is None
-    answer = _taken_at_its_word(label, answer)
+    answer = _resolve_remark(label, answer)
     return Grade(
         planted=not label.healthy,
         abstained=abstained,
         suspect_right=answer.suspect in {suspect for suspect, _ in label.right},
         cause_right=_cause_right(label, answer),
-        stage_right=None if label.stage is None else stage_is(label.stage, answer),
+        stage_right=None if label.stage is None else names_stage(label.stage, answer),
         all_found=None if len(label.causes) == 1 else _all_found(label, answer),
-        false_alarm=label.healthy and answer.suspect in ACCUSED,
+        false_alarm=label.healthy and answer.suspect in BOTTLENECK_SUSPECTS,
         confidence_ratio=None if abstained else answer.confidence_ratio,
     )
 
 
-def tally(grades: Iterable[Grade]) -> Scores:
-    """Grades, counted."""
-    every = list(grades)
-    planted = [each for each in every if each.planted]
-    healthy = [each for each in every if not each.planted]
-    names_causes = any(each.cause_right is not None for each in planted if not each.abstained)
+def count_grades(grades: Iterable[Grade]) -> Scores:
+    """Count grades."""
+    all_grades = list(grades)
+    planted = [g for g in all_grades if g.planted]
+    healthy = [g for g in all_grades if not g.planted]
+    names_causes = any(g.cause_right is not None for g in planted if not g.abstained)
     return Scores(
-        suspect=_rate(each.suspect_right for each in planted),
-        cause=_rate(
-            each.cause_right for each in planted if names_causes and each.cause_right is not None
-        ),
-        stage=_rate(each.stage_right for each in planted if each.stage_right is not None),
-        all_found=_rate(each.all_found for each in planted if each.all_found is not None),
-        false_alarms=_rate(each.false_alarm for each in healthy),
-        abstentions=_rate(each.abstained for each in every),
+        suspect=_rate(g.suspect_right for g in planted),
+        cause=_rate(g.cause_right for g in planted if names_causes and g.cause_right is not None),
+        stage=_rate(g.stage_right for g in planted if g.stage_right is not None),
+        all_found=_rate(g.all_found for g in planted if g.all_found is not None),
+        false_alarms=_rate(g.false_alarm for g in healthy),
+        abstentions=_rate(g.abstained for g in all_grades),
     )
 
 
-def calibration(
-    answers: Iterable[tuple[float, bool]], edges: Sequence[float] = EDGES
+def compute_calibration(
+    answers: Iterable[tuple[float, bool]], edges: Sequence[float] = BIN_EDGES
 ) -> Calibration | None:
-    """Stated confidences and whether each was right; None without any.
+    """Compute the calibration of answers, pairs of stated confidence and correctness.
 
-    A bin holds its upper edge, the first one its lower edge as well.
+    A bin includes its upper edge; the first one includes its lower edge as well.
+
+    Returns:
+        None without answers.
     """
     pairs = list(answers)
     if not pairs:
@@ -233,67 +238,70 @@ def calibration(
     )
 
 
-def stage_is(stage: str, answer: Answer) -> bool:
-    """Whether the largest stage of an answer is about something."""
+def names_stage(stage: str, answer: Answer) -> bool:
+    """Return True if the largest stage of an answer contains the word `stage`."""
     if not answer.stages:
         return False
-    largest = max(answer.stages, key=lambda said: said.share_ratio)
+    largest = max(answer.stages, key=lambda candidate: candidate.share_ratio)
     return _stem(stage) in " ".join(map(_stem, _words(largest.name))) or (
         stage.lower() in largest.name.lower()
     )
 
 
-def saving(before: Metered, after: Metered) -> float:
-    """Share of the time per sample that a fix saves, whatever a step is; below 0 it costs."""
+def compute_saving(before: Metered, after: Metered) -> float:
+    """Compute the share of time per sample that a fix saves; negative if it costs time."""
     return 1 - after.sample_ms / before.sample_ms
 
 
-def best_fix(sought: str, fixes: Sequence[FixSaid]) -> FixSaid | None:
-    """The suggestion that comes closest to a fix in words; None where none is about it.
+def find_best_fix(sought: str, fixes: Sequence[SuggestedFix]) -> SuggestedFix | None:
+    """Find the suggestion whose words are closest to a fix; None if no suggestion matches.
 
-    Words of the title count twice those of the explanation; two words have to agree, or all of a
-    title. Of equals the first.
+    Words of the title count twice as much as those of the description. A suggestion matches if two
+    words agree, or all words of its title. The first of equal ones wins.
     """
-    wanted = set(map(_stem, _words(sought)))
+    sought_words = set(map(_stem, _words(sought)))
     best, best_score = None, 0.0
     for fix in fixes:
         title = set(map(_stem, _words(fix.title)))
-        how = set(map(_stem, _words(fix.how))) - title
-        agree = len(wanted & title) + len(wanted & how)
-        if agree < 2 and not (title and title <= wanted):
+        description = set(map(_stem, _words(fix.description))) - title
+        agree = len(sought_words & title) + len(sought_words & description)
+        if agree < 2 and not (title and title <= sought_words):
             continue
-        score = 2 * len(wanted & title) + len(wanted & how)
+        score = 2 * len(sought_words & title) + len(sought_words & description)
         if score > best_score:
             best, best_score = fix, score
     return best
 
 
 def check_prediction(
-    fix: FixSaid, answer: Answer, before: Metered, after: Metered
+    fix: SuggestedFix, answer: Answer, before: Metered, after: Metered
 ) -> PredictionCheck:
-    """A fix's prediction against what was achieved.
+    """Compare a fix's prediction with the achieved step time.
 
-    The tool's own mean step is the base of what it predicts, the script's meter that of what was
-    achieved. Where they differ (the tool leaves something out of its steps) the achieved step
-    is scaled alike.
+    The prediction is based on the tool's mean step, the achieved time on the script's measurement.
+    If these differ (the tool excludes something from its steps), the achieved time is scaled.
     """
     measured = answer.step_ms if answer.step_ms is not None else before.step_ms
-    achieved = measured * (1 - saving(before, after))
+    achieved = measured * (1 - compute_saving(before, after))
     return PredictionCheck(
         title=fix.title, predicted_ms=fix.step_ms, achieved_ms=achieved, measured_ms=measured
     )
 
 
-def accuracy(checks: Iterable[PredictionCheck | None]) -> Accuracy:
-    """Of predictions; None stands for a fix that was not even suggested."""
-    every = list(checks)
-    made = [check for check in every if check is not None and check.predicted_ms is not None]
-    errors = [abs(error) for check in made if (error := check.relative_error) is not None]
-    savings = [abs(error) for check in made if (error := check.saving_error) is not None]
-    ratios = [abs(error) for check in made if (error := check.saving_ratio_error) is not None]
+def compute_accuracy(checks: Iterable[PredictionCheck | None]) -> Accuracy:
+    """Compute the accuracy of predictions; None stands for a fix that was not suggested."""
+    all_checks = list(checks)
+    predictions = [
+        check for check in all_checks if check is not None and check.predicted_ms is not None
+    ]
+    errors = [abs(error) for check in predictions if (error := check.relative_error) is not None]
+    savings = [abs(error) for check in predictions if (error := check.saving_error) is not None]
+    ratios = [
+        abs(error) for check in predictions if (error := check.saving_ratio_error) is not None
+    ]
     return Accuracy(
-        predicted=Rate(count=len(made), of=len(every)),
-        sign_right=_rate(check.sign_right for check in made),
+        predicted=Rate(count=len(predictions), total=len(all_checks)),
+        sign_right=_rate(check.sign_right for check in predictions),
         median_error=median(errors) if errors else None,
         median_saving_error=median(savings) if savings else None,
         median_saving_ratio_error=median(ratios) if ratios else None,
@@ -301,8 +309,8 @@ def accuracy(checks: Iterable[PredictionCheck | None]) -> Accuracy:
     )
 
 
-def _taken_at_its_word(label: Label, answer: Answer) -> Answer:
-    """A remark that is true is an answer; elsewhere it says that nothing is wrong."""
+def _resolve_remark(label: Label, answer: Answer) -> Answer:
+    """Count a remark as an answer if it is correct, otherwise as `healthy`."""
     if not answer.remark or answer.suspect in {suspect for suspect, _ in label.right}:
         return answer
     return msgspec.structs.replace(answer, suspect="healthy")
@@ -317,16 +325,18 @@ def _cause_right(label: Label, answer: Answer) -> bool | None:
 
 
 def _all_found(label: Label, answer: Answer) -> bool:
-    """The larger cause is named first, and every other one is given a fix."""
-    first, *others = label.fixes
+    """Return True if the larger cause is named first and the other ones get a fix."""
+    first, *smaller_fixes = label.fixes
     del first
-    named = _cause_right(label, answer) is True
-    return named and all(best_fix(fix, answer.fixes) is not None for fix in others)
+    largest_named = _cause_right(label, answer) is True
+    return largest_named and all(
+        find_best_fix(fix, answer.fixes) is not None for fix in smaller_fixes
+    )
 
 
 def _rate(values: Iterable[bool | None]) -> Rate:
-    every = list(values)
-    return Rate(count=sum(map(bool, every)), of=len(every))
+    all_values = list(values)
+    return Rate(count=sum(map(bool, all_values)), total=len(all_values))
 
 
 _FILLERS = """
@@ -342,7 +352,7 @@ def _words(text: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """Enough of a word to know it by: decode, decoding and decoded are one."""
+    """Strip a suffix: decode, decoding and decoded have the same stem."""
     word = word.lower()
     for ending in ("ation", "ing", "ed", "es", "er", "e", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 4:

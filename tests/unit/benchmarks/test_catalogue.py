@@ -1,4 +1,4 @@
-"""Labels of scenarios: what is read, what is refused, and that ours are all in order."""
+"""Labels of scenarios: parsing, errors, and the labels of all scenarios in the repository."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.diagnosis import catalogue, traceml
-from benchmarks.diagnosis.catalogue import Scenario, ScenarioError, read_label, without_label
+from benchmarks.diagnosis.catalogue import Scenario, ScenarioError, parse_label, strip_label
 from benchmarks.diagnosis.outcomes import Job
 from benchmarks.diagnosis.running import run_job
 from benchmarks.diagnosis.scoring import grade
 
-OURS = catalogue.find([catalogue.HERE])
-LOOPS_OF_TRAINERS = {
+SCENARIOS = catalogue.find_scenarios([catalogue.HERE])
+WITHOUT_OWN_LOOP = {
     "gesture_traces",
     "headline_writer",
     "hospital_stays",
@@ -34,7 +34,7 @@ LOOPS_OF_TRAINERS = {
     "vegetation_plots",
     "volcano_tremor",
 }
-"""Their training loop is not in the script, or not in sight: nothing to mark for TraceML."""
+"""Scripts without a training loop that can be marked for TraceML."""
 
 LABELLED = '''\
 # /// scenario
@@ -51,7 +51,7 @@ print("step")
 
 
 def test_a_label_is_toml_in_comments() -> None:
-    label = read_label(LABELLED, "here")
+    label = parse_label(LABELLED, "here")
     assert label is not None
     assert label.causes == ["slow_decode", "logging"]
     assert label.severities == [0.5, 1.0]
@@ -61,26 +61,26 @@ def test_a_label_is_toml_in_comments() -> None:
     }
 
 
-def test_a_script_without_a_label_is_no_scenario(tmp_path: Path) -> None:
+def test_a_script_without_a_label_is_not_a_scenario(tmp_path: Path) -> None:
     (tmp_path / "common.py").write_text("print(1)\n")
-    assert catalogue.find([tmp_path]) == []
+    assert catalogue.find_scenarios([tmp_path]) == []
 
 
-def test_scenarios_of_ones_own_may_be_dropped_in(tmp_path: Path) -> None:
+def test_additional_directories_of_scenarios(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LABELLED)
-    names = [scenario.name for scenario in catalogue.find([catalogue.HERE, tmp_path])]
+    names = [scenario.name for scenario in catalogue.find_scenarios([catalogue.HERE, tmp_path])]
     assert "mine" in names
     assert names == sorted(names)
 
 
-def test_two_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_duplicate_names_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "steady_cnn.py").write_text(LABELLED)
     with pytest.raises(ScenarioError, match="same name"):
-        catalogue.find([catalogue.HERE, tmp_path])
+        catalogue.find_scenarios([catalogue.HERE, tmp_path])
 
 
 @pytest.mark.parametrize(
-    ("label", "complaint"),
+    ("label", "message"),
     [
         ("suspect = ", "cannot be read"),
         ('suspect = "the_weather"\n# cause = "rain"\n# fix = "umbrella"', "cannot be read"),
@@ -95,64 +95,62 @@ def test_two_of_one_name_are_refused(tmp_path: Path) -> None:
         ("healthy = true\n# severities = []", "no severities"),
     ],
 )
-def test_a_wrong_label_is_refused_with_its_place(label: str, complaint: str) -> None:
-    with pytest.raises(ScenarioError, match=complaint) as raised:
-        read_label(f"# /// scenario\n# {label}\n# ///\n", "some/script.py")
+def test_an_invalid_label_is_rejected_with_its_path(label: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message) as raised:
+        parse_label(f"# /// scenario\n# {label}\n# ///\n", "some/script.py")
     assert "some/script.py" in str(raised.value)
 
 
-def test_the_tool_sees_a_script_without_its_label() -> None:
-    bare = without_label(LABELLED)
+def test_tools_get_a_script_without_its_label() -> None:
+    bare = strip_label(LABELLED)
     assert "slow_decode" not in bare
     assert bare.count("\n") == LABELLED.count("\n")
 
 
-def test_a_label_says_that_its_scenario_is_held_out() -> None:
+def test_held_out_labels() -> None:
     held_out = LABELLED.replace("# ///\n", "# held_out = true\n# ///\n", 1)
-    labels = [read_label(text, "some/script.py") for text in (LABELLED, held_out)]
+    labels = [parse_label(text, "some/script.py") for text in (LABELLED, held_out)]
     assert [label is not None and label.held_out for label in labels] == [False, True]
 
 
 def test_one_of_each_cause() -> None:
     def planted(scenarios: list[Scenario]) -> list[tuple[str, ...]]:
-        labels = [each.label for each in scenarios if not each.label.healthy]
+        labels = [s.label for s in scenarios if not s.label.healthy]
         return [(label.suspect, *label.causes) for label in labels]
 
-    chosen = catalogue.one_of_each_cause(OURS)
-    assert sorted(planted(chosen)) == sorted(set(planted(OURS)))
-    assert [each for each in OURS if each.label.healthy] == [
-        each for each in chosen if each.label.healthy
-    ]
-    shared = [each for each in OURS if each.label.causes == ["checkpoint"]]
-    assert len(shared) > 1
-    assert any(each.label.quick for each in shared)
-    assert all(each.label.quick for each in chosen if each in shared)
+    selected = catalogue.select_one_per_cause(SCENARIOS)
+    assert sorted(planted(selected)) == sorted(set(planted(SCENARIOS)))
+    assert [s for s in SCENARIOS if s.label.healthy] == [s for s in selected if s.label.healthy]
+    checkpoint = [s for s in SCENARIOS if s.label.causes == ["checkpoint"]]
+    assert len(checkpoint) > 1
+    assert any(s.label.quick for s in checkpoint)
+    assert all(s.label.quick for s in selected if s in checkpoint)
 
 
-def test_there_are_enough_of_them() -> None:
-    assert sum(not scenario.label.healthy for scenario in OURS) >= 30
-    assert sum(scenario.label.healthy for scenario in OURS) >= 5
-    assert any(len(scenario.label.causes) == 2 for scenario in OURS)
+def test_number_of_scenarios() -> None:
+    assert sum(not scenario.label.healthy for scenario in SCENARIOS) >= 30
+    assert sum(scenario.label.healthy for scenario in SCENARIOS) >= 5
+    assert any(len(scenario.label.causes) == 2 for scenario in SCENARIOS)
 
 
-DRAWN = [scenario for scenario in OURS if scenario.label.drawn]
-TRAINED = [scenario for scenario in OURS if not scenario.label.drawn]
+DRAWN = [scenario for scenario in SCENARIOS if scenario.label.drawn]
+TRAINED = [scenario for scenario in SCENARIOS if not scenario.label.drawn]
 
 
 @pytest.mark.parametrize("scenario", DRAWN, ids=lambda scenario: scenario.name)
-def test_a_drawn_record_has_what_its_label_says(scenario: Scenario) -> None:
-    found = {}
+def test_the_verdict_on_a_drawn_run_matches_its_label(scenario: Scenario) -> None:
+    outcomes = {}
     for fixed in (False, True):
         job = Job(tool="stepscope", scenario=scenario.name, severity=1.0, seed=0, fixed=fixed)
         outcome = run_job(job, scenario)
         assert outcome.status == "done", outcome.reason
         assert outcome.answer is not None
         assert outcome.metered is not None
-        found[fixed] = outcome
-    planted, mended = found[False], found[True]
+        outcomes[fixed] = outcome
+    planted, repaired = outcomes[False], outcomes[True]
     assert grade(scenario.label, planted.answer).cause_right
-    assert mended.metered.step_ms < 0.85 * planted.metered.step_ms
-    assert mended.answer.cause not in scenario.label.causes
+    assert repaired.metered.step_ms < 0.85 * planted.metered.step_ms
+    assert repaired.answer.cause not in scenario.label.causes
 
 
 @pytest.mark.parametrize("scenario", TRAINED, ids=lambda scenario: scenario.name)
@@ -162,10 +160,10 @@ def test_a_scenario_is_an_ordinary_training_script(scenario: Scenario) -> None:
     assert len(scenario.label.severities) == 3
     fixed_outside = scenario.label.neighbours or scenario.label.cpu_limit
     assert scenario.label.healthy or fixed_outside or ".fixed" in text
-    if scenario.name in LOOPS_OF_TRAINERS:
+    if scenario.name in WITHOUT_OWN_LOOP:
         with pytest.raises(traceml.NoTrainingLoopError):
-            traceml.marked(text)
+            traceml.mark_training_loop(text)
         return
-    marked = traceml.marked(text)
+    marked = traceml.mark_training_loop(text)
     assert "with traceml.trace_step(model):" in marked
     ast.parse(marked)
