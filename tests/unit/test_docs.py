@@ -15,18 +15,19 @@ from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.views import VIEWS
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+DOCS = ROOT / "docs"
 
 
-def test_readme_names_every_command_and_view() -> None:
+def test_the_pages_name_every_command_and_view() -> None:
+    commands, views = (DOCS / "commands.md").read_text(), (DOCS / "views.md").read_text()
     for command in COMMANDS:
-        assert f"`stepscope {command} " in README or f"`stepscope {command}`" in README
+        assert f"`stepscope {command} " in commands or f"`stepscope {command}`" in commands
     for view in VIEWS:
-        assert f"`{view}`" in README
+        assert f"`{view}`" in views
 
 
 def test_links_lead_somewhere() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md")):
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 

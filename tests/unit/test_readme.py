@@ -1,0 +1,107 @@
+"""What the README denies is what the code lacks, and its one screen stays one screen."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import stepscope.capture.frameworks as frameworks
+from stepscope import rules
+from stepscope.cli import COMMANDS
+from stepscope.cli.run import command as run_command
+from stepscope.importers import installed_importers
+from stepscope.rules import installed_rules
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+NETWORK_MODULES = {"urllib.request", "http.client", "requests", "httpx", "apprise", "smtplib"}
+
+
+def packages_in(directory: Path) -> set[str]:
+    return {path.parent.name for path in directory.glob("*/__init__.py")}
+
+
+def only_pytorch_on_linux() -> None:
+    assert packages_in(Path(frameworks.__file__).parent) == {"pytorch"}
+    systems = re.findall(r'"Operating System :: (.+)"', (ROOT / "pyproject.toml").read_text())
+    assert systems == ["POSIX :: Linux"]
+
+
+def no_kernel_trace_of_a_whole_run() -> None:
+    (window,) = (option for option in run_command.params if option.name == "window")
+    assert "always" not in (window.help or "")
+
+
+def no_tensors() -> None:
+    assert packages_in(Path(rules.__file__).parent) == {"profiler"}
+    assert not [name for name in installed_rules().names if "Gradient" in name or "Tensor" in name]
+
+
+def importers_by_name() -> None:
+    names = {type(importer).__name__ for importer in installed_importers()}
+    assert names == {"KinetoImporter", "SMDebugImporter"}
+
+
+def no_recording_into_a_store(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(run_command, ["--out", "s3://bucket/run", "--", "true"])
+    assert answer.exit_code != 0
+
+
+def no_merge_of_nodes() -> None:
+    assert not {"gather", "merge"} & set(COMMANDS)
+
+
+def nothing_is_sent() -> None:
+    """The modules that can send are imported only where an alert is delivered or a URL is read."""
+    senders = set()
+    for path in (ROOT / "src" / "stepscope").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            if NETWORK_MODULES & set(names):
+                senders.add(path.relative_to(ROOT / "src" / "stepscope").as_posix())
+    assert senders <= {"watch/actions.py", "cli/import_traces.py"}
+
+
+CHECKS: dict[str, Callable[..., None]] = {
+    "It records no framework other than PyTorch": only_pytorch_on_linux,
+    "It does not trace every kernel of a run": no_kernel_trace_of_a_whole_run,
+    "It does not look at gradients": no_tensors,
+    "It imports no traces other than": importers_by_name,
+    "It does not record into an object store": no_recording_into_a_store,
+    "It does not merge several nodes": no_merge_of_nodes,
+    "It sends nothing anywhere": nothing_is_sent,
+}
+"""A check per claim, by the first words of the claim."""
+
+
+def claims() -> list[str]:
+    section = README.split("## What it does not do", 1)[1].split("\n## ", 1)[0]
+    return [" ".join(item.split()) for item in re.findall(r"^- (.+(?:\n  .+)*)", section, re.M)]
+
+
+def test_every_claim_has_a_check() -> None:
+    assert len(claims()) == len(CHECKS)
+    for claim, start in zip(claims(), CHECKS, strict=True):
+        assert claim.startswith(start), f"write a check of {claim!r} in {Path(__file__).name}"
+
+
+@pytest.mark.parametrize("start", CHECKS)
+def test_a_claim_holds(start: str, tmp_path: Path) -> None:
+    check = CHECKS[start]
+    check(tmp_path) if check is no_recording_into_a_store else check()
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 110
+
+
+def test_its_commands_exist() -> None:
+    for name in re.findall(r"`?stepscope ([a-z]+)", README):
+        assert name in COMMANDS or name in {"profiles"}
