@@ -1,10 +1,10 @@
-"""Check that the source is written in plain terms of the field, in files and functions of a bounded size.
+"""Check that source uses plain terms of the field, in files and functions of bounded size.
 
     python tools/check_source.py [PATH ...]      default: everything that is kept in the repository
 
 Reported, each with its place:
-    a bound name (variable, parameter, field) from the list `names` of language.json: it does not say
-        what the thing is
+    a bound name (variable, parameter, field) from the list `names` of language.json, which does not
+        say what the thing is
     a constant that starts with one of `bounds`: write MAX_, MIN_, or a limit with its unit
     a docstring that starts with one of `question_words`: start with a verb or a noun
     one of `archaic_words`, in code, comments and documents

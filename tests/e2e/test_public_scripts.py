@@ -70,7 +70,7 @@ def test_skipped_steps_are_steps(tmp_path: Path) -> None:
 
 def test_accumulation_makes_one_step_of_its_micro_batches(tmp_path: Path) -> None:
     job = run_script(tmp_path, "char_gpt")
-    spans = open_run(job.run).table("spans", ["kind"], where="kind = 'backward'")
+    spans = open_run(job.run).table("spans", ["kind"], condition="kind = 'backward'")
     assert len(spans["kind"]) == 4 * job.steps()["step_count"]
 
 

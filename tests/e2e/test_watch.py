@@ -59,7 +59,7 @@ class Running:
         """Steps in the run."""
         if not (self.run / "tables" / "spans").is_dir():
             return 0
-        rows = open_run(self.run).table("spans", ["seq"], where="kind = 'optimizer'")
+        rows = open_run(self.run).table("spans", ["seq"], condition="kind = 'optimizer'")
         return len(rows["seq"])
 
     @property

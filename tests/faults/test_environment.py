@@ -50,7 +50,7 @@ def test_the_spool_cannot_be_where_it_was_asked_for(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.count("done ") == COUNT
     assert "the spool cannot be at" in done.stderr
-    assert len(open_run(tmp_path / "run").table("spans", where="kind = 'step'")["seq"]) == COUNT
+    assert len(open_run(tmp_path / "run").table("spans", condition="kind = 'step'")["seq"]) == COUNT
 
 
 def test_a_full_spool_never_stops_the_job(start: Start, small_disk: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_full_run_directory_keeps_everything_in_the_spool(small_disk: Path) ->
             [*STEPSCOPE, "recover", str(run), "--json"], capture_output=True, text=True, check=True
         )
         assert json.loads(done.stdout)["complete"]
-        steps = open_run(run).table("spans", ["value"], where="kind = 'step'")["value"]
+        steps = open_run(run).table("spans", ["value"], condition="kind = 'step'")["value"]
         assert sorted(steps.tolist()) == list(range(1500))
         (status,) = open_run(run).statuses().values()
         assert status.state is JobState.COMPLETED
@@ -172,7 +172,7 @@ def test_without_shared_memory(tmp_path: Path) -> None:
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(f"mount namespaces are not allowed here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
-    assert len(open_run(run).table("spans", where="kind = 'step'")["seq"]) == COUNT
+    assert len(open_run(run).table("spans", condition="kind = 'step'")["seq"]) == COUNT
     (node,) = open_run(run).nodes().values()
     assert Path("/dev/shm") not in Path(node.spool).parents  # noqa: S108
 

@@ -23,7 +23,7 @@ Start = Callable[..., Job]
 
 def recorded_steps(run: Path) -> list[int]:
     """Numbers of the steps in the run, as the job gave them."""
-    rows = open_run(run).table("spans", ["value"], where="kind = 'step'")
+    rows = open_run(run).table("spans", ["value"], condition="kind = 'step'")
     return sorted(rows["value"].tolist())
 
 
@@ -44,7 +44,7 @@ def assert_whole(run: Path, said: int) -> None:
     steps = recorded_steps(run)
     assert steps == list(range(len(steps)))
     assert len(steps) >= said
-    work = open_run(run).table("spans", ["start_ns", "end_ns"], where="name = 'work'")
+    work = open_run(run).table("spans", ["start_ns", "end_ns"], condition="name = 'work'")
     ended = ~np.ma.getmaskarray(work["end_ns"])
     assert ended.sum() >= said
     assert (work["end_ns"].data[ended] > work["start_ns"][ended]).all()

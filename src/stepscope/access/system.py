@@ -31,7 +31,7 @@ def system_columns(
     return reader.table(
         "metrics",
         columns=_COLUMNS,
-        where=" AND ".join(conditions) or None,
+        condition=" AND ".join(conditions) or None,
         parameters=parameters,
         order_by="t_ns, node, metric, device",
         encoded=("node", "metric", "device"),

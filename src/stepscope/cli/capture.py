@@ -12,7 +12,7 @@ from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
 from stepscope.cli.window_options import depth_options
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.run import MOST_STEPS, answers_of, contents, listening_nodes, new_request
+from stepscope.run import MAX_REQUESTED_STEPS, answers_of, contents, listening_nodes, new_request
 from stepscope.store import AnswerState, RequestBoard, RunReader, WindowAnswer, open_run
 
 ANSWER_S = 20.0
@@ -41,7 +41,9 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     "until it is stored in RUN. Ctrl-C ends the waiting, not the window.",
 )
 @run_argument
-@click.option("--steps", type=click.IntRange(1, MOST_STEPS), metavar="N", help="Its length.")
+@click.option(
+    "--steps", type=click.IntRange(1, MAX_REQUESTED_STEPS), metavar="N", help="Its length."
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(0, MOST_SECONDS, min_open=True),

@@ -91,7 +91,7 @@ def _recording(run: Run) -> dict[tuple[Group, str], str]:
     """What recordings say of where they were made."""
     for trace in run.traces[:1]:
         rows = run.reader.table(
-            "devices", ("name",), where=f"trace = {trace.trace}", traces=[trace.trace]
+            "devices", ("name",), condition=f"trace = {trace.trace}", traces=[trace.trace]
         )
         names = rows["name"].tolist()
         said = {

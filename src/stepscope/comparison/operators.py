@@ -102,7 +102,7 @@ class _Recorded:
         runtime = trace.columns("runtime_calls", ("id", *_TIMES, "operator"))
         kernels = trace.columns("kernels", ("name", *_TIMES, "launch"))
         copies = trace.columns("copies", ("kind", *_TIMES, "launch"))
-        marks = trace.columns("annotations", ("name", *_TIMES), where="on_device = 0")
+        marks = trace.columns("annotations", ("name", *_TIMES), condition="on_device = 0")
         named = _rows(marks, match_rows(marks["name"], _is_named))
         caller = find_rows(operators["id"], runtime["operator"])
         launched = [_launched(each, runtime, caller) for each in (kernels, copies)]
@@ -264,7 +264,7 @@ def _claims(  # noqa: PLR0917 - what was recorded, table by table
 
 def _around_operators(trace: Trace) -> CategoryRanges:
     """Python functions and annotations: what the host does outside of operators."""
-    marks = trace.columns("annotations", ("name", *_TIMES), where="on_device = 0")
+    marks = trace.columns("annotations", ("name", *_TIMES), condition="on_device = 0")
     plain = ~match_rows(marks["name"], lambda name: is_step(name) or _is_named(name))
     functions = _extent(trace.columns("python_functions", _TIMES))
     other = _extent(_rows(marks, plain)) if plain.any() else EMPTY

@@ -203,7 +203,7 @@ def _hardware(run: Run) -> Terms:
     if not nodes and run.traces:
         trace = run.traces[0]
         rows = run.reader.table(
-            "devices", ("name",), where=f"trace = {trace.trace}", traces=[trace.trace]
+            "devices", ("name",), condition=f"trace = {trace.trace}", traces=[trace.trace]
         )
         terms["devices of the recording"] = _counted(rows["name"].tolist())
     return terms

@@ -188,7 +188,7 @@ def _group(row: Row) -> dict[str, Any]:
 def _rows(trace: Trace, table: str, *, order_by: str | None = None) -> list[Row]:
     """Return the rows of one of the small tables, nulls as None."""
     columns = trace.reader.table(
-        table, where="trace = ?", parameters=[trace.trace], order_by=order_by
+        table, condition="trace = ?", parameters=[trace.trace], order_by=order_by
     )
     lists = [np.ma.asarray(values).tolist() for values in columns.values()]
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]

@@ -32,7 +32,7 @@ def main() -> int:
         held = open_run(given.run).table(
             "traces",
             columns=["trace"],
-            where='process = ? AND "window" = ?',
+            condition='process = ? AND "window" = ?',
             parameters=(given.process, given.window),
         )
         if len(held["trace"]):

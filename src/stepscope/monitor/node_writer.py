@@ -139,7 +139,7 @@ class _StoredSequences:
         stored = self._reader.table(
             table,
             columns=["seq"],
-            where="process = ? AND log = ? AND seq >= ? AND seq < ?",
+            condition="process = ? AND log = ? AND seq >= ? AND seq < ?",
             parameters=(process, log, first, first + count),
         )
         return np.asarray(stored["seq"], dtype=np.int64)

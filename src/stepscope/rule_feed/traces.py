@@ -46,7 +46,7 @@ class TraceRecording:
     @cached_property
     def step_count(self) -> int | None:
         """Steps that the host marked; None when it marked none."""
-        rows = self._trace.columns("annotations", ("name",), where="on_device = 0")["name"]
+        rows = self._trace.columns("annotations", ("name",), condition="on_device = 0")["name"]
         names = {name for name in rows.values if name is not None and is_step(name)}
         return len(names) or None
 
@@ -98,7 +98,7 @@ class TraceRecording:
         """How many variants of each compiled frame ran."""
         variants: dict[str, set[str]] = {}
         for table in ("operators", "annotations"):
-            rows = self._trace.columns(table, ("name",), where="name LIKE '%Compiled Region%'")
+            rows = self._trace.columns(table, ("name",), condition="name LIKE '%Compiled Region%'")
             for name in rows["name"].values:
                 region = _REGION.search(name or "")
                 if region is not None:

@@ -10,13 +10,8 @@ from stepscope.run.job_times import (
     job_statistics,
     machine_count,
 )
-from stepscope.run.metric_bins import Pieces, PieceSeries, piece_series, sampled_pieces
-from stepscope.run.model_facts import (
-    embedding_ratio,
-    inputs_of,
-    largest_model,
-    samples_at_a_time,
-)
+from stepscope.run.metric_bins import Bins, BinSeries, aggregate_samples, choose_bins
+from stepscope.run.model_facts import embedding_ratio, inputs_of, largest_model, samples_at_a_time
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.rank_collectives import RankCalls, collective_calls
 from stepscope.run.run import Rank, Run
@@ -29,9 +24,9 @@ from stepscope.run.trace_steps import (
     named_steps,
     recorded_work,
 )
-from stepscope.run.traces import Doubt, Trace, load_traces, reading_ahead, rows_in
+from stepscope.run.traces import QualityIssue, Trace, load_traces, reading_ahead, rows_in
 from stepscope.run.window_requests import (
-    MOST_STEPS,
+    MAX_REQUESTED_STEPS,
     WindowContents,
     answers_of,
     contents,
@@ -40,14 +35,14 @@ from stepscope.run.window_requests import (
 )
 
 __all__ = [
-    "MOST_STEPS",
+    "MAX_REQUESTED_STEPS",
+    "BinSeries",
+    "Bins",
     "CarryOver",
-    "Doubt",
     "Epochs",
     "JobStatistics",
     "NodeMetrics",
-    "PieceSeries",
-    "Pieces",
+    "QualityIssue",
     "Rank",
     "RankCalls",
     "RecordedWork",
@@ -57,8 +52,10 @@ __all__ = [
     "SpanRows",
     "Trace",
     "WindowContents",
+    "aggregate_samples",
     "answers_of",
     "calls_of",
+    "choose_bins",
     "collective_calls",
     "contents",
     "device_work_of",
@@ -76,12 +73,10 @@ __all__ = [
     "marked_steps",
     "named_steps",
     "new_request",
-    "piece_series",
     "read_spans",
     "reading_ahead",
     "recorded_work",
     "rows_in",
-    "sampled_pieces",
     "samples_at_a_time",
     "spans_of",
     "streams_of",

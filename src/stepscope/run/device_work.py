@@ -22,50 +22,50 @@ CarryOver = Literal["keep", "drop"]
 
 
 def device_work_of(trace: Trace, carry_over: CarryOver) -> DeviceWork:
-    """What the devices did in one recording, with or without what was launched before it."""
-    where = "carry_over = 0" if carry_over == "drop" else ""
-    kernels = trace.columns("kernels", KERNEL_COLUMNS, where=where)
-    return combine_device_work(kernels, trace.columns("copies", COPY_COLUMNS, where=where))
+    """Read the device work of one trace, with or without work launched before it."""
+    condition = "carry_over = 0" if carry_over == "drop" else ""
+    kernels = trace.columns("kernels", KERNEL_COLUMNS, condition=condition)
+    return combine_device_work(kernels, trace.columns("copies", COPY_COLUMNS, condition=condition))
 
 
 def host_work_of(trace: Trace) -> DeviceWork:
-    """What the host computed and exchanged, as work of one device: for recordings without any.
+    """Read host computation and communication as work of one device, for traces without devices.
 
-    The outermost operators stand for kernels, and calls of collectives that the host carries out
+    Outermost operators stand for kernels, and calls of collectives that the host carries out
     (gloo, MPI, UCC) for kernels of collectives.
     """
     times = ("name", "start_ns", "duration_ns")
-    operators = trace.columns("operators", times, where="depth = 0")
-    marks = trace.columns("annotations", times, where="on_device = 0")
+    operators = trace.columns("operators", times, condition="depth = 0")
+    marks = trace.columns("annotations", times, condition="on_device = 0")
     calls = match_rows(marks["name"], is_host_communication)
     start = np.concatenate([operators["start_ns"], marks["start_ns"][calls]])
-    lasts = np.concatenate([operators["duration_ns"], marks["duration_ns"][calls]])
+    duration = np.concatenate([operators["duration_ns"], marks["duration_ns"][calls]])
     communication = np.ones(len(start), dtype=np.bool_)
     communication[: len(operators["start_ns"])] = match_rows(
         operators["name"], is_host_communication
     )
-    nowhere = np.zeros(len(start), dtype=np.int64)
+    no_device = np.zeros(len(start), dtype=np.int64)
     return DeviceWork(
-        track=nowhere,
-        device=nowhere,
+        track=no_device,
+        device=no_device,
         start=start,
-        end=start + lasts,
-        kind=nowhere.astype(np.int8),
+        end=start + duration,
+        kind=no_device.astype(np.int8),
         communication=communication,
         carry_over=np.zeros(len(start), dtype=np.bool_),
-        launch=nowhere - 1,
+        launch=no_device - 1,
     )
 
 
 def streams_of(trace: Trace) -> dict[int, int | None]:
-    """Number of the stream that each track of a device is."""
-    tracks = trace.columns("tracks", ("track", "stream"), where="kind = 'device'")
+    """Read the stream number of each device track."""
+    tracks = trace.columns("tracks", ("track", "stream"), condition="kind = 'device'")
     numbers = zip(tracks["track"].tolist(), tracks["stream"].tolist(), strict=True)
     return {track: stream if stream >= 0 else None for track, stream in numbers}
 
 
 def calls_of(trace: Trace) -> RuntimeCalls:
-    """When the runtime calls of one recording ran."""
+    """Read the intervals of the runtime calls of one trace."""
     return RuntimeCalls.from_columns(
         trace.columns("runtime_calls", ("id", "start_ns", "duration_ns"))
     )

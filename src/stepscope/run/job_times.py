@@ -1,4 +1,4 @@
-"""When a job began, trained, was last heard of and ended."""
+"""Start, training period and end of a job."""
 
 from __future__ import annotations
 
@@ -10,54 +10,58 @@ from stepscope.run.run import Rank, Run
 from stepscope.schema import JobStatus
 
 SILENT_NS = 30_000_000_000
-"""A job in progress whose monitor has not been heard for this long is given up for lost."""
+"""A running job without a heartbeat for this long counts as lost."""
 
 
 def is_lost(status: JobStatus) -> bool:
-    """Whether a job in progress has not been heard of for too long."""
+    """Return True for a running job whose last heartbeat is too old."""
     return not status.state.final and time.time_ns() - status.heartbeat_ns > SILENT_NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatistics:
-    """The job from beginning to end; initialization, training and finalization sum to it."""
+    """Periods of a job; initialization, training and finalization sum to its duration."""
 
     start_ns: int
     end_ns: int
     initialization_ns: int | None
-    """Until the first step of any rank begins; None, as the two below, without steps."""
+    """From the start to the first step of any rank; None, like the two below, without steps."""
     training_ns: int | None
-    """From there to the end of the last step of any rank, evaluation between steps included."""
+    """To the end of the last step of any rank, evaluation between steps included."""
     finalization_ns: int | None
 
     @property
     def duration_ns(self) -> int:
-        """From beginning to end."""
+        """From start to end."""
         return self.end_ns - self.start_ns
 
 
 def job_borders(run: Run) -> tuple[int, int]:
-    """When the job began, or else the run was made; and when it ended or was last heard of."""
+    """Return start and end of the job, in epoch nanoseconds.
+
+    The start is that of the run where no process reported one; the end of a running job is its last
+    heartbeat.
+    """
     statuses = list(run.reader.statuses().values())
     processes = [process for process in run.processes if process.started_ns]
     traces = run.traces
-    begins = [status.started_ns for status in statuses]
-    begins += [process.started_ns for process in processes]
-    begins += [trace.start_ns for trace in traces]
+    starts = [status.started_ns for status in statuses]
+    starts += [process.started_ns for process in processes]
+    starts += [trace.start_ns for trace in traces]
     ends = [status.ended_ns or status.heartbeat_ns for status in statuses]
     ends += [process.ended_ns for process in processes if process.ended_ns is not None]
     ends += [trace.end_ns for trace in traces]
-    begin = min(begins, default=run.reader.info.created_ns)
-    return begin, max(ends, default=begin)
+    start = min(starts, default=run.reader.info.created_ns)
+    return start, max(ends, default=start)
 
 
 def machine_count(run: Run) -> int:
-    """Machines that the job was watched on, or that an import knows of; 0 where nobody says."""
+    """Count the nodes of the job or of an import; 0 where unknown."""
     return len(run.reader.statuses()) or len(run.nodes)
 
 
 def job_statistics(ranks: Sequence[Rank], start_ns: int, end_ns: int) -> JobStatistics:
-    """The parts of a job that lasted from `start_ns` to `end_ns`."""
+    """Divide a job from `start_ns` to `end_ns` into its periods."""
     if not ranks:
         return JobStatistics(
             start_ns=start_ns,

@@ -1,4 +1,4 @@
-"""Samples of machines thinned out by the store: a day of them is as quickly drawn as a minute."""
+"""Samples of nodes, aggregated by the store into bins of time: a day draws as fast as a minute."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pieces:
-    """Time cut into equal pieces."""
+class Bins:
+    """Time divided into bins of equal width."""
 
     start_ns: int
     width_ns: int
@@ -28,92 +28,92 @@ class Pieces:
 
     @property
     def end_ns(self) -> int:
-        """End of the last one."""
+        """End of the last bin."""
         return self.start_ns + self.width_ns * self.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PieceSeries:
-    """One metric of one device, piece by piece; NaN where nothing was sampled."""
+class BinSeries:
+    """One metric of one device by bin; NaN where nothing was sampled."""
 
     node: str
     metric: str
     device: str
     mean: Float
-    least: Float
-    largest: Float
+    minimum: Float
+    maximum: Float
 
 
-def sampled_pieces(run: Run, most: int, *, within: tuple[int, int] | None = None) -> Pieces | None:
-    """Pieces over the time of the job, or the range of it that is looked at; None for no time.
+def choose_bins(run: Run, max_count: int, *, within: tuple[int, int] | None = None) -> Bins | None:
+    """Choose bins over the time of the job or the selected range; None for an empty range.
 
-    A piece holds two samples at least, so that none is empty for want of luck.
+    A bin holds at least two samples, so that none is empty by chance.
 
     Args:
-        signals: of the run.
-        most: pieces.
-        within: epoch nanoseconds to keep to.
+        run: the run.
+        max_count: limit of the number of bins.
+        within: epoch nanoseconds that the bins stay within.
     """
-    begin, end = job_borders(run)
+    start, end = job_borders(run)
     if isinstance(run, RunRange):
-        begin, end = max(begin, run.start_ns), min(end, run.end_ns)
+        start, end = max(start, run.start_ns), min(end, run.end_ns)
     if within is not None:
-        begin, end = max(begin, within[0]), min(end, within[1])
+        start, end = max(start, within[0]), min(end, within[1])
     intervals = [node.sample_interval_ns for node in run.nodes.values()]
-    if end <= begin or not intervals:
+    if end <= start or not intervals:
         return None
-    width = max(-(-(end - begin) // most), 2 * max(intervals), 1)
-    return Pieces(start_ns=begin, width_ns=width, count=-(-(end - begin) // width))
+    width = max(-(-(end - start) // max_count), 2 * max(intervals), 1)
+    return Bins(start_ns=start, width_ns=width, count=-(-(end - start) // width))
 
 
-def piece_series(
+def aggregate_samples(
     reader: RunReader,
-    pieces: Pieces,
+    bins: Bins,
     metrics: Sequence[str] = (),
     *,
     nodes: Sequence[str] = (),
     over_devices: bool = False,
-) -> list[PieceSeries]:
-    """Series by node, metric and device, those without a sample left out.
+) -> list[BinSeries]:
+    """Aggregate samples by bin, per node, metric and device; series without a sample are omitted.
 
     Args:
         reader: the run.
-        pieces: what time is cut into.
-        metrics: which, none for all of them.
-        nodes: which, none for all of them.
-        over_devices: take the samples of all devices of a node together, as device "".
+        bins: the bins.
+        metrics: metric names; empty for all.
+        nodes: node names; empty for all.
+        over_devices: aggregate all devices of a node, as device "".
     """
-    where, chosen = ["t_ns >= ?", "t_ns < ?", "isfinite(value)"], [*metrics, *nodes]
+    conditions, names = ["t_ns >= ?", "t_ns < ?", "isfinite(value)"], [*metrics, *nodes]
     for column, values in (("metric", metrics), ("node", nodes)):
         if values:
-            where.append(f"{column} IN ({', '.join('?' for _ in values)})")
+            conditions.append(f"{column} IN ({', '.join('?' for _ in values)})")
     device = "''" if over_devices else "device"
     rows: dict[str, Any] = reader.sql(
-        f"SELECT node, metric, {device} AS device, (t_ns - ?) // ? AS piece, avg(value) AS mean, "  # noqa: S608 - fixed names and question marks
-        "min(value) AS least, max(value) AS largest FROM metrics "
-        f"WHERE {' AND '.join(where)} GROUP BY ALL",
-        (pieces.start_ns, pieces.width_ns, pieces.start_ns, pieces.end_ns, *chosen),
-        within=(pieces.start_ns, pieces.end_ns),
+        f"SELECT node, metric, {device} AS device, (t_ns - ?) // ? AS bin, avg(value) AS mean, "  # noqa: S608 - fixed names and question marks
+        "min(value) AS minimum, max(value) AS maximum FROM metrics "
+        f"WHERE {' AND '.join(conditions)} GROUP BY ALL",
+        (bins.start_ns, bins.width_ns, bins.start_ns, bins.end_ns, *names),
+        within=(bins.start_ns, bins.end_ns),
     )
-    if not len(rows["piece"]):
+    if not len(rows["bin"]):
         return []
     keys = list(zip(rows["node"], rows["metric"], rows["device"], strict=True))
-    places: dict[tuple[str, str, str], int] = {}
-    row = np.array([places.setdefault(key, len(places)) for key in keys])
-    piece = rows["piece"].astype(np.int64)
+    indexes: dict[tuple[str, str, str], int] = {}
+    row = np.array([indexes.setdefault(key, len(indexes)) for key in keys])
+    column = rows["bin"].astype(np.int64)
     grids = {}
-    for name in ("mean", "least", "largest"):
-        grids[name] = np.full((len(places), pieces.count), np.nan)
-        grids[name][row, piece] = rows[name]
-    found = [
-        PieceSeries(
+    for name in ("mean", "minimum", "maximum"):
+        grids[name] = np.full((len(indexes), bins.count), np.nan)
+        grids[name][row, column] = rows[name]
+    series = [
+        BinSeries(
             node=str(node),
             metric=str(metric),
-            device=str(each),
-            mean=grids["mean"][place],
-            least=grids["least"][place],
-            largest=grids["largest"][place],
+            device=str(device_name),
+            mean=grids["mean"][index],
+            minimum=grids["minimum"][index],
+            maximum=grids["maximum"][index],
         )
-        for (node, metric, each), place in places.items()
+        for (node, metric, device_name), index in indexes.items()
     ]
-    return sorted(found, key=lambda s: (s.node, s.metric, numeric_sort_key(s.device)))
+    return sorted(series, key=lambda s: (s.node, s.metric, numeric_sort_key(s.device)))

@@ -1,7 +1,7 @@
-"""Samples of one node, read from the store as far as somebody asks for them.
+"""Samples of one node, loaded from the store on first use.
 
-A day of a large machine is tens of millions of samples: means are computed by the store, and only
-the metrics that are asked for are ever loaded.
+A day of a large machine is tens of millions of samples: the store computes means, and only
+requested metrics are loaded.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class NodeMetrics:
     """Samples of one node in a range of time.
 
     Args:
-        reader: the run; it may still be growing, and what was read stays as it was read.
+        reader: the run; it may still be growing; values are those of the first read.
         node: name of the machine.
-        start_ns, end_ns: the range, the end exclusive; None for no border.
+        start_ns, end_ns: the range, the end exclusive; None for an open end.
     """
 
     def __init__(
@@ -39,29 +39,29 @@ class NodeMetrics:
         self._means: dict[str, dict[str, float]] = {}
 
     def between(self, start_ns: int | None, end_ns: int | None) -> NodeMetrics:
-        """Samples of another range of time."""
+        """Return the samples of another range of time."""
         return NodeMetrics(self._reader, self._node, start_ns, end_ns)
 
     @cached_property
     def names(self) -> list[str]:
-        """Metrics that were sampled."""
-        where, parameters = self._where()
-        found = self._reader.sql(
-            f"SELECT DISTINCT metric FROM metrics WHERE {where} ORDER BY metric",  # noqa: S608 - only question marks are put in
+        """Names of the sampled metrics."""
+        condition, parameters = self._build_condition()
+        rows = self._reader.sql(
+            f"SELECT DISTINCT metric FROM metrics WHERE {condition} ORDER BY metric",  # noqa: S608 - only question marks are put in
             parameters,
         )
-        return [str(name) for name in found["metric"]]
+        return [str(name) for name in rows["metric"]]
 
     def load(self, *metrics: str, device: str | None = None) -> Metrics:
-        """Samples of some metrics, of one device or of all."""
+        """Load samples of some metrics, of one device or of all."""
         marks = ", ".join("?" for _ in metrics)
-        where, parameters = self._where(f"metric IN ({marks})", *metrics)
+        condition, parameters = self._build_condition(f"metric IN ({marks})", *metrics)
         if device is not None:
-            where, parameters = f"{where} AND device = ?", (*parameters, device)
+            condition, parameters = f"{condition} AND device = ?", (*parameters, device)
         rows = self._reader.table(
             "metrics",
             columns=_COLUMNS,
-            where=where,
+            condition=condition,
             parameters=parameters,
             order_by="t_ns",
             encoded=("metric", "device"),
@@ -76,42 +76,44 @@ class NodeMetrics:
         )
 
     def series(self, metric: str, device: str = "") -> NDArray[np.float64]:
-        """Values of one metric of one device, in time order; empty when never sampled."""
+        """Load the values of one metric of one device, in time order; empty when never sampled."""
         return self.load(metric, device=device).value
 
     def devices_of(self, metric: str) -> list[str]:
-        """Devices that a metric was sampled of, numbers in numerical order."""
+        """List the devices of a metric, numbers in numerical order."""
         return sorted(self._means_of(metric), key=numeric_sort_key)
 
     def mean(self, metric: str, device: str = "") -> float | None:
-        """Mean of the readings that did not fail, None without any: missing is not zero."""
-        found = self._means_of(metric).get(device)
-        return None if found is None or np.isnan(found) else found
+        """Compute the mean of the successful readings; None without any: missing is not zero."""
+        value = self._means_of(metric).get(device)
+        return None if value is None or np.isnan(value) else value
 
     def mean_over_devices(self, metric: str) -> float | None:
-        """Mean of the means of the devices that were read; None without any."""
+        """Compute the mean of the means of all devices with readings; None without any."""
         return average_present(self.mean(metric, device) for device in self.devices_of(metric))
 
     def _means_of(self, metric: str) -> dict[str, float]:
-        """By device; NaN where every reading failed."""
+        """Compute the mean by device; NaN where every reading failed."""
         if metric not in self._means:
-            where, parameters = self._where("metric = ?", metric)
-            found = self._reader.sql(
+            condition, parameters = self._build_condition("metric = ?", metric)
+            rows = self._reader.sql(
                 "SELECT device, coalesce(favg(value) FILTER (NOT isnan(value)), 'nan'::DOUBLE) "  # noqa: S608 - only question marks are put in
-                f"AS mean FROM metrics WHERE {where} GROUP BY device",
+                f"AS mean FROM metrics WHERE {condition} GROUP BY device",
                 parameters,
             )
             self._means[metric] = dict(
-                zip(found["device"].tolist(), found["mean"].tolist(), strict=True)
+                zip(rows["device"].tolist(), rows["mean"].tolist(), strict=True)
             )
         return self._means[metric]
 
-    def _where(self, condition: str = "true", *parameters: str) -> tuple[str, tuple[object, ...]]:
-        where = f"node = ? AND {condition}"
-        given: tuple[object, ...] = (self._node, *parameters)
+    def _build_condition(
+        self, condition: str = "true", *parameters: str
+    ) -> tuple[str, tuple[object, ...]]:
+        conditions = f"node = ? AND {condition}"
+        values: tuple[object, ...] = (self._node, *parameters)
         start_ns, end_ns = self._range
         if start_ns is not None:
-            where, given = f"{where} AND t_ns >= ?", (*given, start_ns)
+            conditions, values = f"{conditions} AND t_ns >= ?", (*values, start_ns)
         if end_ns is not None:
-            where, given = f"{where} AND t_ns < ?", (*given, end_ns)
-        return where, given
+            conditions, values = f"{conditions} AND t_ns < ?", (*values, end_ns)
+        return conditions, values

@@ -1,4 +1,4 @@
-"""Calls of collectives in recordings of several ranks, brought together."""
+"""Collective calls of the traces of several ranks."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _HOST = "name LIKE 'gloo:%' OR name LIKE 'mpi:%' OR name LIKE 'ucc:%'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCalls:
-    """Calls of all ranks, and what was said of them; arrays have one entry per call."""
+    """Collective calls of all ranks with their facts; arrays have one entry per call."""
 
     calls: CollectiveCalls
     group_names: list[str | None]
-    """By `calls.group`; the last one is of -1."""
+    """Names by `calls.group`; the last one is that of -1."""
     descriptions: dict[int, str | None]
-    """Of groups, by `calls.group`."""
+    """Descriptions by `calls.group`."""
     group_size: Int
-    """-1 where the recorder says nothing."""
+    """-1 where the trace has none."""
     dtype: Int
-    """Place in `dtypes`, -1 where the recorder says nothing."""
+    """Index into `dtypes`, -1 where the trace has none."""
     dtypes: list[str]
 
     def take(self, rows: NDArray[np.bool_] | Int) -> RankCalls:
-        """Some of them."""
+        """Select calls."""
         return replace(
             self,
             calls=self.calls.take(rows),
@@ -61,24 +61,32 @@ class RankCalls:
 
 
 def collective_calls(traces: Sequence[Trace]) -> RankCalls:
-    """The calls in one recording per rank; `calls.rank` is the place in `traces`.
+    """Read the collective calls of one trace per rank; `calls.rank` is the index in `traces`.
 
-    Kernels of collectives; of a rank without any, the calls that its host carries out. What was
-    said of one is said of the kernel itself, or of the operator that launched it.
+    Calls are kernels of collectives, or for a rank without any the calls of its host. Facts belong
+    to the kernel itself or to the operator that launched it.
     """
-    said = columns_of(traces, "collectives", (*_NUMBERS, *_WORDS))
+    facts = columns_of(traces, "collectives", (*_NUMBERS, *_WORDS))
     kernels = columns_of(
-        traces, "kernels", ("id", "operator", "name", *_TIMES), where=_communication(traces)
+        traces, "kernels", ("id", "operator", "name", *_TIMES), condition=_communication(traces)
     )
-    device = [_kernels(*each) for each in zip(kernels, said, strict=True)]
-    without = [trace for trace, found in zip(traces, device, strict=True) if not len(found.start)]
-    host = dict(zip([t.trace for t in without], _host_calls(without), strict=True))
-    return _together([host.get(t.trace, d) for t, d in zip(traces, device, strict=True)])
+    kernel_calls = [_kernels(*pair) for pair in zip(kernels, facts, strict=True)]
+    traces_without_kernels = [
+        trace for trace, calls in zip(traces, kernel_calls, strict=True) if not len(calls.start)
+    ]
+    host_calls = dict(
+        zip(
+            [t.trace for t in traces_without_kernels],
+            _host_calls(traces_without_kernels),
+            strict=True,
+        )
+    )
+    return _combine([host_calls.get(t.trace, d) for t, d in zip(traces, kernel_calls, strict=True)])
 
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
-    """Calls of one rank; what is not known is None or -1."""
+    """Calls of one rank; unknown values are None or -1."""
 
     start: Int
     end: Int
@@ -88,42 +96,43 @@ class _Part:
 
 
 def _communication(traces: Sequence[Trace]) -> str:
-    """The condition in SQL that kernels of collectives meet."""
+    """Build the SQL condition for kernels of collectives."""
     if not traces:
         return "false"
     names = traces[0].reader.sql("SELECT DISTINCT name FROM kernels WHERE name IS NOT NULL")["name"]
-    chosen = sorted(filter(is_communication, names.tolist()))
-    return f"name IN ({', '.join(map(literal, chosen))})" if chosen else "false"
+    matching_names = sorted(filter(is_communication, names.tolist()))
+    return f"name IN ({', '.join(map(literal, matching_names))})" if matching_names else "false"
 
 
-def _kernels(kernels: Columns, said: Columns) -> _Part:
-    of_kernel, of_operator = said["on_device"] == 1, said["on_device"] == 0
-    place = _places(said["id"], of_kernel, kernels["id"])
-    other = _places(said["id"], of_operator, kernels["operator"])
-    place = np.where(place >= 0, place, other)
+def _kernels(kernels: Columns, facts: Columns) -> _Part:
+    of_kernel, of_operator = facts["on_device"] == 1, facts["on_device"] == 0
+    rows = _find_rows(facts["id"], of_kernel, kernels["id"])
+    operator_rows = _find_rows(facts["id"], of_operator, kernels["operator"])
+    rows = np.where(rows >= 0, rows, operator_rows)
     names = kernels["name"]
     kind = [names.values[code] or "" for code in names.codes.tolist()]
-    words = {word: _words(said, word, place) for word in _WORDS}
+    words = {word: _words(facts, word, rows) for word in _WORDS}
     return _Part(
         start=kernels["start_ns"],
         end=kernels["start_ns"] + kernels["duration_ns"],
         kind=[
-            classify_collective(said or own) for said, own in zip(words["name"], kind, strict=True)
+            classify_collective(fact or kernel_name)
+            for fact, kernel_name in zip(words["name"], kind, strict=True)
         ],
         words=words,
-        numbers={n: np.append(said[n], -1)[place].astype(np.int64) for n in _NUMBERS},
+        numbers={n: np.append(facts[n], -1)[rows].astype(np.int64) for n in _NUMBERS},
     )
 
 
 def _host_calls(traces: Sequence[Trace]) -> list[_Part]:
-    """Collectives that hosts carry out: annotations of the library that does."""
+    """Read collectives of hosts: annotations of the library, else its operators."""
     marked = columns_of(
-        traces, "annotations", ("name", *_TIMES), where=f"on_device = 0 AND ({_HOST})"
+        traces, "annotations", ("name", *_TIMES), condition=f"on_device = 0 AND ({_HOST})"
     )
-    called = columns_of(traces, "operators", ("name", *_TIMES), where=_HOST)
+    operators = columns_of(traces, "operators", ("name", *_TIMES), condition=_HOST)
     return [
-        _host_part(one if len(one["start_ns"]) else other)
-        for one, other in zip(marked, called, strict=True)
+        _host_part(annotations if len(annotations["start_ns"]) else calls)
+        for annotations, calls in zip(marked, operators, strict=True)
     ]
 
 
@@ -141,15 +150,15 @@ def _host_part(columns: Columns) -> _Part:
     )
 
 
-def _together(parts: Sequence[_Part]) -> RankCalls:
+def _combine(parts: Sequence[_Part]) -> RankCalls:
     def joined(values: Sequence[Int]) -> Int:
         return np.concatenate([*values, np.empty(0, dtype=np.int64)]).astype(np.int64)
 
     numbers = {n: joined([part.numbers[n] for part in parts]) for n in _NUMBERS}
     words = {w: [value for part in parts for value in part.words[w]] for w in _WORDS}
-    kind, kinds = _coded([name for part in parts for name in part.kind])
-    group, groups = _coded(words["group"])
-    dtype, dtypes = _coded(words["dtype"])
+    kind, kinds = _encode([name for part in parts for name in part.kind])
+    group, groups = _encode(words["group"])
+    dtype, dtypes = _encode(words["dtype"])
     elements = np.maximum(numbers["in_elements"], numbers["out_elements"])
     width = np.array([look_up_element_bytes(name) or -1 for name in dtypes] + [-1], dtype=np.int64)[
         dtype
@@ -177,21 +186,21 @@ def _together(parts: Sequence[_Part]) -> RankCalls:
     )
 
 
-def _coded(values: Sequence[str | None]) -> tuple[Int, list[str]]:
-    """Places in a list of the distinct values, -1 for None."""
-    places: dict[str, int] = {}
-    codes = [-1 if value is None else places.setdefault(value, len(places)) for value in values]
-    return np.array(codes, dtype=np.int64), list(places)
+def _encode(values: Sequence[str | None]) -> tuple[Int, list[str]]:
+    """Encode values as indexes into the list of distinct values, -1 for None."""
+    indexes: dict[str, int] = {}
+    codes = [-1 if value is None else indexes.setdefault(value, len(indexes)) for value in values]
+    return np.array(codes, dtype=np.int64), list(indexes)
 
 
-def _places(ids: Int, which: NDArray[np.bool_], wanted: Int) -> Int:
-    """Rows of those chosen that have the ids wanted, -1 for none."""
-    rows = np.flatnonzero(which)
+def _find_rows(ids: Int, candidates: NDArray[np.bool_], targets: Int) -> Int:
+    """Find the candidate rows with the target ids, -1 for none."""
+    rows = np.flatnonzero(candidates)
     if not len(rows):
-        return np.full(len(wanted), -1, dtype=np.int64)
+        return np.full(len(targets), -1, dtype=np.int64)
     order = rows[np.argsort(ids[rows], kind="stable")]
-    place = np.minimum(np.searchsorted(ids[order], wanted), len(order) - 1)
-    return np.where(ids[order][place] == wanted, order[place], -1)
+    positions = np.minimum(np.searchsorted(ids[order], targets), len(order) - 1)
+    return np.where(ids[order][positions] == targets, order[positions], -1)
 
 
 def _words(columns: Mapping[str, Any], name: str, rows: Int) -> list[str | None]:

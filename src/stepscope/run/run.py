@@ -1,4 +1,4 @@
-"""A run as the analyses want it: loaded from the store when asked for, and only once."""
+"""Read model of one run: its tables as typed arrays, loaded once, on first use."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ from stepscope.store import RunReader
 
 STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
 IDLE_GPU_RATIO = 0.05
-"""A GPU that is busy for less of the time is not one that the job uses."""
+"""A GPU that is busy for a smaller share of the time is not used by the job."""
 _PROFILED = ("name", "start_ns", "duration_ns", "host_self_ns", "parent")
-MOST_SPANS = 4_000_000
-"""Spans that are held at once; one takes some sixty bytes."""
+MAX_CACHED_SPANS = 4_000_000
+"""Limit of spans in memory; one takes about sixty bytes."""
 FETCH_KINDS = ("fetch", "samples", "collate", "transform")
 
 
@@ -71,7 +71,7 @@ class WatchedSteps(NamedTuple):
 
 @dataclass(frozen=True)
 class Rank:
-    """One training process and what was computed of it."""
+    """One training process and the figures derived from it."""
 
     run: Run
     process: ProcessInfo
@@ -79,7 +79,7 @@ class Rank:
 
     @property
     def spans(self) -> Spans:
-        """Phases, steps and what else the training thread is measured by."""
+        """Phases, steps and other spans of the training thread."""
         return self.run.step_spans(self.process)
 
     @property
@@ -89,23 +89,23 @@ class Rank:
 
     @cached_property
     def waiting(self) -> DataWait:
-        """Where the waiting time of the measured steps goes."""
+        """Waiting time of the measured steps by reason."""
         return split_data_wait(self.spans, self.steps, self.steps.measured())
 
     @cached_property
     def late_batches(self) -> DataWait:
-        """The same by what batches were late for."""
+        """Waiting time by the reason for late batches."""
         wall_ns = int(self.steps.wall_ns[self.steps.measured()].sum())
         return charge_busy_workers(self.waiting, self.making, wall_ns)
 
     @cached_property
     def making(self) -> BatchCreation | None:
-        """What making the training batches takes."""
+        """Creation of the training batches; None where it was not recorded."""
         return measure_batch_creation(self.run.fetchers_of(self.process), self.steps)
 
     @cached_property
     def host_work(self) -> HostWork | None:
-        """What the training thread does between phases."""
+        """Work of the training thread between phases; None without stack samples."""
         samples = self.run.stack_samples(self.process)
         if not len(samples.t_ns):
             return None
@@ -113,7 +113,7 @@ class Rank:
 
     @cached_property
     def compute_profile(self) -> ComputeProfile | None:
-        """What a profiler window says about the compute phases; None without one."""
+        """Compute phases as seen in a profiler window; None without one."""
         trace = self.run.window_of(self.process)
         windows = self.window_extent(trace) if trace is not None else EMPTY
         if trace is None or not len(windows.start):
@@ -134,17 +134,17 @@ class Rank:
         )
 
     def window_extent(self, trace: Trace) -> Intervals:
-        """When a window of this process was open; nothing when that was not recorded."""
+        """Return when a window of this process was open; empty where not recorded."""
         spans = self.spans.of("window")
         return union(spans.take(spans.value == trace.window).intervals)
 
     def steps_in(self, trace: Trace) -> WatchedSteps:
-        """The steps of a window of this process; see `analysis.steps.steps_of_window`."""
+        """Return the steps of a window of this process; see `analysis.steps_of_window`."""
         numbers, extent = select_window_steps(self.spans, self.steps, self.window_extent(trace))
-        said = trace.said
+        window = trace.window_facts
         # Where several optimizers take turns, the process counts more steps than there are.
-        if said is not None and said.step_count == len(numbers):
-            numbers = said.first_step + np.arange(len(numbers))
+        if window is not None and window.step_count == len(numbers):
+            numbers = window.first_step + np.arange(len(numbers))
         return WatchedSteps(numbers.tolist(), extent)
 
     def facts(self, kind: type[FactT]) -> list[FactT]:
@@ -165,15 +165,15 @@ class Rank:
 
 
 class Run:
-    """Everything that a diagnosis of one run may look at.
+    """Read model of one run.
 
     Args:
-        reader: the run; it may still be growing, and what was read stays as it was read.
+        reader: the run; it may still be growing; values are those of the first read.
     """
 
     def __init__(self, reader: RunReader) -> None:
         self.reader = reader
-        self._held: OrderedDict[str, Spans] = OrderedDict()
+        self._span_cache: OrderedDict[str, Spans] = OrderedDict()
         self._derived: dict[Callable[[Run], Any], Any] = {}
 
     @cached_property
@@ -184,41 +184,41 @@ class Run:
 
     @cached_property
     def nodes(self) -> dict[str, NodeInfo]:
-        """The machines by name."""
+        """Nodes by name."""
         return self.reader.nodes()
 
     @cached_property
     def ranks(self) -> list[Rank]:
-        """Training processes: those with at least one complete step."""
-        found = []
+        """Training processes with at least one complete step."""
+        training = []
         for process in self.processes:
             if process.role == "main":
                 steps = find_steps(self.step_spans(process))
                 if steps is not None:
                     rank = Rank(self, process, steps)
-                    _ = rank.waiting  # every verdict asks for it, and now the spans are at hand
-                    found.append(rank)
-        return found
+                    _ = rank.waiting  # every verdict needs it, and the spans are in memory now
+                    training.append(rank)
+        return training
 
     @cached_property
     def mean_step_ns(self) -> float:
-        """Of the measured steps of all ranks; NaN without any."""
+        """Mean duration of the measured steps of all ranks; NaN without any."""
         walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in self.ranks]
         return float(np.concatenate(walls).mean())
 
     @cached_property
     def compute_profile(self) -> ComputeProfile | None:
-        """That of the first rank with a window, which speaks for all; None without one."""
+        """Profile of the first rank with a window, used for all ranks; None without one."""
         return next((p for rank in self.ranks if (p := rank.compute_profile) is not None), None)
 
     @cached_property
     def clock(self) -> RunClock:
-        """When it was recorded, and what times are counted from."""
+        """Clock of the run: extent and origin of times."""
         return clock_of(self.reader)
 
     @cached_property
     def traces(self) -> list[Trace]:
-        """Recordings of the framework's profiler: windows of the job, or imported files."""
+        """Traces: windows of the job, or imported files."""
         return load_traces(self.reader, windows_of(self.processes))
 
     def derive(self, make: Callable[[Run], Derived]) -> Derived:
@@ -229,13 +229,12 @@ class Run:
         return derived
 
     def steps_in(self, trace: Trace) -> WatchedSteps:
-        """Steps that were watched while a window was open; none for an imported recording."""
+        """Return the steps during a window; none for an imported trace."""
         rank = self.rank_of(trace)
         return rank.steps_in(trace) if rank is not None else WatchedSteps([], EMPTY)
 
     def rank_of(self, trace: Trace) -> Rank | None:
-        """The rank in whose process a window was recorded; None for an imported recording, and
-        where no step of the process was seen."""
+        """Return the rank of a window; None for an imported trace or a process without steps."""
         return next((r for r in self.ranks if r.process.process == trace.process), None)
 
     @cached_property
@@ -244,24 +243,26 @@ class Run:
         return {node: NodeMetrics(self.reader, node) for node in self.nodes}
 
     def mean_over_nodes(self, metric: str) -> float | None:
-        """Mean of the means of the nodes, each over its devices; None where it was never read."""
-        return average_present(each.mean_over_devices(metric) for each in self.metrics.values())
+        """Compute the mean over nodes of the mean over devices; None where never sampled."""
+        return average_present(
+            metrics.mean_over_devices(metric) for metrics in self.metrics.values()
+        )
 
     @cached_property
     def contention(self) -> Contention | None:
-        """Whether others took the CPU, on the first rank's node while it trained."""
+        """CPU contention on the first rank's node during training; None without samples."""
         if not self.ranks:
             return None
         first = self.ranks[0]
         metrics = self.metrics.get(first.process.node)
         if metrics is None:
             return None
-        begin, end = int(first.steps.start[0]), int(first.steps.end[-1])
+        start, end = int(first.steps.start[0]), int(first.steps.end[-1])
         pids = [r.process.pid for r in self.ranks if r.process.node == first.process.node]
-        return measure_contention(metrics.between(begin, end), pids)
+        return measure_contention(metrics.between(start, end), pids)
 
     def workers_without_core(self, rank: Rank) -> float:
-        """Share of the time in which the rank's workers were ready to run but had no core."""
+        """Compute the share of time in which the rank's workers had work but no core."""
         metrics = self.metrics.get(rank.process.node)
         workers = [p.pid for p in self.processes if p.parent_pid == rank.process.pid]
         if metrics is None:
@@ -273,7 +274,7 @@ class Run:
 
     @cached_property
     def busy_devices(self) -> float | None:
-        """How busy a GPU in use is; without GPUs, the cores that a training process keeps busy."""
+        """Mean busy share of the GPUs in use; without GPUs, cores used by a training process."""
         if not self.ranks:
             return None
         first = self.ranks[0]
@@ -289,43 +290,49 @@ class Run:
 
     @cached_property
     def cores_available(self) -> float | None:
-        """Cores that the job may use on the first rank's node."""
+        """Cores available to the job on the first rank's node."""
         node = self.nodes.get(self.ranks[0].process.node) if self.ranks else None
         return node.cores_available if node else None
 
     def step_spans(self, process: ProcessInfo) -> Spans:
-        """What steps are found by. A long job of many ranks has more of it than memory can hold:
-        what was asked for longest ago is read again when somebody asks once more."""
-        spans = self._held.pop(process.process, None)
+        """Return the spans by which steps are found.
+
+        The spans of a long job of many ranks exceed memory: the least recently used are dropped and
+        read again on demand.
+        """
+        spans = self._span_cache.pop(process.process, None)
         if spans is None:
             spans = self._spans(process, STEP_KINDS)
-        self._held[process.process] = spans
-        while len(self._held) > 1 and sum(map(len, self._held.values())) > MOST_SPANS:
-            self._held.popitem(last=False)
+        self._span_cache[process.process] = spans
+        while (
+            len(self._span_cache) > 1
+            and sum(map(len, self._span_cache.values())) > MAX_CACHED_SPANS
+        ):
+            self._span_cache.popitem(last=False)
         return spans
 
     def fetchers_of(self, process: ProcessInfo) -> list[Fetcher]:
-        """The processes that make batches for one training process, itself included."""
-        found = []
+        """Return the processes that create batches for one training process, itself included."""
+        fetchers = []
         for candidate in self.processes:
             worker = candidate.role == "dataloader_worker"
             if candidate is process or (worker and candidate.parent_pid == process.pid):
                 spans = self._spans(candidate, FETCH_KINDS)
                 if spans.is_kind("fetch").any():
                     samples = self.stack_samples(candidate)
-                    found.append(
+                    fetchers.append(
                         Fetcher(
                             process=candidate.process, worker=worker, spans=spans, samples=samples
                         )
                     )
-        return found
+        return fetchers
 
     def stack_samples(self, process: ProcessInfo) -> StackSamples:
-        """Stack samples of one process."""
+        """Read the stack samples of one process."""
         rows = self.reader.table(
             "stacks",
             columns=["t_ns", "stack", "user_line"],
-            where="process = ?",
+            condition="process = ?",
             parameters=(process.process,),
             order_by="t_ns",
             encoded=("stack",),
@@ -344,7 +351,7 @@ class Run:
         )
 
     def window_of(self, process: ProcessInfo) -> Trace | None:
-        """The process's first profiler window; None when it has none."""
+        """Return the first profiler window of a process; None without one."""
         windows = [trace for trace in self.traces if trace.process == process.process]
         return min(windows, key=lambda trace: trace.start_ns, default=None)
 
@@ -353,7 +360,7 @@ class Run:
             self.reader,
             [process.process],
             kinds,
-            condition="node = ?",  # the files of other nodes need not be looked into
+            condition="node = ?",  # files of other nodes are skipped
             parameters=(process.node,),
         )
         return spans_of(rows.get(process.process))

@@ -1,4 +1,4 @@
-"""Spans of processes, from the store to typed arrays."""
+"""Spans of processes as typed arrays."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def read_spans(
     parameters: Sequence[object] = (),
     within: tuple[int, int] | None = None,
 ) -> dict[str, SpanRows]:
-    """Spans of some kinds by process; processes without any are left out.
+    """Read spans of some kinds by process; processes without any are omitted.
 
     Args:
         reader: the run.
         processes: names.
         kinds: of `schema.tables.spans.SPAN_KINDS`.
-        valued: those of the kinds whose values are asked for, None for all; other values are 0. To
-            be named where they are identities: a list of them costs as much as all other columns.
-        condition, parameters: SQL, and what fills its question marks.
+        valued: kinds whose values are read, None for all; values of the others are 0. Leave out
+            kinds whose values are identities: they cost as much as all other columns.
+        condition, parameters: SQL condition and the values of its question marks.
         within: see `RunReader.sql`.
     """
     if not processes:
@@ -43,7 +43,7 @@ def read_spans(
     if valued is not None:
         values = f"CAST(kind IN ({_listed(valued)}) AS BIGINT) * value AS value"
         groups += ", 6"
-    found = reader.sql(
+    columns = reader.sql(
         # Numbers alone come out of DuckDB row by row; a string per row would cost far more.
         f"SELECT process, log, kind, name, flags, {values}, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
         "list(coalesce(end_ns, start_ns - 1)) AS end_ns FROM spans "
@@ -52,9 +52,9 @@ def read_spans(
         parameters,
         within=within,
     )
-    process = found["process"]
+    process = columns["process"]
     return {
-        name: {column: rows[process == name] for column, rows in found.items()}
+        name: {column: rows[process == name] for column, rows in columns.items()}
         for name in processes
         if (process == name).any()
     }
@@ -65,11 +65,11 @@ def _listed(strings: Sequence[str]) -> str:
 
 
 def spans_of(rows: SpanRows | None) -> Spans:
-    """The spans of one process; none for None. What never ended ends with the last of the rest."""
+    """Build the spans of one process, empty for None. Unfinished spans end with the last one."""
     if rows is None:
         return _NONE
     # DuckDB would carry the lists along while it sorts.
-    order = np.lexsort([rows[each] for each in ("flags", "name", "kind", "log")])
+    order = np.lexsort([rows[column] for column in ("flags", "name", "kind", "log")])
     rows = {column: values[order] for column, values in rows.items()}
     start, end = np.concatenate(rows["start_ns"]), np.concatenate(rows["end_ns"])
     unfinished = end < start
@@ -77,8 +77,8 @@ def spans_of(rows: SpanRows | None) -> Spans:
     order = nesting_order(start, end)
     row = np.repeat(np.arange(len(rows["start_ns"])), list(map(len, rows["start_ns"])))[order]
 
-    def of_each(values: Any) -> Any:
-        """What all spans of a row share; what all spans share takes no memory."""
+    def broadcast(values: Any) -> Any:
+        """Repeat the value of a row for its spans; a value of all spans takes no memory."""
         values = np.asarray(values)
         if (values == values[0]).all():
             return np.broadcast_to(values[0], len(row))
@@ -86,18 +86,20 @@ def spans_of(rows: SpanRows | None) -> Spans:
 
     kinds, kind = np.unique(rows["kind"].astype(str), return_inverse=True)
     names, name = np.unique(rows["name"].astype(str), return_inverse=True)
-    values = np.concatenate(rows["values"])[order] if "values" in rows else of_each(rows["value"])
+    values = np.concatenate(rows["values"])[order] if "values" in rows else broadcast(rows["value"])
     return Spans(
-        kind=of_each(kind.astype(np.int32)),
+        kind=broadcast(kind.astype(np.int32)),
         kinds=kinds.tolist(),
-        name=of_each(name.astype(np.int32)),
+        name=broadcast(name.astype(np.int32)),
         names=names.tolist(),
-        thread=of_each([int(log[:-1]) for log in rows["log"]]),
+        thread=broadcast([int(log[:-1]) for log in rows["log"]]),
         start=start[order],
         end=end[order],
-        flags=of_each(rows["flags"].astype(np.int64)),
+        flags=broadcast(rows["flags"].astype(np.int64)),
         value=values,
-        unfinished=unfinished[order] if unfinished.any() else of_each(np.zeros(1, dtype=np.bool_)),
+        unfinished=unfinished[order]
+        if unfinished.any()
+        else broadcast(np.zeros(1, dtype=np.bool_)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The steps of a recording and what the host did, for every view that divides time by steps."""
+"""Steps of a trace and host activity, for every view that divides time by steps."""
 
 from __future__ import annotations
 
@@ -33,65 +33,67 @@ _NAMED = " OR ".join(
     f"name LIKE '{start}%'"
     for start in ("ProfilerStep#", "enumerate(Data", "gloo:", "mpi:", "ucc:")
 )
-"""Operators that are looked at by name: older recorders wrote annotations as operators."""
+"""Operators selected by name: older profilers wrote annotations as operators."""
 
 
 class MarkedSteps(NamedTuple):
-    """Steps as the host marked them."""
+    """Steps as marked by the host."""
 
     steps: HostSteps
     marked: bool
-    """False where the recording has no steps: then there is one, over all of it."""
+    """False for a trace without steps: one step covers all of it."""
 
 
 def marked_steps(run: Run, trace: Trace) -> MarkedSteps:
-    """The steps of one recording: those it names, or those that were watched while it was made;
-    without any, one from the first host event to the last."""
-    named = named_steps(trace)
-    if named is not None:
-        return MarkedSteps(named, True)
+    """Find the steps of one trace: its named steps, or the steps recorded meanwhile.
+
+    Without any, one step from the first host event to the last.
+    """
+    steps = named_steps(trace)
+    if steps is not None:
+        return MarkedSteps(steps, True)
     watched = run.steps_in(trace)
     if watched.numbers:
         names = [str(number) for number in watched.numbers]
         return MarkedSteps(HostSteps(names=names, extent=watched.extent), True)
     tables = ("operators", "python_functions")
-    host = _together([_extent(trace.columns(table, _TIMES)) for table in tables])
+    host = _concatenate([_extent(trace.columns(table, _TIMES)) for table in tables])
     if not len(host.start):
         return MarkedSteps(make_single_step(*trace.extent), False)
     return MarkedSteps(make_single_step(int(host.start.min()), int(host.end.max())), False)
 
 
 def named_steps(trace: Trace) -> HostSteps | None:
-    """The steps that a recording names; None where it names none."""
-    found = [
-        trace.columns("annotations", ("name", *_TIMES), where=f"on_device = 0 AND {_STEPS}"),
-        trace.columns("operators", ("name", *_TIMES), where=_STEPS),
+    """Find the named steps of a trace; None without any."""
+    columns = [
+        trace.columns("annotations", ("name", *_TIMES), condition=f"on_device = 0 AND {_STEPS}"),
+        trace.columns("operators", ("name", *_TIMES), condition=_STEPS),
     ]
-    names = [one["name"].values[code] for one in found for code in one["name"].codes.tolist()]
-    return find_host_steps(names, *_together([_extent(one) for one in found]))
+    names = [part["name"].values[code] for part in columns for code in part["name"].codes.tolist()]
+    return find_host_steps(names, *_concatenate([_extent(part) for part in columns]))
 
 
 def host_categories(trace: Trace, calls: RuntimeCalls) -> dict[str, Intervals]:
-    """When the host was in each category of a step that is no device's.
+    """Find when the host was in each category of a step that is not device work.
 
     Args:
-        trace: a recording.
+        trace: a trace.
         calls: its runtime calls.
     """
-    named = [
-        trace.columns("annotations", ("name", *_TIMES), where="on_device = 0"),
-        trace.columns("operators", ("name", *_TIMES), where=_NAMED),
+    marked = [
+        trace.columns("annotations", ("name", *_TIMES), condition="on_device = 0"),
+        trace.columns("operators", ("name", *_TIMES), condition=_NAMED),
     ]
-    unnamed = [
-        trace.columns("operators", _TIMES, where=f"NOT ({_NAMED})"),
+    unnamed_columns = [
+        trace.columns("operators", _TIMES, condition=f"NOT ({_NAMED})"),
         trace.columns("python_functions", _TIMES),
     ]
-    others = [_some(one, _is_plain) for one in named]
+    plain_intervals = [_select(one, _is_plain) for one in marked]
     return {
         "runtime": Intervals(calls.start, calls.end),
-        "data_loader": _together([_some(one, is_data_loader) for one in named]),
-        "communication": _together([_some(one, is_host_communication) for one in named]),
-        "cpu_exec": _together([*others, *map(_extent, unnamed)]),
+        "data_loader": _concatenate([_select(one, is_data_loader) for one in marked]),
+        "communication": _concatenate([_select(one, is_host_communication) for one in marked]),
+        "cpu_exec": _concatenate([*plain_intervals, *map(_extent, unnamed_columns)]),
     }
 
 
@@ -103,12 +105,12 @@ def _extent(columns: Columns) -> Intervals:
     return Intervals(columns["start_ns"], columns["start_ns"] + columns["duration_ns"])
 
 
-def _some(columns: Columns, test: Callable[[str], bool]) -> Intervals:
-    rows, every = match_rows(columns["name"], test), _extent(columns)
-    return Intervals(every.start[rows], every.end[rows])
+def _select(columns: Columns, test: Callable[[str], bool]) -> Intervals:
+    rows, extents = match_rows(columns["name"], test), _extent(columns)
+    return Intervals(extents.start[rows], extents.end[rows])
 
 
-def _together(parts: list[Intervals]) -> Intervals:
+def _concatenate(parts: list[Intervals]) -> Intervals:
     return Intervals(
         np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])
     )
@@ -116,26 +118,26 @@ def _together(parts: list[Intervals]) -> Intervals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedWork:
-    """What one recording says of work and steps."""
+    """Work and steps of one trace."""
 
     trace: Trace
     work: DeviceWork
-    """All of it, also what lies outside the range of time that is looked at."""
+    """All device work, also outside the selected range."""
     on_host: bool
-    """Without any device: operators stand for kernels."""
+    """True without devices: operators stand for kernels."""
     steps: TraceSteps
     marked: bool
-    """False where the recording has no steps: then there is one, over all of it."""
+    """False for a trace without steps: one step covers all of it."""
 
     @property
     def label(self) -> str:
-        """The rank; the recording's name where that is not known."""
+        """The rank, or the trace's name where the rank is unknown."""
         return self.trace.name if self.trace.rank is None else f"rank {self.trace.rank}"
 
 
 def recorded_work(run: Run, carry_over: CarryOver) -> list[RecordedWork]:
-    """Work and steps of every recording."""
-    return [_recorded_work(run, each, carry_over) for each in reading_ahead(run.traces)]
+    """Read work and steps of every trace."""
+    return [_recorded_work(run, trace, carry_over) for trace in reading_ahead(run.traces)]
 
 
 def _recorded_work(run: Run, trace: Trace, carry_over: CarryOver) -> RecordedWork:

@@ -1,4 +1,4 @@
-"""The recordings of a framework's profiler in a run, loaded when asked for."""
+"""Traces of a run, loaded on first use."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stepscope.schema import TABLES, Table
 from stepscope.store import DictColumn, RunReader
 
 READ_AHEAD_EVENTS = 3_000_000
-"""What is read of so many, and made of it, takes up to two hundred megabytes."""
+"""Events that are read together; with what is computed of them they take up to 200 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
-    """One finding about the quality of a recording; `check` is a key of `QUALITY_CHECKS`."""
+class QualityIssue:
+    """Quality issue of a trace; `check` is a key of `QUALITY_CHECKS`."""
 
     check: str
     count: int
@@ -34,7 +34,7 @@ class Doubt:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One completely stored recording: one process, one window. See the table `traces`."""
+    """One completely stored trace: one process, one window. See the table `traces`."""
 
     reader: RunReader = field(repr=False)
     trace: int
@@ -54,23 +54,23 @@ class Trace:
     has_stacks: bool
     has_memory: bool
     metadata: Mapping[str, Any] = field(repr=False)
-    said: Window | None
-    """What its process said of the window; None for an imported file."""
+    window_facts: Window | None
+    """Facts that the process reported of the window; None for an imported file."""
     record: QualityRecord = field(repr=False)
     within: tuple[int, int] | None = None
-    """Times on its own clock, the end exclusive: only events that begin in between are looked
-    at. None for all of them."""
+    """Start and end on the trace's clock, the end exclusive: only events that start in between
+    count. None for all events."""
     ahead: ReadAhead | None = field(default=None, repr=False, compare=False)
-    """What reads for recordings that are looked at one after the other; see `reading_ahead`."""
+    """Reader of traces that are processed in turn; see `reading_ahead`."""
 
     @property
     def whole(self) -> Trace:
-        """The recording without a range."""
+        """The trace without a range."""
         return replace(self, within=None)
 
     @property
     def extent(self) -> tuple[int, int]:
-        """First start and last end of what is looked at."""
+        """First start and last end of the events that count."""
         if self.within is None:
             return self.start_ns, self.end_ns
         return max(self.start_ns, self.within[0]), min(self.end_ns, self.within[1])
@@ -80,9 +80,9 @@ class Trace:
         table: str,
         names: Sequence[str],
         *,
-        where: str = "",
+        condition: str = "",
     ) -> dict[str, Any]:
-        """Columns of one trace table, as `analysis.columns.Columns` describes them.
+        """Read columns of one trace table, as `analysis.Columns` describes them.
 
         Rows come track by track, each by start.
 
@@ -90,96 +90,98 @@ class Trace:
             table: a trace table.
             names: its columns; of operators also `host_self_ns`, `device_self_ns` and
                 `device_total_ns`.
-            where: a further condition in SQL.
+            condition: additional SQL condition.
         """
         if self.ahead is not None:
-            return self.ahead.columns(self, Question(table, tuple(names), where))
-        (found,) = columns_of([self], table, names, where=where)
-        return found
+            return self.ahead.columns(self, Query(table, tuple(names), condition))
+        (columns,) = columns_of([self], table, names, condition=condition)
+        return columns
 
     def device_intervals(self) -> Intervals:
-        """Extents of its kernels, copies and sets, in no order."""
+        """Read the extents of kernels, copies and sets, in no order."""
         parts = [self.columns(t, ("start_ns", "duration_ns")) for t in ("kernels", "copies")]
         start = np.concatenate([part["start_ns"] for part in parts])
         return Intervals(start, start + np.concatenate([part["duration_ns"] for part in parts]))
 
     @property
-    def doubts(self) -> dict[str, Doubt]:
-        """What the quality record holds, by check."""
+    def quality_issues(self) -> dict[str, QualityIssue]:
+        """Quality issues by check."""
         return self.record.by_trace.get(self.trace, {})
 
 
 @dataclass(frozen=True)
 class QualityRecord:
-    """The quality record of a run: a few rows for each recording."""
+    """Quality record of a run: a few rows per trace."""
 
     reader: RunReader
 
     @cached_property
-    def by_trace(self) -> dict[int, dict[str, Doubt]]:
-        """Findings by recording and check."""
+    def by_trace(self) -> dict[int, dict[str, QualityIssue]]:
+        """Quality issues by trace and check."""
         rows = self.reader.table("quality")
-        found: dict[int, dict[str, Doubt]] = {}
+        issues: dict[int, dict[str, QualityIssue]] = {}
         for i, (trace, check) in enumerate(zip(rows["trace"].tolist(), rows["kind"], strict=True)):
-            found.setdefault(trace, {})[check] = Doubt(
+            issues.setdefault(trace, {})[check] = QualityIssue(
                 check=check,
                 count=int(rows["count"][i]),
                 of_count=_optional(rows["of_count"], i),
                 worst_ns=_optional(rows["worst_ns"], i),
                 detail=rows["detail"][i],
             )
-        return found
+        return issues
 
 
-class Question(NamedTuple):
-    """What is asked of a recording; see `Trace.columns`."""
+class Query(NamedTuple):
+    """Arguments of `Trace.columns`."""
 
     table: str
     names: tuple[str, ...]
-    where: str
+    condition: str
 
 
 class ReadAhead:
-    """Reads for recordings that are looked at one after the other.
+    """Reader of traces that are processed in turn.
 
-    What is asked of one is read for those behind it in the same query, as far as they hold no
-    more than so many events together, and kept until it is asked for. An event lies in one
-    table, so that bounds what is kept, whatever is asked.
+    A query for one trace also reads the traces after it, up to a number of events, and keeps the
+    columns until they are requested. An event is in one table only, so the number of events bounds
+    the memory, whatever is queried.
 
     Args:
-        traces: recordings of one run, in the order in which they are looked at.
-        events: how many are read together at most.
+        traces: traces of one run, in the order of processing.
+        events: limit of the events that are read together.
     """
 
     def __init__(self, traces: Sequence[Trace], events: int) -> None:
         self._traces = traces
         self._events = events
-        self._place = {trace.trace: place for place, trace in enumerate(traces)}
-        self._kept: dict[tuple[Question, bool], dict[int, dict[str, Any]]] = {}
+        self._index = {trace.trace: index for index, trace in enumerate(traces)}
+        self._cache: dict[tuple[Query, bool], dict[int, dict[str, Any]]] = {}
 
-    def columns(self, trace: Trace, question: Question) -> dict[str, Any]:
-        """The columns of one recording, in its range or, if it is given without one, whole."""
-        whole, place = trace.within is None, self._place[trace.trace]
-        kept = self._kept.setdefault((question, whole), {})
-        if place not in kept:
-            chosen = [trace]
-            if not kept or max(kept) < place:  # else it is asked the same once more
-                kept.clear()
-                chosen += [each.whole if whole else each for each in self._behind(place)]
-            table, names, where = question
-            found = columns_of(chosen, table, names, where=where)
-            kept.update(enumerate(found, place))
-        return kept.pop(place)
+    def columns(self, trace: Trace, query: Query) -> dict[str, Any]:
+        """Return the columns of one trace, within its range if it has one."""
+        is_whole, index = trace.within is None, self._index[trace.trace]
+        cache = self._cache.setdefault((query, is_whole), {})
+        if index not in cache:
+            traces = [trace]
+            if not cache or max(cache) < index:  # else the same query was repeated
+                cache.clear()
+                traces += [
+                    following.whole if is_whole else following for following in self._behind(index)
+                ]
+            table, names, condition = query
+            column_sets = columns_of(traces, table, names, condition=condition)
+            cache.update(enumerate(column_sets, index))
+        return cache.pop(index)
 
-    def _behind(self, place: int) -> Sequence[Trace]:
-        """The recordings behind one that are read with it."""
-        counts = np.cumsum([trace.event_count for trace in self._traces[place:]])
+    def _behind(self, index: int) -> Sequence[Trace]:
+        """Return the traces that are read together with one, those after it."""
+        counts = np.cumsum([trace.event_count for trace in self._traces[index:]])
         fitting = int(np.searchsorted(counts, self._events, side="right"))
-        return self._traces[place + 1 : place + fitting]
+        return self._traces[index + 1 : index + fitting]
 
 
 def reading_ahead(traces: Sequence[Trace], events: int = READ_AHEAD_EVENTS) -> list[Trace]:
-    """Recordings of one run to be looked at one after the other, in this order; see `ReadAhead`."""
+    """Return traces of one run that read ahead of each other in this order; see `ReadAhead`."""
     ahead = ReadAhead(traces, events)
     return [replace(trace, ahead=ahead) for trace in traces]
 
@@ -189,63 +191,68 @@ def columns_of(
     table: str,
     names: Sequence[str],
     *,
-    where: str = "",
+    condition: str = "",
 ) -> list[dict[str, Any]]:
-    """The columns of several recordings of a run, read at once; see `Trace.columns`.
+    """Read the columns of several traces of a run at once; see `Trace.columns`.
 
     Args:
         traces: of one run.
-        table, names, where: as there.
+        table, names, condition: as there.
     """
-    if where and "host_self_ns" in names:
-        raise ValueError("own times need all operators: choose rows afterwards")
+    if condition and "host_self_ns" in names:
+        raise ValueError("self times need all operators: select rows afterwards")
     if not traces:
         return []
     declared = TABLES[table]
-    stored = dict.fromkeys(each for name in names for each in _DERIVED.get(name, (name,)))
+    stored = dict.fromkeys(column for name in names for column in _DERIVED.get(name, (name,)))
     ranged = any(trace.within for trace in traces) and declared.time_column is not None
-    # Own times follow from operators that begin later too: rows are chosen afterwards.
+    # Self times depend on later operators too: rows are selected afterwards.
     late = ranged and "host_self_ns" in names
     several = len(traces) > 1
-    owner, begun = ("trace",) if several else (), ("start_ns",) if late else ()
-    wanted = dict.fromkeys((*owner, *stored, *begun))
-    those = [_of_trace(each, declared, whole=late) for each in traces]
-    conditions = [f"({_any_of(those)})", *([f"({where})"] if where else [])]
-    found = traces[0].reader.table(
+    owner, start_column = ("trace",) if several else (), ("start_ns",) if late else ()
+    stored_columns = dict.fromkeys((*owner, *stored, *start_column))
+    conditions_by_trace = [_build_condition(trace, declared, unbounded=late) for trace in traces]
+    conditions = [
+        f"({_join_conditions(conditions_by_trace)})",
+        *([f"({condition})"] if condition else []),
+    ]
+    rows = traces[0].reader.table(
         table,
-        columns=list(wanted),
-        where=" AND ".join(conditions),
+        columns=list(stored_columns),
+        condition=" AND ".join(conditions),
         traces=[trace.trace for trace in traces],
-        encoded=[n for n in wanted if declared.column(n).type == "VARCHAR"],
+        encoded=[n for n in stored_columns if declared.column(n).type == "VARCHAR"],
     )
-    plain = {name: _without_nulls(values) for name, values in found.items()}
-    stretches = _stretches(plain["trace"]) if several else {traces[0].trace: [slice(None)]}
-    chosen = []
+    plain = {name: _fill_missing(values) for name, values in rows.items()}
+    row_ranges = _find_row_ranges(plain["trace"]) if several else {traces[0].trace: [slice(None)]}
+    column_sets = []
     for trace in traces:
-        own = _taken(plain, *stretches.get(trace.trace, [slice(0)]))
-        own |= {name: _derived(name, own) for name in names if name in _DERIVED}
+        columns = _select_rows(plain, *row_ranges.get(trace.trace, [slice(0)]))
+        columns |= {name: _derived(name, columns) for name in names if name in _DERIVED}
         if trace.within is not None and late:
-            begin, end = trace.within
-            own = _taken(own, (own["start_ns"] >= begin) & (own["start_ns"] < end))
-        chosen.append({name: own[name] for name in names})
-    return chosen
+            start, end = trace.within
+            columns = _select_rows(
+                columns, (columns["start_ns"] >= start) & (columns["start_ns"] < end)
+            )
+        column_sets.append({name: columns[name] for name in names})
+    return column_sets
 
 
 def rows_in(traces: Sequence[Trace], table: str) -> str:
-    """The condition in SQL that rows of these recordings meet, within the range looked at."""
-    return _any_of([_of_trace(each, TABLES[table]) for each in traces])
+    """Build the SQL condition for rows of these traces within their ranges."""
+    return _join_conditions([_build_condition(trace, TABLES[table]) for trace in traces])
 
 
 def load_traces(
     reader: RunReader, windows: Mapping[WindowKey, Window] | None = None
 ) -> list[Trace]:
-    """Every recording of a run, by rank, then by time.
+    """Load every trace of a run, by rank, then by time.
 
     Args:
-        windows: by process and number; see `diagnosis.windows`.
+        windows: by process and number; see `run.windows`.
     """
     rows, record = reader.table("traces"), QualityRecord(reader)
-    found = [
+    traces = [
         Trace(
             reader=reader,
             trace=int(rows["trace"][i]),
@@ -265,42 +272,42 @@ def load_traces(
             has_memory=bool(rows["has_memory"][i]),
             metadata=msgspec.json.decode(rows["metadata"][i], type=dict[str, Any]),
             record=record,
-            said=(windows or {}).get((rows["process"][i], _optional(rows["window"], i))),
+            window_facts=(windows or {}).get((rows["process"][i], _optional(rows["window"], i))),
         )
         for i in range(len(rows["trace"]))
     ]
-    return sorted(found, key=lambda t: (t.rank if t.rank is not None else -1, t.start_ns, t.name))
+    return sorted(traces, key=lambda t: (t.rank if t.rank is not None else -1, t.start_ns, t.name))
 
 
-def _of_trace(trace: Trace, table: Table, *, whole: bool = False) -> str:
-    """The condition in SQL that rows of one recording meet, those of its range or all."""
-    own = f"trace = {trace.trace}"
-    if trace.within is None or table.time_column is None or whole:
-        return own
-    begin, end = trace.within
-    return f"({own} AND {table.time_column} >= {begin} AND {table.time_column} < {end})"
+def _build_condition(trace: Trace, table: Table, *, unbounded: bool = False) -> str:
+    """Build the SQL condition for rows of one trace, within its range or all."""
+    same_trace = f"trace = {trace.trace}"
+    if trace.within is None or table.time_column is None or unbounded:
+        return same_trace
+    start, end = trace.within
+    return f"({same_trace} AND {table.time_column} >= {start} AND {table.time_column} < {end})"
 
 
-def _any_of(conditions: Sequence[str]) -> str:
-    """Conditions joined; where they are alike but for the recording, DuckDB skips files by it."""
+def _join_conditions(conditions: Sequence[str]) -> str:
+    """Join conditions by OR; DuckDB skips files by trace if the conditions differ in it only."""
     if all(condition.startswith("trace = ") for condition in conditions) and len(conditions) > 1:
-        return f"trace IN ({', '.join(each.removeprefix('trace = ') for each in conditions)})"
+        return f"trace IN ({', '.join(text.removeprefix('trace = ') for text in conditions)})"
     return " OR ".join(conditions)
 
 
-def _stretches(owner: NDArray[np.int64]) -> dict[int, list[slice]]:
-    """Rows of each recording: what was written at once lies together."""
+def _find_row_ranges(owner: NDArray[np.int64]) -> dict[int, list[slice]]:
+    """Find the row ranges of each trace: rows written at once are adjacent."""
     if not len(owner):
         return {}
     cuts = (np.flatnonzero(np.diff(owner)) + 1).tolist()
-    found: dict[int, list[slice]] = {}
-    for begin, end in pairwise([0, *cuts, len(owner)]):
-        found.setdefault(int(owner[begin]), []).append(slice(begin, end))
-    return found
+    slices: dict[int, list[slice]] = {}
+    for start, end in pairwise([0, *cuts, len(owner)]):
+        slices.setdefault(int(owner[start]), []).append(slice(start, end))
+    return slices
 
 
-def _taken(columns: Mapping[str, Any], *rows: Any) -> dict[str, Any]:
-    """Some rows; those of one slice share the memory of all."""
+def _select_rows(columns: Mapping[str, Any], *rows: Any) -> dict[str, Any]:
+    """Select rows; a single slice shares the memory of all rows."""
 
     def take(values: Any) -> Any:
         return values[rows[0]] if len(rows) == 1 else np.concatenate([values[r] for r in rows])
@@ -318,18 +325,22 @@ _DERIVED = {
     "device_self_ns": ("launched_ns",),
     "device_total_ns": ("launched_ns", "launched_below_ns"),
 }
-"""Columns of operators that follow from stored ones: a duration less what was called, and device
-work launched by an operator itself and by those inside it."""
+"""Operator columns derived from stored ones: duration without nested calls, and device work
+launched by an operator itself or by operators inside it."""
 
 
 def _derived(name: str, columns: Mapping[str, Any]) -> Any:
     if name == "host_self_ns":
-        return columns["duration_ns"] - np.maximum(columns["runtime_ns"], 0) - _called(columns)
-    return sum(np.maximum(columns[each], 0) for each in _DERIVED[name])
+        return (
+            columns["duration_ns"]
+            - np.maximum(columns["runtime_ns"], 0)
+            - _sum_nested_durations(columns)
+        )
+    return sum(np.maximum(columns[column], 0) for column in _DERIVED[name])
 
 
-def _called(operators: Mapping[str, Any]) -> Any:
-    """Durations of the operators that each one calls. Doubles hold such sums exactly."""
+def _sum_nested_durations(operators: Mapping[str, Any]) -> Any:
+    """Sum the durations of the operators that each one calls. Doubles hold such sums exactly."""
     ids, parent = operators["id"], operators["parent"]
     nested = parent >= 0
     if not nested.any():
@@ -344,8 +355,8 @@ def _optional(values: Any, row: int) -> int | None:
     return None if np.ma.getmaskarray(values)[row] else int(values[row])
 
 
-def _without_nulls(values: Any) -> Any:
-    """A missing integer as -1, a missing double as NaN; the values given are changed in place."""
+def _fill_missing(values: Any) -> Any:
+    """Replace missing integers by -1 and missing doubles by NaN, in place."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     np.copyto(values.data, np.nan if values.dtype.kind == "f" else -1, where=values.mask)

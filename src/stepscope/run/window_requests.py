@@ -1,6 +1,6 @@
-"""Asking for a window from outside the job: who can hear it, what it shall hold, how far it is.
+"""Requests for a window from outside the job: listening monitors, contents, progress.
 
-For `stepscope capture` and for the web UI's button.
+Used by `stepscope capture` and by the web UI.
 """
 
 from __future__ import annotations
@@ -17,53 +17,53 @@ from stepscope.spool import OPTIONS, Depth
 from stepscope.store import RequestBoard, RunReader, WindowAnswer, WindowRequest
 
 SILENT_S = 30.0
-"""A monitor that has given no sign of life for so long is not heard."""
-MOST_STEPS = 10_000
+"""A monitor without a heartbeat for this long does not count as listening."""
+MAX_REQUESTED_STEPS = 10_000
 
 
 class WindowContents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a window holds."""
+    """Contents of a window."""
 
     depth: str
     options: list[str]
 
 
-def contents(*, full: bool, **chosen: bool) -> WindowContents:
-    """What the flags ask for.
+def contents(*, full: bool, **flags: bool) -> WindowContents:
+    """Translate flags into window contents.
 
     Raises:
-        UsageError: a light window holds nothing of what is asked.
+        UsageError: a light window cannot hold the requested contents.
     """
-    options = [name for name in OPTIONS if chosen[name]]
+    options = [name for name in OPTIONS if flags[name]]
     if options and not full:
         raise UsageError(f"a light window has no operators; leave out --light or --{options[0]}")
     return WindowContents(depth=Depth.FULL if full else Depth.LIGHT, options=options)
 
 
 def new_request(
-    what: WindowContents, *, steps: int | None = None, seconds: float | None = None
+    contents: WindowContents, *, steps: int | None = None, seconds: float | None = None
 ) -> WindowRequest:
-    """A request for a window of so many steps or seconds, with a name of its own."""
+    """Create a request for a window of some steps or seconds, with a unique name."""
     return WindowRequest(
         name=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}",
         asked_ns=time.time_ns(),
         step_count=steps,
         duration_ns=None if seconds is None else round(1e9 * seconds),
-        depth=what.depth,
-        options=what.options,
+        depth=contents.depth,
+        options=contents.options,
     )
 
 
 def listening_nodes(run: str, reader: RunReader) -> list[str]:
-    """Nodes whose monitors can hear.
+    """List the nodes with a listening monitor.
 
     Raises:
-        UsageError: there are none.
+        UsageError: no monitor is listening.
     """
     if not reader.is_local:
         raise UsageError(
-            f"{run} lies in an object store, where no monitor looks for requests; ask with the "
-            "directory into which the job is recorded"
+            f"{run} is in an object store, where no monitor looks for requests; name the directory "
+            "that the job is recorded into"
         )
     if reader.info.options.get("window") == "off":
         raise UsageError(f"the job of {run} was started with --window off")
@@ -73,20 +73,20 @@ def listening_nodes(run: str, reader: RunReader) -> list[str]:
     running = {node: status for node, status in statuses.items() if not status.state.final}
     if not running:
         raise UsageError(f"the job of {run} is over; a window needs a running job")
-    heard = [node for node, status in running.items() if _age_s(status) <= SILENT_S]
-    if not heard:
+    listening = [node for node, status in running.items() if _age_s(status) <= SILENT_S]
+    if not listening:
         age = min(_age_s(status) for status in running.values())
         raise UsageError(
-            f"the monitor of {run} has not been heard for {age:.0f} s; if the job is gone, "
-            f"bring the rest in with: stepscope recover {run}"
+            f"the monitor of {run} has sent no heartbeat for {age:.0f} s; if the job is gone, "
+            f"recover the rest with: stepscope recover {run}"
         )
-    return heard
+    return listening
 
 
 def answers_of(board: RequestBoard, name: str, nodes: Iterable[str]) -> dict[str, WindowAnswer]:
-    """What the nodes have said of a request, by node; without those that have said nothing."""
-    found = {node: board.answer(name, node) for node in nodes}
-    return {node: answer for node, answer in found.items() if answer is not None}
+    """Collect the answers to a request by node; nodes without an answer are omitted."""
+    answers = {node: board.answer(name, node) for node in nodes}
+    return {node: answer for node, answer in answers.items() if answer is not None}
 
 
 def _age_s(status: JobStatus) -> float:

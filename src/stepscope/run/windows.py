@@ -1,4 +1,4 @@
-"""What processes said of the detailed windows that they carried out."""
+"""Facts that processes reported of their detailed windows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from stepscope.schema import ProcessInfo, WindowFact
 
 WindowKey = tuple[str | None, int | None]
-"""Process and number; an imported recording has neither."""
+"""Process and number; an imported trace has neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,17 +17,17 @@ class Window:
     """One window of one process."""
 
     reason: str
-    """Why it was opened: `automatic`, `scheduled`, `requested` or `slower`."""
+    """Reason for opening it: `automatic`, `scheduled`, `requested` or `slower`."""
     depth: Literal["light", "full"]
     options: tuple[str, ...]
-    """What it holds besides operators: `shapes`, `stacks`, `memory`, `flops`, `modules`."""
+    """Content in addition to operators: `shapes`, `stacks`, `memory`, `flops`, `modules`."""
     first_step: int
-    """Steps of the process that had ended before it, so the number of its first one."""
+    """Number of its first step: steps of the process that ended before it."""
     step_count: int
 
 
 def windows_of(processes: Iterable[ProcessInfo]) -> dict[WindowKey, Window]:
-    """Every window that was carried out, by process and number."""
+    """Collect every completed window, by process and number."""
     return {
         (process.process, fact.number): Window(
             reason=fact.reason,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.run import MOST_STEPS
+from stepscope.run import MAX_REQUESTED_STEPS
 from stepscope.store import WindowAnswer
 
 
@@ -55,7 +55,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Request for a window: number of steps and content."""
 
     run: str
-    steps: Annotated[int, msgspec.Meta(ge=1, le=MOST_STEPS)] = 20
+    steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_REQUESTED_STEPS)] = 20
     full: bool = True
     shapes: bool = False
     stacks: bool = False

@@ -135,7 +135,7 @@ class RunReader:
         name: str,
         columns: Sequence[str] | None = ...,
         *,
-        where: str | None = ...,
+        condition: str | None = ...,
         parameters: Sequence[object] = ...,
         order_by: str | None = ...,
         traces: Sequence[int] = ...,
@@ -146,7 +146,7 @@ class RunReader:
         name: str,
         columns: Sequence[str] | None = ...,
         *,
-        where: str | None = ...,
+        condition: str | None = ...,
         parameters: Sequence[object] = ...,
         order_by: str | None = ...,
         traces: Sequence[int] = ...,
@@ -157,7 +157,7 @@ class RunReader:
         name: str,
         columns: Sequence[str] | None = None,
         *,
-        where: str | None = None,
+        condition: str | None = None,
         parameters: Sequence[object] = (),
         order_by: str | None = None,
         traces: Sequence[int] = (),
@@ -168,8 +168,8 @@ class RunReader:
         Args:
             name: the table.
             columns: names of columns; all by default.
-            where: SQL condition.
-            parameters: values for the '?' in `where`.
+            condition: SQL condition.
+            parameters: values for the '?' in `condition`.
             order_by: SQL.
             traces: see `sql`.
             encoded: string columns to return as DictColumn, several times faster than as objects.
@@ -180,12 +180,12 @@ class RunReader:
         """
         table = find_table(name)
         selected = select_columns(table, columns, encoded)
-        tail = f" WHERE {where}" if where else ""
+        tail = f" WHERE {condition}" if condition else ""
         tail += f" ORDER BY {order_by}" if order_by else ""
-        condition = SegmentFilter(traces=traces)
+        segments = SegmentFilter(traces=traces)
 
         def fetch(engine: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-            filtered = self._queries.filtered_tables([name], condition)
+            filtered = self._queries.filtered_tables([name], segments)
             source = f"({filtered[name]}) AS {name}" if filtered else name
             dictionaries = {column: create_dictionary(engine, source, column) for column in encoded}
             expressions = ", ".join(

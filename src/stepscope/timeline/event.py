@@ -113,7 +113,7 @@ def find_event(run: Run, track: TrackId, event: int) -> KnownEvent | None:
     row = {
         name: _value(values, 0)
         for name, values in reader.table(
-            table, where=f"trace = {trace} AND id = ?", parameters=(event,)
+            table, condition=f"trace = {trace} AND id = ?", parameters=(event,)
         ).items()
     }
     place = _Place(run, track)

@@ -77,7 +77,7 @@ def search_events(
     """
     wanted = ["/".join(track.words) if track.kind == "spans" else str(track) for track in tracks]
     clock = run.clock
-    moved = list(clock.moved_ns.items())
+    moved = list(clock.shift_by_trace_ns.items())
     given: list[Any] = [text.lower(), clock.end_ns, clock.origin_ns]
     given += [[trace for trace, _ in moved], [shift for _, shift in moved], *extent, wanted]
     at = extent[0] if around_ns is None else around_ns

@@ -82,9 +82,11 @@ def activity(run: Run, options: ViewOptions = DEFAULTS) -> ActivitiesView:
 
 def _trace(trace: Trace, carry_over: CarryOver) -> TraceActivity:
     where = "carry_over = 0" if carry_over == "drop" else ""
-    kernels = trace.columns("kernels", ("name", "duration_ns"), where=where)
-    copies = trace.columns("copies", ACTIVITY_COPY_COLUMNS, where=where)
-    calls = trace.columns("runtime_calls", ("name", "duration_ns"), where="name ILIKE '%synchron%'")
+    kernels = trace.columns("kernels", ("name", "duration_ns"), condition=where)
+    copies = trace.columns("copies", ACTIVITY_COPY_COLUMNS, condition=where)
+    calls = trace.columns(
+        "runtime_calls", ("name", "duration_ns"), condition="name ILIKE '%synchron%'"
+    )
     found = summarize_activities(kernels, copies, calls)
     total_ns = sum(one.total_ns for one in found)
     seen = len(kernels["duration_ns"]) + len(copies["duration_ns"]) > 0

@@ -105,7 +105,7 @@ def _trace(trace: Trace, options: ViewOptions) -> Annotations:
     columns = trace.columns("annotations", ANNOTATION_COLUMNS)
     if not len(columns["duration_ns"]):
         # Recorders before 2022 wrote steps, loaders and optimizers down as operators.
-        columns = trace.columns("operators", ("name", "duration_ns"), where=_MARKS)
+        columns = trace.columns("operators", ("name", "duration_ns"), condition=_MARKS)
         columns["on_device"] = np.zeros(len(columns["duration_ns"]), dtype=np.int64)
     return _source(
         columns,
@@ -124,7 +124,7 @@ def _processes(run: Run, options: ViewOptions) -> list[Annotations]:
     rows = run.reader.table(
         "spans",
         columns=["name", "process", "start_ns", "end_ns"],
-        where=f"kind = 'annotation' AND end_ns IS NOT NULL{begun}",
+        condition=f"kind = 'annotation' AND end_ns IS NOT NULL{begun}",
         encoded=("name", "process"),
     )
     duration = np.ma.getdata(rows["end_ns"]) - rows["start_ns"]

@@ -30,7 +30,7 @@ def recorded_range(trace: Trace) -> tuple[int, int]:
     found = trace.columns(
         "other_events",
         ("start_ns", "duration_ns"),
-        where="category = 'Trace' AND name LIKE 'PyTorch Profiler%' AND duration_ns > 0",
+        condition="category = 'Trace' AND name LIKE 'PyTorch Profiler%' AND duration_ns > 0",
     )
     if not len(found["start_ns"]):
         return trace.extent

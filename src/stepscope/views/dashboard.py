@@ -24,10 +24,10 @@ from stepscope.run import (
     RecordedWork,
     Run,
     Trace,
-    piece_series,
+    aggregate_samples,
+    choose_bins,
     recorded_work,
     rows_in,
-    sampled_pieces,
 )
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, notes_across
@@ -53,7 +53,7 @@ class ActiveShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
-    """One node over time, as means of pieces of time; null where nothing was sampled."""
+    """One node over time, as means of bins of time; null where nothing was sampled."""
 
     node: str
     gpu_busy_ratio: list[float | None]
@@ -201,17 +201,17 @@ def _active(run: Run, metric: str, what: str) -> ActiveShare | None:
 
 
 def _utilisation(run: Run) -> UtilisationOverTime | None:
-    pieces = sampled_pieces(run, PIECES)
-    if pieces is None:
+    bins = choose_bins(run, PIECES)
+    if bins is None:
         return None
-    found = piece_series(run.reader, pieces, list(BUSY), over_devices=True)
+    found = aggregate_samples(run.reader, bins, list(BUSY), over_devices=True)
     by_node: dict[str, dict[str, list[float | None]]] = {}
     for series in found:
         by_node.setdefault(series.node, {})[series.metric] = nan_to_none(series.mean)
-    nothing: list[float | None] = [None] * pieces.count
+    nothing: list[float | None] = [None] * bins.count
     return UtilisationOverTime(
-        start_after_ns=pieces.start_ns - run.clock.origin_ns,
-        piece_ns=pieces.width_ns,
+        start_after_ns=bins.start_ns - run.clock.origin_ns,
+        piece_ns=bins.width_ns,
         nodes=[
             Utilisation(node=node, **{metric: own.get(metric, nothing) for metric in BUSY})
             for node, own in sorted(by_node.items())
@@ -295,7 +295,7 @@ def _activity(
         _add(parts, "memset" if part.name == "memset" else "memcpy", part.count, part.total_ns)
     if not any(total for _, total in parts.values()):
         return None
-    waits = _by_name(traces, "runtime_calls", "name", where="name ILIKE '%synchron%'")
+    waits = _by_name(traces, "runtime_calls", "name", condition="name ILIKE '%synchron%'")
     for name, count, total in _tuples(waits, "name", "count", "total_ns"):
         if is_synchronization(name or ""):
             _add(parts, "synchronization", count, total)
@@ -303,13 +303,13 @@ def _activity(
 
 
 def _by_name(
-    traces: Sequence[Trace], table: str, column: str, where: str = "true"
+    traces: Sequence[Trace], table: str, column: str, condition: str = "true"
 ) -> Mapping[str, Any]:
     if not traces:
         return {column: np.empty(0), "count": np.empty(0), "total_ns": np.empty(0)}
     found: Mapping[str, Any] = traces[0].reader.sql(
         f"SELECT {column}, count(*) AS count, CAST(sum(duration_ns) AS BIGINT) AS total_ns "  # noqa: S608 - fixed names
-        f"FROM {table} WHERE ({rows_in(traces, table)}) AND {where} GROUP BY {column}"
+        f"FROM {table} WHERE ({rows_in(traces, table)}) AND {condition} GROUP BY {column}"
     )
     return found
 

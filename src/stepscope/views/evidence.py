@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.analysis import PHASES, nan_to_none
 from stepscope.intervals import Int
-from stepscope.run import PieceSeries, Rank, Run, piece_series, sampled_pieces
+from stepscope.run import BinSeries, Rank, Run, aggregate_samples, choose_bins
 from stepscope.schema import METRIC_TYPES, Finding
 from stepscope.views.insights_payload import EvidenceChart, EvidenceSeries
 
@@ -68,12 +68,12 @@ def _of_metrics(
     within: tuple[int, int],
     origin_ns: int,
 ) -> Iterator[tuple[str, EvidenceSeries]]:
-    pieces = sampled_pieces(run, POINTS, within=within) if metrics else None
-    if pieces is None:
+    bins = choose_bins(run, POINTS, within=within) if metrics else None
+    if bins is None:
         return
-    found = piece_series(run.reader, pieces, metrics, nodes=finding.nodes)
-    begin = pieces.start_ns - origin_ns
-    after = [begin + place * pieces.width_ns for place in range(pieces.count)]
+    found = aggregate_samples(run.reader, bins, metrics, nodes=finding.nodes)
+    begin = bins.start_ns - origin_ns
+    after = [begin + place * bins.width_ns for place in range(bins.count)]
     for series in sorted(found, key=lambda each: not _concerns(finding, each)):
         unit = METRIC_TYPES[series.metric].unit
         yield (
@@ -88,7 +88,7 @@ def _of_metrics(
         )
 
 
-def _concerns(finding: Finding, series: PieceSeries) -> bool:
+def _concerns(finding: Finding, series: BinSeries) -> bool:
     """Whether a rule fired on this device; a node's own series concerns all of it."""
     return not series.device or f"{series.node}/{series.device}" in finding.devices
 

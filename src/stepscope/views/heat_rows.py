@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import HEATMAP_METRICS, HeatmapRow, find_full_scale
-from stepscope.run import Pieces, piece_series
+from stepscope.run import Bins, aggregate_samples
 from stepscope.store import RunReader
 
 MOST_CORES = 32
@@ -35,23 +35,23 @@ class NodeHeat:
     rows: list[HeatmapRow]
     """GPUs first, then cores, memory, waiting for disks, network."""
     shades: NDArray[np.float64]
-    """Rows by pieces, as shares of each row's full colour; NaN where nothing was sampled."""
+    """Rows by bins, as shares of each row's full colour; NaN where nothing was sampled."""
     left_out_count: int
     """Cores that are not among the rows."""
 
 
 def node_heat(
-    reader: RunReader, pieces: Pieces, node: str, *, most_cores: int | None = MOST_CORES
+    reader: RunReader, bins: Bins, node: str, *, most_cores: int | None = MOST_CORES
 ) -> NodeHeat | None:
     """The heat map of one node; None where nothing of it was sampled.
 
     Args:
         reader: the run.
-        pieces: the columns.
+        bins: the columns.
         node: name of the machine.
         most_cores: rows of cores, None for all of them.
     """
-    found = piece_series(reader, pieces, HEATMAP_METRICS, nodes=[node])
+    found = aggregate_samples(reader, bins, HEATMAP_METRICS, nodes=[node])
     found.sort(key=lambda series: HEATMAP_METRICS.index(series.metric))
     cores = [series for series in found if series.metric == "core_busy_ratio"]
     left_out = {id(series) for series in cores[most_cores:]} if most_cores is not None else set()

@@ -69,7 +69,7 @@ def insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
 
 def _whole(run: Run) -> tuple[Run, RunRange | None]:
     """The whole run, and the range that was asked for."""
-    return (run.whole, run) if isinstance(run, RunRange) else (run, None)
+    return (run.unrestricted, run) if isinstance(run, RunRange) else (run, None)
 
 
 def _reaches_into(finding: Finding, scan_ns: int, within: RunRange) -> bool:

@@ -121,12 +121,12 @@ def kernels(run: Run, options: ViewOptions = DEFAULTS) -> KernelsView:
 
 def _trace(trace: Trace, options: ViewOptions) -> TraceKernels:
     kept = "carry_over = 0" if options.carry_over == "drop" else ""
-    carried = trace.columns("kernels", ("duration_ns",), where="carry_over = 1")["duration_ns"]
+    carried = trace.columns("kernels", ("duration_ns",), condition="carry_over = 1")["duration_ns"]
     if options.by == "properties":
         columns = trace.columns(
             "kernels",
             (*NAME_COLUMNS, *PROPERTY_COLUMNS, "operator", "captured_operator"),
-            where=kept,
+            condition=kept,
         )
         captured = columns.pop("captured_operator")
         columns["operator"] = np.where(captured >= 0, captured, columns["operator"])
@@ -134,12 +134,12 @@ def _trace(trace: Trace, options: ViewOptions) -> TraceKernels:
         found = build_kernel_table_by_properties(columns, names, top=options.top)
     else:
         found = build_kernel_table(
-            trace.columns("kernels", NAME_COLUMNS, where=kept), top=options.top
+            trace.columns("kernels", NAME_COLUMNS, condition=kept), top=options.top
         )
     # Recorders write 0 for a kernel that was launched by itself.
     replayed = " AND ".join(part for part in (kept, "graph > 0") if part)
     graphs = build_graph_table(
-        trace.columns("kernels", GRAPH_COLUMNS, where=replayed), found.total_ns
+        trace.columns("kernels", GRAPH_COLUMNS, condition=replayed), found.total_ns
     )
     return TraceKernels(
         rank=trace.rank,

@@ -51,6 +51,10 @@ def how_to_get(lacking: Lacking, trace: Trace) -> str:
 
 def no_device_work(trace: Trace) -> str:
     """Why there is no kernel, copy or set of a device."""
-    if trace.within is None and trace.said is not None and trace.said.depth == "light":
+    if (
+        trace.within is None
+        and trace.window_facts is not None
+        and trace.window_facts.depth == "light"
+    ):
         return _NO_DEVICE_WORK_IN_LIGHT
     return f"{_NO_DEVICE_WORK}: {how_to_get('devices', trace)}"

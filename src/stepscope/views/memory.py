@@ -199,7 +199,7 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
         tree = build_operator_tree(columns)
         backward = is_backward(tree, columns["forward_thread"])
         ranges = trace.columns(
-            "annotations", ("name", "start_ns", "duration_ns"), where="on_device = 0"
+            "annotations", ("name", "start_ns", "duration_ns"), condition="on_device = 0"
         )
         return cls(
             start_ns=trace.start_ns,

@@ -102,7 +102,7 @@ def module_calls(trace: Trace) -> tuple[ModuleCalls, Columns]:
     functions = trace.columns("python_functions", FUNCTION_COLUMNS)
     calls = find_python_module_calls(functions, operators["python"])
     if not len(calls.name):
-        ranges = trace.columns("annotations", MODULE_ANNOTATION_COLUMNS, where="on_device = 0")
+        ranges = trace.columns("annotations", MODULE_ANNOTATION_COLUMNS, condition="on_device = 0")
         calls = find_lightning_module_calls(ranges, operators)
     return calls, operators
 

@@ -234,7 +234,7 @@ def _findings(run: Run, recorded: RuleRecord | None) -> list[ShortFinding]:
 
 
 def _recording(trace: Trace) -> Recording:
-    said = trace.said
+    said = trace.window_facts
     return Recording(
         name=trace.name,
         rank=trace.rank,

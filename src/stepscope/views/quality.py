@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.run import Doubt, Run, Trace
+from stepscope.run import QualityIssue, Run, Trace
 from stepscope.schema import QUALITY_CHECKS
 
 Topic = Literal["device", "launches", "operators"]
@@ -55,7 +55,7 @@ def quality_notes(trace: Trace, *topics: Topic) -> list[QualityNote]:
     """What is doubtful about a recording, of what numbers on these topics depend on."""
     return [
         _note(doubt, QUALITY_CHECKS.get(check, ""))
-        for check, doubt in trace.doubts.items()
+        for check, doubt in trace.quality_issues.items()
         if doubt.count and (check not in _TOPICS or set(topics) & set(_TOPICS[check]))
     ]
 
@@ -76,7 +76,7 @@ def notes_across(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
         doubts.append(("clock_base", _some(baseless), len(baseless), len(traces)))
     return [
         _note(
-            Doubt(check=check, count=count, of_count=of, worst_ns=None, detail=f"{named}."),
+            QualityIssue(check=check, count=count, of_count=of, worst_ns=None, detail=f"{named}."),
             _ACROSS[check],
         )
         for check, named, count, of in doubts
@@ -84,7 +84,7 @@ def notes_across(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
     ]
 
 
-def _note(doubt: Doubt, meaning: str) -> QualityNote:
+def _note(doubt: QualityIssue, meaning: str) -> QualityNote:
     of = f" of {doubt.of_count:,}" if doubt.of_count is not None else ""
     head = f"{doubt.check.replace('_', ' ')}: {doubt.count:,}{of}."
     worst = f"The largest: {doubt.worst_ns:,} ns." if doubt.worst_ns is not None else None

@@ -44,7 +44,7 @@ def recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsView:
                 rank=trace.rank,
                 event_count=trace.event_count,
                 duration_ns=trace.end_ns - trace.start_ns,
-                first_step=None if trace.said is None else trace.said.first_step,
+                first_step=None if trace.window_facts is None else trace.window_facts.first_step,
             )
             for trace in traces
         ],

@@ -81,7 +81,7 @@ def _trace(run: Run, trace: Trace, options: ViewOptions, given: Peaks | None) ->
     copies = trace.columns("copies", _together(COPY_COLUMNS, EVENT_COLUMNS))
     on_device = len(kernels["start_ns"]) + len(copies["start_ns"]) > 0
     operators = (
-        trace.columns("operators", ROOFLINE_OPERATOR_COLUMNS, where=WITH_DEVICE_WORK)
+        trace.columns("operators", ROOFLINE_OPERATOR_COLUMNS, condition=WITH_DEVICE_WORK)
         if on_device
         else trace.columns("operators", HOST_COLUMNS)
     )

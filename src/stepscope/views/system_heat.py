@@ -6,7 +6,7 @@ import msgspec
 
 from stepscope.analysis import nan_to_none
 from stepscope.errors import UsageError
-from stepscope.run import Run, sampled_pieces
+from stepscope.run import Run, choose_bins
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.heat_rows import MOST_CORES, NodeHeat, node_heat, row_name
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -55,17 +55,17 @@ class SystemHeatView(Ranged, frozen=True, kw_only=True):
 def system_heat(run: Run, options: ViewOptions = DEFAULTS) -> SystemHeatView:
     """Everything that machines did, as one picture per machine."""
     names = chosen_nodes(run, options)
-    pieces = sampled_pieces(run, COLUMNS)
-    if pieces is None:
+    bins = choose_bins(run, COLUMNS)
+    if bins is None:
         return SystemHeatView(
             start_after_ns=0, column_ns=0, nodes=[], left_out_nodes=[], missing=NOT_MONITORED
         )
     most = MOST_CORES if options.name is None else None
-    heats = [node_heat(run.reader, pieces, node, most_cores=most) for node in names[:MOST_NODES]]
+    heats = [node_heat(run.reader, bins, node, most_cores=most) for node in names[:MOST_NODES]]
     found = [_node(heat) for heat in heats if heat is not None]
     return SystemHeatView(
-        start_after_ns=pieces.start_ns - run.clock.origin_ns,
-        column_ns=pieces.width_ns,
+        start_after_ns=bins.start_ns - run.clock.origin_ns,
+        column_ns=bins.width_ns,
         nodes=found,
         left_out_nodes=names[MOST_NODES:],
         missing=None if found else NOT_MONITORED,

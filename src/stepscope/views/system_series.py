@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stepscope.analysis import nan_to_none
-from stepscope.run import PieceSeries, Run, piece_series, sampled_pieces
+from stepscope.run import BinSeries, Run, aggregate_samples, choose_bins
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
@@ -55,20 +55,20 @@ class SystemSeriesView(Ranged, frozen=True, kw_only=True):
 def system_series(run: Run, options: ViewOptions = DEFAULTS) -> SystemSeriesView:
     """What machines did over time."""
     names = chosen_nodes(run, options)
-    pieces = sampled_pieces(run, POINTS)
-    found: list[PieceSeries] = []
-    if pieces is not None:
-        found = piece_series(
+    bins = choose_bins(run, POINTS)
+    found: list[BinSeries] = []
+    if bins is not None:
+        found = aggregate_samples(
             run.reader,
-            pieces,
+            bins,
             [m for m in METRIC_TYPES if _is_sent(m, by_name=options.name is not None)],
             nodes=names,
         )
     shown = found[:MOST_SERIES]
     return SystemSeriesView(
-        start_after_ns=0 if pieces is None else pieces.start_ns - run.clock.origin_ns,
-        piece_ns=0 if pieces is None else pieces.width_ns,
-        piece_count=0 if pieces is None else pieces.count,
+        start_after_ns=0 if bins is None else bins.start_ns - run.clock.origin_ns,
+        piece_ns=0 if bins is None else bins.width_ns,
+        piece_count=0 if bins is None else bins.count,
         nodes=[
             NodeSeries(node=node, series=own)
             for node in names
@@ -86,7 +86,7 @@ def _is_sent(metric: str, *, by_name: bool) -> bool:
     return metric != "missed_samples" and (by_name or not metric.startswith(BY_NAME_ONLY))
 
 
-def _series(found: PieceSeries) -> MetricSeries:
+def _series(found: BinSeries) -> MetricSeries:
     kind = METRIC_TYPES[found.metric]
     return MetricSeries(
         metric=found.metric,
@@ -94,6 +94,6 @@ def _series(found: PieceSeries) -> MetricSeries:
         unit=kind.unit,
         doc=kind.doc,
         mean=nan_to_none(found.mean),
-        least=nan_to_none(found.least),
-        largest=nan_to_none(found.largest),
+        least=nan_to_none(found.minimum),
+        largest=nan_to_none(found.maximum),
     )

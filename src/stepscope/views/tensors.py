@@ -55,7 +55,7 @@ def tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
     rows: dict[str, Any] = run.reader.table(
         "scalars",
         ("t_ns", "name", "process", "value"),
-        where=where,
+        condition=where,
         parameters=parameters,
         order_by="process, name, t_ns",
         encoded=("name", "process"),

@@ -121,7 +121,7 @@ class Job:
         return status
 
     def steps(self) -> list[int]:
-        values = self.run().table("spans", ["value"], where="kind = 'step'")["value"]
+        values = self.run().table("spans", ["value"], condition="kind = 'step'")["value"]
         return sorted(int(value) for value in values)
 
 

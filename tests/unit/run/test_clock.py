@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stepscope.run.clock import NEAR_NS, clock_of
+from stepscope.run.clock import MAX_CLOCK_DIFFERENCE_NS, clock_of
 from stepscope.schema import SCHEMA_VERSION, TABLES, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.store.reader import RunReader
@@ -51,7 +51,7 @@ def test_it_is_the_earliest_record_of_any_kind(tmp_path: Path) -> None:
     clock = clock_of(with_recordings(path, (EPOCH_NS - 7, EPOCH_NS + 10**12, 5)))
     assert clock.origin_ns == EPOCH_NS - 7
     assert clock.end_ns == EPOCH_NS + 10**12
-    assert clock.moved_ns == {}
+    assert clock.shift_by_trace_ns == {}
 
 
 def test_a_recording_without_a_base_is_moved_to_the_origin(tmp_path: Path) -> None:
@@ -62,17 +62,17 @@ def test_a_recording_without_a_base_is_moved_to_the_origin(tmp_path: Path) -> No
 
 
 def test_one_that_is_near_the_others_stays(tmp_path: Path) -> None:
-    near = 10**18 - NEAR_NS // 2
+    near = 10**18 - MAX_CLOCK_DIFFERENCE_NS // 2
     clock = clock_of(
         with_recordings(tmp_path / "run", (near, near + 9, 0), (10**18, 10**18 + 10, 1))
     )
-    assert (clock.origin_ns, clock.moved_ns) == (near, {})
+    assert (clock.origin_ns, clock.shift_by_trace_ns) == (near, {})
 
 
 def test_where_no_recording_has_a_base_the_likeliest_clock_counts(tmp_path: Path) -> None:
     clock = clock_of(with_recordings(tmp_path / "run", (5_000, 9_000, 0), (10**18, 10**18 + 10, 0)))
     assert clock.origin_ns == 10**18
-    assert clock.moved_ns == {0: 10**18 - 5_000}
+    assert clock.shift_by_trace_ns == {0: 10**18 - 5_000}
 
 
 def test_an_empty_run_begins_nowhere(tmp_path: Path) -> None:

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.run.epochs import ANEW, NO_EPOCH, NO_LOADER, NO_STEPS, Epochs, find_epochs
+from stepscope.run.epochs import (
+    NO_EPOCH,
+    NO_LOADER,
+    NO_STEPS,
+    RESTARTED_LOADER,
+    Epochs,
+    find_epochs,
+)
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import DrawnProcess
 
@@ -66,7 +73,7 @@ def test_the_loader_of_an_evaluation_does_not_count(tmp_path: Path) -> None:
     [
         (["annotation 1000"], NO_STEPS),
         (["start 100", *[STEP] * 9], NO_EPOCH),
-        (["start 10", STEP] * 9, ANEW),
+        (["start 10", STEP] * 9, RESTARTED_LOADER),
     ],
 )
 def test_why_epochs_are_not_known(tmp_path: Path, drawn: list[str], why: str) -> None:

@@ -78,7 +78,7 @@ def tables_of(traces: Sequence[Trace]) -> list[list[dict[str, list[Any]]]]:
     return [
         [
             plain(trace.columns("kernels", COLUMNS)),
-            plain(trace.columns("kernels", COLUMNS, where="name LIKE 'nccl%'")),
+            plain(trace.columns("kernels", COLUMNS, condition="name LIKE 'nccl%'")),
             plain(trace.columns("operators", OWN_TIMES)),
             plain(trace.whole.columns("operators", OWN_TIMES)),
             plain(trace.columns("tracks", ("track", "stream"))),
@@ -161,7 +161,7 @@ def test_some_left_out(ranks: Run) -> None:
 def test_quality_of_all_is_read_once(ranks: Run, queries: list[str]) -> None:
     traces = ranks.traces
     queries.clear()
-    doubts = [set(trace.doubts) for trace in traces]
+    doubts = [set(trace.quality_issues) for trace in traces]
     assert queries == ["quality"]
     assert any(doubts)
 

@@ -108,7 +108,7 @@ class TestTable:
         columns = open_run(run).table(
             "spans",
             ["seq"],
-            where="kind = ? AND seq > ?",
+            condition="kind = ? AND seq > ?",
             parameters=["step", 2],
             order_by="seq DESC",
         )
@@ -131,7 +131,7 @@ class TestTable:
     ) -> None:
         writer.append("spans", spans(range(9)))
         columns = open_run(run).table(
-            "spans", ["name", "labels"], where="seq IN (3, 5)", encoded=("name", "labels")
+            "spans", ["name", "labels"], condition="seq IN (3, 5)", encoded=("name", "labels")
         )
         assert list(columns["name"].values) == ["span 3", "span 5"]
         assert columns["name"].decode().tolist() == ["span 3", "span 5"]
@@ -241,7 +241,7 @@ class TestSql:
         damaged.write_bytes(b"PAR1" + bytes(damaged.stat().st_size - 8) + b"PAR1")
         for traces in ([10], [30, 10], [30], [5], [15, 10]):
             condition = f"trace IN ({', '.join(map(str, traces))})"
-            columns = reader.table("quality", ["trace"], where=condition, traces=traces)
+            columns = reader.table("quality", ["trace"], condition=condition, traces=traces)
             assert set(columns["trace"].tolist()) == {10, 30} & set(traces)
         assert reader.damage == []
 
@@ -403,7 +403,7 @@ class TestProcessesAndThreads:
         with ThreadPoolExecutor(8) as pool:
             sizes = list(
                 pool.map(
-                    lambda n: reader.table("spans", ["seq"], where=f"seq < {n}")["seq"].size,
+                    lambda n: reader.table("spans", ["seq"], condition=f"seq < {n}")["seq"].size,
                     range(50),
                 )
             )

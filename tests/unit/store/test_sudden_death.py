@@ -39,7 +39,7 @@ def test_acknowledged_rows_exist_once_and_complete(run: Path) -> None:
             run, name, after=chance.randint(1, 40), delay_s=chance.uniform(0, 0.02)
         )
         reader = open_run(run)
-        seqs = reader.table("scalars", ["seq"], where="process = ?", parameters=[name])["seq"]
+        seqs = reader.table("scalars", ["seq"], condition="process = ?", parameters=[name])["seq"]
         appends, partial = divmod(len(seqs), ROWS)
         assert partial == 0
         # The last append may have reached the disk without its acknowledgement.

@@ -33,7 +33,7 @@ def test_a_problem_is_reported_with_its_place(source: str, sentence: str) -> Non
 @pytest.mark.parametrize(
     "source",
     [
-        '"""Read model of one run."""\n\nMAX_ROWS = 3\n\n\ndef load(path: str) -> int:\n    return 1',
+        '"""Read model of one run."""\n\nMAX_ROWS = 3\n\n\ndef load(path: str) -> int: ...',
         "x = 1\n" * MAX_FILE_LINES,
         "def f():\n" + "    x = 1\n" * (MAX_FUNCTION_LINES - 1),
         "row.found = 1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.run import Pieces
+from stepscope.run import Bins
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.heat_rows import NodeHeat, node_heat, row_name
 from stepscope.views.profiling_report import blocks
@@ -12,7 +12,7 @@ from stepscope.views.profiling_report.evaluated import Evaluated
 from stepscope.views.profiling_report.words import figure, first, left_out, moment, shortened
 
 COLUMNS = 240
-"""Pieces of time of a heat map, at most."""
+"""Bins of time of a heat map, at most."""
 MOST_NODES = 8
 _UNITS = {"ratio": ("%", 100.0), "bytes": ("GB", 1e-9), "bytes_per_s": ("MB/s", 1e-6)}
 
@@ -24,10 +24,10 @@ def heatmaps(evaluated: Evaluated) -> list[blocks.Block]:
     found: list[blocks.Block] = []
     for node in nodes:
         width = _width(evaluated, run.nodes[node].sample_interval_ns)
-        pieces = Pieces(start_ns=evaluated.job.start_ns, width_ns=width, count=COLUMNS)
-        heat = node_heat(run.reader, pieces, node)
+        bins = Bins(start_ns=evaluated.job.start_ns, width_ns=width, count=COLUMNS)
+        heat = node_heat(run.reader, bins, node)
         if heat is not None:
-            found.append(_block(heat, pieces))
+            found.append(_block(heat, bins))
     return [*found, *left_out(more)]
 
 
@@ -36,13 +36,13 @@ def _width(evaluated: Evaluated, sample_interval_ns: int) -> int:
     return max(-(-evaluated.job.duration_ns // COLUMNS), 2 * sample_interval_ns, 1)
 
 
-def _block(heat: NodeHeat, pieces: Pieces) -> blocks.Heatmap:
+def _block(heat: NodeHeat, bins: Bins) -> blocks.Heatmap:
     sampled = np.flatnonzero(~np.isnan(heat.shades).all(axis=0))
     grid = 100 * heat.shades[:, : int(sampled[-1]) + 1]
     return blocks.Heatmap(
         title=f"{shortened(heat.node)} over time",
-        start=moment(pieces.start_ns),
-        column_s=figure(pieces.width_ns / 1e9),
+        start=moment(bins.start_ns),
+        column_s=figure(bins.width_ns / 1e9),
         rows=[_row(heat, place, grid[place].tolist()) for place in range(len(heat.rows))],
         more=f"and {heat.left_out_count} more cores" if heat.left_out_count else None,
     )

@@ -23,7 +23,7 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
     steps, more_notes = steps_of(run)
     notes += more_notes
     names = {trace.trace: trace.name for trace in run.traces}
-    moved = [names[trace] for trace in clock.moved_ns]
+    moved = [names[trace] for trace in clock.shift_by_trace_ns]
     if moved:
         notes.append(
             "these recordings state no base of their clock and are drawn from the origin on: "

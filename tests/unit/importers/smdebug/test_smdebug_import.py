@@ -444,7 +444,7 @@ def test_traces_of_tensorflow(output: DebuggerOutput, tmp_path: Path, with_metad
     (recording,) = run.traces
     assert recording.name == "box.trace.json.gz"
     assert recording.start_ns == (EPOCH_NS if with_metadata else 0) + 2500
-    assert recording.doubts["clock_base"].detail is not None
+    assert recording.quality_issues["clock_base"].detail is not None
 
 
 def test_a_torn_trace_of_tensorflow(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -462,7 +462,7 @@ def test_a_torn_trace_of_tensorflow(output: DebuggerOutput, tmp_path: Path) -> N
     (recording,) = output.imported(tmp_path / "run").traces
     assert recording.start_ns == EPOCH_NS
     assert 100 < recording.event_count < 1000
-    assert "truncated" in recording.doubts
+    assert "truncated" in recording.quality_issues
 
 
 def test_whatever_is_cut_off_the_rest_is_read(output: DebuggerOutput, tmp_path: Path) -> None:
