@@ -23,7 +23,7 @@ from stepscope.analysis import (
     build_heatmap,
 )
 from stepscope.comparison import Comparison, allowed_groups, comparison, parse_condition
-from stepscope.cost import Asked, Cost, JobCost, cost_of_run, price
+from stepscope.cost import Cost, JobCost, PriceRequest, parse_usd_per_hour, report_cost
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.errors import UsageError
 from stepscope.exporters import ExportedTimeline, export_timeline
@@ -248,12 +248,14 @@ class OpenRun:
             instances: how many were paid for; by default those that were watched.
         """
         try:
-            paid = price(usd_per_hour)
+            price = parse_usd_per_hour(usd_per_hour)
         except (ValueError, ArithmeticError) as error:
-            raise UsageError(f"{usd_per_hour!r} is no price: give dollars per hour.") from error
+            raise UsageError(
+                f"{usd_per_hour!r} is not a price; give US dollars per hour."
+            ) from error
         return JobCost(
             instance_count=len(self.nodes) if instances is None else instances,
-            usd_per_hour=paid,
+            usd_per_hour=price,
             duration_ns=self.job_statistics().duration_ns,
         )
 
@@ -275,12 +277,12 @@ class OpenRun:
             prices: a file of prices of your own.
             epochs, hours: project the cost to so many of them.
         """
-        asked = Asked(
+        request = PriceRequest(
             usd_per_hour=None if usd_per_hour is None else str(usd_per_hour),
             instance_type=instance_type,
             prices=None if prices is None else Path(prices),
         )
-        return cost_of_run(self._run, asked, epochs=epochs, hours=hours)
+        return report_cost(self._run, request, epochs=epochs, hours=hours)
 
     def phase_statistics(self, *, rank: int | None = None) -> Frame:
         """One row per rank and phase of the step: share, count, sum, mean, extremes, quantiles."""

@@ -10,7 +10,7 @@ from stepscope.cli.options import epochs_option, json_option, split_names
 from stepscope.cli.output import json_text
 from stepscope.cli.price_options import price_options
 from stepscope.comparison import Comparison, allowed_groups, comparison, parse_condition
-from stepscope.cost import Asked, as_told
+from stepscope.cost import PriceRequest, apply_price
 from stepscope.errors import UsageError
 from stepscope.output_files import atomic_write
 from stepscope.run import Run
@@ -81,8 +81,8 @@ def command(  # noqa: PLR0917 - click passes options by name
     _check(conditions, strict=strict, allowed=allowed, outputs=(markdown, junit), as_json=as_json)
     wanted = [parse_condition(each) for each in conditions]
     groups = allowed_groups(allowed)
-    asked = Asked(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
-    before, after = _priced(base, asked), _priced(run, asked)
+    request = PriceRequest(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
+    before, after = _priced(base, request), _priced(run, request)
     found = comparison(
         before, after, epochs=epochs, conditions=wanted, allowed=groups, strict=strict
     )
@@ -105,12 +105,12 @@ def command(  # noqa: PLR0917 - click passes options by name
     return _status(found)
 
 
-def _priced(place: str, asked: Asked) -> list[Run]:
-    """Runs at the price that was asked for: their cost, that of a condition and the saving."""
+def _priced(place: str, request: PriceRequest) -> list[Run]:
+    """Runs at the requested price: their cost, that of a condition and the saving."""
     found = []
     for run in repeated_runs(place):
         reader = open_run(run)
-        reader.info = as_told(reader.info, reader.nodes().values(), asked)
+        reader.info = apply_price(reader.info, reader.nodes().values(), request)
         found.append(Run(reader))
     return found
 

@@ -9,7 +9,7 @@ import click
 from stepscope.cli.options import epochs_option, json_option, parse_amount, run_argument
 from stepscope.cli.output import print_json
 from stepscope.cli.price_options import price_options
-from stepscope.cost import Asked, cost_of_run
+from stepscope.cost import PriceRequest, report_cost
 from stepscope.run import Run
 from stepscope.store import open_run
 
@@ -38,13 +38,13 @@ def command(  # noqa: PLR0917 - click passes options by name
     hours: float | None,
     as_json: bool,
 ) -> None:
-    asked = Asked(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
-    found = cost_of_run(Run(open_run(run)), asked, epochs=epochs, hours=hours)
+    request = PriceRequest(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
+    report = report_cost(Run(open_run(run)), request, epochs=epochs, hours=hours)
     if as_json:
-        print_json(found)
+        print_json(report)
         return
     # Only text needs them, and `--json` shall start fast.
     from stepscope.cli.text import console
     from stepscope.cli.writers import write
 
-    write(console(), found)
+    write(console(), report)

@@ -143,10 +143,10 @@ def parse_price(context: click.Context, parameter: click.Parameter, text: str | 
     """
     if text is None:
         return None
-    from stepscope.cost import price
+    from stepscope.cost import parse_usd_per_hour
 
     try:
-        return str(price(text))
+        return str(parse_usd_per_hour(text))
     except (ValueError, InvalidOperation):
         raise click.BadParameter(
             f"{text!r} is no price; give dollars per hour such as 3.06, up to a million."

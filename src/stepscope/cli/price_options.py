@@ -9,7 +9,7 @@ import click
 
 from stepscope.cli.options import Decorated, parse_price
 from stepscope.cli.output import say
-from stepscope.cost import ENVIRONMENT, NO_PRICE, no_offer, price_table
+from stepscope.cost import ENVIRONMENT, NO_PRICE, explain_missing_offer, load_price_table
 from stepscope.monitor import read_instance_type
 
 
@@ -53,11 +53,11 @@ def recorded_prices(
     named = prices is not None or bool(os.environ.get(ENVIRONMENT))
     if usd_per_hour is not None or not (named or instance_type):
         return kept
-    table = price_table(prices)
+    table = load_price_table(prices)
     kind = instance_type or read_instance_type()
     offer = table.find(kind) if kind is not None else None
-    if offer is not None and offer.own:
+    if offer is not None and offer.is_custom:
         kept |= {"usd_per_hour": str(offer.usd_per_hour), "price_source": offer.origin}
     elif offer is None:
-        say(NO_PRICE if kind is None else no_offer(kind))
+        say(NO_PRICE if kind is None else explain_missing_offer(kind))
     return kept

@@ -1,79 +1,77 @@
-"""Two runs as a table of what a change was worth: use, times, hours, dollars."""
+"""Table of two runs before and after a change: utilization, times, hours, dollars."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Literal
 
 import msgspec
 
 from stepscope.analysis import average_present
-from stepscope.comparison.workload_contract import terms_of
+from stepscope.comparison.workload_contract import collect_terms
 from stepscope.cost import (
-    FEWEST_SAMPLES,
+    HOUR_NS,
+    MIN_SAMPLES,
     JobCost,
-    Priced,
     PriceUsed,
-    mean_p95,
-    node_usage,
-    price_of,
+    average_p95,
+    measure_node_usage,
+    price_job,
 )
 from stepscope.diagnosis import diagnose
-from stepscope.quantities import duration, number
+from stepscope.quantities import MISSING, change, duration, fixed, number, relative_change
 from stepscope.run import Epochs, Run, find_epochs, job_borders, machine_count
 
-HOUR_NS = 3600 * 10**9
 Unit = Literal["ratio", "ns", "hours", "usd"]
 Pace = Literal["epoch", "step"]
-OTHER_BATCH = "the batch is not the same in both runs: a step says nothing of how fast they are"
-FEW_SAMPLES = "a 95th percentile takes {least} samples; of use it has {count}"
-NO_FULL_RUN = "a run of {epochs:g} epochs: how long an epoch takes is known of {of} run"
-OTHER_TIMES = "utilisation is that {before} in the first run and that {after} in the second"
-WHILE_TRAINING, OF_ALL = "while training", "of the whole run"
+OTHER_BATCH = "the runs use different batches, so step times do not compare their speed"
+FEW_SAMPLES = "a 95th percentile needs {minimum} samples; utilization has {count}"
+NO_FULL_RUN = "a run of {epochs:g} epochs needs the epoch time, which is known for {known} run"
+OTHER_TIMES = "utilization is {before} in the first run and {after} in the second"
+WHILE_TRAINING, WHOLE_RUN = "while training", "of the whole run"
 
 
 class BeforeAfterRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of both runs; null where a run does not have it."""
+    """A figure of both runs; null where a run does not have it."""
 
     name: str
     unit: Unit
     before: float | None
     after: float | None
     text: str
-    """As it is read: `40 % → 88 %`."""
+    """Both values as text: `40% → 88%`."""
     change_ratio: float | None
-    """Of `before`; negative where there is less of it."""
+    """Change relative to `before`; negative for a decrease."""
     change_text: str | None
-    """As it is read: percentage points of what is a ratio itself, else per cent of `before`."""
+    """Change as text: percentage points for ratios, else relative to `before`."""
 
 
 class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload."""
+    """Table of two runs before and after a change, with the savings."""
 
     rows: list[BeforeAfterRow]
     epoch_count: float | None
-    """Epochs that the full run was reckoned with; null where it is the run as it was recorded."""
+    """Epochs of a full run; null where the runs are compared as recorded."""
     saved_hours: float | None
-    """Of machines; negative where more were used."""
+    """Saved instance-hours; negative where more were used."""
     saved_usd: float | None
     saving_ratio: float | None
-    """Of the cost before; both from the costs as they are rounded to the cent."""
+    """Saving relative to the cost before; both from costs rounded to the cent."""
     speed_up: float | None
-    """How many times as fast; null where neither epochs nor steps can be compared."""
+    """Null where neither epochs nor steps can be compared."""
     speed_up_by: Pace | None
-    """What was timed for that. An epoch includes what is evaluated or saved in it; a step does
-    not, and counts only where the batch is the same."""
+    """Unit of work of the speed-up. An epoch includes its evaluation and checkpoints; a step does
+    not, and counts only with equal batches."""
     before_price: PriceUsed | None
     after_price: PriceUsed | None
     notes: list[str]
-    """Why there are no dollars, epochs, percentiles or speed-up."""
+    """Reasons for missing dollars, epochs, percentiles or speed-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What the table is made of, of one run."""
+    """Figures of one of the two runs."""
 
     name: str = ""
     gpu_mean: float | None = None
@@ -82,178 +80,186 @@ class Side:
     cpu_mean: float | None = None
     cpu_p95: float | None = None
     """Mean of the 95th percentiles of the machines."""
-    trained: bool = True
-    """Use is that of training; else of all the time, where no step was seen."""
+    is_training: bool = True
+    """Utilization covers the training; else all of the run, where no step was recorded."""
     batch: Mapping[str, str] = field(default_factory=dict)
-    """What is known of the batch, by name."""
+    """Recorded properties of the batch, by name."""
     step_ns: float | None = None
     epoch_ns: float | None = None
     job_ns: int | None = None
     """Duration of the run."""
     instance_count: int = 0
-    usd_per_hour: Decimal | None = None
-    """Of one machine."""
+    cost: JobCost | None = None
+    """Cost of the run; None without a price or without instances."""
     price: PriceUsed | None = None
     notes: Sequence[str] = ()
 
 
-def side_of(run: Run) -> Side:
-    """One run's figures."""
-    nodes = node_usage(run)
+def measure_side(run: Run) -> Side:
+    """Measure the figures of one run."""
+    nodes = measure_node_usage(run)
     gpus = [level for node in nodes for level in node.gpus.values()]
     cpus = [node.cpu for node in nodes if node.cpu is not None]
-    price = price_of(run.reader.info, run.nodes.values())
+    start_ns, end_ns = job_borders(run)
+    instance_count = machine_count(run)
+    priced = price_job(
+        run.reader.info,
+        run.nodes.values(),
+        instance_count=instance_count,
+        duration_ns=end_ns - start_ns,
+    )
     passes = find_epochs(run)
-    begin_ns, end_ns = job_borders(run)
-    notes = [each for each in (price, passes) if isinstance(each, str)]
-    fewest = min((level.count for level in (*gpus, *cpus)), default=FEWEST_SAMPLES)
-    if fewest < FEWEST_SAMPLES:
-        notes.append(FEW_SAMPLES.format(count=fewest, least=FEWEST_SAMPLES))
+    notes = [reason for reason in (priced, passes) if isinstance(reason, str)]
+    sample_count = min((level.count for level in (*gpus, *cpus)), default=MIN_SAMPLES)
+    if sample_count < MIN_SAMPLES:
+        notes.append(FEW_SAMPLES.format(count=sample_count, minimum=MIN_SAMPLES))
     return Side(
         name=run.reader.info.run_id,
         gpu_mean=average_present(level.mean for level in gpus),
-        gpu_p95=mean_p95(gpus),
+        gpu_p95=average_p95(gpus),
         cpu_mean=average_present(level.mean for level in cpus),
-        cpu_p95=mean_p95(cpus),
-        trained=bool(run.ranks),
-        batch=terms_of(run)["batch"],
+        cpu_p95=average_p95(cpus),
+        is_training=bool(run.ranks),
+        batch=collect_terms(run)["batch"],
         step_ns=diagnose(run).mean_step_ns,
         epoch_ns=passes.mean_ns if isinstance(passes, Epochs) else None,
-        job_ns=end_ns - begin_ns,
-        instance_count=machine_count(run),
-        usd_per_hour=price.usd_per_hour if isinstance(price, Priced) else None,
-        price=price.used if isinstance(price, Priced) else None,
+        job_ns=end_ns - start_ns,
+        instance_count=instance_count,
+        cost=None if isinstance(priced, str) or not instance_count else priced.cost,
+        price=None if isinstance(priced, str) else priced.price.used,
         notes=notes,
     )
 
 
-def before_after(before: Side, after: Side, epochs: float | None = None) -> BeforeAfter:
-    """The table of two runs.
+def compare_before_after(before: Side, after: Side, epochs: float | None = None) -> BeforeAfter:
+    """Compare two runs before and after a change.
 
     Args:
-        before, after: the runs.
-        epochs: the full run is so many epochs, at the time that one takes in each run; None for
-            the runs as they were recorded.
+        epochs: epochs of a full run, at the epoch time of each run; None for the runs as recorded.
     """
-    ours, theirs = _full_ns(before, epochs), _full_ns(after, epochs)
-    was, became = _cost(before, ours), _cost(after, theirs)
-    hours = _hours(before, ours), _hours(after, theirs)
-    speed_up, by = _speed_up(before, after)
-    when = f" {_when(before)}" if before.trained == after.trained else ""
+    before_ns, after_ns = _compute_full_ns(before, epochs), _compute_full_ns(after, epochs)
+    before_cost, after_cost = _scale_cost(before, before_ns), _scale_cost(after, after_ns)
+    before_hours, after_hours = _compute_hours(before, before_ns), _compute_hours(after, after_ns)
+    speed_up, pace = _compute_speed_up(before, after)
+    period = f" {_name_period(before)}" if before.is_training == after.is_training else ""
     rows = [
-        _row(f"GPU utilisation{when}", "ratio", before.gpu_mean, after.gpu_mean),
-        _row(f"GPU utilisation{when}, p95", "ratio", before.gpu_p95, after.gpu_p95),
-        _row(f"CPU utilisation{when}", "ratio", before.cpu_mean, after.cpu_mean),
-        _row(f"CPU utilisation{when}, p95", "ratio", before.cpu_p95, after.cpu_p95),
-        _row("step", "ns", before.step_ns, after.step_ns),
-        _row("epoch", "ns", before.epoch_ns, after.epoch_ns),
-        _row("run" if epochs is None else f"run of {epochs:g} epochs", "ns", ours, theirs),
-        _row("instance-hours", "hours", *hours),
-        _row(
-            "cost",
-            "usd",
-            None if was is None else float(was.usd),
-            None if became is None else float(became.usd),
+        _make_row(f"GPU utilisation{period}", "ratio", before.gpu_mean, after.gpu_mean),
+        _make_row(f"GPU utilisation{period}, p95", "ratio", before.gpu_p95, after.gpu_p95),
+        _make_row(f"CPU utilisation{period}", "ratio", before.cpu_mean, after.cpu_mean),
+        _make_row(f"CPU utilisation{period}, p95", "ratio", before.cpu_p95, after.cpu_p95),
+        _make_row("step", "ns", before.step_ns, after.step_ns),
+        _make_row("epoch", "ns", before.epoch_ns, after.epoch_ns),
+        _make_row(
+            "run" if epochs is None else f"run of {epochs:g} epochs", "ns", before_ns, after_ns
         ),
+        _make_row("instance-hours", "hours", before_hours, after_hours),
+        _make_row("cost", "usd", _get_usd(before_cost), _get_usd(after_cost)),
     ]
+    saved_hours = saved_usd = saving_ratio = None
+    if before_hours is not None and after_hours is not None:
+        saved_hours = before_hours - after_hours
+    if before_cost is not None and after_cost is not None:
+        saved_usd = float(before_cost.usd - after_cost.usd)
+        saving_ratio = after_cost.saving_ratio(before_cost)
     return BeforeAfter(
         rows=[row for row in rows if row.before is not None or row.after is not None],
         epoch_count=epochs,
-        saved_hours=hours[0] - hours[1] if hours[0] is not None and hours[1] is not None else None,
-        saved_usd=float(was.usd - became.usd) if was is not None and became is not None else None,
-        saving_ratio=became.saving_ratio(was) if was is not None and became is not None else None,
+        saved_hours=saved_hours,
+        saved_usd=saved_usd,
+        saving_ratio=saving_ratio,
         speed_up=speed_up,
-        speed_up_by=by,
+        speed_up_by=pace,
         before_price=before.price,
         after_price=after.price,
-        notes=[*_of_runs(before, after), *_notes(before, after, epochs)],
+        notes=[*_list_run_notes(before, after), *_list_notes(before, after, epochs)],
     )
 
 
-def _full_ns(side: Side, epochs: float | None) -> int | None:
+def _compute_full_ns(side: Side, epochs: float | None) -> int | None:
     if epochs is None:
         return side.job_ns
     return None if side.epoch_ns is None else round(epochs * side.epoch_ns)
 
 
-def _hours(side: Side, duration_ns: int | None) -> float | None:
+def _compute_hours(side: Side, duration_ns: int | None) -> float | None:
     if duration_ns is None or not side.instance_count:
         return None
     return side.instance_count * duration_ns / HOUR_NS
 
 
-def _cost(side: Side, duration_ns: int | None) -> JobCost | None:
-    if side.usd_per_hour is None or duration_ns is None or not side.instance_count:
+def _scale_cost(side: Side, duration_ns: int | None) -> JobCost | None:
+    if side.cost is None or duration_ns is None:
         return None
-    return JobCost(
-        instance_count=side.instance_count,
-        usd_per_hour=side.usd_per_hour,
-        duration_ns=duration_ns,
-    )
+    return side.cost.for_duration(duration_ns)
 
 
-def _when(side: Side) -> str:
-    """Of which time use is: it is low while a job starts, and that is not the step's fault."""
-    return WHILE_TRAINING if side.trained else OF_ALL
+def _get_usd(cost: JobCost | None) -> float | None:
+    return None if cost is None else float(cost.usd)
 
 
-def _speed_up(before: Side, after: Side) -> tuple[float, Pace] | tuple[None, None]:
+def _name_period(side: Side) -> str:
+    """Name the period of the utilization, which is low while a job starts."""
+    return WHILE_TRAINING if side.is_training else WHOLE_RUN
+
+
+def _compute_speed_up(before: Side, after: Side) -> tuple[float, Pace] | tuple[None, None]:
     if before.epoch_ns and after.epoch_ns:
         return before.epoch_ns / after.epoch_ns, "epoch"
-    if before.step_ns and after.step_ns and not _other_batch(before, after):
+    if before.step_ns and after.step_ns and not _has_other_batch(before, after):
         return before.step_ns / after.step_ns, "step"
     return None, None
 
 
-def _other_batch(before: Side, after: Side) -> bool:
-    """Whether anything that both runs say of the batch is not the same."""
+def _has_other_batch(before: Side, after: Side) -> bool:
+    """Return whether a property of the batch that both runs recorded differs."""
     shared = before.batch.keys() & after.batch.keys()
     return any(before.batch[name] != after.batch[name] for name in shared)
 
 
-def _of_runs(before: Side, after: Side) -> Iterator[str]:
+def _list_run_notes(before: Side, after: Side) -> Iterator[str]:
+    """List the notes of each run with the run's name."""
     for note in dict.fromkeys([*before.notes, *after.notes]):
-        of = [side.name for side in (before, after) if note in side.notes]
-        yield f"{'both runs' if len(of) > 1 else of[0]}: {note}"
+        names = [side.name for side in (before, after) if note in side.notes]
+        yield f"{'both runs' if len(names) > 1 else names[0]}: {note}"
 
 
-def _notes(before: Side, after: Side, epochs: float | None) -> Iterator[str]:
-    if before.step_ns and after.step_ns and _other_batch(before, after):
+def _list_notes(before: Side, after: Side, epochs: float | None) -> Iterator[str]:
+    if before.step_ns and after.step_ns and _has_other_batch(before, after):
         yield OTHER_BATCH
-    known = [side for side in (before, after) if side.epoch_ns is not None]
-    if epochs is not None and len(known) < 2:
-        yield NO_FULL_RUN.format(epochs=epochs, of="only one" if known else "neither")
-    if before.trained != after.trained:
-        yield OTHER_TIMES.format(before=_when(before), after=_when(after))
+    timed = [side for side in (before, after) if side.epoch_ns is not None]
+    if epochs is not None and len(timed) < 2:
+        yield NO_FULL_RUN.format(epochs=epochs, known="only one" if timed else "neither")
+    if before.is_training != after.is_training:
+        yield OTHER_TIMES.format(before=_name_period(before), after=_name_period(after))
 
 
-def _row(name: str, unit: Unit, before: float | None, after: float | None) -> BeforeAfterRow:
+def _make_row(name: str, unit: Unit, before: float | None, after: float | None) -> BeforeAfterRow:
     return BeforeAfterRow(
         name=name,
         unit=unit,
         before=before,
         after=after,
-        text=f"{_text(unit, before)} → {_text(unit, after)}",
+        text=f"{_format(unit, before)} → {_format(unit, after)}",
         change_ratio=(after - before) / before if before and after is not None else None,
-        change_text=_change(unit, before, after),
+        change_text=_format_change(unit, before, after),
     )
 
 
-def _change(unit: Unit, before: float | None, after: float | None) -> str | None:
+def _format_change(unit: Unit, before: float | None, after: float | None) -> str | None:
     if before is None or after is None:
         return None
     if unit == "ratio":
-        return f"{100 * (after - before):+.1f} pp"
-    return f"{100 * (after - before) / before:+.1f} %" if before else None
+        return change(after - before, "ratio")
+    return relative_change((after - before) / before) if before else None
 
 
-def _text(unit: Unit, value: float | None) -> str:
+def _format(unit: Unit, value: float | None) -> str:
     if value is None:
-        return "n/a"
+        return MISSING
     if unit == "ratio":
-        return f"{number(100 * value)} %"
+        return f"{number(100 * value)}%"
     if unit == "usd":
-        return f"${value:,.2f}"
+        return f"${fixed(value, 2)}"
     if unit == "hours":
         return f"{number(value)} h"
     return duration(value)

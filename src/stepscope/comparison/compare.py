@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
-from stepscope.comparison.before_after import before_after, side_of
+from stepscope.comparison.before_after import compare_before_after, measure_side
 from stepscope.comparison.conditions import Condition
 from stepscope.comparison.configuration import differences
 from stepscope.comparison.differences import (
@@ -38,7 +38,7 @@ from stepscope.comparison.programs import (
     why_no_steps,
 )
 from stepscope.comparison.workload_contract import ContractGroup, contract
-from stepscope.cost import JobCost, Priced, price_of
+from stepscope.cost import price_job
 from stepscope.intervals import EMPTY
 from stepscope.run import Run, job_borders, job_statistics
 
@@ -111,7 +111,7 @@ def comparison(
     if found is not None:
         recorded = (chosen[0].recorded, chosen[1].recorded)
         contributed = contributions(found, (one, two), recorded, watched=source == "watched")
-    money = before_after(side_of(one), side_of(two), epochs)
+    money = compare_before_after(measure_side(one), measure_side(two), epochs)
     compared = before.compared(), after.compared()
     notes = [*before.doubts(), *after.doubts()]  # comes last, for what is read shows them
     return Comparison(
@@ -233,12 +233,12 @@ def _of_job(signals: Run) -> dict[tuple[str, str], float | None]:
     begin_ns, end_ns = job_borders(signals)
     job = job_statistics(signals.ranks, begin_ns, end_ns)
     count = len(signals.reader.statuses())
-    price = price_of(signals.reader.info, signals.nodes.values())
-    cost = None
-    if isinstance(price, Priced) and count:
-        cost = JobCost(
-            instance_count=count, usd_per_hour=price.usd_per_hour, duration_ns=job.duration_ns
-        )
+    priced = price_job(
+        signals.reader.info,
+        signals.nodes.values(),
+        instance_count=count,
+        duration_ns=job.duration_ns,
+    )
     steps = max((len(rank.steps) for rank in signals.ranks), default=0)
     return {
         ("wall time", "ns"): float(job.duration_ns),
@@ -254,7 +254,7 @@ def _of_job(signals: Run) -> dict[tuple[str, str], float | None]:
         ("memory", "bytes"): signals.mean_over_nodes("memory_used_bytes"),
         ("machines", "count"): float(count) if count else None,
         ("machine hours", "hours"): count * job.duration_ns / 3.6e12 if count else None,
-        ("cost", "usd"): None if cost is None else float(cost.usd),
+        ("cost", "usd"): None if isinstance(priced, str) or not count else priced.job_usd,
     }
 
 

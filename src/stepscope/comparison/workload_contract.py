@@ -69,11 +69,11 @@ Terms = Mapping[str, str]
 
 def contract(base: Run, other: Run) -> list[GroupTerms]:
     """The contract of two runs, group by group."""
-    before, after = terms_of(base), terms_of(other)
+    before, after = collect_terms(base), collect_terms(other)
     return [_group(group, before[group], after[group]) for group in GROUPS]
 
 
-def terms_of(run: Run) -> dict[ContractGroup, Terms]:
+def collect_terms(run: Run) -> dict[ContractGroup, Terms]:
     """What a run says of each group."""
     rank = run.ranks[0] if run.ranks else None
     optimizers = rank.facts(OptimizerFact) if rank else []

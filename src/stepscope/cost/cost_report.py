@@ -1,21 +1,29 @@
-"""`stepscope cost`: what a run costs per step, epoch and hour, and what could be saved."""
+"""Cost report of a run: cost per step, epoch and hour, and potential savings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
-from stepscope.cost.job_cost import JobCost
-from stepscope.cost.pricing import NOTHING_ASKED, Asked, Priced, PriceUsed, price_of
-from stepscope.cost.right_sizing import RightSizing, right_sizing
-from stepscope.cost.usage import node_usage
+from stepscope.cost.job_cost import HOUR_NS, JobCost
+from stepscope.cost.pricing import (
+    RECORDED_PRICE,
+    PricedJob,
+    PriceRequest,
+    PriceUsed,
+    VerdictCost,
+    price_job,
+    price_verdict,
+)
+from stepscope.cost.right_sizing import RightSizing, recommend_size
+from stepscope.cost.usage import measure_node_usage
 from stepscope.diagnosis import (
     LOOP_SHARE,
     STEP_SHARE,
     SUSPECT_NAMES,
     SUSPECTS,
-    Prediction,
+    Fix,
     Suspect,
     Verdict,
     compute_evaluation_ratio,
@@ -24,70 +32,69 @@ from stepscope.diagnosis import (
 from stepscope.errors import UsageError
 from stepscope.run import Epochs, Run, find_epochs, job_borders, job_statistics, machine_count
 
-HOUR_NS = 3600 * 10**9
-MOST_PROJECTED = 1e9
-"""Epochs or hours."""
-NO_MACHINES = "on how many machines the job ran is not known: none was watched or imported"
-NO_STEPS = "no watched step, and samples are what the DataLoader of those reads"
-NO_BATCH_SIZE = "the batch size is not known: no torch DataLoader says one"
-NOT_ACCUSED = "the verdict accuses nothing that could be saved"
+MAX_PROJECTED = 1e9
+"""Maximum number of epochs or hours to project."""
+NO_MACHINES = "number of machines not known; the job was neither monitored nor imported with nodes"
+NO_STEPS = "no monitored steps, whose DataLoader gives the number of samples"
+NO_BATCH_SIZE = "batch size not known; no torch DataLoader recorded one"
+NO_BOTTLENECK = "no bottleneck found that could be removed to save cost"
 
 
 class EpochCost(msgspec.Struct, frozen=True, kw_only=True):
-    """A pass over the training data, on average of the complete ones."""
+    """Cost of an epoch, the mean over complete passes of the training data."""
 
     count: int
-    """Complete passes."""
+    """Number of complete passes."""
     mean_ns: float
     step_count: float
-    """Steps in one."""
+    """Steps per epoch."""
     usd: float | None
 
 
 class SuspectCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the accused part of the step costs."""
+    """Cost of the bottleneck."""
 
     suspect: Suspect
     name: str
     share_ratio: float
     share_of: str
-    """What that is a share of: the steps, or steps and evaluation together."""
+    """Denominator of the share: steps, or steps and evaluation together."""
     step_usd: float
-    """For every step, with its part of the evaluation where that is accused."""
+    """Cost per step, with its part of the evaluation where evaluation is the bottleneck."""
     hour_usd: float
-    """Of an hour of training, evaluation included."""
+    """Cost per hour of training, evaluation included."""
     training_usd: float | None
-    """Of the training of this run, if it owned the same share of all of it."""
+    """Cost for the training of this run, at the same share throughout."""
 
 
 class FixSaving(msgspec.Struct, frozen=True, kw_only=True):
-    """What one change alone is predicted to save; fixes do not add up."""
+    """Predicted saving of one fix alone; savings do not add up."""
 
     title: str
     saving_ratio: float
     share_of: str
-    """What that is a share of: the steps, or steps and evaluation together."""
+    """Denominator of the ratio: steps, or steps and evaluation together."""
     condition: str
-    """What the prediction takes for granted, to be read after "if"."""
+    """Assumption of the prediction, worded to follow "if"."""
     step_usd: float
-    """For every step, with its part of the evaluation where the fix is for that."""
+    """Saving per step, with its part of the evaluation where the fix concerns evaluation."""
     hour_usd: float
-    """Of an hour of training as it was, evaluation included."""
+    """Saving per hour of training at the old pace, evaluation included."""
     training_usd: float | None
-    """Of the training of this run."""
+    """Saving for the training of this run."""
 
 
 class Projection(msgspec.Struct, frozen=True, kw_only=True):
-    """What more of the same would cost."""
+    """Projected cost of a longer run at the same pace."""
 
-    what: str
+    name: str = msgspec.field(name="what")
     duration_ns: float
     machine_hours: float
     usd: float | None
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload. Dollars are null where there is no price, and `price_missing` says why."""
+    """Cost report of a run. Dollars are null without a price; `price_missing` gives the reason."""
 
     run_id: str
     price: PriceUsed | None
@@ -96,229 +103,224 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     duration_ns: int
     machine_hours: float
     job_usd: float | None
-    """So far, rounded to the cent."""
+    """Cost so far, rounded to the cent."""
     hour_usd: float | None
-    """Of all machines."""
+    """Cost per hour of all machines."""
     step_ns: float | None
     step_usd: float | None
-    """Of the mean measured step, on all machines."""
+    """Cost of the mean measured step on all machines."""
     evaluation_ratio: float
-    """Evaluation over evaluation and steps together: no step holds it, an hour does."""
+    """Evaluation over evaluation and steps together; no step contains it, an hour does."""
     evaluated_step_ns: float | None
-    """The mean step with its part of the evaluation; null where nothing was evaluated."""
+    """Mean step with its part of the evaluation; null where nothing was evaluated."""
     evaluated_step_usd: float | None
     epoch: EpochCost | None
     epoch_missing: str | None
     million_samples_usd: float | None
     samples_missing: str | None
     samples_per_step: float | None
-    """On all ranks, if each reads batches of its own."""
+    """Samples on all ranks, assuming that each rank reads different batches."""
     suspect: SuspectCost | None
     fixes: list[FixSaving]
-    """Those of the verdict with a prediction, in its order."""
+    """Fixes of the verdict that have a prediction, in its order."""
     suspect_missing: str | None
     projections: list[Projection]
     right_sizing: RightSizing | None
     damage: list[str]
-    """What of the run could not be read, and is not in these figures."""
+    """Parts of the run that could not be read and are missing in these figures."""
 
 
-def cost_of_run(
+def report_cost(
     run: Run,
-    asked: Asked = NOTHING_ASKED,
+    request: PriceRequest = RECORDED_PRICE,
     *,
     epochs: float | None = None,
     hours: float | None = None,
 ) -> Cost:
-    """What a run costs, and what could be saved.
+    """Report the cost of a run and its potential savings.
 
     Args:
-        signals: the run.
-        asked: what the user says of the machines now.
-        epochs, hours: project the cost to so many of them.
+        request: price options of the command.
+        epochs, hours: amounts to project the cost to.
 
     Raises:
-        UsageError: no such price, machine, or number of epochs or hours.
+        UsageError: not a valid price, machine type, or number of epochs or hours.
     """
-    for wanted in (epochs, hours):
-        if wanted is not None and not 0 < wanted <= MOST_PROJECTED:  # NaN is neither
-            raise UsageError(f"{wanted!r} is no number of epochs or hours above 0.")
-    info = run.reader.info
-    count = machine_count(run)
-    found = price_of(info, run.nodes.values(), asked) if count else NO_MACHINES
-    priced = found if isinstance(found, Priced) else None
-    verdict = diagnose(run)
+    for amount in (epochs, hours):
+        if amount is not None and not 0 < amount <= MAX_PROJECTED:  # NaN is neither
+            raise UsageError(f"{amount!r} is not a positive number of epochs or hours.")
     job = job_statistics(run.ranks, *job_borders(run))
-    paid = None
-    if priced is not None:
-        paid = JobCost(
+    count = machine_count(run)
+    priced: PricedJob | str = NO_MACHINES
+    if count:
+        priced = price_job(
+            run.reader.info,
+            run.nodes.values(),
             instance_count=count,
-            usd_per_hour=priced.usd_per_hour,
             duration_ns=job.duration_ns,
+            request=request,
         )
+    verdict = diagnose(run)
     passes = find_epochs(run)
-    samples = _samples_per_step(run)
-    step_usd = _usd(paid, verdict.mean_step_ns)
+    cost = None if isinstance(priced, str) else priced.cost
     evaluation = compute_evaluation_ratio(run.ranks)
-    evaluated_ns = _evaluated_ns(verdict.mean_step_ns, evaluation)
-    worth = _worth(paid, verdict, job.training_ns, evaluation)
-    suspect = None if worth is None else _suspect(verdict, worth)
-    sizes = None
-    if priced is not None and paid is not None:
-        sizes = right_sizing(node_usage(run), verdict, paid, priced)
+    evaluated_ns = _add_evaluation(verdict.mean_step_ns, evaluation)
+    savings = None if cost is None else _Savings.measure(cost, verdict, job.training_ns, evaluation)
+    suspect = None if savings is None else savings.price_suspect(verdict)
+    step_usd = None if savings is None else savings.verdict_cost.step_usd
+    samples = _count_samples_per_step(run)
     return Cost(
-        run_id=info.run_id,
-        price=None if priced is None else priced.used,
-        price_missing=found if isinstance(found, str) else None,
+        run_id=run.reader.info.run_id,
+        price=None if isinstance(priced, str) else priced.price.used,
+        price_missing=priced if isinstance(priced, str) else None,
         instance_count=count,
         duration_ns=job.duration_ns,
         machine_hours=count * job.duration_ns / HOUR_NS,
-        job_usd=None if paid is None else float(paid.usd),
-        hour_usd=_usd(paid, HOUR_NS),
+        job_usd=None if isinstance(priced, str) else priced.job_usd,
+        hour_usd=_compute_usd(cost, HOUR_NS),
         step_ns=verdict.mean_step_ns,
         step_usd=step_usd,
         evaluation_ratio=evaluation,
         evaluated_step_ns=evaluated_ns,
-        evaluated_step_usd=_usd(paid, evaluated_ns),
-        epoch=_epoch(passes, paid) if isinstance(passes, Epochs) else None,
+        evaluated_step_usd=_compute_usd(cost, evaluated_ns),
+        epoch=_price_epoch(passes, cost) if isinstance(passes, Epochs) else None,
         epoch_missing=passes if isinstance(passes, str) else None,
         million_samples_usd=step_usd / samples * 1e6 if step_usd is not None and samples else None,
         samples_missing=None if samples else NO_BATCH_SIZE if run.ranks else NO_STEPS,
         samples_per_step=samples,
         suspect=suspect,
-        fixes=[] if worth is None else _fixes(verdict, worth),
-        suspect_missing=NOT_ACCUSED if paid is not None and suspect is None else None,
-        projections=_projections(count, paid, passes, epochs, hours),
-        right_sizing=sizes,
-        damage=list(run.reader.damage),  # shows when it is read
+        fixes=[] if savings is None else savings.price_fixes(verdict),
+        suspect_missing=NO_BOTTLENECK if cost is not None and suspect is None else None,
+        projections=_project(count, cost, passes, epochs, hours),
+        right_sizing=None
+        if isinstance(priced, str)
+        else recommend_size(measure_node_usage(run), verdict, priced.cost, priced.price),
+        damage=list(run.reader.damage),  # complete only after all tables were read
     )
 
 
-def _usd(paid: JobCost | None, duration_ns: float | None) -> float | None:
-    """Dollars, not rounded, that all machines cost for a time."""
-    if paid is None or duration_ns is None:
-        return None
-    return float(replace(paid, duration_ns=round(duration_ns)).exact_usd)
+def _compute_usd(cost: JobCost | None, duration_ns: float | None) -> float | None:
+    return None if cost is None else cost.compute_usd(duration_ns)
 
 
-def _epoch(passes: Epochs, paid: JobCost | None) -> EpochCost:
+def _price_epoch(passes: Epochs, cost: JobCost | None) -> EpochCost:
     return EpochCost(
         count=passes.count,
         mean_ns=passes.mean_ns,
         step_count=passes.steps,
-        usd=_usd(paid, passes.mean_ns),
+        usd=_compute_usd(cost, passes.mean_ns),
     )
 
 
-def _samples_per_step(run: Run) -> float | None:
-    """Samples that all ranks read for the mean measured step; None where a batch size is not
-    known."""
+def _count_samples_per_step(run: Run) -> float | None:
+    """Count the samples that all ranks read for the mean measured step; None where a batch size is
+    not known."""
     total = 0.0
     for rank in run.ranks:
-        size = rank.loader.batch_size if rank.loader is not None else None
-        fetched = rank.steps.fetches[rank.steps.measured()]
-        if not isinstance(size, int) or not len(fetched):
+        batch_size = rank.loader.batch_size if rank.loader is not None else None
+        fetches = rank.steps.fetches[rank.steps.measured()]
+        if not isinstance(batch_size, int) or not len(fetches):
             return None
-        total += size * float(fetched.mean())
+        total += batch_size * float(fetches.mean())
     return total or None
 
 
-def _evaluated_ns(step_ns: float | None, evaluation: float) -> float | None:
+def _add_evaluation(step_ns: float | None, evaluation: float) -> float | None:
     return step_ns / (1 - evaluation) if step_ns is not None and evaluation else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Worth:
-    """Dollars that shares are taken of."""
+class _Savings:
+    """Cost of the steps, of an hour and of the training, and shares of each."""
 
     step_ns: float
-    """The mean step, without evaluation."""
-    step_usd: float
+    """Mean step without evaluation."""
+    verdict_cost: VerdictCost
     hour_usd: float
     training_usd: float | None
     evaluation_ratio: float
 
-    def of_hour(self, share: float, share_of: str) -> float:
-        """The share of an hour of training that a share is: some of the hour is evaluation, of
-        which a share of the steps has no part."""
+    @classmethod
+    def measure(
+        cls, cost: JobCost, verdict: Verdict, training_ns: int | None, evaluation: float
+    ) -> _Savings | None:
+        """Measure the costs; None without steps."""
+        verdict_cost, hour_usd = price_verdict(verdict, cost), cost.compute_usd(HOUR_NS)
+        if verdict.mean_step_ns is None or verdict_cost is None or hour_usd is None:
+            return None
+        return cls(
+            step_ns=verdict.mean_step_ns,
+            verdict_cost=verdict_cost,
+            hour_usd=hour_usd,
+            training_usd=cost.compute_usd(training_ns),
+            evaluation_ratio=evaluation,
+        )
+
+    def price_suspect(self, verdict: Verdict) -> SuspectCost | None:
+        """Price the bottleneck; None where there is none."""
+        if verdict.suspect not in SUSPECTS:
+            return None
+        hour_share = self._scale_to_hour(verdict.share_ratio, verdict.share_of)
+        return SuspectCost(
+            suspect=verdict.suspect,
+            name=SUSPECT_NAMES[verdict.suspect],
+            share_ratio=verdict.share_ratio,
+            share_of=verdict.share_of,
+            step_usd=self.verdict_cost.suspect_usd,
+            hour_usd=hour_share * self.hour_usd,
+            training_usd=self._scale_training(hour_share),
+        )
+
+    def price_fixes(self, verdict: Verdict) -> list[FixSaving]:
+        """Price the predicted savings."""
+        fixes = zip(verdict.fixes, self.verdict_cost.fix_savings_usd, strict=True)
+        savings = (self._price_fix(fix, step_usd) for fix, step_usd in fixes)
+        return [saving for saving in savings if saving is not None]
+
+    def _price_fix(self, fix: Fix, step_usd: float | None) -> FixSaving | None:
+        prediction = fix.prediction
+        if prediction is None or step_usd is None:
+            return None
+        # The baseline of a fix for evaluation is the step with its part of the evaluation.
+        share_of = LOOP_SHARE if prediction.measured_ns != self.step_ns else STEP_SHARE
+        hour_share = self._scale_to_hour(prediction.saving_ratio, share_of)
+        return FixSaving(
+            title=fix.title,
+            saving_ratio=prediction.saving_ratio,
+            share_of=share_of,
+            condition=prediction.condition,
+            step_usd=step_usd,
+            hour_usd=hour_share * self.hour_usd,
+            training_usd=self._scale_training(hour_share),
+        )
+
+    def _scale_to_hour(self, share: float, share_of: str) -> float:
+        """Scale a share to an hour of training: a share of the steps has no part of the hour's
+        evaluation."""
         return share if share_of == LOOP_SHARE else share * (1 - self.evaluation_ratio)
 
-    def of_training(self, ratio: float) -> float | None:
-        """Dollars for a share of the training of this run."""
-        return None if self.training_usd is None else ratio * self.training_usd
+    def _scale_training(self, share: float) -> float | None:
+        return None if self.training_usd is None else share * self.training_usd
 
 
-def _worth(
-    paid: JobCost | None, verdict: Verdict, training_ns: int | None, evaluation: float
-) -> _Worth | None:
-    step, hour = _usd(paid, verdict.mean_step_ns), _usd(paid, HOUR_NS)
-    if verdict.mean_step_ns is None or step is None or hour is None:
-        return None
-    return _Worth(
-        step_ns=verdict.mean_step_ns,
-        step_usd=step,
-        hour_usd=hour,
-        training_usd=_usd(paid, training_ns),
-        evaluation_ratio=evaluation,
-    )
-
-
-def _suspect(verdict: Verdict, worth: _Worth) -> SuspectCost | None:
-    if verdict.suspect not in SUSPECTS:
-        return None
-    of_hour = worth.of_hour(verdict.share_ratio, verdict.share_of)
-    return SuspectCost(
-        suspect=verdict.suspect,
-        name=SUSPECT_NAMES[verdict.suspect],
-        share_ratio=verdict.share_ratio,
-        share_of=verdict.share_of,
-        step_usd=verdict.owned_step_ratio * worth.step_usd,
-        hour_usd=of_hour * worth.hour_usd,
-        training_usd=worth.of_training(of_hour),
-    )
-
-
-def _fixes(verdict: Verdict, worth: _Worth) -> list[FixSaving]:
-    return [
-        _saving(fix.title, fix.prediction, worth)
-        for fix in verdict.fixes
-        if fix.prediction is not None
-    ]
-
-
-def _saving(title: str, prediction: Prediction, worth: _Worth) -> FixSaving:
-    # Where evaluation is what changes, the prediction is set against more than the step.
-    share_of = LOOP_SHARE if prediction.measured_ns != worth.step_ns else STEP_SHARE
-    of_hour = worth.of_hour(prediction.saving_ratio, share_of)
-    return FixSaving(
-        title=title,
-        saving_ratio=prediction.saving_ratio,
-        share_of=share_of,
-        condition=prediction.condition,
-        step_usd=prediction.saved_ns / worth.step_ns * worth.step_usd,
-        hour_usd=of_hour * worth.hour_usd,
-        training_usd=worth.of_training(of_hour),
-    )
-
-
-def _projections(
+def _project(
     count: int,
-    paid: JobCost | None,
+    cost: JobCost | None,
     passes: Epochs | str,
     epochs: float | None,
     hours: float | None,
 ) -> list[Projection]:
-    wanted = []
+    durations = []
     if epochs is not None and isinstance(passes, Epochs):
-        wanted.append((f"{epochs:g} epochs", epochs * passes.mean_ns))
+        durations.append((f"{epochs:g} epochs", epochs * passes.mean_ns))
     if hours is not None:
-        wanted.append((f"{hours:g} hours", hours * HOUR_NS))
+        durations.append((f"{hours:g} hours", hours * HOUR_NS))
     return [
         Projection(
-            what=what,
+            name=name,
             duration_ns=duration_ns,
             machine_hours=count * duration_ns / HOUR_NS,
-            usd=_usd(paid, duration_ns),
+            usd=_compute_usd(cost, duration_ns),
         )
-        for what, duration_ns in wanted
+        for name, duration_ns in durations
     ]

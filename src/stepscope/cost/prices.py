@@ -1,8 +1,8 @@
-"""What machines cost: a table of published prices, and files of a user's own.
+"""Prices of machines: a table of published prices, and custom price files.
 
-The table is `prices.toml`, beside this file; docs/cost.md describes its format, which is that of
-users' files too. Prices are on demand, in US dollars per hour of one machine, as they stood on
-the day that the file states; nothing is fetched.
+The table is `prices.toml` next to this file; docs/cost.md describes its format, which custom files
+share. Prices are on demand, in US dollars per hour of one machine, as of the date in the file;
+nothing is fetched.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.cost.job_cost import price
+from stepscope.cost.job_cost import parse_usd_per_hour
 from stepscope.errors import UsageError
 
 SHIPPED = Path(__file__).with_name("prices.toml")
 ENVIRONMENT = "STEPSCOPE_PRICES"
-"""Names a file of the user's own."""
+"""Environment variable with the path of a custom price file."""
 
 
 class _Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of a file."""
+    """One machine type in a file."""
 
     type: str
     usd_per_hour: Decimal
     gpu: str | None = None
     gpu_count: int = 0
     gpu_memory_gib: float | None = None
-    """Of one GPU."""
+    """Memory of one GPU."""
     vcpu_count: int | None = None
     memory_gib: float | None = None
 
 
 class _Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Machines of one provider and region whose prices have one source and one date."""
+    """Machines of one provider and region with one source and date of their prices."""
 
     provider: str = ""
     region: str = ""
     as_of: date | None = None
     source: str = ""
     sizes: str = ""
-    """Where the numbers of GPUs and cores and the memory are from, if not from `source`."""
+    """Source of the GPU and core counts and of the memory, if not `source`."""
     instances: list[_Instance]
 
 
@@ -56,32 +56,32 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A type of machine at a price."""
+    """A machine type at a price."""
 
     type: str
     usd_per_hour: Decimal
     provider: str
     region: str
     as_of: date | None
-    """None where a user's file does not say."""
+    """None where a custom file has no date."""
     source: str
-    """An address; empty where a user's file does not say."""
+    """URL; empty where a custom file has no source."""
     sizes: str
-    own: bool
-    """From a file of the user's."""
+    is_custom: bool
+    """From a custom price file."""
     gpu: str | None
     gpu_count: int
     gpu_memory_gib: float | None
-    """Of one GPU."""
+    """Memory of one GPU."""
     vcpu_count: int | None
     memory_gib: float | None
 
     @property
     def origin(self) -> str:
-        """Where the price is from, as it is said beside a figure that is made from it."""
-        where = " ".join(part for part in (self.provider, self.region) if part)
-        parts = [f"price of {self.type}" + (f" ({where}, on demand)" if where else "")]
-        if self.own:
+        """Source and date of the price, shown next to figures that use it."""
+        location = " ".join(part for part in (self.provider, self.region) if part)
+        parts = [f"price of {self.type}" + (f" ({location}, on demand)" if location else "")]
+        if self.is_custom:
             parts.append("from your own price file")
         if self.as_of is not None:
             parts.append(f"as of {self.as_of.isoformat()}")
@@ -89,127 +89,132 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriceTable:
-    """Offers, a user's own before the published ones, then the newest first."""
+    """Offers: custom prices before published ones, then newest first."""
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         self.offers = sorted(
-            offers, key=lambda offer: (not offer.own, -(offer.as_of or date.min).toordinal())
+            offers,
+            key=lambda offer: (not offer.is_custom, -(offer.as_of or date.min).toordinal()),
         )
 
     def find(self, instance_type: str) -> Offer | None:
-        """The offer to reckon with for a type of machine: the user's own, else the newest; None
-        when there is none."""
-        wanted = instance_type.strip().lower()
-        return next((each for each in self.offers if each.type.lower() == wanted), None)
+        """Find the offer of a machine type: the custom one, else the newest; None where there is
+        none."""
+        key = instance_type.strip().lower()
+        return next((offer for offer in self.offers if offer.type.lower() == key), None)
 
-    def alternatives(self, offer: Offer) -> list[Offer]:
-        """The newest offers of other machines that cost money in the same place: prices of one
-        provider and region, with the same model of GPU."""
-        found: dict[str, Offer] = {}
-        for each in self.offers:
-            alike = (each.provider, each.region, each.gpu) == (
-                offer.provider,
-                offer.region,
-                offer.gpu,
-            )
-            if alike and each.gpu_memory_gib == offer.gpu_memory_gib:
-                found.setdefault(each.type, each)
-        return list(found.values())
+    def find_alternatives(self, offer: Offer) -> list[Offer]:
+        """Find the newest offer of each machine type of the same provider, region and GPU model."""
+        alternatives: dict[str, Offer] = {}
+        for candidate in self.offers:
+            if _get_family(candidate) == _get_family(offer):
+                alternatives.setdefault(candidate.type, candidate)
+        return list(alternatives.values())
 
 
-def read_prices(path: Path, *, own: bool) -> list[Offer]:
-    """The offers of a file.
+def _get_family(offer: Offer) -> tuple[str, str, str | None, float | None]:
+    return (offer.provider, offer.region, offer.gpu, offer.gpu_memory_gib)
+
+
+def read_prices(path: Path, *, is_custom: bool) -> list[Offer]:
+    """Read the offers of a price file.
 
     Args:
         path: a TOML file.
-        own: whether it is the user's. Where such a file says no more of a type than its price,
-            the rest is as published.
+        is_custom: the file is a user's. Where it gives only the price of a type, the size is taken
+            from the published table.
 
     Raises:
-        UsageError: it cannot be read, or is no file of prices.
+        UsageError: the file cannot be read, or is not a price file.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise UsageError(f"The price file {path} cannot be read: {why}.") from None
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        raise UsageError(f"Cannot read price file {path}: {reason}.") from None
     try:
         file = msgspec.convert(tomllib.loads(text, parse_float=Decimal), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise UsageError(
-            f"The price file {path} is not in the format of docs/cost.md: {error}."
+            f"Price file {path} is not in the format described in docs/cost.md: {error}."
         ) from None
-    offers = [_offer(group, each, own=own) for group in file.groups for each in group.instances]
+    offers = [
+        _make_offer(group, instance, is_custom=is_custom)
+        for group in file.groups
+        for instance in group.instances
+    ]
     for offer in offers:
-        _check(path, offer)
+        _check_offer(path, offer)
     return offers
 
 
-def _check(path: Path, offer: Offer) -> None:
-    """Find what is no price or no size: a machine without cores would hold any job."""
+def _check_offer(path: Path, offer: Offer) -> None:
+    """Check price and sizes: a machine with zero cores would be recommended for any job."""
     try:
-        price(offer.usd_per_hour)
+        parse_usd_per_hour(offer.usd_per_hour)
     except ValueError:
         raise UsageError(
-            f"The price file {path} gives {offer.type} the price {offer.usd_per_hour}; give "
-            "US dollars per hour, up to a million."
+            f"Price file {path}: {offer.type} has the price {offer.usd_per_hour}; give US dollars "
+            "per hour, up to a million."
         ) from None
     sizes = (offer.gpu_memory_gib, offer.vcpu_count, offer.memory_gib)
-    wrong = [each for each in sizes if each is not None and not 0 < each < math.inf]
-    if wrong or offer.gpu_count < 0:
+    invalid = [size for size in sizes if size is not None and not 0 < size < math.inf]
+    if invalid or offer.gpu_count < 0:
         raise UsageError(
-            f"The price file {path} gives {offer.type} the size "
-            f"{wrong[0] if wrong else offer.gpu_count}; give numbers above 0."
+            f"Price file {path}: {offer.type} has the size "
+            f"{invalid[0] if invalid else offer.gpu_count}; give numbers above 0."
         )
 
 
-def price_table(own: Path | None = None) -> PriceTable:
-    """The published prices, and those of a file of the user's.
+def load_price_table(custom_path: Path | None = None) -> PriceTable:
+    """Load the published prices and those of a custom price file.
 
     Args:
-        own: that file; by default the one that the environment variable `STEPSCOPE_PRICES` names.
+        custom_path: the custom file; by default that of the environment variable
+            `STEPSCOPE_PRICES`.
 
     Raises:
-        UsageError: it cannot be read, or is no file of prices.
+        UsageError: the file cannot be read, or is not a price file.
     """
-    named = os.environ.get(ENVIRONMENT)
-    path = own if own is not None else Path(named) if named else None
+    default_path = os.environ.get(ENVIRONMENT)
+    path = custom_path if custom_path is not None else Path(default_path) if default_path else None
     if path is None:
-        return published_prices()
+        return load_published_prices()
     try:
         changed_ns = path.stat().st_mtime_ns
     except OSError:
-        changed_ns = 0  # reading it says what is wrong
-    return _own_table(path, changed_ns)
+        changed_ns = 0  # reading the file reports the error
+    return _load_custom_table(path, changed_ns)
 
 
 @lru_cache(maxsize=4)
-def _own_table(path: Path, changed_ns: int) -> PriceTable:
-    """A list of jobs asks for each of them."""
+def _load_custom_table(path: Path, changed_ns: int) -> PriceTable:
+    """Load a custom table; cached, because a list of jobs loads it for each of them."""
     del changed_ns
-    return PriceTable([*read_prices(path, own=True), *published_prices().offers])
+    return PriceTable([*read_prices(path, is_custom=True), *load_published_prices().offers])
 
 
 @cache
-def published_prices() -> PriceTable:
-    """The table that stepscope ships."""
-    return PriceTable(read_prices(SHIPPED, own=False))
+def load_published_prices() -> PriceTable:
+    """Load the table that ships with stepscope."""
+    return PriceTable(read_prices(SHIPPED, is_custom=False))
 
 
-def _offer(group: _Group, instance: _Instance, *, own: bool) -> Offer:
-    said = instance
-    bare = said.gpu is None and not said.gpu_count and said.vcpu_count is None
-    known = published_prices().find(said.type) if own and bare else None
-    size = said if known is None else known
+def _make_offer(group: _Group, instance: _Instance, *, is_custom: bool) -> Offer:
+    has_size = instance.gpu is not None or instance.gpu_count or instance.vcpu_count is not None
+    published = None
+    if is_custom and not has_size:
+        published = load_published_prices().find(instance.type)
+    size = instance if published is None else published
     return Offer(
-        type=said.type,
-        usd_per_hour=said.usd_per_hour,
-        provider=group.provider or (known.provider if known else ""),
-        region=group.region or (known.region if known else ""),
+        type=instance.type,
+        usd_per_hour=instance.usd_per_hour,
+        provider=group.provider or (published.provider if published else ""),
+        region=group.region or (published.region if published else ""),
         as_of=group.as_of,
         source=group.source,
         sizes=group.sizes or group.source,
-        own=own,
+        is_custom=is_custom,
         gpu=size.gpu,
         gpu_count=size.gpu_count,
         gpu_memory_gib=size.gpu_memory_gib,

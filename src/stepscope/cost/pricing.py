@@ -1,4 +1,8 @@
-"""Which price a run is reckoned at, and where that price is from."""
+"""Price of a run's machines: its selection, its origin, and the cost of the job at that price.
+
+`price_job` makes the priced figures of every surface: the commands cost and compare, the views
+overview and jobs, the profiling report, and `stepscope.open(RUN)`.
+"""
 
 from __future__ import annotations
 
@@ -9,157 +13,238 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.cost.job_cost import price, recorded_price
-from stepscope.cost.prices import Offer, PriceTable, price_table
+from stepscope.cost.job_cost import JobCost, parse_usd_per_hour
+from stepscope.cost.prices import Offer, PriceTable, load_price_table
+from stepscope.diagnosis import Prediction, Verdict
 from stepscope.errors import UsageError
 from stepscope.schema import NodeInfo, RunInfo
 
 NO_PRICE = (
-    "the price of a machine is not known: start the job with stepscope run --usd-per-hour or "
-    "--instance-type, or give one of them to stepscope cost or compare"
+    "machine price not known; set --usd-per-hour or --instance-type on stepscope run, cost or "
+    "compare"
 )
-TOLD = "as stepscope run --usd-per-hour was told"
-ASKED = "as given to this command"
+SET_BY_RUN = "set by stepscope run --usd-per-hour"
+SET_BY_COMMAND = "set on the command line"
 
 
 class PriceUsed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one machine costs an hour, and who says so."""
+    """Hourly price of one machine and its origin."""
 
     usd_per_hour: float
-    said: str
-    """Where the price is from and of which day, to be shown beside what is made from it."""
+    origin: str = msgspec.field(name="said")
+    """Source and date of the price, shown next to figures that use it."""
     instance_type: str | None
     as_of: str | None
-    """The day, as YYYY-MM-DD; null where nobody says."""
+    """Date of the price, as YYYY-MM-DD; null where not known."""
     source: str | None
-    """An address; null for a price that somebody told."""
+    """URL of the source; null for a price set by a user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priced:
-    """A price to reckon with."""
+class MachinePrice:
+    """Selected price of a run's machines."""
 
     usd_per_hour: Decimal
     used: PriceUsed
     offer: Offer | None
-    """The machine in the table of prices; None for a price without a known type of machine."""
+    """The machine in the price table; None where its type is not known."""
     table: PriceTable | None
-    """Where other machines are to be found; None where nobody says what machine this is."""
+    """Table with other machines; None where the machine's type is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a user says of the machines now, which wins over what was recorded."""
+class PricedJob:
+    """Price of a job's machines and the cost of the job."""
+
+    price: MachinePrice
+    cost: JobCost
+
+    @property
+    def job_usd(self) -> float:
+        """Cost of the job, rounded to the cent."""
+        return float(self.cost.usd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictCost:
+    """Cost of a mean step, and the parts that a verdict attributes or predicts to save."""
+
+    step_usd: float
+    suspect_usd: float
+    """The suspect's share; with its part of the evaluation where evaluation is the bottleneck."""
+    fix_savings_usd: list[float | None]
+    """Predicted saving of each fix of the verdict, in its order; None without a prediction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRequest:
+    """Price options of a command; they take precedence over the recorded ones."""
 
     usd_per_hour: str | None = None
     instance_type: str | None = None
     prices: Path | None = None
-    """A file of the user's own."""
+    """A custom price file."""
 
 
-NOTHING_ASKED = Asked()
+RECORDED_PRICE = PriceRequest()
+"""No options: the price recorded with the run."""
 
 
-def price_of(
-    info: RunInfo, nodes: Iterable[NodeInfo], asked: Asked = NOTHING_ASKED
-) -> Priced | str:
-    """The price to reckon a run at, or one sentence that says why there is none.
-
-    In this order: what the user says now, what `stepscope run` was told, the type of machine that
-    `stepscope run` was told, the one that the machines told themselves.
-
-    Raises:
-        UsageError: what the user says now is no price, or names a machine without one.
-    """
-    kinds = _instance_types(info, nodes)
-    kind = asked.instance_type or (kinds[0] if len(kinds) == 1 else None)
-    table = None
-    if kind is not None or asked.prices is not None:
-        try:
-            table = price_table(asked.prices)
-        except UsageError as error:
-            if asked != NOTHING_ASKED:
-                raise
-            return str(error).rstrip(".")  # a view shall not fail for it
-    offer = table.find(kind) if table is not None and kind is not None else None
-    if asked.usd_per_hour is not None:
-        return _told(_asked_price(asked.usd_per_hour), ASKED, kind, offer, table)
-    if asked.instance_type is not None:
-        if offer is None:
-            raise UsageError(no_offer(asked.instance_type))
-        return _from_table(offer, table)
-    told = recorded_price(info)
-    if told is not None:
-        source = info.options.get("price_source")
-        said = source if isinstance(source, str) else TOLD
-        return _told(told, said, kind, offer, table)
-    if len(kinds) > 1:
-        return (
-            f"the machines are of different types ({', '.join(kinds)}): give the mean price of "
-            "one with --usd-per-hour"
-        )
-    if kind is None:
-        return NO_PRICE
-    return no_offer(kind) if offer is None else _from_table(offer, table)
-
-
-def as_told(info: RunInfo, nodes: Iterable[NodeInfo], asked: Asked) -> RunInfo:
-    """The run as if `stepscope run` had been told what the user says now: for what looks at several
-    figures of a run, which then all have one price.
+def price_job(
+    info: RunInfo,
+    nodes: Iterable[NodeInfo],
+    *,
+    instance_count: int,
+    duration_ns: int,
+    request: PriceRequest = RECORDED_PRICE,
+) -> PricedJob | str:
+    """Price a job; one sentence with the reason where there is no price.
 
     Raises:
-        UsageError: what the user says is no price, or names a machine without one.
+        UsageError: a requested price is not valid, or a requested machine has no price.
     """
-    found = price_of(info, nodes, asked)
-    if asked == NOTHING_ASKED or isinstance(found, str):
-        return info
-    said = {"usd_per_hour": str(found.usd_per_hour), "price_source": found.used.said}
-    return msgspec.structs.replace(info, options=info.options | said)
+    price = select_price(info, nodes, request)
+    if isinstance(price, str):
+        return price
+    cost = JobCost(
+        instance_count=instance_count, usd_per_hour=price.usd_per_hour, duration_ns=duration_ns
+    )
+    return PricedJob(price=price, cost=cost)
 
 
-def no_offer(kind: str) -> str:
-    """What is said of a type of machine that is in no table."""
-    return (
-        f"no price of {kind} is known: give --usd-per-hour, or name it in a price file of your own"
+def price_verdict(verdict: Verdict, cost: JobCost) -> VerdictCost | None:
+    """Price the mean step of a verdict, its bottleneck and its fixes; None without steps."""
+    step_ns = verdict.mean_step_ns
+    step_usd = cost.compute_usd(step_ns)
+    if step_ns is None or step_usd is None:
+        return None
+
+    def price_saving(prediction: Prediction | None) -> float | None:
+        return None if prediction is None else prediction.saved_ns / step_ns * step_usd
+
+    return VerdictCost(
+        step_usd=step_usd,
+        suspect_usd=verdict.owned_step_ratio * step_usd,
+        fix_savings_usd=[price_saving(fix.prediction) for fix in verdict.fixes],
     )
 
 
-def _instance_types(info: RunInfo, nodes: Iterable[NodeInfo]) -> list[str]:
-    """Types of the machines of a run, each once: those that were told, else those found."""
-    told = info.options.get("instance_type")
-    if isinstance(told, str) and told:
-        return [told]
+def select_price(
+    info: RunInfo, nodes: Iterable[NodeInfo], request: PriceRequest = RECORDED_PRICE
+) -> MachinePrice | str:
+    """Select the price of a run's machines; one sentence with the reason where there is none.
+
+    In this order: the options of the command, the price recorded by `stepscope run`, the machine
+    type recorded by `stepscope run`, the type that the machines report.
+
+    Raises:
+        UsageError: a requested price is not valid, or a requested machine has no price.
+    """
+    types = _list_instance_types(info, nodes)
+    instance_type = request.instance_type or (types[0] if len(types) == 1 else None)
+    table = None
+    if instance_type is not None or request.prices is not None:
+        try:
+            table = load_price_table(request.prices)
+        except UsageError as error:
+            if request != RECORDED_PRICE:
+                raise
+            return str(error).rstrip(".")  # a broken price file must not fail a view
+    offer = None
+    if table is not None and instance_type is not None:
+        offer = table.find(instance_type)
+    if request.usd_per_hour is not None:
+        usd_per_hour = _parse_request(request.usd_per_hour)
+        return _set_price(usd_per_hour, SET_BY_COMMAND, instance_type, offer, table)
+    if request.instance_type is not None:
+        if offer is None:
+            raise UsageError(explain_missing_offer(request.instance_type))
+        return _convert_offer(offer, table)
+    recorded = _read_recorded_price(info)
+    if recorded is not None:
+        source = info.options.get("price_source")
+        origin = source if isinstance(source, str) else SET_BY_RUN
+        return _set_price(recorded, origin, instance_type, offer, table)
+    if len(types) > 1:
+        return (
+            f"machines have different types ({', '.join(types)}); set their mean price with "
+            "--usd-per-hour"
+        )
+    if instance_type is None:
+        return NO_PRICE
+    return explain_missing_offer(instance_type) if offer is None else _convert_offer(offer, table)
+
+
+def apply_price(info: RunInfo, nodes: Iterable[NodeInfo], request: PriceRequest) -> RunInfo:
+    """Return the run's info with the requested price recorded, so that all figures of the run use
+    the same price.
+
+    Raises:
+        UsageError: a requested price is not valid, or a requested machine has no price.
+    """
+    price = select_price(info, nodes, request)
+    if request == RECORDED_PRICE or isinstance(price, str):
+        return info
+    recorded = {"usd_per_hour": str(price.usd_per_hour), "price_source": price.used.origin}
+    return msgspec.structs.replace(info, options=info.options | recorded)
+
+
+def explain_missing_offer(instance_type: str) -> str:
+    """Explain that a machine type is in no price table."""
+    return (
+        f"no price found for {instance_type}; set --usd-per-hour or add it to a custom price file"
+    )
+
+
+def _list_instance_types(info: RunInfo, nodes: Iterable[NodeInfo]) -> list[str]:
+    """List the distinct machine types of a run: the recorded option, else the reported types."""
+    recorded = info.options.get("instance_type")
+    if isinstance(recorded, str) and recorded:
+        return [recorded]
     return sorted({node.instance_type for node in nodes if node.instance_type})
 
 
-def _asked_price(text: str) -> Decimal:
+def _parse_request(text: str) -> Decimal:
     try:
-        return price(text)
+        return parse_usd_per_hour(text)
     except (ValueError, InvalidOperation):
         raise UsageError(
-            f"{text!r} is no price: give dollars per hour such as 3.06, up to a million."
+            f"{text!r} is not a price; give US dollars per hour, such as 3.06, up to a million."
         ) from None
 
 
-def _told(
+def _read_recorded_price(info: RunInfo) -> Decimal | None:
+    """Read the hourly price that `stepscope run` recorded; None where there is no valid one."""
+    recorded = info.options.get("usd_per_hour")
+    try:
+        return None if recorded is None else parse_usd_per_hour(recorded)
+    except (ValueError, InvalidOperation):  # the run may come from an untrusted source
+        return None
+
+
+def _set_price(
     usd_per_hour: Decimal,
-    said: str,
-    kind: str | None,
+    origin: str,
+    instance_type: str | None,
     offer: Offer | None,
     table: PriceTable | None,
-) -> Priced:
+) -> MachinePrice:
     used = PriceUsed(
-        usd_per_hour=float(usd_per_hour), said=said, instance_type=kind, as_of=None, source=None
+        usd_per_hour=float(usd_per_hour),
+        origin=origin,
+        instance_type=instance_type,
+        as_of=None,
+        source=None,
     )
-    return Priced(usd_per_hour=usd_per_hour, used=used, offer=offer, table=table)
+    return MachinePrice(usd_per_hour=usd_per_hour, used=used, offer=offer, table=table)
 
 
-def _from_table(offer: Offer, table: PriceTable | None) -> Priced:
+def _convert_offer(offer: Offer, table: PriceTable | None) -> MachinePrice:
     used = PriceUsed(
         usd_per_hour=float(offer.usd_per_hour),
-        said=offer.origin,
+        origin=offer.origin,
         instance_type=offer.type,
         as_of=None if offer.as_of is None else offer.as_of.isoformat(),
         source=offer.source or None,
     )
-    return Priced(usd_per_hour=offer.usd_per_hour, used=used, offer=offer, table=table)
+    return MachinePrice(usd_per_hour=offer.usd_per_hour, used=used, offer=offer, table=table)

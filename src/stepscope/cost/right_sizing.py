@@ -1,10 +1,10 @@
-"""Whether smaller or fewer machines would do for a job, and what that would save.
+"""Right-sizing: fewer or smaller machines that hold what a job used, and their saving.
 
-The method: a machine is under-used when the 95th percentiles of its CPU and of all of its GPUs lie
-below the thresholds of the rule BatchSize. What all machines used together is then laid out on
-fewer or smaller ones of the same provider, region and model of GPU, and must fill no more than
-`FULL` of them. The run's own type of machine costs what this run is reckoned at, any other what the
-table of prices says. A share of another model of GPU cannot be foretold from this record.
+A machine is underused when the 95th percentiles of its CPU and of all of its GPUs are below the
+thresholds of the rule BatchSize. The utilization of all machines together is then placed on fewer
+or smaller machines of the same provider, region and GPU model, filling at most `MAX_FILL_RATIO` of
+them. The run's own machine type costs what the run is priced at, other types what the price table
+says. Utilization of another GPU model cannot be predicted from the run.
 """
 
 from __future__ import annotations
@@ -19,280 +19,294 @@ import msgspec
 
 from stepscope.cost.job_cost import JobCost
 from stepscope.cost.prices import Offer
-from stepscope.cost.pricing import Priced
-from stepscope.cost.usage import FEWEST_SAMPLES, NodeUsage
+from stepscope.cost.pricing import MachinePrice
+from stepscope.cost.usage import MIN_SAMPLES, NodeUsage
 from stepscope.diagnosis import SUSPECT_NAMES, Suspect, Verdict
+from stepscope.quantities import count_of, number, percent
 from stepscope.rules import BatchSizeParameters
 
-FULL = 0.85
-"""How far what was used may fill the machines that are recommended."""
-MOST = 3
+MAX_FILL_RATIO = 0.85
+"""Maximum share of the recommended machines that the job's usage may fill."""
+MAX_CHOICES = 3
 GIB = 1 << 30
-MEND_FIRST: tuple[Suspect, ...] = ("data_pipeline", "communication", "framework_overhead")
-"""While the job waits for one of these, idle GPUs say nothing of the machine's size."""
+FIX_FIRST: tuple[Suspect, ...] = ("data_pipeline", "communication", "framework_overhead")
+"""Bottlenecks that leave GPUs idle on machines of any size."""
 ASSUMPTIONS = [
-    "a step takes the same time as long as the GPUs left are not full: fewer of them do the same "
-    "work with larger batches or accumulated gradients, so check that training still converges",
-    "what the CPUs compute can be spread over time by prefetching: their mean has to fit, and "
-    "peaks above it queue",
-    f"what was used may fill {FULL:.0%} of what is recommended",
+    "a step takes the same time while the remaining GPUs are not full: fewer GPUs do the same work "
+    "with larger batches or accumulated gradients, so check that training still converges",
+    "prefetching can spread CPU work over time: its mean has to fit, and peaks above it queue",
+    f"usage may fill {percent(MAX_FILL_RATIO)} of the recommended machines",
 ]
-LISTED_PRICES = "other types of machine cost what the table of prices says, though yours do not"
+LISTED_PRICES = "other machine types cost what the price table says, though yours do not"
 
 
 class SmallerChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Machines on which what was used would fit; shares are of all of them together."""
+    """Machines that hold the job's usage; shares are of all of them together."""
 
     instance_type: str
     instance_count: int
     usd_per_hour: float
-    """Of one machine."""
-    said: str
-    """Where that price is from and of which day."""
+    """Price of one machine."""
+    price_origin: str = msgspec.field(name="said")
+    """Source and date of that price."""
     job_usd: float
-    """What this run would have cost, rounded to the cent."""
+    """Cost of this run on these machines, rounded to the cent."""
     saving_usd: float
     saving_ratio: float
-    """Of the cost of this run; both from rounded costs."""
+    """Share of the cost of this run; both from rounded costs."""
     gpu_p95_ratio: float
     cpu_mean_ratio: float
     cpu_p95_ratio: float
     memory_ratio: float
     gpu_memory_ratio: float
-    """If what all GPUs held together is spread over those that are left."""
+    """With the memory used on all GPUs spread over the remaining ones."""
     caution: str | None
 
 
 class RightSizing(msgspec.Struct, frozen=True, kw_only=True):
-    """Advice on the size of machines."""
+    """Right-sizing advice."""
 
     headline: str
     choices: list[SmallerChoice]
-    """The cheapest first; none where the record does not carry a recommendation."""
+    """Cheapest first; empty where the run does not support a recommendation."""
     evidence: list[str]
     assumptions: list[str]
-    """What the choices take for granted."""
+    """Assumptions of the choices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Demand:
-    """What the job used on all machines together."""
+    """Usage of the job on all machines together."""
 
     gpus: float
-    """Sum over GPUs of the 95th percentile of how busy each was."""
+    """Sum over GPUs of the 95th percentile of their busy share."""
     cores_mean: float
     cores_p95: float
     memory_gib: float
     gpu_memory_gib: float
 
 
-def right_sizing(
-    nodes: list[NodeUsage], verdict: Verdict, paid: JobCost, priced: Priced
+def recommend_size(
+    nodes: list[NodeUsage], verdict: Verdict, cost: JobCost, price: MachinePrice
 ) -> RightSizing:
-    """Whether fewer or smaller machines would do.
+    """Recommend fewer or smaller machines.
 
     Args:
-        nodes: what the machines used.
-        verdict: what the job waited for.
-        paid: what the run cost.
-        priced: the price, and the machine in the table of prices.
+        nodes: utilization of the machines.
+        verdict: bottleneck of the job.
+        cost: cost of the run.
+        price: price of the machines, and their entry in the price table.
     """
-    evidence = [_evidence(node) for node in nodes]
-    why = _why_none(nodes, verdict)
-    if why is not None:
-        return _none(why, evidence)
-    offer, table = priced.offer, priced.table
+    evidence = [_describe_usage(node) for node in nodes]
+    reason = _find_obstacle(nodes, verdict)
+    if reason is not None:
+        return _decline(reason, evidence)
+    offer, table = price.offer, price.table
     if offer is None or table is None:
-        return _none(
-            "which type of machine this is, is not known, or is in no table of prices: give "
-            "--instance-type",
-            evidence,
+        return _decline(
+            "the machine type is not known or in no price table; set --instance-type", evidence
         )
-    demand = _demand(nodes, offer)
+    demand = _measure_demand(nodes, offer)
     if isinstance(demand, str):
-        return _none(demand, evidence)
-    offers = table.alternatives(offer)
-    choices = list(_smaller_choices(offers, offer, demand, paid, priced.used.said))
-    choices.sort(key=lambda each: (each.instance_count * each.usd_per_hour, each.instance_count))
+        return _decline(demand, evidence)
+    offers = table.find_alternatives(offer)
+    choices = list(_list_smaller_choices(offers, offer, demand, cost, price.used.origin))
+    choices.sort(
+        key=lambda choice: (choice.instance_count * choice.usd_per_hour, choice.instance_count)
+    )
     if not choices:
-        where = " ".join(part for part in (offer.provider, offer.region) if part)
-        return _none(
-            "the machines are under-used, but no smaller and cheaper choice of machines with "
-            f"{offer.gpu} GPUs ({where}) that holds what the job used is in the table of prices",
+        location = " ".join(part for part in (offer.provider, offer.region) if part)
+        return _decline(
+            "the machines are underused, but the price table has no smaller and cheaper choice of "
+            f"machines with {offer.gpu} GPUs ({location}) that holds the job's usage",
             evidence,
         )
     if verdict.suspect == "insufficient_evidence":
-        evidence.append("what the job waited for is not known: see its verdict")
-    best, shown = choices[0], choices[:MOST]
-    listed = paid.usd_per_hour != offer.usd_per_hour and any(
-        each.instance_type != offer.type for each in shown
+        evidence.append("the bottleneck is not known: see the verdict")
+    best, top_choices = choices[0], choices[:MAX_CHOICES]
+    uses_listed_price = cost.usd_per_hour != offer.usd_per_hour and any(
+        choice.instance_type != offer.type for choice in top_choices
     )
     return RightSizing(
-        headline=f"The machines are under-used: {best.instance_count} x {best.instance_type} "
-        f"instead of {paid.instance_count} x {offer.type} would cost {best.saving_ratio:.1%} less.",
-        choices=shown,
+        headline=f"The machines are underused: {best.instance_count} x {best.instance_type} "
+        f"instead of {cost.instance_count} x {offer.type} would cost "
+        f"{percent(best.saving_ratio, 1)} less.",
+        choices=top_choices,
         evidence=evidence,
-        assumptions=[*ASSUMPTIONS, LISTED_PRICES] if listed else ASSUMPTIONS,
+        assumptions=[*ASSUMPTIONS, LISTED_PRICES] if uses_listed_price else ASSUMPTIONS,
     )
 
 
-def _none(why: str, evidence: list[str]) -> RightSizing:
+def _decline(reason: str, evidence: list[str]) -> RightSizing:
     return RightSizing(
-        headline=f"No smaller machine is recommended: {why}.",
+        headline=f"No smaller machine recommended: {reason}.",
         choices=[],
         evidence=evidence,
         assumptions=[],
     )
 
 
-def _why_none(nodes: list[NodeUsage], verdict: Verdict) -> str | None:
+def _find_obstacle(nodes: list[NodeUsage], verdict: Verdict) -> str | None:
+    """Find the reason why the machines cannot be judged or are not underused; None for none."""
     if not any(node.gpus for node in nodes):
-        return "no GPU was sampled, and without their use a machine's size cannot be judged"
+        return "no GPU was sampled, and right-sizing needs GPU utilization"
     levels = [level for node in nodes for level in node.gpus.values()]
     levels += [node.cpu for node in nodes if node.cpu is not None]
     if any(node.cpu is None for node in nodes):
         return "the CPU was not sampled on every machine"
-    fewest = min(level.count for level in levels)
-    if fewest < FEWEST_SAMPLES:
-        return f"{fewest} samples are too few for a 95th percentile; it takes {FEWEST_SAMPLES}"
-    if verdict.suspect in MEND_FIRST:
+    sample_count = min(level.count for level in levels)
+    if sample_count < MIN_SAMPLES:
+        return f"{count_of(sample_count, 'sample')} recorded, a 95th percentile needs {MIN_SAMPLES}"
+    if verdict.suspect in FIX_FIRST:
         return (
-            f"{SUSPECT_NAMES[verdict.suspect]} owns {verdict.share_ratio:.0%} of the step, and "
-            "the machines idle for that: mend it first, then look again"
+            f"the bottleneck is {SUSPECT_NAMES[verdict.suspect]} "
+            f"({percent(verdict.share_ratio)} of step time), and the machines idle for it; fix it "
+            "first"
         )
     limits = BatchSizeParameters()
     for node in nodes:
-        busiest = max((level.p95 for level in node.gpus.values()), default=0.0)
-        if busiest >= limits.gpu_threshold_p95 / 100:
-            return f"a GPU of {node.node} is used: its 95th percentile is {busiest:.1%}"
+        gpu_p95 = max((level.p95 for level in node.gpus.values()), default=0.0)
+        if gpu_p95 >= limits.gpu_threshold_p95 / 100:
+            return f"a GPU of {node.node} is busy: its 95th percentile is {percent(gpu_p95, 1)}"
         if node.cpu is not None and node.cpu.p95 >= limits.cpu_threshold_p95 / 100:
-            return f"the CPU of {node.node} is used: its 95th percentile is {node.cpu.p95:.1%}"
+            return (
+                f"the CPU of {node.node} is busy: its 95th percentile is {percent(node.cpu.p95, 1)}"
+            )
     return None
 
 
-def _evidence(node: NodeUsage) -> str:
-    parts = [f"CPU {node.cpu.p95:.1%}"] if node.cpu is not None else []
+def _describe_usage(node: NodeUsage) -> str:
+    parts = [f"CPU {percent(node.cpu.p95, 1)}"] if node.cpu is not None else []
     if node.gpus:
-        count = f"{len(node.gpus)} GPU" + ("s" if len(node.gpus) > 1 else "")
         low, high = (f(level.p95 for level in node.gpus.values()) for f in (min, max))
-        parts.append(f"{count} {low:.1%}" + (f" to {high:.1%}" if high - low > 5e-4 else ""))
-    return f"{node.node}: the 95th percentile of {', '.join(parts) or 'nothing'}"
+        gpu_range = percent(low, 1) + (f" to {percent(high, 1)}" if high - low > 5e-4 else "")
+        parts.append(f"{count_of(len(node.gpus), 'GPU')} {gpu_range}")
+    return f"{node.node}: 95th percentile of utilization: {', '.join(parts) or 'not sampled'}"
 
 
-def _demand(nodes: list[NodeUsage], offer: Offer) -> _Demand | str:
-    """What was used together; a sentence where a part of it is not known."""
-    memory = _sum(
+def _measure_demand(nodes: list[NodeUsage], offer: Offer) -> _Demand | str:
+    """Measure the usage of all machines together; a sentence where a part of it is not known."""
+    memory = _sum_known(
         node.memory_bytes / GIB
         if node.memory_bytes is not None
-        else _product(node.memory_ratio, offer.memory_gib)
+        else _multiply(node.memory_ratio, offer.memory_gib)
         for node in nodes
     )
     if memory is None:
-        return "how much memory the machines used is not known"
-    held = _sum(
+        return "the memory usage of the machines is not known"
+    gpu_memory = _sum_known(
         node.gpu_memory_bytes[gpu] / GIB
         if gpu in node.gpu_memory_bytes
-        else _product(node.gpu_memory_ratio.get(gpu), offer.gpu_memory_gib)
+        else _multiply(node.gpu_memory_ratio.get(gpu), offer.gpu_memory_gib)
         for node in nodes
         for gpu in node.gpus
     )
-    if held is None:
-        return "how much memory the GPUs used is not known"
+    if gpu_memory is None:
+        return "the memory usage of the GPUs is not known"
     return _Demand(
         gpus=sum(level.p95 for node in nodes for level in node.gpus.values()),
         cores_mean=sum(node.cores * node.cpu.mean for node in nodes if node.cpu is not None),
         cores_p95=sum(node.cores * node.cpu.p95 for node in nodes if node.cpu is not None),
         memory_gib=memory,
-        gpu_memory_gib=held,
+        gpu_memory_gib=gpu_memory,
     )
 
 
-def _smaller_choices(
-    offers: Iterable[Offer], own: Offer, demand: _Demand, paid: JobCost, said: str
+def _list_smaller_choices(
+    offers: Iterable[Offer], current: Offer, demand: _Demand, cost: JobCost, price_origin: str
 ) -> Iterator[SmallerChoice]:
-    """Machines that hold the demand, are less than the run's own, and cost less.
+    """List machines that hold the demand, and are smaller and cheaper than the run's own.
 
     Args:
         offers: types to choose from.
-        own: the type that the run was on.
-        paid: what the run cost, at a price that is not always that of the table.
-        said: where that price is from.
+        current: the type that the run used.
+        cost: cost of the run, at a price that may differ from the table's.
+        price_origin: origin of that price.
     """
-    used = _size(own, paid.instance_count)
+    current_size = _measure_size(current, cost.instance_count)
     for offer in offers:
-        mine = offer.type == own.type
-        choice = _fit(offer, demand, paid, paid.usd_per_hour if mine else offer.usd_per_hour)
+        is_current = offer.type == current.type
+        usd_per_hour = cost.usd_per_hour if is_current else offer.usd_per_hour
+        choice = _fit_demand(offer, demand, cost, usd_per_hour)
         if choice is None or choice.saving_usd <= 0:
             continue
-        if _size(offer, choice.instance_count).is_less_than(used):
-            yield msgspec.structs.replace(choice, said=said) if mine else choice
+        if _measure_size(offer, choice.instance_count).is_less_than(current_size):
+            if is_current:
+                choice = msgspec.structs.replace(choice, price_origin=price_origin)
+            yield choice
 
 
 class _Size(NamedTuple):
-    """Of machines together; infinite where it is not known."""
+    """Size of several machines together; infinite where not known."""
 
     gpus: float
     cores: float
     memory_gib: float
 
-    def is_less_than(self, other: _Size) -> bool:
-        """Fewer GPUs, for which such machines are paid; or as many, and less beside them."""
-        if self.gpus != other.gpus:
-            return self.gpus < other.gpus
-        return self != other and self.cores <= other.cores and self.memory_gib <= other.memory_gib
+    def is_less_than(self, other_size: _Size) -> bool:
+        """Return whether there are fewer GPUs, which determine the price of such machines; or as
+        many, with fewer cores or less memory."""
+        if self.gpus != other_size.gpus:
+            return self.gpus < other_size.gpus
+        has_less = self.cores <= other_size.cores and self.memory_gib <= other_size.memory_gib
+        return self != other_size and has_less
 
 
-def _size(offer: Offer, count: int) -> _Size:
-    each = (offer.gpu_count, offer.vcpu_count, offer.memory_gib)
-    return _Size(*(count * size if size else math.inf for size in each))
+def _measure_size(offer: Offer, instance_count: int) -> _Size:
+    sizes = (offer.gpu_count, offer.vcpu_count, offer.memory_gib)
+    return _Size(*(instance_count * size if size else math.inf for size in sizes))
 
 
-def _fit(
-    offer: Offer, demand: _Demand, paid: JobCost, usd_per_hour: Decimal
+def _fit_demand(
+    offer: Offer, demand: _Demand, cost: JobCost, usd_per_hour: Decimal
 ) -> SmallerChoice | None:
-    """The fewest machines of a type that hold the demand; None where its size is not known."""
-    cores, memory, each = offer.vcpu_count, offer.memory_gib, offer.gpu_memory_gib
-    if not (offer.gpu_count and cores and memory and each):
+    """Find the smallest number of machines of a type that hold the demand; None where the size of
+    the type is not known."""
+    cores, memory, gpu_memory = offer.vcpu_count, offer.memory_gib, offer.gpu_memory_gib
+    if not (offer.gpu_count and cores and memory and gpu_memory):
         return None
-    of_one = {
-        "gpu": demand.gpus / offer.gpu_count,
-        "cpu": demand.cores_mean / cores,
-        "memory": demand.memory_gib / memory,
-        "held": demand.gpu_memory_gib / (offer.gpu_count * each),
-    }
-    count = max(1, math.ceil(max(of_one.values()) / FULL))
-    cost = JobCost(instance_count=count, usd_per_hour=usd_per_hour, duration_ns=paid.duration_ns)
-    busy = demand.cores_p95 / (cores * count)
+    gpu_machines = demand.gpus / offer.gpu_count
+    cpu_machines = demand.cores_mean / cores
+    memory_machines = demand.memory_gib / memory
+    gpu_memory_machines = demand.gpu_memory_gib / (offer.gpu_count * gpu_memory)
+    demands = (gpu_machines, cpu_machines, memory_machines, gpu_memory_machines)
+    count = max(1, math.ceil(max(demands) / MAX_FILL_RATIO))
+    new_cost = JobCost(
+        instance_count=count, usd_per_hour=usd_per_hour, duration_ns=cost.duration_ns
+    )
+    cpu_p95_ratio = demand.cores_p95 / (cores * count)
     return SmallerChoice(
         instance_type=offer.type,
         instance_count=count,
         usd_per_hour=float(usd_per_hour),
-        said=offer.origin,
-        job_usd=float(cost.usd),
-        saving_usd=float(paid.usd - cost.usd),
-        saving_ratio=cost.saving_ratio(paid) or 0.0,
-        gpu_p95_ratio=of_one["gpu"] / count,
-        cpu_mean_ratio=of_one["cpu"] / count,
-        cpu_p95_ratio=busy,
-        memory_ratio=of_one["memory"] / count,
-        gpu_memory_ratio=of_one["held"] / count,
-        caution=_caution(demand, cores * count) if busy > FULL else None,
+        price_origin=offer.origin,
+        job_usd=float(new_cost.usd),
+        saving_usd=float(cost.usd - new_cost.usd),
+        saving_ratio=new_cost.saving_ratio(cost) or 0.0,
+        gpu_p95_ratio=gpu_machines / count,
+        cpu_mean_ratio=cpu_machines / count,
+        cpu_p95_ratio=cpu_p95_ratio,
+        memory_ratio=memory_machines / count,
+        gpu_memory_ratio=gpu_memory_machines / count,
+        caution=_warn_about_peaks(demand, cores * count)
+        if cpu_p95_ratio > MAX_FILL_RATIO
+        else None,
     )
 
 
-def _caution(demand: _Demand, cores: int) -> str:
+def _warn_about_peaks(demand: _Demand, cores: int) -> str:
     return (
-        f"for a twentieth of the time the job kept {demand.cores_p95:.1f} cores or more busy, and "
-        f"these have {cores}: such moments would take longer"
+        f"the job kept at least {number(demand.cores_p95)} cores busy for 5% of the time, and "
+        f"these machines have {cores}: such peaks would take longer"
     )
 
 
-def _product(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one * other
+def _multiply(ratio: float | None, size: float | None) -> float | None:
+    return None if ratio is None or size is None else ratio * size
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
-    """None as soon as one of them is not known: a part is no bound on the whole."""
+def _sum_known(values: Iterable[float | None]) -> float | None:
+    """Sum values; None as soon as one is not known, because a partial sum is not an upper bound."""
     total = 0.0
     for value in values:
         if value is None:

@@ -1,4 +1,4 @@
-"""What each machine of a job used of itself, as means, 95th percentiles and peaks."""
+"""Utilization of a job's machines: means, 95th percentiles and peaks."""
 
 from __future__ import annotations
 
@@ -11,91 +11,94 @@ from stepscope.analysis import average_present
 from stepscope.run import NodeMetrics, Run
 from stepscope.schema import NodeInfo
 
-FEWEST_SAMPLES = 100
-"""A 95th percentile of fewer has less than five samples above it."""
-_GPU = ("gpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
-_NODE = ("cpu_busy_ratio", "memory_used_bytes", "memory_used_ratio")
+MIN_SAMPLES = 100
+"""A 95th percentile of fewer samples has less than five samples above it."""
+_GPU_METRICS = ("gpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
+_NODE_METRICS = ("cpu_busy_ratio", "memory_used_bytes", "memory_used_ratio")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """How much of something was used over time."""
+class UsageLevel:
+    """Distribution of a utilization over time."""
 
     mean: float
     p95: float
     peak: float
     count: int
-    """Samples."""
+    """Number of samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """One machine; None, and nothing, for what was not sampled."""
+    """Utilization of one machine; None or empty where not sampled."""
 
     node: str
     cores: float
-    """Available to the job."""
-    cpu: Level | None
-    """Share of them that ran anything."""
+    """Cores available to the job."""
+    cpu: UsageLevel | None
+    """Busy share of these cores."""
     memory_bytes: float | None
-    """The most that was in use."""
+    """Peak."""
     memory_ratio: float | None
-    """The same of the machine's memory, where nobody says how much that is."""
-    gpus: dict[str, Level]
-    """Share of the time with a kernel running, by GPU."""
+    """Peak share of the machine's memory, for importers that do not know its size."""
+    gpus: dict[str, UsageLevel]
+    """Share of the time with a running kernel, by GPU."""
     gpu_memory_bytes: dict[str, float]
-    """The most that was in use, by GPU."""
+    """Peak by GPU."""
     gpu_memory_ratio: dict[str, float]
-    """The same of the GPU's memory, where nobody says how much that is."""
+    """Peak share of the GPU's memory, for importers that do not know its size."""
 
 
-def node_usage(run: Run) -> list[NodeUsage]:
-    """What the machines used, by name: while the job trained, where steps were seen, else in all
-    the time that was sampled."""
-    begin = min((int(rank.steps.start[0]) for rank in run.ranks), default=None)
+def measure_node_usage(run: Run) -> list[NodeUsage]:
+    """Measure the utilization of the machines by name: during training, or over all samples where
+    no steps were recorded."""
+    start = min((int(rank.steps.start[0]) for rank in run.ranks), default=None)
     end = max((int(rank.steps.end[-1]) for rank in run.ranks), default=None)
     return [
-        _of_node(run.nodes[node], metrics.between(begin, end))
+        _measure_node(run.nodes[node], metrics.between(start, end))
         for node, metrics in sorted(run.metrics.items())
     ]
 
 
-def mean_p95(levels: list[Level]) -> float | None:
-    """The mean of the 95th percentiles of machines or GPUs; None where one has too few samples."""
-    if any(level.count < FEWEST_SAMPLES for level in levels):
+def average_p95(levels: list[UsageLevel]) -> float | None:
+    """Average the 95th percentiles of machines or GPUs; None where one has too few samples."""
+    if any(level.count < MIN_SAMPLES for level in levels):
         return None
     return average_present(level.p95 for level in levels)
 
 
-def _of_node(info: NodeInfo, metrics: NodeMetrics) -> NodeUsage:
-    samples = metrics.load(*_GPU, *_NODE)
+def _measure_node(info: NodeInfo, metrics: NodeMetrics) -> NodeUsage:
+    samples = metrics.load(*_GPU_METRICS, *_NODE_METRICS)
 
-    def peaks(metric: str) -> dict[str, float]:
-        levels = (
-            (each, _level(samples.series(metric, each))) for each in samples.devices_of(metric)
-        )
-        return {device: level.peak for device, level in levels if level is not None}
+    def measure_levels(metric: str) -> dict[str, UsageLevel]:
+        levels = {
+            device: _summarize_samples(samples.series(metric, device))
+            for device in samples.devices_of(metric)
+        }
+        return {device: level for device, level in levels.items() if level is not None}
 
-    busy = ((each, _level(samples.series(_GPU[0], each))) for each in samples.devices_of(_GPU[0]))
+    def measure_peaks(metric: str) -> dict[str, float]:
+        return {device: level.peak for device, level in measure_levels(metric).items()}
+
     return NodeUsage(
         node=info.node,
         cores=info.cores_available,
-        cpu=_level(samples.series("cpu_busy_ratio")),
-        memory_bytes=peaks("memory_used_bytes").get(""),
-        memory_ratio=peaks("memory_used_ratio").get(""),
-        gpus={gpu: level for gpu, level in busy if level is not None},
-        gpu_memory_bytes=peaks("gpu_memory_used_bytes"),
-        gpu_memory_ratio=peaks("gpu_memory_used_ratio"),
+        cpu=_summarize_samples(samples.series("cpu_busy_ratio")),
+        memory_bytes=measure_peaks("memory_used_bytes").get(""),
+        memory_ratio=measure_peaks("memory_used_ratio").get(""),
+        gpus=measure_levels("gpu_busy_ratio"),
+        gpu_memory_bytes=measure_peaks("gpu_memory_used_bytes"),
+        gpu_memory_ratio=measure_peaks("gpu_memory_used_ratio"),
     )
 
 
-def _level(values: NDArray[np.float64]) -> Level | None:
-    known = values[np.isfinite(values)]
-    if not len(known):
+def _summarize_samples(values: NDArray[np.float64]) -> UsageLevel | None:
+    present = values[np.isfinite(values)]
+    if not len(present):
         return None
-    return Level(
-        mean=float(known.mean()),
-        p95=float(np.percentile(known, 95)),
-        peak=float(known.max()),
-        count=len(known),
+    return UsageLevel(
+        mean=float(present.mean()),
+        p95=float(np.percentile(present, 95)),
+        peak=float(present.max()),
+        count=len(present),
     )

@@ -114,7 +114,7 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
             f"({count(recorded_count)} recorded); raise --spool-limit"
         )
     if not any(_has_step_contents(rank) for rank in ranks):
-        return "steps were recorded, but neither phases nor stack samples inside them"
+        return "steps were recorded, but no phases and no stack samples inside them"
     for rank in ranks:
         is_measured = rank.steps.measured()
         total_ns = rank.steps.wall_ns[is_measured].sum()

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.cost import JobCost, Priced, price_of
+from stepscope.cost import price_job
 from stepscope.diagnosis import Suspect, diagnose
 from stepscope.rule_feed import progress_of
 from stepscope.run import Run, is_lost
@@ -125,8 +125,9 @@ def job_row(reader: RunReader, run_id: str, summary: JobSummary | None = None) -
     duration_ns = _duration_ns(statuses)
     if duration_ns is None and summary is not None:
         duration_ns = summary.recorded_ns
-    price = price_of(info, nodes)
-    cost = _cost(price, len(statuses), duration_ns)
+    priced = price_job(info, nodes, instance_count=len(statuses), duration_ns=duration_ns or 0)
+    reason = priced if isinstance(priced, str) else None
+    has_cost = duration_ns is not None and bool(statuses)
     return JobRow(
         id=run_id,
         name=info.run_id,
@@ -140,9 +141,9 @@ def job_row(reader: RunReader, run_id: str, summary: JobSummary | None = None) -
         gpu_names=sorted({str(gpu.get("name", "GPU")) for each in nodes for gpu in each.gpus}),
         node_count=len(statuses) or None,
         verdict=None if summary is None else summary.verdict,
-        cost_usd=None if cost is None else float(cost.usd),
-        price_said=None if isinstance(price, str) else price.used.said,
-        why_no_cost=price if isinstance(price, str) else None,
+        cost_usd=None if isinstance(priced, str) or not has_cost else priced.job_usd,
+        price_said=None if isinstance(priced, str) else priced.price.used.origin,
+        why_no_cost=reason,
         command=" ".join(info.command)[:LONGEST_COMMAND],
         working_directory=info.working_directory,
         size_bytes=None if summary is None else summary.size_bytes,
@@ -213,14 +214,6 @@ def _duration_ns(statuses: list[JobStatus]) -> int | None:
         return None
     ends = (each.heartbeat_ns if each.ended_ns is None else each.ended_ns for each in statuses)
     return max(0, max(ends) - min(each.started_ns for each in statuses))
-
-
-def _cost(price: Priced | str, node_count: int, duration_ns: int | None) -> JobCost | None:
-    if isinstance(price, str) or duration_ns is None or not node_count:
-        return None
-    return JobCost(
-        instance_count=node_count, usd_per_hour=price.usd_per_hour, duration_ns=duration_ns
-    )
 
 
 def _rank_count(reader: RunReader, summary: JobSummary | None) -> int | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 
 from stepscope.analysis import Statistics, average_present, make_statistics, summarize
-from stepscope.cost import JobCost, Priced, PriceUsed, price_of
-from stepscope.diagnosis import Fix, Verdict, diagnose
+from stepscope.cost import PricedJob, PriceUsed, price_job, price_verdict
+from stepscope.diagnosis import Verdict, diagnose
 from stepscope.rule_feed import recorded_rules
 from stepscope.run import Run, Trace, is_lost, job_borders
 from stepscope.schema import JobState, JobStatus, RuleRecord
@@ -153,7 +151,9 @@ def overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
     steps = [rank.steps.wall_ns[rank.steps.measured()] for rank in run.ranks]
     begin_ns, end_ns = job_borders(run)
     nodes = [_node(run, node, status) for node, status in sorted(run.reader.statuses().items())]
-    price = price_of(info, run.nodes.values())
+    priced = price_job(
+        info, run.nodes.values(), instance_count=len(nodes), duration_ns=end_ns - begin_ns
+    )
     recorded = recorded_rules(run.reader)
     return Overview(
         run_id=info.run_id,
@@ -170,13 +170,13 @@ def overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         duration_ns=end_ns - begin_ns,
         step_ns=make_statistics(summarize(np.concatenate(steps))) if steps else None,
         step_parts=_parts(verdict),
-        suspect_step_ns=_of_suspect(verdict, verdict.mean_step_ns),
+        suspect_step_ns=None
+        if verdict.mean_step_ns is None
+        else verdict.owned_step_ratio * verdict.mean_step_ns,
         gpu_busy_ratio=average_present(node.gpu_busy_ratio for node in nodes),
         cpu_busy_ratio=average_present(node.cpu_busy_ratio for node in nodes),
-        money=_money(price, len(nodes), end_ns - begin_ns, verdict)
-        if isinstance(price, Priced)
-        else None,
-        money_missing=price if isinstance(price, str) else None,
+        money=None if isinstance(priced, str) else _price_verdict(priced, verdict),
+        money_missing=priced if isinstance(priced, str) else None,
         findings=_findings(run, recorded),
         findings_missing=NOT_EVALUATED if recorded is None else None,
     )
@@ -190,30 +190,17 @@ def _parts(verdict: Verdict) -> list[StepPart]:
     ]
 
 
-def _of_suspect(verdict: Verdict, whole: float | None) -> float | None:
-    return None if whole is None else verdict.owned_step_ratio * whole
-
-
-def _money(price: Priced, count: int, duration_ns: int, verdict: Verdict) -> Money:
-    cost = JobCost(instance_count=count, usd_per_hour=price.usd_per_hour, duration_ns=duration_ns)
-    step = None
-    if verdict.mean_step_ns is not None:
-        step = float(replace(cost, duration_ns=round(verdict.mean_step_ns)).exact_usd)
+def _price_verdict(priced: PricedJob, verdict: Verdict) -> Money:
+    step = price_verdict(verdict, priced.cost)
     return Money(
-        usd_per_hour=float(cost.usd_per_hour),
-        price=price.used,
-        instance_count=cost.instance_count,
-        job_usd=float(cost.usd),
-        step_usd=step,
-        suspect_step_usd=_of_suspect(verdict, step),
-        fix_savings_usd=[_saving(fix, verdict.mean_step_ns, step) for fix in verdict.fixes],
+        usd_per_hour=priced.price.used.usd_per_hour,
+        price=priced.price.used,
+        instance_count=priced.cost.instance_count,
+        job_usd=priced.job_usd,
+        step_usd=None if step is None else step.step_usd,
+        suspect_step_usd=None if step is None else step.suspect_usd,
+        fix_savings_usd=[None] * len(verdict.fixes) if step is None else step.fix_savings_usd,
     )
-
-
-def _saving(fix: Fix, step_ns: float | None, step_usd: float | None) -> float | None:
-    if fix.prediction is None or step_ns is None or step_usd is None:
-        return None
-    return fix.prediction.saved_ns / step_ns * step_usd
 
 
 def _findings(run: Run, recorded: RuleRecord | None) -> list[ShortFinding]:

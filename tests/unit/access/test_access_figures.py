@@ -136,7 +136,7 @@ def test_what_a_job_cost(run: OpenRun) -> None:
     assert float(cost.exact_usd) == pytest.approx(3 * 36 * job.duration_ns / 3.6e12)
     assert run.cost(36).instance_count == len(run.nodes)
     for wrong in ("dear", -1, float("nan")):
-        with pytest.raises(UsageError, match="is no price: give dollars per hour"):
+        with pytest.raises(UsageError, match="is not a price; give US dollars per hour"):
             run.cost(wrong)
 
 

@@ -211,7 +211,7 @@ def test_a_price_for_runs_without_one(runs: Path) -> None:
     ]
     worth = {each["name"]: each for each in found["before_after"]["rows"]}["cost"]
     assert (worth["before"], worth["after"]) == (cost["base"], cost["other"])
-    assert found["before_after"]["before_price"]["said"] == "as given to this command"
+    assert found["before_after"]["before_price"]["said"] == "set on the command line"
     assert (done.returncode, found["gate"]["outcome"]) == (3, "failed")
     assert "$" not in compare(runs, "base", "slow").stdout
     wrong = compare(runs, "base", "slow", "--instance-type", "q9.nano")

@@ -14,7 +14,7 @@ from stepscope.cli.cost import command
 from stepscope.cli.price_options import recorded_prices
 from stepscope.cli.writers import write
 from stepscope.cli.writers.cost import dollars, write_before_after
-from stepscope.comparison.before_after import Side, before_after
+from stepscope.comparison.before_after import NO_FULL_RUN, Side, compare_before_after
 from stepscope.comparison.compare import comparison
 from stepscope.cost.cost_report import Cost
 from stepscope.cost.prices import ENVIRONMENT
@@ -44,14 +44,14 @@ def test_the_text(tmp_path: Path) -> None:
     path = str(starving(tmp_path / "run").write())
     text = asked(path, "--usd-per-hour", "36", "--epochs", "30")
     assert "$0.20 for 1 x $36.00 an hour x 20 s" in text
-    assert "as given to this command" in text
+    assert "set on the command line" in text
     rows = {line.split("  ")[0].strip(): line.split() for line in text.splitlines() if line}
     assert rows["a step"][-1] == "$0.001"
     assert rows["an epoch"][-1] == "$0.10"
     assert rows["30 epochs"][-1] == "$3.00"
     assert rows["a million samples"][-1] == "$31.25"
-    assert "the data pipeline" in rows
-    assert "No smaller machine is recommended: no GPU was sampled" in " ".join(text.split())
+    assert "data pipeline" in rows
+    assert "No smaller machine recommended: no GPU was sampled" in " ".join(text.split())
 
 
 def test_a_share_says_what_it_is_of(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_share_says_what_it_is_of(tmp_path: Path) -> None:
     shares = " ".join(text.split())
     assert "80 % step with its evaluation $0.004 $28.80" in shares
     assert "55 % step $0.00055 $3.96" in shares
-    assert "evaluate less at a time: if it evaluated a tenth as often" in shares
+    assert "Evaluate less at a time: if evaluation ran a tenth as often" in shares
 
 
 def test_json(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_is_no_price(tmp_path: Path, wrong: str) -> None:
 
 def test_without_a_price(tmp_path: Path) -> None:
     text = " ".join(asked(str(starving(tmp_path / "run").write())).split())
-    assert "No dollars: the price of a machine is not known" in text
+    assert "No dollars: machine price not known" in text
     assert "--instance-type" in text
 
 
@@ -127,7 +127,7 @@ def test_what_a_run_keeps(
     assert recorded_prices(None, "p3.2xlarge", None) == nothing | {"instance_type": "p3.2xlarge"}
     assert capsys.readouterr().err == ""
     assert recorded_prices(None, "q9.nano", None) == nothing | {"instance_type": "q9.nano"}
-    assert "no price of q9.nano is known" in capsys.readouterr().err
+    assert "no price found for q9.nano" in capsys.readouterr().err
 
 
 def test_advice_as_text() -> None:
@@ -135,7 +135,7 @@ def test_advice_as_text() -> None:
         instance_type="ml.p3.2xlarge",
         instance_count=2,
         usd_per_hour=3.825,
-        said="price of ml.p3.2xlarge, as of 2020-12-10",
+        price_origin="price of ml.p3.2xlarge, as of 2020-12-10",
         job_usd=1.07,
         saving_usd=5.09,
         saving_ratio=0.826,
@@ -169,22 +169,22 @@ def test_before_and_after_as_text(tmp_path: Path) -> None:
     text = out.getvalue()
     assert "10 s → 5 s" in text
     assert "30 s → 15 s" in text
-    assert "-50.0 %" in text
+    assert "-50.0%" in text
     assert "2.00 times as fast by the epoch" in text
     assert "0.004167 instance-hours of 3 epochs saved" not in text  # three digits, as everywhere
     assert "0.00417 instance-hours of 3 epochs saved" in text
-    assert "the price of a machine is not known" in text
+    assert "machine price not known" in text
 
 
 def test_notes_are_shown_without_a_table() -> None:
     out = io.StringIO()
     write_before_after(
-        Console(file=out, width=120), before_after(Side(name="a", notes=["b"]), Side(), 3)
+        Console(file=out, width=120), compare_before_after(Side(name="a", notes=["b"]), Side(), 3)
     )
     assert [line.strip() for line in out.getvalue().splitlines()] == [
         "",
         "a: b",
-        "a run of 3 epochs: how long an epoch takes is known of neither run",
+        NO_FULL_RUN.format(epochs=3, known="neither"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Which price a run is reckoned at, and what is said of where it is from."""
+"""Selection of the price of a run, and its origin."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 
 from stepscope.cost.prices import ENVIRONMENT
-from stepscope.cost.pricing import ASKED, NO_PRICE, TOLD, Asked, Priced, price_of
+from stepscope.cost.pricing import (
+    NO_PRICE,
+    SET_BY_COMMAND,
+    SET_BY_RUN,
+    MachinePrice,
+    PriceRequest,
+    price_job,
+    select_price,
+)
 from stepscope.errors import UsageError
 from stepscope.schema import NodeInfo, RunInfo
 
 
-def info(**options: Any) -> RunInfo:
+def make_info(**options: Any) -> RunInfo:
     return RunInfo(
         schema_version=1,
         run_id="r",
@@ -26,7 +34,7 @@ def info(**options: Any) -> RunInfo:
     )
 
 
-def node(kind: str | None) -> NodeInfo:
+def make_node(instance_type: str | None) -> NodeInfo:
     return NodeInfo(
         node="n",
         platform="Linux",
@@ -39,67 +47,71 @@ def node(kind: str | None) -> NodeInfo:
         spool="",
         clock_anchor_monotonic_ns=0,
         clock_anchor_epoch_ns=0,
-        instance_type=kind,
+        instance_type=instance_type,
     )
 
 
-def reckoned(run: RunInfo, nodes: list[NodeInfo], asked: Asked | None = None) -> Priced:
-    found = price_of(run, nodes, Asked() if asked is None else asked)
-    assert isinstance(found, Priced), found
-    return found
+def select(
+    info: RunInfo, nodes: list[NodeInfo], request: PriceRequest | None = None
+) -> MachinePrice:
+    price = select_price(info, nodes, PriceRequest() if request is None else request)
+    assert isinstance(price, MachinePrice), price
+    return price
 
 
-def test_the_order_in_which_they_win() -> None:
-    """Each of these wins over those after it."""
-    told = info(usd_per_hour="3.00", instance_type="p3.16xlarge")
-    found = node("p3.8xlarge")
-    asked = Asked(usd_per_hour="1.5", instance_type="p3.2xlarge")
-    assert reckoned(told, [found], asked).used.usd_per_hour == 1.5
-    assert reckoned(told, [found], Asked(instance_type="p3.2xlarge")).used.usd_per_hour == 3.06
-    assert reckoned(told, [found]).used.usd_per_hour == 3.00
-    assert reckoned(info(instance_type="p3.16xlarge"), [found]).used.usd_per_hour == 24.48
-    assert reckoned(info(), [found]).used.usd_per_hour == 12.24
-    assert price_of(info(), [node(None)]) == NO_PRICE
+def test_precedence() -> None:
+    """Each of these takes precedence over the next."""
+    recorded = make_info(usd_per_hour="3.00", instance_type="p3.16xlarge")
+    node = make_node("p3.8xlarge")
+    request = PriceRequest(usd_per_hour="1.5", instance_type="p3.2xlarge")
+    assert select(recorded, [node], request).used.usd_per_hour == 1.5
+    assert (
+        select(recorded, [node], PriceRequest(instance_type="p3.2xlarge")).used.usd_per_hour == 3.06
+    )
+    assert select(recorded, [node]).used.usd_per_hour == 3.00
+    assert select(make_info(instance_type="p3.16xlarge"), [node]).used.usd_per_hour == 24.48
+    assert select(make_info(), [node]).used.usd_per_hour == 12.24
+    assert select_price(make_info(), [make_node(None)]) == NO_PRICE
 
 
-def test_what_is_said_of_each() -> None:
-    assert reckoned(info(usd_per_hour="3"), []).used.said == TOLD
-    assert reckoned(info(), [], Asked(usd_per_hour="3")).used.said == ASKED
-    used = reckoned(info(), [node("p4d.24xlarge")]).used
+def test_origins() -> None:
+    assert select(make_info(usd_per_hour="3"), []).used.origin == SET_BY_RUN
+    assert select(make_info(), [], PriceRequest(usd_per_hour="3")).used.origin == SET_BY_COMMAND
+    used = select(make_info(), [make_node("p4d.24xlarge")]).used
     assert used.as_of == "2026-01-19"
-    assert used.as_of in used.said
+    assert used.as_of in used.origin
     assert used.source is not None
     assert used.source.startswith("https://")
-    kept = info(usd_per_hour="9", price_source="price of rig, from your own price file")
-    assert reckoned(kept, []).used.said == "price of rig, from your own price file"
+    recorded = make_info(usd_per_hour="9", price_source="price of rig, from your own price file")
+    assert select(recorded, []).used.origin == "price of rig, from your own price file"
 
 
-def test_a_price_that_was_told_knows_its_machine() -> None:
-    """Its size is in the table, whatever was paid for it."""
-    found = reckoned(info(usd_per_hour="9"), [node("p3.8xlarge"), node("p3.8xlarge")])
-    assert found.usd_per_hour == Decimal(9)
-    assert found.offer is not None
-    assert found.offer.gpu_count == 4
+def test_a_recorded_price_keeps_the_machine() -> None:
+    """Its size is in the table, at any price."""
+    price = select(make_info(usd_per_hour="9"), [make_node("p3.8xlarge"), make_node("p3.8xlarge")])
+    assert price.usd_per_hour == Decimal(9)
+    assert price.offer is not None
+    assert price.offer.gpu_count == 4
 
 
 def test_machines_of_different_types() -> None:
-    found = price_of(info(), [node("p3.8xlarge"), node("p3.2xlarge")])
-    assert isinstance(found, str)
-    assert "p3.2xlarge, p3.8xlarge" in found
+    price = select_price(make_info(), [make_node("p3.8xlarge"), make_node("p3.2xlarge")])
+    assert isinstance(price, str)
+    assert "p3.2xlarge, p3.8xlarge" in price
 
 
-def test_a_machine_that_is_in_no_table() -> None:
-    found = price_of(info(), [node("q9.nano")])
-    assert isinstance(found, str)
-    assert "no price of q9.nano is known" in found
-    with pytest.raises(UsageError, match=r"no price of q9\.nano"):
-        price_of(info(), [], Asked(instance_type="q9.nano"))
+def test_a_machine_without_a_price() -> None:
+    price = select_price(make_info(), [make_node("q9.nano")])
+    assert isinstance(price, str)
+    assert "no price found for q9.nano" in price
+    with pytest.raises(UsageError, match=r"no price found for q9\.nano"):
+        select_price(make_info(), [], PriceRequest(instance_type="q9.nano"))
 
 
-@pytest.mark.parametrize("wrong", ["a lot", "-1", "nan", ""])
-def test_what_is_asked_must_be_a_price(wrong: str) -> None:
-    with pytest.raises(UsageError, match="is no price"):
-        price_of(info(), [], Asked(usd_per_hour=wrong))
+@pytest.mark.parametrize("text", ["a lot", "-1", "nan", ""])
+def test_invalid_requests(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a price"):
+        select_price(make_info(), [], PriceRequest(usd_per_hour=text))
 
 
 def test_a_broken_file_fails_commands_and_not_views(
@@ -108,9 +120,18 @@ def test_a_broken_file_fails_commands_and_not_views(
     broken = tmp_path / "broken.toml"
     broken.write_text("[[groups")
     monkeypatch.setenv(ENVIRONMENT, str(broken))
-    found = price_of(info(), [node("p3.8xlarge")])
-    assert isinstance(found, str)
-    assert "broken.toml" in found
-    assert reckoned(info(usd_per_hour="3"), []).usd_per_hour == 3  # nobody needs the file
+    price = select_price(make_info(), [make_node("p3.8xlarge")])
+    assert isinstance(price, str)
+    assert "broken.toml" in price
+    assert select(make_info(usd_per_hour="3"), []).usd_per_hour == 3  # does not need the file
     with pytest.raises(UsageError, match=r"broken\.toml"):
-        price_of(info(), [], Asked(prices=broken))
+        select_price(make_info(), [], PriceRequest(prices=broken))
+
+
+def test_a_priced_job() -> None:
+    nodes = [make_node("p3.8xlarge")]
+    priced = price_job(make_info(), nodes, instance_count=2, duration_ns=1800 * 10**9)
+    assert not isinstance(priced, str)
+    assert priced.price.used.usd_per_hour == 12.24
+    assert priced.job_usd == 12.24
+    assert price_job(make_info(), [], instance_count=2, duration_ns=1) == NO_PRICE

@@ -176,4 +176,4 @@ def test_a_run_of_recordings_alone_lists_them_and_claims_nothing(
     assert (recording.name, recording.rank, recording.event_count) == ("rank3.json", 3, 2)
     assert (recording.start_ns, recording.duration_ns) == (5_000, 16_000)
     assert found.verdict.suspect == "insufficient_evidence"
-    assert "holds recordings" in found.verdict.headline
+    assert "contains traces" in found.verdict.headline

@@ -69,7 +69,7 @@ export interface AnnotationsView {
   quality: QualityNote[];
 }
 
-/** The payload. */
+/** Table of two runs before and after a change, with the savings. */
 export interface BeforeAfter {
   rows: BeforeAfterRow[];
   epoch_count: number | null;
@@ -83,7 +83,7 @@ export interface BeforeAfter {
   notes: string[];
 }
 
-/** One figure of both runs; null where a run does not have it. */
+/** A figure of both runs; null where a run does not have it. */
 export interface BeforeAfterRow {
   name: string;
   unit: "hours" | "ns" | "ratio" | "usd";
@@ -1016,7 +1016,7 @@ export interface PhaseShare {
   p95_ns: number;
 }
 
-/** What one machine costs an hour, and who says so. */
+/** Hourly price of one machine and its origin. */
 export interface PriceUsed {
   usd_per_hour: number;
   said: string;

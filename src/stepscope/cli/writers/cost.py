@@ -41,7 +41,7 @@ def write_cost(out: Console, payload: Cost) -> None:
             f"[bold]{dollars(payload.job_usd)}[/bold] for {payload.instance_count} x {hour} an "
             f"hour x {duration(payload.duration_ns)} ({payload.machine_hours:,.3g} instance-hours)"
         )
-        out.print(f"[dim]{escape(payload.price.said)}[/dim]")
+        out.print(f"[dim]{escape(payload.price.origin)}[/dim]")
         if payload.price.source is not None:
             out.print(f"[dim]{escape(payload.price.source)}[/dim]", soft_wrap=True)
     _write_units(out, payload)
@@ -63,7 +63,7 @@ def write_before_after(out: Console, payload: BeforeAfter) -> None:
     said = list(_gains(payload))
     if said:
         out.print("; ".join(said))
-    prices = {p.said for p in (payload.before_price, payload.after_price) if p is not None}
+    prices = {p.origin for p in (payload.before_price, payload.after_price) if p is not None}
     for each in (*sorted(prices), *payload.notes):
         out.print(f"[dim]{escape(each)}[/dim]")
 
@@ -95,7 +95,7 @@ def _write_units(out: Console, payload: Cost) -> None:
     if payload.samples_per_step is not None:
         rows.add_row("a million samples", "", dollars(payload.million_samples_usd))
     for each in payload.projections:
-        rows.add_row(escape(each.what), duration(each.duration_ns), dollars(each.usd))
+        rows.add_row(escape(each.name), duration(each.duration_ns), dollars(each.usd))
     out.print()
     out.print(rows)
     for what, why in (("epoch", payload.epoch_missing), ("samples", payload.samples_missing)):
@@ -162,7 +162,7 @@ def _write_sizes(out: Console, advice: RightSizing) -> None:
                 percent(each.gpu_memory_ratio),
             )
         out.print(rows)
-    said = [each.said for each in advice.choices[:1]]
+    said = [each.price_origin for each in advice.choices[:1]]
     cautions = [
         f"{each.instance_count} x {each.instance_type}: {each.caution}"
         for each in advice.choices

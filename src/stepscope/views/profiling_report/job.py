@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.cost import JobCost, Priced, price_of
+from stepscope.cost import price_job
 from stepscope.run import JobStatistics
 from stepscope.views.profiling_report.blocks import (
     Block,
@@ -87,17 +87,18 @@ def _cost(evaluated: Evaluated) -> list[list[Cell]]:
     """What the job cost, and whose price that is; nothing where there is no price."""
     reader = evaluated.run.reader
     count = len(reader.statuses())
-    price = price_of(reader.info, evaluated.run.nodes.values())
-    if not isinstance(price, Priced) or not count:
-        return []
-    cost = JobCost(
+    priced = price_job(
+        reader.info,
+        evaluated.run.nodes.values(),
         instance_count=count,
-        usd_per_hour=price.usd_per_hour,
         duration_ns=evaluated.job.duration_ns,
     )
+    if isinstance(priced, str) or not count:
+        return []
+    price = priced.price
     return [
-        ["Cost ($)", f"{cost.usd:,}"],
-        ["Price of a machine ($ per hour)", f"{price.usd_per_hour:,} ({price.used.said})"],
+        ["Cost ($)", f"{priced.cost.usd:,}"],
+        ["Price of a machine ($ per hour)", f"{price.usd_per_hour:,} ({price.used.origin})"],
     ]
 
 
