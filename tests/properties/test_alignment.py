@@ -1,4 +1,4 @@
-"""Aligned trees of calls: like a slow twin finds them, and nothing is lost."""
+"""Alignment of call trees, compared with brute force; sums are preserved."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ trees = st.recursive(
 )
 
 
-def longest(one: tuple[int | str, ...], other: tuple[int | str, ...]) -> int:
-    """Length of a longest common subsequence, by trying everything."""
+def longest(first: tuple[int | str, ...], second: tuple[int | str, ...]) -> int:
+    """Find the length of a longest common subsequence by brute force."""
 
     @cache
     def at(i: int, j: int) -> int:
-        if i == len(one) or j == len(other):
+        if i == len(first) or j == len(second):
             return 0
-        matched = 1 + at(i + 1, j + 1) if one[i] == other[j] else 0
+        matched = 1 + at(i + 1, j + 1) if first[i] == second[j] else 0
         return max(matched, at(i + 1, j), at(i, j + 1))
 
     return at(0, 0)
 
 
 @given(elements, elements)
-def test_a_longest_common_subsequence(one: list[int], other: list[int]) -> None:
-    pairs = common_subsequence(one, other)
-    assert all(one[i] == other[j] for i, j in pairs)
+def test_common_subsequence_is_longest(first: list[int], second: list[int]) -> None:
+    pairs = common_subsequence(first, second)
+    assert all(first[i] == second[j] for i, j in pairs)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
-    assert len(pairs) == longest(tuple(one), tuple(other))
+    assert len(pairs) == longest(tuple(first), tuple(second))
 
 
 def test_large_tables_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepscope.comparison.sequences.MOST_CELLS", 100)
-    one = [*range(60)]
-    other = [60, *range(30), *range(31, 60), 61]
-    pairs = common_subsequence(one, other)
-    assert all(one[i] == other[j] for i, j in pairs)
+    first = [*range(60)]
+    second = [60, *range(30), *range(31, 60), 61]
+    pairs = common_subsequence(first, second)
+    assert all(first[i] == second[j] for i, j in pairs)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
     assert len(pairs) > 30
 
 
 def tree_of(forest: Forest, seed: int = 0) -> MeanTree:
-    """A tree of one step, with made-up times."""
+    """Make a tree of one step with random times."""
     names: list[str] = []
     parents: list[int] = []
 
@@ -83,44 +83,50 @@ def tree_of(forest: Forest, seed: int = 0) -> MeanTree:
 
 
 @given(trees, trees)
-def test_alignment_is_what_a_slow_twin_finds(one: Forest, other: Forest) -> None:
-    base, two = tree_of(one), tree_of(other)
-    pairs = list(align(base, two))
+def test_alignment_equals_brute_force(base_forest: Forest, other_forest: Forest) -> None:
+    base, changed = tree_of(base_forest), tree_of(other_forest)
+    pairs = list(align(base, changed))
     assert sorted(p.base for p in pairs if p.base >= 0) == list(range(len(base)))
-    assert sorted(p.other for p in pairs if p.other >= 0) == list(range(len(two)))
-    together = {p.base: p.other for p in pairs if p.base >= 0 and p.other >= 0} | {-1: -1}
+    assert sorted(p.other for p in pairs if p.other >= 0) == list(range(len(changed)))
+    counterpart = {p.base: p.other for p in pairs if p.base >= 0 and p.other >= 0} | {-1: -1}
     for pair in pairs:
         if pair.fate in {"matched", "reordered"}:
-            assert base.name[pair.base] == two.name[pair.other]
-            assert together[base.parent[pair.base]] == two.parent[pair.other]
+            assert base.name[pair.base] == changed.name[pair.other]
+            assert counterpart[base.parent[pair.base]] == changed.parent[pair.other]
         else:
             assert min(pair.base, pair.other) == -1
-    for caller, its_twin in together.items():
-        _check_siblings(pairs, base, two, caller, its_twin)
+    for caller, twin in counterpart.items():
+        _check_siblings(pairs, base, changed, caller, twin)
 
 
 def _check_siblings(
-    pairs: list[Pair], base: MeanTree, other: MeanTree, caller: int, twin: int
+    pairs: list[Pair], base: MeanTree, changed: MeanTree, caller: int, twin: int
 ) -> None:
-    left, right = base.children[caller], other.children[twin]
-    matched = [p for p in pairs if p.fate == "matched" and p.base in left]
-    order = sorted((left.index(p.base), right.index(p.other)) for p in matched)
+    base_children, changed_children = base.children[caller], changed.children[twin]
+    matched = [p for p in pairs if p.fate == "matched" and p.base in base_children]
+    order = sorted((base_children.index(p.base), changed_children.index(p.other)) for p in matched)
     assert [j for _, j in order] == sorted(j for _, j in order)
-    names = tuple(base.name[n] for n in left), tuple(other.name[n] for n in right)
+    names = (
+        tuple(base.name[n] for n in base_children),
+        tuple(changed.name[n] for n in changed_children),
+    )
     assert len(matched) == longest(*names)
-    moved = [p for p in pairs if p.fate == "reordered" and p.base in left]
-    unmatched = [Counter(each) - Counter(base.name[p.base] for p in matched) for each in names]
+    moved = [p for p in pairs if p.fate == "reordered" and p.base in base_children]
+    unmatched = [
+        Counter(counter_names) - Counter(base.name[p.base] for p in matched)
+        for counter_names in names
+    ]
     assert len(moved) == (unmatched[0] & unmatched[1]).total()
 
 
 @given(trees, trees)
-def test_rows_sum_to_the_step(one: Forest, other: Forest) -> None:
-    base, two = tree_of(one, 1), tree_of(other, 2)
-    rows = aligned_rows(base, two)
+def test_rows_sum_to_the_step(base_forest: Forest, other_forest: Forest) -> None:
+    base, changed = tree_of(base_forest, 1), tree_of(other_forest, 2)
+    rows = aligned_rows(base, changed)
     for part in ("x", "y"):
-        own = [row for row in rows if row.part == part]
-        assert sum(row.base_ns for row in own) == pytest.approx(base.exposed[part].sum())
-        assert sum(row.other_ns for row in own) == pytest.approx(two.exposed[part].sum())
+        part_rows = [row for row in rows if row.part == part]
+        assert sum(row.base_ns for row in part_rows) == pytest.approx(base.exposed[part].sum())
+        assert sum(row.other_ns for row in part_rows) == pytest.approx(changed.exposed[part].sum())
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=40), st.floats(0.5, 2))
@@ -128,8 +134,8 @@ def test_rows_sum_to_the_step(one: Forest, other: Forest) -> None:
 def test_whole_parts_sum_to_the_total(parts: list[float], scale: float) -> None:
     total = round(scale * sum(parts))
     scaled = [part * total / sum(parts) if sum(parts) else 0.0 for part in parts]
-    whole = whole_parts(scaled, total)
-    assert sum(whole) == total
-    assert all(abs(w - p) <= 1 + 1e-6 * p for w, p in zip(whole, scaled, strict=True)) or not sum(
-        parts
-    )
+    integers = whole_parts(scaled, total)
+    assert sum(integers) == total
+    assert all(
+        abs(w - p) <= 1 + 1e-6 * p for w, p in zip(integers, scaled, strict=True)
+    ) or not sum(parts)

@@ -1,4 +1,4 @@
-"""The algebra against brute force over single nanoseconds, and the laws that every step obeys."""
+"""Interval algebra compared with brute force over nanoseconds, and invariants of steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stepscope.store import DictColumn
 from stepscope.testing import Drawing
 
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=12)
-"""Start and duration of anything: overlapping, nested, empty."""
+"""Start and duration of intervals: overlapping, nested, empty."""
 
 
 def intervals(pairs: list[tuple[int, int]]) -> Intervals:
@@ -36,131 +36,142 @@ def intervals(pairs: list[tuple[int, int]]) -> Intervals:
     return Intervals(start, start + np.array([length for _, length in pairs], dtype=np.int64))
 
 
-def ticks(one: Intervals) -> set[int]:
+def ticks(intervals_: Intervals) -> set[int]:
     """Every nanosecond that some interval covers."""
     return {
-        t for a, b in zip(one.start.tolist(), one.end.tolist(), strict=True) for t in range(a, b)
+        t
+        for a, b in zip(intervals_.start.tolist(), intervals_.end.tolist(), strict=True)
+        for t in range(a, b)
     }
 
 
 @st.composite
 def nested(draw: st.DrawFn) -> Intervals:
     """Properly nested intervals of positive duration, in nesting order."""
-    now, open_at, found = 0, [], []
+    now, open_at, pairs = 0, [], []
     for opens, passes in draw(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=24)):
         now += passes
         if opens:
             open_at.append(now)
         elif open_at:
-            begin = open_at.pop()
-            found.append((begin, max(1, now - begin)))
-            now = max(now, begin + 1)
+            start = open_at.pop()
+            pairs.append((start, max(1, now - start)))
+            now = max(now, start + 1)
     while open_at:
-        begin = open_at.pop()
-        now = max(now, begin + 1)
-        found.append((begin, now - begin))
-    random.Random(0).shuffle(found)
-    shuffled = intervals(found)
+        start = open_at.pop()
+        now = max(now, start + 1)
+        pairs.append((start, now - start))
+    random.Random(0).shuffle(pairs)
+    shuffled = intervals(pairs)
     order = nesting_order(shuffled.start, shuffled.end)
     return Intervals(shuffled.start[order], shuffled.end[order])
 
 
-def brute_parent(one: Intervals, child: int) -> int:
-    around = [
-        other
-        for other in range(child)
-        if one.start[other] <= one.start[child] and one.end[other] >= one.end[child]
+def brute_parent(forest: Intervals, child: int) -> int:
+    candidates = [
+        candidate
+        for candidate in range(child)
+        if forest.start[candidate] <= forest.start[child]
+        and forest.end[candidate] >= forest.end[child]
     ]
-    return max(around, default=-1)
+    return max(candidates, default=-1)
 
 
-@given(one=nested())
-def test_parents(one: Intervals) -> None:
-    found = parents(one.start, one.end)
-    assert found.tolist() == [brute_parent(one, child) for child in range(len(one.start))]
+@given(forest=nested())
+def test_parents(forest: Intervals) -> None:
+    parent = parents(forest.start, forest.end)
+    assert parent.tolist() == [brute_parent(forest, child) for child in range(len(forest.start))]
 
 
 @given(pairs=PAIRS)
-def test_who_begins_inside_and_ends_after_is_no_child(pairs: list[tuple[int, int]]) -> None:
-    one = intervals([pair for pair in pairs if pair[1]])
-    order = nesting_order(one.start, one.end)
-    one = Intervals(one.start[order], one.end[order])
-    found = parents(one.start, one.end)
-    assert found.tolist() == [brute_parent(one, child) for child in range(len(one.start))]
+def test_interval_that_ends_after_its_enclosing_one_is_not_a_child(
+    pairs: list[tuple[int, int]],
+) -> None:
+    forest = intervals([pair for pair in pairs if pair[1]])
+    order = nesting_order(forest.start, forest.end)
+    forest = Intervals(forest.start[order], forest.end[order])
+    parent = parents(forest.start, forest.end)
+    assert parent.tolist() == [brute_parent(forest, child) for child in range(len(forest.start))]
 
 
-@given(one=nested())
-def test_innermost_and_segments_agree_with_every_single_nanosecond(one: Intervals) -> None:
-    parent = parents(one.start, one.end)
+@given(forest=nested())
+def test_innermost_and_segments_equal_brute_force(forest: Intervals) -> None:
+    parent = parents(forest.start, forest.end)
     times = np.arange(-1, 80)
-    inside = (one.start[:, None] <= times) & (one.end[:, None] > times)
+    inside = (forest.start[:, None] <= times) & (forest.end[:, None] > times)
     expected = [max(np.flatnonzero(inside[:, t]), default=-1) for t in range(len(times))]
-    assert innermost_at(times, one.start, one.end, parent).tolist() == expected
+    assert innermost_at(times, forest.start, forest.end, parent).tolist() == expected
     owner = dict.fromkeys(range(-1, 80), -1)
-    pieces = segments(one.start, one.end, parent)
-    for start, end, who in zip(*(part.tolist() for part in pieces), strict=True):
-        owner.update(dict.fromkeys(range(start, end), who))
+    pieces = segments(forest.start, forest.end, parent)
+    for start, end, piece_owner in zip(*(part.tolist() for part in pieces), strict=True):
+        owner.update(dict.fromkeys(range(start, end), piece_owner))
     assert list(owner.values())[: len(times)] == expected
 
 
-@given(one=nested())
-def test_time_is_conserved(one: Intervals) -> None:
-    parent = parents(one.start, one.end)
-    duration = one.end - one.start
-    own = duration - np.array([duration[parent == row].sum() for row in range(len(parent))])
-    pieces = segments(one.start, one.end, parent)
-    owned = np.zeros(len(one.start), dtype=np.int64)
-    mine = pieces.owner >= 0
-    np.add.at(owned, pieces.owner[mine], (pieces.end - pieces.start)[mine])
-    assert own.tolist() == owned.tolist()
-    assert own.sum() == union(one).total_ns
+@given(forest=nested())
+def test_time_is_conserved(forest: Intervals) -> None:
+    parent = parents(forest.start, forest.end)
+    duration = forest.end - forest.start
+    self_ns = duration - np.array([duration[parent == row].sum() for row in range(len(parent))])
+    pieces = segments(forest.start, forest.end, parent)
+    segment_ns = np.zeros(len(forest.start), dtype=np.int64)
+    has_owner = pieces.owner >= 0
+    np.add.at(segment_ns, pieces.owner[has_owner], (pieces.end - pieces.start)[has_owner])
+    assert self_ns.tolist() == segment_ns.tolist()
+    assert self_ns.sum() == union(forest).total_ns
 
 
 @given(pairs=PAIRS)
-def test_a_union_is_sorted_apart_and_covers_the_same(pairs: list[tuple[int, int]]) -> None:
+def test_union_is_sorted_disjoint_and_covers_the_same(pairs: list[tuple[int, int]]) -> None:
     merged = union(intervals(pairs))
     assert ticks(merged) == ticks(intervals(pairs))
     assert (merged.start[1:] > merged.end[:-1]).all()
 
 
-@given(pairs=PAIRS, others=PAIRS)
+@given(pairs=PAIRS, queries=PAIRS)
 def test_overlap_contains_and_covered_until(
-    pairs: list[tuple[int, int]], others: list[tuple[int, int]]
+    pairs: list[tuple[int, int]], queries: list[tuple[int, int]]
 ) -> None:
     merged, covered = union(intervals(pairs)), ticks(intervals(pairs))
-    asked = intervals(others)
+    query_intervals = intervals(queries)
     times = np.arange(-2, 60)
     assert contains(merged, times).tolist() == [t in covered for t in times.tolist()]
     before = [sum(c < t for c in covered) for t in times.tolist()]
     assert covered_until(times, merged).tolist() == before
-    expected = [len(covered & ticks(intervals([pair]))) for pair in others]
-    assert overlap(asked, merged).tolist() == expected
+    expected = [len(covered & ticks(intervals([pair]))) for pair in queries]
+    assert overlap(query_intervals, merged).tolist() == expected
 
 
 @given(values=st.lists(st.integers(-1000, 1000), min_size=1, max_size=50))
-def test_a_distribution_by_the_textbook(values: list[int]) -> None:
-    found = summarize(values)
-    assert found is not None
+def test_distribution_equals_the_textbook_formulas(values: list[int]) -> None:
+    distribution = summarize(values)
+    assert distribution is not None
     mean = sum(values) / len(values)
-    assert found.count == len(values)
-    assert found.mean == pytest.approx(mean)
+    assert distribution.count == len(values)
+    assert distribution.mean == pytest.approx(mean)
     variance = sum((value - mean) ** 2 for value in values) / len(values)
-    assert found.standard_deviation == pytest.approx(variance**0.5)
-    assert (found.minimum, found.maximum) == (min(values), max(values))
-    for quantile, value in ((0.05, found.p5), (0.5, found.p50), (0.95, found.p95)):
+    assert distribution.standard_deviation == pytest.approx(variance**0.5)
+    assert (distribution.minimum, distribution.maximum) == (min(values), max(values))
+    for quantile, value in (
+        (0.05, distribution.p5),
+        (0.5, distribution.p50),
+        (0.95, distribution.p95),
+    ):
         assert value == pytest.approx(interpolated(values, quantile))
     low, high = interpolated(values, 0.25), interpolated(values, 0.75)
-    assert found.outlier_threshold == pytest.approx(high + 3 * (high - low))
-    assert found.outlier_count == sum(value > found.outlier_threshold for value in values)
+    assert distribution.outlier_threshold == pytest.approx(high + 3 * (high - low))
+    assert distribution.outlier_count == sum(
+        value > distribution.outlier_threshold for value in values
+    )
 
 
 def interpolated(values: list[int], quantile: float) -> float:
     """Linear between the two order statistics around (n - 1) q."""
     ordered = sorted(values)
-    place = (len(values) - 1) * quantile
-    below = int(place)
+    position = (len(values) - 1) * quantile
+    below = int(position)
     above = min(below + 1, len(values) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 PIECES = (
@@ -191,7 +202,7 @@ JOBS = st.lists(st.sampled_from(PIECES), max_size=40)
 
 @given(job=JOBS)
 @settings(max_examples=300)
-def test_what_every_step_obeys(job: list[str]) -> None:
+def test_invariants_of_steps(job: list[str]) -> None:
     drawing = Drawing()
     for piece in job:
         drawing.draw(piece)
@@ -208,11 +219,11 @@ def test_what_every_step_obeys(job: list[str]) -> None:
     assert (overlap(extent, steps.evaluation) + steps.wall_ns).tolist() == (
         steps.end - steps.start
     ).tolist()
-    # `other` is what no phase claims, asked moment by moment.
+    # `other` is time outside all phases, checked at each half millisecond.
     times = np.arange(0, drawing.now, 500_000)
     step, idle = find_step_at(times, steps), is_outside_phases(times, spans, steps)
-    other = np.bincount(step[idle], minlength=len(steps)) * 500_000
-    assert other.tolist() == steps.phase_ns["other"].tolist()
+    other_ns = np.bincount(step[idle], minlength=len(steps)) * 500_000
+    assert other_ns.tolist() == steps.phase_ns["other"].tolist()
     assert split_data_wait(spans, steps, np.ones(len(steps), dtype=np.bool_)).total_ns >= 0
 
 
@@ -220,7 +231,7 @@ def test_what_every_step_obeys(job: list[str]) -> None:
     gaps=st.lists(st.integers(1, 30), min_size=1, max_size=20),
     period=st.integers(1, 10),
 )
-def test_samples_stand_for_all_the_time_since_the_first(gaps: list[int], period: int) -> None:
+def test_weights_sum_to_the_time_since_the_first_sample(gaps: list[int], period: int) -> None:
     times = np.cumsum(gaps)
     weights = weigh_samples(times, period)
     assert weights[0] == period
@@ -228,34 +239,34 @@ def test_samples_stand_for_all_the_time_since_the_first(gaps: list[int], period:
     assert weights[1:].tolist() == expected
 
 
-@given(one=nested())
-def test_own_times_of_operators(one: Intervals) -> None:
-    count = len(one.start)
+@given(forest=nested())
+def test_self_times_of_operators(forest: Intervals) -> None:
+    count = len(forest.start)
     if not count:
         return
-    scale = 10_000  # own times on both sides of the 20 us that make work
-    start, end = one.start * scale, one.end * scale
-    own = [
+    scale = 10_000  # self times on both sides of the 20 us threshold of work
+    start, end = forest.start * scale, forest.end * scale
+    self_ns = [
         (end[i] - start[i])
-        - sum(end[j] - start[j] for j in range(count) if brute_parent(one, j) == i)
+        - sum(end[j] - start[j] for j in range(count) if brute_parent(forest, j) == i)
         for i in range(count)
     ]
     operators = {
         "name": DictColumn.encode(f"op{i}" for i in range(count)),
         "start_ns": start,
         "duration_ns": end - start,
-        "host_self_ns": np.array(own),
-        "parent": np.array([brute_parent(one, i) for i in range(count)]),
+        "host_self_ns": np.array(self_ns),
+        "parent": np.array([brute_parent(forest, i) for i in range(count)]),
     }
-    whole = Intervals(start[:1], np.array([end.max()]))
-    found = profile_compute(operators, EMPTY, {"forward": whole}, step_count=2)
-    assert found is not None
-    outer = [i for i in range(count) if brute_parent(one, i) < 0]
-    compute = int(end.max() - start[0])
-    assert found.compute_ns == compute
-    worked = sum(time for time in own if time >= 20_000)
-    assert found.overhead_ratio == pytest.approx(1 - worked / compute)
-    assert found.operator_count_per_step == len(outer) / 2
+    phase = Intervals(start[:1], np.array([end.max()]))
+    result = profile_compute(operators, EMPTY, {"forward": phase}, step_count=2)
+    assert result is not None
+    outer = [i for i in range(count) if brute_parent(forest, i) < 0]
+    compute_ns = int(end.max() - start[0])
+    assert result.compute_ns == compute_ns
+    work_ns = sum(time for time in self_ns if time >= 20_000)
+    assert result.overhead_ratio == pytest.approx(1 - work_ns / compute_ns)
+    assert result.operator_count_per_step == len(outer) / 2
     small = sum(end[i] - start[i] < 20_000 for i in outer)
-    assert found.small_ratio == pytest.approx(small / len(outer))
-    assert sum(found.largest.values()) == pytest.approx(sum(sorted(own)[-5:]) / compute)
+    assert result.small_ratio == pytest.approx(small / len(outer))
+    assert sum(result.largest.values()) == pytest.approx(sum(sorted(self_ns)[-5:]) / compute_ns)

@@ -1,4 +1,4 @@
-"""Links equal those found by looking at every pair, in one slice of time or in many."""
+"""Links compared with brute force over all pairs, in one slice of time or in many."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.support.kineto_files import Event, Row, Tables, imported, trace
 from tests.support.linked_by_hand import Program
 
 
-def chosen(rows: dict[int, Row], like: dict[int, Row]) -> dict[int, Row]:
-    """Rows with those columns that the other ones have."""
-    names = next(iter(like.values()), {})
+def select_columns(rows: dict[int, Row], template: dict[int, Row]) -> dict[int, Row]:
+    """Select the columns that the template rows have."""
+    names = next(iter(template.values()), {})
     return {key: {name: row[name] for name in names} for key, row in rows.items()}
 
 
 def assert_linked(tables: Tables, program: Program) -> None:
     work = tables.by_id("kernels") | tables.by_id("copies")
-    for got, wanted in (
+    for actual, expected in (
         (tables.by_id("operators"), program.operator_rows()),
         (tables.by_id("runtime_calls"), program.call_rows()),
         (work, program.work_rows()),
@@ -28,9 +28,9 @@ def assert_linked(tables: Tables, program: Program) -> None:
         (tables.by_id("memory_events"), program.memory_rows()),
         (tables.by_id("annotations"), program.annotation_rows()),
     ):
-        assert got.keys() == wanted.keys()
-        for number, row in chosen(got, wanted).items():
-            assert row == wanted[number]
+        assert actual.keys() == expected.keys()
+        for number, row in select_columns(actual, expected).items():
+            assert row == expected[number]
 
 
 @given(events=programs() | programs(untidy=True))
@@ -42,19 +42,21 @@ def test_links_are_those_found_by_looking_at_every_pair(events: list[Event]) -> 
 @given(
     events=programs() | programs(untidy=True),
     rows=st.integers(1, 12),
-    held=st.sampled_from([0, 200, 1 << 20]),
+    memory_bytes=st.sampled_from([0, 200, 1 << 20]),
 )
 @settings(max_examples=80, deadline=None)
-def test_many_slices_give_the_rows_of_one(events: list[Event], rows: int, held: int) -> None:
+def test_many_slices_give_the_rows_of_one(
+    events: list[Event], rows: int, memory_bytes: int
+) -> None:
     program = Program(events)
     callers = [(program.caller_named_by(call), call) for call in program.python]
-    # A caller that is over may lie in a slice that has been let go.
+    # A finished caller may be in a slice that has been released.
     assume(all(caller is None or caller.end >= call.start for caller, call in callers))
-    whole = imported(trace(*events))
+    unsliced = imported(trace(*events))
     with (
         mock.patch.object(trace_file, "SLICE_ROWS", rows),
         mock.patch.object(trace_file, "MIN_SLICE_ROWS", rows),
-        mock.patch.object(gather, "MEMORY_BYTES", held),
+        mock.patch.object(gather, "MEMORY_BYTES", memory_bytes),
     ):
         sliced = imported(trace(*events))
-    assert sliced == whole
+    assert sliced == unsliced

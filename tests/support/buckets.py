@@ -1,4 +1,4 @@
-"""A bucket of the test's own, in an S3 server that runs on this machine."""
+"""Buckets for tests, in an S3 server on this machine."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ import pytest
 from stepscope.store import layout
 from stepscope.store.upload import upload_run
 
-PATIENCE_S = 60
+START_TIMEOUT_S = 60
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "no secret"}
 _REGION = "us-east-1"
 _REQUEST = re.compile(r'"(?:\x1b\[[\d;]*m)?([A-Z]+) (\S+) HTTP/1\.1(?:\x1b\[[\d;]*m)?" (\d+)')
 
 
 class Request(NamedTuple):
-    """What the server was asked."""
+    """One request to the server."""
 
     method: str
     path: str
-    """With what follows the question mark."""
+    """Path with the query string."""
     status: int
 
     @property
@@ -38,12 +38,12 @@ class Request(NamedTuple):
 
     @property
     def is_segment(self) -> bool:
-        """Whether it fetched rows."""
+        """True if the request fetched rows."""
         return self.method == "GET" and ".parquet" in self.path and not self.is_listing
 
 
 class S3Server:
-    """The server."""
+    """A running S3 server."""
 
     def __init__(self, endpoint: str, log: Path) -> None:
         self.endpoint = endpoint
@@ -51,7 +51,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes stepscope ask this server."""
+        """Environment variables that point stepscope to this server."""
         return {
             **_CREDENTIALS,
             "AWS_REGION": _REGION,
@@ -60,8 +60,8 @@ class S3Server:
         }
 
     def client(self) -> Any:
-        """A client that knows neither stepscope nor its library."""
-        import boto3  # other tests need not wait for it
+        """Make a client that is independent of stepscope and its library."""
+        import boto3  # slow to import, and not needed by other tests
 
         return boto3.client(
             "s3",
@@ -73,13 +73,13 @@ class S3Server:
 
     @contextmanager
     def counted(self) -> Iterator[list[Request]]:
-        """What is asked while the block runs."""
-        before = len(self._requests())
-        found: list[Request] = []
-        yield found
-        found += self._requests()[before:]
+        """Collect the requests during a block."""
+        before = len(self._read_requests())
+        requests: list[Request] = []
+        yield requests
+        requests += self._read_requests()[before:]
 
-    def _requests(self) -> list[Request]:
+    def _read_requests(self) -> list[Request]:
         text = self._log.read_text(encoding="utf-8", errors="replace")
         return [Request(m[1], m[2], int(m[3])) for m in _REQUEST.finditer(text)]
 
@@ -99,20 +99,20 @@ class TestBucket:
         return f"s3://{self.name}/{key}" if key else f"s3://{self.name}"
 
     def put(self, key: str, content: bytes = b"x") -> None:
-        """An object of whatever name."""
+        """Write an object."""
         self.client.put_object(Bucket=self.name, Key=key, Body=content)
 
     def keys(self) -> list[str]:
-        found = self.client.list_objects_v2(Bucket=self.name).get("Contents", [])
-        return [each["Key"] for each in found]
+        entries = self.client.list_objects_v2(Bucket=self.name).get("Contents", [])
+        return [entry["Key"] for entry in entries]
 
     def put_run(self, run: Path, key: str) -> str:
-        """A copy of a run, and its URL."""
+        """Upload a run; return its URL."""
         upload_run(run, self.url(key))
         return self.url(key)
 
     def put_files(self, run: Path, key: str) -> None:
-        """What has changed or is new in a run, as a tool that mirrors directories does it."""
+        """Copy the files of a run, as a directory mirroring tool does."""
         for path in sorted(run.rglob("*")):
             if path.is_file():
                 self.put(f"{key}/{path.relative_to(run)}", path.read_bytes())
@@ -121,15 +121,15 @@ class TestBucket:
         self.client.delete_object(Bucket=self.name, Key=key)
 
     def remove_run(self, key: str) -> None:
-        for each in self.keys():
-            if each.startswith(f"{key}/"):
-                self.remove(each)
+        for run_key in self.keys():
+            if run_key.startswith(f"{key}/"):
+                self.remove(run_key)
         assert f"{key}/{layout.RUN_KEY}" not in self.keys()
 
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A server for all tests of this process; its buckets are no secret."""
+    """A server for all tests of this process."""
     log = tmp_path_factory.mktemp("s3") / "log"
     port = _free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -143,7 +143,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def bucket(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestBucket:
-    """An empty bucket, the environment that leads there, and no copies from it yet."""
+    """An empty bucket, with the environment for it and an empty cache."""
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -157,7 +157,7 @@ def _free_port() -> int:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, "the server does not answer"

@@ -1,4 +1,4 @@
-"""Device work and runtime calls as columns, written by hand."""
+"""Device work and runtime calls as columns, from hand-written events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepscope.store import DictColumn
 
 
 class Event(NamedTuple):
-    """One piece of device work; its times are in whatever the test counts in."""
+    """One piece of device work, in time units of the test."""
 
     kind: str
     """kernel, comm, memcpy or memset."""
@@ -43,15 +43,13 @@ def _columns(events: list[Event]) -> dict[str, Any]:
 
 
 def work_of(*events: Event) -> DeviceWork:
-    """What the analyses make of some events."""
-    on_cores = [event for event in events if event.kind in _NAMES]
-    return combine_device_work(
-        _columns(on_cores), _columns([e for e in events if e not in on_cores])
-    )
+    """Make device work from events."""
+    kernels = [event for event in events if event.kind in _NAMES]
+    return combine_device_work(_columns(kernels), _columns([e for e in events if e not in kernels]))
 
 
 def calls_of(*calls: tuple[int, int, int]) -> RuntimeCalls:
-    """Runtime calls: id, start, end."""
+    """Make runtime calls from (id, start, end)."""
     rows = np.array(calls, dtype=np.int64).reshape(-1, 3)
     return RuntimeCalls.from_columns(
         {"id": rows[:, 0], "start_ns": rows[:, 1], "duration_ns": rows[:, 2] - rows[:, 1]}

@@ -1,4 +1,4 @@
-"""Random programs: threads of nested calls, what they launch on streams, in any order."""
+"""Random programs: threads of nested calls and the work they launch on streams, in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CATEGORIES = st.sampled_from(["kernel", "kernel", "gpu_memcpy", "gpu_memset"])
 
 
 class _Draft:
-    """Events so far, and numbers that have not been given out."""
+    """Events drawn so far, and the next unused number."""
 
     def __init__(self, draw: Any, *, untidy: bool) -> None:
         self.draw = draw
@@ -29,15 +29,15 @@ class _Draft:
         self.numbers += 1
         return self.numbers
 
-    def chance(self, of: int) -> bool:
-        return bool(self.draw(st.integers(1, of)) == 1)
+    def chance(self, sides: int) -> bool:
+        return bool(self.draw(st.integers(1, sides)) == 1)
 
 
 def programs(*, untidy: bool = False) -> st.SearchStrategy[list[Event]]:
-    """Events of one to three threads in no particular order, one to forty.
+    """Draw one to forty events of one to three threads, in no particular order.
 
     Args:
-        untidy: ranges may end before what is inside them, and numbers may be used twice.
+        untidy: ranges may end before the ranges inside them, and numbers may be used twice.
     """
     return st.composite(_program)(untidy=untidy)
 
@@ -54,7 +54,7 @@ def _program(draw: Any, *, untidy: bool) -> list[Event]:
 
 
 def _range(draft: _Draft, thread: int, start: int, caller: int | None, depth: int) -> int:
-    """A range with what is inside it; returns where it ends."""
+    """Draw a range with its contents; return its end."""
     draft.room -= 1
     kinds = ["op", "op", "op", "call", "memory", "python", "annotation"]
     kind = draft.draw(st.sampled_from(kinds if draft.room > 0 else ["memory"]))
@@ -103,6 +103,6 @@ def _call(draft: _Draft, thread: int, start: int) -> int:
 def _work(draft: _Draft, start: int, correlation: int) -> Event:
     length = draft.draw(_SHORT)
     category, stream = draft.draw(_CATEGORIES), draft.draw(_STREAMS)
-    # A number that no call has: launched before the window.
+    # 0 is not the number of a call: launched before the window.
     number = correlation if correlation else 0
     return kernel(start, length, number, category=category, stream=stream)

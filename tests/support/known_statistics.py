@@ -1,5 +1,4 @@
-"""Inputs made to have the statistics of a report that users of Debugger know: a job of 1802 seconds
-on eight cores."""
+"""Inputs with the statistics of a known report of SageMaker Debugger: 1802 seconds, eight cores."""
 
 from __future__ import annotations
 
@@ -9,15 +8,18 @@ import numpy as np
 
 
 def with_quantiles(count: int, knots: Sequence[tuple[float, float]]) -> np.ndarray:
-    """Ascending values whose quantiles (linear interpolation) are the given ones: flat around
-    each, so that neighbours of a place between two values do not matter."""
+    """Make ascending values with given quantiles (linear interpolation).
+
+    Values are constant around each quantile, so that its position between two values has no
+    influence.
+    """
     values = np.empty(count)
     values[:] = np.nan
     for share, value in knots:
-        place = share * (count - 1)
-        values[int(np.floor(place)) : int(np.ceil(place)) + 1] = value
-    known = np.flatnonzero(~np.isnan(values))
-    return np.interp(np.arange(count), known, values[known])
+        position = share * (count - 1)
+        values[int(np.floor(position)) : int(np.ceil(position)) + 1] = value
+    fixed = np.flatnonzero(~np.isnan(values))
+    return np.interp(np.arange(count), fixed, values[fixed])
 
 
 def shuffled(values: np.ndarray) -> np.ndarray:
@@ -46,7 +48,7 @@ OPERATORS = {
 
 
 def step_durations() -> np.ndarray:
-    """2111 steps: 11 long ones, the others between .36 and .88, with a short tail below."""
+    """Make 2111 steps: 11 long ones, the others between .36 and .88, with a short tail below."""
     knots = [(0, 0.36), (0.03, 0.37), (0.06, 0.58), (0.25, 0.65), (0.5, 0.67), (0.75, 0.74)]
     knots += [(0.95, 0.80), (0.985, 0.85), (0.99, 0.86), (1, 0.90)]
     values = with_quantiles(2111, knots)
@@ -55,6 +57,6 @@ def step_durations() -> np.ndarray:
 
 
 def batch_durations() -> np.ndarray:
-    """118 batches by how long making them took, ascending."""
+    """Make the creation times of 118 batches, ascending."""
     quantiles = [(0, 20.0), (0.25, 27.3181), (0.5, 28.4398), (0.95, 163.573), (1, 170.0)]
     return with_quantiles(118, quantiles)

@@ -1,4 +1,4 @@
-"""A recording drawn as a tree of calls with their kernels, as columns. Times are nanoseconds."""
+"""A trace drawn as a tree of calls with their kernels, as columns. Times are nanoseconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Strings:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, or a copy where `copied`."""
+    """A kernel, or a copy if `copied`."""
 
     name: str
     start: int
@@ -29,11 +29,11 @@ class Launch:
 
 @dataclass
 class Op:
-    """A call of an operator and what it launched itself."""
+    """A call of an operator and the work that it launched itself."""
 
     name: str
     start: int = 0
-    own: int = 10
+    self_ns: int = 10
     dims: list[Any] | None = None
     types: list[str] | None = None
     values: list[str] | None = None
@@ -42,14 +42,14 @@ class Op:
 
 
 def mm(start: int, *launches: tuple[int, int], size: int = 64, type_: str = "float") -> Op:
-    """A square product whose kernels run at (start, duration)."""
+    """Make a square product whose kernels run at (start, duration)."""
     return Op(
         "aten::mm",
         start,
         dims=[[size, size], [size, size]],
         types=[type_, type_],
         values=["", ""],
-        launches=[Launch("gemm", *each) for each in launches],
+        launches=[Launch("gemm", *times) for times in launches],
     )
 
 
@@ -62,29 +62,29 @@ def strings(texts: list[str | None]) -> Strings:
 def accounted(
     *ops: Op,
     orphans: list[Launch] | None = None,
-    carried: list[Launch] | None = None,
+    carry_over: list[Launch] | None = None,
     with_ids: tuple[int, int] = (7, 3),
 ) -> Account:
-    """The account of a recording; ids begin at and step by `with_ids`."""
+    """Account the device time of a trace; `with_ids` is the first id and their increment."""
     rows: list[tuple[Op, int, int]] = []
     first, step = with_ids
 
     def walk(op: Op, parent: int) -> None:
         number = first + step * len(rows)
         rows.append((op, number, parent))
-        for each in op.inside:
-            walk(each, number)
+        for inner in op.inside:
+            walk(inner, number)
 
     for op in ops:
         walk(op, -1)
-    launches = [(each, number, 0) for op, number, _ in rows for each in op.launches]
-    launches += [(each, -1, 0) for each in orphans or []]
-    launches += [(each, -1, 1) for each in carried or []]
+    launches = [(launch, number, 0) for op, number, _ in rows for launch in op.launches]
+    launches += [(launch, -1, 0) for launch in orphans or []]
+    launches += [(launch, -1, 1) for launch in carry_over or []]
     operators = {
         "id": _numbers([number for _, number, _ in rows]),
         "parent": _numbers([parent for _, _, parent in rows]),
         "start_ns": _numbers([op.start for op, _, _ in rows]),
-        "host_self_ns": _numbers([op.own for op, _, _ in rows]),
+        "host_self_ns": _numbers([op.self_ns for op, _, _ in rows]),
         "name": strings([op.name for op, _, _ in rows]),
         "input_dims": strings([_json(op.dims) for op, _, _ in rows]),
         "input_types": strings([_json(op.types) for op, _, _ in rows]),
@@ -92,7 +92,8 @@ def accounted(
         "concrete_inputs": strings([_json(op.values) for op, _, _ in rows]),
     }
     kernels, copies = (
-        _events([each for each in launches if each[0].copied == copied]) for copied in (False, True)
+        _events([launch for launch in launches if launch[0].copied == copied])
+        for copied in (False, True)
     )
     return account_device_time(operators, kernels, copies)
 
@@ -100,10 +101,10 @@ def accounted(
 def _events(rows: list[tuple[Launch, int, int]]) -> dict[str, Any]:
     return {
         "operator": _numbers([operator for _, operator, _ in rows]),
-        "name": strings([each.name for each, _, _ in rows]),
-        "start_ns": _numbers([each.start for each, _, _ in rows]),
-        "duration_ns": _numbers([each.duration for each, _, _ in rows]),
-        "carry_over": _numbers([carried for _, _, carried in rows]),
+        "name": strings([launch.name for launch, _, _ in rows]),
+        "start_ns": _numbers([launch.start for launch, _, _ in rows]),
+        "duration_ns": _numbers([launch.duration for launch, _, _ in rows]),
+        "carry_over": _numbers([carry_over for _, _, carry_over in rows]),
     }
 
 

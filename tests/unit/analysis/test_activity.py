@@ -31,12 +31,12 @@ def named(*rows: tuple[str, int]) -> dict[str, Any]:
 
 
 def test_activities() -> None:
-    found = summarize_activities(
+    activities = summarize_activities(
         named(("gemm", 10), ("ncclKernel_AllReduce_RING_LL_Sum_float", 7), ("add", 5)),
         copies(("Memcpy HtoD (Pageable -> Device)", 3, 100), ("Memset (Device)", 2, 8)),
         named(("cudaLaunchKernel", 50), ("cudaStreamSynchronize", 20), ("hipEventSynchronize", 1)),
     )
-    assert [(one.kind, one.count, one.total_ns) for one in found] == [
+    assert [(one.kind, one.count, one.total_ns) for one in activities] == [
         ("compute", 2, 15),
         ("communication", 1, 7),
         ("memcpy", 1, 3),
@@ -47,7 +47,7 @@ def test_activities() -> None:
 
 
 def test_copies_by_direction_and_memory() -> None:
-    found = summarize_copies(
+    kinds = summarize_copies(
         copies(
             ("Memcpy HtoD (Pageable -> Device)", 100, 1000),
             ("Memcpy HtoD (Pinned -> Device)", 10, 1000),
@@ -56,13 +56,13 @@ def test_copies_by_direction_and_memory() -> None:
             ("Memset (Device)", 5, 64),
         )
     )
-    assert [(k.direction, k.source, k.target, k.count, k.total_ns, k.bytes) for k in found] == [
+    assert [(k.direction, k.source, k.target, k.count, k.total_ns, k.bytes) for k in kinds] == [
         ("HtoD", "pageable", "device", 1, 100, 1000),
         ("HtoD", "pinned", "device", 3, 30, 1500),
         ("memset", None, None, 1, 5, 64),
     ]
     # 1500 bytes in 20 ns are 75 bytes a nanosecond, which is 75 GB/s.
-    assert found[1].bytes_per_s == pytest.approx(75e9)
+    assert kinds[1].bytes_per_s == pytest.approx(75e9)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_copies_by_direction_and_memory() -> None:
     ],
 )
 def test_directions(name: str, direction: str) -> None:
-    (found,) = summarize_copies(copies((name, 1, -1)))
-    assert found.direction == direction
-    assert (found.bytes, found.bytes_per_s) == (None, None)
+    (kinds,) = summarize_copies(copies((name, 1, -1)))
+    assert kinds.direction == direction
+    assert (kinds.bytes, kinds.bytes_per_s) == (None, None)
 
 
 def test_no_copies() -> None:

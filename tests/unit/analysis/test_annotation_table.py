@@ -1,4 +1,4 @@
-"""Annotations: the list of them, and the histogram of one."""
+"""Annotations: summary by name, and histograms."""
 
 from __future__ import annotations
 
@@ -57,9 +57,13 @@ def test_every_name_on_host_and_device() -> None:
 )
 def test_quantiles_equal_those_of_each_name(drawn: list[tuple[str, int, int]]) -> None:
     for row in summarize_annotations(annotations(*drawn)).rows:
-        mine = [d for name, where, d in drawn if (name, where) == (row.name, row.on_device)]
-        assert row.p50_ns == pytest.approx(np.percentile(mine, 50))
-        assert row.p95_ns == pytest.approx(np.percentile(mine, 95))
+        durations = [
+            d
+            for name, drawn_on_device, d in drawn
+            if (name, drawn_on_device) == (row.name, row.on_device)
+        ]
+        assert row.p50_ns == pytest.approx(np.percentile(durations, 50))
+        assert row.p95_ns == pytest.approx(np.percentile(durations, 95))
 
 
 def test_a_histogram() -> None:
@@ -93,11 +97,11 @@ def test_round_widths(extent: int, width: int) -> None:
 @example([0, 39], None)
 def test_every_range_is_in_its_bucket(durations: list[int], width: int | None) -> None:
     columns = annotations(*(("a", 0, duration) for duration in durations))
-    (found,) = build_annotation_histograms(columns, "a", bucket_ns=width)
-    assert sum(found.counts) == len(durations)
-    assert len(found.counts) <= MAX_BUCKETS + 1
-    assert width is not None or len(found.counts) <= BUCKETS + 2
-    edges = found.start_ns + found.bucket_ns * np.arange(len(found.counts) + 1)
+    (histogram,) = build_annotation_histograms(columns, "a", bucket_ns=width)
+    assert sum(histogram.counts) == len(durations)
+    assert len(histogram.counts) <= MAX_BUCKETS + 1
+    assert width is not None or len(histogram.counts) <= BUCKETS + 2
+    edges = histogram.start_ns + histogram.bucket_ns * np.arange(len(histogram.counts) + 1)
     assert np.histogram(durations, edges)[0].sum() == len(durations)
     first = sum(edges[0] <= duration < edges[1] for duration in durations)
-    assert found.counts[0] == first
+    assert histogram.counts[0] == first

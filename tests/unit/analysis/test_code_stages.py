@@ -1,4 +1,4 @@
-"""What a stack says of the stage it belongs to: stacks as real code makes them."""
+"""Classification of stacks into stages, with stacks of realistic code."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ COLLATORS = "transformers/data/data_collator.py"
 
 
 def staged(short: str, *, collating: bool = False) -> tuple[str, str] | None:
-    found = classify_stack(parse_stack(stack_text(short)), collating=collating)
-    return (found.stage, found.label) if found else None
+    stage = classify_stack(parse_stack(stack_text(short)), collating=collating)
+    return (stage.stage, stage.label) if stage else None
 
 
 @pytest.mark.parametrize(
     ("stack", "stage", "label"),
     [
-        # What a library is for.
+        # Purpose of a library.
         ("read_table@pyarrow/parquet/core.py", "decode", "parquet decode"),
         ("ParquetFile.read_row_group@pyarrow/parquet/core.py", "decode", "parquet decode"),
         ("read_parquet@pandas/io/parquet.py", "decode", "parquet decode"),
@@ -54,7 +54,7 @@ def staged(short: str, *, collating: bool = False) -> tuple[str, str] | None:
         (f"__call__@{BASE} > _batch_encode_plus@{FAST}", "tokenise", "transformers tokenizer"),
         ("Encoding.encode@tiktoken/core.py", "tokenise", "tiktoken encode"),
         ("ViTImageProcessor.preprocess@transformers/image_processing_utils.py", "augment", None),
-        # A network read is a read, whoever asks for it.
+        # A network read is reading under any caller.
         ("fetch_row > get@requests/api.py > send@urllib3/connection.py", "read", "fetch_row"),
         (f"download > urlopen@python:urllib/request.py > {HTTP}", "read", "download"),
         ("read_table@pyarrow/parquet/core.py > read@s3fs/core.py", "read", "s3fs"),
@@ -71,7 +71,7 @@ def staged(short: str, *, collating: bool = False) -> tuple[str, str] | None:
         ("Compose.__call__ > LoadImage.__call__", "read", "LoadImage"),
         ("Compose.__call__ > DecodeJPEG.__call__", "decode", "DecodeJPEG"),
         ("Compose.__call__ > Tokenize.__call__", "tokenise", "Tokenize"),
-        # What people name their functions for, in snake and camel case, outermost first.
+        # Names of functions, in snake and camel case, outermost first.
         ("decode_png > unfilter", "decode", "decode_png"),
         ("decodePng", "decode", "decodePng"),
         ("load_image > JPEGDecoder.run", "decode", "run"),
@@ -92,7 +92,7 @@ def staged(short: str, *, collating: bool = False) -> tuple[str, str] | None:
         ("Rows.fetch_one", "read", "fetch_one"),
         ("jitter@/job/transforms.py > clip@/job/maths.py", "augment", "jitter"),
         ("clip@/job/augmentations.py", "augment", "clip"),
-        # Nothing to go by.
+        # No evidence.
         ("lookup > helper", "other", "lookup"),
         ("Rows.__init__.<locals>.<lambda>", "other", "<lambda>"),
         ("wrapper@numba/core/dispatcher.py", "other", "numba.wrapper"),
@@ -100,9 +100,9 @@ def staged(short: str, *, collating: bool = False) -> tuple[str, str] | None:
 )
 @pytest.mark.parametrize("outer", [GET, ITER])
 def test_stages(outer: str, stack: str, stage: Stage, label: str | None) -> None:
-    found = staged(f"{outer} > {stack}")
-    assert found is not None
-    assert found == (stage, label or found[1])
+    classified = staged(f"{outer} > {stack}")
+    assert classified is not None
+    assert classified == (stage, label or classified[1])
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,12 @@ def test_stages(outer: str, stack: str, stage: Stage, label: str | None) -> None
     ],
 )
 def test_names_that_only_look_like_a_stage(function: str) -> None:
-    found = staged(f"{GET} > {function}")
-    assert found is not None
-    assert found[0] == "other"
+    classified = staged(f"{GET} > {function}")
+    assert classified is not None
+    assert classified[0] == "other"
 
 
-def test_what_a_dataset_is_called_says_nothing_of_its_methods() -> None:
+def test_name_of_a_dataset_does_not_classify_its_methods() -> None:
     stack = "fetch > DecodedRows.__getitem__ > DecodedRows.lookup"
     assert staged(stack) == ("other", "lookup")
     assert staged("fetch > Rows.__getitem__ > Decoder.lookup") == ("decode", "lookup")
@@ -164,9 +164,9 @@ def test_a_generator_of_an_iterable_dataset_does_not_collate(generator: str) -> 
     ],
 )
 def test_collating(stack: str, stage: Stage, label: str | None) -> None:
-    found = staged(f"fetch > {stack}", collating=True)
-    assert found is not None
-    assert found == (stage, label or found[1])
+    classified = staged(f"fetch > {stack}", collating=True)
+    assert classified is not None
+    assert classified == (stage, label or classified[1])
 
 
 @pytest.mark.parametrize(
@@ -208,18 +208,18 @@ WDS = "fetch > DataPipeline.__iter__@webdataset/pipeline.py > _map@webdataset/fi
         ("lookup", "other"),
     ],
 )
-def test_a_pipeline_of_webdataset_is_read_member_by_member(stack: str, stage: str) -> None:
-    found = staged(f"{WDS} > {stack}")
-    assert found is not None
-    assert found[0] == stage
+def test_webdataset_pipeline_is_classified_by_member(stack: str, stage: str) -> None:
+    classified = staged(f"{WDS} > {stack}")
+    assert classified is not None
+    assert classified[0] == stage
 
 
-def test_only_what_lies_inside_a_fetch_has_a_stage() -> None:
+def test_only_stacks_inside_a_fetch_have_a_stage() -> None:
     assert staged("main > train > decode_row") is None
     assert staged("main > fetch") == ("other", "the fetch itself")
 
 
-def test_the_comprehension_of_a_fetch_is_passed_over() -> None:
+def test_comprehension_of_a_fetch_is_skipped() -> None:
     again = "_MapDatasetFetcher.fetch.<locals>.<listcomp>@torch/utils/data/_utils/fetch.py"
     assert staged(f"fetch > {again} > Rows.__getitem__ > decode") == ("decode", "decode")
 
@@ -233,9 +233,7 @@ def test_the_comprehension_of_a_fetch_is_passed_over() -> None:
         ("look_up > Reverb.__call__", "other", "look_up"),
     ],
 )
-def test_an_object_that_a_dataset_applies_is_a_transform(
-    stack: str, stage: str, label: str
-) -> None:
+def test_callable_object_of_a_dataset_is_a_transform(stack: str, stage: str, label: str) -> None:
     assert staged(f"{GET} > {stack}") == (stage, label)
 
 
@@ -253,16 +251,16 @@ def test_an_object_that_a_dataset_applies_is_a_transform(
         ("", ("other", "Rows.__getitem__")),
     ],
 )
-def test_what_is_no_python_shows_in_the_line_that_calls_it(
+def test_native_code_is_classified_by_the_calling_line(
     line: str, expected: tuple[str, str]
 ) -> None:
-    found = classify_stack(parse_stack(stack_text(GET)), line=line)
-    assert found is not None
-    assert (found.stage, found.label) == expected
+    stage = classify_stack(parse_stack(stack_text(GET)), line=line)
+    assert stage is not None
+    assert (stage.stage, stage.label) == expected
 
 
-def test_what_functions_are_called_counts_before_what_their_lines_call() -> None:
+def test_function_names_take_precedence_over_lines() -> None:
     frames = parse_stack(stack_text(f"{GET} > Rows.augment"))
-    found = classify_stack(frames, line="noise = json.loads(settings)")
-    assert found is not None
-    assert found.stage == "augment"
+    stage = classify_stack(frames, line="noise = json.loads(settings)")
+    assert stage is not None
+    assert stage.stage == "augment"

@@ -1,4 +1,4 @@
-"""Collectives of several ranks: matched by number or by order, against a plain Python twin."""
+"""Collectives of several ranks: matching by number or order, compared with a plain reference."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def calls(rows: list[Row], *, pair: int = -1, size: int = -1) -> CollectiveCalls
 
 
 def twin(rows: list[Row]) -> list[int | None]:
-    """The transfer of each call, None where it is not matched."""
+    """Compute the transfer of each call by the definition, None for an unmatched call."""
     kinds: dict[tuple[int, ...], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for place in sorted(range(len(rows)), key=lambda i: (rows[i][1], i)):
-        rank, _, _, *key = rows[place]
-        kinds[tuple(key)][rank].append(place)
-    found: list[int | None] = [None] * len(rows)
+    for row in sorted(range(len(rows)), key=lambda i: (rows[i][1], i)):
+        rank, _, _, *key = rows[row]
+        kinds[tuple(key)][rank].append(row)
+    transfers: list[int | None] = [None] * len(rows)
     for (kind, _, sequence), ranks in kinds.items():
-        lengths = {len(places) for places in ranks.values()}
+        lengths = {len(members) for members in ranks.values()}
         if sequence < 0 and (len(lengths) > 1 or KINDS[kind] == "send_recv"):
             continue
         for ordinal in range(max(lengths)):
-            same = [places[ordinal] for places in ranks.values() if ordinal < len(places)]
-            if len(same) > 1:
-                shortest = min(rows[place][2] for place in same)
-                for place in same:
-                    found[place] = shortest
-    return found
+            matched = [members[ordinal] for members in ranks.values() if ordinal < len(members)]
+            if len(matched) > 1:
+                shortest = min(rows[row][2] for row in matched)
+                for row in matched:
+                    transfers[row] = shortest
+    return transfers
 
 
 @given(
@@ -72,47 +72,48 @@ def twin(rows: list[Row]) -> list[int | None]:
         max_size=24,
     )
 )
-def test_match_is_the_plain_definition(rows: list[Row]) -> None:
-    found, expected = match_calls(calls(rows)), twin(rows)
-    assert found.matched.tolist() == [each is not None for each in expected]
-    assert found.transfer_ns.tolist() == [each or 0 for each in expected]
+def test_matching_equals_the_plain_definition(rows: list[Row]) -> None:
+    matches, expected = match_calls(calls(rows)), twin(rows)
+    assert matches.matched.tolist() == [transfer is not None for transfer in expected]
+    assert matches.transfer_ns.tolist() == [transfer or 0 for transfer in expected]
     duration = np.array([row[2] for row in rows])
-    assert found.last.tolist() == [
-        each is not None and each == own for each, own in zip(expected, duration, strict=True)
+    assert matches.last.tolist() == [
+        transfer is not None and transfer == call_ns
+        for transfer, call_ns in zip(expected, duration, strict=True)
     ]
 
 
 def test_uneven_ranks_are_named() -> None:
     rows = [(0, 0, 5, 0, 0, -1), (0, 9, 5, 0, 0, -1), (1, 0, 5, 0, 0, -1), (2, 1, 5, 0, 0, -1)]
-    found = match_calls(calls(rows))
-    assert not found.matched.any()
-    assert found.uneven_kinds == {"all_reduce": [1, 2]}
+    matches = match_calls(calls(rows))
+    assert not matches.matched.any()
+    assert matches.uneven_kinds == {"all_reduce": [1, 2]}
 
 
-def test_numbers_match_what_order_cannot() -> None:
+def test_sequence_numbers_match_calls_out_of_order() -> None:
     rows = [(0, 0, 5, 0, 0, 7), (0, 9, 5, 0, 0, 8), (1, 3, 2, 0, 0, 8)]
-    found = match_calls(calls(rows))
-    assert found.matched.tolist() == [False, True, True]
-    assert found.transfer_ns.tolist() == [0, 2, 2]
-    assert found.uneven_kinds == {}
+    matches = match_calls(calls(rows))
+    assert matches.matched.tolist() == [False, True, True]
+    assert matches.transfer_ns.tolist() == [0, 2, 2]
+    assert matches.uneven_kinds == {}
 
 
 def test_bandwidth() -> None:
     rows = [(0, 0, 50, 0, 0, 1), (1, 30, 20, 0, 0, 1)]
     given_calls = calls(rows, size=1000)
-    found = measure_bandwidth(given_calls, match_calls(given_calls), 4)
+    bandwidth = measure_bandwidth(given_calls, match_calls(given_calls), 4)
     # Two calls of 1000 bytes, each transferred in 20 ns.
-    assert (found.moved_bytes, found.mean_bytes) == (2000, 1000)
-    assert found.algorithm_bytes_per_s == pytest.approx(2000 / 40e-9)
-    assert found.bus_bytes_per_s == pytest.approx(2000 / 40e-9 * 2 * 3 / 4)
+    assert (bandwidth.moved_bytes, bandwidth.mean_bytes) == (2000, 1000)
+    assert bandwidth.algorithm_bytes_per_s == pytest.approx(2000 / 40e-9)
+    assert bandwidth.bus_bytes_per_s == pytest.approx(2000 / 40e-9 * 2 * 3 / 4)
     nothing = measure_bandwidth(calls(rows), match_calls(calls(rows)), 4)
     assert (nothing.moved_bytes, nothing.algorithm_bytes_per_s) == (None, None)
 
 
-def test_without_other_ranks_the_whole_call_counts() -> None:
+def test_unmatched_call_counts_with_its_duration() -> None:
     alone = calls([(0, 0, 50, 1, 0, 1)], size=100)
-    found: MatchedCalls = match_calls(alone)
-    assert measure_bandwidth(alone, found, 2).algorithm_bytes_per_s == pytest.approx(100 / 50e-9)
+    matches: MatchedCalls = match_calls(alone)
+    assert measure_bandwidth(alone, matches, 2).algorithm_bytes_per_s == pytest.approx(100 / 50e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The language in which runs are drawn."""
+"""Text language that draws runs for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stepscope.testing import Drawing, stack_text
 from stepscope.testing.drawing import MS, DrawnEvent, DrawnSpan
 
 
-def test_pieces_follow_one_another_and_hold_others() -> None:
+def test_drawn_pieces_are_sequential_and_nest() -> None:
     drawing = Drawing(now=5).draw(
         "wait=3 2 | optimizer:Adam 9 ( forward 4 | do 1 | predict ) | mark"
     )
@@ -33,7 +33,7 @@ def test_operators_and_code_are_drawn_beside_spans() -> None:
     assert [span.kind for span in drawing.spans] == ["forward"]
 
 
-def test_what_never_ends() -> None:
+def test_span_without_end() -> None:
     drawing = Drawing().draw("wait 1 | forward ?").pause(3)
     assert drawing.spans[-1].end is None
     assert drawing.table().unfinished.tolist() == [False, True]

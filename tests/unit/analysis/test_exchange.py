@@ -1,4 +1,4 @@
-"""The exposed exchange of gradients against a backward pass that is laid out by hand."""
+"""Exposed gradient exchange, compared with backward passes worked out by hand."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def account(exchange: int, hidden: int, compute: int, **counts: int) -> DdpFact:
 
 
 def test_one_exchange_in_every_backward_pass() -> None:
-    # 30 of computing, then 20 of the 45 that nothing hides: 50 in all.
+    # 30 of compute, then 20 of 45 exposed: 50 in total.
     assert compute_exposed_exchange_ratio(account(45, 25, 30)) == pytest.approx(20 / 50)
     assert compute_exposed_exchange_ratio(account(45, 45, 30)) == 0
     assert compute_exposed_exchange_ratio(account(0, 0, 0)) == 0
 
 
 def test_passes_under_no_sync_exchange_nothing() -> None:
-    found = account(45, 25, 30, pass_count=40, exchange_count=10, step_count=10)
-    assert compute_exposed_exchange_ratio(found) == pytest.approx(20 / (4 * 30 + 20))
-    assert count_exchanges_per_step(found) == 1
-    every = account(45, 25, 30, pass_count=40, exchange_count=40, step_count=10)
-    assert compute_exposed_exchange_ratio(every) == pytest.approx(20 / 50)
-    assert count_exchanges_per_step(every) == 4
+    fact = account(45, 25, 30, pass_count=40, exchange_count=10, step_count=10)
+    assert compute_exposed_exchange_ratio(fact) == pytest.approx(20 / (4 * 30 + 20))
+    assert count_exchanges_per_step(fact) == 1
+    all_passes = account(45, 25, 30, pass_count=40, exchange_count=40, step_count=10)
+    assert compute_exposed_exchange_ratio(all_passes) == pytest.approx(20 / 50)
+    assert count_exchanges_per_step(all_passes) == 4
 
 
 def test_counts_that_are_missing() -> None:

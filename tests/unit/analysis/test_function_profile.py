@@ -1,4 +1,4 @@
-"""Time by function, and phases of moments, against looking at each sample."""
+"""Time by function and phases at times, compared with direct counts."""
 
 from __future__ import annotations
 
@@ -30,28 +30,30 @@ def samples_of(codes: list[int], weights: list[int]) -> StackSamples:
 
 @PATIENT
 @given(st.lists(st.tuples(st.integers(0, len(STACKS) - 1), st.integers(0, 9)), max_size=40))
-def test_own_and_total_time(drawn: list[tuple[int, int]]) -> None:
+def test_own_and_total_weights_equal_direct_counts(drawn: list[tuple[int, int]]) -> None:
     samples = samples_of([code for code, _ in drawn], [weight for _, weight in drawn])
-    chosen = np.arange(len(drawn)) % 3 > 0
-    found = profile_functions(samples, chosen)
-    own: Counter[str] = Counter()
-    total: Counter[str] = Counter()
-    seen = set()
-    for place, (code, weight) in enumerate(drawn):
-        if not chosen[place]:
+    mask = np.arange(len(drawn)) % 3 > 0
+    profile = profile_functions(samples, mask)
+    own_weights: Counter[str] = Counter()
+    total_weights: Counter[str] = Counter()
+    functions = set()
+    for index, (code, weight) in enumerate(drawn):
+        if not mask[index]:
             continue
         names = [frame.partition("@")[0] for frame in STACKS[code].split(" > ")]
-        own[names[-1]] += weight
+        own_weights[names[-1]] += weight
         for name in set(names):  # a recursive function is there once
-            total[name] += weight
-            seen.add(name)
-    assert {f.function for f in found.functions} == seen
-    for function in found.functions:
-        assert function.own_weight == own[function.function]
-        assert function.total_weight == total[function.function]
-    assert found.weight == sum(own.values()) == sum(f.own_weight for f in found.functions)
-    assert sum(f.own_count for f in found.functions) == found.sample_count == int(chosen.sum())
-    ordered = [f.own_weight for f in found.functions]
+            total_weights[name] += weight
+            functions.add(name)
+    assert {f.function for f in profile.functions} == functions
+    for function in profile.functions:
+        assert function.own_weight == own_weights[function.function]
+        assert function.total_weight == total_weights[function.function]
+    assert (
+        profile.weight == sum(own_weights.values()) == sum(f.own_weight for f in profile.functions)
+    )
+    assert sum(f.own_count for f in profile.functions) == profile.sample_count == int(mask.sum())
+    ordered = [f.own_weight for f in profile.functions]
     assert ordered == sorted(ordered, reverse=True)
 
 
@@ -62,8 +64,8 @@ def test_the_library_of_a_function() -> None:
     )  # fmt: skip
 
 
-def test_the_phase_of_a_moment() -> None:
-    """Millisecond by millisecond over a step with every kind of piece, and outside steps."""
+def test_phase_at_each_time() -> None:
+    """Check each millisecond inside and outside of steps."""
     drawing = Drawing(now=0).pause(5)
     step = "wait 4 | forward 3 | do:x 2 | backward 3 | do:x 1 | optimizer 2 | do:x 5"
     drawing.draw(step, 12)
@@ -72,11 +74,11 @@ def test_the_phase_of_a_moment() -> None:
     assert steps is not None
     kinds = ["data_wait"] * 4 + ["forward"] * 3 + ["loss"] * 2 + ["backward"] * 3
     kinds += ["other"] + ["optimizer"] * 2
-    # A step ends with its optimizer: the pause behind it belongs to the next one.
-    lives = [None] * 5 + kinds + (["other"] * 5 + kinds) * 11 + [None] * 5
-    times = (np.arange(len(lives)) * MS + MS // 2).astype(np.int64)
-    found = [PHASES[code] if code >= 0 else None for code in find_phase_at(times, spans, steps)]
-    assert found == lives
+    # A step ends with its optimizer: the pause after it belongs to the next step.
+    expected = [None] * 5 + kinds + (["other"] * 5 + kinds) * 11 + [None] * 5
+    times = (np.arange(len(expected)) * MS + MS // 2).astype(np.int64)
+    phases = [PHASES[code] if code >= 0 else None for code in find_phase_at(times, spans, steps)]
+    assert phases == expected
 
 
 def test_evaluation_is_in_no_phase() -> None:

@@ -1,4 +1,4 @@
-"""Utilisation, efficiency, occupancy and tensor cores of a device."""
+"""Utilization, efficiency, occupancy and tensor cores of a device."""
 
 from __future__ import annotations
 
@@ -40,44 +40,44 @@ WORKED = (
 )
 
 
-def test_the_worked_case() -> None:
+def test_worked_example() -> None:
     """Range 100 to 220: by hand, (0.5 * 5 + 1 * 5 + 0.6 * 5 + 0.9 * 5 + 0.3 * 20 + 20) / 120."""
     cut = cut_into_buckets(100 * US, 220 * US)
-    found = measure_gpu_metrics(kernels(*WORKED, tensor_cores=[2]), 100 * US, 220 * US, cut)
-    assert found.utilization_ratio == 0.5
-    assert found.sm_efficiency_ratio == pytest.approx(41 / 120)
-    assert found.occupancy_ratio == pytest.approx((6 + 1.5 + 25 + 6) / 70)
-    assert found.tensor_core_ratio == pytest.approx(25 / 70)
-    assert found.utilization_curve == [0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1]
-    assert found.sm_efficiency_curve == pytest.approx(
+    metrics = measure_gpu_metrics(kernels(*WORKED, tensor_cores=[2]), 100 * US, 220 * US, cut)
+    assert metrics.utilization_ratio == 0.5
+    assert metrics.sm_efficiency_ratio == pytest.approx(41 / 120)
+    assert metrics.occupancy_ratio == pytest.approx((6 + 1.5 + 25 + 6) / 70)
+    assert metrics.tensor_core_ratio == pytest.approx(25 / 70)
+    assert metrics.utilization_curve == [0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1]
+    assert metrics.sm_efficiency_curve == pytest.approx(
         [0, 0, 0, 0.75, 0.75, 0.3, 0.3, 0, 0, 0, 1, 1]
     )
 
 
-def test_what_lies_outside_the_range_does_not_count() -> None:
-    found = measure_gpu_metrics(kernels((-50, 50, 1, 0.5), (90, 190, 1, 1)), 0, 100, None)
-    assert found.utilization_ratio == 0.6
-    assert found.sm_efficiency_ratio == 0.6
-    assert found.occupancy_ratio == pytest.approx((50 * 0.5 + 10) / 60)
-    assert (found.utilization_curve, found.sm_efficiency_curve) == ([], None)
+def test_time_outside_the_range_does_not_count() -> None:
+    metrics = measure_gpu_metrics(kernels((-50, 50, 1, 0.5), (90, 190, 1, 1)), 0, 100, None)
+    assert metrics.utilization_ratio == 0.6
+    assert metrics.sm_efficiency_ratio == 0.6
+    assert metrics.occupancy_ratio == pytest.approx((50 * 0.5 + 10) / 60)
+    assert (metrics.utilization_curve, metrics.sm_efficiency_curve) == ([], None)
 
 
 def test_without_grids_there_is_no_estimate() -> None:
-    found = measure_gpu_metrics(
+    metrics = measure_gpu_metrics(
         kernels((0, 50, NAN, NAN), (60, 70, NAN, -1)), 0, 100, cut_into_buckets(0, 100, 50)
     )
-    assert found.utilization_ratio == 0.6
-    assert found.sm_efficiency_ratio is None
-    assert found.sm_efficiency_curve is None
-    assert found.occupancy_ratio is None
-    assert found.utilization_curve == [1, 0.2]
+    assert metrics.utilization_ratio == 0.6
+    assert metrics.sm_efficiency_ratio is None
+    assert metrics.sm_efficiency_curve is None
+    assert metrics.occupancy_ratio is None
+    assert metrics.utilization_curve == [1, 0.2]
 
 
-def test_kernels_whose_blocks_are_unknown_or_not_positive_are_left_out() -> None:
-    found = measure_gpu_metrics(
+def test_kernels_without_positive_block_counts_are_ignored() -> None:
+    metrics = measure_gpu_metrics(
         kernels((0, 50, 0, 0.2), (50, 100, 0.5, 0.4), (0, 9, NAN, 0.2)), 0, 100, None
     )
-    assert found.sm_efficiency_ratio == 0.25
+    assert metrics.sm_efficiency_ratio == 0.25
 
 
 @given(
@@ -86,27 +86,35 @@ def test_kernels_whose_blocks_are_unknown_or_not_positive_are_left_out() -> None
     ),
     width=st.integers(1, 70),
 )
-def test_efficiency_against_every_single_nanosecond(
+def test_efficiency_equals_a_count_per_nanosecond(
     drawn: list[tuple[int, int, int]], width: int
 ) -> None:
-    made = kernels(*((at, at + lasts, blocks / 1e6, NAN) for at, lasts, blocks in drawn))
+    device_kernels = kernels(
+        *((start, start + duration, blocks / 1e6, NAN) for start, duration, blocks in drawn)
+    )
     cut = cut_into_buckets(0, 70, width)
     assert cut is not None
-    found = measure_gpu_metrics(made, 0, 70, cut)
+    metrics = measure_gpu_metrics(device_kernels, 0, 70, cut)
     level = [
-        min(1_000_000, sum(blocks for at, lasts, blocks in drawn if at <= t < at + lasts)) / 1e6
+        min(
+            1_000_000,
+            sum(blocks for start, duration, blocks in drawn if start <= t < start + duration),
+        )
+        / 1e6
         for t in range(70)
     ]
-    assert found.sm_efficiency_ratio == pytest.approx(sum(level) / 70)
-    busy = sum(any(at <= t < at + lasts for at, lasts, _ in drawn) for t in range(70))
-    assert found.utilization_ratio == pytest.approx(busy / 70)
+    assert metrics.sm_efficiency_ratio == pytest.approx(sum(level) / 70)
+    busy = sum(
+        any(start <= t < start + duration for start, duration, _ in drawn) for t in range(70)
+    )
+    assert metrics.utilization_ratio == pytest.approx(busy / 70)
     edges = cut.edges.tolist()
-    assert found.sm_efficiency_curve == pytest.approx(
+    assert metrics.sm_efficiency_curve == pytest.approx(
         [float(np.mean(level[a:b])) for a, b in itertools.pairwise(edges)]
     )
 
 
-def test_devices_apart_and_blocks_from_the_grid() -> None:
+def test_devices_are_split_and_blocks_follow_from_the_grid() -> None:
     columns = {
         "device": np.array([0, 1, 1]),
         "name": DictColumn.encode(["volta_h884gemm", "add", "add"]),
@@ -118,12 +126,12 @@ def test_devices_apart_and_blocks_from_the_grid() -> None:
         "blocks_per_multiprocessor": np.array([0.25, NAN, NAN]),
         "occupancy_percent": np.array([50.0, NAN, 100.0]),
     }
-    found = split_by_device(columns, {1: 80})
-    assert found[0].blocks.tolist() == [0.25]
-    assert found[0].tensor_cores.tolist() == [True]
-    assert found[0].occupancy_ratio.tolist() == [0.5]
-    assert found[1].blocks[0] == 0.8  # 64 blocks on 80 multiprocessors
-    assert np.isnan(found[1].blocks[1])
+    devices = split_by_device(columns, {1: 80})
+    assert devices[0].blocks.tolist() == [0.25]
+    assert devices[0].tensor_cores.tolist() == [True]
+    assert devices[0].occupancy_ratio.tolist() == [0.5]
+    assert devices[1].blocks[0] == 0.8  # 64 blocks on 80 multiprocessors
+    assert np.isnan(devices[1].blocks[1])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +157,7 @@ def test_no_range_no_buckets() -> None:
 
 
 def test_shares_of_an_empty_range_are_unknown() -> None:
-    found = measure_gpu_metrics(kernels((5, 9, 1, 0.5)), 7, 7, None)
-    assert found.kernel_count == 1
-    assert (found.utilization_ratio, found.sm_efficiency_ratio) == (None, None)
-    assert found.occupancy_ratio is None
+    metrics = measure_gpu_metrics(kernels((5, 9, 1, 0.5)), 7, 7, None)
+    assert metrics.kernel_count == 1
+    assert (metrics.utilization_ratio, metrics.sm_efficiency_ratio) == (None, None)
+    assert metrics.occupancy_ratio is None

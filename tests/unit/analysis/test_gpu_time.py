@@ -1,4 +1,4 @@
-"""GPU time against its definitions, asked of every single nanosecond."""
+"""GPU time, compared with its definitions nanosecond by nanosecond."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.device_columns import Event, work_of
 
 EVENTS = st.lists(
     st.builds(
-        lambda kind, start, lasts, stream, device: Event(
-            kind, start, start + lasts, stream=stream, device=device
+        lambda kind, start, duration, stream, device: Event(
+            kind, start, start + duration, stream=stream, device=device
         ),
         st.sampled_from(["kernel", "comm", "memcpy", "memset"]),
         st.integers(0, 60),
@@ -28,7 +28,7 @@ EVENTS = st.lists(
 
 
 def brute_force(events: list[Event]) -> dict[str, int]:
-    """The definitions, nanosecond by nanosecond."""
+    """Apply the definitions to each nanosecond."""
     ticks = range(min(e.start for e in events), max(e.end for e in events))
 
     def running(tick: int, *kinds: str) -> bool:
@@ -58,50 +58,54 @@ def brute_force(events: list[Event]) -> dict[str, int]:
 
 
 @given(events=EVENTS)
-def test_the_sweep_agrees_with_brute_force(events: list[Event]) -> None:
-    found = measure_gpu_time(work_of(*events))
-    assert found is not None
-    assert asdict(found) == brute_force(events)
+def test_breakdown_equals_brute_force(events: list[Event]) -> None:
+    time = measure_gpu_time(work_of(*events))
+    assert time is not None
+    assert asdict(time) == brute_force(events)
 
 
 @given(events=EVENTS)
-def test_each_device_is_divided_as_if_it_were_alone(events: list[Event]) -> None:
-    found = measure_gpu_time_by_device(work_of(*events))
-    assert set(found) == {event.device for event in events}
-    for device, own in found.items():
-        assert asdict(own) == brute_force([e for e in events if e.device == device])
+def test_each_device_is_broken_down_separately(events: list[Event]) -> None:
+    times = measure_gpu_time_by_device(work_of(*events))
+    assert set(times) == {event.device for event in events}
+    for device, time in times.items():
+        assert asdict(time) == brute_force([e for e in events if e.device == device])
 
 
 @given(events=EVENTS, offset=st.integers(-(2**40), 2**60))
-def test_when_the_epoch_began_does_not_matter(events: list[Event], offset: int) -> None:
+def test_breakdown_is_invariant_under_shift(events: list[Event], offset: int) -> None:
     moved = [e._replace(start=e.start + offset, end=e.end + offset) for e in events]
     assert measure_gpu_time(work_of(*moved)) == measure_gpu_time(work_of(*events))
 
 
-def test_without_carry_over_the_window_is_that_of_the_rest() -> None:
+def test_without_carry_over_the_window_is_that_of_the_remaining_work() -> None:
     work = work_of(
         Event("kernel", 0, 50, carry_over=1),
         Event("memcpy", 60, 70),
         Event("kernel", 80, 90),
     )
-    kept, dropped = measure_gpu_time(work), measure_gpu_time(work.take(~work.carry_over))
-    assert kept is not None
-    assert dropped is not None
-    assert (kept.total_ns, kept.compute_ns, kept.idle_ns) == (90, 60, 20)
-    assert (dropped.total_ns, dropped.compute_ns, dropped.idle_ns) == (30, 10, 10)
+    with_carry_over, without = measure_gpu_time(work), measure_gpu_time(work.take(~work.carry_over))
+    assert with_carry_over is not None
+    assert without is not None
+    assert (with_carry_over.total_ns, with_carry_over.compute_ns, with_carry_over.idle_ns) == (
+        90,
+        60,
+        20,
+    )
+    assert (without.total_ns, without.compute_ns, without.idle_ns) == (30, 10, 10)
 
 
-def test_nothing_has_no_time() -> None:
+def test_no_work_has_no_time() -> None:
     assert measure_gpu_time(work_of()) is None
     assert measure_gpu_time_by_device(work_of()) == {}
 
 
-def test_figures_that_do_not_add_up_are_refused() -> None:
+def test_inconsistent_figures_are_rejected() -> None:
     with pytest.raises(ArithmeticError, match="not conserved"):
         GpuTime(**dict.fromkeys(GpuTime.__dataclass_fields__, 1))
 
 
-def test_inputs_stay_as_they_were() -> None:
+def test_inputs_are_not_modified() -> None:
     work = work_of(Event("kernel", 5, 9), Event("memcpy", 0, 7))
     before = {name: getattr(work, name).copy() for name in work.__dataclass_fields__}
     measure_gpu_time(work)

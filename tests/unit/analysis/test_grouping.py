@@ -1,4 +1,4 @@
-"""Rows that agree, against dictionaries."""
+"""Grouping of rows, compared with dictionaries."""
 
 from __future__ import annotations
 

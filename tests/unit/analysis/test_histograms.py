@@ -1,4 +1,4 @@
-"""Histograms against counting by hand: every value is in exactly one place."""
+"""Histograms, compared with direct counts: every value counts exactly once."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ VALUES = st.lists(st.integers(-50, 150).map(lambda percent: percent / 100), max_
 
 @PATIENT
 @given(VALUES, st.sampled_from([0.02, 0.05, 0.1, 0.3]))
-def test_counts_are_those_of_counting(values: list[float], width: float) -> None:
+def test_counts_equal_direct_counting(values: list[float], width: float) -> None:
     edges = make_ratio_edges(width)
-    found = build_histogram(values, edges)
+    histogram = build_histogram(values, edges)
     last = len(edges) - 2
-    for place in range(last + 1):
-        lower, upper = edges[place], edges[place + 1]
-        inside = [v for v in values if lower <= v < upper or (place == last and v == upper)]
-        assert found.counts[place] == len(inside)
-    assert found.under_count == sum(v < 0 for v in values)
-    assert found.over_count == sum(v > 1 for v in values)
-    assert found.count == len(values)
+    for index in range(last + 1):
+        lower, upper = edges[index], edges[index + 1]
+        inside = [v for v in values if lower <= v < upper or (index == last and v == upper)]
+        assert histogram.counts[index] == len(inside)
+    assert histogram.under_count == sum(v < 0 for v in values)
+    assert histogram.over_count == sum(v > 1 for v in values)
+    assert histogram.count == len(values)
 
 
-def test_every_whole_percentage_has_the_bin_that_it_begins() -> None:
+def test_each_percentage_falls_into_the_bin_that_starts_with_it() -> None:
     """No rounding moves 0.58 below the edge 0.58, and 99 and 100 % are in the last bin."""
     for percent in range(101):
         counts = build_histogram([percent / 100], make_ratio_edges()).counts
         assert np.flatnonzero(counts).tolist() == [min(percent // 2, 49)]
 
 
-def test_missing_values_are_no_values() -> None:
+def test_missing_values_are_ignored() -> None:
     assert build_histogram([math.nan, 0.5], make_ratio_edges()).count == 1
 
 
@@ -51,17 +51,17 @@ def test_bins_of_durations(durations: list[int], bins: int) -> None:
     edges = make_duration_edges(durations, bins)
     assert edges is not None
     upper = min(np.median(durations) + 2 * np.std(durations), max(durations))
-    found = build_histogram(durations, edges)
-    assert (found.under_count, found.count) == (0, len(durations))
+    histogram = build_histogram(durations, edges)
+    assert (histogram.under_count, histogram.count) == (0, len(durations))
     if upper > min(durations):
         assert (edges[0], edges[-1]) == (min(durations), pytest.approx(upper))
         assert len(edges) == bins + 1
-        assert found.over_count == sum(value > edges[-1] for value in durations)
+        assert histogram.over_count == sum(value > edges[-1] for value in durations)
     else:
         assert len(edges) == 2
 
 
-def test_equal_durations_are_one_bin() -> None:
+def test_equal_durations_form_one_bin() -> None:
     edges = make_duration_edges([7, 7, 7])
     assert edges is not None
     assert build_histogram([7, 7, 7], edges).counts.tolist() == [3]

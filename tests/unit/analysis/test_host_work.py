@@ -1,4 +1,4 @@
-"""What the training thread does between its phases. Times are milliseconds."""
+"""Work of the training thread outside phases. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODULE = f"{LOOP} > Module.__call__@torch/nn/modules/module.py"
 
 
 def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | None:
-    """Draw steps; `code` has the stack of every `do:`, and after # the user's line."""
+    """Draw steps; `code` has the stack of each `do:`, and after # the line of user code."""
     drawing = Drawing().draw(text, times)
     spans = drawing.table()
     steps = find_steps(spans)
@@ -26,15 +26,15 @@ def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | No
     stacks = {"": MODULE, **{name: text.split(" # ")[0] for name, text in code.items()}}
     names = list(stacks)
     t_ns = np.arange(0, drawing.now, MS) + MS // 2
-    seen = np.zeros(len(t_ns), dtype=np.int32)
+    codes = np.zeros(len(t_ns), dtype=np.int32)
     for activity in drawing.activities:
-        seen[(t_ns >= activity.start) & (t_ns < activity.end)] = names.index(activity.code)
+        codes[(t_ns >= activity.start) & (t_ns < activity.end)] = names.index(activity.code)
     samples = StackSamples(
         t_ns=t_ns,
         weight_ns=weigh_samples(t_ns, MS),
-        stack=seen,
+        stack=codes,
         stacks=[stack_text(stack) for stack in stacks.values()],
-        user_line=seen,  # every stack has a line of its own
+        user_line=codes,  # every stack has a line of its own
         sources={
             ("/job/train.py", names.index(name)): text.partition(" # ")[2]
             for name, text in code.items()
@@ -47,8 +47,8 @@ def cause(line: str, stack: str = "", *, waits: bool = True) -> str:
     return _classify_cause(parse_stack(stack_text(stack)) if stack else [], line, waits=waits)
 
 
-def test_shares_are_of_the_time_between_phases() -> None:
-    found = host_work(
+def test_shares_are_of_the_time_outside_phases() -> None:
+    work = host_work(
         "do:sync 6 | forward 10 | backward 10 | optimizer 5 | do:log 3 | do:rest 1",
         {
             "sync": f"{LOOP} # total += loss.item()",
@@ -56,64 +56,64 @@ def test_shares_are_of_the_time_between_phases() -> None:
             "rest": f"{LOOP} # step += 1",
         },
     )
-    assert found is not None
+    assert work is not None
     # The first step begins with its forward pass, the last ends with its optimizer.
     sync, log, rest = 19 * 6, 19 * 3, 19 * 1
     total = sync + log + rest
     expected = {"host_sync": sync / total, "logging": log / total, "python": rest / total}
-    assert found.causes == pytest.approx(expected)
-    assert list(found.causes) == list(expected)
-    assert found.sample_count == total
-    assert [line.text for line in found.lines] == [
+    assert work.causes == pytest.approx(expected)
+    assert list(work.causes) == list(expected)
+    assert work.sample_count == total
+    assert [line.text for line in work.lines] == [
         "total += loss.item()",
         "print(total)",
         "step += 1",
     ]
-    assert [line.ratio for line in found.lines] == pytest.approx([0.6, 0.3, 0.1])
+    assert [line.ratio for line in work.lines] == pytest.approx([0.6, 0.3, 0.1])
 
 
-def test_the_loss_is_not_between_phases() -> None:
-    found = host_work(
+def test_loss_is_not_outside_phases() -> None:
+    work = host_work(
         "do:batch 2 | forward 10 | do:loss 30 | backward 10 | optimizer 5",
         {"batch": f"{LOOP} > get_batch # return x", "loss": f"{LOOP} > criterion # return x"},
     )
-    assert found is not None
-    assert found.causes == {"data_preparation": 1}
+    assert work is not None
+    assert work.causes == {"data_preparation": 1}
 
 
-def test_what_the_training_loop_is_called_is_no_evidence() -> None:
-    found = host_work(
+def test_name_of_the_training_loop_is_not_evidence() -> None:
+    work = host_work(
         "do:rest 5 | forward 10 | backward 10 | optimizer 5",
         {"rest": f"{LOOP} > schedule # return 1 / step"},
     )
-    assert found is not None
-    assert found.causes == {"python": 1}
+    assert work is not None
+    assert work.causes == {"python": 1}
 
 
 def test_a_function_below_the_loop_is_evidence() -> None:
-    found = host_work(
+    work = host_work(
         "do:rest 5 | forward 10 | backward 10 | optimizer 5",
         {"rest": f"{LOOP} > load_batch > convert # return x"},
     )
-    assert found is not None
-    assert found.causes == {"data_preparation": 1}
+    assert work is not None
+    assert work.causes == {"data_preparation": 1}
 
 
 @pytest.mark.parametrize(("reads", "causes"), [(15, {"host_sync"}), (14, {"host_sync", "python"})])
-def test_what_a_function_does_around_its_reads_serves_them(reads: int, causes: set[str]) -> None:
-    found = host_work(
+def test_python_around_reads_counts_as_synchronization(reads: int, causes: set[str]) -> None:
+    work = host_work(
         f"do:read {reads} | do:sum {100 - reads} | forward 10 | backward 10 | optimizer 5",
         {
             "read": f"{LOOP} > weigh # value = loss.item()",
             "sum": f"{LOOP} > weigh # total += value",
         },
     )
-    assert found is not None
-    assert set(found.causes) == causes
+    assert work is not None
+    assert set(work.causes) == causes
 
 
-def test_the_line_that_runs_after_a_collection_has_not_taken_its_time() -> None:
-    """The sampler cannot look while the collector keeps the interpreter lock."""
+def test_line_after_a_collection_is_not_charged_for_it() -> None:
+    """The sampler cannot run while the collector keeps the interpreter lock."""
     text = "do:a 4 | garbage_collection=2 12 | do:b 4 | forward 10 | backward 10 | optimizer 5"
     drawing = Drawing().draw(text, 20)
     spans = drawing.table()
@@ -121,32 +121,32 @@ def test_the_line_that_runs_after_a_collection_has_not_taken_its_time() -> None:
     assert steps is not None
     t_ns = np.arange(0, drawing.now, MS) + MS // 2
     collected = spans.of("garbage_collection")
-    held_up = contains(union(collected.intervals), t_ns)
-    seen = np.zeros(len(t_ns), dtype=np.int32)
+    during_collection = contains(union(collected.intervals), t_ns)
+    codes = np.zeros(len(t_ns), dtype=np.int32)
     for activity in drawing.activities:
-        seen[(t_ns >= activity.start) & (t_ns < activity.end)] = 1 + (activity.code == "b")
-    t_ns, seen = t_ns[~held_up], seen[~held_up]
+        codes[(t_ns >= activity.start) & (t_ns < activity.end)] = 1 + (activity.code == "b")
+    t_ns, codes = t_ns[~during_collection], codes[~during_collection]
     samples = StackSamples(
         t_ns=t_ns,
         weight_ns=weigh_samples(t_ns, 20 * MS),
-        stack=seen,
+        stack=codes,
         stacks=[stack_text(s) for s in (MODULE, f"{LOOP} > sum_up", f"{LOOP} > report")],
-        user_line=seen,
+        user_line=codes,
         sources={},
     )
-    found = attribute_host_work(spans, samples, steps)
-    assert found is not None
+    work = attribute_host_work(spans, samples, steps)
+    assert work is not None
     # The first step begins with its forward pass.
-    assert found.causes == pytest.approx({"python": 0.5, "logging": 0.5})
+    assert work.causes == pytest.approx({"python": 0.5, "logging": 0.5})
 
 
 def test_in_the_training_loop_itself_python_stays_python() -> None:
-    found = host_work(
+    work = host_work(
         "do:read 50 | do:sum 50 | forward 10 | backward 10 | optimizer 5",
         {"read": f"{LOOP} # value = loss.item()", "sum": f"{LOOP} # total += value"},
     )
-    assert found is not None
-    assert found.causes == pytest.approx({"host_sync": 0.5, "python": 0.5})
+    assert work is not None
+    assert work.causes == pytest.approx({"host_sync": 0.5, "python": 0.5})
 
 
 def test_no_samples_no_work() -> None:
@@ -189,9 +189,9 @@ def test_causes_by_the_line(line: str, expected: str) -> None:
     assert cause(line) == expected
 
 
-def test_what_a_function_does_around_a_save_is_the_save() -> None:
+def test_python_around_a_save_counts_as_checkpoint() -> None:
     saving = f"{LOOP} > finish_epoch > save_all"
-    found = host_work(
+    work = host_work(
         "forward 10 | backward 10 | optimizer 5 | "
         "do:report 1 | do:encode 2 | save(do:write 4) | do:rename 3",
         {
@@ -201,8 +201,8 @@ def test_what_a_function_does_around_a_save_is_the_save() -> None:
             "report": f"{LOOP} > finish_epoch # best = update(best)",
         },
     )
-    assert found is not None
-    assert found.causes == pytest.approx({"checkpoint": 5 / 6, "python": 1 / 6})
+    assert work is not None
+    assert work.causes == pytest.approx({"checkpoint": 5 / 6, "python": 1 / 6})
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_a_function_does_around_a_save_is_the_save() -> None:
         ("train > info@python:logging/__init__.py > my_handler", "host_sync"),
     ],
 )
-def test_the_innermost_library_says_more_than_the_line(stack: str, expected: str) -> None:
+def test_innermost_library_takes_precedence_over_the_line(stack: str, expected: str) -> None:
     assert cause("logger.info(loss.item())", stack) == expected
 
 
@@ -225,17 +225,17 @@ def test_the_innermost_library_says_more_than_the_line(stack: str, expected: str
         ("windows<generator> > cut", "data_preparation"),
         ("Rows.__next__ > parse", "data_preparation"),
         ("cut", "python"),
-        # The body of a context manager is a generator, and feeds nobody.
+        # The body of a context manager is a generator, but does not produce batches.
         ("_GeneratorContextManager.__enter__@python:contextlib.py > timed<generator>", "python"),
-        # A library's own generators say nothing of the user's.
+        # Generators of libraries are not evidence about user code.
         ("_wrapped<generator>@torch/utils/_contextlib.py > cut", "python"),
     ],
 )
-def test_what_feeds_the_loop_prepares_data_whatever_it_is_called(stack: str, expected: str) -> None:
+def test_producers_of_batches_prepare_data_under_any_name(stack: str, expected: str) -> None:
     assert cause("x = y + z", stack) == expected
 
 
-def test_converting_numbers_while_feeding_the_loop_is_no_synchronisation() -> None:
+def test_conversion_in_a_producer_is_not_synchronization() -> None:
     line = "rows = [float(cell) for cell in row]"
     assert cause(line, "windows<generator>") == "data_preparation"
     assert cause(line) == "host_sync"
@@ -262,21 +262,21 @@ def test_converting_numbers_while_feeding_the_loop_is_no_synchronisation() -> No
         ("mix > cat@torch/functional.py", "python"),
     ],
 )
-def test_what_functions_and_torch_itself_say(stack: str, expected: str) -> None:
+def test_causes_by_function_names_and_torch_frames(stack: str, expected: str) -> None:
     assert cause("x = y(z)", stack) == expected
 
 
 @pytest.mark.parametrize("stack", ["log_norms", "report > norm", "EventFile.histogram"])
-def test_reading_values_for_a_log_waits_for_a_device_and_else_is_logging(stack: str) -> None:
+def test_reading_values_for_a_log_is_sync_only_with_a_device(stack: str) -> None:
     assert cause("values = weight.norm().item()", stack, waits=True) == "host_sync"
     assert cause("values = weight.norm().item()", stack, waits=False) == "logging"
     assert cause("values = weight.norm().item()", "clip", waits=False) == "host_sync"
 
 
-def test_what_the_host_does_while_a_device_is_busy_is_in_no_share() -> None:
-    found = host_work(
+def test_host_work_under_device_work_is_not_counted() -> None:
+    work = host_work(
         "forward 2 | backward 2 | optimizer 1 | do:rest 40 ( device:forward 40 ) | do:sync 10",
         {"rest": f"{LOOP} > wait # pass", "sync": f"{LOOP} # history.append(loss.item())"},
     )
-    assert found is not None
-    assert found.causes == {"host_sync": 1}
+    assert work is not None
+    assert work.causes == {"host_sync": 1}

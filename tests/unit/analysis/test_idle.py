@@ -1,4 +1,4 @@
-"""Why streams were idle."""
+"""Idle time of streams by reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_three_causes() -> None:
         Event("kernel", 15 * US, 20 * US, launch=2),  # queued before the gap: the device's own
         Event("kernel", 70 * US, 80 * US, launch=3),  # launched into the gap
         Event("kernel", 180 * US, 190 * US, launch=4),  # queued, but waited for something
-        Event("memcpy", 300 * US, 310 * US),  # nobody knows who launched it
+        Event("memcpy", 300 * US, 310 * US),  # its launch is unknown
     )
     calls = calls_of(
         (1, -5 * US, -2 * US),
@@ -24,45 +24,45 @@ def test_the_three_causes() -> None:
         (3, 60 * US, 65 * US),
         (4, 66 * US, 69 * US),
     )
-    (found,) = measure_stream_idle(work, calls)
-    assert (found.track, found.work_count, found.span_ns) == (7, 5, 310 * US)
-    assert (found.kernel_wait_ns, found.kernel_wait_count) == (5 * US, 1)
-    assert (found.host_wait_ns, found.host_wait_count) == (50 * US, 1)
-    assert (found.other_ns, found.other_count) == (100 * US + 110 * US, 2)
-    assert found.longest_host_wait_ns == 50 * US
-    assert found.busy_ns + found.idle_ns == found.span_ns
+    (stream,) = measure_stream_idle(work, calls)
+    assert (stream.track, stream.work_count, stream.span_ns) == (7, 5, 310 * US)
+    assert (stream.kernel_wait_ns, stream.kernel_wait_count) == (5 * US, 1)
+    assert (stream.host_wait_ns, stream.host_wait_count) == (50 * US, 1)
+    assert (stream.other_ns, stream.other_count) == (100 * US + 110 * US, 2)
+    assert stream.longest_host_wait_ns == 50 * US
+    assert stream.busy_ns + stream.idle_ns == stream.span_ns
 
 
 def test_the_threshold_is_exclusive_and_an_argument() -> None:
     gap = KERNEL_WAIT_BELOW_NS
     work = work_of(Event("kernel", 0, 10, launch=1), Event("kernel", 10 + gap, 20 + gap, launch=1))
     calls = calls_of((1, -2, -1))
-    (found,) = measure_stream_idle(work, calls)
-    assert (found.kernel_wait_ns, found.other_ns) == (0, gap)
-    (found,) = measure_stream_idle(work, calls, kernel_wait_below_ns=gap + 1)
-    assert (found.kernel_wait_ns, found.other_ns) == (gap, 0)
+    (stream,) = measure_stream_idle(work, calls)
+    assert (stream.kernel_wait_ns, stream.other_ns) == (0, gap)
+    (stream,) = measure_stream_idle(work, calls, kernel_wait_below_ns=gap + 1)
+    assert (stream.kernel_wait_ns, stream.other_ns) == (gap, 0)
 
 
-def test_a_launch_at_the_very_end_of_the_work_before_is_no_host_wait() -> None:
+def test_launch_at_the_end_of_earlier_work_is_not_a_host_wait() -> None:
     work = work_of(Event("kernel", 0, 10), Event("kernel", 15, 20, launch=1))
     assert measure_stream_idle(work, calls_of((1, 10, 12)))[0].host_wait_count == 0
     assert measure_stream_idle(work, calls_of((1, 11, 12)))[0].host_wait_count == 1
 
 
-def test_overlap_on_one_stream_makes_no_negative_gap() -> None:
+def test_overlap_on_one_stream_has_no_negative_gap() -> None:
     work = work_of(Event("kernel", 0, 100), Event("kernel", 40, 60), Event("kernel", 110, 120))
-    (found,) = measure_stream_idle(work, calls_of())
-    assert (found.busy_ns, found.idle_ns, found.kernel_wait_ns) == (110, 10, 10)
+    (stream,) = measure_stream_idle(work, calls_of())
+    assert (stream.busy_ns, stream.idle_ns, stream.kernel_wait_ns) == (110, 10, 10)
 
 
-def test_streams_are_looked_at_one_by_one() -> None:
+def test_streams_are_measured_separately() -> None:
     work = work_of(
         Event("kernel", 0, 10, stream=7),
         Event("comm", 5, 50, stream=20),
         Event("kernel", 30, 40, stream=7),
     )
-    found = {one.track: one for one in measure_stream_idle(work, calls_of())}
-    assert {track: one.idle_ns for track, one in found.items()} == {7: 20, 20: 0}
+    streams = {stream.track: stream for stream in measure_stream_idle(work, calls_of())}
+    assert {track: stream.idle_ns for track, stream in streams.items()} == {7: 20, 20: 0}
     assert measure_stream_idle(work_of(), calls_of()) == []
 
 
@@ -78,12 +78,19 @@ def test_time_is_conserved(
     events: list[tuple[int, int, int, int]], calls: list[tuple[int, int]]
 ) -> None:
     drawn = [
-        Event("kernel", at, at + lasts, stream, launch) for at, lasts, stream, launch in events
+        Event("kernel", start, start + duration, stream, launch)
+        for start, duration, stream, launch in events
     ]
-    made = calls_of(*((i, at, at + lasts) for i, (at, lasts) in enumerate(calls)))
-    for one in measure_stream_idle(work_of(*drawn), made, kernel_wait_below_ns=10):
-        own = [e for e in drawn if e.stream == one.track]
-        covered = {t for e in own for t in range(e.start, e.end)}
-        span = max(e.end for e in own) - min(e.start for e in own)
-        assert (one.span_ns, one.busy_ns, one.idle_ns) == (span, len(covered), span - len(covered))
-        assert min(one.host_wait_ns, one.kernel_wait_ns, one.other_ns) >= 0
+    runtime_calls = calls_of(
+        *((i, start, start + duration) for i, (start, duration) in enumerate(calls))
+    )
+    for idle in measure_stream_idle(work_of(*drawn), runtime_calls, kernel_wait_below_ns=10):
+        stream_events = [e for e in drawn if e.stream == idle.track]
+        covered = {t for e in stream_events for t in range(e.start, e.end)}
+        span = max(e.end for e in stream_events) - min(e.start for e in stream_events)
+        assert (idle.span_ns, idle.busy_ns, idle.idle_ns) == (
+            span,
+            len(covered),
+            span - len(covered),
+        )
+        assert min(idle.host_wait_ns, idle.kernel_wait_ns, idle.other_ns) >= 0

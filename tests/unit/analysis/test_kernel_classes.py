@@ -1,4 +1,4 @@
-"""What names of kernels tell."""
+"""Classification of kernels by name."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ def test_precision(name: str, precision: str | None) -> None:
     assert classify_precision(name) == precision
 
 
-def test_each_distinct_name_is_looked_at_once() -> None:
-    asked = []
+def test_predicate_is_called_once_per_distinct_name() -> None:
+    calls = []
 
     def test(name: str) -> bool:
-        asked.append(name)
+        calls.append(name)
         return name == "b"
 
     names = DictColumn(np.array([0, 1, 1, -1], dtype=np.int32), ["a", "b"])
     assert match_rows(names, test).tolist() == [False, True, True, False]
-    assert asked == ["a", "b"]
+    assert calls == ["a", "b"]

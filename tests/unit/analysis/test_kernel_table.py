@@ -36,9 +36,9 @@ def test_by_name() -> None:
     kernels, _ = recording()
     kernels["blocks_per_multiprocessor"] = np.array([2.0, 0.4, np.nan, 1, 100, np.nan])
     kernels["carry_over"][2] = 1
-    found = build_kernel_table(kernels)
-    assert [row.name for row in found.rows] == [REDUCE, GEMM, COPY]
-    reduce, gemm, copy = found.rows
+    table = build_kernel_table(kernels)
+    assert [row.name for row in table.rows] == [REDUCE, GEMM, COPY]
+    reduce, gemm, copy = table.rows
     assert (gemm.calls, gemm.total_ns, gemm.mean_ns, gemm.min_ns, gemm.max_ns) == (
         2,
         40,
@@ -46,15 +46,15 @@ def test_by_name() -> None:
         10,
         30,
     )
-    assert (gemm.share_ratio, found.total_ns) == (0.4, 100)
+    assert (gemm.share_ratio, table.total_ns) == (0.4, 100)
     assert gemm.mean_blocks_per_multiprocessor == pytest.approx((2 * 10 + 0.4 * 30) / 40)
     assert (copy.calls, copy.mean_blocks_per_multiprocessor) == (3, 1)
     assert reduce.mean_blocks_per_multiprocessor is reduce.mean_occupancy_percent is None
     assert (gemm.tensor_cores, gemm.precision, gemm.communication) == (True, "FP16", False)
     assert (reduce.tensor_cores, reduce.communication) == (False, True)
     assert (copy.tensor_cores, copy.precision) == (False, "FP32")
-    assert (found.tensor_core_ns, found.communication_ns) == (40, 50)
-    assert (found.carry_over_count, found.carry_over_ns) == (1, 5)
+    assert (table.tensor_core_ns, table.communication_ns) == (40, 50)
+    assert (table.carry_over_count, table.carry_over_ns) == (1, 5)
 
 
 def test_by_properties() -> None:
@@ -63,20 +63,20 @@ def test_by_properties() -> None:
     for axis in "xyz":
         kernels[f"grid_{axis}"][:2] = [64, 65] if axis == "x" else 1
     kernels["shared_memory_bytes"][:2] = 0
-    found = build_kernel_table_by_properties(kernels, operators)
-    assert found.group_count == 5
-    assert [(row.name, row.total_ns, row.properties) for row in found.rows[:3]] == [
+    table = build_kernel_table_by_properties(kernels, operators)
+    assert table.group_count == 5
+    assert [(row.name, row.total_ns, row.properties) for row in table.rows[:3]] == [
         (REDUCE, 50, properties(None)),
         (GEMM, 30, properties("mm", grid=(65, 1, 1), shared_memory_bytes=0)),
         (GEMM, 10, properties("mm", grid=(64, 1, 1), shared_memory_bytes=0)),
     ]
-    copies = {row.properties: row.calls for row in found.rows[3:]}
+    copies = {row.properties: row.calls for row in table.rows[3:]}
     assert copies == {properties("mm"): 1, properties("copy_"): 2}
 
 
-def properties(operator: str | None, **known: Any) -> KernelProperties:
-    unknown = dict.fromkeys(("grid", "block", "registers_per_thread", "shared_memory_bytes"))
-    return KernelProperties(operator=operator, **(unknown | known))
+def properties(operator: str | None, **recorded: Any) -> KernelProperties:
+    missing = dict.fromkeys(("grid", "block", "registers_per_thread", "shared_memory_bytes"))
+    return KernelProperties(operator=operator, **(missing | recorded))
 
 
 def test_replayed_graphs() -> None:

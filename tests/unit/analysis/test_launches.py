@@ -25,11 +25,15 @@ def test_statistics_of_launches() -> None:
         Event("kernel", 400 * US, 410 * US),  # no launch
     )
     calls = calls_of((1, 0, 10 * US), (2, 10 * US, 31 * US), (3, 100 * US, 160 * US))
-    found = summarize_launches(find_launches(work, calls), np.ones(3, dtype=np.bool_))
-    assert found is not None
-    assert (found.launch_count, found.work_count) == (3, 3)
-    assert (found.short_count, found.long_call_count, found.long_delay_count) == (2, 1, 1)
-    assert (found.delay_ns.minimum, found.delay_ns.p50, found.delay_ns.maximum) == (
+    statistics = summarize_launches(find_launches(work, calls), np.ones(3, dtype=np.bool_))
+    assert statistics is not None
+    assert (statistics.launch_count, statistics.work_count) == (3, 3)
+    assert (statistics.short_count, statistics.long_call_count, statistics.long_delay_count) == (
+        2,
+        1,
+        1,
+    )
+    assert (statistics.delay_ns.minimum, statistics.delay_ns.p50, statistics.delay_ns.maximum) == (
         0,  # it started while the call was still running
         10 * US,
         140 * US,
@@ -40,11 +44,15 @@ def test_statistics_of_launches() -> None:
 
 def test_limits_are_exclusive() -> None:
     work = work_of(Event("kernel", 150 * US, 200 * US, launch=1))
-    found = summarize_launches(
+    statistics = summarize_launches(
         find_launches(work, calls_of((1, 0, 50 * US))), np.ones(1, dtype=np.bool_)
     )
-    assert found is not None
-    assert (found.short_count, found.long_call_count, found.long_delay_count) == (0, 0, 0)
+    assert statistics is not None
+    assert (statistics.short_count, statistics.long_call_count, statistics.long_delay_count) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_a_replayed_graph_is_one_launch() -> None:
@@ -57,7 +65,7 @@ def test_a_replayed_graph_is_one_launch() -> None:
     assert (queue.largest, queue.span_ns) == (1, 100)
 
 
-def test_a_queue_that_fills_and_blocks() -> None:
+def test_queue_that_fills_and_blocks() -> None:
     work = work_of(*(Event("kernel", 100 + 10 * i, 110 + 10 * i, launch=i) for i in range(5)))
     calls = calls_of(*((i, 10 * i, 10 * i + 1) for i in range(5)))
     launches = find_launches(work, calls)
@@ -82,25 +90,28 @@ def test_work_that_starts_before_its_launch_by_another_clock() -> None:
     pairs=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 30)), min_size=1, max_size=15),
     width=st.integers(1, 90),
 )
-def test_depth_against_counting_at_every_moment(pairs: list[tuple[int, int]], width: int) -> None:
-    calls = calls_of(*((i, at, at + 1) for i, (at, _) in enumerate(pairs)))
+def test_depth_equals_a_count_at_each_time(pairs: list[tuple[int, int]], width: int) -> None:
+    calls = calls_of(*((i, start, start + 1) for i, (start, _) in enumerate(pairs)))
     work = work_of(
-        *(Event("kernel", at + wait, at + wait + 1, launch=i) for i, (at, wait) in enumerate(pairs))
+        *(
+            Event("kernel", start + wait, start + wait + 1, launch=i)
+            for i, (start, wait) in enumerate(pairs)
+        )
     )
     cut = cut_into_buckets(0, 90, width)
     assert cut is not None
     (queue,) = measure_queue_depths(
         find_launches(work, calls), cut, LaunchThresholds(blocked_count=3)
     )
-    depth = [sum(at <= t < at + wait for at, wait in pairs) for t in range(90)]
-    first, last = min(at for at, _ in pairs), max(at + wait for at, wait in pairs)
+    depth = [sum(start <= t < start + wait for start, wait in pairs) for t in range(90)]
+    first, last = min(start for start, _ in pairs), max(start + wait for start, wait in pairs)
     during = depth[first:last]
     assert queue.span_ns == len(during)
     assert queue.mean == (sum(during) / len(during) if during else 0)
     assert queue.blocked_ns == sum(d >= 3 for d in during)
     edges = cut.edges.tolist()
     for i, peak in enumerate(queue.curve):
-        # What is launched and starts at one moment passes through the queue in no time.
+        # Work that starts at the time of its launch is in the queue for no time.
         assert peak >= max(depth[edges[i] : edges[i + 1]])
-        begun = sum(edges[i] <= at < edges[i + 1] for at, _ in pairs)
-        assert peak <= (depth[edges[i] - 1] if edges[i] else 0) + begun
+        launched = sum(edges[i] <= start < edges[i + 1] for start, _ in pairs)
+        assert peak <= (depth[edges[i] - 1] if edges[i] else 0) + launched

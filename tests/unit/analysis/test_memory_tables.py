@@ -24,7 +24,8 @@ from tests.support.drawn_operators import Op, numbers, op, operator_columns, str
 def events(
     history: str, *, before: int | None = 0, times: list[int] | None = None, operators: Any = None
 ) -> dict[str, Any]:
-    """The table of a drawn history on GPU 0, with so much allocated before it (None: not said)."""
+    """The table of a drawn history on GPU 0; `before` bytes are allocated before it, None if
+    totals are not recorded."""
     drawn = history.split()
     sizes = [int(word[2:]) * (1 if word[0] == "+" else -1) for word in drawn]
     count = len(drawn)
@@ -62,7 +63,7 @@ def test_without_totals_a_curve_is_the_change() -> None:
     assert device.allocated_bytes.tolist() == [4, 10, 6]
 
 
-def test_devices_are_told_apart_and_the_host_comes_last() -> None:
+def test_devices_are_separate_and_the_host_is_last() -> None:
     columns = events("+a1 +b2 +c4 +d8")
     columns["device_type"] = numbers([0, 1, 1, 0])
     columns["device"] = numbers([-1, 1, 0, -1])
@@ -78,12 +79,12 @@ def test_blocks() -> None:
     device = only(events("+a4 -z9 +b6 -a4 +a2 +a3 -a3", before=50))
     blocks = pair_blocks(device, events("+a4 -z9 +b6 -a4 +a2 +a3 -a3")["address"])
     arrays = (blocks.allocation, blocks.release, blocks.size_bytes)
-    found = sorted(zip(*(array.tolist() for array in arrays), strict=True))
-    # The release of z freed what was there before; that of the block of 2 at a got lost.
-    assert found == [(-1, 1, 9), (0, 3, 4), (2, -1, 6), (4, -1, 2), (5, 6, 3)]
+    rows = sorted(zip(*(array.tolist() for array in arrays), strict=True))
+    # The release of z freed an earlier block; the release of the block of 2 at a was lost.
+    assert rows == [(-1, 1, 9), (0, 3, 4), (2, -1, 6), (4, -1, 2), (5, 6, 3)]
 
 
-def test_an_address_allocated_anew_holds_one_block() -> None:
+def test_reallocated_address_holds_one_block() -> None:
     history = events("+a4 +b6 +a2")
     device = only(history)
     blocks = pair_blocks(device, history["address"])
@@ -91,7 +92,7 @@ def test_an_address_allocated_anew_holds_one_block() -> None:
     assert blocks.size_bytes[blocks.alive_at(2)].tolist() == [2, 6]
 
 
-def test_largest_blocks_name_the_caller_of_what_only_allocates() -> None:
+def test_largest_blocks_name_the_caller_of_allocators() -> None:
     columns = operator_columns(op("aten::mul", 9, op("aten::empty_like", 5, op("aten::empty", 1))))
     tree = build_operator_tree(columns)
     mul, _, empty = columns["id"].tolist()
@@ -112,7 +113,7 @@ def test_largest_blocks_name_the_caller_of_what_only_allocates() -> None:
     assert ([row.size_bytes for row in rows], count) == ([4], 1)
 
 
-def test_what_operators_allocated() -> None:
+def test_allocations_of_operators() -> None:
     columns = operator_columns(
         op("conv", 9, op("empty", 1), op("empty", 1)), op("empty", 1, op("empty", 1)), op("idle", 1)
     )
@@ -120,8 +121,8 @@ def test_what_operators_allocated() -> None:
     history = events(
         "+a8 -a8 +b4 +c2 +d1 -z5", operators=[first, conv, second, inner, -1, -1], before=9
     )
-    found = summarize_memory_operators(only(history), history, build_operator_tree(columns))
-    rows = {row.name: row for row in found.rows}
+    operators = summarize_memory_operators(only(history), history, build_operator_tree(columns))
+    rows = {row.name: row for row in operators.rows}
     assert list(rows) == ["empty", "conv"]
     empty, conv_row = rows["empty"], rows["conv"]
     assert (empty.calls, empty.self_size_increase_bytes, empty.size_increase_bytes) == (3, 14, 14)
@@ -129,7 +130,7 @@ def test_what_operators_allocated() -> None:
     assert (conv_row.self_size_increase_bytes, conv_row.size_increase_bytes) == (-8, 4)
     assert (conv_row.allocation_count, conv_row.allocation_bytes) == (2, 12)
     assert conv_row.self_allocation_count == 0
-    assert (found.outside_count, found.outside_size_increase_bytes) == (2, -4)
+    assert (operators.outside_count, operators.outside_size_increase_bytes) == (2, -4)
 
 
 def peak_of(history: dict[str, Any], columns: dict[str, Any], *, optimizer: Any = ()) -> MemoryPeak:
@@ -151,7 +152,7 @@ def peak_of(history: dict[str, Any], columns: dict[str, Any], *, optimizer: Any 
     )
 
 
-def test_the_peak_with_what_was_there_before() -> None:
+def test_peak_with_memory_from_before_the_trace() -> None:
     columns = operator_columns(op("a", 1), op("b", 1))
     a, b = columns["id"].tolist()
     history = events("+a4 -z1 +b6 -b6 +c5 +d7 -c5", operators=[a, -1, a, a, b, b, b], before=100)
@@ -164,7 +165,7 @@ def test_the_peak_with_what_was_there_before() -> None:
     assert peak.purposes is None
 
 
-def test_what_the_memory_at_the_peak_is_for() -> None:
+def test_purposes_of_memory_at_the_peak() -> None:
     engine = "autograd::engine::evaluate_function: MmBackward0"
     columns = operator_columns(
         op("mm", 10), op("drop", 10), op(engine, 20, op("mm", 10)), op("add_", 9)
@@ -198,7 +199,7 @@ sizes = st.lists(
 
 
 @given(sizes, st.integers(0, 50))
-def test_holders_and_what_was_before_make_up_the_peak(
+def test_holders_and_earlier_memory_sum_to_the_peak(
     drawn: list[tuple[str, bool, int]], before: int
 ) -> None:
     history = " ".join(f"{'+' if grows else '-'}{address}{size}" for address, grows, size in drawn)
@@ -211,19 +212,19 @@ def test_holders_and_what_was_before_make_up_the_peak(
 
 
 @given(sizes)
-def test_blocks_equal_those_found_one_event_at_a_time(drawn: list[tuple[str, bool, int]]) -> None:
+def test_blocks_equal_a_simulation_event_by_event(drawn: list[tuple[str, bool, int]]) -> None:
     history = " ".join(f"{'+' if grows else '-'}{address}{size}" for address, grows, size in drawn)
     expected: set[tuple[int, int, int]] = set()
     open_blocks: dict[str, tuple[int, int]] = {}
-    for place, (address, grows, size) in enumerate(drawn):
+    for event, (address, grows, size) in enumerate(drawn):
         if address in open_blocks:
-            begun, was = open_blocks.pop(address)
-            expected.add((begun, -1 if grows else place, was))
+            allocation, block_size = open_blocks.pop(address)
+            expected.add((allocation, -1 if grows else event, block_size))
         elif not grows:
-            expected.add((-1, place, size))
+            expected.add((-1, event, size))
         if grows:
-            open_blocks[address] = (place, size)
-    expected |= {(begun, -1, size) for begun, size in open_blocks.values()}
+            open_blocks[address] = (event, size)
+    expected |= {(allocation, -1, size) for allocation, size in open_blocks.values()}
     columns = events(history, before=1000)
     blocks = pair_blocks(only(columns), columns["address"])
     arrays = (blocks.allocation, blocks.release, blocks.size_bytes)
@@ -236,7 +237,7 @@ def test_blocks_equal_those_found_one_event_at_a_time(drawn: list[tuple[str, boo
     ),
     st.integers(8, 60),
 )
-def test_a_shorter_curve_keeps_its_ends_and_peaks(
+def test_downsampled_curve_keeps_ends_and_extremes(
     drawn: list[tuple[int, int]], points: int
 ) -> None:
     drawn = sorted(drawn, key=lambda event: event[0])
@@ -246,23 +247,23 @@ def test_a_shorter_curve_keeps_its_ends_and_peaks(
     columns["t_ns"] = numbers([t for t, _ in drawn])
     device = only(columns)
     curve = downsample_curve(device, points)
-    whole = list(zip(device.t_ns.tolist(), device.allocated_bytes.tolist(), strict=True))
-    kept = list(zip(curve.t_ns.tolist(), curve.allocated_bytes.tolist(), strict=True))
-    assert len(kept) <= points + 2
-    assert [point for point in whole if point in set(kept)][:1] == kept[:1]
-    assert (kept[0], kept[-1]) == (whole[0], whole[-1])
-    assert set(kept) <= set(whole)
-    assert max(value for _, value in kept) == device.allocated_bytes.max()
-    assert min(value for _, value in kept) == device.allocated_bytes.min()
+    all_points = list(zip(device.t_ns.tolist(), device.allocated_bytes.tolist(), strict=True))
+    curve_points = list(zip(curve.t_ns.tolist(), curve.allocated_bytes.tolist(), strict=True))
+    assert len(curve_points) <= points + 2
+    assert [point for point in all_points if point in set(curve_points)][:1] == curve_points[:1]
+    assert (curve_points[0], curve_points[-1]) == (all_points[0], all_points[-1])
+    assert set(curve_points) <= set(all_points)
+    assert max(value for _, value in curve_points) == device.allocated_bytes.max()
+    assert min(value for _, value in curve_points) == device.allocated_bytes.min()
 
 
-def test_a_width_of_buckets_may_be_asked_for() -> None:
+def test_bucket_width_can_be_requested() -> None:
     device = only(events("+a1 +b1 -b1 +c9 -c9 +d1"))
     assert downsample_curve(device, 1000).t_ns.tolist() == [0, 1, 2, 3, 4, 5]
     assert downsample_curve(device, 1000, bucket_ns=3).t_ns.tolist() == [0, 1, 3, 4, 5]
 
 
-def test_a_kind_of_device_without_a_name_of_its_own() -> None:
+def test_unknown_device_type_is_named_by_number() -> None:
     columns = events("+a1")
     columns["device_type"] = numbers([20])
     assert only(columns).name == "device type 20 number 0"
@@ -285,7 +286,7 @@ names = st.sampled_from(["a", "b", "Optimizer.step#SGD.step"])
 calls = st.recursive(
     st.builds(op, names, st.just(1), allocations=changes),
     lambda inner: st.builds(
-        lambda name, inside, own: op(name, 1, *inside, allocations=own),
+        lambda name, inside, sizes: op(name, 1, *inside, allocations=sizes),
         names,
         st.lists(inner, max_size=3),
         changes,
@@ -295,7 +296,7 @@ calls = st.recursive(
 
 
 @given(st.lists(calls, min_size=1, max_size=3))
-def test_what_operators_allocated_equals_that_counted_call_by_call(roots: list[Op]) -> None:
+def test_allocations_equal_a_count_call_by_call(roots: list[Op]) -> None:
     columns = operator_columns(*roots)
     drawn = [
         (size, call.id) for root in roots for call, _, _ in root.walk() for size in call.allocations
@@ -315,12 +316,12 @@ def test_what_operators_allocated_equals_that_counted_call_by_call(roots: list[O
                 for sizes in (call.allocations, below)
                 for total in (
                     sum,
-                    lambda each: sum(s > 0 for s in each),
-                    lambda each: sum(s for s in each if s > 0),
+                    lambda sizes: sum(s > 0 for s in sizes),
+                    lambda sizes: sum(s for s in sizes if s > 0),
                 )
             ]
             expected[call.name] = [a + b for a, b in zip(expected[call.name], sums, strict=True)]
-    found = {
+    rows = {
         row.name: [
             row.self_size_increase_bytes,
             row.self_allocation_count,
@@ -334,5 +335,5 @@ def test_what_operators_allocated_equals_that_counted_call_by_call(roots: list[O
         ).rows
     }
     for name in ("a", "b"):
-        assert found.pop(name, [0] * 6) == expected[name]
-    assert not found
+        assert rows.pop(name, [0] * 6) == expected[name]
+    assert not rows

@@ -1,4 +1,4 @@
-"""Modules and operators as one tree: who is inside whom, and where time goes, without rest."""
+"""Modules and operators as one tree: nesting, and complete attribution of time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.support.drawn_operators import numbers, strings
 
 
 class Call(NamedTuple):
-    """A call from `start` on: of a module where its name ends in a digit, else of an operator."""
+    """A call of a module if its name ends in a digit, otherwise of an operator."""
 
     name: str
     start: int
     duration: int
     inside: str | None = None
-    """What called it, of its own kind."""
+    """Caller of the same kind."""
     module: str | None = None
-    """Of an operator, the innermost module around it."""
+    """Innermost module around an operator."""
     device: int = 0
     forward: str | None = None
     """The operator whose gradients it computes."""
@@ -32,7 +32,7 @@ def recorded(*calls: Call) -> tuple[dict[str, Any], dict[str, Any]]:
     """The tables of Python functions and of operators."""
     modules = [call for call in calls if call.name[-1].isdigit()]
     operators = [call for call in calls if not call.name[-1].isdigit()]
-    number = {call.name: place for place, call in enumerate([*modules, *operators])}
+    number = {call.name: index for index, call in enumerate([*modules, *operators])}
 
     def of(name: str | None) -> int:
         return -1 if name is None else number[name]
@@ -46,7 +46,7 @@ def recorded(*calls: Call) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     rows = {
         "id": numbers([number[call.name] for call in operators]),
-        # A letter behind a bar tells calls of one name apart.
+        # A letter after a bar distinguishes calls of one name.
         "name": strings([call.name.partition("|")[0] for call in operators]),
         "parent": numbers([of(call.inside) for call in operators]),
         "depth": numbers([_depth(call, operators) for call in operators]),
@@ -54,16 +54,16 @@ def recorded(*calls: Call) -> tuple[dict[str, Any], dict[str, Any]]:
         "forward": numbers([of(call.forward) for call in operators]),
         "device_self_ns": numbers([call.device for call in operators]),
     }
-    for table, some in ((functions, modules), (rows, operators)):
+    for table, table_calls in ((functions, modules), (rows, operators)):
         for column, field in (("start_ns", "start"), ("duration_ns", "duration")):
-            table[column] = numbers([getattr(call, field) for call in some])
-        table["track"] = numbers([call.track for call in some])
+            table[column] = numbers([getattr(call, field) for call in table_calls])
+        table["track"] = numbers([call.track for call in table_calls])
     return functions, rows
 
 
-def _depth(call: Call, all_of_them: list[Call]) -> int:
-    above = [each for each in all_of_them if each.name == call.inside]
-    return 1 + _depth(above[0], all_of_them) if above else 0
+def _depth(call: Call, calls: list[Call]) -> int:
+    callers = [call_ for call_ in calls if call_.name == call.inside]
+    return 1 + _depth(callers[0], calls) if callers else 0
 
 
 def flame(measure: Measure, *calls: Call) -> ModuleFlame:
@@ -72,16 +72,16 @@ def flame(measure: Measure, *calls: Call) -> ModuleFlame:
     return build_module_flame(of_modules, build_operator_tree(operators), operators, measure)
 
 
-def spelled(found: ModuleFlame) -> dict[str, tuple[int, int, int]]:
+def nodes_by_path(tree: ModuleFlame) -> dict[str, tuple[int, int, int]]:
     """Count, total and self time by path."""
 
     def path(node: int) -> str:
-        above = found.parent[node]
-        return f"{path(above)}/{found.name[node]}" if above >= 0 else found.name[node]
+        parent = tree.parent[node]
+        return f"{path(parent)}/{tree.name[node]}" if parent >= 0 else tree.name[node]
 
     return {
-        path(node): (found.count[node], found.total_ns[node], found.self_ns[node])
-        for node in range(len(found.name))
+        path(node): (tree.count[node], tree.total_ns[node], tree.self_ns[node])
+        for node in range(len(tree.name))
     }
 
 
@@ -101,17 +101,17 @@ BACKWARD = (
 
 
 def test_modules_hold_modules_and_operators() -> None:
-    found = flame("host", *PLAIN)
-    assert spelled(found) == {
+    tree = flame("host", *PLAIN)
+    assert nodes_by_path(tree) == {
         "Net_0": (1, 100, 100 - 40 - 10 - 5),
         "Net_0/Linear_1": (1, 40, 10),
         "Net_0/relu": (2, 15, 15),
         "Net_0/Linear_1/linear": (1, 30, 10),
         "Net_0/Linear_1/linear/addmm": (1, 20, 20),
     }
-    assert found.outside_ns == 9
+    assert tree.outside_ns == 9
     device = flame("device", *PLAIN)
-    assert {path: total for path, (_, total, _) in spelled(device).items()} == {
+    assert {path: total for path, (_, total, _) in nodes_by_path(device).items()} == {
         "Net_0": 13,
         "Net_0/Linear_1": 7,
         "Net_0/relu": 6,
@@ -121,13 +121,13 @@ def test_modules_hold_modules_and_operators() -> None:
     assert device.outside_ns == 60
 
 
-def test_gradients_are_computed_in_the_module_of_their_forward_operator() -> None:
-    found = spelled(flame("host", *PLAIN, *BACKWARD))
-    assert found["Net_0/Linear_1"] == (1, 90, 10)
-    assert found["Net_0/Linear_1/AddmmBackward"] == (1, 50, 30)
-    assert found["Net_0"] == (1, 150, 45)
-    found = spelled(flame("device", *PLAIN, *BACKWARD))
-    assert found["Net_0/Linear_1"][1] == 18
+def test_gradients_belong_to_the_module_of_their_forward_operator() -> None:
+    nodes = nodes_by_path(flame("host", *PLAIN, *BACKWARD))
+    assert nodes["Net_0/Linear_1"] == (1, 90, 10)
+    assert nodes["Net_0/Linear_1/AddmmBackward"] == (1, 50, 30)
+    assert nodes["Net_0"] == (1, 150, 45)
+    nodes = nodes_by_path(flame("device", *PLAIN, *BACKWARD))
+    assert nodes["Net_0/Linear_1"][1] == 18
 
 
 @pytest.mark.parametrize("calls", [PLAIN, PLAIN + BACKWARD])
@@ -145,16 +145,16 @@ def test_totals_are_those_of_the_table(calls: tuple[Call, ...]) -> None:
     assert device.outside_ns == table.outside_device_ns
 
 
-def test_operators_that_call_modules_are_around_them() -> None:
-    """As checkpointing does: time is in one place only."""
-    found = flame(
+def test_operators_that_call_modules_are_their_parents() -> None:
+    """As in checkpointing: time counts once."""
+    tree = flame(
         "host",
         Call("Net_0", 0, 100),
         Call("Checkpoint", 10, 80, module="Net_0"),
         Call("Block_1", 20, 60, "Net_0"),
         Call("mm", 30, 10, "Checkpoint", "Block_1"),
     )
-    assert spelled(found) == {
+    assert nodes_by_path(tree) == {
         "Net_0": (1, 100, 20),
         "Net_0/Checkpoint": (1, 80, 20),
         "Net_0/Checkpoint/Block_1": (1, 60, 50),
@@ -162,46 +162,46 @@ def test_operators_that_call_modules_are_around_them() -> None:
     }
 
 
-def test_an_operator_around_the_model_is_left_out() -> None:
-    found = flame(
+def test_operator_around_the_model_is_ignored() -> None:
+    tree = flame(
         "host",
         Call("Parallel", 0, 100),
         Call("Net_0", 10, 50),
         Call("mm", 20, 10, "Parallel", "Net_0"),
     )
-    assert spelled(found) == {"Net_0": (1, 50, 40), "Net_0/mm": (1, 10, 10)}
-    assert found.outside_ns == 50
+    assert nodes_by_path(tree) == {"Net_0": (1, 50, 40), "Net_0/mm": (1, 10, 10)}
+    assert tree.outside_ns == 50
 
 
-def test_a_dispatcher_and_what_it_dispatches_to_are_one_call() -> None:
-    found = flame(
+def test_dispatched_calls_are_merged() -> None:
+    tree = flame(
         "host",
         Call("Net_0", 0, 100),
         Call("mm", 10, 50, module="Net_0"),
         Call("mm|b", 20, 30, "mm", "Net_0"),
         Call("fill", 25, 5, "mm|b", "Net_0"),
     )
-    assert spelled(found) == {
+    assert nodes_by_path(tree) == {
         "Net_0": (1, 100, 50),
         "Net_0/mm": (1, 50, 45),
         "Net_0/mm/fill": (1, 5, 5),
     }
 
 
-def test_nothing_is_inside_itself() -> None:
+def test_no_call_is_inside_itself() -> None:
     """A module that is called again for its gradients, by the operator that computes them."""
-    found = flame(
+    tree = flame(
         "host",
         Call("Net_0", 20, 60),
         Call("CheckpointBackward", 10, 80),
         Call("mm", 30, 10, "CheckpointBackward", "Net_0"),
         Call("MmBackward", 50, 10, "CheckpointBackward", "Net_0", forward="mm"),
     )
-    assert sum(found.self_ns) + found.outside_ns == 80
-    assert spelled(found)["Net_0"][1] == 60
+    assert sum(tree.self_ns) + tree.outside_ns == 80
+    assert nodes_by_path(tree)["Net_0"][1] == 60
 
 
 def test_without_modules_everything_is_outside() -> None:
-    found = flame("host", Call("mm", 0, 5), Call("relu", 7, 2))
-    assert (list(found.name), found.outside_ns) == ([], 7)
-    assert spelled(flame("device")) == {}
+    tree = flame("host", Call("mm", 0, 5), Call("relu", 7, 2))
+    assert (list(tree.name), tree.outside_ns) == ([], 7)
+    assert nodes_by_path(flame("device")) == {}

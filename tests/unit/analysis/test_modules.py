@@ -1,4 +1,4 @@
-"""Modules: the tree of calls, what is inside which, gradients given back to the module."""
+"""Modules: tree of calls, nesting, attribution of gradients to modules."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def functions(*rows: tuple[int, str, int, int]) -> dict[str, Any]:
     }
 
 
-def found(
+def table_of(
     calls: dict[str, Any],
     *roots: Op,
     python: list[int],
@@ -52,8 +52,8 @@ def found(
 ) -> ModuleTable:
     columns = operator_columns(*roots)
     columns["python"] = numbers(python)
-    for backward, of in (forward or {}).items():
-        columns["forward"][backward] = columns["id"][of]
+    for backward, forward_row in (forward or {}).items():
+        columns["forward"][backward] = columns["id"][forward_row]
     return build_module_table(
         find_python_module_calls(calls, columns["python"]),
         build_operator_tree(columns),
@@ -84,7 +84,7 @@ def by_name(table: ModuleTable) -> dict[str, ModuleRow]:
 
 
 def test_calls_of_one_instance_below_the_same_module_are_one_row() -> None:
-    table = found(
+    table = table_of(
         NET,
         op("linear", 1, op("addmm", 2, kernels=kernel(7))),
         op("relu", 1, kernels=kernel(5)),
@@ -108,14 +108,14 @@ def test_calls_of_one_instance_below_the_same_module_are_one_row() -> None:
     assert net.backward_host_ns is net.backward_device_ns is None
 
 
-def test_modules_come_in_the_order_of_their_first_calls_whatever_that_of_the_rows() -> None:
+def test_modules_are_ordered_by_their_first_calls() -> None:
     calls = functions((5, "B_0", -1, 9), (7, "C_0", 5, 1), (6, "D_0", 5, 1), (1, "A_0", -1, 9))
-    table = found(calls, python=[])
+    table = table_of(calls, python=[])
     assert [row.name for row in table.rows] == ["A_0", "B_0", "D_0", "C_0"]
 
 
 def test_backward_operators_belong_to_the_module_of_their_forward_operator() -> None:
-    table = found(
+    table = table_of(
         NET,
         op("linear", 1, op("addmm", 2, kernels=kernel(7))),
         op(ENGINE + "AddmmBackward0", 1, op("AddmmBackward0", 2, op("mm", 3, kernels=kernel(11)))),
@@ -132,7 +132,7 @@ def test_backward_operators_belong_to_the_module_of_their_forward_operator() -> 
 
 
 def test_backward_within_the_step_of_an_old_recording() -> None:
-    table = found(
+    table = table_of(
         NET,
         op(
             "ProfilerStep#1",
@@ -146,15 +146,15 @@ def test_backward_within_the_step_of_an_old_recording() -> None:
     assert (by_name(table)["Linear_0"].device_self_ns, table.outside_device_ns) == (7, 0)
 
 
-def test_the_heaviest_come_with_what_they_are_inside() -> None:
-    table = found(NET, op("linear", 1, kernels=kernel(7)), python=[30], top=1)
+def test_heaviest_modules_are_listed_with_their_ancestors() -> None:
+    table = table_of(NET, op("linear", 1, kernels=kernel(7)), python=[30], top=1)
     assert [row.name for row in table.rows] == ["Net_0"]
-    table = found(NET, op("linear", 1, kernels=kernel(7)), python=[30], top=2)
+    table = table_of(NET, op("linear", 1, kernels=kernel(7)), python=[30], top=2)
     assert [row.name for row in table.rows] == ["Net_0", "Linear_1"]
     assert table.module_count == 3
 
 
-def test_modules_that_lightning_annotates() -> None:
+def test_modules_annotated_by_lightning() -> None:
     annotations = {
         "name": strings(
             ["[pl][module]Net: net", "[pl][module]Linear: net.l", "[pl][profile]run_step", "step"]
@@ -182,9 +182,9 @@ def test_modules_that_lightning_annotates() -> None:
 
 
 def test_no_modules() -> None:
-    table = found(functions((1, "train", -1, 5)), op("a", 1), python=[1])
+    table = table_of(functions((1, "train", -1, 5)), op("a", 1), python=[1])
     assert (table.rows, table.module_count) == ([], 0)
-    table = found(functions(), python=[])
+    table = table_of(functions(), python=[])
     assert table.rows == []
 
 
@@ -194,7 +194,7 @@ forests = st.lists(st.integers(-1, 30), max_size=30).map(
 
 
 @given(forests, st.randoms())
-def test_paths_equal_those_spelled_out(parent: Any, random: Any) -> None:
+def test_paths_equal_spelled_paths(parent: Any, random: Any) -> None:
     keys = np.array([random.randrange(3) for _ in parent], dtype=np.int64)
 
     def spell(row: int) -> tuple[int, ...]:
@@ -204,11 +204,13 @@ def test_paths_equal_those_spelled_out(parent: Any, random: Any) -> None:
     paths = find_paths(parent, keys)
     assert len(paths) == len(set(spelled))
     for row, path in enumerate(spelled):
-        place = int(paths.of_call[row])
-        assert spelled[int(paths.first[place])] == path
-        above = int(paths.parent[place])
-        assert (spelled[int(paths.first[above])] if above >= 0 else ()) == path[:-1]
-        assert above < place
+        path_index = int(paths.of_call[row])
+        assert spelled[int(paths.first[path_index])] == path
+        parent_path = int(paths.parent[path_index])
+        assert (spelled[int(paths.first[parent_path])] if parent_path >= 0 else ()) == path[:-1]
+        assert parent_path < path_index
     ones = np.ones(len(paths), dtype=np.int64)
-    below = [sum(other[: len(path)] == path for other in set(spelled)) for path in spelled]
+    below = [
+        sum(spelled_path[: len(path)] == path for spelled_path in set(spelled)) for path in spelled
+    ]
     assert paths.totals(ones)[paths.of_call].tolist() == below

@@ -1,4 +1,4 @@
-"""Operators by name: what a group sums, merged chains, what is no operator, tensor cores."""
+"""Operators by name: sums, merged chains, excluded ranges, tensor cores."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FAST, SLOW = "volta_fp16_s884gemm_fp16", "vectorized_elementwise_kernel"
 
 def table(*roots: Op, **options: Any) -> dict[str, OperatorRow]:
     columns = operator_columns(*roots)
-    found = build_operator_table(columns, kernel_columns(*roots), **options)
-    return {row.name: row for row in found.rows}
+    operators = build_operator_table(columns, kernel_columns(*roots), **options)
+    return {row.name: row for row in operators.rows}
 
 
-def test_own_time_is_what_operators_and_runtime_calls_inside_leave() -> None:
+def test_self_time_excludes_operators_and_runtime_calls_inside() -> None:
     rows = table(
         op("linear", 10, op("t", 3), op("addmm", 5, runtime=7, kernels=[(SLOW, 40)])),
         op("addmm", 2, runtime=1, kernels=[(SLOW, 60)]),
@@ -39,7 +39,7 @@ def test_own_time_is_what_operators_and_runtime_calls_inside_leave() -> None:
     assert linear.host_self_ratio == pytest.approx(10 / 20)
 
 
-def test_an_only_child_of_the_same_name_is_the_same_call() -> None:
+def test_only_child_of_the_same_name_is_merged() -> None:
     rows = table(
         op("empty", 1, op("empty", 2, op("empty", 4, kernels=[(SLOW, 5)]), runtime=8)),
         op("copy", 1, op("copy", 1), op("copy", 1)),
@@ -50,7 +50,7 @@ def test_an_only_child_of_the_same_name_is_the_same_call() -> None:
     assert (rows["copy"].calls, rows["copy"].host_total_ns) == (3, 5)
 
 
-def test_ranges_that_are_no_operators_are_left_out_and_what_they_hold_is_not() -> None:
+def test_excluded_ranges_do_not_hide_operators_inside() -> None:
     rows = table(
         op("ProfilerStep#5", 1, op("add", 1)),
         op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, op("stack", 1)),
@@ -86,13 +86,13 @@ def test_eligible_by_name(name: str) -> None:
     assert is_tensor_core_eligible(name)
 
 
-def test_without_a_device_what_needs_one_is_not_known() -> None:
-    found = build_operator_table(operator_columns(op("add", 5), op("mul", 9)), None)
-    assert [row.name for row in found.rows] == ["mul", "add"]
-    for row in found.rows:
+def test_device_figures_are_none_without_a_device() -> None:
+    table = build_operator_table(operator_columns(op("add", 5), op("mul", 9)), None)
+    assert [row.name for row in table.rows] == ["mul", "add"]
+    for row in table.rows:
         assert row.device_self_ns is row.device_total_ns is row.device_self_ratio is None
         assert row.tensor_core_eligible is row.tensor_core_self_ratio is None
-    assert found.device_self_ns is None
+    assert table.device_self_ns is None
 
 
 def test_by_shape() -> None:
@@ -102,13 +102,13 @@ def test_by_shape() -> None:
         op("mm", 3, dims="[[2,2]]"),
         op("mm", 9),
     )
-    found = build_operator_table(columns, None, shapes=make_string_labels(columns["input_dims"]))
-    assert [(row.input_dims, row.calls, row.host_self_ns) for row in found.rows] == [
+    table = build_operator_table(columns, None, shapes=make_string_labels(columns["input_dims"]))
+    assert [(row.input_dims, row.calls, row.host_self_ns) for row in table.rows] == [
         (None, 1, 9),
         ("[[2,2]]", 2, 4),
         ("[[4,4]]", 1, 2),
     ]
-    assert (found.group_count, found.call_count) == (3, 4)
+    assert (table.group_count, table.call_count) == (3, 4)
 
 
 def test_by_stack() -> None:
@@ -119,8 +119,8 @@ def test_by_stack() -> None:
     }
     columns = operator_columns(op("add", 1), op("add", 2), op("add", 4), op("add", 8))
     labels = make_stack_labels(functions, numbers([92, 94, 91, -1]))
-    found = build_operator_table(columns, None, stacks=labels)
-    assert [(row.stack, row.calls, row.host_self_ns) for row in found.rows] == [
+    table = build_operator_table(columns, None, stacks=labels)
+    assert [(row.stack, row.calls, row.host_self_ns) for row in table.rows] == [
         (None, 1, 8),
         ("model.py(5): f;train.py(1): main", 1, 4),
         ("g;model.py(5): f;train.py(1): main", 2, 3),
@@ -129,17 +129,17 @@ def test_by_stack() -> None:
 
 def test_only_the_largest() -> None:
     columns = operator_columns(op("a", 1), op("b", 3), op("c", 2))
-    found = build_operator_table(columns, None, top=2)
-    assert [row.name for row in found.rows] == ["b", "c"]
-    assert (found.group_count, found.host_self_ns) == (3, 6)
+    table = build_operator_table(columns, None, top=2)
+    assert [row.name for row in table.rows] == ["b", "c"]
+    assert (table.group_count, table.host_self_ns) == (3, 6)
 
 
 def test_nothing_recorded() -> None:
-    found = build_operator_table(operator_columns(), kernel_columns())
-    assert (found.rows, found.group_count, found.call_count) == ([], 0, 0)
+    table = build_operator_table(operator_columns(), kernel_columns())
+    assert (table.rows, table.group_count, table.call_count) == ([], 0, 0)
 
 
-# --- a twin that follows the definition call by call ---------------------------------------------
+# --- reference by the definition, call by call ----------------------------------------------------
 
 trees = st.recursive(
     st.builds(
@@ -183,13 +183,13 @@ def by_hand(roots: Sequence[Op]) -> dict[str, list[int]]:
 
 
 @given(st.lists(trees, max_size=4))
-def test_sums_equal_those_made_call_by_call(roots: list[Op]) -> None:
+def test_sums_equal_a_count_call_by_call(roots: list[Op]) -> None:
     expected = by_hand(roots)
-    found = table(*roots)
-    assert set(found) == set(expected)
-    for name, row in found.items():
-        calls, own, total, device, device_total, fast, fast_total = expected[name]
-        assert (row.calls, row.host_self_ns, row.host_total_ns) == (calls, own, total)
+    rows = table(*roots)
+    assert set(rows) == set(expected)
+    for name, row in rows.items():
+        calls, self_ns, total_ns, device, device_total, fast, fast_total = expected[name]
+        assert (row.calls, row.host_self_ns, row.host_total_ns) == (calls, self_ns, total_ns)
         assert (row.device_self_ns, row.device_total_ns) == (device, device_total)
         assert row.tensor_core_self_ratio == (pytest.approx(fast / device) if device else None)
         assert row.tensor_core_total_ratio == (

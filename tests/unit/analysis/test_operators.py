@@ -24,10 +24,10 @@ def profile(text: str, *, steps: int = 1) -> ComputeProfile | None:
 
 
 def window_of(drawing: Drawing) -> tuple[dict[str, Any], Intervals]:
-    """The drawn operators with their own times, and the drawn device work."""
+    """The drawn operators with their self times, and the drawn device work."""
     events = drawing.events
     operators = [event for event in events if event.category == "cpu_op"]
-    others = [event for event in events if event.category != "cpu_op"]
+    device_work = [event for event in events if event.category != "cpu_op"]
     start, end = extents(operators)
     order = nesting_order(start, end)
     start, end = start[order], end[order]
@@ -40,7 +40,7 @@ def window_of(drawing: Drawing) -> tuple[dict[str, Any], Intervals]:
         "host_self_ns": end - start - called_ns,
         "parent": parent,
     }
-    return columns, Intervals(*extents(others))
+    return columns, Intervals(*extents(device_work))
 
 
 def extents(events: Sequence[DrawnEvent]) -> tuple[Int, Int]:
@@ -50,59 +50,59 @@ def extents(events: Sequence[DrawnEvent]) -> tuple[Int, Int]:
     )
 
 
-def test_a_large_operator_is_work_whatever_calls_it() -> None:
-    found = profile("forward 10 ( op:linear 9 ( op:addmm 8 ) ) | backward 10 ( op:mm 10 )")
-    assert found is not None
-    assert found.compute_ns == 20_000_000
-    assert found.overhead_ratio == pytest.approx(1 - 19 / 20)
-    assert found.overhead_by_phase == pytest.approx(
+def test_large_operator_is_work_under_any_caller() -> None:
+    compute = profile("forward 10 ( op:linear 9 ( op:addmm 8 ) ) | backward 10 ( op:mm 10 )")
+    assert compute is not None
+    assert compute.compute_ns == 20_000_000
+    assert compute.overhead_ratio == pytest.approx(1 - 19 / 20)
+    assert compute.overhead_by_phase == pytest.approx(
         {"forward": 0.05, "backward": 0, "optimizer": 0}
     )
-    assert found.operator_count_per_step == 2
-    assert found.largest == pytest.approx({"mm": 0.5, "addmm": 0.4, "linear": 0.05})
-    assert found.small_ratio == 0
-    assert not found.on_device
+    assert compute.operator_count_per_step == 2
+    assert compute.largest == pytest.approx({"mm": 0.5, "addmm": 0.4, "linear": 0.05})
+    assert compute.small_ratio == 0
+    assert not compute.on_device
 
 
 def test_many_small_operators_are_overhead() -> None:
     small = " | ".join(["op:add 0.01 | do 0.01"] * 100)
-    found = profile(f"forward ( {small} ) | do 5 | optimizer 2 ( op:step 1 )", steps=2)
-    assert found is not None
-    assert found.compute_ns == 4_000_000
-    assert found.overhead_ratio == pytest.approx(1 - 1 / 4)
-    assert found.operator_count_per_step == 101 / 2
-    assert found.small_ratio == pytest.approx(100 / 101)
-    assert found.largest == pytest.approx({"step": 0.25, "add": 0.25})
+    compute = profile(f"forward ( {small} ) | do 5 | optimizer 2 ( op:step 1 )", steps=2)
+    assert compute is not None
+    assert compute.compute_ns == 4_000_000
+    assert compute.overhead_ratio == pytest.approx(1 - 1 / 4)
+    assert compute.operator_count_per_step == 101 / 2
+    assert compute.small_ratio == pytest.approx(100 / 101)
+    assert compute.largest == pytest.approx({"step": 0.25, "add": 0.25})
 
 
-def test_twenty_microseconds_are_work() -> None:
-    found = profile("forward 1 ( op:a 0.02 | op:b 0.019999 )")
-    assert found is not None
-    assert found.overhead_ratio == pytest.approx(1 - 0.02)
-    assert found.small_ratio == 0.5
+def test_operators_of_twenty_microseconds_are_work() -> None:
+    compute = profile("forward 1 ( op:a 0.02 | op:b 0.019999 )")
+    assert compute is not None
+    assert compute.overhead_ratio == pytest.approx(1 - 0.02)
+    assert compute.small_ratio == 0.5
 
 
 def test_half_of_the_work_is_in_operators_of_at_least_the_median() -> None:
-    found = profile("forward 10 ( op:a 1 | op:a 1 | op:a 1 | op:b 3 | op:c 4 )")
-    assert found is not None
-    assert found.median_work_ns == 3_000_000
+    compute = profile("forward 10 ( op:a 1 | op:a 1 | op:a 1 | op:b 3 | op:c 4 )")
+    assert compute is not None
+    assert compute.median_work_ns == 3_000_000
 
 
 def test_on_a_gpu_kernels_and_copies_are_the_work() -> None:
-    found = profile(
+    compute = profile(
         "forward 10 ( op:linear 1 | kernel:gemm 4 ( memcpy:HtoD 2 ) | memcpy:DtoH 1 )"
         " | kernel:late 50"
     )
-    assert found is not None
-    assert found.on_device
-    assert found.overhead_ratio == pytest.approx(1 - 5 / 10)
+    assert compute is not None
+    assert compute.on_device
+    assert compute.overhead_ratio == pytest.approx(1 - 5 / 10)
 
 
 def test_operators_outside_the_compute_phases_do_not_count() -> None:
-    found = profile("op:load 90 | forward 10 ( op:linear 10 )")
-    assert found is not None
-    assert found.overhead_ratio == 0
-    assert found.largest == {"linear": 1}
+    compute = profile("op:load 90 | forward 10 ( op:linear 10 )")
+    assert compute is not None
+    assert compute.overhead_ratio == 0
+    assert compute.largest == {"linear": 1}
 
 
 def test_without_operators_there_is_no_profile() -> None:

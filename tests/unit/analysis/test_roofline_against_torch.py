@@ -1,4 +1,4 @@
-"""The models against PyTorch's own counter of operations, on what its profiler records."""
+"""Models compared with PyTorch's FLOP counter, on calls recorded by its profiler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 
 
 def recorded(run: Callable[[], Any], path: Path) -> dict[str, list[Call]]:
-    """Every call by name, as the profiler writes it."""
+    """Record every call by name, as the profiler writes it."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
@@ -25,21 +25,21 @@ def recorded(run: Callable[[], Any], path: Path) -> dict[str, list[Call]]:
     profiler.export_chrome_trace(str(path / "trace.json"))
     calls: dict[str, list[Call]] = {}
     for event in json.loads((path / "trace.json").read_text())["traceEvents"]:
-        about = event.get("args", {})
-        if event.get("cat") == "cpu_op" and "Input Dims" in about:
-            found = Call(
+        args = event.get("args", {})
+        if event.get("cat") == "cpu_op" and "Input Dims" in args:
+            call = Call(
                 name=event["name"],
-                dims=about["Input Dims"],
-                types=about["Input type"],
-                strides=about["Input Strides"],
-                values=about["Concrete Inputs"],
+                dims=args["Input Dims"],
+                types=args["Input type"],
+                strides=args["Input Strides"],
+                values=args["Concrete Inputs"],
             )
-            calls.setdefault(event["name"], []).append(found)
+            calls.setdefault(event["name"], []).append(call)
     return calls
 
 
 def counted(run: Callable[[], Any]) -> dict[str, int]:
-    """PyTorch's count by operator."""
+    """Count FLOPs by operator with PyTorch."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
@@ -48,13 +48,13 @@ def counted(run: Callable[[], Any]) -> dict[str, int]:
 
 
 def flops(calls: list[Call]) -> int:
-    found = [estimate_work(call) for call in calls]
-    assert all(isinstance(work, Work) for work in found), found
-    return sum(work.flops or 0 for work in found if isinstance(work, Work))
+    works = [estimate_work(call) for call in calls]
+    assert all(isinstance(work, Work) for work in works), works
+    return sum(work.flops or 0 for work in works if isinstance(work, Work))
 
 
 def bias_additions(calls: list[Call]) -> int:
-    """PyTorch's counter leaves the addition of a bias out."""
+    """Count the additions of biases, which PyTorch's counter ignores."""
     total = 0
     for call in calls:
         product = Call(
@@ -111,7 +111,7 @@ def test_convolutions_and_their_gradients(
 
 
 def test_groups_divide_the_gradient_of_the_weight_too(tmp_path: Path) -> None:
-    """PyTorch's counter forgets the groups there; the sums are as many as in the forward pass."""
+    """PyTorch's counter ignores groups there; the sums are as many as in the forward pass."""
     layer = torch.nn.Conv2d(8, 12, 3, groups=4, bias=False)
     x = torch.randn(2, 8, 11, 11, requires_grad=True)
 
@@ -134,10 +134,10 @@ def test_transposed_convolutions(tmp_path: Path) -> None:
     assert flops(ours["aten::convolution"]) == theirs["aten.convolution"]
     out = layer(x)
     (call,) = ours["aten::convolution"]
-    found = estimate_work(call)
-    assert isinstance(found, Work)
-    assert found.bytes == 4 * (x.numel() + layer.weight.numel() + out.numel())
-    # PyTorch charges the gradient of the weight by the output; it takes as many products as the
+    estimate = estimate_work(call)
+    assert isinstance(estimate, Work)
+    assert estimate.bytes == 4 * (x.numel() + layer.weight.numel() + out.numel())
+    # PyTorch counts the gradient of the weight by the output; it needs as many products as the
     # forward pass.
     assert flops(ours["aten::convolution_backward"]) == 2 * theirs["aten.convolution"]
 
@@ -161,7 +161,7 @@ def test_attention_and_its_gradient(queries: int, keys: int, heads: int, tmp_pat
     )
 
 
-def test_everything_of_a_small_model_has_a_model(tmp_path: Path) -> None:
+def test_all_operators_of_a_small_network_are_modelled(tmp_path: Path) -> None:
     block = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
     x = torch.randn(2, 10, 32)
 

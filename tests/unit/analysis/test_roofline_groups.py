@@ -1,5 +1,7 @@
-"""Groups against the roofline, and the share of the peak of each step. A device that does one
-operation and moves one byte a nanosecond."""
+"""Groups compared with the roofline, and the share of the peak of each step.
+
+The device does one operation and moves one byte per nanosecond.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ def peaks(bandwidth: float | None = 1e9, **rates: float) -> Peaks:
     )
 
 
-def only(found: Account, device: Peaks | None) -> CallGroup:
-    (group,) = group_calls(found, device)
+def only(account: Account, device: Peaks | None) -> CallGroup:
+    (group,) = group_calls(account, device)
     return group
 
 
@@ -48,13 +50,13 @@ def test_achieved_rates_and_shares() -> None:
     assert not group.is_impossible
 
 
-def test_slow_memory_bounds_it() -> None:
+def test_slow_memory_is_the_bound() -> None:
     group = only(accounted(mm(0, (0, 10 * FLOPS))), peaks(bandwidth=1e7))
     assert group.bound == "memory"
     assert group.roofline_ns == pytest.approx(100 * BYTES)
 
 
-def test_faster_than_possible_is_marked_and_kept() -> None:
+def test_impossible_rates_are_flagged() -> None:
     device = peaks()
     fast = only(accounted(mm(0, (0, FLOPS // 2))), device)
     assert fast.is_impossible
@@ -79,31 +81,31 @@ def test_fp32_products_by_tf32_kernels() -> None:
     assert (group.precision, group.peak_flops_per_s) == ("tf32", 8e9)
 
 
-def test_copies_to_the_host_are_no_matter_of_memory() -> None:
+def test_copies_to_the_host_are_not_bound_by_memory() -> None:
     def copy(kernel: str) -> Op:
         launch = Launch(kernel, 0, 100, copied=True)
         arguments = {"dims": [[8], [8], []], "types": ["float", "float", "Scalar"]}
         return Op("aten::copy_", values=["", "", "False"], launches=[launch], **arguments)  # type: ignore[arg-type]
 
-    found = group_calls(
+    groups = group_calls(
         accounted(copy("Memcpy DtoD (Device -> Device)"), copy("Memcpy HtoD (Pinned -> Device)")),
         peaks(),
     )
-    assert {group.reason for group in found} == {None, HOST_COPY_REASON}
-    (to_host,) = [group for group in found if group.reason]
+    assert {group.reason for group in groups} == {None, HOST_COPY_REASON}
+    (to_host,) = [group for group in groups if group.reason]
     assert to_host.bytes is None
 
 
 def test_sorted_by_time_without_collectives() -> None:
     nccl = Op("record_param_comms", launches=[Launch("ncclDevKernel_AllReduce", 0, 500)])
-    found = group_calls(accounted(nccl, mm(0, (0, 5)), mm(1, (9, 50), size=32)), peaks())
-    assert [group.busy_ns for group in found] == [50, 5]
+    groups = group_calls(accounted(nccl, mm(0, (0, 5)), mm(1, (9, 50), size=32)), peaks())
+    assert [group.busy_ns for group in groups] == [50, 5]
 
 
 def steps(*ranges: tuple[int, int, int]) -> TraceSteps:
     """Host start, host end, end of the device work."""
-    host = Intervals(*(np.array([each[i] for each in ranges], dtype=np.int64) for i in (0, 1)))
-    end = np.array([each[2] for each in ranges], dtype=np.int64)
+    host = Intervals(*(np.array([step[i] for step in ranges], dtype=np.int64) for i in (0, 1)))
+    end = np.array([step[2] for step in ranges], dtype=np.int64)
     return TraceSteps(
         names=[str(i) for i in range(len(ranges))],
         host=host,
@@ -114,37 +116,39 @@ def steps(*ranges: tuple[int, int, int]) -> TraceSteps:
 
 
 def use(
-    found: Account, ranges: TraceSteps, device: Peaks | None = None, count: int = 1
+    account: Account, ranges: TraceSteps, device: Peaks | None = None, count: int = 1
 ) -> FlopsUtilization:
-    return measure_step_utilization(found, ranges, peaks=device or peaks(), device_count=count)
+    return measure_step_utilization(account, ranges, peaks=device or peaks(), device_count=count)
 
 
-def test_each_step_has_the_calls_made_in_it() -> None:
-    found = accounted(mm(10, (0, 5)), mm(20, (9, 5)), mm(110, (200, 5)), mm(250, (300, 5)))
-    shares = use(found, steps((0, 100, 8 * FLOPS), (100, 200, 100 + 2 * FLOPS)))
+def test_each_step_counts_the_calls_started_in_it() -> None:
+    account = accounted(mm(10, (0, 5)), mm(20, (9, 5)), mm(110, (200, 5)), mm(250, (300, 5)))
+    shares = use(account, steps((0, 100, 8 * FLOPS), (100, 200, 100 + 2 * FLOPS)))
     assert [step.flops for step in shares.steps] == [2 * FLOPS, FLOPS]
     assert [step.of_peak_ratio for step in shares.steps] == pytest.approx([0.25, 0.5])
     assert shares.precision == "fp32"
     assert shares.modelled_ratio == 1
-    two = use(found, steps((0, 100, 8 * FLOPS)), count=2)
+    two = use(account, steps((0, 100, 8 * FLOPS)), count=2)
     assert two.steps[0].of_peak_ratio == pytest.approx(0.125)
 
 
 def test_the_precision_of_most_operations_decides() -> None:
-    found = accounted(mm(0, (0, 5)), mm(1, (9, 5), size=256, type_="c10::BFloat16"), mm(2, (20, 5)))
-    shares = use(found, steps((0, 100, 100)), peaks(bf16=5e9))
+    account = accounted(
+        mm(0, (0, 5)), mm(1, (9, 5), size=256, type_="c10::BFloat16"), mm(2, (20, 5))
+    )
+    shares = use(account, steps((0, 100, 100)), peaks(bf16=5e9))
     assert (shares.precision, shares.peak_flops_per_s) == ("bf16", 5e9)
-    unknown = use(found, steps((0, 100, 100)), peaks(fp32=1e9))
+    unknown = use(account, steps((0, 100, 100)), peaks(fp32=1e9))
     assert unknown.steps[0].of_peak_ratio is None
 
 
-def test_matrix_operators_without_figures_are_owned_up_to() -> None:
+def test_matrix_operators_without_figures_lower_the_modelled_ratio() -> None:
     blind = Op("aten::cudnn_convolution", launches=[Launch("conv", 50, 15)])
     shares = use(accounted(mm(0, (0, 5)), blind), steps((0, 100, 100)))
     assert shares.modelled_ratio == pytest.approx(0.25)
 
 
-def test_elementwise_work_is_no_product() -> None:
+def test_elementwise_work_is_not_a_matrix_product() -> None:
     add = Op("aten::neg", dims=[[8]], types=["float"], launches=[Launch("neg", 0, 5)])
     shares = use(accounted(add), steps((0, 100, 100)))
     assert shares.precision is None

@@ -13,71 +13,82 @@ BF16, FP32, FP8 = "c10::BFloat16", "float", "c10::Float8_e4m3fn"
 
 
 def call(name: str, *arguments: Any, kernel: str | None = None) -> Call:
-    """A call: tensors as (dims, type) or (dims, type, strides), lists of tensors as a list of
-    dims, scalars as text, None for what was left out."""
+    """Make a call.
+
+    Tensors are (dims, type) or (dims, type, strides), lists of tensors a list of dims, scalars
+    text, omitted arguments None.
+    """
     dims: list[Any] = []
     types, strides, values = [], [], []
-    for each in arguments:
-        tensor = isinstance(each, tuple)
-        several = isinstance(each, list)
-        dims.append(list(each[0]) if tensor else [list(size) for size in each] if several else [])
-        types.append(
-            each[1] if tensor else "TensorList" if several else "Scalar" if each is not None else ""
+    for argument in arguments:
+        is_tensor = isinstance(argument, tuple)
+        is_list = isinstance(argument, list)
+        dims.append(
+            list(argument[0]) if is_tensor else [list(size) for size in argument] if is_list else []
         )
-        strides.append(list(each[2]) if tensor and len(each) > 2 else None)
-        values.append(each if isinstance(each, str) else "")
+        types.append(
+            argument[1]
+            if is_tensor
+            else "TensorList"
+            if is_list
+            else "Scalar"
+            if argument is not None
+            else ""
+        )
+        strides.append(list(argument[2]) if is_tensor and len(argument) > 2 else None)
+        values.append(argument if isinstance(argument, str) else "")
     return Call(name=name, dims=dims, types=types, strides=strides, values=values, kernel=kernel)
 
 
 def work(name: str, *arguments: Any, kernel: str | None = None) -> Work:
     full = name if "::" in name or name.startswith("triton") else f"aten::{name}"
-    found = estimate_work(call(full, *arguments, kernel=kernel))
-    assert isinstance(found, Work), found
-    return found
+    estimate = estimate_work(call(full, *arguments, kernel=kernel))
+    assert isinstance(estimate, Work), estimate
+    return estimate
 
 
 def why_not(name: str, *arguments: Any) -> str:
-    found = estimate_work(call(f"aten::{name}", *arguments))
-    assert isinstance(found, str), found
-    return found
+    estimate = estimate_work(call(f"aten::{name}", *arguments))
+    assert isinstance(estimate, str), estimate
+    return estimate
 
 
-# --- products of matrices ---------------------------------------------------------------------
+# --- matrix products --------------------------------------------------------------------------
 
 
 def test_a_product_is_two_operations_for_each_term() -> None:
-    found = work("mm", ((3, 5), BF16), ((5, 7), BF16))
-    assert found.flops == 2 * 3 * 5 * 7
-    assert found.bytes == 2 * (3 * 5 + 5 * 7 + 3 * 7)
-    assert (found.precision, found.matrix) == ("bf16", True)
+    estimate = work("mm", ((3, 5), BF16), ((5, 7), BF16))
+    assert estimate.flops == 2 * 3 * 5 * 7
+    assert estimate.bytes == 2 * (3 * 5 + 5 * 7 + 3 * 7)
+    assert (estimate.precision, estimate.matrix) == ("bf16", True)
 
 
 def test_a_bias_is_read_as_stored_and_added_to_every_element() -> None:
     row = work("addmm", ((7,), FP32), ((3, 5), FP32), ((5, 7), FP32), "1", "1")
-    whole = work("addmm", ((3, 7), FP32), ((3, 5), FP32), ((5, 7), FP32), "1", "1")
+    matrix = work("addmm", ((3, 7), FP32), ((3, 5), FP32), ((5, 7), FP32), "1", "1")
     none = work("addmm", ((3, 7), FP32), ((3, 5), FP32), ((5, 7), FP32), "0", "1")
     product = work("mm", ((3, 5), FP32), ((5, 7), FP32))
-    assert row.flops == whole.flops == 2 * 3 * 5 * 7 + 3 * 7
+    assert row.flops == matrix.flops == 2 * 3 * 5 * 7 + 3 * 7
     assert row.bytes == product.bytes + 4 * 7
-    assert whole.bytes == product.bytes + 4 * 21
+    assert matrix.bytes == product.bytes + 4 * 21
     assert none == product
 
 
 def test_batches() -> None:
-    found = work("bmm", ((4, 3, 5), BF16), ((4, 5, 7), BF16))
+    estimate = work("bmm", ((4, 3, 5), BF16), ((4, 5, 7), BF16))
     added = work("baddbmm", ((4, 3, 7), BF16), ((4, 3, 5), BF16), ((4, 5, 7), BF16), "1", "1")
-    assert found.flops == 4 * 2 * 3 * 5 * 7
-    assert found.bytes == 4 * 2 * (15 + 35 + 21)
-    assert added.flops == found.flops + 4 * 21
-    assert added.bytes == found.bytes + 2 * 4 * 21
+    assert estimate.flops == 4 * 2 * 3 * 5 * 7
+    assert estimate.bytes == 4 * 2 * (15 + 35 + 21)
+    assert added.flops == estimate.flops + 4 * 21
+    assert added.bytes == estimate.bytes + 2 * 4 * 21
     many = work("matmul", ((2, 1, 3, 5), BF16), ((4, 5, 7), BF16))
     assert many.flops == 8 * 2 * 3 * 5 * 7
 
 
 def test_linear_takes_its_weight_transposed() -> None:
-    found = work("linear", ((2, 3, 5), BF16), ((7, 5), BF16), ((7,), BF16))
-    assert found.flops == 2 * 6 * 5 * 7 + 6 * 7
-    assert found.bytes == 2 * (6 * 5 + 35 + 6 * 7 + 7)
+    estimate = work("linear", ((2, 3, 5), BF16), ((7, 5), BF16), ((7,), BF16))
+    assert estimate.flops == 2 * 6 * 5 * 7 + 6 * 7
+    assert estimate.bytes == 2 * (6 * 5 + 35 + 6 * 7 + 7)
 
 
 def test_vectors() -> None:
@@ -98,16 +109,16 @@ def test_fp8_products_have_wider_results() -> None:
     assert wide.bytes == 16 * 32 + 32 * 64 + 4 * 16 * 64 + 4 * 64
 
 
-def test_an_element_of_fp4_holds_two_numbers() -> None:
+def test_fp4_element_is_two_numbers() -> None:
     fp4, scale = "c10::Float4_e2m1fn_x2", ((512,), FP8)
-    found = work("_scaled_mm", ((16, 32), fp4), ((32, 64), fp4), scale, scale, None, None, "15")
-    assert found.flops == 2 * 16 * 64 * 64
-    assert found.bytes == 16 * 32 + 32 * 64 + 2 * 16 * 64
+    estimate = work("_scaled_mm", ((16, 32), fp4), ((32, 64), fp4), scale, scale, None, None, "15")
+    assert estimate.flops == 2 * 16 * 64 * 64
+    assert estimate.bytes == 16 * 32 + 32 * 64 + 2 * 16 * 64
 
 
 def test_integers_and_groups() -> None:
-    found = work("_int_mm", ((16, 32), "signed char"), ((32, 64), "signed char"))
-    assert (found.bytes, found.precision) == (16 * 32 + 32 * 64 + 4 * 16 * 64, "int8")
+    estimate = work("_int_mm", ((16, 32), "signed char"), ((32, 64), "signed char"))
+    assert (estimate.bytes, estimate.precision) == (16 * 32 + 32 * 64 + 4 * 16 * 64, "int8")
     offsets = ((4,), "int")
     rows = work("_grouped_mm", ((100, 8), BF16), ((4, 8, 16), BF16), offsets)
     assert rows.flops == 2 * 100 * 8 * 16
@@ -139,23 +150,23 @@ def convolution(groups: int = 1, transposed: bool = False, bias: bool = False) -
 
 def test_a_convolution_does_a_product_for_each_element_of_its_result() -> None:
     out = 2 * 12 * 5 * 5
-    found = convolution(bias=True)
-    assert found.flops == 2 * out * 8 * 9 + out
-    assert found.bytes == 2 * (2 * 8 * 100 + 12 * 8 * 9 + out + 12)
+    estimate = convolution(bias=True)
+    assert estimate.flops == 2 * out * 8 * 9 + out
+    assert estimate.bytes == 2 * (2 * 8 * 100 + 12 * 8 * 9 + out + 12)
     assert convolution(groups=4).flops == 2 * out * 2 * 9
 
 
 @pytest.mark.parametrize("groups", [1, 4])
 def test_a_transposed_convolution_spreads_each_element_of_its_input(groups: int) -> None:
     out = 2 * 12 * 20 * 20  # (10 - 1) 2 - 2 + 2 + 1 + 1
-    found = convolution(groups=groups, transposed=True)
-    assert found.flops == 2 * (2 * 8 * 100) * (12 // groups) * 9
-    assert found.bytes == 2 * (2 * 8 * 100 + 8 * (12 // groups) * 9 + out)
+    estimate = convolution(groups=groups, transposed=True)
+    assert estimate.flops == 2 * (2 * 8 * 100) * (12 // groups) * 9
+    assert estimate.bytes == 2 * (2 * 8 * 100 + 8 * (12 // groups) * 9 + out)
 
 
 def test_gradients_of_a_convolution_follow_the_mask() -> None:
     x, w, dy = ((2, 8, 10, 10), BF16), ((12, 8, 3, 3), BF16), ((2, 12, 5, 5), BF16)
-    one = 2 * 600 * 72
+    product = 2 * 600 * 72
 
     def gradients(mask: str) -> Work:
         return work(
@@ -163,14 +174,14 @@ def test_gradients_of_a_convolution_follow_the_mask() -> None:
             "[0, 0]", "1", mask,
         )  # fmt: skip
 
-    every, first = gradients("[True, True, True]"), gradients("[False, True, False]")
-    assert every.flops == 2 * one + 600
-    assert first.flops == one
-    assert first.bytes == 2 * (600 + 1600 + 864)
-    assert every.bytes == 2 * first.bytes + 2 * (600 + 12)
+    all_gradients, weight_only = gradients("[True, True, True]"), gradients("[False, True, False]")
+    assert all_gradients.flops == 2 * product + 600
+    assert weight_only.flops == product
+    assert weight_only.bytes == 2 * (600 + 1600 + 864)
+    assert all_gradients.bytes == 2 * weight_only.bytes + 2 * (600 + 12)
 
 
-def test_a_recorder_that_keeps_no_values_gives_no_stride() -> None:
+def test_missing_values_leave_the_stride_unknown() -> None:
     arguments = Call(
         name="aten::cudnn_convolution",
         dims=[[2, 8, 10, 10], [12, 8, 3, 3], [], [], []],
@@ -205,9 +216,9 @@ def test_attention_is_two_products() -> None:
 
 
 def test_grouped_queries_share_keys_and_values() -> None:
-    found = flash((2, 8, 6, 16), (2, 2, 6, 16), False)
-    assert found.flops == 2 * 8 * 4 * 6 * 6 * 16
-    assert found.bytes == 2 * (2 * (2 * 8 * 6 * 16) + 2 * (2 * 2 * 6 * 16))
+    estimate = flash((2, 8, 6, 16), (2, 2, 6, 16), False)
+    assert estimate.flops == 2 * 8 * 4 * 6 * 6 * 16
+    assert estimate.bytes == 2 * (2 * (2 * 8 * 6 * 16) + 2 * (2 * 2 * 6 * 16))
 
 
 @pytest.mark.parametrize(
@@ -228,56 +239,56 @@ def test_a_causal_mask_of_unequal_lengths_is_aligned_at_a_corner(
 
 def test_flash_backward_is_five_products() -> None:
     x = ((2, 4, 6, 8), BF16)
-    found = work(
+    estimate = work(
         "_scaled_dot_product_flash_attention_backward",
         x, x, x, x, x, ((2, 4, 6), FP32), None, None, "6", "6", "0.", "False",
         ((), "long int"), ((), "long int"), "0.125",
     )  # fmt: skip
     forward = flash((2, 4, 6, 8), (2, 4, 6, 8), False)
     assert forward.flops is not None
-    assert found.flops == forward.flops * 5 // 2
-    assert found.bytes == 2 * 8 * (2 * 4 * 6 * 8)
+    assert estimate.flops == forward.flops * 5 // 2
+    assert estimate.bytes == 2 * 8 * (2 * 4 * 6 * 8)
 
 
-def test_sequences_behind_one_another_are_taken_for_equally_long() -> None:
+def test_packed_sequences_are_assumed_equally_long() -> None:
     q, starts = ((100, 4, 8), BF16), ((6,), "int")
-    found = work(
+    estimate = work(
         "flash_attn::_flash_attn_varlen_forward",
         q, q, q, starts, starts, "40", "40", "0.", "0.125", "True",
     )  # fmt: skip
-    assert found.flops == 5 * 4 * (20 * 20) * (8 + 8)
-    assert found.note is not None
+    assert estimate.flops == 5 * 4 * (20 * 20) * (8 + 8)
+    assert estimate.note is not None
 
 
-# --- normalisation ----------------------------------------------------------------------------
+# --- normalization ----------------------------------------------------------------------------
 
 
 def test_layer_norm() -> None:
     weight = ((512,), BF16)
-    found = work("native_layer_norm", ((1, 141, 512), BF16), "[512]", weight, weight, "1e-12")
-    assert found.flops == 5 * 141 * 512 + 6 * 512
-    assert found.bytes == 2 * (2 * 141 * 512 + 6 * 512)
+    estimate = work("native_layer_norm", ((1, 141, 512), BF16), "[512]", weight, weight, "1e-12")
+    assert estimate.flops == 5 * 141 * 512 + 6 * 512
+    assert estimate.bytes == 2 * (2 * 141 * 512 + 6 * 512)
     bare = work("native_layer_norm", ((1, 141, 512), BF16), "[512]", None, None, "1e-12")
-    assert bare.bytes == found.bytes - 2 * 2 * 512
+    assert bare.bytes == estimate.bytes - 2 * 2 * 512
     assert not bare.matrix
 
 
 def test_batch_norm_in_training_and_with_given_statistics() -> None:
     x, c = ((4, 8, 3, 3), FP32), ((8,), FP32)
     training = work("cudnn_batch_norm", x, c, c, c, c, "True", "0.1", "1e-5")
-    given = work("cudnn_batch_norm", x, c, c, c, c, "False", "0.1", "1e-5")
-    assert (training.flops, given.flops) == (5 * 288 + 48, 2 * 288 + 48)
-    assert (training.bytes, given.bytes) == (4 * (576 + 48), 4 * (576 + 32))
+    evaluation = work("cudnn_batch_norm", x, c, c, c, c, "False", "0.1", "1e-5")
+    assert (training.flops, evaluation.flops) == (5 * 288 + 48, 2 * 288 + 48)
+    assert (training.bytes, evaluation.bytes) == (4 * (576 + 48), 4 * (576 + 32))
 
 
 def test_gradients_of_norms_follow_the_mask() -> None:
     x, c = ((4, 8, 3, 3), FP32), ((8,), FP32)
-    every = work("native_batch_norm_backward", x, x, c, c, c, c, c, "True", "1e-5",
+    all_gradients = work("native_batch_norm_backward", x, x, c, c, c, c, c, "True", "1e-5",
                  "[True, True, True]")  # fmt: skip
-    assert every.flops == 9 * 288
-    assert every.bytes == 4 * (3 * 288 + 5 * 8)
+    assert all_gradients.flops == 9 * 288
+    assert all_gradients.bytes == 4 * (3 * 288 + 5 * 8)
     vendor = work("miopen_batch_norm_backward", x, x, c, c, c, c, c, "1e-5")
-    assert vendor == every
+    assert vendor == all_gradients
     weights = work("native_batch_norm_backward", x, x, c, c, c, c, c, "True", "1e-5",
                    "[False, True, True]")  # fmt: skip
     assert weights.flops == 4 * 288
@@ -290,21 +301,21 @@ def test_gradients_of_norms_follow_the_mask() -> None:
 
 def test_rms_norm() -> None:
     x, w = ((10, 16), BF16), ((16,), BF16)
-    found = work("_fused_rms_norm", x, "[16]", w, "1e-6")
-    assert found.flops == 10 * (2 * 16 + 2) + 2 * 160
-    assert found.bytes == 2 * (2 * 160 + 16)
+    estimate = work("_fused_rms_norm", x, "[16]", w, "1e-6")
+    assert estimate.flops == 10 * (2 * 16 + 2) + 2 * 160
+    assert estimate.bytes == 2 * (2 * 160 + 16)
     back = work("_fused_rms_norm_backward", x, x, "[16]", ((10, 1), FP32), w, "[True, True]")
     assert back.flops == 160 * (1 + 1 + 6 + 2)
     assert back.bytes == 2 * (3 * 160 + 2 * 16)
 
 
-# --- element by element, reductions, the rest ---------------------------------------------------
+# --- elementwise, reductions, others ------------------------------------------------------------
 
 
 def test_operands_are_broadcast_and_the_wider_type_wins() -> None:
-    found = work("mul", ((16, 559, 1024), FP32), ((16, 559, 1), FP32))
-    assert found.flops == 16 * 559 * 1024
-    assert found.bytes == 4 * (2 * 16 * 559 * 1024 + 16 * 559)
+    estimate = work("mul", ((16, 559, 1024), FP32), ((16, 559, 1), FP32))
+    assert estimate.flops == 16 * 559 * 1024
+    assert estimate.bytes == 4 * (2 * 16 * 559 * 1024 + 16 * 559)
     mixed = work("add", ((8, 4), BF16), ((4,), FP32), "1")
     assert mixed.bytes == 2 * 32 + 4 * 4 + 4 * 32
     number = work("add", ((8, 4), BF16), ((), "double"), "1")
@@ -315,21 +326,21 @@ def test_operands_are_broadcast_and_the_wider_type_wins() -> None:
     assert work("addcmul_", ((9,), FP32), ((9,), FP32), ((9,), FP32), "1").flops == 27
 
 
-def test_a_result_that_was_passed_decides_its_type() -> None:
-    found = work("add", ((8, 4), BF16), ((8, 4), BF16), "1", ((8, 4), FP32))
-    assert found.bytes == 2 * 32 + 2 * 32 + 4 * 32
+def test_out_tensor_decides_the_type() -> None:
+    estimate = work("add", ((8, 4), BF16), ((8, 4), BF16), "1", ((8, 4), FP32))
+    assert estimate.bytes == 2 * 32 + 2 * 32 + 4 * 32
 
 
-def test_what_was_only_expanded_is_read_once() -> None:
+def test_expanded_tensor_is_read_once() -> None:
     spread = ((1000, 1000), FP32, (0, 0))
-    found = work("mul", ((1000, 1000), FP32, (1000, 1)), spread)
-    assert found.flops == 1_000_000
-    assert found.bytes == 4 * (1_000_000 + 1 + 1_000_000)
+    estimate = work("mul", ((1000, 1000), FP32, (1000, 1)), spread)
+    assert estimate.flops == 1_000_000
+    assert estimate.bytes == 4 * (1_000_000 + 1 + 1_000_000)
 
 
 def test_copies_do_no_arithmetic() -> None:
-    found = work("copy_", ((8, 4), BF16), ((8, 4), FP32), "False")
-    assert (found.flops, found.bytes) == (0, 2 * 32 + 4 * 32)
+    estimate = work("copy_", ((8, 4), BF16), ((8, 4), FP32), "False")
+    assert (estimate.flops, estimate.bytes) == (0, 2 * 32 + 4 * 32)
     assert work("fill_", ((8, 4), BF16), "0").bytes == 64
 
 
@@ -350,9 +361,9 @@ def test_reductions_read_their_dimensions() -> None:
 def test_pooling_and_losses() -> None:
     x = ((10, 64, 112, 112), BF16)
     out = 10 * 64 * 56 * 56
-    found = work("max_pool2d_with_indices", x, "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False")
-    assert found.flops == 9 * out
-    assert found.bytes == 2 * 10 * 64 * 112 * 112 + out * (2 + 8)
+    estimate = work("max_pool2d_with_indices", x, "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False")
+    assert estimate.flops == 9 * out
+    assert estimate.bytes == 2 * 10 * 64 * 112 * 112 + out * (2 + 8)
     default = work("max_pool2d_with_indices", ((1, 1, 7, 7), BF16), "[2, 2]", "[]", "[0, 0]",
                    "[1, 1]", "True")  # fmt: skip
     assert default.flops == 4 * 16  # rounded up: 4 by 4 windows
@@ -369,8 +380,8 @@ def test_pooling_and_losses() -> None:
 
 def test_softmax_and_lookups() -> None:
     logits = ((8, 100), BF16)
-    found = work("_softmax", logits, "-1", "True")
-    assert (found.flops, found.bytes) == (5 * 800, 2 * 800 + 4 * 800)
+    estimate = work("_softmax", logits, "-1", "True")
+    assert (estimate.flops, estimate.bytes) == (5 * 800, 2 * 800 + 4 * 800)
     back = work("_log_softmax_backward_data", ((8, 100), FP32), ((8, 100), FP32), "-1", "6")
     assert (back.flops, back.bytes) == (4 * 800, 3 * 4 * 800)
     table, tokens = ((50000, 64), BF16), ((16,), "long int")
@@ -384,8 +395,8 @@ ADAM = "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetad
 
 def test_lists_take_their_type_from_the_kernel() -> None:
     sizes = [(4, 3), (4,)]
-    found = work("_fused_adamw_", sizes, sizes, sizes, sizes, None, [(), ()], kernel=ADAM)
-    assert (found.flops, found.bytes) == (15 * 16, 7 * 4 * 16)
+    estimate = work("_fused_adamw_", sizes, sizes, sizes, sizes, None, [(), ()], kernel=ADAM)
+    assert (estimate.flops, estimate.bytes) == (15 * 16, 7 * 4 * 16)
     scaled = work("_foreach_mul_", sizes, "2.0", kernel=ADAM)
     assert (scaled.flops, scaled.bytes) == (16, 2 * 4 * 16)
     added = work("_foreach_add", sizes, sizes, "1", kernel=ADAM)
@@ -399,16 +410,16 @@ def test_lists_take_their_type_from_the_kernel() -> None:
 
 def test_compiled_kernels_have_bytes_only() -> None:
     x = ((8, 4096, 2048), BF16)
-    found = work("triton_poi_fused_add_3", x, x, x, "67108864")
-    assert found.flops is None
-    assert found.bytes == 3 * 2 * 8 * 4096 * 2048
-    assert found.note is not None
+    estimate = work("triton_poi_fused_add_3", x, x, x, "67108864")
+    assert estimate.flops is None
+    assert estimate.bytes == 3 * 2 * 8 * 4096 * 2048
+    assert estimate.note is not None
 
 
-# --- what cannot be said ----------------------------------------------------------------------
+# --- missing figures --------------------------------------------------------------------------
 
 
-def test_no_figures_rather_than_wrong_ones() -> None:
+def test_missing_figures_have_reasons() -> None:
     assert why_not("nonzero", ((3,), FP32)) == "the operator has no model"
     assert "complex" in why_not("mm", ((3, 5), "c10::complex<float>"), ((5, 7), FP32))
     assert "dimensions" in why_not("mm", ((3,), FP32), ((5, 7), FP32))
@@ -416,7 +427,7 @@ def test_no_figures_rather_than_wrong_ones() -> None:
     assert "not a tensor" in why_not("mm", None, ((5, 7), FP32))
 
 
-def test_every_model_survives_any_arguments() -> None:
+def test_models_accept_any_arguments() -> None:
     for name in MODELS:
         for arguments in ((), (None,), ("x",) * 16, (((), FP32),) * 16, ([],) * 16):
             assert isinstance(estimate_work(call(name, *arguments)), Work | str)
@@ -431,15 +442,15 @@ def test_wrappers_count_only_where_they_launch() -> None:
     assert find_model("aten::layer_norm") is None
 
 
-# --- what no file should claim -----------------------------------------------------------------
+# --- invalid files -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [10**30, -1, "3", None, True, 2.0])
-def test_what_is_no_size_of_a_tensor(size: Any) -> None:
+def test_invalid_sizes_are_rejected(size: Any) -> None:
     assert "not valid for a tensor" in why_not("mm", ((size, 5), BF16), ((5, 7), BF16))
     assert "not valid for a tensor" in why_not("add", ((size, 5), FP32), "1")
 
 
-def test_work_that_no_device_could_do() -> None:
+def test_impossibly_large_work_is_rejected() -> None:
     large = (1 << 40, 1 << 40)
     assert "impossibly large" in why_not("mm", (large, BF16), (large, BF16))

@@ -1,4 +1,4 @@
-"""The table of peaks: that it is whole, that its units are right, and who is found in it."""
+"""Table of peaks: completeness, units, and lookups by device name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepscope.analysis.roofline.peaks import (
 
 GIB = 2**30
 SPARSE = {
-    # As the documents print them, with 2:4 sparsity.
+    # As printed in the documents, with 2:4 sparsity.
     "A100 SXM 80 GB": {"tf32": 312, "bf16": 624, "int8": 1248},
     "A10": {"tf32": 125, "bf16": 250, "int8": 500},
     "L4": {"tf32": 120, "bf16": 242, "fp8": 485},
@@ -31,11 +31,15 @@ SPARSE = {
 
 
 def test_every_row_has_an_identity_and_a_source() -> None:
-    named = {line.rsplit(maxsplit=len(UNITS) + 1)[0] for line in PEAK_FIGURES.splitlines()[2:]}
-    assert named == set(DEVICE_PEAKS) == {each.name for each in IDENTITIES}
-    for each in IDENTITIES:
-        assert "datasheet" in each.source or "whitepaper" in each.source or "Brief" in each.source
-        assert any(year in each.source for year in map(str, range(2018, 2027)))
+    names = {line.rsplit(maxsplit=len(UNITS) + 1)[0] for line in PEAK_FIGURES.splitlines()[2:]}
+    assert names == set(DEVICE_PEAKS) == {identity.name for identity in IDENTITIES}
+    for identity in IDENTITIES:
+        assert (
+            "datasheet" in identity.source
+            or "whitepaper" in identity.source
+            or "Brief" in identity.source
+        )
+        assert any(year in identity.source for year in map(str, range(2018, 2027)))
 
 
 @pytest.mark.parametrize("name", DEVICE_PEAKS)
@@ -55,8 +59,8 @@ def test_narrower_numbers_are_no_slower(name: str) -> None:
         ("fp32", "bf16", "fp8", "fp4"),
         ("bf16", "int8"),
     ):
-        known = [rates[unit] for unit in chain if unit in rates]  # type: ignore[index]
-        assert known == sorted(known), chain
+        peaks = [rates[unit] for unit in chain if unit in rates]  # type: ignore[index]
+        assert peaks == sorted(peaks), chain
 
 
 @pytest.mark.parametrize("name", SPARSE)
@@ -103,10 +107,10 @@ def test_generations_grow() -> None:
         ("AMD Instinct MI355X", "MI355X"),
     ],
 )
-def test_devices_are_found_by_the_names_they_give(name: str, expected: str) -> None:
-    found = find_peaks(name)
-    assert found is not None
-    assert found.name == expected
+def test_devices_match_their_reported_names(name: str, expected: str) -> None:
+    peaks = find_peaks(name)
+    assert peaks is not None
+    assert peaks.name == expected
 
 
 @pytest.mark.parametrize(
@@ -128,11 +132,11 @@ def test_devices_are_found_by_the_names_they_give(name: str, expected: str) -> N
         "",
     ],
 )
-def test_relatives_are_not_taken_for_them(name: str) -> None:
+def test_similar_devices_do_not_match(name: str) -> None:
     assert find_peaks(name) is None
 
 
-def test_variants_of_one_name_are_told_apart_or_not_named() -> None:
+def test_ambiguous_variants_do_not_match() -> None:
     assert find_peaks("NVIDIA GH200 480GB") is None
     small = find_peaks("NVIDIA GH200 480GB", memory_bytes=95 * GIB)
     large = find_peaks("NVIDIA GH200 144G HBM3e", memory_bytes=141 * GIB)
@@ -156,23 +160,23 @@ def test_rates_by_unit_and_precision() -> None:
     assert DEVICE_PEAKS["V100 SXM"].rate("bf16", matrix=True) is None
 
 
-def test_peaks_of_the_user() -> None:
-    given = parse_peaks("bf16=989.4, fp32=67,bandwidth=3350")
-    assert given.flops_per_s == {"fp32": 67e12, "bf16": 989.4e12}
-    assert given.bytes_per_s == 3350e9
-    assert given.source == "specified by the user"
+def test_custom_peaks() -> None:
+    peaks = parse_peaks("bf16=989.4, fp32=67,bandwidth=3350")
+    assert peaks.flops_per_s == {"fp32": 67e12, "bf16": 989.4e12}
+    assert peaks.bytes_per_s == 3350e9
+    assert peaks.source == "specified by the user"
     assert parse_peaks("fp32=1").bytes_per_s is None
     assert parse_peaks("h100 pcie") is DEVICE_PEAKS["H100 PCIe"]
     assert parse_peaks("NVIDIA H100 80GB HBM3") is DEVICE_PEAKS["H100 SXM"]
 
 
 @pytest.mark.parametrize("text", ["bf16=fast", "bf16=0", "bf32=3", "H1000", "", "bf16=nan"])
-def test_a_mistake_is_explained(text: str) -> None:
+def test_invalid_peaks_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"Invalid peak|Unknown device"):
         parse_peaks(text)
 
 
-def test_a_cpu_is_an_estimate() -> None:
+def test_cpu_peaks_are_an_estimate() -> None:
     peaks = estimate_cpu_peaks(8)
     assert peaks.estimate
     assert peaks.rate("fp32", matrix=True) == 8 * 80e9

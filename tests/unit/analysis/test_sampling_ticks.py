@@ -1,4 +1,4 @@
-"""Samples taken together, and heat maps of them, against looking at each."""
+"""Sampling ticks and heat maps, compared with direct counts."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def metrics_of(rows: list[tuple[int, str, str, float]]) -> Metrics:
 
 @PATIENT
 @given(st.lists(st.integers(0, 20 * TICK_NS), max_size=40).map(sorted))
-def test_a_pause_parts_sweeps(times: list[int]) -> None:
-    first, sweep = group_into_ticks(np.array(times, dtype=np.int64))
+def test_pause_separates_ticks(times: list[int]) -> None:
+    first, tick = group_into_ticks(np.array(times, dtype=np.int64))
     number, expected = -1, []
-    for place, time in enumerate(times):
-        number += place == 0 or time - times[place - 1] > TICK_NS
+    for index, time in enumerate(times):
+        number += index == 0 or time - times[index - 1] > TICK_NS
         expected.append(number)
-    assert sweep.tolist() == expected
+    assert tick.tolist() == expected
     assert first.tolist() == [expected.index(n) for n in range(number + 1)]
 
 
-def test_the_mean_of_those_that_were_sampled() -> None:
+def test_mean_over_sampled_devices() -> None:
     rows = [(0, "gpu_busy_ratio", "0", 0.2), (1000, "gpu_busy_ratio", "1", 0.6),
             (S, "gpu_busy_ratio", "0", 0.4), (0, "gpu_busy_ratio", "", 0.9)]  # fmt: skip
     times, means = average_devices(metrics_of(rows), "gpu_busy_ratio")
@@ -67,8 +67,8 @@ def test_a_heat_map_by_hand() -> None:
         (S, "outside_cpu_cores", "", 3),
         (2 * S, "memory_used_ratio", "", 0.5),
     ]
-    found = build_heatmap(metrics_of(rows))
-    assert [(row.metric, row.device, row.scale) for row in found.rows] == [
+    heatmap = build_heatmap(metrics_of(rows))
+    assert [(row.metric, row.device, row.scale) for row in heatmap.rows] == [
         ("gpu_busy_ratio", "2", 1),
         ("gpu_busy_ratio", "10", 1),
         ("cpu_busy_ratio", "", 1),
@@ -77,7 +77,7 @@ def test_a_heat_map_by_hand() -> None:
         ("cpu_iowait_ratio", "", 1),
         ("network_sent_bytes_per_s", "eth0", 200),
     ]
-    assert found.t_ns.tolist() == [0, S, 2 * S]
+    assert heatmap.t_ns.tolist() == [0, S, 2 * S]
     nothing = np.nan
     expected = [
         [0.2, 0.4, nothing],
@@ -88,12 +88,12 @@ def test_a_heat_map_by_hand() -> None:
         [nothing, 0.05, nothing],
         [0.25, 1, nothing],
     ]
-    assert np.array_equal(found.shades, expected, equal_nan=True)
+    assert np.array_equal(heatmap.shades, expected, equal_nan=True)
     last = build_heatmap(metrics_of(rows), last=2)
     assert last.t_ns.tolist() == [S, 2 * S]
-    assert np.array_equal(last.values, found.values[:, 1:], equal_nan=True)
+    assert np.array_equal(last.values, heatmap.values[:, 1:], equal_nan=True)
 
 
-def test_nothing_sampled_is_an_empty_map() -> None:
-    found = build_heatmap(metrics_of([]))
-    assert (found.rows, found.values.shape, found.shades.shape) == ([], (0, 0), (0, 0))
+def test_no_samples_give_an_empty_map() -> None:
+    heatmap = build_heatmap(metrics_of([]))
+    assert (heatmap.rows, heatmap.values.shape, heatmap.shades.shape) == ([], (0, 0), (0, 0))

@@ -1,4 +1,4 @@
-"""Distributions: samples whose figures are known by hand."""
+"""Distributions of samples with figures worked out by hand."""
 
 from __future__ import annotations
 
@@ -9,42 +9,49 @@ from stepscope.analysis.statistics import estimate_lead_probability, summarize
 
 
 def test_figures_of_a_small_sample() -> None:
-    found = summarize([4, 1, 3, 2, 5])
-    assert found is not None
-    assert (found.count, found.mean, found.minimum, found.maximum) == (5, 3, 1, 5)
-    assert found.standard_deviation == pytest.approx(2**0.5)
-    assert (found.p5, found.p50, found.p95, found.p99) == pytest.approx((1.2, 3, 4.8, 4.96))
-    assert found.outlier_threshold == 4 + 3 * (4 - 2)
-    assert found.outlier_count == 0
+    distribution = summarize([4, 1, 3, 2, 5])
+    assert distribution is not None
+    assert (distribution.count, distribution.mean, distribution.minimum, distribution.maximum) == (
+        5,
+        3,
+        1,
+        5,
+    )
+    assert distribution.standard_deviation == pytest.approx(2**0.5)
+    assert (distribution.p5, distribution.p50, distribution.p95, distribution.p99) == pytest.approx(
+        (1.2, 3, 4.8, 4.96)
+    )
+    assert distribution.outlier_threshold == 4 + 3 * (4 - 2)
+    assert distribution.outlier_count == 0
 
 
-def test_an_outlier_lies_beyond_the_far_fence_not_on_it() -> None:
+def test_outlier_is_beyond_the_far_fence() -> None:
     quartiles = [0.0, 1.0, 2.0]  # p25 is 0.75, p75 is 2, so that the fence is at 5.75
-    found = summarize([*quartiles, 5.75])
-    assert found is not None
+    distribution = summarize([*quartiles, 5.75])
+    assert distribution is not None
     p25, p75 = 0.75, 2 + 0.25 * 3.75
-    assert found.outlier_threshold == pytest.approx(p75 + 3 * (p75 - p25))
+    assert distribution.outlier_threshold == pytest.approx(p75 + 3 * (p75 - p25))
     constant = summarize([7.0] * 9 + [7.1])
     assert constant is not None
     assert (constant.outlier_threshold, constant.outlier_count) == (7.0, 1)
 
 
-def test_nothing_is_not_zero() -> None:
+def test_empty_sample_is_not_zero() -> None:
     assert summarize([]) is None
     assert summarize([float("nan")]) is None
 
 
-def test_missing_values_are_left_out() -> None:
-    found = summarize([1.0, float("nan"), 3.0])
-    assert found is not None
-    assert (found.count, found.mean) == (2, 2.0)
+def test_missing_values_are_ignored() -> None:
+    distribution = summarize([1.0, float("nan"), 3.0])
+    assert distribution is not None
+    assert (distribution.count, distribution.mean) == (2, 2.0)
 
 
 @pytest.mark.parametrize(
     ("first", "second", "count"), [(0.5, 0.4, 60), (0.3, 0.25, 400), (0.6, 0, 9)]
 )
-def test_how_sure_it_is_that_one_share_is_larger(first: float, second: float, count: int) -> None:
-    """The chance that more draws of a new sample fall on the first than on the second."""
+def test_probability_of_a_lead(first: float, second: float, count: int) -> None:
+    """The probability that a new sample has more draws of the first than of the second."""
     generator = np.random.default_rng(5)
     draws = generator.multinomial(count, [first, second, 1 - first - second], size=200_000)
     more, same = (draws[:, 0] > draws[:, 1]).mean(), (draws[:, 0] == draws[:, 1]).mean()
@@ -53,7 +60,7 @@ def test_how_sure_it_is_that_one_share_is_larger(first: float, second: float, co
     )
 
 
-def test_equal_shares_say_nothing() -> None:
+def test_equal_shares_have_even_odds() -> None:
     assert estimate_lead_probability(0.3, 0.3, 1000) == 0.5
     assert estimate_lead_probability(1.0, 0.0, 20) == 1.0
     assert estimate_lead_probability(0.0, 0.0, 0) == 0.5

@@ -42,7 +42,7 @@ def host_step(begin: float, wait: float) -> list[tuple[str, str, float, float]]:
     ]
 
 
-def test_a_wait_that_the_device_hides_is_none() -> None:
+def test_wait_hidden_by_the_device_does_not_count() -> None:
     """The device is busy all the time; the host's 30 ms of waiting cost nothing."""
     rows = host_step(0, 1) + host_step(40, 30) + host_step(80, 30)
     for begin in (0, 40, 80):
@@ -67,7 +67,7 @@ def test_a_wait_that_the_device_hides_is_none() -> None:
     assert steps.phase_ns["other"].tolist() == [0, 0, 0]
 
 
-def test_a_wait_in_which_the_device_is_idle_counts() -> None:
+def test_wait_under_an_idle_device_counts() -> None:
     """The device works for 10 of 40 ms; of the host's 30 ms of waiting it hides 4."""
     rows = host_step(0, 1) + host_step(7, 30) + host_step(43, 30)
     for begin in (1, 37, 73):

@@ -1,4 +1,4 @@
-"""Steps of recordings: their boundaries, and whose time each moment is."""
+"""Steps of traces: boundaries, and exposed time by category."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def marks(*pairs: tuple[int, int]) -> HostSteps:
 
 
 def extents(host: HostSteps, events: list[Event], *calls: tuple[int, int, int]) -> list[list[int]]:
-    found = find_trace_steps(host, work_of(*events), calls_of(*calls))
-    return [list(pair) for pair in zip(*(part.tolist() for part in found.extent), strict=True)]
+    steps = find_trace_steps(host, work_of(*events), calls_of(*calls))
+    return [list(pair) for pair in zip(*(part.tolist() for part in steps.extent), strict=True)]
 
 
 def test_a_step_of_every_category() -> None:
-    # 400 us: a loader of 180 behind nothing, 70 of host work of which 35 are hidden, and so on.
+    # 400 us: 180 of an exposed loader, 70 of host work of which 35 are hidden, and so on.
     step = ranges((0, 400))
     parts = {
         "kernel": ranges((300, 315)),
@@ -48,8 +48,8 @@ def test_a_step_of_every_category() -> None:
         "data_loader": ranges((0, 100), (60, 180)),
         "cpu_exec": ranges((170, 235), (225, 235)),
     }
-    found = {name: int(times[0]) for name, times in break_down_steps(step, parts).items()}
-    assert found == {
+    category_ns = {name: int(times[0]) for name, times in break_down_steps(step, parts).items()}
+    assert category_ns == {
         "kernel": 15,
         "memcpy": 10,
         "memset": 5,
@@ -61,10 +61,10 @@ def test_a_step_of_every_category() -> None:
     }
 
 
-def test_kernels_that_leave_no_gap_leave_nothing_to_others() -> None:
-    everything = ranges((0, 100))
-    found = break_down_steps(everything, {"kernel": everything, "runtime": everything})
-    assert [int(found[name][0]) for name in CATEGORIES] == [100, 0, 0, 0, 0, 0, 0, 0]
+def test_kernels_without_gaps_leave_no_time_to_other_categories() -> None:
+    full = ranges((0, 100))
+    times = break_down_steps(full, {"kernel": full, "runtime": full})
+    assert [int(times[name][0]) for name in CATEGORIES] == [100, 0, 0, 0, 0, 0, 0, 0]
 
 
 @given(
@@ -74,25 +74,27 @@ def test_kernels_that_leave_no_gap_leave_nothing_to_others() -> None:
         max_size=14,
     ),
 )
-def test_the_first_active_category_has_each_moment(
+def test_first_active_category_gets_each_instant(
     steps: list[tuple[int, int]], drawn: list[tuple[str, int, int]]
 ) -> None:
-    extent = ranges(*((at, at + lasts) for at, lasts in steps))
+    extent = ranges(*((start, start + duration) for start, duration in steps))
     parts = {
-        name: ranges(*((at, at + lasts) for kind, at, lasts in drawn if kind == name))
+        name: ranges(
+            *((start, start + duration) for kind, start, duration in drawn if kind == name)
+        )
         for name in CATEGORIES[:-1]
     }
-    found = break_down_steps(extent, parts)
-    assert sum(found.values()).tolist() == [lasts for _, lasts in steps]
-    for i, (at, lasts) in enumerate(steps):
+    times = break_down_steps(extent, parts)
+    assert sum(times.values()).tolist() == [duration for _, duration in steps]
+    for i, (start, duration) in enumerate(steps):
         owners = [
             next(
                 (n for n in CATEGORIES[:-1] for k, a, d in drawn if k == n and a <= t < a + d),
                 "other",
             )
-            for t in range(at, at + lasts)
+            for t in range(start, start + duration)
         ]
-        assert {name: int(found[name][i]) for name in CATEGORIES} == {
+        assert {name: int(times[name][i]) for name in CATEGORIES} == {
             name: owners.count(name) for name in CATEGORIES
         }
 
@@ -100,7 +102,7 @@ def test_the_first_active_category_has_each_moment(
 # --- boundaries ----------------------------------------------------------------------------------
 
 
-def test_steps_reach_until_their_device_work_is_done() -> None:
+def test_steps_extend_to_the_end_of_their_device_work() -> None:
     host = marks((0, 100), (100, 200))
     work = [Event("kernel", 50, 130, launch=1), Event("kernel", 150, 260, launch=2)]
     assert extents(host, work, (1, 10, 15), (2, 110, 115)) == [[0, 130], [130, 260]]
@@ -112,31 +114,31 @@ def test_a_step_without_device_work_between_two_that_have() -> None:
     assert extents(host, work, (1, 10, 15), (2, 120, 125)) == [[0, 130], [130, 130], [130, 260]]
 
 
-def test_the_first_step_waits_for_what_came_before_it() -> None:
+def test_first_step_starts_after_earlier_work() -> None:
     host = marks((0, 100))
-    own = Event("kernel", 60, 90, launch=1)
+    launched = Event("kernel", 60, 90, launch=1)
     before = Event("kernel", -20, 40)
-    assert extents(host, [before, own], (1, 10, 15)) == [[40, 100]]
-    # What ends after its first device work is no reason to begin later.
+    assert extents(host, [before, launched], (1, 10, 15)) == [[40, 100]]
+    # Work that ends after its first device work does not delay its start.
     late = Event("kernel", -20, 70, stream=9)
-    assert extents(host, [late, own], (1, 10, 15)) == [[0, 100]]
+    assert extents(host, [late, launched], (1, 10, 15)) == [[0, 100]]
 
 
-def test_a_call_that_crosses_the_end_of_a_step_is_in_neither() -> None:
+def test_call_across_the_end_of_a_step_is_in_neither() -> None:
     host = marks((0, 100), (100, 200))
     work = [Event("kernel", 20, 30, launch=1), Event("kernel", 300, 400, launch=2)]
-    found = find_trace_steps(host, work_of(*work), calls_of((1, 5, 100), (2, 95, 105)))
-    assert found.device_work_count.tolist() == [1]
-    assert found.cut_off == ["1"]
+    steps = find_trace_steps(host, work_of(*work), calls_of((1, 5, 100), (2, 95, 105)))
+    assert steps.device_work_count.tolist() == [1]
+    assert steps.cut_off == ["1"]
 
 
-def test_no_device_work_leaves_steps_as_they_are() -> None:
+def test_steps_without_device_work_are_unchanged() -> None:
     host = marks((0, 100), (120, 200))
     assert extents(host, []) == [[0, 100], [120, 200]]
 
 
 @pytest.mark.parametrize(
-    ("counts", "kept"),
+    ("counts", "complete_count"),
     [
         ([10, 10, 8], 3),
         ([10, 10, 7], 2),
@@ -147,7 +149,7 @@ def test_no_device_work_leaves_steps_as_they_are() -> None:
         ([0, 5], 2),
     ],
 )
-def test_cut_off_steps_are_left_out(counts: list[int], kept: int) -> None:
+def test_cut_off_steps_are_removed(counts: list[int], complete_count: int) -> None:
     host = marks(*((1000 * i, 1000 * i + 1000) for i in range(len(counts))))
     numbers = iter(range(1000))
     work, calls = [], []
@@ -157,9 +159,9 @@ def test_cut_off_steps_are_left_out(counts: list[int], kept: int) -> None:
             at = 1000 * step + 20 * i
             work.append(Event("kernel", at + 5, at + 15, launch=number))
             calls.append((number, at, at + 1))
-    found = find_trace_steps(host, work_of(*work), calls_of(*calls))
-    assert found.names == host.names[:kept]
-    assert found.cut_off == host.names[kept:]
+    steps = find_trace_steps(host, work_of(*work), calls_of(*calls))
+    assert steps.names == host.names[:complete_count]
+    assert steps.cut_off == host.names[complete_count:]
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -167,10 +169,10 @@ def test_cut_off_steps_are_left_out(counts: list[int], kept: int) -> None:
 
 def test_steps_by_name() -> None:
     names = ["ProfilerStep#8", "aten::add", "ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#x"]
-    found = find_host_steps(names, np.array([50, 0, 10, 40, 0]), np.array([60, 1, 20, 49, 1]))
-    assert found is not None
-    assert found.names == ["7", "8"]
-    assert [part.tolist() for part in found.extent] == [[10, 40], [20, 49]]
+    steps = find_host_steps(names, np.array([50, 0, 10, 40, 0]), np.array([60, 1, 20, 49, 1]))
+    assert steps is not None
+    assert steps.names == ["7", "8"]
+    assert [part.tolist() for part in steps.extent] == [[10, 40], [20, 49]]
     assert find_host_steps(["aten::add"], np.array([0]), np.array([1])) is None
     assert make_single_step(3, 9).names == ["0"]
     assert not is_step("ProfilerStep#")
@@ -193,9 +195,9 @@ def test_two_ranks_that_communicate() -> None:
         Event("kernel", 130, 291),
     )
     step = ranges((0, 235))
-    found = measure_overlap(step, work)
-    computing, sending = int(found.computation_ns[0]), int(found.communication_ns[0])
-    both = int(found.overlap_ns[0])
+    overlap = measure_overlap(step, work)
+    computing, sending = int(overlap.computation_ns[0]), int(overlap.communication_ns[0])
+    both = int(overlap.overlap_ns[0])
     assert (computing, sending, both) == (105, 89, 73)
     bars = (computing - both, both, sending - both, 235 - computing - sending + both)
     assert bars == (32, 73, 16, 114)
@@ -203,14 +205,14 @@ def test_two_ranks_that_communicate() -> None:
     assert (int(parts["kernel"][0]), int(parts["communication"][0])) == (105, 16)
 
 
-def test_sets_are_no_computation() -> None:
+def test_memory_sets_are_not_computation() -> None:
     work = work_of(Event("memset", 0, 10), Event("comm", 5, 20, stream=20))
-    found = measure_overlap(ranges((0, 30)), work)
-    assert (int(found.computation_ns[0]), int(found.overlap_ns[0])) == (0, 0)
+    overlap = measure_overlap(ranges((0, 30)), work)
+    assert (int(overlap.computation_ns[0]), int(overlap.overlap_ns[0])) == (0, 0)
 
 
 def test_communication_of_host_and_devices_is_one_category() -> None:
     one = find_device_categories(work_of(Event("comm", 0, 10)))
-    found = merge_categories(one, {"communication": ranges((5, 25))})
-    assert [part.tolist() for part in found["communication"]] == [[0], [25]]
-    assert set(found) == set(one)
+    merged = merge_categories(one, {"communication": ranges((5, 25))})
+    assert [part.tolist() for part in merged["communication"]] == [[0], [25]]
+    assert set(merged) == set(one)

@@ -1,4 +1,4 @@
-"""What the node was doing."""
+"""Statistics of node metrics, and CPU contention."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Sample = tuple[int, str, str, float]
 
 def metrics(*samples: Sample) -> Metrics:
     def codes(values: Sequence[str]) -> tuple[list[str], np.ndarray]:
-        found, inverse = np.unique(values, return_inverse=True)
-        return found.tolist(), inverse.astype(np.int32)
+        distinct, inverse = np.unique(values, return_inverse=True)
+        return distinct.tolist(), inverse.astype(np.int32)
 
     names, metric = codes([name for _, name, _, _ in samples])
     devices, device = codes([on for _, _, on, _ in samples])
@@ -38,24 +38,26 @@ BUSY = [(t, "gpu_busy_ratio", gpu, t / 10) for t in range(4) for gpu in ("0", "2
 
 
 def test_series_by_metric_device_and_time() -> None:
-    found = metrics(*BUSY, (1, "own_cpu_cores", "", 9.0))
-    assert found.series("gpu_busy_ratio", "2").tolist() == [0, 0.1, 0.2, 0.3]
-    assert found.devices_of("gpu_busy_ratio") == ["0", "2", "10"]
-    assert found.devices_of("own_cpu_cores") == [""]
+    samples = metrics(*BUSY, (1, "own_cpu_cores", "", 9.0))
+    assert samples.series("gpu_busy_ratio", "2").tolist() == [0, 0.1, 0.2, 0.3]
+    assert samples.devices_of("gpu_busy_ratio") == ["0", "2", "10"]
+    assert samples.devices_of("own_cpu_cores") == [""]
 
 
 def test_missing_is_not_zero() -> None:
-    found = metrics(*BUSY)
-    assert not len(found.series("cpu_busy_ratio"))
-    assert not len(found.series("gpu_busy_ratio", "7"))
-    assert found.devices_of("cpu_busy_ratio") == []
+    samples = metrics(*BUSY)
+    assert not len(samples.series("cpu_busy_ratio"))
+    assert not len(samples.series("gpu_busy_ratio", "7"))
+    assert samples.devices_of("cpu_busy_ratio") == []
     assert measure_contention(Means({}), [1]) is None
 
 
-def test_distributions_of_what_was_sampled() -> None:
-    found = summarize_metrics(metrics(*BUSY, (1, "own_cpu_cores", "", 9.0)))
-    assert set(found) == {("gpu_busy_ratio", g) for g in ("0", "2", "10")} | {("own_cpu_cores", "")}
-    assert found["gpu_busy_ratio", "10"].mean == pytest.approx(0.15)
+def test_distributions_of_samples() -> None:
+    distributions = summarize_metrics(metrics(*BUSY, (1, "own_cpu_cores", "", 9.0)))
+    assert set(distributions) == {("gpu_busy_ratio", g) for g in ("0", "2", "10")} | {
+        ("own_cpu_cores", "")
+    }
+    assert distributions["gpu_busy_ratio", "10"].mean == pytest.approx(0.15)
 
 
 def test_contention_is_of_the_training_processes() -> None:
@@ -67,16 +69,20 @@ def test_contention_is_of_the_training_processes() -> None:
         ("process_runqueue_ratio", "11"): 0.4,
         ("process_runqueue_ratio", "99"): 1.0,
     }
-    found = measure_contention(Means(means), [10, 11, 12])
-    assert found is not None
-    assert (found.outside_cores, found.job_cores, found.throttled_ratio) == (3, 1, 0.5)
-    assert found.waiting_ratio == pytest.approx(0.3)
-    assert (found.stolen_cores, found.stolen_ratio) == (0, 0)
+    contention = measure_contention(Means(means), [10, 11, 12])
+    assert contention is not None
+    assert (contention.outside_cores, contention.job_cores, contention.throttled_ratio) == (
+        3,
+        1,
+        0.5,
+    )
+    assert contention.waiting_ratio == pytest.approx(0.3)
+    assert (contention.stolen_cores, contention.stolen_ratio) == (0, 0)
 
 
 @pytest.mark.parametrize("runs", [0.8, 3.0])
-def test_what_a_hypervisor_steals_from_a_thread_that_runs_is_waiting(runs: float) -> None:
-    """Of four cores' time the machine had three: for each part that a thread ran, a third more."""
+def test_stolen_time_of_a_running_thread_is_waiting(runs: float) -> None:
+    """The machine had three of four cores: a running thread loses a third of its running time."""
     means = {
         ("outside_cpu_cores", ""): 1.4,
         ("stolen_cpu_cores", ""): 1.0,
@@ -85,8 +91,8 @@ def test_what_a_hypervisor_steals_from_a_thread_that_runs_is_waiting(runs: float
         ("process_runqueue_ratio", "10"): 0.1,
         ("process_cpu_cores", "10"): runs,
     }
-    found = measure_contention(Means(means), [10])
-    assert found is not None
+    contention = measure_contention(Means(means), [10])
+    assert contention is not None
     stolen = min(1, runs) / 3
-    assert (found.stolen_cores, found.stolen_ratio) == (1, pytest.approx(stolen))
-    assert found.waiting_ratio == pytest.approx(0.1 + stolen)
+    assert (contention.stolen_cores, contention.stolen_ratio) == (1, pytest.approx(stolen))
+    assert contention.waiting_ratio == pytest.approx(0.1 + stolen)
