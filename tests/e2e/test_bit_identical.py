@@ -1,4 +1,4 @@
-"""Training gives the same bits with and without the profiler, its window included."""
+"""Bit-identical training with and without the profiler, windows included."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from stepscope.store import open_run
-from tests.support.under_stepscope import HERE, LIMIT_S, run_under
+from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, run_under
 
 pytestmark = pytest.mark.e2e
 
-SCRIPTS = HERE / "scripts"
+SCRIPTS = E2E / "scripts"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 def run_bare(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
+    subprocess.run(command, check=True, capture_output=True, timeout=JOB_TIMEOUT_S)
 
 
 def test_one_process(tmp_path: Path) -> None:
-    """Losses of every step and a hash of the weights, with dropout and three generators at work."""
+    """Compare losses and a hash of the weights, with dropout and three random generators."""
     script = str(SCRIPTS / "deterministic.py")
     arguments = ("--steps", "150")
     bare, watched = tmp_path / "bare.txt", tmp_path / "watched.txt"
@@ -36,11 +36,13 @@ def test_one_process(tmp_path: Path) -> None:
     assert job.steps()["step_count"] == 150
 
 
-def test_the_profiler_window_changes_no_bit(tmp_path: Path) -> None:
-    command = (sys.executable, str(HERE / "faults" / "heavy_model.py"))
+def test_a_profiler_window_does_not_change_the_result(tmp_path: Path) -> None:
+    command = (sys.executable, str(E2E / "faults" / "heavy_model.py"))
     job = run_under(tmp_path / "run", *command, strict=False)
     assert open_run(job.run).has("operators"), "no window was opened"
-    bare = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    bare = subprocess.run(
+        command, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=True
+    )
     assert "loss" in bare.stdout
     assert job.stdout == bare.stdout
 

@@ -1,4 +1,4 @@
-"""Real jobs, recorded and compared: the gate lets the same work pass and stops what is slower."""
+"""Comparison of real jobs: the gate passes the same work and fails slower work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.under_stepscope import LIMIT_S, STEPSCOPE, run_under
+from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, run_under
 
 pytestmark = pytest.mark.e2e
 
@@ -23,19 +23,19 @@ JOBS = {
     "larger": ("--steps", "40", "--batch", "128"),
 }
 WINDOWS = {"base": 800, "slower": 400}
-"""First step of a window, some seconds after the start: what opens it looks once a second."""
+"""First step of a window, some seconds after the start: windows are polled once a second."""
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("gated")
+    directory = tmp_path_factory.mktemp("gated")
     for name, options in JOBS.items():
         first = WINDOWS.get(name)
         window = ("--start-step", str(first), "--num-steps", "4") if first else ("--window", "off")
-        chosen = ("--no-rules", *window)
-        done = run_under(place / name, sys.executable, str(JOB), *options, options=chosen)
+        arguments = ("--no-rules", *window)
+        done = run_under(directory / name, sys.executable, str(JOB), *options, options=arguments)
         assert done.code == 0, done.stderr
-    return place
+    return directory
 
 
 def compare(runs: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -43,7 +43,7 @@ def compare(runs: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
         [*STEPSCOPE, "compare", *arguments, "--json"],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=JOB_TIMEOUT_S,
         cwd=runs,
     )
     assert done.stderr == ""
@@ -51,22 +51,22 @@ def compare(runs: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_the_same_work_again_passes(runs: Path) -> None:
-    """On a machine that others use as well: a doubling is no noise of any of them."""
-    code, found = compare(runs, "base", "again", "--fail-if", "step_time>+100%")
-    assert code == 0, found["gate"]
-    assert {group["group"]: group["standing"] for group in found["contract"]} == dict.fromkeys(
+    """The threshold of +100% is above the noise of a shared machine."""
+    code, comparison = compare(runs, "base", "again", "--fail-if", "step_time>+100%")
+    assert code == 0, comparison["gate"]
+    assert {group["group"]: group["standing"] for group in comparison["contract"]} == dict.fromkeys(
         ("model", "batch", "precision", "hardware", "software"), "same"
     )
-    assert all(group["base_digest"] == group["other_digest"] for group in found["contract"])
+    assert all(group["base_digest"] == group["other_digest"] for group in comparison["contract"])
 
 
-def test_more_work_is_stopped_and_found(runs: Path) -> None:
-    code, found = compare(runs, "base", "slower", "--fail-if", "step_time>+20%")
-    assert code == 3, found["gate"]
-    assert {group["standing"] for group in found["contract"]} == {"same"}
-    of = found["contributions"]
-    assert sum(part["change_ns"] for part in of["parts"]) == of["change_ns"]
-    parts = {part["part"]: part for part in of["parts"]}
+def test_more_work_fails_and_is_attributed(runs: Path) -> None:
+    code, comparison = compare(runs, "base", "slower", "--fail-if", "step_time>+20%")
+    assert code == 3, comparison["gate"]
+    assert {group["standing"] for group in comparison["contract"]} == {"same"}
+    contributions = comparison["contributions"]
+    assert sum(part["change_ns"] for part in contributions["parts"]) == contributions["change_ns"]
+    parts = {part["part"]: part for part in contributions["parts"]}
     for part in parts.values():
         assert sum(row["change_ns"] for row in part["rows"]) + part["rest_ns"] == part["change_ns"]
     forward = parts["forward"]
@@ -77,25 +77,28 @@ def test_more_work_is_stopped_and_found(runs: Path) -> None:
     assert (largest["base_calls"], largest["other_calls"]) == (0, 36)
 
 
-def test_other_work_is_refused_unless_it_is_allowed(runs: Path) -> None:
-    asked = ("base", "larger", "--fail-if", "step_time>+1000%")
-    code, found = compare(runs, *asked)
+def test_different_work_is_refused_unless_allowed(runs: Path) -> None:
+    arguments = ("base", "larger", "--fail-if", "step_time>+1000%")
+    code, comparison = compare(runs, *arguments)
     assert code == 4
-    (batch,) = [group for group in found["contract"] if group["standing"] == "different"]
+    (batch,) = [group for group in comparison["contract"] if group["standing"] == "different"]
     assert batch["group"] == "batch"
-    differences = {each["name"]: (each["base"], each["other"]) for each in batch["differences"]}
+    differences = {
+        difference["name"]: (difference["base"], difference["other"])
+        for difference in batch["differences"]
+    }
     assert differences == {
         "DataLoader batch size": ("64", "128"),
         "input 0": ("64 x 256", "128 x 256"),
     }
-    assert compare(runs, *asked, "--allow-different", "batch")[0] == 0
+    assert compare(runs, *arguments, "--allow-different", "batch")[0] == 0
 
 
 def test_files_for_a_pull_request(runs: Path) -> None:
     files = ("--markdown", "comment.md", "--junit", "result.xml")
     code, _ = compare(runs, "base", "slower", "--fail-if", "step_time>+20%", *files)
     assert code == 3
-    suite = ET.parse(runs / "result.xml").getroot().find("testsuite")  # noqa: S314 - our own
+    suite = ET.parse(runs / "result.xml").getroot().find("testsuite")  # noqa: S314 - written by stepscope
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     comment = (runs / "comment.md").read_text()

@@ -1,6 +1,6 @@
-"""Scripts in the shape of the usual public examples work unchanged, and their steps are counted.
+"""Unmodified scripts in the style of common public examples: they work, and steps are counted.
 
-The number of steps that a script takes stands at its top as EXPECTED_STEPS.
+EXPECTED_STEPS at the top of a script is its number of steps.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import pytest
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
-from tests.support.under_stepscope import HERE, Finished, label, run_under
+from tests.support.under_stepscope import E2E, FinishedJob, label, run_under
 
 pytestmark = pytest.mark.e2e
 
-SCRIPTS = HERE / "scripts"
+SCRIPTS = E2E / "scripts"
 
 
 def run_script(
     tmp_path: Path, name: str, *arguments: str, options: tuple[str, ...] = ()
-) -> Finished:
+) -> FinishedJob:
     job = run_under(
         tmp_path / "run", sys.executable, str(SCRIPTS / f"{name}.py"), *arguments, options=options
     )
@@ -56,11 +56,11 @@ def test_steps_are_counted(tmp_path: Path, name: str, batches: int, evaluates: b
     assert steps["source"] == "optimizer"
     assert steps["fetches_per_step"] == pytest.approx(batches, abs=0.2)
     assert (steps["evaluation_ns"] > 0) == evaluates
-    found = shares(steps)
-    assert sum(found.values()) == pytest.approx(1, abs=1e-6)
+    phase_shares = shares(steps)
+    assert sum(phase_shares.values()) == pytest.approx(1, abs=1e-6)
     for phase in ("forward", "backward", "optimizer"):
-        assert found[phase] > 0
-    assert (found["data_wait"] > 0) == bool(batches)
+        assert phase_shares[phase] > 0
+    assert (phase_shares["data_wait"] > 0) == bool(batches)
 
 
 def test_skipped_steps_are_steps(tmp_path: Path) -> None:
@@ -68,23 +68,23 @@ def test_skipped_steps_are_steps(tmp_path: Path) -> None:
     assert job.steps()["step_count"] == int(label(SCRIPTS / "grad_scaler.py", "EXPECTED_STEPS"))
 
 
-def test_accumulation_makes_one_step_of_its_micro_batches(tmp_path: Path) -> None:
+def test_micro_batches_are_accumulated_into_one_step(tmp_path: Path) -> None:
     job = run_script(tmp_path, "char_gpt")
     spans = open_run(job.run).table("spans", ["kind"], condition="kind = 'backward'")
     assert len(spans["kind"]) == 4 * job.steps()["step_count"]
 
 
-def test_a_process_replaced_by_exec_goes_on_being_recorded(tmp_path: Path) -> None:
+def test_a_process_is_recorded_across_exec(tmp_path: Path) -> None:
     job = run_script(tmp_path, "execs")
     assert job.steps()["step_count"] == int(label(SCRIPTS / "execs.py", "EXPECTED_STEPS"))
 
 
-def test_children_that_fork_and_vanish_change_nothing(tmp_path: Path) -> None:
+def test_forked_children_do_not_change_the_steps(tmp_path: Path) -> None:
     job = run_script(tmp_path, "forks")
     assert job.steps()["step_count"] == int(label(SCRIPTS / "forks.py", "EXPECTED_STEPS"))
 
 
-def test_a_script_without_torch_is_told_so(tmp_path: Path) -> None:
+def test_a_script_without_torch_is_reported(tmp_path: Path) -> None:
     job = run_script(tmp_path, "no_torch")
     verdict = job.verdict
     assert verdict["suspect"] == "insufficient_evidence"
@@ -110,6 +110,6 @@ def test_torchrun_gives_every_rank_its_steps(tmp_path: Path) -> None:
     ranks = job.payload("show", "steps")["ranks"]
     assert [rank["rank"] for rank in ranks] == ["rank 0", "rank 1"]
     assert {rank["step_count"] for rank in ranks} == {int(label(script, "EXPECTED_STEPS"))}
-    accounts = [f for p in open_run(job.run).processes() for f in p.facts if f["fact"] == "ddp"]
-    assert accounts
-    assert accounts[-1]["backward_comm_ns"] > 0
+    statistics = [f for p in open_run(job.run).processes() for f in p.facts if f["fact"] == "ddp"]
+    assert statistics
+    assert statistics[-1]["backward_comm_ns"] > 0

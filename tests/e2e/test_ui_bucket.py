@@ -14,14 +14,14 @@ import pytest
 
 from stepscope.testing import RunBuilder
 from tests.support.buckets import TestBucket
-from tests.support.under_stepscope import PATIENCE_S, serving
+from tests.support.under_stepscope import TIMEOUT_S, serving
 
 pytestmark = pytest.mark.e2e
 
 
 def get(url: str, path: str, **query: str) -> tuple[int, Any]:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", f"{path}?{urlencode(query)}")
         answer = connection.getresponse()
@@ -47,7 +47,7 @@ def test_the_runs_below_a_url(tmp_path: Path, bucket: TestBucket) -> None:
         assert get(url, "/api/compare", base="a", run="b/c")[0] == 200
         assert get(url, "/api/views/steps", run="../../other/d")[0] == 404
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
         said = process.stderr.read()
         assert f"runs of {bucket.url('team/runs')}; Ctrl-C" in said
         assert "Traceback" not in said

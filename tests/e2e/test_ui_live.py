@@ -16,7 +16,7 @@ from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui
-from tests.support.under_stepscope import LIMIT_S, serving, training
+from tests.support.under_stepscope import JOB_TIMEOUT_S, serving, training
 
 pytestmark = IN_A_BROWSER
 PATIENCE_MS = 60_000
@@ -80,7 +80,7 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
             expect(page.get_by_test_id("job-status")).to_contain_text(
                 "Stopped", timeout=PATIENCE_MS
             )
-            launcher.wait(LIMIT_S)
+            launcher.wait(JOB_TIMEOUT_S)
         assert page.evaluate("window.__opened"), "the page was loaded again"
         expect(page.get_by_role("button", name="Stop job")).to_have_count(0)
         ui.settle()

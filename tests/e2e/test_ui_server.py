@@ -21,7 +21,7 @@ from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.watch.stop_request import FILE_NAME, StopRequest, write_stop_request
-from tests.support.under_stepscope import LIMIT_S, PATIENCE_S, STEPSCOPE, serving, training
+from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TIMEOUT_S, serving, training
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.e2e
 def get(url: str, path: str, **headers: str) -> tuple[int, Any]:
     """Send a GET request; returns the status and the payload, or the text of a page."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
@@ -42,7 +42,7 @@ def get(url: str, path: str, **headers: str) -> tuple[int, Any]:
 
 def post(url: str, path: str, content: dict[str, Any]) -> tuple[int, Any]:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
         kind = {"Content-Type": "application/json"}
         connection.request("POST", path, json.dumps(content), kind)
@@ -73,13 +73,13 @@ def test_runs_of_the_current_directory_are_served(runs: Path, cwd: str) -> None:
 def test_ctrl_c_ends_all_processes_without_an_error(runs: Path) -> None:
     with serving(str(runs)) as (url, process):
         assert get(url, "/api/views/overview?run=job")[0] == 200
-        listener = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=PATIENCE_S)
+        listener = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=TIMEOUT_S)
         listener.request("GET", "/api/events?run=job")
         assert listener.getresponse().status == 200
         children = psutil.Process(process.pid).children(recursive=True)
         assert children
         os.killpg(process.pid, signal.SIGINT)  # to all processes, as a terminal does
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
         assert "Traceback" not in process.stderr.read()
         listener.close()
         assert psutil.wait_procs(children, timeout=10)[1] == []
@@ -102,7 +102,7 @@ def test_a_port_in_use(runs: Path) -> None:
             [*STEPSCOPE, "ui", str(runs), "--no-browser", "--port", str(port)],
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=JOB_TIMEOUT_S,
         )
     assert result.returncode == 2
     assert result.stderr == (
@@ -124,7 +124,7 @@ def test_invalid_options(options: list[str], sentence: str) -> None:
         [*STEPSCOPE, "ui", "--no-browser", *options],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=JOB_TIMEOUT_S,
     )
     assert result.returncode == 2
     assert sentence in result.stderr
@@ -146,7 +146,7 @@ def test_other_addresses_than_loopback_require_the_printed_token(runs: Path) -> 
         assert "<form" in get(local_url, "/")[1]
         assert get(local_url, "/api/jobs", Authorization=f"Bearer {token}")[0] == 200
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
         assert token not in process.stdout.read() + process.stderr.read()
 
 
@@ -164,18 +164,18 @@ def test_a_window_and_a_stop_requested_from_the_page(tmp_path: Path) -> None:
         wait_until((run / "nodes").exists)
         with serving(str(run)) as (url, _):
             overview = "/api/views/overview?run=."
-            wait_until(lambda: get(url, overview)[1]["rank_count"], timeout_s=LIMIT_S)
+            wait_until(lambda: get(url, overview)[1]["rank_count"], timeout_s=JOB_TIMEOUT_S)
             assert get(url, "/api/session?run=.")[1]["can_stop"]
             status, accepted = post(url, "/api/capture", {"run": ".", "steps": 5})
             assert status == 200
             progress = f"/api/capture?run=.&request={accepted['request']}"
-            wait_until(lambda: get(url, progress)[1]["finished"], timeout_s=LIMIT_S)
+            wait_until(lambda: get(url, progress)[1]["finished"], timeout_s=JOB_TIMEOUT_S)
             assert get(url, progress)[1]["stored_count"] == 1
             windows = [trace["window"] for trace in get(url, overview)[1]["recordings"]]
             assert ("requested", 5) in [(win["reason"], win["step_count"]) for win in windows]
             status, stop = post(url, "/api/stop", {"run": "."})
             assert status == 200
-            _, errors = launcher.communicate(timeout=LIMIT_S)
+            _, errors = launcher.communicate(timeout=JOB_TIMEOUT_S)
             (job_status,) = open_run(run).statuses().values()
             assert job_status.state is JobState.STOPPED
             assert job_status.reason == f"{stop['by']} stopped the job (signal 15)"
@@ -204,7 +204,7 @@ def test_a_job_that_does_not_allow_stop_requests_continues(tmp_path: Path) -> No
     spool = Path(open_run(run).info.options["spool"])
     write_stop_request(spool / FILE_NAME, StopRequest(by="a stranger"))
     wait_until(lambda: heartbeat_ns() > start_ns + 3_000_000_000)
-    launcher.communicate(timeout=LIMIT_S)  # closes the standard input of the job
+    launcher.communicate(timeout=JOB_TIMEOUT_S)  # closes the standard input of the job
     assert launcher.returncode == 0
     (job_status,) = open_run(run).statuses().values()
     assert job_status.state is JobState.COMPLETED

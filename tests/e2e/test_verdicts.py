@@ -1,6 +1,6 @@
-"""Twelve jobs with one planted fault each: the verdict names the suspect and the cause.
+"""Verdicts of twelve jobs with one planted fault each: suspect and cause.
 
-The scripts are in `faults/`; each says at its top what is planted. They are real training jobs
+The scripts are in `faults/` and name their fault in the first lines. They are real training jobs
 of about ten seconds, and they run one at a time, because they share two cores.
 """
 
@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.under_stepscope import HERE, label, run_under
+from tests.support.under_stepscope import E2E, label, run_under
 
 pytestmark = pytest.mark.e2e
 
-SCRIPTS = sorted((HERE / "faults").glob("*.py"))
+SCRIPTS = sorted((E2E / "faults").glob("*.py"))
 BURN = "while True: pass"
 
 
 @contextmanager
 def burners(count: int) -> Iterator[None]:
-    """Processes outside the job that keep cores busy."""
+    """Run processes outside the job that keep cores busy."""
     started = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(count)]
     try:
         yield
@@ -45,26 +45,26 @@ def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
         job = run_under(tmp_path / "run", sys.executable, str(script))
     assert job.code == 0, job.stderr
     verdict = job.verdict
-    found = (verdict["suspect"], verdict["cause"])
-    assert found == (label(script, "SUSPECT"), label(script, "CAUSE")), verdict
+    attribution = (verdict["suspect"], verdict["cause"])
+    assert attribution == (label(script, "SUSPECT"), label(script, "CAUSE")), verdict
     if verdict["suspect"] == "healthy":
         assert verdict["fixes"] == []
     else:
         assert verdict["share_ratio"] >= 0.2
         assert verdict["fixes"]
         assert verdict["evidence"]
-    ruled_out = {other["suspect"] for other in verdict["ruled_out"]}
+    ruled_out = {item["suspect"] for item in verdict["ruled_out"]}
     suspects = {"data_pipeline", "model", "communication", "framework_overhead"}
     assert ruled_out == suspects - {verdict["suspect"]}
     assert verdict["headline"] in " ".join(job.stderr.split())
 
 
 def test_ranks_that_wait_for_each_others_gradients(tmp_path: Path) -> None:
-    script = HERE / "distributed" / "gradient_exchange.py"
+    script = E2E / "distributed" / "gradient_exchange.py"
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     job = run_under(tmp_path / "run", sys.executable, *torchrun, str(script))
     assert job.code == 0, job.stderr
     verdict = job.verdict
-    found = (verdict["suspect"], verdict["cause"])
-    assert found == (label(script, "SUSPECT"), label(script, "CAUSE")), verdict
+    attribution = (verdict["suspect"], verdict["cause"])
+    assert attribution == (label(script, "SUSPECT"), label(script, "CAUSE")), verdict
     assert "2 ranks" in " ".join(entry["text"] for entry in verdict["evidence"])

@@ -1,7 +1,8 @@
-"""Rules on a job that runs: told in time, stopped, failed. Real jobs, processes and receivers."""
+"""Rules on running jobs, with real jobs, processes and receivers: notification, stop, failure."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -18,12 +19,14 @@ from stepscope.rule_feed.check import recorded_rules
 from stepscope.schema import DeliveryState, JobState, JobStatus, RuleRecord
 from stepscope.spool import process_start_ticks
 from stepscope.store import open_run
-from tests.support.under_stepscope import HERE, LIMIT_S, STEPSCOPE, run_under
+from tests.support import waiting
+from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, run_under
 from tests.support.webhooks import receiving
 
 pytestmark = pytest.mark.e2e
+wait_until = functools.partial(waiting.wait_until, timeout_s=60.0)
 
-STALLING = str(HERE / "watch" / "stalling.py")
+STALLING = str(E2E / "watch" / "stalling.py")
 RULE = "DataloaderBottleneck"
 SCAN_S = 8
 SCAN_NS = SCAN_S * 1_000_000_000
@@ -33,17 +36,21 @@ from stepscope.rules import Rule
 
 class Always(Rule):
     def check(self, signals):
-        return self.finding(triggered=1, sentences=["it always is."])
+        return self.finding(triggered=1, sentences=["it always fires."])
 """
 
 
-class Running:
-    """A job under `stepscope run` whose input stalls, and which ends, when it is told."""
+class StallingJob:
+    """A job under `stepscope run` whose input stalls, and which ends, on request."""
 
-    def __init__(self, place: Path, *options: str) -> None:
-        self.run = place / "run"
-        self.stall, self.until, self.out = place / "stall", place / "until", place / "seen"
-        self.errors = place / "errors"
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.run = directory / "run"
+        self.stall, self.until, self.out = (
+            directory / "stall",
+            directory / "until",
+            directory / "seen",
+        )
+        self.errors = directory / "errors"
         command = [*STEPSCOPE, "run", "--quiet", "--out", str(self.run), *options, "--"]
         script = [STALLING, "--stall", self.stall, "--until", self.until, "--out", self.out]
         with self.errors.open("wb") as errors:
@@ -56,7 +63,7 @@ class Running:
 
     @property
     def step_count(self) -> int:
-        """Steps in the run."""
+        """Number of steps in the run."""
         if not (self.run / "tables" / "spans").is_dir():
             return 0
         rows = open_run(self.run).table("spans", ["seq"], condition="kind = 'optimizer'")
@@ -64,37 +71,37 @@ class Running:
 
     @property
     def record(self) -> RuleRecord:
-        """What the watch process has recorded."""
-        found = recorded_rules(open_run(self.run))
-        assert found is not None
-        return found
+        """Results of the rules, as recorded by the watch process."""
+        record = recorded_rules(open_run(self.run))
+        assert record is not None
+        return record
 
     @property
     def status(self) -> JobStatus:
-        """The job's status."""
-        (found,) = open_run(self.run).statuses().values()
-        return found
+        """The status of the job."""
+        (status,) = open_run(self.run).statuses().values()
+        return status
 
-    def begin_to_stall(self) -> int:
-        """Let it train well for a while, then no more; returns when that was."""
-        wait_for(lambda: self.step_count > HEALTHY_STEPS)
-        began = time.time_ns()
+    def start_stall(self) -> int:
+        """Stall the input after some healthy steps; returns the epoch time in nanoseconds."""
+        wait_until(lambda: self.step_count > HEALTHY_STEPS)
+        start_ns = time.time_ns()
         self.stall.touch()
-        return began
+        return start_ns
 
     def wait(self) -> int:
-        """Exit status of `stepscope run`."""
-        return self.launcher.wait(LIMIT_S)
+        """Wait for the exit status of `stepscope run`."""
+        return self.launcher.wait(JOB_TIMEOUT_S)
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """Start such a job; it does not outlive the test."""
-    started: list[Running] = []
+def start(tmp_path: Path) -> Iterator[Callable[..., StallingJob]]:
+    """Start jobs, which are killed after the test."""
+    started: list[StallingJob] = []
 
-    def start_job(*options: str) -> Running:
+    def start_job(*options: str) -> StallingJob:
         scan = ("--scan-interval", str(SCAN_S), "--window", "off")
-        started.append(Running(tmp_path, *scan, *options))
+        started.append(StallingJob(tmp_path, *scan, *options))
         return started[-1]
 
     yield start_job
@@ -104,63 +111,56 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
             job.launcher.wait()
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 60.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come to hold in time"
-        time.sleep(0.05)
-
-
 def test_a_stall_is_found_within_one_interval_while_the_job_trains(
-    start: Callable[..., Running],
+    start: Callable[..., StallingJob],
 ) -> None:
     with receiving() as receiver:
         job = start("--rules", f"{RULE},StepOutlier", "--webhook", receiver.url, "--fail-on", RULE)
-        began_ns = job.begin_to_stall()
+        stall_ns = job.start_stall()
         follower = subprocess.Popen(
             [*STEPSCOPE, "watch", str(job.run), "--json"], stdout=subprocess.PIPE
         )
-        wait_for(lambda: RULE in job.record.recorded_ns)
+        wait_until(lambda: RULE in job.record.recorded_ns)
         before = job.step_count
-        wait_for(lambda: job.step_count > before)  # it trains on
+        wait_until(lambda: job.step_count > before)  # the job continues
         job.until.touch()
         assert job.wait() == 3
         lines = [json.loads(line) for line in follower.communicate(timeout=30)[0].splitlines()]
-    (finding,) = [each for each in job.record.fired if each.rule == RULE]
-    seen_ns = int(job.out.read_text())
+    (finding,) = [rule_finding for rule_finding in job.record.fired if rule_finding.rule == RULE]
+    visible_ns = int(job.out.read_text())
     recorded_ns = job.record.recorded_ns[RULE]
     assert finding.first_ns is not None
-    # The first scan that ends after the stall can be seen finds it …
-    assert began_ns < finding.first_ns <= seen_ns + SCAN_NS
-    # … and it is known before another one ends.
+    # The first scan after the stall is visible in the steps finds it …
+    assert stall_ns < finding.first_ns <= visible_ns + SCAN_NS
+    # … and it is recorded before the next scan ends.
     assert finding.first_ns < recorded_ns < finding.first_ns + SCAN_NS
     assert job.status.ended_ns is not None
     assert recorded_ns < job.status.ended_ns
     assert (job.status.state, job.status.exit_code) == (JobState.COMPLETED, 0)
-    told = [body for body in receiver.bodies if body["rule"] == RULE]
-    assert len(told) == 1
-    assert told[0]["finding"]["first_ns"] == finding.first_ns
+    deliveries = [body for body in receiver.bodies if body["rule"] == RULE]
+    assert len(deliveries) == 1
+    assert deliveries[0]["finding"]["first_ns"] == finding.first_ns
     assert f"the job succeeded, but {RULE} fired" in job.errors.read_text()
     assert "Rules that fired" in job.errors.read_text()
     assert [line["progress"] for line in lines][-1] == "ended"
     assert len({line["end_ns"] for line in lines}) == len(lines) >= 2
-    assert RULE in [each["rule"] for each in lines[-1]["findings"]]
+    assert RULE in [rule_finding["rule"] for rule_finding in lines[-1]["findings"]]
 
 
-def test_a_job_is_stopped_by_a_rule(start: Callable[..., Running]) -> None:
+def test_a_job_is_stopped_by_a_rule(start: Callable[..., StallingJob]) -> None:
     with receiving() as receiver:
         job = start("--rule", RULE, "--stop-on", RULE, "--webhook", receiver.url)
-        job.begin_to_stall()
+        job.start_stall()
         assert job.wait() == -signal.SIGTERM
         assert [body["rule"] for body in receiver.bodies] == [RULE]
     status = job.status
     assert (status.state, status.signal) == (JobState.STOPPED, signal.SIGTERM)
     assert status.reason == f"the rule {RULE} fired and stopped the job (signal 15)"
     assert job.record.progress == "ended"
-    states = {each.action: each.state for each in job.record.deliveries}
+    states = {delivery.action: delivery.state for delivery in job.record.deliveries}
     assert states == {"stop": DeliveryState.SENT, "webhook": DeliveryState.SENT}
-    said = job.errors.read_text()
-    assert f"stop the job: {RULE} done" in said
+    errors = job.errors.read_text()
+    assert f"stop the job: {RULE} done" in errors
     checked = subprocess.run(
         [*STEPSCOPE, "rules", "check", str(job.run)], capture_output=True, text=True
     )
@@ -168,7 +168,7 @@ def test_a_job_is_stopped_by_a_rule(start: Callable[..., Running]) -> None:
     assert f"stop the job: {RULE} done" in checked.stdout
 
 
-def test_a_job_that_does_not_want_to_stop_is_killed_with_its_children(tmp_path: Path) -> None:
+def test_a_job_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
     (tmp_path / "always.py").write_text(ALWAYS)
     pids = tmp_path / "pids"
     job = run_under(
@@ -186,7 +186,7 @@ def test_a_job_that_does_not_want_to_stop_is_killed_with_its_children(tmp_path: 
     assert process_start_ticks(pids.read_text().strip()) is None
 
 
-def test_a_job_that_no_rule_objects_to_succeeds(tmp_path: Path) -> None:
+def test_a_job_without_findings_succeeds(tmp_path: Path) -> None:
     job = run_under(tmp_path / "run", "true", options=("--fail-on", RULE))
     assert job.code == 0, job.stderr
     assert "Rules that fired" not in job.stderr
@@ -197,7 +197,7 @@ def test_a_job_that_fails_keeps_its_exit_status(tmp_path: Path) -> None:
     options = ("--rule", "always.py:Always", "--fail-on", "Always", "--scan-interval", "1")
     job = run_under(tmp_path / "run", "sh", "-c", "sleep 1; exit 7", options=options)
     assert job.code == 7
-    assert "Always  it always is." in job.stderr
+    assert "Always  it always fires." in job.stderr
 
 
 def test_a_command_is_run_on_a_finding(tmp_path: Path) -> None:
@@ -209,5 +209,5 @@ def test_a_command_is_run_on_a_finding(tmp_path: Path) -> None:
         options=("--rule", "always.py:Always", "--on-finding", f"cat >> {out}"),
     )
     assert job.code == 0, job.stderr
-    told: dict[str, Any] = json.loads(out.read_text())
-    assert (told["rule"], told["run"]) == ("Always", str(job.run))
+    delivery: dict[str, Any] = json.loads(out.read_text())
+    assert (delivery["rule"], delivery["run"]) == ("Always", str(job.run))

@@ -1,4 +1,4 @@
-"""Jobs under the profiler."""
+"""Jobs under `stepscope run`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.job_control import Job
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Start jobs below the test's directory; none of them outlives the test."""
+    """Start jobs in the directory of the test; they are killed after it."""
     jobs: list[Job] = []
 
     def start_job(*arguments: str, options: tuple[str, ...] = ()) -> Job:

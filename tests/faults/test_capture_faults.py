@@ -1,4 +1,4 @@
-"""The part inside the job, when the process, the disk or the limits turn against it."""
+"""Capture in the training process under kills, full disks and resource limits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import mmap
 import os
 import random
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ import stepscope
 from stepscope.capture import session
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.spool import SEGMENT_BYTES, SEGMENT_RECORDS
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def recording(spool: Any) -> Iterator[Any]:
 
 
 class Victim:
-    """A fork that records in a tight loop, and says through a mapped word how far it got."""
+    """A forked child that records in a tight loop and reports its progress in a mapped word."""
 
     def __init__(self, loop: Callable[[memoryview], None]) -> None:
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)
@@ -48,22 +50,24 @@ class Victim:
 
     @property
     def announced(self) -> int:
-        """What it said it had ended; every record of it, and all before."""
+        """Number of the last iteration whose records are complete."""
         return self._words[0]
 
     def kill(self, *, after_s: float) -> int:
-        """Kill it so long after its first word; returns its last."""
-        while not self.announced:
-            time.sleep(0.0002)
-        time.sleep(after_s)
+        """Kill the child a given time after its first iteration; returns its last iteration."""
+        wait_until(lambda: self.announced, what="the first iteration")
+        process = os.pidfd_open(self.pid)
+        has_ended, _, _ = select.select([process], [], [], after_s)
+        os.close(process)
+        assert not has_ended
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         return self.announced
 
 
-def record_for_ever(announce: memoryview) -> None:
-    """Steps, nested annotations with ever new names, scalars; and one that stays open."""
-    stepscope.annotation_begin("open", kept=True)
+def record_forever(announce: memoryview) -> None:
+    """Record steps, scalars, nested annotations with new names, and one that stays open."""
+    stepscope.annotation_begin("open", part=1)
     for n in count(1):
         with stepscope.annotate("outer"), stepscope.annotate(f"name {n // 10}", n=n % 3):
             stepscope.step(n)
@@ -72,17 +76,17 @@ def record_for_ever(announce: memoryview) -> None:
 
 
 def check_everything(recorded: Any, process: str, announced: int) -> None:
-    """All that was announced is there and whole; at most the one under way is besides."""
-    mine = [r for r in recorded.records if r.process == process]
-    steps = [r.value for r in mine if r.kind == "step"]
+    """Check the records of all announced iterations, and of at most one more."""
+    records = [r for r in recorded.records if r.process == process]
+    steps = [r.value for r in records if r.kind == "step"]
     assert steps == list(range(1, len(steps) + 1))
     assert announced <= len(steps) <= announced + 1
-    scalars = [r.value for r in mine if r.table == "scalars"]
+    scalars = [r.value for r in records if r.table == "scalars"]
     assert scalars == list(range(1, len(scalars) + 1))
     assert len(scalars) >= announced
-    spans = sorted((r for r in mine if r.kind == "annotation"), key=lambda r: r.seq)
-    (forgotten,) = (r for r in spans if r.name == "open")
-    assert (forgotten.end, forgotten.labels) == (None, '{"kept": true}')
+    spans = sorted((r for r in records if r.kind == "annotation"), key=lambda r: r.seq)
+    (open_span,) = (r for r in spans if r.name == "open")
+    assert (open_span.end, open_span.labels) == (None, '{"part": 1}')
     inner = [r for r in spans if r.name.startswith("name ")]
     assert [r.name for r in inner] == [f"name {n // 10}" for n in range(1, len(inner) + 1)]
     assert all(r.labels == f'{{"n": {n % 3}}}' for n, r in enumerate(inner, 1))
@@ -95,26 +99,26 @@ def check_everything(recorded: Any, process: str, announced: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_kill_at_any_instant_loses_nothing_that_was_ended(recording: Any, seed: int) -> None:
+def test_a_kill_at_any_instant_loses_no_complete_record(recording: Any, seed: int) -> None:
     chance = random.Random(seed)
     fates = {}
     for n in range(15):
-        victim = Victim(record_for_ever)
+        victim = Victim(record_forever)
         fates[victim.pid] = victim.kill(after_s=chance.random() * (0.1 if n % 5 == 4 else 0.02))
-    recorded = recording.drain(final=False)  # that they are dead is for the drain to find out
+    recorded = recording.drain(final=False)  # the drain detects that the processes have ended
     assert {p.pid for p in recorded.processes.values()} == set(fates)
     for name, process in recorded.processes.items():
         assert process.ended
         check_everything(recorded, name, fates[process.pid])
     logs = [path.name for path in recording.path.rglob("*f-1.log")]
-    assert logs, "some went over the border of a segment"
+    assert logs, "some processes crossed a segment border"
 
 
 def test_a_kill_while_the_monitor_reads_and_removes(recording: Any) -> None:
-    """What has been read is gone from the spool, what was not is still there; nothing twice."""
+    """Records that were read are removed from the spool, the others remain; none is read twice."""
     chance = random.Random(7)
     for _ in range(6):
-        victim = Victim(record_for_ever)
+        victim = Victim(record_forever)
         drain = SpoolDrain(recording.tree, node="n", epoch_offset_ns=0, stored=_nothing_stored)
         steps: list[int] = []
         deadline = time.monotonic() + 0.05 + chance.random() * 0.05
@@ -149,19 +153,19 @@ def _nothing_stored(*_: object) -> Any:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one mebibyte."""
-    place = tmp_path / "disk"
-    place.mkdir()
+    directory = tmp_path / "disk"
+    directory.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)], capture_output=True
     )
     if mounted.returncode:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    yield directory
+    subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
-def test_a_full_disk_costs_records_and_not_the_job(small_disk: Path, spool: Any) -> None:
-    """A store into a page that the disk has no room for would kill the process with SIGBUS."""
+def test_a_full_disk_drops_records_and_does_not_end_the_job(small_disk: Path, spool: Any) -> None:
+    """A store into a page without disk space would kill the process with SIGBUS."""
     shutil.rmtree(spool.path)
     spool.path = small_disk / "spool"
     spool.path.mkdir()
@@ -169,7 +173,9 @@ def test_a_full_disk_costs_records_and_not_the_job(small_disk: Path, spool: Any)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(1024 * 1024 - 5 * SEGMENT_BYTES // 2))
     script = f"""
-        import os, time, stepscope
+        import os, stepscope
+        from stepscope.spool import log
+        log.RETRY_NS = 0
         for n in range({4 * SEGMENT_RECORDS}):
             with stepscope.annotate("early" if n < 100 else "later"):
                 pass
@@ -186,11 +192,10 @@ def test_a_full_disk_costs_records_and_not_the_job(small_disk: Path, spool: Any)
                 pass
         os.unlink({str(ballast)!r})
         os.unlink({str(small_disk / "rest")!r})
-        time.sleep(0.15)
         with stepscope.annotate("room again"):
             stepscope.step(-7)
     """
-    (small_disk / "spool-script.py").write_text("")  # there is room for it: it is made anew
+    (small_disk / "spool-script.py").write_text("")  # reserves space for the script
     done = spool.run(script)
     assert done.stderr == ""
     recorded = spool.drain()
@@ -199,8 +204,8 @@ def test_a_full_disk_costs_records_and_not_the_job(small_disk: Path, spool: Any)
     steps = [r.value for r in recorded.of("step")]
     assert steps[-1] == -7
     assert steps[:-1] == list(range(len(steps) - 1))
-    kept = len(recorded.of("annotation")) + len(steps)
-    assert recorded.dropped == 8 * SEGMENT_RECORDS + 200 + 2 - kept
+    stored_count = len(recorded.of("annotation")) + len(steps)
+    assert recorded.dropped == 8 * SEGMENT_RECORDS + 200 + 2 - stored_count
 
 
 LIMITED = """
@@ -221,17 +226,17 @@ def test_a_limit_on_file_sizes(spool: Any) -> None:
     assert (done.stdout, done.stderr) == ("the job is done\n", "")
     recorded = spool.drain()
     assert recorded.records == []
-    assert not list(spool.path.rglob("*.new")), "nothing half-made is left behind"
+    assert not list(spool.path.rglob("*.new")), "no partial file is left"
 
 
 def test_no_descriptors_left(spool: Any) -> None:
     limit = """
-    held = []
+    descriptors = []
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
     try:
         while True:
-            held.append(os.open("/dev/null", os.O_RDONLY))
+            descriptors.append(os.open("/dev/null", os.O_RDONLY))
     except OSError:
         pass
     """
@@ -242,13 +247,13 @@ def test_no_descriptors_left(spool: Any) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_spool_that_is_removed_under_way(spool: Any) -> None:
+def test_a_spool_that_is_removed_while_the_job_runs(spool: Any) -> None:
     limit = "import shutil; stepscope.step(-1); shutil.rmtree(os.environ['STEPSCOPE_SPOOL'])"
     done = spool.run(LIMITED.format(limit=limit, after="", count=2 * SEGMENT_RECORDS))
     assert (done.stdout, done.stderr) == ("the job is done\n", "")
 
 
-def test_a_spool_limit_of_nothing(spool: Any) -> None:
+def test_a_spool_limit_of_zero(spool: Any) -> None:
     spool.limit_bytes = 0
     done = spool.run(LIMITED.format(limit="", after="", count=100))
     assert (done.stdout, done.stderr) == ("the job is done\n", "")
@@ -269,7 +274,7 @@ def test_a_standard_error_that_cannot_be_written(spool: Any, statement: str) -> 
 
 
 def test_a_daemon_that_closes_every_descriptor(spool: Any) -> None:
-    """As daemons do: the log and the journal must not depend on a descriptor of ours."""
+    """The log and the journal must not depend on an open descriptor."""
     spool.run(
         """
         import os, stepscope
@@ -285,7 +290,7 @@ def test_a_daemon_that_closes_every_descriptor(spool: Any) -> None:
     assert set(recorded.count("annotation")) == {f"name {n}" for n in range(7)}
 
 
-def test_the_limits_of_this_test_run_are_as_before() -> None:
-    """A guard on this file: nothing above may have limited the process that runs the tests."""
+def test_the_limits_of_the_test_process_are_unchanged() -> None:
+    """Check that the tests above have not limited the process that runs the tests."""
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     assert sys.gettrace() is None

@@ -1,4 +1,4 @@
-"""A machine that refuses: training goes on, and the run or the terminal says what is missing."""
+"""Missing resources of a machine: training continues, and the missing data are reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
-from tests.support.job_control import STEPSCOPE, Job, steps_command, wait_for
+from tests.support.job_control import STEPSCOPE, Job, steps_command
+from tests.support.waiting import wait_until
 
 Start = Callable[..., Job]
 COUNT = 60
@@ -30,20 +31,20 @@ def run_job(tmp_path: Path, *options: str, prefix: tuple[str, ...] = (), **kwarg
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
-    place = tmp_path / "small"
-    place.mkdir()
+    """A file system of one mebibyte."""
+    directory = tmp_path / "small"
+    directory.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)], capture_output=True
     )
     if mounted.returncode:
         pytest.skip("this user may not mount a file system")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    yield directory
+    subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
-def test_the_spool_cannot_be_where_it_was_asked_for(tmp_path: Path) -> None:
-    """It goes somewhere else, and that is said."""
+def test_the_requested_spool_directory_cannot_be_created(tmp_path: Path) -> None:
+    """Another directory is used, and a message says so."""
     blocked = tmp_path / "file"
     blocked.write_text("")
     done = run_job(tmp_path, "--out", "run", "--spool", str(blocked / "spool"))
@@ -54,7 +55,7 @@ def test_the_spool_cannot_be_where_it_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_full_spool_never_stops_the_job(start: Start, small_disk: Path) -> None:
-    """Records are dropped and counted; those before are kept."""
+    """Records are dropped and counted; earlier records are kept."""
     run = small_disk.parent / "run"
     done = subprocess.run(
         [
@@ -97,19 +98,19 @@ print("flood is over")
 
 
 def test_a_full_run_directory_keeps_everything_in_the_spool(small_disk: Path) -> None:
-    """The job ends as it would; what could not be stored is brought in once there is room."""
+    """The job is not affected, and `recover` stores the rest once there is room."""
     run = small_disk / "run"
     filler = small_disk / "filler"
     job = Job(run, small_disk.parent / "spool", *steps_command("--count", "1500"))
     try:
         job.wait_done(50)
-        wait_for(lambda: list((run / "nodes").glob("*/status.json")), what="a status")
+        wait_until(lambda: list((run / "nodes").glob("*/status.json")), what="a status")
         fill(filler)
         assert job.wait() == 0
         assert job.done == 1500
-        said = " ".join(job.errors.read_text().split())
-        assert "stepscope recover" in said
-        assert "No space left" in said
+        messages = " ".join(job.errors.read_text().split())
+        assert "stepscope recover" in messages
+        assert "No space left" in messages
         filler.unlink()
         done = subprocess.run(
             [*STEPSCOPE, "recover", str(run), "--json"], capture_output=True, text=True, check=True
@@ -135,8 +136,8 @@ def fill(filler: Path) -> None:
         write_on()
 
 
-def test_nowhere_to_write_at_all(tmp_path: Path) -> None:
-    """No run, no spool: the job runs all the same and one sentence says what is missing."""
+def test_no_writable_directory(tmp_path: Path) -> None:
+    """Without a run and a spool, the job runs, and one sentence reports that it is not recorded."""
     if not ROOT or shutil.which("unshare") is None:
         pytest.skip("needs to make a mount namespace")
     script = (
@@ -157,7 +158,7 @@ def test_nowhere_to_write_at_all(tmp_path: Path) -> None:
 
 
 def test_without_shared_memory(tmp_path: Path) -> None:
-    """The spool is in the temporary directory then."""
+    """The spool is in the temporary directory."""
     if not ROOT or shutil.which("unshare") is None:
         pytest.skip("needs to make a mount namespace")
     run = tmp_path / "run"
@@ -192,12 +193,12 @@ def test_the_default_run_directory_falls_back(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "no run can be made at" in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("run ")]
-    place = Path(line.split()[1])
-    assert open_run(place).info.command == ["true"]
-    shutil.rmtree(place)
+    location = Path(line.split()[1])
+    assert open_run(location).info.command == ["true"]
+    shutil.rmtree(location)
 
 
-def test_without_a_gpu_driver_the_run_says_so(start: Start) -> None:
+def test_a_missing_gpu_driver_is_reported(start: Start) -> None:
     job = start(*steps_command("--count", "20"))
     assert job.wait() == 0
     (node,) = open_run(job.run).nodes().values()
@@ -206,7 +207,7 @@ def test_without_a_gpu_driver_the_run_says_so(start: Start) -> None:
 
 
 def test_pythonpath_is_ignored(start: Start) -> None:
-    """`python -I` shuts the bootstrap out: the job runs, and the verdict says what it saw."""
+    """`python -I` disables the bootstrap: the job runs, and the verdict reports missing records."""
     job = start(sys.executable, "-I", "-c", "print('done 0')")
     assert job.wait() == 0
     assert job.done == 1
@@ -216,8 +217,8 @@ def test_pythonpath_is_ignored(start: Start) -> None:
     assert "no process of the job recorded anything" in " ".join(done.stdout.split())
 
 
-def test_a_daemon_goes_on_being_recorded(tmp_path: Path) -> None:
-    """The command ends, its daemon trains on, and the run has both."""
+def test_a_daemon_is_recorded_after_the_command_has_ended(tmp_path: Path) -> None:
+    """The run contains the records of the command and of its daemon."""
     pytest.importorskip("torch")
     script = Path(__file__).parents[1] / "e2e" / "scripts" / "daemonise.py"
     out = tmp_path / "daemon.txt"
@@ -239,13 +240,13 @@ def test_a_daemon_goes_on_being_recorded(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    wait_for(out.exists, limit_s=60, what="the daemon's end")
+    wait_until(out.exists, timeout_s=60, what="the daemon's end")
 
     def ended() -> bool:
         (status,) = open_run(run).statuses().values()
         return status.state.final
 
-    wait_for(ended, limit_s=60, what="the monitor's end")
+    wait_until(ended, timeout_s=60, what="the monitor's end")
     answer = subprocess.run(
         [*STEPSCOPE, "show", str(run), "steps", "--json"],
         capture_output=True,

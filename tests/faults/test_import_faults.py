@@ -1,4 +1,4 @@
-"""An import that is killed, interrupted or denied leaves one sentence, no process and no half."""
+"""Killed, interrupted and failing imports: one sentence, no process and no partial run is left."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from stepscope.run.traces import load_traces
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
-from tests.support.job_control import wait_for
 from tests.support.kineto_files import op, trace, training
+from tests.support.waiting import wait_until
 
 StoreWindow = Callable[..., subprocess.Popen[str]]
 COMMAND = "import sys; sys.argv[0] = 'stepscope'; from stepscope.cli import main; main()"
@@ -37,10 +37,10 @@ KILL_A_DECODER = """
         return decode(block)
     pool.decode_block = decode_or_die
 """
-WAIT_FOR_EVER = """
+WAIT_FOREVER = """
     import pathlib, signal
     from stepscope.importers.kineto import pool
-    def wait(*arguments, **more):
+    def wait(*arguments, **options):
         with pathlib.Path("waiting").open("a") as file:
             file.write("x")
         while True:
@@ -50,7 +50,7 @@ WAIT_FOR_EVER = """
 
 
 def python(directory: Path, code: str, *arguments: str) -> subprocess.Popen[str]:
-    """A process of its own group that runs some code."""
+    """Start a process that runs some code, in a new process group."""
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), *arguments],
         cwd=directory,
@@ -62,12 +62,12 @@ def python(directory: Path, code: str, *arguments: str) -> subprocess.Popen[str]
 
 
 def import_with(directory: Path, changes: str, *arguments: str) -> subprocess.Popen[str]:
-    """The command with parts of it changed."""
+    """Start the command with some functions replaced."""
     return python(directory, textwrap.dedent(changes) + COMMAND, "import", *arguments)
 
 
 def one_sentence(process: subprocess.Popen[str]) -> str:
-    """What a process that failed said."""
+    """Check that a process fails with one sentence, and return it."""
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2, errors
     assert len(errors.splitlines()) == 1, errors
@@ -75,8 +75,8 @@ def one_sentence(process: subprocess.Popen[str]) -> str:
     return errors
 
 
-def alone(process: subprocess.Popen[str]) -> bool:
-    """Whether nobody is left of a process's group."""
+def is_group_empty(process: subprocess.Popen[str]) -> bool:
+    """Return True if no process of a process group is running."""
     try:
         os.killpg(process.pid, 0)
     except ProcessLookupError:
@@ -97,7 +97,7 @@ def test_a_decoder_is_killed(tmp_path: Path, big: Path) -> None:
     process = import_with(tmp_path, SMALL_BLOCKS + KILL_A_DECODER, "big.json", "-o", "run")
     assert "big.json: a process that decoded it was killed" in one_sentence(process)
     assert not (tmp_path / "run").exists()
-    assert alone(process)
+    assert is_group_empty(process)
 
 
 def test_one_of_several_importers_is_killed(tmp_path: Path, big: Path) -> None:
@@ -106,27 +106,27 @@ def test_one_of_several_importers_is_killed(tmp_path: Path, big: Path) -> None:
     process = import_with(tmp_path, changes, "small.json", "big.json", "-o", "run")
     assert "was killed" in one_sentence(process)
     assert not (tmp_path / "run").exists()
-    assert alone(process)
+    assert is_group_empty(process)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("sources", [["big.json"], ["big.json", "copy.json"]])
 def test_interrupted(tmp_path: Path, big: Path, sources: list[str], number: signal.Signals) -> None:
-    """By the keyboard, which tells the whole group, or by a scheduler, which tells the command."""
+    """SIGINT is sent to the process group, as by a terminal; SIGTERM only to the command."""
     (tmp_path / "copy.json").write_bytes(big.read_bytes())
-    process = import_with(tmp_path, SMALL_BLOCKS + WAIT_FOR_EVER, *sources, "-o", "run")
+    process = import_with(tmp_path, SMALL_BLOCKS + WAIT_FOREVER, *sources, "-o", "run")
     waiting = tmp_path / "waiting"
-    wait_for(lambda: waiting.exists() and len(waiting.read_text()) == 2, what="two workers")
+    wait_until(lambda: waiting.exists() and len(waiting.read_text()) == 2, what="two workers")
     (os.killpg if number is signal.SIGINT else os.kill)(process.pid, number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert "Traceback" not in errors
-    assert alone(process)
+    assert is_group_empty(process)
     assert not (tmp_path / "run").exists()
 
 
 def test_the_command_itself_is_killed(tmp_path: Path, big: Path) -> None:
-    """Its workers find out and end."""
+    """Its workers detect that and exit."""
     changes = """
     import os
     from stepscope.importers.kineto.gather import Gathered
@@ -135,13 +135,13 @@ def test_the_command_itself_is_killed(tmp_path: Path, big: Path) -> None:
     process = import_with(tmp_path, SMALL_BLOCKS + changes, "big.json", "-o", "run")
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
-    wait_for(lambda: alone(process), what="the end of the workers")
+    wait_until(lambda: is_group_empty(process), what="the end of the workers")
     assert load_traces(open_run(tmp_path / "run")) == []
 
 
 @pytest.mark.parametrize("limit", [1_000, 5_000])
 def test_the_disk_is_full(tmp_path: Path, big: Path, limit: int) -> None:
-    """Stood in for by a limit on the size of files."""
+    """Simulated by a limit on the size of files."""
     changes = f"""
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
@@ -176,21 +176,21 @@ CHANGED_FILE = """
 
 
 @pytest.mark.parametrize("change", ["os.truncate('big.json', 50_000)", "os.unlink('big.json')"])
-@pytest.mark.parametrize("more", [[], ["small.json"]])
+@pytest.mark.parametrize("sources", [[], ["small.json"]])
 def test_the_file_changes_while_it_is_read(
-    tmp_path: Path, big: Path, change: str, more: list[str]
+    tmp_path: Path, big: Path, change: str, sources: list[str]
 ) -> None:
     (tmp_path / "small.json").write_bytes(trace(*training()))
     changes = SMALL_BLOCKS + CHANGED_FILE.format(f"os.path.exists('big.json') and {change}")
-    process = import_with(tmp_path, changes, "big.json", *more, "-o", "run")
-    if not more:
+    process = import_with(tmp_path, changes, "big.json", *sources, "-o", "run")
+    if not sources:
         assert "big.json cannot be read" in one_sentence(process)
         assert not (tmp_path / "run").exists()
         return
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0  # the other one is there
+    assert process.returncode == 0  # the other trace was imported
     assert "big.json cannot be read" in errors
-    assert [each.name for each in load_traces(open_run(tmp_path / "run"))] == ["small.json"]
+    assert [imported.name for imported in load_traces(open_run(tmp_path / "run"))] == ["small.json"]
 
 
 # --- the monitor's child ---------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_the_file_changes_while_it_is_read(
 
 @pytest.fixture
 def store_window(tmp_path: Path) -> StoreWindow:
-    """Stores a window in the test's run, with parts of the importer changed."""
+    """Function that stores a window in a run, with some functions of the importer replaced."""
     info = RunInfo(
         schema_version=SCHEMA_VERSION, run_id="r", created_ns=0, command=[],
         working_directory="/", stepscope_version="0",
@@ -223,11 +223,16 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def stored(run: Path) -> dict[str, int]:
-    """Rows by table, as whoever reads the run sees them."""
-    (found,) = load_traces(open_run(run))
-    assert (found.process, found.window, found.rank, found.node) == ("7-1-0", 0, 3, "n0")
+    """Return the number of rows by table, as read from the run."""
+    (stored_trace,) = load_traces(open_run(run))
+    assert (stored_trace.process, stored_trace.window, stored_trace.rank, stored_trace.node) == (
+        "7-1-0",
+        0,
+        3,
+        "n0",
+    )
     tables = ("operators", "kernels", "copies", "runtime_calls", "annotations", "memory_events")
-    return {table: len(found.columns(table, ["id"])["id"]) for table in tables}
+    return {table: len(stored_trace.columns(table, ["id"])["id"]) for table in tables}
 
 
 def test_a_window_is_stored_once(tmp_path: Path, store_window: StoreWindow) -> None:
@@ -239,14 +244,14 @@ def test_a_window_is_stored_once(tmp_path: Path, store_window: StoreWindow) -> N
     assert open_run(tmp_path / "run").row_count("operators") == first["operators"]
 
 
-def test_a_window_that_is_none(tmp_path: Path, store_window: StoreWindow) -> None:
+def test_a_window_file_that_is_not_a_trace(tmp_path: Path, store_window: StoreWindow) -> None:
     (tmp_path / "window.json").write_bytes(b"no trace")
     code, errors = finished(store_window("window.json"))
     assert (code, len(errors.splitlines())) == (2, 1)
     assert load_traces(open_run(tmp_path / "run")) == []
 
 
-def test_a_window_that_cannot_be_written_may_come_again(
+def test_a_window_that_cannot_be_written_can_be_imported_again(
     tmp_path: Path, store_window: StoreWindow
 ) -> None:
     (tmp_path / "window.json").write_bytes(trace(*training()))
@@ -264,7 +269,7 @@ def test_a_window_that_cannot_be_written_may_come_again(
 def test_a_window_whose_import_was_killed(
     tmp_path: Path, store_window: StoreWindow, table: str, after: bool
 ) -> None:
-    """The next attempt makes it whole, and nobody sees what is left of the first."""
+    """The next attempt completes it, and readers ignore the rows of the first one."""
     kill = f"""
     import os
     from stepscope.store import RunWriter

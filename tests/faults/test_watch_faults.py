@@ -1,4 +1,4 @@
-"""Whatever happens to the watch process and to those it tells: the job does not notice."""
+"""Failures of the watch process and of its receivers: the job is not affected."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from stepscope.rule_feed.check import recorded_rules
 from stepscope.schema import DeliveryState, JobState, RuleRecord, RuleStatus
 from stepscope.spool import process_start_ticks
 from stepscope.store import open_run
-from tests.support.job_control import Job, steps_command, wait_for
+from tests.support.job_control import Job, steps_command
+from tests.support.waiting import wait_until
 from tests.support.webhooks import receiving
 
 Start = Callable[..., Job]
-OWN = """
+RULES = """
 from stepscope.rules import Rule
 
 class Always(Rule):
     def check(self, signals):
-        return self.finding(triggered=1, sentences=["it always is."])
+        return self.finding(triggered=1, sentences=["it always fires."])
 
 class Wrong(Rule):
     def check(self, signals):
@@ -31,23 +32,23 @@ class Wrong(Rule):
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> str:
+def rule_file(tmp_path: Path) -> str:
     """A file of rules."""
-    path = tmp_path / "own.py"
-    path.write_text(OWN)
+    path = tmp_path / "rules.py"
+    path.write_text(RULES)
     return str(path)
 
 
 def record(run: Path) -> RuleRecord:
-    found = recorded_rules(open_run(run))
-    assert found is not None
-    return found
+    rules = recorded_rules(open_run(run))
+    assert rules is not None
+    return rules
 
 
 def fired(job: Job) -> bool:
-    made = (job.run / "run.json").exists()
-    found = recorded_rules(open_run(job.run)) if made else None
-    return found is not None and any(e.state is DeliveryState.SENT for e in found.deliveries)
+    has_run = (job.run / "run.json").exists()
+    rules = recorded_rules(open_run(job.run)) if has_run else None
+    return rules is not None and any(e.state is DeliveryState.SENT for e in rules.deliveries)
 
 
 def assert_undisturbed(job: Job, count: int) -> None:
@@ -57,22 +58,29 @@ def assert_undisturbed(job: Job, count: int) -> None:
     assert status.state is JobState.COMPLETED
 
 
-def test_kill_9_of_the_watch(start: Start, own: str) -> None:
+def test_kill_9_of_the_watch(start: Start, rule_file: str) -> None:
     with receiving() as receiver:
-        options = ("--rule", f"{own}:Always", "--scan-interval", "1", "--webhook", receiver.url)
+        options = (
+            "--rule",
+            f"{rule_file}:Always",
+            "--scan-interval",
+            "1",
+            "--webhook",
+            receiver.url,
+        )
         job = start(*steps_command("--count", "4000"), options=options)
         first = job.wait_child("watch")
-        wait_for(lambda: fired(job), what="a first finding")
+        wait_until(lambda: fired(job), what="a first finding")
         os.kill(first, signal.SIGKILL)
-        wait_for(lambda: job.children().get("watch", first) != first, what="a new watch")
+        wait_until(lambda: job.children().get("watch", first) != first, what="a new watch")
         assert_undisturbed(job, 4000)
         assert len(receiver.bodies) == 1
     assert record(job.run).progress == "ended"
 
 
-def test_kill_9_of_the_watch_again_and_again(start: Start, own: str) -> None:
-    """The last evaluation is made all the same, and counts."""
-    options = ("--rule", f"{own}:Always", "--fail-on", "Always")
+def test_kill_9_of_the_watch_again_and_again(start: Start, rule_file: str) -> None:
+    """The final evaluation still runs, and --fail-on uses it."""
+    options = ("--rule", f"{rule_file}:Always", "--fail-on", "Always")
     job = start(*steps_command("--count", "3000"), options=options)
     killed = 0
     while job.done < 2990 and job.launcher.poll() is None:
@@ -80,46 +88,52 @@ def test_kill_9_of_the_watch_again_and_again(start: Start, own: str) -> None:
         if watch is not None:
             os.kill(watch, signal.SIGKILL)
             killed += 1
-            wait_for(lambda w=watch: job.children().get("watch") != w, what="its end")
+            wait_until(
+                lambda w=watch: job.children().get("watch") != w, what="the end of the watch"
+            )
     assert killed >= 2
     assert job.wait() == 3, job.errors.read_text()
     assert job.done == 3000
     assert record(job.run).progress == "ended"
 
 
-def test_a_launcher_that_is_gone_does_not_keep_the_watch(start: Start, own: str) -> None:
-    job = start(*steps_command("--count", "1500"), options=("--rule", f"{own}:Always"))
+def test_the_watch_ends_after_its_launcher(start: Start, rule_file: str) -> None:
+    job = start(*steps_command("--count", "1500"), options=("--rule", f"{rule_file}:Always"))
     watch = job.wait_child("watch")
     job.wait_monitor()
     job.wait_done(100)
     os.kill(job.launcher.pid, signal.SIGKILL)
     job.launcher.wait()
-    wait_for(lambda: process_start_ticks(watch) is None, limit_s=60, what="the end of the watch")
+    wait_until(
+        lambda: process_start_ticks(watch) is None, timeout_s=60, what="the end of the watch"
+    )
     assert record(job.run).progress == "ended"
 
 
-def test_receivers_that_fail_in_every_way(start: Start, own: str) -> None:
+def test_receivers_that_fail_in_every_way(start: Start, rule_file: str) -> None:
     with receiving(0) as hanging, receiving(500) as broken, receiving(500, 204) as late:
         hooks = [hanging.url, broken.url, late.url, "http://127.0.0.1:9/"]
         options = [word for url in hooks for word in ("--webhook", url)]
         options += ["--on-finding", "sleep 300", "--on-finding", "exit 3"]
-        options += ["--rule", f"{own}:Always", "--scan-interval", "1"]
+        options += ["--rule", f"{rule_file}:Always", "--scan-interval", "1"]
         job = start(*steps_command("--count", "1500"), options=tuple(options))
         assert_undisturbed(job, 1500)
-    found = {(each.action, each.number): each for each in record(job.run).deliveries}
-    states = {number: each.state for (action, number), each in found.items()}
+    deliveries = {
+        (delivery.action, delivery.number): delivery for delivery in record(job.run).deliveries
+    }
+    states = {number: delivery.state for (action, number), delivery in deliveries.items()}
     sent = [number for number, state in states.items() if state is DeliveryState.SENT]
-    assert [found["webhook", number].try_count for number in sent] == [2]
+    assert [deliveries["webhook", number].try_count for number in sent] == [2]
     assert len(states) == 6
     assert DeliveryState.PENDING not in states.values()
-    said = job.errors.read_text()
-    assert "answered 500" in said
-    assert "Connection refused" in said
-    assert "ended with status 3" in said
+    errors = job.errors.read_text()
+    assert "answered 500" in errors
+    assert "Connection refused" in errors
+    assert "ended with status 3" in errors
 
 
-def test_a_rule_that_raises_is_reported(start: Start, own: str) -> None:
-    rules = f"{own}:Wrong,{own}:Always"
+def test_a_rule_that_raises_is_reported(start: Start, rule_file: str) -> None:
+    rules = f"{rule_file}:Wrong,{rule_file}:Always"
     job = start(*steps_command("--count", "300"), options=("--rules", rules))
     assert_undisturbed(job, 300)
     wrong, always = record(job.run).findings

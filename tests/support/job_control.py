@@ -1,4 +1,4 @@
-"""Starting jobs under the profiler, watching them, and ending them the hard way."""
+"""Jobs under `stepscope run`: start, observation, and kill."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from tests.support.waiting import wait_until
 
 JOBS = Path(__file__).parents[1] / "faults" / "jobs"
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
 
 
-def wait_for(condition: Callable[[], object], *, limit_s: float = 30.0, what: str = "") -> None:
-    """Wait until a condition holds; fail when it does not in time."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {limit_s} s in vain: {what or condition}"
-        time.sleep(0.01)
-
-
 class Job:
-    """One `stepscope run`, with the job's standard output at hand."""
+    """A process of `stepscope run`, with the standard output of its job in a file."""
 
     def __init__(self, run: Path, spool: Path, *arguments: str, options: tuple[str, ...] = ()):
         self.run = run
@@ -42,46 +34,44 @@ class Job:
 
     @property
     def done(self) -> int:
-        """Steps that the job has said are over."""
+        """Number of steps that the job has reported."""
         return self.output.read_bytes().count(b"done ")
 
     @property
     def spool(self) -> Path:
         """The directory of the span logs."""
-        wait_for(lambda: list(self.spool_base.glob("stepscope-*")), what="a spool")
-        return next(iter(self.spool_base.glob("stepscope-*")))
+        return wait_until(lambda: list(self.spool_base.glob("stepscope-*")), what="a spool")[0]
 
     def wait_done(self, count: int) -> None:
-        """Wait until the job has said so of this many steps."""
-        wait_for(lambda: self.done >= count or self.launcher.poll() is not None, what="steps")
+        """Wait until the job has reported this many steps."""
+        wait_until(lambda: self.done >= count or self.launcher.poll() is not None, what="steps")
         assert self.done >= count, self.errors.read_text()
 
     def wait(self) -> int:
-        """Wait for the launcher; its exit status as subprocess gives it."""
+        """Wait for the launcher; returns its exit status, as in subprocess."""
         return self.launcher.wait(60)
 
     def children(self) -> dict[str, int]:
-        """Pids of the launcher's children by role: `job`, `monitor`, `watch`."""
-        found = {}
+        """Return the pids of the launcher's children by role: `job`, `monitor`, `watch`."""
+        pids = {}
         for pid in map(int, _children(self.launcher.pid)):
             words = _command_line(pid)
-            if not words:  # it has ended
+            if not words:  # the process has ended
                 continue
             roles = {b"stepscope.monitor": "monitor", b"stepscope.watch": "watch"}
-            found[next((roles[word] for word in words if word in roles), "job")] = pid
-        return found
+            pids[next((roles[word] for word in words if word in roles), "job")] = pid
+        return pids
 
     def wait_child(self, role: str) -> int:
-        """Pid of a child, once it is there."""
-        wait_for(lambda: role in self.children(), what=f"a {role}")
-        return self.children()[role]
+        """Wait for the start of a child; returns its pid."""
+        return wait_until(lambda: self.children().get(role), what=f"a {role}") or 0
 
     def wait_monitor(self) -> int:
-        """Pid of the monitor, once it is there."""
+        """Wait for the start of the monitor; returns its pid."""
         return self.wait_child("monitor")
 
     def end(self) -> None:
-        """Kill what is left of it."""
+        """Kill the launcher and its descendants."""
         for pid in [*_descendants(self.launcher.pid), self.launcher.pid]:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -105,12 +95,12 @@ def _children(pid: int) -> list[str]:
 
 
 def _descendants(pid: int) -> list[int]:
-    found = []
+    pids = []
     for child in map(int, _children(pid)):
-        found += [*_descendants(child), child]
-    return found
+        pids += [*_descendants(child), child]
+    return pids
 
 
 def steps_command(*arguments: str) -> list[str]:
-    """Command line of the job that counts its steps."""
+    """Return the command line of a job that reports its steps."""
     return [sys.executable, str(JOBS / "steps.py"), *arguments]

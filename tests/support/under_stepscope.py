@@ -1,4 +1,4 @@
-"""Running scripts under the profiler, as a user would, and reading what the run says."""
+"""Scripts under `stepscope run`, and the output of commands on their runs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parents[1] / "e2e"
+E2E = Path(__file__).parents[1] / "e2e"
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
-LIMIT_S = 180
-PATIENCE_S = 30.0
+JOB_TIMEOUT_S = 180
+TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A job that has ended under the profiler."""
+class FinishedJob:
+    """A job that has ended under `stepscope run`."""
 
     run: Path
     code: int
@@ -29,40 +29,40 @@ class Finished:
     stderr: str
 
     def payload(self, *arguments: str) -> dict[str, Any]:
-        """`stepscope show RUN VIEW --json`, or another command's JSON."""
+        """Return the JSON of `stepscope show RUN VIEW`, or of another command."""
         return command_json(*arguments, run=self.run)
 
     @property
     def verdict(self) -> dict[str, Any]:
-        """The verdict on the run."""
+        """The verdict of the run."""
         return self.payload("diagnose")
 
     def steps(self, rank: int = 0) -> dict[str, Any]:
-        """The steps of one rank."""
+        """Return the steps of one rank."""
         ranks: list[dict[str, Any]] = self.payload("show", "steps")["ranks"]
         return ranks[rank]
 
 
 def command_json(command: str, *view: str, run: Path) -> dict[str, Any]:
-    """JSON that a command prints about a run."""
+    """Return the JSON that a command prints about a run."""
     done = subprocess.run(
         [*STEPSCOPE, command, str(run), *view, "--json"],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=JOB_TIMEOUT_S,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    payload: dict[str, Any] = json.loads(done.stdout)
+    return payload
 
 
 def run_under(
     run: Path, *command: str, options: tuple[str, ...] = (), strict: bool = True, **environment: str
-) -> Finished:
+) -> FinishedJob:
     """Run a command under `stepscope run`.
 
     Args:
-        strict: whatever fails inside a probe is raised into the job, so that it shows.
+        strict: raise exceptions of probes into the job, so that they show.
     """
     variables = {**os.environ, **environment}
     if strict:
@@ -71,15 +71,15 @@ def run_under(
         [*STEPSCOPE, "run", "--out", str(run), *options, "--", *command],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=JOB_TIMEOUT_S,
         env=variables,
         cwd=run.parent,
     )
-    return Finished(run, done.returncode, done.stdout, done.stderr)
+    return FinishedJob(run, done.returncode, done.stdout, done.stderr)
 
 
 def label(script: Path, name: str) -> str:
-    """The value of a label at the top of a script: SUSPECT, CAUSE, EXPECTED_STEPS, BURNERS."""
+    """Return a label at the top of a script: SUSPECT, CAUSE, EXPECTED_STEPS or BURNERS."""
     for line in script.read_text().splitlines():
         if line.startswith(f"{name} = "):
             return line.partition(" = ")[2].partition("#")[0].strip().strip('"')
@@ -90,7 +90,7 @@ def label(script: Path, name: str) -> str:
 def serving(
     *options: str, cwd: Path | None = None, **environment: str
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The printed address, and the process, which is ended as a terminal does."""
+    """Start `stepscope ui`; yields its printed address and its process, ended as by Ctrl-C."""
     process = subprocess.Popen(
         [*STEPSCOPE, "ui", "--no-browser", *options],
         stdout=subprocess.PIPE,
@@ -107,21 +107,21 @@ def serving(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
         try:
-            process.communicate(timeout=PATIENCE_S)
+            process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
 
 
 @contextmanager
-def training(run: Path, place: Path) -> Iterator[subprocess.Popen[str]]:
-    """A job that trains until somebody stops it, which its launcher allows.
+def training(run: Path, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a job that trains until it is stopped, and can be stopped in the web UI.
 
     Args:
-        run: where it is recorded.
-        place: a directory for what `watch/stalling.py` waits for and writes.
+        run: directory of the run.
+        directory: a directory for the files that `watch/stalling.py` waits for and writes.
     """
-    script = [HERE / "watch" / "stalling.py", "--stall", place / "stall"]
-    script += ["--until", place / "until", "--out", place / "seen"]
+    script = [E2E / "watch" / "stalling.py", "--stall", directory / "stall"]
+    script += ["--until", directory / "until", "--out", directory / "seen"]
     job = [sys.executable, *map(str, script)]
     with subprocess.Popen(
         [*STEPSCOPE, "run", "--quiet", "--allow-stop", "--no-rules", "--out", str(run), "--", *job],
@@ -129,7 +129,7 @@ def training(run: Path, place: Path) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    ) as launcher:  # which closes its pipe
+    ) as launcher:
         try:
             yield launcher
         finally:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+FIRST_PAUSE_S = 0.002
+MAX_PAUSE_S = 0.05
 
 
 def wait_until(condition: Callable[[], T], *, timeout_s: float = 30.0, what: str = "") -> T:
-    """Wait until a condition holds, and return its value; fail at the timeout."""
+    """Wait until a condition holds, and return its value; fail at the timeout.
+
+    The pause between two checks grows, so that a costly condition does not keep a core busy.
+    """
     deadline = time.monotonic() + timeout_s
+    pause, pause_s = threading.Event(), FIRST_PAUSE_S
     while not (value := condition()):
         assert time.monotonic() < deadline, f"after {timeout_s:g} s: {what or condition}"
-        time.sleep(0.005)
+        pause.wait(pause_s)
+        pause_s = min(1.3 * pause_s, MAX_PAUSE_S)
     return value

@@ -1,6 +1,6 @@
 """Planted fault, from outside: other processes keep the cores busy while this plain job trains.
 
-Whoever starts this script starts ``BURNERS`` busy processes next to it.
+The caller of this script starts ``BURNERS`` busy processes next to it.
 """
 
 import argparse

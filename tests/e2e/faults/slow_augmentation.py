@@ -39,8 +39,8 @@ class RandomCrop:
 
     def __call__(self, image):
         padded = np.pad(image, ((self.padding, self.padding),) * 2)
-        top, left = np.random.randint(0, 2 * self.padding + 1, size=2)
-        return padded[top : top + image.shape[0], left : left + image.shape[1]]
+        y, x = np.random.randint(0, 2 * self.padding + 1, size=2)
+        return padded[y : y + image.shape[0], x : x + image.shape[1]]
 
 
 class ElasticDistortion:

@@ -23,9 +23,9 @@ BATCH = 40
 def encode_image(image):
     """Average-filters every row against its neighbours, then deflates, as PNG does."""
     pixels = image.reshape(SIZE, SIZE * CHANNELS).astype(np.int16)
-    left = np.pad(pixels, ((0, 0), (CHANNELS, 0)))[:, :-CHANNELS]
-    up = np.pad(pixels, ((1, 0), (0, 0)))[:-1]
-    return zlib.compress(((pixels - (left + up) // 2) % 256).astype(np.uint8).tobytes())
+    before = np.pad(pixels, ((0, 0), (CHANNELS, 0)))[:, :-CHANNELS]
+    above = np.pad(pixels, ((1, 0), (0, 0)))[:-1]
+    return zlib.compress(((pixels - (before + above) // 2) % 256).astype(np.uint8).tobytes())
 
 
 def decode_image(blob):
@@ -37,8 +37,8 @@ def decode_image(blob):
     for start in range(0, len(data), width):
         row = bytearray(data[start : start + width])
         for i in range(width):
-            left = row[i - CHANNELS] if i >= CHANNELS else 0
-            row[i] = (row[i] + (left + above[i]) // 2) % 256
+            before = row[i - CHANNELS] if i >= CHANNELS else 0
+            row[i] = (row[i] + (before + above[i]) // 2) % 256
         rows.append(row)
         above = row
     return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(SIZE, SIZE, CHANNELS)

@@ -1,9 +1,9 @@
-"""Trains at a good pace; once a file exists, every batch takes half a second to make.
+"""Trains at a steady pace; once a file exists, the creation of every batch takes half a second.
 
---stall FILE    from when on the input stalls
---until FILE    go on until this file exists
---out FILE      receives the time (epoch ns) at which the second stalled step had ended: from then
-                on the stall can be seen in the steps
+--stall FILE    the input stalls once this file exists
+--until FILE    continue until this file exists
+--out FILE      receives the time (epoch ns) at which the second stalled step has ended: from then
+                on the stall is visible in the steps
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Trains at a pace until told to stop: steps of about ten milliseconds, alone or under torchrun.
+"""Trains at a steady pace until a file exists: steps of about 10 ms, alone or under torchrun.
 
---until FILE      go on until this file exists
+--until FILE      continue until this file exists
 --slower FILE     steps take four times as long once this file exists
 --no-optimizer    forward passes only
 --out FILE        receives a hash of the weights (of rank 0)

@@ -1,4 +1,4 @@
-"""A job that says of every step when it is over: `done N` on stdout, once it is recorded.
+"""A job that reports every step after it is recorded: `done N` on stdout.
 
 Usage: steps.py [--count N] [--ignore-stop] [--child]
 """
@@ -16,7 +16,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--on-stop", choices=["die", "exit-0"], default="die")
-    parser.add_argument("--child", action="store_true", help="let a child do the steps")
+    parser.add_argument("--child", action="store_true", help="run the steps in a child process")
     arguments = parser.parse_args()
     if arguments.child:
         command = [sys.executable, __file__, "--count", str(arguments.count)]
