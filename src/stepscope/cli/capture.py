@@ -12,8 +12,15 @@ from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
 from stepscope.cli.window_options import depth_options
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.run import MAX_REQUESTED_STEPS, answers_of, contents, listening_nodes, new_request
-from stepscope.store import AnswerState, RequestBoard, RunReader, WindowAnswer, open_run
+from stepscope.run import (
+    MAX_REQUESTED_STEPS,
+    choose_contents,
+    find_listening_nodes,
+    make_window_request,
+    read_request_statuses,
+    send_window_request,
+)
+from stepscope.store import RequestState, RequestStatus, RunReader, open_run
 
 ANSWER_S = 20.0
 """How long a monitor may take to take a request up."""
@@ -26,13 +33,13 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     request: str
-    nodes: dict[str, WindowAnswer]
+    nodes: dict[str, RequestStatus]
 
     @property
     def stored_count(self) -> int:
         """Windows that are in the run."""
         windows = [window for answer in self.nodes.values() for window in answer.windows]
-        return sum(window.state is AnswerState.STORED for window in windows)
+        return sum(window.state is RequestState.STORED for window in windows)
 
 
 @click.command(
@@ -75,24 +82,23 @@ def command(  # noqa: PLR0917 - click passes options by name
 ) -> None:
     if (steps is None) == (seconds is None):
         raise UsageError("say how long the window is: --steps N, or --seconds S")
-    what = contents(
+    what = choose_contents(
         full=full, shapes=shapes, stacks=stacks, memory=memory, flops=flops, modules=modules
     )
     reader = open_run(run)
-    nodes = listening_nodes(run, reader)
-    request = new_request(what, steps=steps, seconds=seconds)
-    board = RequestBoard(run)
-    board.ask(request)
+    nodes = find_listening_nodes(run, reader)
+    request = make_window_request(what, steps=steps, seconds=seconds)
+    send_window_request(run, request)
     tell: Callable[[str], None] = _silent if as_json else say
     try:
-        answers = _wait(board, request.name, nodes, reader, timeout, tell)
+        answers = _wait(run, request.name, nodes, reader, timeout, tell)
     except KeyboardInterrupt:
         say(f"no longer waiting; the window goes on, and will be in {run}")
         raise click.exceptions.Abort from None
     captured = Captured(run=run, request=request.name, nodes=answers)
     if as_json:
         print_json(captured)
-    failures = [a.message for a in answers.values() if a.state is AnswerState.FAILED]
+    failures = [a.message for a in answers.values() if a.state is RequestState.FAILED]
     if not captured.stored_count:
         raise StepscopeError(f"no window was recorded: {failures[0]}")
     if not as_json:
@@ -101,13 +107,13 @@ def command(  # noqa: PLR0917 - click passes options by name
 
 
 def _wait(  # noqa: PLR0917
-    board: RequestBoard,
+    run: str,
     name: str,
     nodes: list[str],
     reader: RunReader,
     timeout: float,
     tell: Callable[[str], None],
-) -> dict[str, WindowAnswer]:
+) -> dict[str, RequestStatus]:
     """The last answers of all nodes.
 
     Raises:
@@ -116,13 +122,15 @@ def _wait(  # noqa: PLR0917
     began = time.monotonic()
     told = ""
     while True:
-        answers = answers_of(board, name, nodes)
+        answers = read_request_statuses(run, name, nodes)
         if len(answers) == len(nodes) and all(a.state.final for a in answers.values()):
             return answers
         waited = time.monotonic() - began
         over = all(status.state.final for status in reader.statuses().values())
         if over and waited > POLL_S:
-            answers = answers_of(board, name, nodes)  # the last word may have come meanwhile
+            answers = read_request_statuses(
+                run, name, nodes
+            )  # the last word may have come meanwhile
             if len(answers) == len(nodes) and all(a.state.final for a in answers.values()):
                 return answers
             raise StepscopeError("the job has ended before the window was recorded")
@@ -139,19 +147,19 @@ def _wait(  # noqa: PLR0917
         time.sleep(POLL_S)
 
 
-def _state(answers: dict[str, WindowAnswer]) -> str:
+def _state(answers: dict[str, RequestStatus]) -> str:
     if not answers:
         return "asked; waiting for the monitor"
-    slowest = min(answers.values(), key=lambda answer: list(AnswerState).index(answer.state))
+    slowest = min(answers.values(), key=lambda answer: list(RequestState).index(answer.state))
     where = "" if slowest.first_step is None else f" after step {slowest.first_step}"
     match slowest.state:
-        case AnswerState.WAITING:
+        case RequestState.WAITING:
             return f"waiting: {slowest.message}"
-        case AnswerState.PLANNED:
+        case RequestState.PLANNED:
             return f"planned{where}"
-        case AnswerState.RECORDING:
+        case RequestState.RECORDING:
             return "recording"
-        case AnswerState.IMPORTING:
+        case RequestState.IMPORTING:
             return "being stored"
         case _:
             return str(slowest.state)
@@ -161,7 +169,7 @@ def _lines(captured: Captured) -> Iterator[str]:
     for node, answer in captured.nodes.items():
         for window in answer.windows:
             rank = f"rank {window.rank}" if window.rank is not None else window.process
-            if window.state is AnswerState.STORED:
+            if window.state is RequestState.STORED:
                 yield f"window {window.number} of {rank} on {node} is in {captured.run}"
             else:
                 yield f"no window of {rank} on {node}: {window.reason}"

@@ -51,7 +51,7 @@ from stepscope.monitor import (
     remove_spool,
     start_monitor,
 )
-from stepscope.run import contents
+from stepscope.run import choose_contents
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run, is_remote
 from stepscope.watch import FILE_NAME
@@ -138,7 +138,7 @@ def command(  # noqa: PLR0917 - click passes options by name
     as_json: bool,
     command: tuple[str, ...],
 ) -> None:
-    what = contents(
+    what = choose_contents(
         full=full, shapes=shapes, stacks=stacks, memory=memory, flops=flops, modules=modules
     )
     planned = schedule(start_step, num_steps, start_time, duration, every, what)

@@ -75,7 +75,8 @@ def command(  # noqa: PLR0917 - click passes options by name
 ) -> None:
     start_fork_server()
     # While that goes on in a process of its own, this one imports the rest.
-    from stepscope.server import resolve_root, serve, url_of
+    from stepscope.run.catalog import resolve_root
+    from stepscope.server import serve, url_of
 
     settings = Settings(
         root=resolve_root(_default_location() if location is None else location),

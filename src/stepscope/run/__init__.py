@@ -13,6 +13,7 @@ from stepscope.run.job_times import (
 from stepscope.run.metric_bins import Bins, BinSeries, aggregate_samples, choose_bins
 from stepscope.run.model_facts import embedding_ratio, inputs_of, largest_model, samples_at_a_time
 from stepscope.run.node_metrics import NodeMetrics
+from stepscope.run.opening import open_run, reopen_run
 from stepscope.run.rank_collectives import RankCalls, collective_calls
 from stepscope.run.run import Rank, Run
 from stepscope.run.span_table import SpanRows, read_spans, spans_of
@@ -28,11 +29,13 @@ from stepscope.run.traces import QualityIssue, Trace, load_traces, reading_ahead
 from stepscope.run.window_requests import (
     MAX_REQUESTED_STEPS,
     WindowContents,
-    answers_of,
-    contents,
-    listening_nodes,
-    new_request,
+    choose_contents,
+    find_listening_nodes,
+    make_window_request,
+    read_request_statuses,
+    send_window_request,
 )
+from stepscope.store import RequestState, RequestStatus, UnreachableError, cache_home, size_of
 
 __all__ = [
     "MAX_REQUESTED_STEPS",
@@ -46,38 +49,46 @@ __all__ = [
     "Rank",
     "RankCalls",
     "RecordedWork",
+    "RequestState",
+    "RequestStatus",
     "Run",
     "RunClock",
     "RunRange",
     "SpanRows",
     "Trace",
+    "UnreachableError",
     "WindowContents",
     "aggregate_samples",
-    "answers_of",
+    "cache_home",
     "calls_of",
     "choose_bins",
+    "choose_contents",
     "collective_calls",
-    "contents",
     "device_work_of",
     "embedding_ratio",
     "find_epochs",
+    "find_listening_nodes",
     "host_categories",
     "inputs_of",
     "is_lost",
     "job_borders",
     "job_statistics",
     "largest_model",
-    "listening_nodes",
     "load_traces",
     "machine_count",
+    "make_window_request",
     "marked_steps",
     "named_steps",
-    "new_request",
+    "open_run",
+    "read_request_statuses",
     "read_spans",
     "reading_ahead",
     "recorded_work",
+    "reopen_run",
     "rows_in",
     "samples_at_a_time",
+    "send_window_request",
+    "size_of",
     "spans_of",
     "streams_of",
 ]

@@ -14,7 +14,7 @@ import msgspec
 from stepscope.errors import UsageError
 from stepscope.schema import JobStatus
 from stepscope.spool import OPTIONS, Depth
-from stepscope.store import RequestBoard, RunReader, WindowAnswer, WindowRequest
+from stepscope.store import RequestStatus, RunReader, WindowRequest, WindowRequests
 
 SILENT_S = 30.0
 """A monitor without a heartbeat for this long does not count as listening."""
@@ -28,7 +28,7 @@ class WindowContents(msgspec.Struct, frozen=True, kw_only=True):
     options: list[str]
 
 
-def contents(*, full: bool, **flags: bool) -> WindowContents:
+def choose_contents(*, full: bool, **flags: bool) -> WindowContents:
     """Translate flags into window contents.
 
     Raises:
@@ -40,7 +40,7 @@ def contents(*, full: bool, **flags: bool) -> WindowContents:
     return WindowContents(depth=Depth.FULL if full else Depth.LIGHT, options=options)
 
 
-def new_request(
+def make_window_request(
     contents: WindowContents, *, steps: int | None = None, seconds: float | None = None
 ) -> WindowRequest:
     """Create a request for a window of some steps or seconds, with a unique name."""
@@ -54,7 +54,12 @@ def new_request(
     )
 
 
-def listening_nodes(run: str, reader: RunReader) -> list[str]:
+def send_window_request(location: str, request: WindowRequest) -> None:
+    """Write a request into the run, from which the monitors of all nodes read it."""
+    WindowRequests(location).send(request)
+
+
+def find_listening_nodes(run: str, reader: RunReader) -> list[str]:
     """List the nodes with a listening monitor.
 
     Raises:
@@ -83,10 +88,13 @@ def listening_nodes(run: str, reader: RunReader) -> list[str]:
     return listening
 
 
-def answers_of(board: RequestBoard, name: str, nodes: Iterable[str]) -> dict[str, WindowAnswer]:
-    """Collect the answers to a request by node; nodes without an answer are omitted."""
-    answers = {node: board.answer(name, node) for node in nodes}
-    return {node: answer for node, answer in answers.items() if answer is not None}
+def read_request_statuses(
+    location: str, name: str, nodes: Iterable[str]
+) -> dict[str, RequestStatus]:
+    """Read the statuses of a request by node; nodes without a status are omitted."""
+    requests = WindowRequests(location)
+    statuses = {node: requests.read_status(name, node) for node in nodes}
+    return {node: status for node, status in statuses.items() if status is not None}
 
 
 def _age_s(status: JobStatus) -> float:

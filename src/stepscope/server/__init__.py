@@ -1,13 +1,10 @@
 """Server of the web UI: runs below one directory or URL, shown in a browser.
 
-Belongs here: HTTP, access control, the names of runs, and the processes that compute responses.
-Does not belong here: figures and payloads of screens (`views`), drawing (`web`).
+Belongs here: HTTP, access control, and the processes that compute responses. Does not belong here:
+the runs below a directory or URL (`run.catalog`), figures and payloads of screens (`views`),
+drawing (`web`).
 
     settings            settings of the server
-    catalog             protocol of catalogs: runs and the locations of their names
-    directory_catalog   catalog of a directory
-    bucket_catalog      catalog of a URL of an object store
-    open_catalog        the catalog of a directory or URL
     security            tokens, hosts, origins, headers
     app                 routes and errors
     static              files of the front end

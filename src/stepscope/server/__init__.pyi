@@ -1,5 +1,4 @@
 from .forking import start_fork_server as start_fork_server
-from .open_catalog import resolve_root as resolve_root
 from .process import serve as serve, url_of as url_of
 from .settings import (
     FIRST_PORT as FIRST_PORT,

@@ -13,11 +13,11 @@ from starlette.routing import Route
 
 from stepscope._version import __version__
 from stepscope.errors import NotARunError
-from stepscope.server.catalog import CatalogRun, missing_run_error
+from stepscope.run import cache_home
+from stepscope.run.catalog import CatalogRun, missing_run_error, open_catalog
 from stepscope.server.compression import VARY, json_response
 from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM
 from stepscope.server.live import Feed, Feeds
-from stepscope.server.open_catalog import open_catalog
 from stepscope.server.payloads import CaptureRequest, StopJobRequest
 from stepscope.server.requests import (
     cancel_on_disconnect,
@@ -28,7 +28,6 @@ from stepscope.server.requests import (
 from stepscope.server.settings import Settings, is_loopback
 from stepscope.server.summaries import Summaries
 from stepscope.server.workers import QueueName, Workers, retrieve_exception
-from stepscope.store import cache_home
 
 INTERACTIVE_PREFIX = "timeline"
 """Prefix of the names of views that the page requests while the user drags or zooms."""

@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 
 from stepscope.errors import NotARunError, StepscopeError
+from stepscope.run.catalog import RunRemovedError
 from stepscope.server.api import Api
-from stepscope.server.catalog import RunRemovedError
 from stepscope.server.login import login_page
 from stepscope.server.requests import read_form_or_json
 from stepscope.server.security import LOGIN_PATH, Guard, add_cookie, error_response, reject_token

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from stepscope.run import Run
-from stepscope.store import RunReader, open_run
+from stepscope.run import Run, open_run, reopen_run
 from stepscope.views import JobRow
 
 MAX_OPEN_RUNS = 3
@@ -15,7 +14,6 @@ MAX_OPEN_RUNS = 3
 @dataclass(slots=True)
 class _CachedRun:
     revision: int
-    reader: RunReader
     run: Run
 
 
@@ -32,15 +30,13 @@ class OpenRuns:
         for its old segments, which its reader keeps.
 
         Raises:
-            StepscopeError: see `open_run`.
+            StepscopeError: see `stepscope.run.open_run`.
         """
         cached = self._cache.pop(location, None)
         if cached is None:
-            reader = open_run(location)
-            cached = _CachedRun(revision, reader, Run(reader))
+            cached = _CachedRun(revision, open_run(location))
         elif cached.revision != revision:
-            cached.reader.refresh()
-            cached = _CachedRun(revision, cached.reader, Run(cached.reader))
+            cached = _CachedRun(revision, reopen_run(cached.run))
         self._cache[location] = cached
         while len(self._cache) > MAX_OPEN_RUNS:
             self._cache.popitem(last=False)

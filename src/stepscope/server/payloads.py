@@ -6,8 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.run import MAX_REQUESTED_STEPS
-from stepscope.store import WindowAnswer
+from stepscope.run import MAX_REQUESTED_STEPS, RequestStatus
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +80,7 @@ class CaptureProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Number of windows in the run, one per process."""
     failure: str | None
     """Reason why nothing is recorded, once that is certain."""
-    nodes: dict[str, WindowAnswer]
+    nodes: dict[str, RequestStatus]
     """Responses by node; a node without a response is missing."""
 
 

@@ -12,11 +12,10 @@ import stat
 from pathlib import Path
 
 from stepscope.errors import UsageError
-from stepscope.run import is_lost
+from stepscope.run import Run, is_lost
 from stepscope.schema import JobState
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import StopAccepted
-from stepscope.store import RunReader
 from stepscope.watch import FILE_NAME, StopRequest, read_stop_request, write_stop_request
 
 
@@ -26,35 +25,35 @@ def stop(runs: OpenRuns, *, location: str, revision: int, client: str) -> StopAc
     Raises:
         UsageError: the job cannot be stopped from here.
     """
-    reader = runs.open(location, revision).reader
-    reason = stop_obstacle(reader)
+    run = runs.open(location, revision)
+    reason = stop_obstacle(run)
     if reason is not None:
         raise UsageError(reason)
     by = f"{_user_name()} in the web UI (from {client})"
-    write_stop_request(_request_path(reader), StopRequest(by=by))
+    write_stop_request(_request_path(run), StopRequest(by=by))
     return StopAccepted(by=by)
 
 
-def stop_obstacle(reader: RunReader) -> str | None:
+def stop_obstacle(run: Run) -> str | None:
     """Reason why the job cannot be stopped from here; None when it can."""
-    if not reader.info.options.get("allow_stop"):
+    if not run.reader.info.options.get("allow_stop"):
         return "the job was started without stepscope run --allow-stop"
-    statuses = list(reader.statuses().values())
+    statuses = list(run.reader.statuses().values())
     if not statuses or all(status.state.final for status in statuses):
         return "the job has ended" if statuses else "no monitor has reported a status yet"
     if any(status.state is JobState.STOPPING for status in statuses):
         return "the job is already stopping"
     if all(is_lost(status) for status in statuses):
         return "the job has sent no heartbeat for a while"
-    if not _is_own_spool(_request_path(reader).parent):
+    if not _is_own_spool(_request_path(run).parent):
         return "a job can be stopped only on the machine of its launcher, by the same user"
-    if read_stop_request(_request_path(reader)) is not None:
+    if read_stop_request(_request_path(run)) is not None:
         return "the job is already stopping"
     return None
 
 
-def _request_path(reader: RunReader) -> Path:
-    return Path(str(reader.info.options.get("spool"))) / FILE_NAME
+def _request_path(run: Run) -> Path:
+    return Path(str(run.reader.info.options.get("spool"))) / FILE_NAME
 
 
 def _is_own_spool(directory: Path) -> bool:

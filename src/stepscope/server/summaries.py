@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeGuard
 import msgspec
 
 from stepscope._version import __version__
-from stepscope.server.catalog import CatalogRun
+from stepscope.run.catalog import CatalogRun
 from stepscope.server.workers import Refusal, Workers
 
 MIN_INTERVAL_S = 30.0

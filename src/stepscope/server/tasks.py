@@ -14,15 +14,15 @@ import msgspec
 from stepscope._version import __version__
 from stepscope.comparison import comparison
 from stepscope.errors import StepscopeError
+from stepscope.run import open_run, size_of
+from stepscope.run.catalog import CatalogRun, map_runs
 from stepscope.server.capture import capture, capture_obstacle, capture_progress
-from stepscope.server.catalog import CatalogRun
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.openapi import openapi
 from stepscope.server.payloads import RunSession
 from stepscope.server.source import source
 from stepscope.server.stopping import stop, stop_obstacle
 from stepscope.server.worker import Task
-from stepscope.store import is_remote, map_parallel, open_run, size_of
 from stepscope.timeline import timelines_of
 from stepscope.views import (
     DEFAULTS,
@@ -67,17 +67,13 @@ def jobs(
         summaries: results of `summary` by run id, or the sentence of its error.
     """
 
-    def row(item: tuple[CatalogRun, int]) -> JobRow | None:
+    def row(run: CatalogRun, revision: int) -> JobRow | None:
         if time.monotonic() >= end_s:
             return None
-        run, revision = item
         return _cached_row(runs, run, revision, summaries.get(run.id))
 
     end_s = time.monotonic() + ROWS_TIMEOUT_S
-    if any(is_remote(run.location) for run, _ in listed):
-        rows = map_parallel(row, listed)  # the network is the limit, not the cores
-    else:
-        rows = [row(item) for item in listed]
+    rows = map_runs(row, listed)
     missing = rows.count(None)
     if missing:
         notes = [*notes, f"{missing} runs have not been read yet. Reload to see them."]
@@ -100,7 +96,7 @@ def _make_row(run: CatalogRun, summary: bytes | str | None) -> JobRow:
         decoded = (
             msgspec.json.decode(summary, type=JobSummary) if isinstance(summary, bytes) else None
         )
-        row = job_row(open_run(run.location), run.id, decoded)
+        row = job_row(open_run(run.location).reader, run.id, decoded)
     except (StepscopeError, OSError) as error:
         return unopened_row(run.id, str(error))
     return msgspec.structs.replace(row, problem=summary) if isinstance(summary, str) else row
@@ -131,8 +127,8 @@ def compare(
 
 def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> RunSession:
     """List the actions that are available on a run."""
-    reader = runs.open(location, revision).reader
-    no_capture, no_stop = capture_obstacle(reader), stop_obstacle(reader)
+    run = runs.open(location, revision)
+    no_capture, no_stop = capture_obstacle(run), stop_obstacle(run)
     return RunSession(
         version=__version__,
         local=local,

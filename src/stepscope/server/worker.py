@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stepscope.errors import NotARunError, StepscopeError
-from stepscope.store import RUN_KEY, UnreachableError, is_remote
+from stepscope.run import UnreachableError
+from stepscope.run.catalog import is_removed
 
 if TYPE_CHECKING:
     from stepscope.server.open_runs import OpenRuns
@@ -93,7 +94,7 @@ def _run_task(
 
 def _error_reply(error: Exception, locations: list[str]) -> Reply:
     """Describe an error. If the run has been removed, that is the reason for every other error."""
-    if isinstance(error, NotARunError) or any(map(_is_removed, locations)):
+    if isinstance(error, NotARunError) or any(map(is_removed, locations)):
         return Reply(status=410, error="The run has been removed.")
     if isinstance(error, FileNotFoundError | PermissionError):
         return Reply(status=404 if isinstance(error, FileNotFoundError) else 403, error=str(error))
@@ -109,11 +110,6 @@ def _error_reply(error: Exception, locations: list[str]) -> Reply:
         error="Internal error of stepscope; please report it: "
         f"{type(error).__name__}: {str(error)[:500]}",
     )
-
-
-def _is_removed(location: str) -> bool:
-    """Check whether a local run no longer exists; errors of buckets say so themselves."""
-    return not is_remote(location) and not Path(location, RUN_KEY).is_file()
 
 
 def _memory_bytes() -> int:

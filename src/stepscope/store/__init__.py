@@ -31,33 +31,33 @@ from stepscope.store.repeats import repeated_runs
 from stepscope.store.revision import revision_of, revision_of_entries, size_of
 from stepscope.store.upload import check_free, upload_run
 from stepscope.store.window_requests import (
-    Agreement,
-    AnsweredWindow,
-    AnswerState,
-    RequestBoard,
-    WindowAnswer,
+    RequestState,
+    RequestStatus,
+    WindowAgreement,
     WindowRequest,
+    WindowRequests,
+    WindowStatus,
 )
 from stepscope.store.writer import RunWriter, create_run
 
 __all__ = [
     "NUMPY_TYPES",
     "RUN_KEY",
-    "Agreement",
-    "AnswerState",
-    "AnsweredWindow",
     "Bucket",
     "BucketLocation",
     "DictColumn",
     "Entry",
     "LocalStore",
     "ObjectStore",
-    "RequestBoard",
+    "RequestState",
+    "RequestStatus",
     "RunReader",
     "RunWriter",
     "UnreachableError",
-    "WindowAnswer",
+    "WindowAgreement",
     "WindowRequest",
+    "WindowRequests",
+    "WindowStatus",
     "available_cores",
     "cache_home",
     "check_free",

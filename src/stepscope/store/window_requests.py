@@ -1,8 +1,8 @@
-"""Requests for windows, as small documents of the run: how they reach the monitors of all nodes.
+"""Window requests as small documents of the run, through which they reach all nodes.
 
 windows/<name>.json                  the request, written by `stepscope capture` or a monitor
-window-agreements/<name>.json        where the window begins; the first monitor decides
-window-answers/<name>@<node>.json    how far each node is
+window-agreements/<name>.json        start of the window; the first monitor decides
+window-answers/<name>@<node>.json    status of the request on one node
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from stepscope.store.location import open_store
 
 REQUESTS = "windows"
 AGREEMENTS = "window-agreements"
-ANSWERS = "window-answers"
+STATUSES = "window-answers"
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 class WindowRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted of every training process of the job."""
+    """Request for a window of every training process of the job."""
 
     name: str
     asked_ns: int
-    """Epoch nanoseconds."""
+    """Time of the request, epoch nanoseconds."""
     reason: str = "requested"
     step_count: int | None = None
-    """How many steps; None when it has a duration."""
+    """Number of steps; None for a window with a duration."""
     duration_ns: int | None = None
     depth: str = "full"
     options: list[str] = []
 
 
-class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the window begins, for all nodes."""
+class WindowAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """Start of a window on all nodes."""
 
     first_step: int | None
-    """Steps that end before it; None when it begins at a time."""
+    """Number of steps before the window; None if it starts at a time."""
     start_ns: int
-    """Epoch nanoseconds before which it does not begin."""
+    """Earliest start, epoch nanoseconds."""
 
 
-class AnswerState(enum.StrEnum):
-    """How far a request is, on one node."""
+class RequestState(enum.StrEnum):
+    """State of a request, or of one window of it."""
 
     WAITING = "waiting"
-    """Something has to end first; the message says what."""
+    """The window cannot be planned yet; the message gives the reason."""
     PLANNED = "planned"
     RECORDING = "recording"
     IMPORTING = "importing"
@@ -59,68 +59,68 @@ class AnswerState(enum.StrEnum):
     @property
     def final(self) -> bool:
         """True when nothing more will happen."""
-        return self in {AnswerState.STORED, AnswerState.FAILED}
+        return self in {RequestState.STORED, RequestState.FAILED}
 
 
-class AnsweredWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """The window of one process."""
+class WindowStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Status of the window of one process."""
 
     process: str
     number: int
     rank: int | None
-    state: AnswerState
+    state: RequestState
     reason: str | None = None
-    """Why it failed."""
+    """Reason of a failure."""
 
 
-class WindowAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node says."""
+class RequestStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Status of a request on one node."""
 
-    state: AnswerState
+    state: RequestState
     message: str = ""
-    """One sentence, where the state needs explaining."""
+    """One sentence that explains the state, if it needs one."""
     first_step: int | None = None
     step_count: int | None = None
-    windows: list[AnsweredWindow] = []
+    windows: list[WindowStatus] = []
 
 
-class RequestBoard:
-    """These documents of one run."""
+class WindowRequests:
+    """Window requests of one run."""
 
     def __init__(self, location: str) -> None:
         self._store = open_store(location)
         self._read: set[str] = set()
 
-    def ask(self, request: WindowRequest) -> bool:
-        """Put a request up; False when there is one of that name."""
+    def send(self, request: WindowRequest) -> bool:
+        """Write a request; False if there is one of the same name."""
         key = document_key(REQUESTS, request.name)
         return self._store.put_if_absent(key, msgspec.json.encode(request))
 
-    def new_requests(self) -> list[WindowRequest]:
-        """Requests that this board has not returned before; damaged ones are passed over."""
-        found = []
+    def read_new(self) -> list[WindowRequest]:
+        """Read the requests that this object has not returned before; skips damaged ones."""
+        requests = []
         for key in self._store.list(f"{REQUESTS}/"):
             if key not in self._read:
                 self._read.add(key)
                 request = self._get(key, WindowRequest)
                 if request is not None:
-                    found.append(request)
-        return found
+                    requests.append(request)
+        return requests
 
-    def agree(self, name: str, proposal: Agreement) -> Agreement:
-        """What all nodes do: the proposal, unless another node has made one before."""
+    def agree(self, name: str, proposal: WindowAgreement) -> WindowAgreement:
+        """Agree with all nodes: on the proposal, or on an earlier one of another node."""
         key = document_key(AGREEMENTS, name)
         if self._store.put_if_absent(key, msgspec.json.encode(proposal)):
             return proposal
-        return self._get(key, Agreement) or proposal
+        return self._get(key, WindowAgreement) or proposal
 
-    def put_answer(self, name: str, node: str, answer: WindowAnswer) -> None:
-        """Say how far this node is."""
-        self._store.put(document_key(ANSWERS, f"{name}@{node}"), msgspec.json.encode(answer))
+    def put_status(self, name: str, node: str, status: RequestStatus) -> None:
+        """Write the status of a request on a node."""
+        self._store.put(document_key(STATUSES, f"{name}@{node}"), msgspec.json.encode(status))
 
-    def answer(self, name: str, node: str) -> WindowAnswer | None:
-        """What a node said last, None when it has said nothing."""
-        return self._get(document_key(ANSWERS, f"{name}@{node}"), WindowAnswer)
+    def read_status(self, name: str, node: str) -> RequestStatus | None:
+        """Read the status of a request on a node; None if the node has written none."""
+        return self._get(document_key(STATUSES, f"{name}@{node}"), RequestStatus)
 
     def _get(self, key: str, document: type[Document]) -> Document | None:
         try:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from stepscope.cli.capture import command as capture
 from stepscope.cli.window_options import schedule
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.run.window_requests import WindowContents, contents
+from stepscope.run.window_requests import WindowContents, choose_contents
 from stepscope.spool.plan import OPTIONS
 
 WHAT = WindowContents(depth="full", options=[])
@@ -51,15 +51,15 @@ def test_what_cannot_be(given: dict[str, Any], sentence: str) -> None:
 
 
 def test_contents() -> None:
-    assert contents(full=True, **flags("stacks", "shapes")).options == ["shapes", "stacks"]
-    assert contents(full=False, **flags()).depth == "light"
+    assert choose_contents(full=True, **flags("stacks", "shapes")).options == ["shapes", "stacks"]
+    assert choose_contents(full=False, **flags()).depth == "light"
     with pytest.raises(UsageError, match="no operators"):
-        contents(full=False, **flags("shapes"))
+        choose_contents(full=False, **flags("shapes"))
 
 
 def test_a_light_window_that_nothing_opens() -> None:
     with pytest.raises(UsageError, match="say when the window begins"):
-        schedule(**NOTHING, what=contents(full=False, **flags()))
+        schedule(**NOTHING, what=choose_contents(full=False, **flags()))
 
 
 @pytest.mark.parametrize("length", [(), ("--steps", "3", "--seconds", "1")])

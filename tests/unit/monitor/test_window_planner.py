@@ -25,7 +25,7 @@ from stepscope.monitor.windows.training_processes import (
 from stepscope.spool import Journal, SpoolTree
 from stepscope.spool.heartbeat import BOUNDARY_WORD, STEPS_WORD, Heartbeat, WindowState
 from stepscope.spool.plan import Recorder, WindowPlan
-from stepscope.store.window_requests import AnswerState, RequestBoard, WindowRequest
+from stepscope.store.window_requests import RequestState, WindowRequest, WindowRequests
 
 MS = 1_000_000
 
@@ -80,7 +80,7 @@ def test_other_nodes_have_time_to_read_the_start(tmp_path: Path) -> None:
 def test_all_nodes_use_the_start_of_the_first_one(tmp_path: Path) -> None:
     def node(name: str) -> RequestHandler:
         imports = WindowImports(str(tmp_path), name, job_cores=list, keep_raw=False)
-        return RequestHandler(RequestBoard(str(tmp_path)), name, Planner(None), imports)
+        return RequestHandler(WindowRequests(str(tmp_path)), name, Planner(None), imports)
 
     first, second = node("a"), node("b")
     assert first.agree("scheduled-1", WindowStart(first_step=40)).first_step == 40
@@ -93,20 +93,20 @@ def test_all_nodes_use_the_start_of_the_first_one(tmp_path: Path) -> None:
 
 def test_a_job_that_has_just_been_found_does_not_seem_fast(tmp_path: Path) -> None:
     process, heartbeat = make_process(tmp_path, steps=1)
-    board = RequestBoard(str(tmp_path))
+    requests = WindowRequests(str(tmp_path))
     imports = WindowImports(str(tmp_path), "a")
-    requests = RequestHandler(board, "a", Planner(None), imports)
-    board.ask(WindowRequest(name="r", asked_ns=time.time_ns(), step_count=5))
-    requests.tick([process], process.found_ns + MS)
-    answer = board.answer("r", "a")
-    assert answer is not None
-    assert answer.state is AnswerState.WAITING
+    handler = RequestHandler(requests, "a", Planner(None), imports)
+    requests.send(WindowRequest(name="r", asked_ns=time.time_ns(), step_count=5))
+    handler.tick([process], process.found_ns + MS)
+    status = requests.read_status("r", "a")
+    assert status is not None
+    assert status.state is RequestState.WAITING
     assert not list(process.plans())
     heartbeat.words[BOUNDARY_WORD] = 1000 * MS
     process.observe()
     heartbeat.words[STEPS_WORD], heartbeat.words[BOUNDARY_WORD] = 11, 2000 * MS
     process.observe()
-    requests.tick([process], process.found_ns + 1000 * MS)
+    handler.tick([process], process.found_ns + 1000 * MS)
     (plan,) = process.plans()
     assert plan.first_step == 40  # 11, one more, and 2.5 s at 100 ms, rounded up
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from stepscope.run.catalog.directory import DirectoryCatalog
 from stepscope.schema import JobState, JobStatus
-from stepscope.server.directory_catalog import DirectoryCatalog
-from stepscope.store import AnsweredWindow, AnswerState, RequestBoard, RunWriter, WindowAnswer
+from stepscope.store import RequestState, RequestStatus, RunWriter, WindowRequests, WindowStatus
 from stepscope.watch.stop_request import FILE_NAME, StopRequest, read_stop_request
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job
@@ -137,8 +137,8 @@ def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
     assert session(served)["can_capture"]
     response = served.post("/api/capture", {"run": "job", "steps": 7, "stacks": True})
     name = response.json["request"]
-    board = RequestBoard(str(run))
-    (request,) = board.new_requests()
+    requests = WindowRequests(str(run))
+    (request,) = requests.read_new()
     assert (request.name, request.step_count, request.depth) == (name, 7, "full")
     assert request.options == ["stacks"]
 
@@ -152,13 +152,13 @@ def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
         "failure": None,
         "nodes": {},
     }
-    board.put_answer(name, "n0", WindowAnswer(state=AnswerState.RECORDING))
+    requests.put_status(name, "n0", RequestStatus(state=RequestState.RECORDING))
     assert progress()["nodes"]["n0"]["state"] == "recording"
-    window = AnsweredWindow(process="1", number=0, rank=0, state=AnswerState.STORED)
-    board.put_answer(name, "n0", WindowAnswer(state=AnswerState.STORED, windows=[window]))
+    window = WindowStatus(process="1", number=0, rank=0, state=RequestState.STORED)
+    requests.put_status(name, "n0", RequestStatus(state=RequestState.STORED, windows=[window]))
     assert progress()["finished"]
     assert progress()["stored_count"] == 1
-    board.put_answer(name, "n0", WindowAnswer(state=AnswerState.FAILED, message="no steps"))
+    requests.put_status(name, "n0", RequestStatus(state=RequestState.FAILED, message="no steps"))
     assert progress()["failure"] == "no steps"
 
 
@@ -167,7 +167,7 @@ def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
     [
         ({"window": "off"}, JobState.IN_PROGRESS, 0, "--window off"),
         ({}, JobState.COMPLETED, 0, "is over; a window needs a running job"),
-        ({}, JobState.IN_PROGRESS, 60, "has not been heard for"),
+        ({}, JobState.IN_PROGRESS, 60, "has sent no heartbeat for"),
     ],
 )
 def test_a_job_that_accepts_no_window_requests(
@@ -184,7 +184,7 @@ def test_a_job_that_accepts_no_window_requests(
     response = served.post("/api/capture", {"run": "job", "steps": 5})
     assert response.status == 400
     assert sentence in response.error
-    assert RequestBoard(str(run)).new_requests() == []
+    assert WindowRequests(str(run)).read_new() == []
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,5 @@
 // Made by web/api_types.py from the payloads of stepscope: do not edit.
 
-/** How far a request is, on one node. */
-export type AnswerState = "failed" | "importing" | "planned" | "recording" | "stored" | "waiting";
-
-/** The window of one process. */
-export interface AnsweredWindow {
-  process: string;
-  number: number;
-  rank: number | null;
-  state: AnswerState;
-  reason: string | null;
-}
-
 /** Confirmation of a window request. */
 export interface CaptureAccepted {
   request: string;
@@ -23,7 +11,7 @@ export interface CaptureProgress {
   finished: boolean;
   stored_count: number;
   failure: string | null;
-  nodes: Record<string, WindowAnswer>;
+  nodes: Record<string, RequestStatus>;
 }
 
 /** Request for a window: number of steps and content. */
@@ -42,6 +30,18 @@ export interface CaptureRequest {
 export interface EditorLinks {
   vscode: string | null;
   pycharm: string | null;
+}
+
+/** State of a request, or of one window of it. */
+export type RequestState = "failed" | "importing" | "planned" | "recording" | "stored" | "waiting";
+
+/** Status of a request on one node. */
+export interface RequestStatus {
+  state: RequestState;
+  message: string;
+  first_step: number | null;
+  step_count: number | null;
+  windows: WindowStatus[];
 }
 
 /** Actions that are available on a run from this client. */
@@ -74,11 +74,11 @@ export interface StopJobRequest {
   run: string;
 }
 
-/** What one node says. */
-export interface WindowAnswer {
-  state: AnswerState;
-  message: string;
-  first_step: number | null;
-  step_count: number | null;
-  windows: AnsweredWindow[];
+/** Status of the window of one process. */
+export interface WindowStatus {
+  process: string;
+  number: number;
+  rank: number | null;
+  state: RequestState;
+  reason: string | null;
 }

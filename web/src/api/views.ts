@@ -1716,7 +1716,7 @@ export interface TrackSummary {
   names: NameTime[];
 }
 
-/** One node over time, as means of pieces of time; null where nothing was sampled. */
+/** One node over time, as means of bins of time; null where nothing was sampled. */
 export interface Utilisation {
   node: string;
   gpu_busy_ratio: (number | null)[];

@@ -11,12 +11,12 @@ from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart
 from stepscope.monitor.windows.training_processes import TrainingProcess, select_stepping
 from stepscope.spool import WindowState
 from stepscope.store import (
-    Agreement,
-    AnsweredWindow,
-    AnswerState,
-    RequestBoard,
-    WindowAnswer,
+    RequestState,
+    RequestStatus,
+    WindowAgreement,
     WindowRequest,
+    WindowRequests,
+    WindowStatus,
 )
 
 START_TIMEOUT_NS = 30_000_000_000
@@ -46,16 +46,16 @@ class _ActiveRequest:
     is_assigned: bool = False
     first_step: int | None = None
     over_since: dict[str, int] = field(default_factory=dict)
-    answer: WindowAnswer | None = None
+    status: RequestStatus | None = None
 
 
 class RequestHandler:
     """Handler of all window requests of the run on this node."""
 
     def __init__(
-        self, board: RequestBoard, node: str, planner: Planner, imports: WindowImports
+        self, requests: WindowRequests, node: str, planner: Planner, imports: WindowImports
     ) -> None:
-        self._board = board
+        self._requests = requests
         self._node = node
         self._planner = planner
         self._imports = imports
@@ -67,8 +67,8 @@ class RequestHandler:
         """Agree with all nodes on a start; converts between epoch and monotonic times."""
         to_epoch = time.time_ns() - time.monotonic_ns()
         start_ns = proposal.start_ns + to_epoch if proposal.start_ns else 0
-        agreement = self._board.agree(
-            name, Agreement(first_step=proposal.first_step, start_ns=start_ns)
+        agreement = self._requests.agree(
+            name, WindowAgreement(first_step=proposal.first_step, start_ns=start_ns)
         )
         return WindowStart(
             first_step=agreement.first_step,
@@ -81,23 +81,23 @@ class RequestHandler:
         Raises:
             OSError: the run or the spool cannot be written.
         """
-        for request in self._board.new_requests():
+        for request in self._requests.read_new():
             if request.reason == SLOWER:
                 self.slower_request_times_ns.append(request.asked_ns)
-            earlier = self._board.answer(request.name, self._node)
+            earlier = self._requests.read_status(request.name, self._node)
             if earlier is None or not earlier.state.final:
                 self._active.append(_accept(request, processes, now_ns))
         for active in list(self._active):
-            answer = self._continue(active, processes, now_ns)
-            if answer != active.answer:
-                self._board.put_answer(active.request.name, self._node, answer)
-                active.answer = answer
-            if answer.state.final:
+            status = self._continue(active, processes, now_ns)
+            if status != active.status:
+                self._requests.put_status(active.request.name, self._node, status)
+                active.status = status
+            if status.state.final:
                 self._active.remove(active)
 
     def _continue(
         self, active: _ActiveRequest, processes: Sequence[TrainingProcess], now_ns: int
-    ) -> WindowAnswer:
+    ) -> RequestStatus:
         if not active.is_assigned:
             alive = [process for process in processes if process.is_alive()]
             obstacle = self._assign(active, alive, now_ns)
@@ -107,8 +107,8 @@ class RequestHandler:
             self._window(active, process, number, now_ns) for process, number in active.members
         ]
         failures = [window.reason for window in windows if window.reason is not None]
-        return WindowAnswer(
-            state=min((window.state for window in windows), key=list(AnswerState).index),
+        return RequestStatus(
+            state=min((window.state for window in windows), key=list(RequestState).index),
             message=failures[0] if failures else "",
             first_step=active.first_step,
             step_count=active.request.step_count,
@@ -117,8 +117,8 @@ class RequestHandler:
 
     def _assign(
         self, active: _ActiveRequest, processes: list[TrainingProcess], now_ns: int
-    ) -> WindowAnswer | None:
-        """Assign the plans; returns an answer if that is impossible, or not possible yet."""
+    ) -> RequestStatus | None:
+        """Assign the plans; returns a status if that is impossible, or not possible yet."""
         request = active.request
         if time.time_ns() - request.asked_ns > MAX_REQUEST_AGE_NS:
             return _failed("the request is too old")
@@ -152,35 +152,35 @@ class RequestHandler:
 
     def _window(
         self, active: _ActiveRequest, process: TrainingProcess, number: int, now_ns: int
-    ) -> AnsweredWindow:
+    ) -> WindowStatus:
         state, reason = self._window_state(active, process, number, now_ns)
-        return AnsweredWindow(
+        return WindowStatus(
             process=process.name, number=number, rank=process.rank, state=state, reason=reason
         )
 
     def _window_state(
         self, active: _ActiveRequest, process: TrainingProcess, number: int, now_ns: int
-    ) -> tuple[AnswerState, str | None]:
+    ) -> tuple[RequestState, str | None]:
         """State of one window, and the reason of a failure."""
         key = process.name, number
         if key in self._imports.stored:
-            return AnswerState.STORED, None
+            return RequestState.STORED, None
         if key in self._imports.unreadable:
-            return AnswerState.FAILED, self._imports.unreadable[key]
+            return RequestState.FAILED, self._imports.unreadable[key]
         if self._imports.is_queued(key):
-            return AnswerState.IMPORTING, None
+            return RequestState.IMPORTING, None
         is_alive = process.is_alive()
         has_later_plan = process.plan_count - 1 > number
         if is_alive and not has_later_plan and process.window_state != WindowState.OVER:
             is_waiting = process.window_state == WindowState.WAITING
-            return AnswerState.PLANNED if is_waiting else AnswerState.RECORDING, None
+            return RequestState.PLANNED if is_waiting else RequestState.RECORDING, None
         since_ns = active.over_since.setdefault(process.name, now_ns)
         if now_ns - since_ns < FILE_TIMEOUT_NS:
-            return AnswerState.RECORDING, None
+            return RequestState.RECORDING, None
         reason = process.read_miss_reason(number)
         if reason is None and not is_alive:
             reason = "the job ended before the window"
-        return AnswerState.FAILED, reason or "the profiler wrote no file"
+        return RequestState.FAILED, reason or "the profiler wrote no file"
 
 
 def _accept(
@@ -196,9 +196,9 @@ def _accept(
     return active
 
 
-def _waiting(message: str) -> WindowAnswer:
-    return WindowAnswer(state=AnswerState.WAITING, message=message)
+def _waiting(message: str) -> RequestStatus:
+    return RequestStatus(state=RequestState.WAITING, message=message)
 
 
-def _failed(message: str) -> WindowAnswer:
-    return WindowAnswer(state=AnswerState.FAILED, message=message)
+def _failed(message: str) -> RequestStatus:
+    return RequestStatus(state=RequestState.FAILED, message=message)

@@ -33,7 +33,7 @@ from stepscope.monitor.windows.training_processes import (
     select_stepping,
 )
 from stepscope.spool import SpoolTree, process_is_alive
-from stepscope.store import RequestBoard, WindowRequest
+from stepscope.store import WindowRequest, WindowRequests
 
 TICK_S = 0.25
 REQUEST_POLL_S = 1.0
@@ -86,12 +86,12 @@ class WindowService:
         self._processes: dict[str, TrainingProcess] = {}
         self._detectors: dict[str, SlowdownDetector] = {}
         self._automatic_done: set[str] = set()
-        self._board = RequestBoard(run)
+        self._window_requests = WindowRequests(run)
         self._imports = WindowImports(
             run, node, job_cores=self._job_cores, keep_raw=settings.keep_raw
         )
         self._planner = Planner(peer)
-        self._requests = RequestHandler(self._board, node, self._planner, self._imports)
+        self._requests = RequestHandler(self._window_requests, node, self._planner, self._imports)
         self._skipped_count = 0
         self._until_scheduled_ns = math.inf
         self._next_poll_s = 0.0
@@ -254,7 +254,7 @@ class WindowService:
         if times_ns and now_ns - times_ns[-1] < MIN_SLOWER_INTERVAL_NS:
             return
         steps = math.ceil(SLOWER_NS / (first.step_ns or SLOWER_NS))
-        self._board.ask(
+        self._window_requests.send(
             WindowRequest(
                 name=f"{SLOWER}-{len(times_ns) + 1}",
                 asked_ns=now_ns,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.errors import StepscopeError
-from stepscope.server.catalog import (
+from stepscope.run.catalog.base import (
     MAX_DEPTH,
     MAX_RUNS,
     ROOT_ID,

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from stepscope.errors import UsageError
-from stepscope.server.catalog import (
+from stepscope.run.catalog.base import (
     MAX_DEPTH,
     MAX_RUNS,
     ROOT_ID,

@@ -1,22 +1,15 @@
-"""Runs below a directory: a name leads to a directory below the served one, or nowhere."""
+"""Runs below a directory over HTTP: names, links, damage and removals."""
 
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from stepscope.errors import NotARunError, UsageError
-from stepscope.server.catalog import RunRemovedError
-from stepscope.server.directory_catalog import DirectoryCatalog
-from stepscope.server.open_catalog import resolve_root
-from stepscope.store import revision_of
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job, import_trace, trace_events
-from tests.support.waiting import wait_until
 
 OUTSIDE = "outside"
 
@@ -36,41 +29,6 @@ def served(root: Path) -> Iterator[Served]:
         yield server
 
 
-def ids(root: Path) -> set[str]:
-    return {run.id for run in DirectoryCatalog(root.resolve()).list_runs().runs}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../outside",
-        "a/../../outside",
-        "a/run/../../../outside",
-        "/etc",
-        "..",
-        "a//run",
-        "a/./run",
-        "./a/run",
-        "a/run/",
-        "",
-        "a\0run",
-        "a/run\0",
-        "%2e%2e/outside",
-        "..%2foutside",
-        "..\\outside",
-        "a" * 100_000,
-        "a/run/run.json",
-        "no/such",
-        "\ud800",
-    ],
-)
-def test_names_that_lead_nowhere(root: Path, name: str) -> None:
-    with pytest.raises(NotARunError) as caught:
-        DirectoryCatalog(root.resolve()).locate(name)
-    assert not isinstance(caught.value, RunRemovedError)
-    assert len(str(caught.value)) < 1000
-
-
 def test_names_that_lead_nowhere_over_http(served: Served, root: Path) -> None:
     outside = root.parent / OUTSIDE
     for name in ("../outside", str(outside), "a/%2e%2e/../outside", "a%00", "a\0"):
@@ -82,20 +40,6 @@ def test_names_that_lead_nowhere_over_http(served: Served, root: Path) -> None:
         assert served.request(f"/api/views/overview?{query}").status == 404
 
 
-def test_links_that_leave_the_directory(root: Path) -> None:
-    (root / "link").symlink_to(root.parent / OUTSIDE)
-    (root / "up").symlink_to(root.parent)
-    (root / "a" / "inside").symlink_to(root / "a" / "run")
-    (root / "a" / "circle").symlink_to(root)
-    (root / "loop").symlink_to(root / "loop")
-    assert ids(root) == {"a/run"}
-    catalog = DirectoryCatalog(root.resolve())
-    for name in ("link", "up/outside", "loop"):
-        with pytest.raises(NotARunError):
-            catalog.locate(name)
-    assert catalog.locate("a/inside") == str(root / "a" / "run")
-
-
 def test_a_run_with_a_link_in_it_is_not_opened(served: Served, root: Path) -> None:
     node = next((root / "a" / "run" / "tables" / "spans").iterdir())
     (node / "00000009-00000009.parquet").symlink_to("/etc/passwd")
@@ -104,25 +48,11 @@ def test_a_run_with_a_link_in_it_is_not_opened(served: Served, root: Path) -> No
     assert "symbolic link" in response.error
 
 
-def test_a_directory_whose_manifest_is_a_link_is_not_a_run(root: Path) -> None:
-    (root / "b").mkdir()
-    (root / "b" / "run.json").symlink_to(root.parent / OUTSIDE / "run.json")
-    assert ids(root) == {"a/run"}
-    with pytest.raises(NotARunError):
-        DirectoryCatalog(root.resolve()).locate("b")
-
-
 def test_a_run_itself_can_be_served(root: Path) -> None:
     run = root / "a" / "run"
     with serving(run) as served:
         assert [job["id"] for job in served.request("/api/jobs").json["jobs"]] == ["."]
         assert served.view("overview", ".").status == 200
-
-
-def test_directories_below_a_run_and_hidden_ones_are_not_runs(root: Path) -> None:
-    shutil.copytree(root / "a" / "run", root / "a" / "run" / "raw" / "inner")
-    shutil.copytree(root / "a" / "run", root / ".trash" / "run")
-    assert ids(root) == {"a/run"}
 
 
 def test_a_run_that_is_removed(served: Served, root: Path) -> None:
@@ -175,55 +105,3 @@ def test_a_million_letters_in_a_name(root: Path) -> None:
         assert response.status == 200
         assert response.headers["content-type"] == "application/json"
         assert response.headers["x-content-type-options"] == "nosniff"
-
-
-def test_directories_that_cannot_be_served(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a directory"):
-        resolve_root(str(tmp_path / "none"))
-    with pytest.raises(UsageError, match="is not a bucket URL"):
-        resolve_root("s3://")
-
-
-def wait_for_clock_tick(probe: Path) -> None:
-    """Wait until the file system stamps a later time than now."""
-
-    def touch() -> int:
-        probe.touch()
-        return probe.stat().st_mtime_ns
-
-    start_ns = touch()
-    wait_until(lambda: touch() > start_ns)
-
-
-def test_every_change_gives_a_new_revision(root: Path, tmp_path: Path) -> None:
-    run = root / "a" / "run"
-    revisions = {revision_of(run)}
-    assert {revision_of(run)} == revisions
-    node, findings, spans = run / "nodes" / "n0", run / "findings", run / "tables" / "spans" / "n0"
-    changes = [
-        (node / "new").touch,
-        lambda: (node / "new").rename(node / "status.json"),
-        findings.mkdir,
-        (findings / "rules.json").touch,
-        (spans / "x.parquet").touch,
-        (spans / "x.parquet").unlink,
-    ]
-    for number, change in enumerate(changes, 2):
-        wait_for_clock_tick(tmp_path / "probe")
-        change()
-        revisions.add(revision_of(run))
-        assert len(revisions) == number
-    shutil.rmtree(run)
-    with pytest.raises(NotARunError):
-        revision_of(run)
-
-
-def test_a_run_without_heartbeats_gets_a_new_revision(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = root / "a" / "run"
-    revision, now = revision_of(run), time.time_ns()
-    monkeypatch.setattr(time, "time_ns", lambda: now + 20 * 10**9)
-    assert revision_of(run) == revision
-    monkeypatch.setattr(time, "time_ns", lambda: now + 40 * 10**9)
-    assert revision_of(run) != revision

@@ -1,0 +1,30 @@
+"""Catalogs: the runs below a directory or URL.
+
+base        protocol of catalogs, and errors
+directory   runs below a directory
+bucket      runs below a URL of an object store
+opening     the catalog of a directory or URL
+"""
+
+from __future__ import annotations
+
+from stepscope.run.catalog.base import (
+    Catalog,
+    CatalogRun,
+    RunListing,
+    RunRemovedError,
+    missing_run_error,
+)
+from stepscope.run.catalog.opening import is_removed, map_runs, open_catalog, resolve_root
+
+__all__ = [
+    "Catalog",
+    "CatalogRun",
+    "RunListing",
+    "RunRemovedError",
+    "is_removed",
+    "map_runs",
+    "missing_run_error",
+    "open_catalog",
+    "resolve_root",
+]

@@ -1,0 +1,50 @@
+"""Catalog of a directory or URL, and functions that depend on which of them it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from stepscope.errors import UsageError
+from stepscope.run.catalog.base import Catalog, CatalogRun
+from stepscope.run.catalog.bucket import BucketCatalog, resolve_url
+from stepscope.run.catalog.directory import DirectoryCatalog
+from stepscope.store import RUN_KEY, is_remote, map_parallel
+
+R = TypeVar("R")
+
+
+def resolve_root(location: str) -> Path | str:
+    """Resolve the root of a catalog: a directory without links in its path, or a URL.
+
+    Raises:
+        UsageError: the directory does not exist, or there is nothing below the URL.
+        OSError: the bucket cannot be reached.
+    """
+    if is_remote(location):
+        return resolve_url(location)
+    root = Path(location)
+    if not root.is_dir():
+        raise UsageError(f"{location} is not a directory. Pass a directory that contains runs.")
+    return root.resolve()
+
+
+def open_catalog(root: Path | str) -> Catalog:
+    """Open the catalog of a root from `resolve_root`."""
+    return DirectoryCatalog(root) if isinstance(root, Path) else BucketCatalog(root)
+
+
+def map_runs(
+    work: Callable[[CatalogRun, int], R], runs: Sequence[tuple[CatalogRun, int]]
+) -> list[R]:
+    """Apply a function to runs and their revisions; in parallel for runs in buckets, where the
+    network is the limit, not the cores."""
+    if any(is_remote(run.location) for run, _ in runs):
+        return map_parallel(lambda item: work(*item), runs)
+    return [work(run, revision) for run, revision in runs]
+
+
+def is_removed(location: str) -> bool:
+    """Check whether a local run no longer exists; errors of buckets say so themselves."""
+    return not is_remote(location) and not Path(location, RUN_KEY).is_file()
