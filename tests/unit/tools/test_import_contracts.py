@@ -30,6 +30,10 @@ FORBIDDEN = {
     ],
     "pure-analysis": [("stepscope.analysis.spans", "stepscope.store")],
     "recorded-only": [("stepscope.run.run", "stepscope.monitor")],
+    "read-through-run": [
+        ("stepscope.server.tasks", "stepscope.store"),
+        ("stepscope.report.html", "stepscope.monitor"),
+    ],
     "light-capture": [("stepscope.capture.marks", "numpy"), ("stepscope.spool.log", "msgspec")],
     "cli-through-views": [("stepscope.cli.show", "stepscope.analysis")],
 }
