@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepscope.run import Run, run as signals
+from stepscope.run import Run, run as run_module
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
@@ -62,7 +62,7 @@ def test_spans_that_memory_cannot_hold_are_read_again(
 ) -> None:
     reader = open_run(run.write())
     first, second = (rank.spans for rank in Run(reader).ranks)
-    monkeypatch.setattr(signals, "MOST_SPANS", len(first) + len(second) - 1)
+    monkeypatch.setattr(run_module, "MAX_CACHED_SPANS", len(first) + len(second) - 1)
     one, other = Run(reader).ranks
     assert other.spans is other.spans
     again = one.spans
