@@ -1,16 +1,15 @@
-"""What watching costs the job: interleaved runs with and without, and peers in the same run.
+"""Overhead of always-on recording: interleaved runs with and without it, and with peer tools.
 
-    step      steps of about 50 ms with four phases and two workers, alone, under
-              `stepscope run`, under torch.profiler, and under TraceML where it is installed
-              (pip install traceml-ai)
-    capture   the same loop under `stepscope run`, recorded and not recorded in turn, ten steps
-              at a time within one process: on a noisy machine the only figure that resolves a
-              percent; the cost of the monitor beside the job is given as the cores it uses
-    pair      one annotation pair while a run records
-    import    `import stepscope` over bare Python
+    step      steps of about 50 ms with four phases and two workers: bare, under `stepscope run`,
+              under torch.profiler, and under TraceML if it is installed (pip install traceml-ai)
+    capture   the same loop under `stepscope run`, with recording switched on and off every ten
+              steps within one process. On a noisy machine, only this figure resolves 1%. The cost
+              of the monitor outside the job is the number of cores it uses
+    pair      one annotation pair while a run is recorded
+    import    `import stepscope` compared with bare Python
 
-Every round of `step` runs all variants once, in an order that turns; a round's ratio is the
-variant's median step over that of the bare run of the same round. Reported: the median ratio over
+Every round of `step` runs all variants once, in rotating order; the ratio of a round is the median
+step of the variant over that of the bare run in the same round. Reported: the median ratio over
 rounds with its quartiles. Writes benchmarks/results/always_on_cost.json.
 """
 
@@ -34,17 +33,17 @@ STEPS_ALTERNATING = 620
 
 
 def variants():
-    """Command line of each variant, given the place for its result."""
+    """Return a function for each variant that builds its command line for an output path."""
     python = [sys.executable, str(WORKLOAD)]
-    found = {
+    commands = {
         "bare": lambda out: [*python, out],
         "stepscope": lambda out: [*stepscope(), *python, out],
         "torch.profiler": lambda out: [*python, out, "--profiler"],
     }
     traceml = BINARIES / "traceml"
     if traceml.exists():
-        found["TraceML"] = lambda out: [str(traceml), "run", str(WORKLOAD), "--args", out]
-    return found
+        commands["TraceML"] = lambda out: [str(traceml), "run", str(WORKLOAD), "--args", out]
+    return commands
 
 
 def stepscope(run=None):
@@ -53,7 +52,7 @@ def stepscope(run=None):
 
 
 def measure(command, out):
-    """What a workload wrote to *out*."""
+    """Run a workload and load the result that it writes to *out*."""
     subprocess.run(command, check=True, capture_output=True, cwd=out.parent)
     return json.loads(out.read_text())
 
@@ -61,12 +60,12 @@ def measure(command, out):
 def quartiles(values):
     if len(values) < 2:
         return values[0], values[0], values[0]
-    low, middle, high = statistics.quantiles(values, n=4)
-    return low, middle, high
+    low, median, high = statistics.quantiles(values, n=4)
+    return low, median, high
 
 
 def measure_steps(rounds, work):
-    """Ratios of the median step, by variant, one per round."""
+    """Measure the bare median step in ms per round, and the ratios per round by variant."""
     commands = variants()
     names = list(commands)
     ratios = {name: [] for name in names if name != "bare"}
@@ -87,7 +86,8 @@ def measure_steps(rounds, work):
 
 
 def measure_capture(rounds, work):
-    """Ratios of recorded blocks over the mean of their unrecorded neighbours, and monitor cores."""
+    """Measure ratios of recorded blocks over the mean of their unrecorded neighbours, and the cores
+    of the monitor."""
     ratios, cores = [], []
     for number in range(rounds):
         run = tempfile.mkdtemp(prefix="stepscope-bench-", dir=work) + "/run"
@@ -105,21 +105,21 @@ def measure_capture(rounds, work):
             capture_output=True,
         )
         (node,) = json.loads(system.stdout)["nodes"]
-        (own,) = [m for m in node["metrics"] if m["metric"] == "own_cpu_cores"]
-        cores.append(own["statistics"]["mean"])
+        (metric,) = [m for m in node["metrics"] if m["metric"] == "own_cpu_cores"]
+        cores.append(metric["statistics"]["mean"])
         print(f"capture {number + 1}/{rounds}: {len(ratios)} pairs so far", flush=True)
     return ratios, cores
 
 
 def measure_import(rounds):
-    """Milliseconds of `import stepscope` over bare Python, interleaved."""
+    """Measure the extra time of `import stepscope` over bare Python in ms, interleaved."""
     extra = []
     for _ in range(rounds):
         times = {}
         for code in ("pass", "import stepscope"):
-            began = time.perf_counter()
+            start = time.perf_counter()
             subprocess.run([sys.executable, "-c", code], check=True)
-            times[code] = time.perf_counter() - began
+            times[code] = time.perf_counter() - start
         extra.append(1e3 * (times["import stepscope"] - times["pass"]))
     return extra
 
@@ -165,7 +165,7 @@ def report(bare_ms, ratios, captured, pair_ns, import_ms):
     error = 1.2533 * (high - low) / 1.349 / len(capture) ** 0.5  # of a median, normal noise
     result["capture_ratio"]["standard_error"] = error
     print(
-        f"{'capture, in turn':<20}{100 * (middle - 1):>+16.2f} %"
+        f"{'capture, alternating':<20}{100 * (middle - 1):>+16.2f} %"
         f"{100 * (low - 1):>+12.2f} … {100 * (high - 1):+.2f} %"
         f"   {len(capture)} pairs, standard error {100 * error:.2f} %"
     )

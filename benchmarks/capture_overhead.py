@@ -1,21 +1,21 @@
-"""What a detailed window costs while it is open and when it ends, beside torch.profiler.
+"""Overhead of a detailed window while it is open and when it ends, compared with torch.profiler.
 
 Two training loops on the CPU (benchmarks/workloads/recorded_loop.py) run under our adapters: a
-convolutional net, as one trains it, and a net of thousands of small operators, in which recording
-shows. Their steps are recorded in windows of twenty, by torch.profiler and by us in turn, in one
-process, with unrecorded steps before each. This script stands in for the monitor, so nothing else
-runs.
+convolutional net of ordinary size, and a net of thousands of small operators, where the overhead of
+recording is visible. Windows of twenty steps are recorded alternately by torch.profiler and by us,
+in one process, with unrecorded steps before each window. This script replaces the monitor, so no
+other process runs.
 
-    in-window overhead   a step inside a window over a step just before it, less 1: lower deciles of
-                         the training thread's CPU time, since what disturbs a step only adds to it
-    longest step at the  the longest of the steps around the end of a window, less a usual step;
-    end                  for torch.profiler with `stop` and `export_chrome_trace`
-    bytes a step         of the profiler's JSON, of that through `gzip -6`, and of the run's tables
+    in-window overhead   a step inside a window over a step just before it, minus 1: lower deciles
+                         of the training thread's CPU time, since disturbances only add to it
+    longest step at the  longest step around the end of a window, minus a usual step; for
+    end                  torch.profiler including `stop` and `export_chrome_trace`
+    bytes per step       size of the profiler's JSON, of the same after `gzip -6`, and of the tables
+                         of the run
 
-"no recorder" is the same with nothing in the place of a window: what the machine itself adds.
-Reported: the median over rounds with its quartiles. Longest steps are compared by their lower
-quartiles, for the same reason. Torch is kept to one thread. Writes
-benchmarks/results/capture_overhead.json.
+"no recorder" is the same measurement without a window: the noise of the machine. Reported: the
+median over rounds with its quartiles. Longest steps are compared by their lower quartiles, for the
+same reason. Torch runs with one thread. Writes benchmarks/results/capture_overhead.json.
 """
 
 import argparse
@@ -50,8 +50,8 @@ WORKLOAD = HERE / "workloads" / "recorded_loop.py"
 NETS = ("convolutions", "small")
 LIMIT_BYTES = 256 * 1024 * 1024
 AHEAD_STEPS = 2
-NOTHING = "no recorder"
-WISHES = {
+NO_RECORDER = "no recorder"
+WINDOW_OPTIONS = {
     "light": {"depth": "light"},
     "full": {},
     "full, shapes, stacks": {"options": ("shapes", "stacks")},
@@ -65,8 +65,8 @@ PEERS = {
 }
 
 
-class Stand:
-    """The monitor's part: a socket, plans, and the finished files."""
+class MonitorStandIn:
+    """Replacement of the monitor: a socket, plans, and the finished files."""
 
     def __init__(self, work):
         self.spool = work / "spool"
@@ -84,27 +84,27 @@ class Stand:
         find_training_processes(
             SpoolTree(str(self.spool), LIMIT_BYTES), self.trainees, time.monotonic_ns()
         )
-        (trainee,) = self.trainees.values()
-        wait(lambda: self.peer.last_poll(trainee.pid) is not None)
-        wish = WindowSpec(reason="requested", step_count=steps, **WISHES[name])
-        # A step in the workload has ended, but the boundary comes with the next forward pass.
-        first = trainee.steps + 1 + AHEAD_STEPS
-        self.planner.assign(wish, [trainee], WindowStart(first_step=first))
-        if "memory" not in wish.options:
-            wait(lambda: not self.peer.has_offer(trainee.pid))
-            asked = self.peer.last_poll(trainee.pid)
-            wait(lambda: self.peer.last_poll(trainee.pid) != asked)
+        (process,) = self.trainees.values()
+        wait(lambda: self.peer.last_poll(process.pid) is not None)
+        spec = WindowSpec(reason="requested", step_count=steps, **WINDOW_OPTIONS[name])
+        # The workload has completed a step, but the boundary is at the next forward pass.
+        first = process.steps + 1 + AHEAD_STEPS
+        self.planner.assign(spec, [process], WindowStart(first_step=first))
+        if "memory" not in spec.options:
+            wait(lambda: not self.peer.has_offer(process.pid))
+            poll = self.peer.last_poll(process.pid)
+            wait(lambda: self.peer.last_poll(process.pid) != poll)
 
     def close(self, name):
-        """Size of the window's file, which is kept until the next of its kind."""
-        (trainee,) = self.trainees.values()
-        number = trainee.plan_count - 1
-        wait(lambda: number in dict(find_finished_windows(trainee.directory)))
-        path = dict(find_finished_windows(trainee.directory))[number]
-        kept = self.spool / f"{name}.json"
-        path.replace(kept)
-        self.files[name] = kept
-        return kept.stat().st_size
+        """Keep the file of a window until the next one of its kind, and return its size."""
+        (process,) = self.trainees.values()
+        number = process.plan_count - 1
+        wait(lambda: number in dict(find_finished_windows(process.directory)))
+        path = dict(find_finished_windows(process.directory))[number]
+        copy = self.spool / f"{name}.json"
+        path.replace(copy)
+        self.files[name] = copy
+        return copy.stat().st_size
 
     def end(self):
         self.peer.close()
@@ -114,12 +114,12 @@ class Stand:
 def wait(condition):
     deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "the window is late"
+        assert time.monotonic() < deadline, "timeout while waiting for the window"
         time.sleep(0.01)
 
 
-def measure(stand, work, net, steps, rounds):
-    """What the workload measured, one entry per window."""
+def measure(stand_in, work, net, steps, rounds):
+    """Run the workload and load its measurements, one entry per window."""
     out = work / "out.json"
     command = [sys.executable, str(WORKLOAD), str(out), "--net", net]
     job = subprocess.Popen(
@@ -127,24 +127,24 @@ def measure(stand, work, net, steps, rounds):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=stand.environment(),
+        env=stand_in.environment(),
     )
     for line in job.stdout:
-        asked = json.loads(line)
-        if "open" in asked:
-            stand.open(asked["open"], steps)
-            answer = ""
+        request = json.loads(line)
+        if "open" in request:
+            stand_in.open(request["open"], steps)
+            reply = ""
         else:
-            answer = stand.close(asked["close"])
-            print(f"  {asked['close']}", flush=True)
-        job.stdin.write(f"{answer}\n")
+            reply = stand_in.close(request["close"])
+            print(f"  {request['close']}", flush=True)
+        job.stdin.write(f"{reply}\n")
         job.stdin.flush()
     assert job.wait() == 0
     return json.loads(out.read_text())
 
 
 def table_bytes(path, work, number):
-    """Bytes of Parquet that a file becomes."""
+    """Import a file and measure the bytes of Parquet."""
     run = work / f"run-{number}"
     info = node_info(sample_interval_ns=0, spool="")
     create_run(
@@ -166,31 +166,31 @@ def table_bytes(path, work, number):
         ],
         check=True,
     )
-    return sum(each.stat().st_size for each in (run / "tables").rglob("*.parquet"))
+    return sum(path.stat().st_size for path in (run / "tables").rglob("*.parquet"))
 
 
 def undisturbed_cpu(steps):
-    """Lower decile of the CPU times."""
+    """Return the lower decile of the CPU times."""
     return statistics.quantiles((cpu for _, cpu in steps), n=10)[0]
 
 
-def summarise(windows, files, work, steps):
-    """Everything that is reported, by name."""
-    found = {}
-    for name in (NOTHING, *PEERS, *dict.fromkeys(PEERS.values())):
-        own = [each for each in windows if each["name"] == name]
+def summarize(windows, files, work, steps):
+    """Compute the reported figures by recorder."""
+    results = {}
+    for name in (NO_RECORDER, *PEERS, *dict.fromkeys(PEERS.values())):
+        recorder_windows = [window for window in windows if window["name"] == name]
         overhead, longest, usual_steps = [], [], []
-        for each in own:
-            usual = statistics.median(wall for wall, _ in each["before"])
+        for window in recorder_windows:
+            usual = statistics.median(wall for wall, _ in window["before"])
             overhead.append(
-                undisturbed_cpu(each["during"][1:-1]) / undisturbed_cpu(each["before"]) - 1
+                undisturbed_cpu(window["during"][1:-1]) / undisturbed_cpu(window["before"]) - 1
             )
             usual_steps.append(usual)
-            around = [wall for wall, _ in (*each["during"][-2:], *each["after"])]
-            longest.append((max(around) - usual) / 1e6)
+            end_steps = [wall for wall, _ in (*window["during"][-2:], *window["after"])]
+            longest.append((max(end_steps) - usual) / 1e6)
         raw = files[name].read_bytes() if name in files else b""
-        tables = table_bytes(files[name], work, len(found)) if name in files else 0
-        found[name] = {
+        tables = table_bytes(files[name], work, len(results)) if name in files else 0
+        results[name] = {
             "overhead_ratio": overhead,
             "longest_extra_ms": longest,
             "usual_step_ms": statistics.median(usual_steps) / 1e6,
@@ -198,51 +198,54 @@ def summarise(windows, files, work, steps):
             "gzip_bytes_per_step": len(gzip.compress(raw, 6)) / steps,
             "parquet_bytes_per_step": tables / steps,
         }
-    return found
+    return results
 
 
-def report(net, found):
-    usual = statistics.median(each["usual_step_ms"] for each in found.values())
+def report(net, results):
+    usual = statistics.median(figures["usual_step_ms"] for figures in results.values())
     print(f"\n{net}: a usual step takes {usual:.1f} ms\n")
     print(
         f"{'':<40}{'in-window overhead':>28}{'longest step at the end':>28}"
-        f"{'KB a step: JSON':>17}{'gzip -6':>9}{'tables':>8}"
+        f"{'kB per step: JSON':>18}{'gzip -6':>9}{'tables':>8}"
     )
-    for name, each in found.items():
-        low, middle, high = quartiles(each["overhead_ratio"])
-        first, longest, last = quartiles(each["longest_extra_ms"])
+    for name, figures in results.items():
+        low, middle, high = quartiles(figures["overhead_ratio"])
+        first, longest, last = quartiles(figures["longest_extra_ms"])
         print(
             f"{name:<40}"
             f"{100 * middle:>+9.2f} % ({100 * low:+.2f} … {100 * high:+.2f})"
             f"{longest:>+10.1f} ms ({first:+.0f} … {last:+.0f})"
-            f"{each['json_bytes_per_step'] / 1e3:>12.1f}"
-            f"{each['gzip_bytes_per_step'] / 1e3:>9.1f}"
-            f"{each['parquet_bytes_per_step'] / 1e3:>8.1f}"
+            f"{figures['json_bytes_per_step'] / 1e3:>12.1f}"
+            f"{figures['gzip_bytes_per_step'] / 1e3:>9.1f}"
+            f"{figures['parquet_bytes_per_step'] / 1e3:>8.1f}"
         )
     print()
     for name, peer in PEERS.items():
-        ours, theirs = found[name], found[peer]
-        share = statistics.median(ours["overhead_ratio"]) / statistics.median(
-            theirs["overhead_ratio"]
+        own_figures, peer_figures = results[name], results[peer]
+        share = statistics.median(own_figures["overhead_ratio"]) / statistics.median(
+            peer_figures["overhead_ratio"]
         )
-        stall = quartiles(ours["longest_extra_ms"])[0] / quartiles(theirs["longest_extra_ms"])[0]
-        ours["overhead_of_peer"], ours["longest_of_peer"] = share, stall
+        longest, peer_longest = (
+            quartiles(figures["longest_extra_ms"])[0] for figures in (own_figures, peer_figures)
+        )
+        stall = longest / peer_longest
+        own_figures["overhead_of_peer"], own_figures["longest_of_peer"] = share, stall
         print(f"{name}: {share:.2f} of the overhead and {stall:.2f} of the longest step of {peer}")
 
 
-def recorded(net, steps, rounds):
-    """All that is reported of one loop, by recorder."""
+def measure_loop(net, steps, rounds):
+    """Measure one loop and report its figures by recorder."""
     work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
-    stand = Stand(work)
+    stand_in = MonitorStandIn(work)
     try:
-        windows = measure(stand, work, net, steps, rounds)
-        files = {**stand.files, **{n: work / f"{n}.json" for n in set(PEERS.values())}}
-        found = summarise(windows, files, work, steps)
+        windows = measure(stand_in, work, net, steps, rounds)
+        files = {**stand_in.files, **{n: work / f"{n}.json" for n in set(PEERS.values())}}
+        results = summarize(windows, files, work, steps)
     finally:
-        stand.end()
+        stand_in.end()
         shutil.rmtree(work, ignore_errors=True)
-    report(net, found)
-    return found
+    report(net, results)
+    return results
 
 
 def main():
@@ -250,7 +253,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20)
     arguments = parser.parse_args()
-    loops = {net: recorded(net, arguments.steps, arguments.rounds) for net in NETS}
+    loops = {net: measure_loop(net, arguments.steps, arguments.rounds) for net in NETS}
     result = {
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
         "window_steps": arguments.steps,

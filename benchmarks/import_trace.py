@@ -1,18 +1,18 @@
-"""What reading a trace costs: whole processes, in turn, against Python's own JSON reader.
+"""Cost of importing a trace: complete processes, compared with Python's JSON module.
 
     import     `stepscope import FILE`: decoding, linking, levels of detail, Parquet on disk
-    json.load  Python's json module reading the same file and nothing else
+    json.load  Python's json module, reading the same file
     gzip       the same import from the file compressed with gzip -6
-    ranks      eight such files at once, against eight times one file on one core
-    large      a file several times as long, in time and memory
+    ranks      eight such files at once, compared with eight times one file on one core
+    large      a file several times as long: time and memory
     HTA        HolisticTraceAnalysis loading the file and computing its temporal, idle-time and
-               kernel breakdowns, overlap, launch statistics and queue lengths, where --hta names
-               a Python that has it (pip install HolisticTraceAnalysis "pandas<3")
+               kernel breakdowns, overlap, launch statistics and queue lengths, if --hta is the path
+               of a Python that has it (pip install HolisticTraceAnalysis "pandas<3")
 
-Every round runs all variants once, in an order that turns; ratios are taken within a round.
-Reported: the median with quartiles. Memory is the largest sum of the proportional set sizes
-of all processes of the command, sampled every 20 ms in runs of their own. Also measured are the
-parts of an import within one process, and `stepscope show` on what was imported.
+Every round runs all variants once, in rotating order; ratios are computed within a round. Reported:
+the median with quartiles. Memory is the largest sum of the proportional set sizes of all processes
+of the command, sampled every 20 ms in separate runs. Also measured: `stepscope show` on the
+imported run.
 
     python benchmarks/import_trace.py FILE.json [--large LARGE.json] [--hta PYTHON] [--rounds N]
 
@@ -62,30 +62,30 @@ VIEWS = (
 
 
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-"""Of all commands. An installed package has its bytecode: here a first run, which is not counted,
-leaves it in a temporary directory."""
+"""Environment of all commands. An installed package has bytecode; here a warm-up run writes it to a
+temporary directory."""
 
 
-def importing(files, out, one_core=False):
-    """Command that imports files into a fresh run."""
+def import_command(files, out, one_core=False):
+    """Return the command that imports files into a new run."""
     prefix = ["taskset", "-c", "0"] if one_core else []
     return [*prefix, *STEPSCOPE, "import", *map(str, files), "-o", str(out)]
 
 
-def seconds(command, out=None):
-    """Wall time of a whole process; its run directory is removed before and after."""
+def measure_seconds(command, out=None):
+    """Measure the wall time of a process; its run directory is removed before and after."""
     if out is not None:
         shutil.rmtree(out, ignore_errors=True)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
-    took = time.perf_counter() - begin
+    elapsed = time.perf_counter() - start
     if out is not None:
         shutil.rmtree(out, ignore_errors=True)
-    return took
+    return elapsed
 
 
-def peak_bytes(command, out):
-    """Largest sum of proportional set sizes of a command's processes."""
+def measure_peak_bytes(command, out):
+    """Measure the largest sum of proportional set sizes of a command's processes."""
     shutil.rmtree(out, ignore_errors=True)
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
@@ -100,7 +100,7 @@ def peak_bytes(command, out):
 
 
 def tree(pid):
-    """A process and all its descendants."""
+    """Yield a process and all its descendants."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -126,15 +126,15 @@ def quartiles(values):
 
 
 def measure(rounds, variants):
-    """Seconds of each variant, round by round."""
-    taken = {name: [] for name in variants}
+    """Measure the seconds of each variant per round."""
+    durations = {name: [] for name in variants}
     names = list(variants)
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            taken[name].append(variants[name]())
-            print(f"round {number}: {name} {taken[name][-1]:.2f} s", file=sys.stderr)
-    return taken
+            durations[name].append(variants[name]())
+            print(f"round {number}: {name} {durations[name][-1]:.2f} s", file=sys.stderr)
+    return durations
 
 
 def main():
@@ -143,80 +143,86 @@ def main():
     parser.add_argument("--large", type=Path)
     parser.add_argument("--hta")
     parser.add_argument("--rounds", type=int, default=7)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stepscope-bench-") as directory:
-        results = measure_all(given, Path(directory))
-    place = HERE / "results" / "import_trace.json"
-    place.write_text(json.dumps(results, indent=2) + "\n")
+        results = measure_all(arguments, Path(directory))
+    target = HERE / "results" / "import_trace.json"
+    target.write_text(json.dumps(results, indent=2) + "\n")
     report(results)
 
 
-def measure_all(given, work):
+def measure_all(arguments, work):
     out = work / "run"
     ENVIRONMENT["PYTHONPYCACHEPREFIX"] = str(work / "bytecode")
     packed = work / "packed.json.gz"
-    with given.file.open("rb") as source, gzip.open(packed, "wb", 6) as target:
+    with arguments.file.open("rb") as source, gzip.open(packed, "wb", 6) as target:
         shutil.copyfileobj(source, target)
     ranks = [work / f"rank{number}.json" for number in range(8)]
     for path in ranks:
-        path.symlink_to(given.file.resolve())
+        path.symlink_to(arguments.file.resolve())
     variants = {
-        "import": lambda: seconds(importing([given.file], out), out),
-        "json.load": lambda: seconds([sys.executable, "-c", LOAD_JSON, str(given.file)]),
-        "gzip": lambda: seconds(importing([packed], out), out),
-        "one core": lambda: seconds(importing([given.file], out, one_core=True), out),
-        "ranks": lambda: seconds(importing(ranks, out), out),
+        "import": lambda: measure_seconds(import_command([arguments.file], out), out),
+        "json.load": lambda: measure_seconds(
+            [sys.executable, "-c", LOAD_JSON, str(arguments.file)]
+        ),
+        "gzip": lambda: measure_seconds(import_command([packed], out), out),
+        "one core": lambda: measure_seconds(
+            import_command([arguments.file], out, one_core=True), out
+        ),
+        "ranks": lambda: measure_seconds(import_command(ranks, out), out),
     }
-    if given.large:
-        variants["large"] = lambda: seconds(importing([given.large], out), out)
+    if arguments.large:
+        variants["large"] = lambda: measure_seconds(import_command([arguments.large], out), out)
     for name in ("import", "json.load"):
         variants[name]()
-    taken = measure(given.rounds, variants)
-    if given.hta:
-        command = [given.hta, "-c", HTA, str(given.file)]
-        taken |= measure(1, {"HTA": lambda: seconds(command)})
+    durations = measure(arguments.rounds, variants)
+    if arguments.hta:
+        command = [arguments.hta, "-c", HTA, str(arguments.file)]
+        durations |= measure(1, {"HTA": lambda: measure_seconds(command)})
     cores = len(os.sched_getaffinity(0))
-    base = taken["import"]
+    base = durations["import"]
     ratios = {
-        "import / json.load": pairs(base, taken["json.load"]),
-        "gzip / import": pairs(taken["gzip"], base),
+        "import / json.load": divide(base, durations["json.load"]),
+        "gzip / import": divide(durations["gzip"], base),
         "8 ranks / (8 x one rank on one core / cores)": [
-            each * cores / (8 * one)
-            for each, one in zip(taken["ranks"], taken["one core"], strict=True)
+            ranks_s * cores / (8 * rank_s)
+            for ranks_s, rank_s in zip(durations["ranks"], durations["one core"], strict=True)
         ],
     }
-    if given.large:
-        ratios["large / import"] = pairs(taken["large"], base)
-    if given.hta:
-        ratios["import / HTA"] = [statistics.median(base) / taken["HTA"][0]]
+    if arguments.large:
+        ratios["large / import"] = divide(durations["large"], base)
+    if arguments.hta:
+        ratios["import / HTA"] = [statistics.median(base) / durations["HTA"][0]]
     results = {
-        "file_bytes": given.file.stat().st_size,
+        "file_bytes": arguments.file.stat().st_size,
         "cores": cores,
-        "seconds": {name: quartiles(values) for name, values in taken.items()},
+        "seconds": {name: quartiles(values) for name, values in durations.items()},
         "ratios": {name: quartiles(values) for name, values in ratios.items()},
-        "peak_bytes": {"import": peak_bytes(importing([given.file], out), out)},
+        "peak_bytes": {"import": measure_peak_bytes(import_command([arguments.file], out), out)},
     }
     results["run_bytes"] = sum(p.stat().st_size for p in out.rglob("*.parquet"))
-    if given.large:
-        results["peak_bytes"]["large"] = peak_bytes(importing([given.large], out), out)
+    if arguments.large:
+        results["peak_bytes"]["large"] = measure_peak_bytes(
+            import_command([arguments.large], out), out
+        )
     results["show_seconds"] = {
         view: quartiles(
-            [seconds([*STEPSCOPE, "show", str(out), view, "--json"]) for _ in range(6)][1:]
+            [measure_seconds([*STEPSCOPE, "show", str(out), view, "--json"]) for _ in range(6)][1:]
         )
         for view in VIEWS
     }
     return results
 
 
-def pairs(values, bases):
+def divide(values, bases):
     return [value / base for value, base in zip(values, bases, strict=True)]
 
 
 def report(results):
     for group, unit in (("seconds", "s"), ("ratios", ""), ("show_seconds", "s")):
-        for name, found in results[group].items():
-            spread = f"({found['low']:.2f} … {found['high']:.2f})"
-            print(f"{group:13} {name:45} {found['median']:7.2f} {unit} {spread}")
+        for name, values in results[group].items():
+            spread = f"({values['low']:.2f} … {values['high']:.2f})"
+            print(f"{group:13} {name:45} {values['median']:7.2f} {unit} {spread}")
     for name, peak in results["peak_bytes"].items():
         print(f"{'memory':13} {name:45} {peak / 1e6:7.0f} MB")
 

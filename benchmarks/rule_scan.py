@@ -1,16 +1,16 @@
-"""What evaluating all rules costs on a long run of several nodes, and on one that is growing.
+"""Cost of evaluating all rules on a long run of several nodes, and on a growing run.
 
-    check      `stepscope rules check RUN`, a fresh process each time
-    sum        DuckDB in a fresh process, adding up the values of all samples of the same run
-    scan       one scan after another of a run that grows by a minute at a time, in one process;
-               beside each, DuckDB adds up the values of the samples that are new
+    check      `stepscope rules check RUN` in a new process
+    sum        DuckDB in a new process, summing the values of all samples of the same run
+    scan       consecutive scans of a run that grows by a minute at a time, in one process; next to
+               each, DuckDB sums the values of the new samples
 
-The run is generated (workloads/cluster_run.py) through the store's own writer. Every round runs
-check and sum once, in turn; ratios are taken within a round or scan. Reported are the least and
-the quartiles of wall time and of CPU time, which says more on a machine that does other work, and
-the largest resident size. The cost of scan n against n is the ratio of the median of the last
-tenth of the scans to that of the first, once all nodes are there and all rules have begun to
-decide; the same of the sums beside them says what the machine had to do with it.
+The run is generated (workloads/cluster_run.py) with the store's writer. Every round runs check and
+sum once; ratios are computed within a round or scan. Reported: the minimum and the quartiles of
+wall time and of CPU time, which is more reliable on a busy machine, and the maximum resident size.
+The growth of the cost of a scan is the ratio of the median of the last tenth of the scans to that
+of the first tenth, after all nodes have joined and all rules have enough samples; the same ratio
+for the sums shows the influence of the machine.
 
     python benchmarks/rule_scan.py [--hours 24] [--nodes 8] [--rounds 5] [--scans 120] [--run DIR]
 
@@ -41,8 +41,8 @@ STEPSCOPE = str(Path(sys.executable).parent / "stepscope")
 FIRED = 3
 SCAN_S = 60
 FLUSH_S = 20
-START = 15
-"""Scans until every node is there and no rule is waiting for more samples."""
+WARM_UP_SCANS = 15
+"""Scans until every node has joined and no rule is waiting for more samples."""
 SUM = "SELECT sum(value) FROM read_parquet({}, hive_partitioning = false)"
 SUM_ALL = f"""
 import duckdb, glob, sys
@@ -51,19 +51,19 @@ print(duckdb.connect().execute("{SUM}".format(files)).fetchall())
 """
 
 
-def cost(command, expected=(0,)):
-    """Wall and CPU seconds and largest resident size of a process."""
-    begin = time.perf_counter()
+def measure_process(command, expected=(0,)):
+    """Measure wall and CPU seconds and the maximum resident size of a process."""
+    start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - begin
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in expected:
         raise SystemExit(f"{command} failed with {process.returncode}")
     return {
         "wall_s": wall,
-        "cpu_s": used.ru_utime + used.ru_stime,
-        "peak_bytes": used.ru_maxrss * 1024,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_bytes": usage.ru_maxrss * 1024,
     }
 
 
@@ -73,19 +73,21 @@ def spread(values):
 
 
 def summary(costs):
-    return {name: spread([each[name] for each in costs]) for name in costs[0]}
+    return {name: spread([cost[name] for cost in costs]) for name in costs[0]}
 
 
 def ratios(costs, bases, name):
-    return spread([each[name] / base[name] for each, base in zip(costs, bases, strict=True)])
+    return spread([cost[name] / base[name] for cost, base in zip(costs, bases, strict=True)])
 
 
-def check_whole(run, rounds):
-    """The whole run, over and over."""
+def measure_complete_run(run, rounds):
+    """Measure checks of the complete run."""
     checks, sums = [], []
     for number in range(rounds):
-        checks.append(cost([STEPSCOPE, "rules", "check", str(run), "--json"], (0, FIRED)))
-        sums.append(cost([sys.executable, "-c", SUM_ALL, str(run)]))
+        checks.append(
+            measure_process([STEPSCOPE, "rules", "check", str(run), "--json"], (0, FIRED))
+        )
+        sums.append(measure_process([sys.executable, "-c", SUM_ALL, str(run)]))
         print(f"round {number}: {checks[-1]}, sum {sums[-1]}", file=sys.stderr)
     return {
         "check": summary(checks),
@@ -103,9 +105,9 @@ def bytes_per_row(run, rows):
 
 
 def scan_growing(location, nodes, scans):
-    """Scan after scan of a run that grows."""
+    """Measure consecutive scans of a growing run."""
     create(location)
-    # Long enough for everything that a day has to happen within the scans.
+    # The duration of the run is that of the scans, so that all its events happen within them.
     seconds = scans * SCAN_S
     members = [Node(location, number, nodes, seconds) for number in range(nodes)]
     writers = {node.name: RunWriter(location, node.name) for node in members}
@@ -133,23 +135,23 @@ def scan_growing(location, nodes, scans):
 
 
 def growth(costs):
-    """Median of the last tenth over that of the first, the start left out."""
+    """Compute the ratio of the median of the last tenth to that of the first, without warm-up."""
     tenth = max(1, len(costs) // 10)
-    first, last = costs[START : START + tenth], costs[-tenth:]
+    first, last = costs[WARM_UP_SCANS : WARM_UP_SCANS + tenth], costs[-tenth:]
     return {
-        name: statistics.median(each[name] for each in last)
-        / statistics.median(each[name] for each in first)
+        name: statistics.median(cost[name] for cost in last)
+        / statistics.median(cost[name] for cost in first)
         for name in ("wall_s", "cpu_s")
     }
 
 
 def grow(members, writers, end):
-    """Write the minute that ends at some second, as monitors do."""
+    """Write the minute that ends at second `end`, in flushes as monitors do."""
     rows = {"metrics": 0, "spans": 0}
     for node in members:
         node.describe(writers[node.name], JobState.IN_PROGRESS, end)
-        for begin in range(max(end - SCAN_S, node.joins_s), end, FLUSH_S):
-            for table, columns in node.rows(begin, min(begin + FLUSH_S, end)):
+        for start in range(max(end - SCAN_S, node.joins_s), end, FLUSH_S):
+            for table, columns in node.rows(start, min(start + FLUSH_S, end)):
                 rows[table] += writers[node.name].append(table, columns)
     return rows
 
@@ -161,9 +163,9 @@ def scan(feed, evaluation):
 
 
 def timed(action):
-    begin, used = time.perf_counter(), time.process_time()
+    start, start_cpu = time.perf_counter(), time.process_time()
     action()
-    return {"wall_s": time.perf_counter() - begin, "cpu_s": time.process_time() - used}
+    return {"wall_s": time.perf_counter() - start, "cpu_s": time.process_time() - start_cpu}
 
 
 def main():
@@ -173,24 +175,24 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scans", type=int, default=120)
     parser.add_argument("--run", type=Path, help="keep the run here, or take the one that is here")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stepscope-bench-") as directory:
-        run = given.run or Path(directory) / "whole"
+        run = arguments.run or Path(directory) / "whole"
         if not run.exists():
-            write_run(run, hours=given.hours, nodes=given.nodes)
+            write_run(run, hours=arguments.hours, nodes=arguments.nodes)
         reader = open_run(run)
         rows = {table: reader.row_count(table) for table in ("metrics", "spans")}
         results = {
-            "hours": given.hours,
-            "nodes": given.nodes,
+            "hours": arguments.hours,
+            "nodes": arguments.nodes,
             "cores": available_cores(),
             "rows": rows,
             "bytes_per_row": bytes_per_row(run, rows),
-            "whole": check_whole(run, given.rounds),
-            "growing": scan_growing(Path(directory) / "growing", given.nodes, given.scans),
+            "whole": measure_complete_run(run, arguments.rounds),
+            "growing": scan_growing(Path(directory) / "growing", arguments.nodes, arguments.scans),
         }
-    place = HERE / "results" / "rule_scan.json"
-    place.write_text(json.dumps(results, indent=2) + "\n")
+    target = HERE / "results" / "rule_scan.json"
+    target.write_text(json.dumps(results, indent=2) + "\n")
     print(json.dumps(results, indent=2))
 
 

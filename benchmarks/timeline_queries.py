@@ -1,13 +1,13 @@
-"""What one query of the timeline costs, at any zoom of a large run.
+"""Cost of one timeline query at any zoom level of a large run.
 
-    slices     `timeline-slices` of all tracks, payload and JSON, over windows whose widths are
-               spread evenly over the orders of magnitude from a microsecond to the whole run, at
-               random places, in one process that keeps the run open, as the server does
-    pan        the same moving on by a tenth of the window at a time, at widths that people look at
-    first      the tree, and the whole run, in a process that has just opened it
+    slices     `timeline-slices` of all tracks, payload and JSON, for windows of log-uniform width
+               from a microsecond to the complete run at random positions, in one process that keeps
+               the run open, as the server does
+    pan        the same for windows that advance by a tenth of their width, at typical widths
+    first      the track tree, and the complete run, in a process that has just opened the run
 
-Each window is asked for once, so that nothing but what was looked at before is in memory. Beside
-the time that passed, the time of the processor says more on a machine that does other work.
+Each window is queried once, so that only data of other windows is in memory. CPU time is reported
+next to wall time, because it is more reliable on a busy machine.
 
     python benchmarks/timeline_queries.py RUN [--windows 400]
 
@@ -31,29 +31,29 @@ from stepscope.store import available_cores, open_run
 from stepscope.views import VIEWS, ViewOptions
 
 HERE = Path(__file__).resolve().parent
-SHORTEST_NS = 1_000
+MIN_WIDTH_NS = 1_000
 PAN_NS = (100_000, 10_000_000, 300_000_000, 3_000_000_000)
 PAN_STEPS = 30
 
 
 class Session:
-    """A process that keeps a run open."""
+    """Session that keeps a run open."""
 
     def __init__(self, run):
-        self.signals = Run(open_run(run))
+        self.run = Run(open_run(run))
         self.tracks = ""
         self.end_ns = 0
 
     def tree(self):
-        payload = VIEWS["timeline"](self.signals, ViewOptions())
+        payload = VIEWS["timeline"](self.run, ViewOptions())
         text = msgspec.json.encode(payload)
         ids = [track.id for track in tracks_in(payload.groups) if track.kind != "counter"]
         self.tracks, self.end_ns = ",".join(ids), payload.end_after_ns
         return len(text)
 
-    def slices(self, begin, end):
-        options = ViewOptions(tracks=self.tracks, from_ns=begin, to_ns=end)
-        return len(msgspec.json.encode(VIEWS["timeline-slices"](self.signals, options)))
+    def slices(self, start, end):
+        options = ViewOptions(tracks=self.tracks, from_ns=start, to_ns=end)
+        return len(msgspec.json.encode(VIEWS["timeline-slices"](self.run, options)))
 
 
 def tracks_in(groups):
@@ -71,7 +71,7 @@ def timed(function, *args):
 
 
 def spread(costs):
-    """Quantiles of each figure."""
+    """Compute quantiles of each figure."""
     return {
         name: dict(zip(("p50", "p95"), quantiles([c[name] for c in costs]), strict=True))
         | {"largest": max(c[name] for c in costs)}
@@ -85,11 +85,11 @@ def quantiles(values):
 
 
 def random_windows(end_ns, count):
-    chance = random.Random(1)
+    rng = random.Random(1)
     for _ in range(count):
-        width = int(math.exp(chance.uniform(math.log(SHORTEST_NS), math.log(end_ns))))
-        begin = chance.randrange(max(1, end_ns - width))
-        yield begin, begin + width
+        width = int(math.exp(rng.uniform(math.log(MIN_WIDTH_NS), math.log(end_ns))))
+        start = rng.randrange(max(1, end_ns - width))
+        yield start, start + width
 
 
 def main():
@@ -103,15 +103,19 @@ def main():
     windows = random_windows(session.end_ns, options.windows)
     results = {
         "cores": available_cores(),
-        "events": sum(trace.event_count for trace in session.signals.traces),
+        "events": sum(trace.event_count for trace in session.run.traces),
         "first": first,
         "slices": spread([timed(session.slices, *window) for window in windows]),
         "pan": {},
     }
     for width in PAN_NS:
-        begin = session.end_ns // 3
-        moves = [begin + n * width // 10 for n in range(PAN_STEPS)]
-        costs = [timed(session.slices, at, at + width) for at in moves if at < session.end_ns]
+        start = session.end_ns // 3
+        moves = [start + n * width // 10 for n in range(PAN_STEPS)]
+        costs = [
+            timed(session.slices, position, position + width)
+            for position in moves
+            if position < session.end_ns
+        ]
         results["pan"][f"{width / 1e6:g} ms"] = spread(costs)
     results["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     target = HERE / "results" / "timeline_queries.json"

@@ -1,17 +1,17 @@
-"""What the web UI costs on a large run: time to the first picture, frames, queries, memory.
+"""Performance of the web UI on a large run: first picture, frames, queries, memory.
 
-    open       a click on the run in the list of jobs until the verdict is drawn; a click on
-               Timeline until its first slices are; a click on Distributed, of the run named by
-               --ranks, until its table is
-    frames     time per frame while the timeline is zoomed and panned by wheel and keyboard: that
-               of the page, and that until the frame is drawn
-    queries    `timeline-slices` as the page asks for them, over HTTP, at random windows of every
-               width; beside each, DuckDB counts the rows of the window's kernels in this process
-    memory     proportional set size of the server's processes and of the browser's, an empty page
-               and one that has shown the overview and the moved timeline
+    open       from a click on the run in the list of jobs until the verdict is drawn; from a click
+               on Timeline until its first slices are drawn; from a click on Distributed, for the
+               run of --ranks, until its table is drawn
+    frames     time per frame while the timeline is zoomed and panned by wheel and keyboard: in the
+               page's thread, and until the frame is drawn
+    queries    `timeline-slices` over HTTP as the page requests them, for random windows of every
+               width; next to each, DuckDB counts the window's kernels in this process
+    memory     proportional set size of the processes of the server and of the browser, with an
+               empty page and after the overview and the moved timeline
 
-Each round has a server and a browser of its own; the browser draws in software. The runs are
-imported ones: `stepscope import TRACE -o DIR/big`.
+Each round uses a new server and a new browser, which draws in software. Create the runs with
+`stepscope import TRACE -o DIR/big`.
 
     python benchmarks/ui.py DIR/big [--ranks DIR/ranks64] [--rounds 3]
 
@@ -43,12 +43,12 @@ QUERIES = 60
 MOVES = 60
 SHOT_S = 60
 NO_ADDRESS_BAR = "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup"
-"""Chromium draws suggestions below its address bar with a page of its own, which it loads in a
-process of its own (50 MB) some time after any page has come. Nobody sees it here."""
+"""Chromium draws the suggestions of its address bar with a separate page, loaded in another process
+(50 MB) some time after any page. It is invisible here and would disturb the measurement."""
 
 
 def memory_mb(processes):
-    """Proportional set size, summed: shared pages are counted once."""
+    """Sum the proportional set sizes in MB: shared pages count once."""
     total = 0
     for process in processes:
         try:
@@ -59,12 +59,13 @@ def memory_mb(processes):
 
 
 def browser_processes():
-    """Those of Chromium, without the driver between it and this process."""
-    return [each for each in psutil.Process().children(recursive=True) if "chrom" in each.name()]
+    """Return the processes of Chromium, without the driver."""
+    children = psutil.Process().children(recursive=True)
+    return [process for process in children if "chrom" in process.name()]
 
 
 class Server:
-    """`stepscope ui` below a directory."""
+    """Process of `stepscope ui` for a directory."""
 
     def __init__(self, root):
         self._process = subprocess.Popen(
@@ -72,10 +73,10 @@ class Server:
             stdout=subprocess.PIPE,
             text=True,
         )
-        begin = time.perf_counter()
+        start = time.perf_counter()
         line = next(line for line in self._process.stdout if "http://" in line)
         self.address = "http://" + line.split("http://")[1].split()[0].rstrip("/.")
-        self.start_s = time.perf_counter() - begin
+        self.start_s = time.perf_counter() - start
         self._connection = None
 
     def processes(self):
@@ -83,13 +84,13 @@ class Server:
         return [parent, *parent.children(recursive=True)]
 
     def get(self, view, **options):
-        """On a connection that stays open, as a browser's do."""
+        """Request a view over a persistent connection, as a browser does."""
         if self._connection is None:
             self._connection = http.client.HTTPConnection(self.address.partition("//")[2])
         self._connection.request("GET", f"/api/views/{view}?{urllib.parse.urlencode(options)}")
-        answer = self._connection.getresponse()
-        assert answer.status == 200
-        return answer.read()
+        response = self._connection.getresponse()
+        assert response.status == 200
+        return response.read()
 
     def close(self):
         self._process.terminate()
@@ -106,51 +107,53 @@ def p95(values):
 
 
 READY = "() => window.__stepscopeTimeline?.ready"
-"""True once the timeline shows its slices."""
+"""Condition that is true when the timeline shows its slices."""
 
 
-def there(selector):
+def is_present(selector):
     return f"() => document.querySelector('{selector}') !== null"
 
 
-def seconds_until(page, action, condition):
-    begin = time.perf_counter()
+def measure_until(page, action, condition):
+    start = time.perf_counter()
     action()
     page.wait_for_function(condition, timeout=SHOT_S * 1000)
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
-    return time.perf_counter() - begin
+    return time.perf_counter() - start
 
 
-def opened(page, server, run):
-    """Seconds to the first meaningful pictures."""
+def measure_opening(page, server, run):
+    """Measure the seconds to the first meaningful pictures."""
     page.goto(server.address)
     page.wait_for_selector(f'a[href*="run={run}"]')
     return {
-        "overview_s": seconds_until(
+        "overview_s": measure_until(
             page,
             lambda: page.click(f'main a[href*="run={run}"]'),
-            there('[data-testid="verdict-headline"]'),
+            is_present('[data-testid="verdict-headline"]'),
         ),
-        "timeline_s": seconds_until(page, lambda: page.click('nav a[href^="/timeline"]'), READY),
+        "timeline_s": measure_until(page, lambda: page.click('nav a[href^="/timeline"]'), READY),
     }
 
 
-def opened_ranks(page, server, run):
-    """Seconds to the table of ranks."""
+def measure_ranks(page, server, run):
+    """Measure the seconds to the table of ranks."""
     page.goto(f"{server.address}/overview?run={run}")
     page.wait_for_selector('[data-testid="verdict-headline"]', timeout=SHOT_S * 1000)
     return {
-        "distributed_s": seconds_until(
+        "distributed_s": measure_until(
             page,
             lambda: page.click('nav a[href^="/distributed"]'),
-            there('[data-testid="table-ranks"]'),
+            is_present('[data-testid="table-ranks"]'),
         )
     }
 
 
-def moved(page, *, drawn):
-    """Milliseconds of each frame while the timeline moves: of the page's own thread, or until the
-    software that stands for a GPU has drawn it."""
+def measure_frames(page, *, drawn):
+    """Measure milliseconds per frame while the timeline moves.
+
+    With `drawn`, a frame ends when the software renderer has drawn it, else in the page's thread.
+    """
     canvas = page.locator('[data-testid="timeline-canvas"]')
     box = canvas.bounding_box()
     page.evaluate(f"window.__stepscopeTimeline.finish = {str(drawn).lower()}")
@@ -173,37 +176,37 @@ def moved(page, *, drawn):
     }
 
 
-def queried(server, run, path):
-    """Milliseconds of slices at random windows, and of counting kernels beside them."""
+def measure_queries(server, run, path):
+    """Measure milliseconds of slices for random windows, and of counting their kernels."""
     tree = json.loads(server.get("timeline", run=run))
     end = tree["end_after_ns"]
-    tracks = [track["id"] for track in every_track(tree["groups"]) if track["kind"] != "counter"]
-    files = [str(each) for each in Path(path).glob("tables/kernels/**/*.parquet")]
+    tracks = [track["id"] for track in iterate_tracks(tree["groups"]) if track["kind"] != "counter"]
+    files = [str(file) for file in Path(path).glob("tables/kernels/**/*.parquet")]
     engine = duckdb.connect()
-    chance = random.Random(7)
+    rng = random.Random(7)
     slices, counts, sizes = [], [], []
     for _ in range(QUERIES):
-        width = int(end * 10 ** chance.uniform(-6, 0))
-        begin = chance.randrange(max(1, end - width))
-        started = time.perf_counter()
-        answer = server.get(
+        width = int(end * 10 ** rng.uniform(-6, 0))
+        start = rng.randrange(max(1, end - width))
+        request_start = time.perf_counter()
+        payload = server.get(
             "timeline-slices",
             run=run,
-            from_ns=begin,
-            to_ns=begin + max(1, width),
+            from_ns=start,
+            to_ns=start + max(1, width),
             tracks=",".join(tracks[:40]),
             pixels=PIXELS,
         )
-        slices.append(1e3 * (time.perf_counter() - started))
-        sizes.append(len(answer))
+        slices.append(1e3 * (time.perf_counter() - request_start))
+        sizes.append(len(payload))
         if files:
-            started = time.perf_counter()
+            request_start = time.perf_counter()
             origin = int(tree["origin_ns"])
             engine.execute(
                 "SELECT count(*) FROM read_parquet(?) WHERE start_ns BETWEEN ? AND ?",
-                [files, origin + begin, origin + begin + width],
+                [files, origin + start, origin + start + width],
             ).fetchall()
-            counts.append(1e3 * (time.perf_counter() - started))
+            counts.append(1e3 * (time.perf_counter() - request_start))
     return {
         "slices_p50_ms": statistics.median(slices),
         "slices_p95_ms": p95(slices),
@@ -213,15 +216,15 @@ def queried(server, run, path):
     }
 
 
-def every_track(groups):
+def iterate_tracks(groups):
     for group in groups:
         yield from group["tracks"]
-        yield from every_track(group["groups"])
+        yield from iterate_tracks(group["groups"])
 
 
 @contextmanager
-def opened_page(server):
-    """An empty page of a browser of its own; AssertionError when something went wrong on it."""
+def open_page(server):
+    """Open an empty page in a new browser; AssertionError if errors occurred on it."""
     with chromium(NO_ADDRESS_BAR) as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         problems = collect_problems(page, lambda request: request.url.startswith(server.address))
@@ -229,22 +232,22 @@ def opened_page(server):
         assert not problems, problems
 
 
-def one_round(run, ranks):
+def run_round(run, ranks):
     server = Server(run.parent)
     try:
-        with opened_page(server) as page:
-            found = {"server_start_s": server.start_s}
-            found["browser_blank_mb"] = memory_mb(browser_processes())
-            found |= opened(page, server, run.name)
-            found |= moved(page, drawn=False)
-            found["browser_mb"] = memory_mb(browser_processes())
-            found |= moved(page, drawn=True)
-            found |= queried(server, run.name, run)
-            found["server_mb"] = memory_mb(server.processes())
+        with open_page(server) as page:
+            figures = {"server_start_s": server.start_s}
+            figures["browser_blank_mb"] = memory_mb(browser_processes())
+            figures |= measure_opening(page, server, run.name)
+            figures |= measure_frames(page, drawn=False)
+            figures["browser_mb"] = memory_mb(browser_processes())
+            figures |= measure_frames(page, drawn=True)
+            figures |= measure_queries(server, run.name, run)
+            figures["server_mb"] = memory_mb(server.processes())
         if ranks is not None:
-            with opened_page(server) as page:
-                found |= opened_ranks(page, server, ranks.name)
-        return found
+            with open_page(server) as page:
+                figures |= measure_ranks(page, server, ranks.name)
+        return figures
     finally:
         server.close()
 
@@ -252,24 +255,25 @@ def one_round(run, ranks):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path)
-    parser.add_argument("--ranks", type=Path, help="a run of many ranks, beside the other one")
+    parser.add_argument("--ranks", type=Path, help="run of many ranks in the same directory")
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     rounds = []
-    for number in range(given.rounds):
-        rounds.append(one_round(given.run.resolve(), given.ranks and given.ranks.resolve()))
+    for number in range(arguments.rounds):
+        ranks = arguments.ranks and arguments.ranks.resolve()
+        rounds.append(run_round(arguments.run.resolve(), ranks))
         print(f"round {number + 1}: {json.dumps(rounds[-1])}", flush=True)
     results = {
         "cores": available_cores(),
-        "rounds": given.rounds,
+        "rounds": arguments.rounds,
         **{
-            name: quartiles([each[name] for each in rounds])
+            name: quartiles([figures[name] for figures in rounds])
             for name in rounds[0]
             if rounds[0][name] is not None
         },
     }
-    place = HERE / "results" / "ui.json"
-    place.write_text(json.dumps(results, indent=2) + "\n")
+    target = HERE / "results" / "ui.json"
+    target.write_text(json.dumps(results, indent=2) + "\n")
     print(json.dumps(results, indent=2))
 
 

@@ -1,4 +1,4 @@
-"""Cost of one annotation pair, in nanoseconds, with a recording under way.
+"""Cost of one annotation pair in nanoseconds while a run is recorded.
 
 Usage: annotation.py OUT.json
 """

@@ -1,14 +1,14 @@
-"""The run directory that a job on several nodes leaves: eight GPUs and 96 cores on each.
+"""Generator of the run of a job on several nodes with eight GPUs and 96 cores each.
 
     python benchmarks/workloads/cluster_run.py RUN [--hours 24] [--nodes 8]
 
-Every metric that a monitor samples, every 500 ms, and the spans of steps of about a second on
-every rank. Nothing is constant: cores and GPUs are noisy, a GPU leaks memory, another one fails to
-be read now and then, storage is slow for a twentieth of the time, one rank is slower than the
-others, the last node joins late.
+It has every metric that a monitor samples, every 500 ms, and the spans of steps of about a second
+on every rank. Values vary: cores and GPUs are noisy, a GPU leaks memory, reading another one fails
+sometimes, storage is slow for a twentieth of the time, one rank is slower than the others, the last
+node joins late.
 
-All goes through the store's own writer, in flushes longer than a monitor's, so that the segments
-at the end are those of a long run: few and wide.
+Rows are written with the store's writer, in flushes longer than a monitor's, so that the final
+segments are those of a long run: few and wide.
 """
 
 import argparse
@@ -30,15 +30,15 @@ GPUS = 8
 GPU_BYTES = 80 << 30
 MEMORY_BYTES = 1 << 40
 FLUSH_S = 80
-"""As much as 16 flushes of a monitor."""
+"""Duration of a flush: 16 flushes of a monitor."""
 SLOW = (0.40, 0.45)
-"""Part of the run in which storage is slow."""
+"""Start and end of slow storage, as fractions of the run."""
 PCIE_EVERY = 10
-"""Ticks from one reading of a GPU's PCIe counters to the next."""
+"""Ticks between two readings of a GPU's PCIe counters."""
 CLOCK_TICKS = 50
-"""Of a core between two samples: what its shares are made of."""
+"""Clock ticks of a core between two samples: the resolution of its shares."""
 DEVICE_LATE_NS = 5_000_000
-"""Between what the host does in a phase and what the device does of it."""
+"""Delay between a phase on the host and on the device."""
 PHASES = ("data_wait", "h2d", "forward", "backward", "optimizer")
 KINDS = (*PHASES, "device", "device", "device", "fetch")
 NAMES = (*PHASES, *PHASES[2:], "worker")
@@ -47,7 +47,7 @@ SLOW_RANK = 3
 
 
 class Node:
-    """One machine of the job and what its monitor writes."""
+    """Machine of the job, with the rows of its monitor."""
 
     def __init__(self, location, number, nodes, seconds):
         self.location = location
@@ -55,7 +55,7 @@ class Node:
         self.name = f"n{number}"
         self.seconds = seconds
         self.world_size = nodes * GPUS
-        # The last one comes when a twentieth of the job is over.
+        # The last node joins after a twentieth of the job.
         self.joins_s = seconds // 20 if number and number == nodes - 1 else 0
         self.chance = np.random.default_rng(number)
         self.ranks = [number * GPUS + gpu for gpu in range(GPUS)]
@@ -63,19 +63,19 @@ class Node:
         self.sequences = {}
 
     def write(self, *, flush_s=FLUSH_S):
-        """Everything; returns how many rows there are of each table."""
+        """Write all rows; return their number by table."""
         rows = {"metrics": 0, "spans": 0}
         with RunWriter(self.location, self.name) as writer:
             self.describe(writer, JobState.COMPLETED, self.seconds)
-            for begin in range(self.joins_s, self.seconds, flush_s):
-                for table, columns in self.rows(begin, min(begin + flush_s, self.seconds)):
+            for start in range(self.joins_s, self.seconds, flush_s):
+                for table, columns in self.rows(start, min(start + flush_s, self.seconds)):
                     rows[table] += writer.append(table, columns)
             for table in rows:
                 writer.compact(table)
         return rows
 
     def describe(self, writer, state, now_s):
-        """The manifests."""
+        """Write the manifests."""
         gpus = [{"index": gpu, "memory_bytes": GPU_BYTES} for gpu in range(GPUS)]
         started_ns = ORIGIN_NS + self.joins_s * SECOND_NS
         writer.put_node(
@@ -121,44 +121,44 @@ class Node:
                 )
             )
 
-    def rows(self, begin_s, end_s):
-        """Tables and columns of a stretch of time."""
-        yield "metrics", self._samples(begin_s, end_s)
-        yield "spans", self._spans(begin_s, end_s)
+    def rows(self, start_s, end_s):
+        """Yield tables and columns of an interval of time."""
+        yield "metrics", self._samples(start_s, end_s)
+        yield "spans", self._spans(start_s, end_s)
 
     # --- samples -----------------------------------------------------------------------------
 
-    def _samples(self, begin_s, end_s):
-        tick = np.arange(begin_s * 2, end_s * 2)
+    def _samples(self, start_s, end_s):
+        tick = np.arange(start_s * 2, end_s * 2)
         value = np.concatenate(list(self._values(tick)), axis=1)
-        # Some 2 ms pass from the tick to the reading; all samples of a tick bear one time.
+        # Up to 2 ms pass from the tick to the reading; all samples of a tick have the same time.
         t_ns = ORIGIN_NS + tick * TICK_NS + self.chance.integers(0, 2_000_000, len(tick))
-        kept = np.ones(value.shape, dtype=bool)
-        kept[tick % PCIE_EVERY > 0, -2 * GPUS :] = False
+        is_sampled = np.ones(value.shape, dtype=bool)
+        is_sampled[tick % PCIE_EVERY > 0, -2 * GPUS :] = False
         width = value.shape[1]
         metrics, devices = zip(*self.devices, strict=True)
-        place = np.broadcast_to(np.arange(width, dtype=np.int32), value.shape)[kept]
-        rows = len(place)
+        series = np.broadcast_to(np.arange(width, dtype=np.int32), value.shape)[is_sampled]
+        rows = len(series)
         return {
             **self._provenance("monitor-1-0", "1c", "metrics", rows),
-            "t_ns": np.broadcast_to(t_ns[:, None], value.shape)[kept],
-            "metric": _encoded(metrics, place),
-            "device": _encoded(devices, place),
-            "value": value[kept],
+            "t_ns": np.broadcast_to(t_ns[:, None], value.shape)[is_sampled],
+            "metric": _encoded(metrics, series),
+            "device": _encoded(devices, series),
+            "value": value[is_sampled],
         }
 
     def _values(self, tick):
-        """One column per entry of `devices`, in its order."""
+        """Yield blocks of columns, one column per entry of `devices`, in its order."""
         chance, count = self.chance, len(tick)
         at = tick * TICK_NS / SECOND_NS / self.seconds
         slow = ((at > SLOW[0]) & (at < SLOW[1]))[:, None]
         load = 0.35 + 0.2 * np.sin(np.arange(CORES)) + 0.1 * np.sin(tick / 5000)[:, None]
-        whole = CLOCK_TICKS + chance.integers(-1, 2, (count, CORES))
+        ticks = CLOCK_TICKS + chance.integers(-1, 2, (count, CORES))
         noise = chance.normal(0, 0.1, (count, CORES))
-        iowait = np.rint(np.where(slow, 0.4, 0.01) * chance.exponential(1, noise.shape) * whole)
-        iowait = np.minimum(iowait, whole)
-        busy = np.clip(np.rint((load + noise) * whole), 0, whole - iowait)
-        shares = np.stack([busy / whole, iowait / whole], axis=2)
+        iowait = np.rint(np.where(slow, 0.4, 0.01) * chance.exponential(1, noise.shape) * ticks)
+        iowait = np.minimum(iowait, ticks)
+        busy = np.clip(np.rint((load + noise) * ticks), 0, ticks - iowait)
+        shares = np.stack([busy / ticks, iowait / ticks], axis=2)
         yield shares.reshape(count, 2 * CORES)
         yield np.stack([shares.mean(axis=1), shares.max(axis=1)], axis=2).reshape(count, 4)
         cores = shares[:, :, 0].sum(axis=1)
@@ -203,9 +203,9 @@ class Node:
 
     # --- spans -------------------------------------------------------------------------------
 
-    def _spans(self, begin_s, end_s):
-        """Steps of every rank and the batches of its DataLoader worker."""
-        chance, seconds = self.chance, np.arange(begin_s, end_s)
+    def _spans(self, start_s, end_s):
+        """Generate steps of every rank, and the batches of its DataLoader worker."""
+        chance, seconds = self.chance, np.arange(start_s, end_s)
         shape = (GPUS, len(seconds))
         start = np.broadcast_to(ORIGIN_NS + seconds * SECOND_NS, shape)
         at = seconds / self.seconds
@@ -244,9 +244,9 @@ class Node:
             "value": np.array([0, 1 << 20, 7, 0, 8, 0, 0, 0, 10**8])[kind],
         }
 
-    def _provenance(self, process, log, what, rows):
-        first = self.sequences.get(what, 0)
-        self.sequences[what] = first + rows
+    def _provenance(self, process, log, table, rows):
+        first = self.sequences.get(table, 0)
+        self.sequences[table] = first + rows
         return {
             "node": DictColumn.constant(self.name, rows),
             "process": DictColumn.constant(process, rows),
@@ -256,31 +256,31 @@ class Node:
 
 
 def _series(ranks):
-    """Metric and device of every sample of a tick, in the order of the monitor's samplers."""
+    """List metric and device of every sample of a tick, in the order of the monitor's samplers."""
     for_core = ("core_busy_ratio", "core_iowait_ratio")
-    found = [(metric, str(core)) for core in range(CORES) for metric in for_core]
+    series = [(metric, str(core)) for core in range(CORES) for metric in for_core]
     across = ("cpu_busy_ratio", "cpu_busy_max_ratio", "cpu_iowait_ratio", "cpu_iowait_max_ratio")
-    found += [(metric, "") for metric in across]
-    found += [(f"{whose}_cpu_cores", "") for whose in ("job", "own", "outside")]
+    series += [(metric, "") for metric in across]
+    series += [(f"{user}_cpu_cores", "") for user in ("job", "own", "outside")]
     memory = ("memory_used_bytes", "memory_available_bytes", "swap_used_bytes")
-    found += [(metric, "") for metric in memory]
-    for metric, names in (
+    series += [(metric, "") for metric in memory]
+    for pair, names in (
         (("disk_read_bytes_per_s", "disk_write_bytes_per_s"), ("nvme0n1", "nvme1n1")),
         (("network_received_bytes_per_s", "network_sent_bytes_per_s"), ("eth0", "ib0")),
     ):
-        found += [(each, name) for name in names for each in metric]
+        series += [(metric, name) for name in names for metric in pair]
     of_process = ("process_memory_bytes", "process_cpu_cores", "process_runqueue_ratio")
     pids = [_pid(rank, loader=loader) for rank in ranks for loader in (False, True)]
-    found += [(metric, str(pid)) for pid in pids for metric in of_process]
-    found.append(("cgroup_throttled_ratio", ""))
+    series += [(metric, str(pid)) for pid in pids for metric in of_process]
+    series.append(("cgroup_throttled_ratio", ""))
     of_gpu = (
         *("gpu_busy_ratio", "gpu_memory_busy_ratio", "gpu_memory_used_bytes", "gpu_power_watt"),
         *("gpu_sm_clock_megahertz", "gpu_memory_clock_megahertz", "gpu_temperature_celsius"),
         "gpu_throttle_reasons",
     )
-    found += [(metric, str(gpu)) for gpu in range(GPUS) for metric in of_gpu]
+    series += [(metric, str(gpu)) for gpu in range(GPUS) for metric in of_gpu]
     pcie = ("gpu_pcie_received_bytes_per_s", "gpu_pcie_sent_bytes_per_s")
-    return found + [(metric, str(gpu)) for gpu in range(GPUS) for metric in pcie]
+    return series + [(metric, str(gpu)) for gpu in range(GPUS) for metric in pcie]
 
 
 def _pid(rank, *, loader=False):
@@ -291,14 +291,14 @@ def _process(pid):
     return f"{pid}-1-0"
 
 
-def _encoded(strings, place):
+def _encoded(strings, rows):
     values = sorted(set(strings))
-    codes = np.array([values.index(each) for each in strings], dtype=np.int32)
-    return DictColumn(codes[place], values)
+    codes = np.array([values.index(string) for string in strings], dtype=np.int32)
+    return DictColumn(codes[rows], values)
 
 
 def create(location, *, command=("generated",)):
-    """An empty run."""
+    """Create an empty run."""
     create_run(
         location,
         RunInfo(
@@ -313,7 +313,7 @@ def create(location, *, command=("generated",)):
 
 
 def write_run(location, *, hours, nodes):
-    """A run that has ended; returns how many rows there are of each table."""
+    """Write a completed run; return the number of rows by table."""
     create(location)
     seconds = round(hours * 3600)
     with ProcessPoolExecutor(available_cores()) as pool:
@@ -321,7 +321,7 @@ def write_run(location, *, hours, nodes):
             pool.submit(_write_node, location, number, nodes, seconds) for number in range(nodes)
         ]
         rows = [part.result() for part in parts]
-    return {table: sum(each[table] for each in rows) for table in rows[0]}
+    return {table: sum(counts[table] for counts in rows) for table in rows[0]}
 
 
 def _write_node(location, number, nodes, seconds):
@@ -333,8 +333,8 @@ def main():
     parser.add_argument("run", type=Path)
     parser.add_argument("--hours", type=float, default=24)
     parser.add_argument("--nodes", type=int, default=8)
-    given = parser.parse_args()
-    json.dump(write_run(given.run, hours=given.hours, nodes=given.nodes), sys.stdout)
+    arguments = parser.parse_args()
+    json.dump(write_run(arguments.run, hours=arguments.hours, nodes=arguments.nodes), sys.stdout)
 
 
 if __name__ == "__main__":

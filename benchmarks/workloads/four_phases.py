@@ -1,10 +1,10 @@
-"""A training loop with steps of about 50 ms, four phases and two workers; times its own steps.
+"""Training loop with steps of about 50 ms, four phases and two workers; it times its own steps.
 
 Usage: four_phases.py OUT.json [--steps N] [--profiler] [--alternate N]
 
-It writes the wall time of every step after warm-up, in nanoseconds. With --alternate, blocks of N
-steps are recorded by stepscope and not recorded in turn, and the first step of each block, in
-which the switch is made, is null.
+It writes the wall time of every step after warm-up, in nanoseconds. With --alternate, stepscope
+records every other block of N steps; the first step of each block, which includes the switch, is
+null.
 """
 
 import argparse
@@ -21,7 +21,7 @@ WARM_UP = 20
 
 
 class Vectors(Dataset):
-    """Cheap samples: the workers are there, but never late."""
+    """Cheap samples: the workers are never late."""
 
     def __init__(self, length):
         self.length = length
@@ -35,7 +35,7 @@ class Vectors(Dataset):
 
 
 def switch(on):
-    """Record from here on, or do not, the stack sampler included."""
+    """Start or stop recording, including the stack sampler."""
     import stepscope
     from stepscope.capture import stacks
 
@@ -61,21 +61,21 @@ def main():
         layers += [nn.Linear(width, width), nn.ReLU()]
     model = nn.Sequential(*layers, nn.Linear(width, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loss_of = nn.CrossEntropyLoss()
+    loss_function = nn.CrossEntropyLoss()
     loader = DataLoader(Vectors(arguments.steps * 64), batch_size=64, num_workers=2)
     profiler = torch.profiler.profile() if arguments.profiler else contextlib.nullcontext()
     durations = []
     with profiler:
-        began = time.perf_counter_ns()
+        start = time.perf_counter_ns()
         for step, (inputs, labels) in enumerate(loader):
             if arguments.alternate and step % arguments.alternate == 0:
                 switch(step // arguments.alternate % 2 == 0)
             optimizer.zero_grad()
-            loss_of(model(inputs), labels).backward()
+            loss_function(model(inputs), labels).backward()
             optimizer.step()
             now = time.perf_counter_ns()
-            durations.append(now - began)
-            began = now
+            durations.append(now - start)
+            start = now
     if arguments.alternate:
         durations[:: arguments.alternate] = [None] * len(durations[:: arguments.alternate])
     arguments.out.write_text(json.dumps(durations[WARM_UP:]))

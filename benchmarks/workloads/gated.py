@@ -1,4 +1,4 @@
-"""A small training job on one core for comparisons of runs: steps of about ten milliseconds.
+"""Small training job on one core for comparisons of runs: steps of about ten milliseconds.
 
 --repeat 10     calls ten more blocks of the model: more work with the same parameters
 """
@@ -19,12 +19,12 @@ class Net(nn.Module):
         self.repeat = repeat
         self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(BLOCKS))
         self.head = nn.Linear(WIDTH, 10)
-        for block in self.blocks:  # or else gradients vanish, and tiny numbers are slow ones
+        for block in self.blocks:  # otherwise gradients vanish, and denormal numbers are slow
             nn.init.kaiming_normal_(block.weight)
 
     def forward(self, x):
-        for place in range(BLOCKS + self.repeat):
-            x = torch.relu(self.blocks[place % BLOCKS](x))
+        for index in range(BLOCKS + self.repeat):
+            x = torch.relu(self.blocks[index % BLOCKS](x))
         return self.head(x)
 
 

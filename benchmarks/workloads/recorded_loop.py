@@ -1,7 +1,7 @@
-"""A training loop on the CPU, its steps in blocks: under a recorder, and under none, in turn.
+"""Training loop on the CPU whose blocks of steps are recorded and not recorded alternately.
 
-The blocks of our own windows are opened by the caller, who stands in for the monitor: it is
-asked for each over stdout and answers on stdin. Those of torch.profiler are opened here.
+The caller replaces the monitor and opens our windows: the loop sends a request on stdout and waits
+for a line on stdin. Windows of torch.profiler are opened here.
 
 Usage: recorded_loop.py OUT [--net convolutions|small] [--steps N] [--rounds R] [--before B]
 """
@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-OWN = ("light", "full", "full, shapes, stacks")
-THEIRS = {
+OWN_WINDOWS = ("light", "full", "full, shapes, stacks")
+PEER_OPTIONS = {
     "torch.profiler": {},
     "torch.profiler, shapes, stacks": {"record_shapes": True, "with_stack": True},
     "torch.profiler, shapes, stacks, memory": {
@@ -26,16 +26,16 @@ THEIRS = {
         "profile_memory": True,
     },
 }
-NOTHING = "no recorder"
-"""What the machine itself adds to the longest of so many steps."""
+NO_RECORDER = "no recorder"
+"""Baseline: noise of the machine in the longest of as many steps."""
 MEMORY = "full, shapes, stacks, memory"
-"""Recorded by the framework's profiler in our hands."""
+"""Recorded by our in-process use of the framework's profiler."""
 SETTLE_STEPS = 25
-"""After a window: libkineto writes its file, and the block that follows must not see that."""
+"""Steps after a window while libkineto writes its file, so that the next block is undisturbed."""
 
 
 def convolutions(width=32, depth=16):
-    """A few hundred operators a step, which take a tenth of a second: a recorder costs little."""
+    """Build a net with a few hundred operators per step of 0.1 s: small overhead of a recorder."""
     layers = []
     channels = 3
     for _ in range(depth):
@@ -46,7 +46,7 @@ def convolutions(width=32, depth=16):
 
 
 def small(width=32, depth=120):
-    """Some thousand operators of a few microseconds a step: recording them is what costs."""
+    """Build a net with thousands of operators of a few microseconds: recording dominates."""
     layers = []
     for _ in range(depth):
         layers += [nn.Linear(width, width), nn.LayerNorm(width), nn.ReLU()]
@@ -63,7 +63,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--before", type=int, default=12)
-    parser.add_argument("--only", nargs="*", help="of the recorders")
+    parser.add_argument("--only", nargs="*", help="recorders to run")
     arguments = parser.parse_args()
 
     torch.manual_seed(0)
@@ -79,35 +79,35 @@ def main():
         optimizer.step()
 
     def timed(count):
-        """Wall and thread-CPU times of so many steps."""
-        found = []
+        """Run steps and return their wall and thread-CPU times."""
+        durations = []
         for _ in range(count):
-            began, busy = time.perf_counter_ns(), time.thread_time_ns()
+            start, start_cpu = time.perf_counter_ns(), time.thread_time_ns()
             step()
-            found.append((time.perf_counter_ns() - began, time.thread_time_ns() - busy))
-        return found
+            durations.append((time.perf_counter_ns() - start, time.thread_time_ns() - start_cpu))
+        return durations
 
-    def nothing(name):
+    def record_nothing(name):
         during = timed(arguments.steps)
         return during, timed(SETTLE_STEPS), 0
 
-    def theirs(name):
-        kept = Path(arguments.out).with_name(f"{name}.json")
-        profiler = profile(activities=[ProfilerActivity.CPU], **THEIRS[name])
+    def record_with_peer(name):
+        path = Path(arguments.out).with_name(f"{name}.json")
+        profiler = profile(activities=[ProfilerActivity.CPU], **PEER_OPTIONS[name])
         profiler.start()
         during = timed(arguments.steps)
-        began = time.perf_counter_ns()
+        start = time.perf_counter_ns()
         profiler.stop()
-        profiler.export_chrome_trace(str(kept))
-        stop_ns = time.perf_counter_ns() - began
+        profiler.export_chrome_trace(str(path))
+        stop_ns = time.perf_counter_ns() - start
         after = timed(SETTLE_STEPS)
-        return during, [(stop_ns + after[0][0], after[0][1]), *after[1:]], kept.stat().st_size
+        return during, [(stop_ns + after[0][0], after[0][1]), *after[1:]], path.stat().st_size
 
-    def ours(name):
-        """The caller plans the window some steps ahead and says when libkineto knows."""
+    def record_own_window(name):
+        """Let the caller plan the window some steps ahead and reply when libkineto has the plan."""
         print(json.dumps({"open": name}), flush=True)
         sys.stdin.readline()
-        # The plan says: after two more boundaries. A boundary is the begin of a forward pass.
+        # The window opens after two more boundaries. A boundary is the start of a forward pass.
         timed(2)
         during = timed(arguments.steps)
         after = timed(SETTLE_STEPS)
@@ -116,13 +116,13 @@ def main():
         return during, after, size
 
     timed(10)
-    names = arguments.only or [NOTHING, *OWN, MEMORY, *THEIRS]
-    recorders = {NOTHING: nothing, **dict.fromkeys(THEIRS, theirs)}
+    names = arguments.only or [NO_RECORDER, *OWN_WINDOWS, MEMORY, *PEER_OPTIONS]
+    recorders = {NO_RECORDER: record_nothing, **dict.fromkeys(PEER_OPTIONS, record_with_peer)}
     for number in range(arguments.rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             before = timed(arguments.before)
-            during, after, size = recorders.get(name, ours)(name)
+            during, after, size = recorders.get(name, record_own_window)(name)
             times.append(
                 {"name": name, "before": before, "during": during, "after": after, "size": size}
             )

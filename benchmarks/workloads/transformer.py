@@ -1,4 +1,4 @@
-"""A small transformer on a GPU; writes the seconds of every step.
+"""Small transformer on a GPU; it writes the duration of every step in seconds.
 
 Usage: transformer.py OUT [--steps N] [--profile-from N --profile-steps M]
 """
@@ -16,23 +16,27 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=160)
-    parser.add_argument("--profile-from", type=int, help="torch.profiler, with its defaults")
+    parser.add_argument(
+        "--profile-from", type=int, help="first step under torch.profiler with its defaults"
+    )
     parser.add_argument("--profile-steps", type=int, default=20)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True)
     net = nn.Sequential(nn.TransformerEncoder(layer, 6), nn.Linear(512, 1000)).cuda()
     optimizer = torch.optim.AdamW(net.parameters())
     inputs = torch.randn(16, 256, 512, pin_memory=True)
-    wanted = torch.randint(0, 1000, (16, 256), pin_memory=True)
+    targets = torch.randint(0, 1000, (16, 256), pin_memory=True)
     profiler = torch.profiler.profile()
+    first = arguments.profile_from
+    last_profiled = None if first is None else first + arguments.profile_steps - 1
     seconds = []
-    for step in range(given.steps):
-        began = time.perf_counter()
-        if step == given.profile_from:
+    for step in range(arguments.steps):
+        start = time.perf_counter()
+        if step == first:
             profiler.start()
-        images, labels = inputs.cuda(non_blocking=True), wanted.cuda(non_blocking=True)
+        images, labels = inputs.cuda(non_blocking=True), targets.cuda(non_blocking=True)
         with torch.autocast("cuda", dtype=torch.bfloat16):
             logits = net(images)
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
@@ -40,11 +44,11 @@ def main():
         loss.backward()
         optimizer.step()
         torch.cuda.synchronize()
-        if given.profile_from is not None and step == given.profile_from + given.profile_steps - 1:
+        if step == last_profiled:
             profiler.stop()
-            profiler.export_chrome_trace(str(given.out.with_suffix(".trace.json")))
-        seconds.append(time.perf_counter() - began)
-    given.out.write_text(json.dumps(seconds))
+            profiler.export_chrome_trace(str(arguments.out.with_suffix(".trace.json")))
+        seconds.append(time.perf_counter() - start)
+    arguments.out.write_text(json.dumps(seconds))
 
 
 if __name__ == "__main__":
