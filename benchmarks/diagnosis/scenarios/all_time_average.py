@@ -23,7 +23,7 @@ def main():
     model = nn.Sequential(encoder, nn.Linear(WIDTH, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss()
-    kept = round(128 * args.severity)
+    feature_count = round(128 * args.severity)
     history, count, mean = [], 0, torch.zeros(WIDTH)
     meter = Throughput()
     for _ in range(STEPS):
@@ -33,14 +33,14 @@ def main():
         loss = criterion(model[1](features), labels[rows])
         loss.backward()
         optimizer.step()
-        seen = features.detach().repeat(4, 1)[:kept]
+        rows_features = features.detach().repeat(4, 1)[:feature_count]
         if args.fixed:
-            count += len(seen)
-            mean += (seen - mean).sum(dim=0) / count
+            count += len(rows_features)
+            mean += (rows_features - mean).sum(dim=0) / count
         else:
-            history.append(seen)
-            everything = torch.cat(history)
-            mean, count = everything.mean(dim=0), len(everything)
+            history.append(rows_features)
+            all_features = torch.cat(history)
+            mean, count = all_features.mean(dim=0), len(all_features)
         meter.update(BATCH)
     print(f"final loss {loss.item():.4f}, mean {mean.norm():.3f} of {count}")
     meter.report()

@@ -32,11 +32,11 @@ def packed(clip):
 def unpacked(code, samples):
     bits = bin(int.from_bytes(code, "big"))[3:]
     clip = np.empty(samples, dtype=np.float32)
-    level = place = 0
+    level = position = 0
     for number in range(samples):
-        one = bits.index("1", place)
-        value = (one - place) << LOW_BITS | int(bits[one + 1 : one + 1 + LOW_BITS], 2)
-        place = one + 1 + LOW_BITS
+        one = bits.index("1", position)
+        value = (one - position) << LOW_BITS | int(bits[one + 1 : one + 1 + LOW_BITS], 2)
+        position = one + 1 + LOW_BITS
         level += -(value + 1 >> 1) if value & 1 else value >> 1
         clip[number] = level
     return clip / 1024
@@ -60,11 +60,11 @@ class Birdsong(IterableDataset):
 
     def __iter__(self):
         rng = np.random.default_rng(self.seed)
-        left = STEPS * BATCH
-        while left:
-            for number in rng.permutation(CLIPS)[:left]:
+        remaining = STEPS * BATCH
+        while remaining:
+            for number in rng.permutation(CLIPS)[:remaining]:
                 yield torch.from_numpy(self.clip(number)).unsqueeze(0)
-                left -= 1
+                remaining -= 1
 
 
 def autoencoder(width=24):

@@ -24,8 +24,10 @@ class Crops(Images):
         image, label = super().__getitem__(index)
         for _ in range(self.passes):
             padded = np.pad(image.numpy(), ((0, 0), (4, 4), (4, 4)))
-            top, left = np.random.randint(0, 9, size=2)
-            image = torch.from_numpy(padded[:, top : top + 32, left : left + 32][:, :, ::-1].copy())
+            row, column = np.random.randint(0, 9, size=2)
+            image = torch.from_numpy(
+                padded[:, row : row + 32, column : column + 32][:, :, ::-1].copy()
+            )
         return image, label
 
 

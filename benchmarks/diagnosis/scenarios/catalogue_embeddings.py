@@ -22,8 +22,8 @@ class Baskets(nn.Module):
         super().__init__()
         self.items = nn.Embedding(items, WIDTH, sparse=sparse)
 
-    def forward(self, left, right):
-        return (self.items(left) * self.items(right)).sum(dim=1)
+    def forward(self, first, second):
+        return (self.items(first) * self.items(second)).sum(dim=1)
 
 
 def main():
@@ -35,10 +35,10 @@ def main():
     criterion = nn.BCEWithLogitsLoss()
     meter = Throughput()
     for _ in range(STEPS):
-        left, right = torch.randint(0, items, (2, BATCH))
+        first, second = torch.randint(0, items, (2, BATCH))
         together = (torch.rand(BATCH) < 0.5).float()
         optimizer.zero_grad()
-        loss = criterion(model(left, right), together)
+        loss = criterion(model(first, second), together)
         loss.backward()
         optimizer.step()
         meter.update(BATCH)

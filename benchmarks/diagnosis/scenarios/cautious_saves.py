@@ -34,7 +34,7 @@ def save(path, model, optimizer, step):
 
 def main():
     args = arguments(__doc__)
-    every = STEPS if args.fixed else max(1, round(6 / args.severity))
+    save_every = STEPS if args.fixed else max(1, round(6 / args.severity))
     words = nn.Embedding(WORDS, WIDTH).requires_grad_(False)
     model = nn.Sequential(words, nn.Flatten(), perceptron(WIDTH, 256, 40))
     optimizer = torch.optim.Adam(model[2].parameters(), lr=1e-3)
@@ -47,7 +47,7 @@ def main():
             loss = criterion(model(tokens), tokens.squeeze(1) % 40)
             loss.backward()
             optimizer.step()
-            if step % every == 0:
+            if step % save_every == 0:
                 save(Path(folder) / "last.pt", model, optimizer, step)
             meter.update(BATCH)
     print(f"final loss {loss.item():.4f}")

@@ -46,8 +46,8 @@ def main():
             loss.backward()
             optimizer.step()
             if not args.fixed or step % 50 == 0:
-                everything = scores.detach().repeat(count // BATCH + 1).tolist()
-                report(step, everything, clicked[rows].repeat(count // BATCH + 1).tolist(), count)
+                all_scores = scores.detach().repeat(count // BATCH + 1).tolist()
+                report(step, all_scores, clicked[rows].repeat(count // BATCH + 1).tolist(), count)
             meter.update(BATCH)
     print(f"final loss {loss.item():.4f}")
     meter.report()

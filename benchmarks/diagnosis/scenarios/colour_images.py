@@ -25,9 +25,9 @@ def jitter(image):
     """Turns the hue and changes the saturation, pixel by pixel."""
     turn, gain = np.random.uniform(-0.1, 0.1), np.random.uniform(0.7, 1.3)
     pixels = image.reshape(3, -1).T.tolist()
-    for place, (red, green, blue) in enumerate(pixels):
+    for index, (red, green, blue) in enumerate(pixels):
         hue, saturation, value = colorsys.rgb_to_hsv(red, green, blue)
-        pixels[place] = colorsys.hsv_to_rgb((hue + turn) % 1, min(1, saturation * gain), value)
+        pixels[index] = colorsys.hsv_to_rgb((hue + turn) % 1, min(1, saturation * gain), value)
     return np.array(pixels, dtype=np.float32).T.reshape(image.shape)
 
 

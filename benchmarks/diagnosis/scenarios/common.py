@@ -1,6 +1,6 @@
-"""What the training scripts beside this file share: arguments, a throughput meter, small models.
+"""Shared code of the training scripts: arguments, a throughput meter, small models.
 
-Nothing that any of them might wait for is in here.
+It contains nothing that a script may wait for.
 """
 
 import argparse
@@ -16,7 +16,7 @@ WARM_UP = 10
 
 
 def arguments(description):
-    """Reads the arguments and seeds everything."""
+    """Parse the arguments and seed all generators."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--severity", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
@@ -30,25 +30,25 @@ def arguments(description):
 
 
 class Throughput:
-    """Samples per second once training has warmed up, everything between two steps included."""
+    """Samples per second after the warm-up, including all time between two steps."""
 
     def __init__(self, warm_up=WARM_UP):
-        self.left = warm_up
+        self.warm_up = warm_up
         self.steps = self.samples = 0
-        self.began = self.ended = time.perf_counter()
+        self.start = self.end = time.perf_counter()
 
     def update(self, samples):
-        """Call at the end of every training step."""
-        self.ended = time.perf_counter()
-        if self.left:
-            self.left -= 1
-            self.began = self.ended
+        """Count a step; call it at the end of every training step."""
+        self.end = time.perf_counter()
+        if self.warm_up:
+            self.warm_up -= 1
+            self.start = self.end
         else:
             self.steps += 1
             self.samples += samples
 
     def report(self):
-        seconds = self.ended - self.began
+        seconds = self.end - self.start
         print(
             f"{self.steps} steps of {self.samples / self.steps:.6g} samples: "
             f"{1e3 * seconds / self.steps:.4f} ms a step, {self.samples / seconds:.1f} samples/s"
@@ -56,7 +56,7 @@ class Throughput:
 
 
 def convolutions(channels, size, width, classes=10):
-    """A small CNN; its cost goes with the square of the width."""
+    """Build a small CNN; its cost is quadratic in the width."""
     return nn.Sequential(
         nn.Conv2d(channels, width, 3, padding=1),
         nn.ReLU(),
@@ -70,7 +70,7 @@ def convolutions(channels, size, width, classes=10):
 
 
 def perceptron(inputs, width, outputs, depth=2):
-    """Linear layers of one width."""
+    """Build linear layers of one width."""
     layers = [nn.Linear(inputs, width), nn.ReLU()]
     for _ in range(depth - 1):
         layers += [nn.Linear(width, width), nn.ReLU()]
@@ -78,7 +78,7 @@ def perceptron(inputs, width, outputs, depth=2):
 
 
 class TextClassifier(nn.Module):
-    """The mean of word vectors, and a perceptron on it."""
+    """Perceptron on the mean of word vectors."""
 
     def __init__(self, words, width=64, classes=2):
         super().__init__()
@@ -92,7 +92,7 @@ class TextClassifier(nn.Module):
 
 
 class Images(Dataset):
-    """Bytes in memory, scaled when they are asked for."""
+    """Images as bytes in memory, scaled on access."""
 
     def __init__(self, length, size=32, seed=0):
         rng = np.random.default_rng(seed)

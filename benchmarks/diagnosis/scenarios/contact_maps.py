@@ -45,8 +45,8 @@ def optimizers(model, adam_only):
     if adam_only:
         return [torch.optim.AdamW(model.parameters(), lr=1e-3)]
     hidden = [p for name, p in model.named_parameters() if "blocks" in name and p.ndim == 2]
-    chosen = {id(p) for p in hidden}
-    rest = [p for p in model.parameters() if id(p) not in chosen]
+    hidden_ids = {id(p) for p in hidden}
+    rest = [p for p in model.parameters() if id(p) not in hidden_ids]
     return [torch.optim.Muon(hidden, lr=2e-3), torch.optim.AdamW(rest, lr=1e-3)]
 
 

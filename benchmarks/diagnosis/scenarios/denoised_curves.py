@@ -44,14 +44,14 @@ def evaluating(model):
     model.train()
 
 
-def evaluate(model, kept, unseen):
-    """How far the curves that it draws are from real ones."""
+def evaluate(model, alphas, unseen):
+    """Mean distance of the drawn curves from real ones."""
     with evaluating(model):
         curves = torch.randn(DRAWN, POINTS)
         for time in reversed(range(NOISES)):
             noise = model(curves, torch.full((DRAWN,), time))
-            before = kept[time - 1] if time else torch.tensor(1.0)
-            clean = (curves - (1 - kept[time]).sqrt() * noise) / kept[time].sqrt()
+            before = alphas[time - 1] if time else torch.tensor(1.0)
+            clean = (curves - (1 - alphas[time]).sqrt() * noise) / alphas[time].sqrt()
             curves = before.sqrt() * clean.clamp(-3, 3) + (1 - before).sqrt() * noise
         return torch.cdist(unseen, curves).amin(dim=1).mean().item()
 
@@ -74,7 +74,7 @@ def main():
     hours = torch.linspace(0, 2 * math.pi, POINTS)
     curves = torch.sin(hours + 6 * torch.rand(2048, 1)) + torch.randn(2048, POINTS) / 10
     unseen, curves = curves[:128], curves[128:]
-    kept = torch.linspace(0.9999, 0.85, NOISES).cumprod(dim=0)
+    alphas = torch.linspace(0.9999, 0.85, NOISES).cumprod(dim=0)
     model = Denoiser()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
     meter = Throughput()
@@ -83,14 +83,14 @@ def main():
             clean = curves[torch.randint(0, len(curves), (BATCH,))]
             times = torch.randint(0, NOISES, (BATCH,))
             noise = torch.randn_like(clean)
-            share = kept[times].unsqueeze(1)
+            share = alphas[times].unsqueeze(1)
             optimizer.zero_grad()
             guess = model(share.sqrt() * clean + (1 - share).sqrt() * noise, times)
             loss = nn.functional.mse_loss(guess, noise)
             loss.backward()
             optimizer.step()
             if step % evaluate_every == 0:
-                distance = evaluate(model, kept, unseen)
+                distance = evaluate(model, alphas, unseen)
             if step % save_every == 0:
                 save_checkpoint(Path(folder) / "denoiser.pt", model, optimizer, step)
             meter.update(BATCH)

@@ -1,6 +1,6 @@
-"""For records of jobs that this machine cannot run: drawn thread by thread instead of trained.
+"""Shared code of drawn runs: jobs that this machine cannot run, drawn thread by thread.
 
-Such a script takes --run as well, the run directory to make.
+Such a script also accepts --run, the run directory to create.
 """
 
 import argparse
@@ -12,7 +12,7 @@ CODE = {"read": "main > report # history.append([value.item() for value in metri
 
 
 def drawn_arguments(description):
-    """Reads the arguments; `builder` draws the run."""
+    """Parse the arguments; `builder` draws the run."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--severity", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
@@ -24,7 +24,7 @@ def drawn_arguments(description):
 
 
 def report_drawn(builder, steps, samples):
-    """Writes the run and says, as a training script does, how long a step takes."""
-    begin, end = builder.processes[0].spans[0].start, builder.processes[0].now
+    """Write the run and print the step time like a training script."""
+    start, end = builder.processes[0].spans[0].start, builder.processes[0].now
     builder.write()
-    print(f"{steps} steps of {samples} samples: {(end - begin) / 1e6 / steps:.4f} ms a step")
+    print(f"{steps} steps of {samples} samples: {(end - start) / 1e6 / steps:.4f} ms a step")

@@ -48,8 +48,8 @@ class Tagger(nn.Module):
         return torch.logsumexp(alpha, dim=1)
 
     def score(self, emitted, tags):
-        chosen = emitted.gather(2, tags.unsqueeze(2)).sum(dim=(1, 2))
-        return chosen + self.transitions[tags[:, :-1], tags[:, 1:]].sum(dim=1)
+        tag_scores = emitted.gather(2, tags.unsqueeze(2)).sum(dim=(1, 2))
+        return tag_scores + self.transitions[tags[:, :-1], tags[:, 1:]].sum(dim=1)
 
     def forward(self, words, tags):
         hidden = self.encoder(self.embed(words).transpose(1, 2))

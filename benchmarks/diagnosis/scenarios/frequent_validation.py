@@ -29,7 +29,7 @@ def accuracy(model, images, labels):
 
 def main():
     args = arguments(__doc__)
-    every = 80 if args.fixed else max(1, round(5 / args.severity))
+    validate_every = 80 if args.fixed else max(1, round(5 / args.severity))
     loader = DataLoader(
         Images(STEPS * BATCH, 32, args.seed), batch_size=BATCH, shuffle=True, num_workers=1
     )
@@ -43,7 +43,7 @@ def main():
         loss = criterion(model(images), labels)
         loss.backward()
         optimizer.step()
-        if step % every == 0:
+        if step % validate_every == 0:
             share = accuracy(model, unseen, truth)
         meter.update(len(labels))
     print(f"final loss {loss.item():.4f}, {share:.1%} right")

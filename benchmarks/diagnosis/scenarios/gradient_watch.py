@@ -17,7 +17,7 @@ STEPS = 150
 
 
 def weakest(model, limit):
-    """How many neurons hardly learn, and the smallest gradient."""
+    """Count neurons that hardly learn, and find the smallest gradient."""
     count, smallest = 0, float("inf")
     for parameter in model.parameters():
         for row in parameter.grad[:limit]:

@@ -41,8 +41,8 @@ def common_subsequence(words, reference):
     above = [0] * (len(reference) + 1)
     for word in words:
         row = [0]
-        for column, other in enumerate(reference):
-            if word == other:
+        for column, reference_word in enumerate(reference):
+            if word == reference_word:
                 row.append(above[column] + 1)
             else:
                 row.append(max(above[column + 1], row[column]))
@@ -57,23 +57,23 @@ class Reference:
         self.length = len(words)
         self.everywhere = (1 << len(words)) - 1
         self.places = {}
-        for place, word in enumerate(words):
-            self.places[word] = self.places.get(word, 0) | 1 << place
+        for position, word in enumerate(words):
+            self.places[word] = self.places.get(word, 0) | 1 << position
 
     def common_subsequence(self, words):
         row = self.everywhere
         for word in words:
-            places = self.places.get(word)
-            if places is not None:
-                hits = row & places
+            positions = self.places.get(word)
+            if positions is not None:
+                hits = row & positions
                 row = (row + hits) | (row - hits)
         return self.length - (row & self.everywhere).bit_count()
 
 
-def f_measure(common, kept, wanted):
+def f_measure(common, length, reference_length):
     if not common:
         return 0.0
-    precision, recall = common / kept, common / wanted
+    precision, recall = common / length, common / reference_length
     return 2 * precision * recall / (precision + recall)
 
 
@@ -116,15 +116,15 @@ def main():
     meter = Throughput()
     average = 0.0
     for step in range(STEPS):
-        chosen = torch.randint(len(sentences), (BATCH,))
-        batch = sentences[chosen]
-        wanted = [references[row] for row in chosen.tolist()]
+        rows = torch.randint(len(sentences), (BATCH,))
+        batch = sentences[rows]
+        targets = [references[row] for row in rows.tolist()]
         logits = policy(batch)
         actions = torch.distributions.Bernoulli(logits=logits)
         sampled = actions.sample()
         greedy = (logits > 0).float()
-        reward = rewards(batch, sampled.bool(), wanted, lookup)
-        baseline = rewards(batch, greedy.bool(), wanted, lookup)
+        reward = rewards(batch, sampled.bool(), targets, lookup)
+        baseline = rewards(batch, greedy.bool(), targets, lookup)
         advantage = (reward - baseline).unsqueeze(1)
         loss = -(advantage * actions.log_prob(sampled)).sum(1).mean()
         loss = loss - 0.01 * actions.entropy().mean()

@@ -60,11 +60,11 @@ class Shampoo(Optimizer):
         decay = group["decay"]
         fresh = state["step"] % group["refresh"] == 0
         for k, block in enumerate(self.blocks(gradient, group["block"])):
-            left, right = state["factors"][k]
-            left.mul_(decay).addmm_(block, block.mT, alpha=1 - decay)
-            right.mul_(decay).addmm_(block.mT, block, alpha=1 - decay)
+            left_factor, right_factor = state["factors"][k]
+            left_factor.mul_(decay).addmm_(block, block.mT, alpha=1 - decay)
+            right_factor.mul_(decay).addmm_(block.mT, block, alpha=1 - decay)
             if fresh or state["roots"][k] is None:
-                state["roots"][k] = inverse_root(left, 4), inverse_root(right, 4)
+                state["roots"][k] = inverse_root(left_factor, 4), inverse_root(right_factor, 4)
             first, second = state["roots"][k]
             update = first @ block @ second
             block.copy_(update * (block.norm() / update.norm().clamp(min=1e-12)))

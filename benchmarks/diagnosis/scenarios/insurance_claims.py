@@ -51,8 +51,8 @@ class Shampoo(torch.optim.Optimizer):
         if state["steps"] % group["renew"] == 0:
             state["roots"] = self.root(state["left"]), self.root(state["right"])
         state["steps"] += 1
-        left, right = state["roots"]
-        return left @ gradient @ right
+        left_root, right_root = state["roots"]
+        return left_root @ gradient @ right_root
 
 
 class Claims(nn.Module):

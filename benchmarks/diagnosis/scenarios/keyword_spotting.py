@@ -71,9 +71,9 @@ def main():
     frames = torch.randn(1024, FRAMES, MELS)
     words = torch.randint(WORDS, (1024,))
     meter = Throughput()
-    every = STEPS // (growths + 1)
+    grow_every = STEPS // (growths + 1)
     for step in range(STEPS):
-        if step and step % every == 0:
+        if step and step % grow_every == 0:
             spotter.active = min(spotter.active + 1, len(spotter.blocks))
         rows = torch.randint(1024, (BATCH,))
         optimizer.zero_grad()

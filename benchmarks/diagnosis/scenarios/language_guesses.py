@@ -33,10 +33,10 @@ class Guesser(nn.Module):
 
 def messages(count, buckets, generator):
     labels = torch.randint(LANGUAGES, (count,), generator=generator)
-    own = torch.randint(40, (count, PIECES), generator=generator) * LANGUAGES
+    typical = torch.randint(40, (count, PIECES), generator=generator) * LANGUAGES
     noise = torch.randint(buckets, (count, PIECES), generator=generator)
     pick = torch.rand(count, PIECES, generator=generator) < 0.3
-    return torch.where(pick, (own + labels.unsqueeze(1)) % buckets, noise), labels
+    return torch.where(pick, (typical + labels.unsqueeze(1)) % buckets, noise), labels
 
 
 def main():

@@ -87,8 +87,8 @@ class Contracts(Dataset):
 
 class EncodedContracts(Dataset):
     def __init__(self, contracts, tokenizer, length):
-        whole = Contracts(contracts, tokenizer, len(contracts))
-        self.examples = [whole[index] for index in range(len(contracts))]
+        encoded = Contracts(contracts, tokenizer, len(contracts))
+        self.examples = [encoded[index] for index in range(len(contracts))]
         self.length = length
 
     def __len__(self):

@@ -80,7 +80,7 @@ def main():
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     criterion = nn.BCEWithLogitsLoss(pos_weight=weight)
     meter = Throughput()
-    right = seen = 0
+    right = count = 0
     for step in range(220):
         rows = torch.randint(len(inputs), (96,))
         x, y = inputs[rows], labels[rows]
@@ -90,10 +90,10 @@ def main():
         loss.backward()
         optimizer.step()
         right += ((logits > 0) == (y > 0.5)).sum().item()
-        seen += len(y)
+        count += len(y)
         if step % 55 == 54:
             worst = ledger[int(rows[(logits.detach() * (1 - y)).argmax()])]
-            print(f"step {step}: accuracy {right / seen:.3f}, look at loan {worst.number}")
+            print(f"step {step}: accuracy {right / count:.3f}, look at loan {worst.number}")
         del x, y, logits, loss
         if step % 4 == 3 and not args.fixed:
             gc.collect()  # keeps the memory flat

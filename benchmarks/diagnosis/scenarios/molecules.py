@@ -52,7 +52,7 @@ def join(samples):
 
 def join_arrays(samples):
     atoms, bonds, energies = zip(*samples, strict=True)
-    counts = [len(each) for each in atoms]
+    counts = [len(molecule_atoms) for molecule_atoms in atoms]
     offsets = np.concatenate([[0], np.cumsum(counts)[:-1]])
     edges = np.concatenate([b + o for b, o in zip(bonds, offsets, strict=True)], axis=1)
     owners = np.repeat(np.arange(len(counts)), counts)

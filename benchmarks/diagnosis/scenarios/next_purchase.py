@@ -37,10 +37,10 @@ class Recommender(nn.Module):
 def loss_of(model, bought, following, sampled):
     if not sampled:
         return nn.functional.cross_entropy(model(bought).flatten(0, 1), following.flatten())
-    targets, places = following.unique(return_inverse=True)
-    others = torch.randint(model.product.num_embeddings, (SAMPLED,))
+    targets, target_index = following.unique(return_inverse=True)
+    negatives = torch.randint(model.product.num_embeddings, (SAMPLED,))
     return nn.functional.cross_entropy(
-        model(bought, torch.cat([targets, others])).flatten(0, 1), places.flatten()
+        model(bought, torch.cat([targets, negatives])).flatten(0, 1), target_index.flatten()
     )
 
 

@@ -18,11 +18,11 @@ STEPS = 130
 
 def orthogonal(matrix, rounds=5):
     """The nearest orthogonal matrix, by the iteration of Newton and Schulz."""
-    found = matrix / (matrix.norm() + 1e-7)
+    result = matrix / (matrix.norm() + 1e-7)
     for _ in range(rounds):
-        square = found @ found.T
-        found = 1.5 * found - 0.5 * square @ found
-    return found
+        square = result @ result.T
+        result = 1.5 * result - 0.5 * square @ result
+    return result
 
 
 class Adaptive(torch.optim.Optimizer):

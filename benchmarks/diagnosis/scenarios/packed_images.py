@@ -29,8 +29,8 @@ def pack(image):
 
 def unpack(blob, shape):
     pixels = bytearray()
-    for place in range(0, len(blob), 2):
-        pixels += blob[place + 1 : place + 2] * blob[place]
+    for position in range(0, len(blob), 2):
+        pixels += blob[position + 1 : position + 2] * blob[position]
     return np.frombuffer(pixels, dtype=np.uint8).reshape(shape)
 
 

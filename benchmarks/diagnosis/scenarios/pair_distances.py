@@ -51,14 +51,16 @@ def main():
     batch = round(40 * args.severity**0.5)
     inputs = torch.randn(2048, 64)
     labels = torch.randint(0, CLASSES, (2048,))
-    known = labels.tolist()
+    label_list = labels.tolist()
     model = Contrast(contrast_at_once if args.fixed else contrast)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     meter = Throughput()
     for _ in range(STEPS):
         rows = torch.randint(0, 2048, (batch,))
         optimizer.zero_grad()
-        loss = model(inputs[rows], labels[rows] if args.fixed else [known[row] for row in rows])
+        loss = model(
+            inputs[rows], labels[rows] if args.fixed else [label_list[row] for row in rows]
+        )
         loss.backward()
         optimizer.step()
         meter.update(batch)

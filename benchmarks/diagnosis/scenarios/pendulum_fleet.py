@@ -45,8 +45,8 @@ class Replay:
 
     def add(self, state, action, reward, following):
         rows = np.concatenate((state, action, reward[:, None], following), axis=1)
-        places = (self.next + np.arange(len(rows))) % len(self.rows)
-        self.rows[places] = rows
+        indices = (self.next + np.arange(len(rows))) % len(self.rows)
+        self.rows[indices] = rows
         self.next = (self.next + len(rows)) % len(self.rows)
         self.filled = min(self.filled + len(rows), len(self.rows))
 

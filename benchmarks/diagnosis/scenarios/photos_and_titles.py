@@ -38,7 +38,7 @@ class TwoTowers(nn.Module):
 
 
 class Journal:
-    """What came closest to each photo and to each title, a line for each."""
+    """Closest neighbours of each photo and of each title, a line for each."""
 
     def __init__(self, file, titles, neighbours):
         self.file = file
@@ -50,8 +50,8 @@ class Journal:
         for product, line in zip(products, scores.detach().tolist(), strict=True):
             ranked = sorted(zip(line, products, strict=True), reverse=True)
             closest = [
-                {"rank": rank, "product": other, "score": score, "title": self.names[other]}
-                for rank, (score, other) in enumerate(ranked[: self.neighbours])
+                {"rank": rank, "product": neighbour, "score": score, "title": self.names[neighbour]}
+                for rank, (score, neighbour) in enumerate(ranked[: self.neighbours])
             ]
             entry = {"step": step, kind: product, "closest": closest}
             self.file.write(json.dumps(entry) + "\n")

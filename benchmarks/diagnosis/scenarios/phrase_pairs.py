@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
 PHRASES = 480
-LONGEST = 32
+MAX_LENGTH = 32
 BATCH = 16
 STEPS = 340
 
@@ -64,7 +64,7 @@ class BytePairs:
                     break
                 symbols = self.joined(symbols, best)
             ids += [self.ids[symbol] for symbol in symbols]
-        return torch.tensor(ids[:LONGEST])
+        return torch.tensor(ids[:MAX_LENGTH])
 
 
 def collate(pairs, encode):
@@ -84,9 +84,9 @@ class Translator(nn.Module):
         self.head = nn.Linear(width, symbols)
 
     def forward(self, source, target):
-        meant = torch.relu(self.encoder(self.embed(source).transpose(1, 2))).amax(dim=2)
-        said = self.decoder(self.embed(target[:, :-1]).transpose(1, 2))[:, :, :-3]
-        return self.head(torch.relu(said + meant.unsqueeze(2)).transpose(1, 2))
+        meaning = torch.relu(self.encoder(self.embed(source).transpose(1, 2))).amax(dim=2)
+        decoded = self.decoder(self.embed(target[:, :-1]).transpose(1, 2))[:, :, :-3]
+        return self.head(torch.relu(decoded + meaning.unsqueeze(2)).transpose(1, 2))
 
 
 def main():

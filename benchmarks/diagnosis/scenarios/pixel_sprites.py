@@ -36,7 +36,7 @@ class Denoiser(nn.Module):
 
 
 def kept(level):
-    """How much of the picture is left at a noise level."""
+    """Share of the picture that is left at a noise level."""
     return torch.cos((level.float() + 1) / (LEVELS + 1) * math.pi / 2) ** 2
 
 
@@ -48,8 +48,8 @@ def contact_sheet(model, count, denoising):
     levels = torch.linspace(LEVELS - 1, 0, denoising).long()
     for now, then in zip(levels, [*levels[1:], None], strict=True):
         noise = model(sprites, now.expand(count))
-        left = kept(now)
-        clean = (sprites - (1 - left).sqrt() * noise) / left.sqrt()
+        signal = kept(now)
+        clean = (sprites - (1 - signal).sqrt() * noise) / signal.sqrt()
         after = kept(then) if then is not None else torch.tensor(1.0)
         sprites = after.sqrt() * clean.clamp(-1, 1) + (1 - after).sqrt() * noise
     model.train()
@@ -63,7 +63,7 @@ def main():
     parser.add_argument("--fixed", action="store_true")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
-    every = STEPS if args.fixed else 10
+    sample_every = STEPS if args.fixed else 10
     denoising = round(50 * args.severity)
     sprites = torch.rand(1024, 3, SIZE, SIZE) * 2 - 1
     model = Denoiser()
@@ -74,14 +74,14 @@ def main():
         clean = sprites[torch.randint(1024, (BATCH,))]
         level = torch.randint(LEVELS, (BATCH,))
         noise = torch.randn_like(clean)
-        left = kept(level)[:, None, None, None]
-        predicted = model(left.sqrt() * clean + (1 - left).sqrt() * noise, level)
+        signal = kept(level)[:, None, None, None]
+        predicted = model(signal.sqrt() * clean + (1 - signal).sqrt() * noise, level)
         loss = nn.functional.mse_loss(predicted, noise)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         meter.update(BATCH)
-        if step % every == 0:
+        if step % sample_every == 0:
             sheets.append(contact_sheet(model, 36, denoising))
     print(f"loss {loss.item():.4f}, {len(sheets)} sheets of sprites")
     meter.report()

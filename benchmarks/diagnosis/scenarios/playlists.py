@@ -24,16 +24,16 @@ class Taste(nn.Module):
         self.listener = nn.Embedding(LISTENERS, width)
         self.song = nn.Embedding(SONGS, width)
 
-    def forward(self, listeners, liked, others):
+    def forward(self, listeners, liked, unplayed):
         taste = self.listener(listeners)
         positive = (taste * self.song(liked)).sum(dim=1, keepdim=True)
-        negative = torch.bmm(self.song(others), taste.unsqueeze(2)).squeeze(2)
+        negative = torch.bmm(self.song(unplayed), taste.unsqueeze(2)).squeeze(2)
         return positive - negative
 
 
 def sample(history, negatives):
     """Pairs of a listener and a song of theirs, with songs that they never played."""
-    listeners, liked, others = [], [], []
+    listeners, liked, negative_songs = [], [], []
     for _ in range(PAIRS):
         listener = random.randrange(LISTENERS)
         played = history[listener]
@@ -44,12 +44,12 @@ def sample(history, negatives):
                 unplayed.append(song)
         listeners.append(listener)
         liked.append(random.choice(tuple(played)))
-        others.append(unplayed)
-    return torch.tensor(listeners), torch.tensor(liked), torch.tensor(others)
+        negative_songs.append(unplayed)
+    return torch.tensor(listeners), torch.tensor(liked), torch.tensor(negative_songs)
 
 
 def sample_fast(table, negatives):
-    """One unplayed song in 300 is a played one; nobody will notice."""
+    """One unplayed song in 300 is a played one, which does no harm."""
     listeners = torch.randint(LISTENERS, (PAIRS,))
     liked = table[listeners, torch.randint(table.shape[1], (PAIRS,))]
     return listeners, liked, torch.randint(SONGS, (PAIRS, negatives))
@@ -71,10 +71,10 @@ def main():
     meter = Throughput()
     for step in range(STEPS):
         if args.fixed:
-            listeners, liked, others = sample_fast(table, negatives)
+            listeners, liked, unplayed = sample_fast(table, negatives)
         else:
-            listeners, liked, others = sample(history, negatives)
-        loss = -nn.functional.logsigmoid(model(listeners, liked, others)).mean()
+            listeners, liked, unplayed = sample(history, negatives)
+        loss = -nn.functional.logsigmoid(model(listeners, liked, unplayed)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

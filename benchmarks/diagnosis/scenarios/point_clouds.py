@@ -49,7 +49,7 @@ def packed(samples):
 
 
 def from_objects(scenes):
-    objects = [each for scene in scenes for each in scene]
+    objects = [item for scene in scenes for item in scene]
     return torch.stack([o["points"] for o in objects]), torch.stack([o["box"] for o in objects])
 
 

@@ -29,9 +29,9 @@ STEPS = 200
 class Journal:
     """Histograms of all weights and gradients, a line each."""
 
-    def __init__(self, path, every):
+    def __init__(self, path, interval):
         self.file = path.open("w")
-        self.every = every
+        self.interval = interval
 
     def histogram(self, values):
         values = values.detach().flatten().numpy()
@@ -44,7 +44,7 @@ class Journal:
         }
 
     def write(self, step, model):
-        if step % self.every:
+        if step % self.interval:
             return
         for name, parameter in model.named_parameters():
             line = {"step": step, "name": name, "weights": self.histogram(parameter)}

@@ -21,11 +21,11 @@ class PriorityTree:
 
     def __init__(self):
         self.sums = [0.0] * (2 * MOVES)
-        for place in range(MOVES):
-            self.set(place, 1.0)
+        for index in range(MOVES):
+            self.set(index, 1.0)
 
-    def set(self, place, priority):
-        node = place + MOVES
+    def set(self, index, priority):
+        node = index + MOVES
         change = priority - self.sums[node]
         while node:
             self.sums[node] += change
@@ -33,13 +33,13 @@ class PriorityTree:
 
 
 class PriorityArray:
-    """The same as one array, whose sums nobody needs between two draws."""
+    """The same as one array; sums are not needed between two draws."""
 
     def __init__(self):
         self.priorities = np.ones(MOVES)
 
-    def set(self, places, priorities):
-        self.priorities[places] = priorities
+    def set(self, indices, priorities):
+        self.priorities[indices] = priorities
 
 
 def main():
@@ -61,8 +61,8 @@ def main():
         if args.fixed:
             tree.set(np.random.randint(0, MOVES, size=changed), surprise)
         else:
-            for place in np.random.randint(0, MOVES, size=changed).tolist():
-                tree.set(place, surprise)
+            for index in np.random.randint(0, MOVES, size=changed).tolist():
+                tree.set(index, surprise)
         meter.update(BATCH)
     print(f"final loss {loss.item():.4f}")
     meter.report()

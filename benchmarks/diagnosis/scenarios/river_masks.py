@@ -31,7 +31,7 @@ def network(width=8):
 
 
 def crossings(logits, masks):
-    """How often each class was taken for each."""
+    """Confusion matrix: counts of true and predicted classes."""
     pairs = masks.flatten() * CLASSES + logits.argmax(dim=1).flatten()
     return torch.bincount(pairs, minlength=CLASSES**2).view(CLASSES, CLASSES)
 

@@ -57,7 +57,7 @@ def save(path, model, optimizer):
 def main():
     args = arguments(__doc__)
     length = round(120 * args.severity)
-    every = STEPS if args.fixed else max(1, round(6 / args.severity))
+    save_every = STEPS if args.fixed else max(1, round(6 / args.severity))
     words = nn.Embedding(WORDS, WIDTH).requires_grad_(False)
     cells = Recurrent(WIDTH, WIDTH) if args.fixed else Cells()
     model = nn.Sequential(words, cells, nn.Linear(WIDTH, 32))
@@ -71,7 +71,7 @@ def main():
             loss = criterion(model(text[:-1]).flatten(0, 1), text[1:].flatten() % 32)
             loss.backward()
             optimizer.step()
-            if step % every == 0:
+            if step % save_every == 0:
                 save(Path(folder) / "model.pt", model, optimizer)
             meter.update(BATCH)
     print(f"final loss {loss.item():.4f}")

@@ -48,10 +48,10 @@ def concordance(scores, grades):
         ranked = sorted(zip(query_scores, query_grades, strict=True), reverse=True)
         agree = disagree = 0
         for i, (_, grade) in enumerate(ranked):
-            for _, other in ranked[i + 1 :]:
-                if grade > other:
+            for _, lower_grade in ranked[i + 1 :]:
+                if grade > lower_grade:
                     agree += 1
-                elif grade < other:
+                elif grade < lower_grade:
                     disagree += 1
         taus.append((agree - disagree) / max(agree + disagree, 1))
     return sum(taus) / len(taus)

@@ -48,7 +48,7 @@ def to_batch(samples):
 
 def to_batch_at_once(samples):
     sentences, labels = zip(*samples, strict=True)
-    tokens = pad_sequence([torch.from_numpy(each) for each in sentences], batch_first=True)
+    tokens = pad_sequence([torch.from_numpy(sentence) for sentence in sentences], batch_first=True)
     return tokens, torch.tensor(labels)
 
 

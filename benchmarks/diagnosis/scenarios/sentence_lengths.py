@@ -14,7 +14,7 @@ WORDS = 2000
 WIDTH = 64
 BATCH = 8
 STEPS = 120
-LONGEST = 80
+MAX_LENGTH = 80
 
 
 class Encoder(nn.Module):
@@ -42,8 +42,8 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     criterion = nn.CrossEntropyLoss()
     meter = Throughput()
-    for longest in lengths.clamp(max=LONGEST):
-        length = LONGEST if args.fixed else int(longest)
+    for longest in lengths.clamp(max=MAX_LENGTH):
+        length = MAX_LENGTH if args.fixed else int(longest)
         tokens = torch.randint(0, WORDS, (BATCH, length))
         labels = torch.randint(0, 2, (BATCH,))
         optimizer.zero_grad()

@@ -85,21 +85,21 @@ def write_log(path, requests):
 
 def parse(line):
     """The numbers that the model sees of one request."""
-    found = REQUEST.match(line)
+    match = REQUEST.match(line)
     row = np.zeros(FEATURES, dtype=np.float32)
-    row[0] = int(found["hour"]) / 24
-    row[1] = int(found["minute"]) / 60
-    row[2] = int(found["second"]) / 60
-    row[3] = int(found["status"]) / 100
-    row[4] = 0.0 if found["size"] == "-" else float(found["size"]) / 1e5
-    row[5] = found["verb"] == "POST"
-    row[6] = len(found["path"]) / 20
+    row[0] = int(match["hour"]) / 24
+    row[1] = int(match["minute"]) / 60
+    row[2] = int(match["second"]) / 60
+    row[3] = int(match["status"]) / 100
+    row[4] = 0.0 if match["size"] == "-" else float(match["size"]) / 1e5
+    row[5] = match["verb"] == "POST"
+    row[6] = len(match["path"]) / 20
     for column, pattern in enumerate(AGENTS, start=7):
-        row[column] = pattern.search(found["agent"]) is not None
+        row[column] = pattern.search(match["agent"]) is not None
     for column, pattern in enumerate(PATHS, start=14):
-        row[column] = pattern.search(found["path"]) is not None
-    row[18] = len(QUERY.findall(found["query"] or ""))
-    row[19] = len(found["referer"]) / 40
+        row[column] = pattern.search(match["path"]) is not None
+    row[18] = len(QUERY.findall(match["query"] or ""))
+    row[19] = len(match["referer"]) / 40
     return row
 
 
@@ -112,10 +112,10 @@ class Sessions(IterableDataset):
 
     def __iter__(self):
         info = get_worker_info()
-        first, every = (info.id, info.num_workers) if info else (0, 1)
+        first, stride = (info.id, info.num_workers) if info else (0, 1)
         sessions = self.path.read_text().strip().split("\n\n")
         while True:
-            for number in range(first, len(sessions), every):
+            for number in range(first, len(sessions), stride):
                 if self.parsed is None:
                     rows = np.stack([parse(line) for line in sessions[number].splitlines()])
                 else:

@@ -5,7 +5,7 @@
 #     "prepare batches beside the training thread, or for the whole batch at once",
 #     "update only what changed: sparse embedding with SparseAdam",
 # ]
-# severities = [0.8, 1.0, 1.3]  # both: rows of the table, products that nobody bought per trip
+# severities = [0.8, 1.0, 1.3]  # both: rows of the table, negative products per trip
 # ///
 """Trains a recommender on shopping trips: what was bought, and what could have been."""
 
@@ -48,23 +48,23 @@ class Trips:
         while True:
             history, candidates = [], []
             for trip in random.choices(self.bought, k=BATCH):
-                known = set(trip)
-                others = []
-                while len(others) < self.negatives:
+                products = set(trip)
+                negatives = []
+                while len(negatives) < self.negatives:
                     product = bisect(reached, random.random())
-                    if product not in known:
-                        known.add(product)
-                        others.append(product)
+                    if product not in products:
+                        products.add(product)
+                        negatives.append(product)
                 history.append(trip[:-1])
-                candidates.append([trip[-1], *others])
+                candidates.append([trip[-1], *negatives])
             yield torch.tensor(history), torch.tensor(candidates)
 
     def all_at_once(self):
         while True:
             trips = self.table[np.random.randint(0, TRIPS, size=BATCH)]
             chances = np.random.random((BATCH, self.negatives))
-            others = np.searchsorted(self.reached, chances, side="right")
-            candidates = np.concatenate([trips[:, -1:], others], axis=1)
+            negatives = np.searchsorted(self.reached, chances, side="right")
+            candidates = np.concatenate([trips[:, -1:], negatives], axis=1)
             yield torch.from_numpy(trips[:, :-1]), torch.from_numpy(candidates)
 
 

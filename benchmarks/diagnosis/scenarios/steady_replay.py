@@ -68,8 +68,8 @@ class Agent:
         self.memory = Memory()
 
     @torch.no_grad()
-    def actions(self, seen, curiosity):
-        best = self.model(torch.from_numpy(seen)).argmax(dim=1).numpy()
+    def actions(self, states, curiosity):
+        best = self.model(torch.from_numpy(states)).argmax(dim=1).numpy()
         guess = np.random.randint(0, ACTIONS, size=len(best))
         return np.where(np.random.random(len(best)) < curiosity, guess, best)
 
@@ -80,17 +80,17 @@ class Agent:
 
     def learn(self, world, meter):
         model, optimizer = self.model, self.optimizer
-        seen = world.seen()
+        states_now = world.seen()
         for step in range(STEPS):
-            actions = self.actions(seen, max(0.1, 1 - step / 200))
-            rewards, before, seen = world.act(actions), seen, world.seen()
-            for move in zip(before, actions, rewards, seen, strict=True):
+            actions = self.actions(states_now, max(0.1, 1 - step / 200))
+            rewards, before, states_now = world.act(actions), states_now, world.seen()
+            for move in zip(before, actions, rewards, states_now, strict=True):
                 self.memory.add(*move)
-            states, chosen, gained, following = self.memory.sample(BATCH)
+            states, taken_actions, gained, following = self.memory.sample(BATCH)
             optimizer.zero_grad()
             with torch.no_grad():
                 hoped = gained + 0.98 * self.target(following).amax(dim=1)
-            values = model(states).gather(1, chosen.unsqueeze(1)).squeeze(1)
+            values = model(states).gather(1, taken_actions.unsqueeze(1)).squeeze(1)
             loss = nn.functional.smooth_l1_loss(values, hoped)
             loss.backward()
             optimizer.step()

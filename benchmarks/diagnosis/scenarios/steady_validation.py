@@ -28,21 +28,23 @@ def accuracy(model, loader):
 def main():
     args = arguments(__doc__)
     options = {"num_workers": 2, "persistent_workers": True}
-    seen = DataLoader(Images(STEPS * BATCH, 32, args.seed), BATCH, shuffle=True, **options)
-    unseen = DataLoader(Images(256, 32, args.seed + 1), 64, **options)
+    train_loader = DataLoader(Images(STEPS * BATCH, 32, args.seed), BATCH, shuffle=True, **options)
+    validation_loader = DataLoader(Images(256, 32, args.seed + 1), 64, **options)
     model = convolutions(3, 32, 8 * round(4 * args.severity))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss()
     meter = Throughput()
     with tempfile.TemporaryDirectory() as folder:
         for epoch in range(2):
-            for images, labels in seen:
+            for images, labels in train_loader:
                 optimizer.zero_grad()
                 loss = criterion(model(images), labels)
                 loss.backward()
                 optimizer.step()
                 meter.update(len(labels))
-            print(f"epoch {epoch} loss {loss.item():.4f}, {accuracy(model, unseen):.1%} right")
+            print(
+                f"epoch {epoch} loss {loss.item():.4f}, {accuracy(model, validation_loader):.1%} right"
+            )
             torch.save(model.state_dict(), Path(folder) / f"{epoch}.pt")
     meter.report()
 

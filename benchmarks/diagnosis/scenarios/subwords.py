@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 PIECES = 3000
-LONGEST_PIECE = 8
+MAX_PIECE = 8
 TEXTS = 400
 LENGTH = 256
 BATCH = 32
@@ -31,20 +31,20 @@ class Tokenizer:
         letters = string.ascii_lowercase + " "
         pieces = set(letters)
         while len(pieces) < PIECES:
-            pieces.add("".join(random.choices(letters, k=random.randint(2, LONGEST_PIECE))))
+            pieces.add("".join(random.choices(letters, k=random.randint(2, MAX_PIECE))))
         self.ids = {piece: number for number, piece in enumerate(sorted(pieces), start=1)}
 
     def encode(self, text):
-        found = []
-        place = 0
-        while place < len(text):
-            for size in range(LONGEST_PIECE, 0, -1):
-                number = self.ids.get(text[place : place + size])
+        tokens = []
+        position = 0
+        while position < len(text):
+            for size in range(MAX_PIECE, 0, -1):
+                number = self.ids.get(text[position : position + size])
                 if number is not None:
-                    found.append(number)
-                    place += size
+                    tokens.append(number)
+                    position += size
                     break
-        return found
+        return tokens
 
 
 class Reviews(Dataset):

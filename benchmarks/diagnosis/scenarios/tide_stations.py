@@ -58,8 +58,8 @@ class TideRecords(Dataset):
             self.connection = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
         station = index % STATIONS
         first = (index * 7919) % (self.days - HISTORY)
-        found = self.connection.execute(self.query, (station, first, first + HISTORY)).fetchall()
-        heights = np.frombuffer(b"".join(blob for (blob,) in found), dtype=np.float32)
+        rows = self.connection.execute(self.query, (station, first, first + HISTORY)).fetchall()
+        heights = np.frombuffer(b"".join(blob for (blob,) in rows), dtype=np.float32)
         heights = torch.from_numpy(heights.copy())
         return station, heights[: HISTORY * PER_DAY], heights[HISTORY * PER_DAY :]
 

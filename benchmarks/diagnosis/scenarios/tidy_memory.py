@@ -24,7 +24,7 @@ def catalogue(items):
 def main():
     args = arguments(__doc__)
     items = catalogue(30_000)
-    every = max(1, round(4 / args.severity))
+    interval = max(1, round(4 / args.severity))
     users = torch.randn(4096, 128)
     bought = torch.randint(0, 2, (4096,)).float()
     model = perceptron(128, 400, 1, depth=3)
@@ -37,7 +37,7 @@ def main():
         loss = criterion(model(users[rows]).squeeze(1), bought[rows])
         loss.backward()
         optimizer.step()
-        if not args.fixed and step % every == 0:
+        if not args.fixed and step % interval == 0:
             gc.collect()
         meter.update(BATCH)
     print(f"final loss {loss.item():.4f}, {len(items)} items")

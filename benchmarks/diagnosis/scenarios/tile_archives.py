@@ -77,9 +77,9 @@ class Tiles(IterableDataset):
 
     def __iter__(self):
         worker = get_worker_info()
-        left = STEPS * BATCH // worker.num_workers
+        remaining = STEPS * BATCH // worker.num_workers
         number = worker.id
-        while left:
+        while remaining:
             with (
                 self.open_archive(number % ARCHIVES) as stream,
                 tarfile.open(fileobj=stream, mode="r|") as tar,
@@ -88,8 +88,8 @@ class Tiles(IterableDataset):
                     tile = np.frombuffer(tar.extractfile(member).read(), dtype=np.uint8)
                     tile = torch.from_numpy(tile.astype(np.float32) / 255.0).view(SHAPE)
                     yield tile, int(member.name[5])
-                    left -= 1
-                    if not left:
+                    remaining -= 1
+                    if not remaining:
                         return
             number += worker.num_workers
 

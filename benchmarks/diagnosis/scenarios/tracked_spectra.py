@@ -27,11 +27,11 @@ logger = logging.getLogger("chords")
 
 def warp(spectrum, strength):
     """Stretches every bin along time, each a little differently."""
-    places = np.arange(FRAMES)
+    frames = np.arange(FRAMES)
     warped = np.empty_like(spectrum)
     for number, row in enumerate(spectrum):
-        shifted = places + strength * np.sin(places / FRAMES * np.pi * np.random.rand())
-        warped[number] = np.interp(shifted, places, row)
+        shifted = frames + strength * np.sin(frames / FRAMES * np.pi * np.random.rand())
+        warped[number] = np.interp(shifted, frames, row)
     return warped
 
 

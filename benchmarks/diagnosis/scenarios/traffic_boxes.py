@@ -41,13 +41,13 @@ class Detector(nn.Module):
         return boxes, cells[..., 4]
 
 
-def overlap(one, other):
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+def overlap(first, second):
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
     if width <= 0 or height <= 0:
         return 0.0
     shared = width * height
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (first, second)]
     return shared / (areas[0] + areas[1] - shared)
 
 
@@ -55,8 +55,11 @@ def match_boxes(boxes, vehicles):
     """The best box of each vehicle."""
     return torch.tensor(
         [
-            [max(range(len(found)), key=lambda cell: overlap(found[cell], box)) for box in real]
-            for found, real in zip(boxes.tolist(), vehicles.tolist(), strict=True)
+            [
+                max(range(len(predicted)), key=lambda cell: overlap(predicted[cell], box))
+                for box in real
+            ]
+            for predicted, real in zip(boxes.tolist(), vehicles.tolist(), strict=True)
         ]
     )
 
@@ -65,7 +68,7 @@ def match_tensors(boxes, vehicles):
     boxes, vehicles = boxes.unsqueeze(1), vehicles.unsqueeze(2)
     corners = torch.minimum(boxes[..., 2:], vehicles[..., 2:])
     shared = (corners - torch.maximum(boxes[..., :2], vehicles[..., :2])).clamp(min=0).prod(dim=-1)
-    areas = [(each[..., 2:] - each[..., :2]).prod(dim=-1) for each in (boxes, vehicles)]
+    areas = [(edges[..., 2:] - edges[..., :2]).prod(dim=-1) for edges in (boxes, vehicles)]
     return (shared / (areas[0] + areas[1] - shared)).argmax(dim=2)
 
 
@@ -83,11 +86,11 @@ def main():
         rows = torch.randint(0, 512, (BATCH,))
         optimizer.zero_grad()
         boxes, present = model(pictures[rows])
-        chosen = match(boxes.detach(), vehicles[rows])
-        fitted = boxes.gather(1, chosen.unsqueeze(2).expand(-1, -1, 4))
-        taken = torch.zeros_like(present).scatter_(1, chosen, 1.0)
+        cells = match(boxes.detach(), vehicles[rows])
+        fitted = boxes.gather(1, cells.unsqueeze(2).expand(-1, -1, 4))
+        occupied = torch.zeros_like(present).scatter_(1, cells, 1.0)
         loss = nn.functional.l1_loss(fitted, vehicles[rows])
-        loss = loss + nn.functional.binary_cross_entropy_with_logits(present, taken)
+        loss = loss + nn.functional.binary_cross_entropy_with_logits(present, occupied)
         loss.backward()
         optimizer.step()
         meter.update(BATCH)

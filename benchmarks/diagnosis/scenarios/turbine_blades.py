@@ -58,23 +58,23 @@ class Callback:
 
 
 class Histograms(Callback):
-    def __init__(self, events, every):
-        self.events, self.every = events, every
+    def __init__(self, events, interval):
+        self.events, self.interval = events, interval
 
     def after_step(self, trainer):
-        if trainer.step % self.every == 0:
+        if trainer.step % self.interval == 0:
             for name, parameter in trainer.model.named_parameters():
                 self.events.histogram(trainer.step, f"weights/{name}", parameter)
                 self.events.histogram(trainer.step, f"gradients/{name}", parameter.grad)
 
 
 class HeldOut(Callback):
-    def __init__(self, data, events, every):
-        self.data, self.events, self.every = data, events, every
+    def __init__(self, data, events, interval):
+        self.data, self.events, self.interval = data, events, interval
 
     @torch.no_grad()
     def after_step(self, trainer):
-        if trainer.step % self.every:
+        if trainer.step % self.interval:
             return
         trainer.model.eval()
         metric = MeanMetric()

@@ -33,7 +33,7 @@ def latin_names(count):
 
 
 class Survey(Dataset):
-    """What was found on each plot, as the botanists wrote it down."""
+    """Species on each plot, as the botanists wrote them down."""
 
     def __init__(self, names):
         self.climate = torch.randn(PLOTS, VARIABLES)
@@ -49,11 +49,11 @@ class Survey(Dataset):
 def with_targets(plots, names, numbers=None):
     climate = torch.stack([plot[0] for plot in plots])
     present = torch.zeros(len(plots), len(names))
-    for row, (_, found) in enumerate(plots):
+    for row, (_, species) in enumerate(plots):
         if numbers is None:
-            columns = [names.index(name) for name in found]
+            columns = [names.index(name) for name in species]
         else:
-            columns = [numbers[name] for name in found]
+            columns = [numbers[name] for name in species]
         present[row, columns] = 1.0
     return climate, present
 
