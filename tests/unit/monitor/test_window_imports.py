@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -13,7 +15,7 @@ from stepscope.monitor.windows import imports as window_imports
 from stepscope.monitor.windows.imports import WindowFile, WindowImports
 
 CHILD = """
-import os, sys, time
+import fcntl, os, sys
 arguments = sys.argv[1:]
 with open({log!r}, "a") as log:
     print(os.getpriority(os.PRIO_PROCESS, 0), *arguments, file=log)
@@ -25,7 +27,7 @@ with open(state, "a") as tries:
 done = os.path.getsize(state)
 word = verdict[min(done, len(verdict)) - 1]
 if word == "slow":
-    while not os.path.exists({gate!r}): time.sleep(0.005)
+    fcntl.flock(open({gate!r}), fcntl.LOCK_SH)
 elif word != "0":
     print("a reason", file=sys.stderr)
     sys.exit(int(word))
@@ -33,20 +35,22 @@ elif word != "0":
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Path:
-    """File for which a slow child waits."""
-    return tmp_path / "gate"
+def gate(tmp_path: Path) -> Iterator[TextIO]:
+    """Locked file; a slow child waits until it is closed."""
+    with (tmp_path / "gate").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
 
 
 @pytest.fixture
 def make(
-    tmp_path: Path, gate: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gate: TextIO, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., WindowImports]:
     """Create imports with a child that does what its file says."""
     monkeypatch.setattr(window_imports, "FIRST_RETRY_S", 0.01)
     (tmp_path / "run").mkdir()
     script = tmp_path / "child.py"
-    script.write_text(CHILD.format(log=str(tmp_path / "log"), gate=str(gate)))
+    script.write_text(CHILD.format(log=str(tmp_path / "log"), gate=gate.name))
 
     def make_imports(**options: object) -> WindowImports:
         command = (sys.executable, "-S", "-E", str(script))
@@ -81,7 +85,7 @@ def test_a_window_is_stored_and_its_file_removed(
 
 
 def test_the_child_has_the_lowest_priority(
-    make: Callable[..., WindowImports], tmp_path: Path, gate: Path
+    make: Callable[..., WindowImports], tmp_path: Path, gate: TextIO
 ) -> None:
     all_cores = os.sched_getaffinity(0)
     job_cores = set(sorted(all_cores)[:1])
@@ -92,12 +96,12 @@ def test_the_child_has_the_lowest_priority(
     assert child is not None
     assert os.getpriority(os.PRIO_PROCESS, child) == 19
     assert os.sched_getaffinity(child) == (all_cores - job_cores or all_cores)
-    gate.touch()
+    gate.close()
     imports.close()
 
 
 def test_one_child_at_a_time(
-    make: Callable[..., WindowImports], tmp_path: Path, gate: Path
+    make: Callable[..., WindowImports], tmp_path: Path, gate: TextIO
 ) -> None:
     imports = make()
     for number in range(3):
@@ -106,7 +110,7 @@ def test_one_child_at_a_time(
     first = imports.child_pid
     imports.poll()
     assert imports.child_pid == first
-    gate.touch()
+    gate.close()
     imports.close()
     assert len(imports.stored) == 3
 
