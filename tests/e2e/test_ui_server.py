@@ -20,7 +20,7 @@ import pytest
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.watch.stop_request import FILE_NAME, StopRequest, write_stop_request
+from stepscope.watch.stop_request import STOP_REQUEST_FILE, StopRequest, write_stop_request
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TIMEOUT_S, serving, training
 from tests.support.waiting import wait_until
 
@@ -202,7 +202,7 @@ def test_a_job_that_does_not_allow_stop_requests_continues(tmp_path: Path) -> No
     wait_until((run / "run.json").exists)
     start_ns = wait_until(heartbeat_ns)
     spool = Path(open_run(run).info.options["spool"])
-    write_stop_request(spool / FILE_NAME, StopRequest(by="a stranger"))
+    write_stop_request(spool / STOP_REQUEST_FILE, StopRequest(by="a stranger"))
     wait_until(lambda: heartbeat_ns() > start_ns + 3_000_000_000)
     launcher.communicate(timeout=JOB_TIMEOUT_S)  # closes the standard input of the job
     assert launcher.returncode == 0

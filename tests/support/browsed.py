@@ -14,16 +14,16 @@ IN_A_BROWSER = [
     pytest.mark.e2e,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
 ]
-"""Marks of a module whose tests drive one."""
+"""Marks of a test module that uses a browser."""
 
 
 class Ui:
-    """A served directory, and pages of it.
+    """Served directory and its pages.
 
     Args:
         root: the directory.
-        address: of the server, with a slash at its end.
-        browser: that opens the pages.
+        address: URL of the server.
+        browser: browser that opens the pages.
     """
 
     def __init__(self, root: Path, address: str, browser: Browser) -> None:
@@ -33,22 +33,22 @@ class Ui:
         self._browser = browser
         self._opened: list[tuple[Page, list[str]]] = []
 
-    def open(self, path: str, *, scheme: str = "light", **more: Any) -> Page:
-        """A new page at a path; what goes wrong on it fails the test at its end."""
+    def open(self, path: str, *, scheme: str = "light", **options: Any) -> Page:
+        """Open a page; its problems fail the test at its end."""
         page = self._browser.new_page(
             color_scheme=scheme,  # type: ignore[arg-type]
             viewport={"width": 1280, "height": 860},
-            **more,
+            **options,
         )
-        own = (self.address + "/", "blob:", "data:")
-        problems = collect_problems(page, lambda request: request.url.startswith(own))
+        allowed = (self.address + "/", "blob:", "data:")
+        problems = collect_problems(page, lambda request: request.url.startswith(allowed))
         self._opened.append((page, problems))
         page.goto(self.address + path)
         return page
 
     def settle(self) -> None:
-        """Close the pages of a test; nothing may have gone wrong on them."""
-        opened, self._opened = self._opened, []
-        for page, problems in opened:
+        """Close the pages of a test, and check that they had no problems."""
+        pages, self._opened = self._opened, []
+        for page, problems in pages:
             page.close()
             assert problems == []

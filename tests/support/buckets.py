@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import pytest
 
 from stepscope.store import layout
 from stepscope.store.upload import upload_run
+from tests.support.waiting import wait_until
 
 START_TIMEOUT_S = 60
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "no secret"}
@@ -157,13 +157,12 @@ def _free_port() -> int:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
+    def accepts_connections() -> bool:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, "the server does not answer"
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            time.sleep(0.05)
-        else:
-            return
+            return False
+        return True
+
+    wait_until(accepts_connections, timeout_s=START_TIMEOUT_S, what="the server does not respond")

@@ -54,7 +54,7 @@ from stepscope.monitor import (
 from stepscope.run import choose_contents
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run, is_remote
-from stepscope.watch import FILE_NAME
+from stepscope.watch import STOP_REQUEST_FILE
 
 MONITOR_PATIENCE_S = 60.0
 """How long the last of the recording may take to reach the run before we leave it running."""
@@ -187,7 +187,7 @@ def command(  # noqa: PLR0917 - click passes options by name
     for problem in problems:
         say(problem)
     stopping = Stopping(
-        wish=spool_path / FILE_NAME,
+        wish=spool_path / STOP_REQUEST_FILE,
         grace_s=STOP_GRACE_S if rules is None else rules.stop_grace_s,
         by_people=allow_stop,
     )

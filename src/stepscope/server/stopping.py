@@ -16,7 +16,7 @@ from stepscope.run import Run, is_lost
 from stepscope.schema import JobState
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import StopAccepted
-from stepscope.watch import FILE_NAME, StopRequest, read_stop_request, write_stop_request
+from stepscope.watch import STOP_REQUEST_FILE, StopRequest, read_stop_request, write_stop_request
 
 
 def stop(runs: OpenRuns, *, location: str, revision: int, client: str) -> StopAccepted:
@@ -53,7 +53,7 @@ def stop_obstacle(run: Run) -> str | None:
 
 
 def _request_path(run: Run) -> Path:
-    return Path(str(run.reader.info.options.get("spool"))) / FILE_NAME
+    return Path(str(run.reader.info.options.get("spool"))) / STOP_REQUEST_FILE
 
 
 def _is_own_spool(directory: Path) -> bool:

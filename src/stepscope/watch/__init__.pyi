@@ -9,7 +9,7 @@ from .live import (
     measure_pace as measure_pace,
 )
 from .stop_request import (
-    FILE_NAME as FILE_NAME,
+    STOP_REQUEST_FILE as STOP_REQUEST_FILE,
     StopRequest as StopRequest,
     read_stop_request as read_stop_request,
     write_stop_request as write_stop_request,

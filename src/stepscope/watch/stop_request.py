@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-FILE_NAME = "stop-request.json"
+STOP_REQUEST_FILE = "stop-request.json"
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):

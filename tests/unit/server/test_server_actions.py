@@ -14,7 +14,7 @@ import pytest
 from stepscope.run.catalog.directory import DirectoryCatalog
 from stepscope.schema import JobState, JobStatus
 from stepscope.store import RequestState, RequestStatus, RunWriter, WindowRequests, WindowStatus
-from stepscope.watch.stop_request import FILE_NAME, StopRequest, read_stop_request
+from stepscope.watch.stop_request import STOP_REQUEST_FILE, StopRequest, read_stop_request
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job
 
@@ -70,7 +70,7 @@ def test_a_job_that_allows_stop_requests_is_stopped(served: Served, run: Path, s
     response = served.post("/api/stop", {"run": "job"})
     assert response.status == 200
     assert "in the web UI (from 127.0.0.1)" in response.json["by"]
-    assert read_stop_request(spool / FILE_NAME) == StopRequest(by=response.json["by"])
+    assert read_stop_request(spool / STOP_REQUEST_FILE) == StopRequest(by=response.json["by"])
     assert "already" in session(served)["why_not_stop"]
     assert served.post("/api/stop", {"run": "job"}).status == 400
 
