@@ -100,7 +100,7 @@ class Node:
                 state=state,
                 heartbeat_ns=now_ns,
                 started_ns=started_ns,
-                ended_ns=now_ns if state.final else None,
+                ended_ns=now_ns if state.is_final else None,
             )
         )
         for rank in self.ranks:

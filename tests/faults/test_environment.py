@@ -244,7 +244,7 @@ def test_a_daemon_is_recorded_after_the_command_has_ended(tmp_path: Path) -> Non
 
     def ended() -> bool:
         (status,) = open_run(run).statuses().values()
-        return status.state.final
+        return status.state.is_final
 
     wait_until(ended, timeout_s=60, what="the monitor's end")
     answer = subprocess.run(

@@ -123,15 +123,15 @@ def _wait(  # noqa: PLR0917
     told = ""
     while True:
         answers = read_request_statuses(run, name, nodes)
-        if len(answers) == len(nodes) and all(a.state.final for a in answers.values()):
+        if len(answers) == len(nodes) and all(a.state.is_final for a in answers.values()):
             return answers
         waited = time.monotonic() - began
-        over = all(status.state.final for status in reader.statuses().values())
+        over = all(status.state.is_final for status in reader.statuses().values())
         if over and waited > POLL_S:
             answers = read_request_statuses(
                 run, name, nodes
             )  # the last word may have come meanwhile
-            if len(answers) == len(nodes) and all(a.state.final for a in answers.values()):
+            if len(answers) == len(nodes) and all(a.state.is_final for a in answers.values()):
                 return answers
             raise StepscopeError("the job has ended before the window was recorded")
         if not answers and waited > min(ANSWER_S, timeout):

@@ -66,7 +66,7 @@ def recover_run(location: str) -> Recovery:
     finally:
         writer.close()
     running = [process for process in writer.drain.processes.values() if not process.ended]
-    if not running and not status.state.final:
+    if not running and not status.state.is_final:
         status = final_status(status, Handshake(Path(spool)), notes=windows.notes)
         writer.put_status(status)
     return Recovery(
@@ -88,7 +88,7 @@ def _reason(status: JobStatus, running_pid: int | None, failed_count: int) -> st
 
 def _is_monitored(status: JobStatus, location: str) -> bool:
     """Check whether the run's monitor is alive: two writers would write the same rows twice."""
-    if status.state.final or status.monitor_pid is None:
+    if status.state.is_final or status.monitor_pid is None:
         return False
     try:
         words = Path(f"/proc/{status.monitor_pid}/cmdline").read_bytes()

@@ -188,7 +188,7 @@ class RunFeed:
         alive = [
             node
             for node, status in statuses.items()
-            if not status.state.final and status.heartbeat_ns >= heard - ALIVE_NS
+            if not status.state.is_final and status.heartbeat_ns >= heard - ALIVE_NS
         ]
         newest = max(latest.values(), default=begin)
         # Nor is one whose monitor lives but whose samples do not arrive.

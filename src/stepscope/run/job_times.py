@@ -15,7 +15,7 @@ SILENT_NS = 30_000_000_000
 
 def is_lost(status: JobStatus) -> bool:
     """Return True for a running job whose last heartbeat is too old."""
-    return not status.state.final and time.time_ns() - status.heartbeat_ns > SILENT_NS
+    return not status.state.is_final and time.time_ns() - status.heartbeat_ns > SILENT_NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ def find_listening_nodes(run: str, reader: RunReader) -> list[str]:
     statuses = reader.statuses()
     if not statuses:
         raise UsageError(f"no monitor has written to {run} yet; is its job running?")
-    running = {node: status for node, status in statuses.items() if not status.state.final}
+    running = {node: status for node, status in statuses.items() if not status.state.is_final}
     if not running:
         raise UsageError(f"the job of {run} is over; a window needs a running job")
     listening = [node for node, status in running.items() if _age_s(status) <= SILENT_S]

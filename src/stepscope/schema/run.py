@@ -23,7 +23,7 @@ class JobState(enum.StrEnum):
     STOPPED = "Stopped"
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """True if the job has ended."""
         return self in {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED}
 

@@ -43,9 +43,9 @@ def capture(
 def capture_progress(runs: OpenRuns, *, location: str, revision: int, name: str) -> CaptureProgress:
     """Collect the statuses of a window request on all nodes."""
     job = runs.open(location, revision).reader.statuses()
-    has_ended = all(status.state.final for status in job.values())
+    has_ended = all(status.state.is_final for status in job.values())
     nodes = read_request_statuses(location, name, job)
-    is_finished = bool(nodes) and all(status.state.final for status in nodes.values())
+    is_finished = bool(nodes) and all(status.state.is_final for status in nodes.values())
     windows = [window for status in nodes.values() for window in status.windows]
     stored_count = sum(window.state is RequestState.STORED for window in windows)
     failures = [s.message for s in nodes.values() if s.state is RequestState.FAILED]

@@ -39,7 +39,7 @@ def stop_obstacle(run: Run) -> str | None:
     if not run.reader.info.options.get("allow_stop"):
         return "the job was started without stepscope run --allow-stop"
     statuses = list(run.reader.statuses().values())
-    if not statuses or all(status.state.final for status in statuses):
+    if not statuses or all(status.state.is_final for status in statuses):
         return "the job has ended" if statuses else "no monitor has reported a status yet"
     if any(status.state is JobState.STOPPING for status in statuses):
         return "the job is already stopping"

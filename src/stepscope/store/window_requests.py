@@ -57,7 +57,7 @@ class RequestState(enum.StrEnum):
     FAILED = "failed"
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """True when nothing more will happen."""
         return self in {RequestState.STORED, RequestState.FAILED}
 

@@ -97,9 +97,9 @@ class Follower:
         timeout_ns = SILENCE_TIMEOUT_NS if statuses else START_TIMEOUT_NS
         is_silent = time.time_ns() - self._heartbeat_ns > timeout_ns
         if is_silent and self._is_abandoned():
-            self._ended = all(status.state.final for status in statuses)
+            self._ended = all(status.state.is_final for status in statuses)
             return False
-        self._ended = bool(statuses) and all(status.state.final for status in statuses)
+        self._ended = bool(statuses) and all(status.state.is_final for status in statuses)
         return not self._ended
 
     def _evaluate(self, *, final: bool) -> bool:

@@ -185,7 +185,7 @@ def test_children_are_recorded_and_do_not_end_the_run(jobs: dict[str, Job]) -> N
 def test_a_killed_script(jobs: dict[str, Job]) -> None:
     job = jobs["DIES"]
     assert job.process.returncode == -signal.SIGKILL
-    wait_until(lambda: job.status().state.final)
+    wait_until(lambda: job.status().state.is_final)
     assert job.status().state is JobState.FAILED
     assert job.steps() == [1]
 

@@ -50,7 +50,7 @@ def _head(view: LiveView) -> Text:
     said = [str(view.state)] if view.reason is None else [f"{view.state}: {view.reason}"]
     if view.started_ns and view.heard_ns:
         said.append(f"for {_rough(view.heard_ns - view.started_ns)}")
-    if view.heard_ns and not view.state.final:
+    if view.heard_ns and not view.state.is_final:
         said.append(f"heard {_rough(time.time_ns() - view.heard_ns)} ago")
     state = " · ".join(said)
     return Text.assemble((view.run_id, "bold"), "  ", (state, _STYLES.get(view.state, "")))

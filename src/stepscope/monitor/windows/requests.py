@@ -85,14 +85,14 @@ class RequestHandler:
             if request.reason == SLOWER:
                 self.slower_request_times_ns.append(request.asked_ns)
             earlier = self._requests.read_status(request.name, self._node)
-            if earlier is None or not earlier.state.final:
+            if earlier is None or not earlier.state.is_final:
                 self._active.append(_accept(request, processes, now_ns))
         for active in list(self._active):
             status = self._continue(active, processes, now_ns)
             if status != active.status:
                 self._requests.put_status(active.request.name, self._node, status)
                 active.status = status
-            if status.state.final:
+            if status.state.is_final:
                 self._active.remove(active)
 
     def _continue(
