@@ -1,7 +1,13 @@
 import tseslint from "typescript-eslint";
 
+import language from "./eslint/language.js";
+
 export default tseslint.config(
-  { ignores: ["node_modules", "eslint.config.js", ".dependency-cruiser.cjs"] },
+  { ignores: ["node_modules"] },
+  {
+    plugins: { language },
+    rules: { "language/names": "error", "language/words": "error", "language/comments": "error" },
+  },
   ...tseslint.configs.strictTypeChecked,
   {
     languageOptions: { parserOptions: { projectService: true } },
@@ -9,4 +15,5 @@ export default tseslint.config(
       "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
     },
   },
+  { files: ["**/*.{js,cjs}"], ...tseslint.configs.disableTypeChecked },
 );

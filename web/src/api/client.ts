@@ -1,7 +1,7 @@
 // What the server is asked, and what it says when it cannot answer.
 
 /** An answer that is no payload: one sentence for the reader. */
-export class Failure extends Error {
+export class RequestError extends Error {
   constructor(
     message: string,
     /** HTTP status; 0 where no answer came. */
@@ -22,49 +22,49 @@ export function query(options: Options): string {
   return search.toString();
 }
 
-async function answer<T>(request: Promise<Response>): Promise<T> {
+async function requestJson<T>(request: Promise<Response>): Promise<T> {
   let response: Response;
   try {
     response = await request;
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Failure("The server does not answer. Is `stepscope ui` still running?", 0);
+    throw new RequestError("The server does not answer. Is `stepscope ui` still running?", 0);
   }
   if (response.ok) return (await response.json()) as T;
   if (response.status === 401) window.location.reload(); // to the page that asks for the token
-  throw new Failure(await reason(response), response.status);
+  throw new RequestError(await errorMessage(response), response.status);
 }
 
-async function reason(response: Response): Promise<string> {
+async function errorMessage(response: Response): Promise<string> {
   try {
-    const said = (await response.json()) as { error?: unknown };
-    if (typeof said.error === "string") return said.error;
+    const { error } = (await response.json()) as { error?: unknown };
+    if (typeof error === "string") return error;
   } catch {
     // Not of our server, or cut off: the status is all there is to say.
   }
   return `The server answered with status ${response.status}.`;
 }
 
-let awaited = 0;
+let pendingCount = 0;
 
 /** How many answers are on their way. */
-export function answersAwaited(): number {
-  return awaited;
+export function countPendingRequests(): number {
+  return pendingCount;
 }
 
 export async function get<T>(path: string, options: Options = {}, signal?: AbortSignal): Promise<T> {
   const search = query(options);
   const address = search === "" ? path : `${path}?${search}`;
-  awaited += 1;
+  pendingCount += 1;
   try {
-    return await answer<T>(fetch(address, signal === undefined ? {} : { signal }));
+    return await requestJson<T>(fetch(address, signal === undefined ? {} : { signal }));
   } finally {
-    awaited -= 1;
+    pendingCount -= 1;
   }
 }
 
 export function post<T>(path: string, body: unknown): Promise<T> {
-  return answer<T>(
+  return requestJson<T>(
     fetch(path, {
       method: "POST",
       headers: { "content-type": "application/json" },
@@ -74,9 +74,9 @@ export function post<T>(path: string, body: unknown): Promise<T> {
 }
 
 /** A payload on its way to the screen. */
-export interface Loaded<T> {
+export interface Resource<T> {
   data: T | null;
-  error: Failure | null;
+  error: RequestError | null;
   /** An answer is on its way; `data` is what was there before. */
   loading: boolean;
 }

@@ -2,18 +2,18 @@
 import { Camera, Square } from "lucide";
 import { useEffect, useState } from "preact/hooks";
 
-import { Failure, get, post } from "../api/client";
+import { RequestError, get, post } from "../api/client";
 import type {
   CaptureProgress, CaptureAccepted, CaptureRequest, RunSession, StopAccepted,
 } from "../api/server";
 import { useGet } from "../state/fetch";
 import { run } from "../state/url";
-import { Confirm } from "../widgets/confirm";
+import { ConfirmDialog } from "../widgets/confirm";
 import { Icon } from "../widgets/icon";
 
-type Depth = Omit<CaptureRequest, "run" | "steps">;
+type Detail = Omit<CaptureRequest, "run" | "steps">;
 
-const DEPTHS: readonly (readonly [keyof Depth, string])[] = [
+const DETAIL_LABELS: readonly (readonly [keyof Detail, string])[] = [
   ["full", "operators"],
   ["shapes", "shapes of inputs"],
   ["stacks", "Python stacks"],
@@ -21,72 +21,72 @@ const DEPTHS: readonly (readonly [keyof Depth, string])[] = [
   ["flops", "FLOPs"],
   ["modules", "modules"],
 ];
-const SHALLOW: Depth = {
+const DEFAULT_DETAIL: Detail = {
   full: true, shapes: false, stacks: false, memory: false, flops: false, modules: false,
 };
 const POLL_MS = 1_000;
 
-export function Capture() {
+export function JobActions() {
   return run.value === null ? null : <Actions key={run.value} id={run.value} />;
 }
 
 function Actions({ id }: { id: string }) {
   const session = useGet<RunSession>("/api/session", { run: id }).data;
-  const [asking, setAsking] = useState<"capture" | "stop" | null>(null);
-  const [said, setSaid] = useState("");
+  const [openDialog, setOpenDialog] = useState<"capture" | "stop" | null>(null);
+  const [status, setStatus] = useState("");
   const [request, setRequest] = useState<string | null>(null);
-  useProgress(id, request, setSaid);
+  useProgress(id, request, setStatus);
   if (session === null) return null;
-  const cancel = (): void => { setAsking(null); };
-  const refused = (error: unknown): void => {
-    setSaid(error instanceof Failure ? error.message : String(error));
+  const cancel = (): void => { setOpenDialog(null); };
+  const showError = (error: unknown): void => {
+    setStatus(error instanceof RequestError ? error.message : String(error));
   };
-  const capture = (steps: number, depth: Depth): void => {
-    setAsking(null);
-    setSaid("Asking the job …");
-    const wanted: CaptureRequest = { run: id, steps, ...depth };
-    post<CaptureAccepted>("/api/capture", wanted).then((made) => { setRequest(made.request); }, refused);
+  const capture = (steps: number, detail: Detail): void => {
+    setOpenDialog(null);
+    setStatus("Asking the job …");
+    const body: CaptureRequest = { run: id, steps, ...detail };
+    post<CaptureAccepted>("/api/capture", body).then((requested) => { setRequest(requested.request); }, showError);
   };
   const stop = (): void => {
-    setAsking(null);
-    post<StopAccepted>("/api/stop", { run: id }).then(() => { setSaid("The job was told to stop."); }, refused);
+    setOpenDialog(null);
+    post<StopAccepted>("/api/stop", { run: id }).then(() => { setStatus("The job was told to stop."); }, showError);
   };
   return (
     <>
-      <span class="said muted" role="status">{said}</span>
+      <span class="said muted" role="status">{status}</span>
       {session.can_capture ? (
-        <button type="button" class="action" onClick={() => { setAsking("capture"); }}>
+        <button type="button" class="action" onClick={() => { setOpenDialog("capture"); }}>
           <Icon icon={Camera} size={16} /> Capture steps
         </button>
       ) : null}
       {session.can_stop ? (
-        <button type="button" class="action danger" onClick={() => { setAsking("stop"); }}>
+        <button type="button" class="action danger" onClick={() => { setOpenDialog("stop"); }}>
           <Icon icon={Square} size={14} /> Stop job
         </button>
       ) : null}
-      {asking === "capture" ? <Window onCancel={cancel} onGo={capture} /> : null}
-      {asking === "stop" ? (
-        <Confirm title="Stop this job?" action="Stop the job" onCancel={cancel} onGo={stop}>
+      {openDialog === "capture" ? <CaptureDialog onCancel={cancel} onGo={capture} /> : null}
+      {openDialog === "stop" ? (
+        <ConfirmDialog title="Stop this job?" confirmLabel="Stop the job" onCancel={cancel} onConfirm={stop}>
           <p>The training of <b>{id}</b> ends: its launcher sends it a signal to finish, and ends it if it does not.</p>
-        </Confirm>
+        </ConfirmDialog>
       ) : null}
     </>
   );
 }
 
 /** Says how far a window is until nothing more will happen to it. */
-function useProgress(id: string, request: string | null, say: (text: string) => void): void {
+function useProgress(id: string, request: string | null, onStatus: (text: string) => void): void {
   useEffect(() => {
     if (request === null) return undefined;
     const abort = new AbortController();
     let timer = 0;
     const ask = async (): Promise<void> => {
       try {
-        const told = await get<CaptureProgress>("/api/capture", { run: id, request }, abort.signal);
-        say(progress(told));
-        if (!told.finished) timer = window.setTimeout(() => void ask(), POLL_MS);
+        const captureProgress = await get<CaptureProgress>("/api/capture", { run: id, request }, abort.signal);
+        onStatus(progressText(captureProgress));
+        if (!captureProgress.finished) timer = window.setTimeout(() => void ask(), POLL_MS);
       } catch (error) {
-        if (!abort.signal.aborted) say(error instanceof Error ? error.message : String(error));
+        if (!abort.signal.aborted) onStatus(error instanceof Error ? error.message : String(error));
       }
     };
     void ask();
@@ -98,28 +98,28 @@ function useProgress(id: string, request: string | null, say: (text: string) => 
 }
 
 /** What a reader wants to know of a window that was asked for. */
-export function progress(told: CaptureProgress): string {
-  if (told.failure !== null) return told.failure;
-  if (told.finished) {
-    return told.stored_count === 1 ? "A window is in the run." : `${told.stored_count} windows are in the run.`;
+export function progressText(captureProgress: CaptureProgress): string {
+  if (captureProgress.failure !== null) return captureProgress.failure;
+  if (captureProgress.finished) {
+    return captureProgress.stored_count === 1 ? "A window is in the run." : `${captureProgress.stored_count} windows are in the run.`;
   }
-  return Object.values(told.nodes)[0]?.message ?? "Waiting for the monitor …";
+  return Object.values(captureProgress.nodes)[0]?.message ?? "Waiting for the monitor …";
 }
 
 interface WindowProps {
   onCancel: () => void;
-  onGo: (steps: number, depth: Depth) => void;
+  onGo: (steps: number, detail: Detail) => void;
 }
 
-function Window({ onCancel, onGo }: WindowProps) {
+function CaptureDialog({ onCancel, onGo }: WindowProps) {
   const [steps, setSteps] = useState(20);
-  const [depth, setDepth] = useState(SHALLOW);
+  const [detail, setDetail] = useState(DEFAULT_DETAIL);
   return (
-    <Confirm
+    <ConfirmDialog
       title="Capture a detailed window now"
-      action={`Capture ${steps} steps`}
+      confirmLabel={`Capture ${steps} steps`}
       onCancel={onCancel}
-      onGo={() => { onGo(steps, depth); }}
+      onConfirm={() => { onGo(steps, detail); }}
     >
       <p class="muted">The same steps of every rank are recorded down to the kernel. More depth costs the job more while the window is open.</p>
       <label class="choice">
@@ -134,17 +134,17 @@ function Window({ onCancel, onGo }: WindowProps) {
       </label>
       <fieldset class="checks">
         <legend>Depth</legend>
-        {DEPTHS.map(([name, words]) => (
+        {DETAIL_LABELS.map(([name, detailLabel]) => (
           <label key={name}>
             <input
               type="checkbox"
-              checked={depth[name]}
-              onChange={(event) => { setDepth({ ...depth, [name]: event.currentTarget.checked }); }}
+              checked={detail[name]}
+              onChange={(event) => { setDetail({ ...detail, [name]: event.currentTarget.checked }); }}
             />{" "}
-            {words}
+            {detailLabel}
           </label>
         ))}
       </fieldset>
-    </Confirm>
+    </ConfirmDialog>
   );
 }

@@ -4,7 +4,7 @@ import { render } from "preact";
 import { followTheme } from "../base/theme";
 import "../base/tokens.css";
 import { followRun } from "../state/live";
-import { followAddress } from "../state/url";
+import { followUrl } from "../state/url";
 import "../widgets/verdict.css";
 import "../widgets/widgets.css";
 import { Shell } from "./shell";
@@ -13,7 +13,7 @@ import "./app.css";
 const root = document.getElementById("app");
 if (root !== null) {
   followTheme();
-  followAddress();
+  followUrl();
   followRun();
   root.textContent = "";
   render(<Shell />, root);

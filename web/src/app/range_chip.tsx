@@ -10,10 +10,10 @@ const to = param("to");
 
 export function RangeChip() {
   if (from.value === null && to.value === null) return null;
-  const words = `${moment(from.value, "start")} to ${moment(to.value, "end")}`;
+  const text = `${timeText(from.value, "start")} to ${timeText(to.value, "end")}`;
   return (
     <span class="chip" title="Every screen is about this range of the run">
-      {words}
+      {text}
       <button
         type="button"
         aria-label="Show the whole run"
@@ -26,8 +26,8 @@ export function RangeChip() {
 }
 
 /** A time of the address: nanoseconds, or as somebody wrote it, such as 12.5s. */
-function moment(text: string | null, missing: string): string {
-  if (text === null) return missing;
+function timeText(text: string | null, fallback: string): string {
+  if (text === null) return fallback;
   const ns = Number(text);
   return Number.isFinite(ns) ? duration(ns) : text;
 }

@@ -6,7 +6,7 @@ import {
 import type { IconNode } from "lucide";
 import type { ComponentType } from "preact";
 
-export interface Screen {
+export interface ScreenEntry {
   /** Its path. */
   name: string;
   title: string;
@@ -15,11 +15,11 @@ export interface Screen {
   load: () => Promise<{ default: ComponentType }>;
 }
 
-export const JOBS: Screen = {
+export const JOBS: ScreenEntry = {
   name: "", title: "Jobs", group: "run", icon: List, load: () => import("../screens/jobs"),
 };
 
-export const SCREENS: readonly Screen[] = [
+export const SCREENS: readonly ScreenEntry[] = [
   { name: "overview", title: "Overview", group: "run", icon: Gauge, load: () => import("../screens/overview") },
   { name: "timeline", title: "Timeline", group: "run", icon: Activity, load: () => import("../screens/timeline") },
   { name: "insights", title: "Insights", group: "run", icon: Lightbulb, load: () => import("../screens/insights") },
@@ -38,7 +38,7 @@ export const SCREENS: readonly Screen[] = [
   { name: "compare", title: "Compare", group: "job", icon: GitCompare, load: () => import("../screens/compare") },
 ];
 
-export const GROUPS: readonly (readonly [Screen["group"], string])[] = [
+export const GROUPS: readonly (readonly [ScreenEntry["group"], string])[] = [
   ["run", "Run"], ["host", "Host"], ["device", "Device"], ["job", "Job"],
 ];
 

@@ -5,33 +5,33 @@ import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { dark, toggleTheme } from "../base/theme";
-import { gone } from "../state/live";
+import { isRunDeleted } from "../state/live";
 import { link, run, screen } from "../state/url";
-import { Empty, Refused, Waiting } from "../widgets/answer";
+import { EmptyState, ErrorNotice, Skeleton } from "../widgets/answer";
 import { Icon } from "../widgets/icon";
-import { Capture } from "./capture";
+import { JobActions } from "./capture";
 import { RangeChip } from "./range_chip";
 import { RunTabs } from "./run_tabs";
-import { GROUPS, JOBS, SCREENS, type Screen } from "./screens";
-import { Source } from "./source";
+import { GROUPS, JOBS, SCREENS, type ScreenEntry } from "./screens";
+import { SourceViewer } from "./source";
 
 const narrow = signal(window.matchMedia("(max-width: 1100px)").matches);
 
 export function Shell() {
-  const shown = SCREENS.find((each) => each.name === screen.value) ?? JOBS;
-  const known = shown.name === screen.value;
+  const current = SCREENS.find((candidate) => candidate.name === screen.value) ?? JOBS;
+  const isKnown = current.name === screen.value;
   useEffect(() => {
-    document.title = `${shown.title}${run.value === null ? "" : ` · ${run.value}`} · stepscope`;
-  }, [shown, run.value]);
+    document.title = `${current.title}${run.value === null ? "" : ` · ${run.value}`} · stepscope`;
+  }, [current, run.value]);
   return (
     <div class={narrow.value ? "shell narrow" : "shell"}>
       <a class="skip" href="#main">Skip to the screen</a>
-      <Navigation shown={shown} />
+      <Navigation current={current} />
       <header class="top">
         <RunTabs />
         <div class="tools">
           <RangeChip />
-          <Capture />
+          <JobActions />
           <button
             type="button"
             class="quiet"
@@ -43,29 +43,29 @@ export function Shell() {
           </button>
         </div>
       </header>
-      <main id="main" class={`screen ${shown.name === "" ? "jobs" : shown.name}`} tabIndex={-1}>
-        {gone.value ? (
-          <Refused text="This run has disappeared from its place; what is shown was read before." />
+      <main id="main" class={`screen ${current.name === "" ? "jobs" : current.name}`} tabIndex={-1}>
+        {isRunDeleted.value ? (
+          <ErrorNotice text="This run has disappeared from its place; what is shown was read before." />
         ) : null}
-        {known ? <Body of={shown} /> : <Empty title="No such screen" text="choose one at the left" />}
+        {isKnown ? <ScreenBody target={current} /> : <EmptyState title="No such screen" text="choose one at the left" />}
       </main>
-      <Source />
+      <SourceViewer />
     </div>
   );
 }
 
-function Navigation({ shown }: { shown: Screen }) {
+function Navigation({ current }: { current: ScreenEntry }) {
   return (
     <nav class="side" aria-label="Screens">
       <a class="brand" href={link(JOBS.name)} title="All jobs">
         <img src="/icon.svg" alt="" width="26" height="26" /> <b>stepscope</b>
       </a>
-      <Entry of={JOBS} shown={shown} />
-      {run.value === null ? null : GROUPS.map(([group, words]) => (
-        <div key={group} role="group" aria-label={words}>
-          <p class="group" aria-hidden="true">{words}</p>
-          {SCREENS.filter((each) => each.group === group).map((each) => (
-            <Entry key={each.name} of={each} shown={shown} />
+      <Entry target={JOBS} current={current} />
+      {run.value === null ? null : GROUPS.map(([group, groupTitle]) => (
+        <div key={group} role="group" aria-label={groupTitle}>
+          <p class="group" aria-hidden="true">{groupTitle}</p>
+          {SCREENS.filter((entry) => entry.group === group).map((entry) => (
+            <Entry key={entry.name} target={entry} current={current} />
           ))}
         </div>
       ))}
@@ -83,15 +83,15 @@ function Navigation({ shown }: { shown: Screen }) {
   );
 }
 
-function Entry({ of, shown }: { of: Screen; shown: Screen }) {
+function Entry({ target, current }: { target: ScreenEntry; current: ScreenEntry }) {
   return (
     <a
       class="entry"
-      href={link(of.name)}
-      aria-current={of === shown ? "page" : undefined}
-      title={of.title}
+      href={link(target.name)}
+      aria-current={target === current ? "page" : undefined}
+      title={target.title}
     >
-      <Icon icon={of.icon} /> <span>{of.title}</span>
+      <Icon icon={target.icon} /> <span>{target.title}</span>
     </a>
   );
 }
@@ -99,25 +99,25 @@ function Entry({ of, shown }: { of: Screen; shown: Screen }) {
 const loaded = new Map<string, ComponentType>();
 
 /** A screen's script is fetched when it is first shown. */
-function Body({ of }: { of: Screen }) {
+function ScreenBody({ target }: { target: ScreenEntry }) {
   const [, setReady] = useState<string | null>(null); // the list of jobs has an empty name
   const [failed, setFailed] = useState(false);
-  const Found = loaded.get(of.name);
+  const Component = loaded.get(target.name);
   useEffect(() => {
-    if (Found !== undefined) return;
+    if (Component !== undefined) return;
     setFailed(false);
-    of.load().then(
+    target.load().then(
       (module) => {
-        loaded.set(of.name, module.default);
-        setReady(of.name);
+        loaded.set(target.name, module.default);
+        setReady(target.name);
       },
       () => { setFailed(true); },
     );
-  }, [of, Found]);
-  if (of.name !== "" && run.value === null) {
-    return <Empty title="No run is open" text="choose one from the list of jobs" />;
+  }, [target, Component]);
+  if (target.name !== "" && run.value === null) {
+    return <EmptyState title="No run is open" text="choose one from the list of jobs" />;
   }
-  if (failed) return <Refused text="This screen could not be loaded. Is `stepscope ui` running?" />;
+  if (failed) return <ErrorNotice text="This screen could not be loaded. Is `stepscope ui` running?" />;
   // A run's screens start afresh with another run.
-  return Found === undefined ? <Waiting /> : <Found key={`${of.name} ${run.value ?? ""}`} />;
+  return Component === undefined ? <Skeleton /> : <Component key={`${target.name} ${run.value ?? ""}`} />;
 }

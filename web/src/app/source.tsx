@@ -4,29 +4,29 @@ import { useEffect, useRef } from "preact/hooks";
 
 import type { SourceLines } from "../api/server";
 import { useGet } from "../state/fetch";
-import { source, type Place } from "../state/source";
+import { sourceLocation, type SourceLocation } from "../state/source";
 import { run } from "../state/url";
-import { Answer } from "../widgets/answer";
+import { ResourceView } from "../widgets/answer";
 import { Icon } from "../widgets/icon";
 
-export function Source() {
-  return source.value === null ? null : <Window place={source.value} />;
+export function SourceViewer() {
+  return sourceLocation.value === null ? null : <SourceDialog location={sourceLocation.value} />;
 }
 
-function Window({ place }: { place: Place }) {
+function SourceDialog({ location }: { location: SourceLocation }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     dialog.current?.showModal();
   }, []);
-  const found = useGet<SourceLines>("/api/source", { run: run.value, file: place.file, line: place.line });
-  const close = (): void => { source.value = null; };
+  const snippet = useGet<SourceLines>("/api/source", { run: run.value, file: location.file, line: location.line });
+  const close = (): void => { sourceLocation.value = null; };
   return (
-    <dialog ref={dialog} class="source" aria-label={`Source of ${place.file}`} onClose={close}>
+    <dialog ref={dialog} class="source" aria-label={`Source of ${location.file}`} onClose={close}>
       <header>
-        <b class="path">{place.file}:{place.line}</b>
+        <b class="path">{location.file}:{location.line}</b>
         <button type="button" class="quiet" aria-label="Close" onClick={close}><Icon icon={X} /></button>
       </header>
-      <Answer of={found}>
+      <ResourceView resource={snippet}>
         {(snippet) => (
           <>
             <pre class="code">
@@ -48,7 +48,7 @@ function Window({ place }: { place: Place }) {
             </p>
           </>
         )}
-      </Answer>
+      </ResourceView>
     </dialog>
   );
 }

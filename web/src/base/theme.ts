@@ -3,14 +3,14 @@ import { computed, effect, signal } from "@preact/signals";
 
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 const preferred = signal(system.matches);
-const chosen = signal<boolean | null>(null);
+const override = signal<boolean | null>(null);
 const paper = window.matchMedia("print");
 export const printing = signal(paper.matches);
 
-export const dark = computed(() => (printing.value ? false : (chosen.value ?? preferred.value)));
+export const dark = computed(() => (printing.value ? false : (override.value ?? preferred.value)));
 
 export function toggleTheme(): void {
-  chosen.value = !dark.value;
+  override.value = !dark.value;
 }
 
 /** Follow the system and the printer; puts the theme on the root element. */

@@ -1,6 +1,6 @@
 // Arrows from a slice to what it caused: full for launches, dashed for gradients. Where an end is
 // out of view the arrow leads to the edge behind which it lies.
-import { place } from "./places";
+import { boxOf } from "./places";
 import type { Arrow, Frame } from "./scene";
 
 const OUTSIDE_PX = 14;
@@ -20,8 +20,8 @@ export interface Ends {
 /** Where an arrow begins and ends: it leaves before its cause is over if its effect starts then. */
 export function ends(frame: Pick<Frame, "scene" | "scale">, arrow: Arrow): Ends | null {
   const { scene, scale } = frame;
-  const from = place(scene, scale, arrow.from);
-  const to = place(scene, scale, arrow.to);
+  const from = boxOf(scene, scale, arrow.from);
+  const to = boxOf(scene, scale, arrow.to);
   if (from === null || to === null) return null;
   const within = (x: number): number => Math.min(scene.width + OUTSIDE_PX, Math.max(-OUTSIDE_PX, x));
   const between = (y: number): number => Math.min(scene.height + OUTSIDE_PX, Math.max(-OUTSIDE_PX, y));
@@ -35,9 +35,9 @@ export function ends(frame: Pick<Frame, "scene" | "scale">, arrow: Arrow): Ends 
 }
 
 function paintArrow(context: CanvasRenderingContext2D, frame: Frame, arrow: Arrow): void {
-  const found = ends(frame, arrow);
-  if (found === null) return;
-  const { x0, y0, x1, y1 } = found;
+  const endpoints = ends(frame, arrow);
+  if (endpoints === null) return;
+  const { x0, y0, x1, y1 } = endpoints;
   const bend = Math.min(120, Math.max(14, Math.abs(x1 - x0) / 2));
   const curve = (): void => {
     context.beginPath();

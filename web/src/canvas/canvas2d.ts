@@ -1,5 +1,5 @@
 // Rectangles by Canvas2D, where there is no WebGL2.
-import { css, faded } from "./colours";
+import { css, withOpacity } from "./colours";
 import { AREA, BAND, LINE_PX, type Curve } from "./curves";
 import { HATCHED, type Painter, type Rectangles } from "./rectangles";
 
@@ -22,7 +22,7 @@ export function canvas2dPainter(): Painter {
       if (stripes !== null) hatch(context, rectangles, stripes);
       for (const curve of rectangles.curves) trace(context, curve);
     },
-    finish() {
+    waitForGpu() {
       context?.getImageData(0, 0, 1, 1);
     },
     dispose() {
@@ -33,13 +33,13 @@ export function canvas2dPainter(): Painter {
 
 function fill(context: CanvasRenderingContext2D, from: Rectangles): void {
   let last = -1;
-  for (let place = 0; place < from.count; place++) {
-    const colour = from.colour[place] ?? 0;
+  for (let index = 0; index < from.count; index++) {
+    const colour = from.colour[index] ?? 0;
     if (colour !== last) context.fillStyle = css(colour);
     last = colour;
-    const x0 = from.x0[place] ?? 0;
-    const y0 = from.y0[place] ?? 0;
-    context.fillRect(x0, y0, (from.x1[place] ?? 0) - x0, (from.y1[place] ?? 0) - y0);
+    const x0 = from.x0[index] ?? 0;
+    const y0 = from.y0[index] ?? 0;
+    context.fillRect(x0, y0, (from.x1[index] ?? 0) - x0, (from.y1[index] ?? 0) - y0);
   }
 }
 
@@ -52,27 +52,27 @@ function hatch(
   context.save();
   context.globalCompositeOperation = "destination-out";
   context.fillStyle = stripes;
-  for (let place = 0; place < from.count; place++) {
-    if (from.style[place] !== HATCHED) continue;
-    const x0 = from.x0[place] ?? 0;
-    const y0 = from.y0[place] ?? 0;
-    context.fillRect(x0, y0, (from.x1[place] ?? 0) - x0, (from.y1[place] ?? 0) - y0);
+  for (let index = 0; index < from.count; index++) {
+    if (from.style[index] !== HATCHED) continue;
+    const x0 = from.x0[index] ?? 0;
+    const y0 = from.y0[index] ?? 0;
+    context.fillRect(x0, y0, (from.x1[index] ?? 0) - x0, (from.y1[index] ?? 0) - y0);
   }
   context.restore();
 }
 
 function trace(context: CanvasRenderingContext2D, curve: Curve): void {
-  const { top, bottom, clipTop, clipBottom, mean, least, largest, colour } = curve;
+  const { top, bottom, clipTop, clipBottom, mean, min, max, colour } = curve;
   const y = (share: number): number => bottom - share * (bottom - top);
   const [area, band, line] = [new Path2D(), new Path2D(), new Path2D()];
   for (let first = 0; first < mean.length; ) {
     // Columns of the same values are one rectangle of each path.
     let next = first + 1;
-    while (next < mean.length && mean[next] === mean[first] && least[next] === least[first] && largest[next] === largest[first]) next++;
+    while (next < mean.length && mean[next] === mean[first] && min[next] === min[first] && max[next] === max[first]) next++;
     const middle = y(mean[first] ?? NaN);
     if (!Number.isNaN(middle)) {
       const wide = next - first;
-      const [low, high] = [y(least[first] ?? 0), y(largest[first] ?? 0)];
+      const [low, high] = [y(min[first] ?? 0), y(max[first] ?? 0)];
       area.rect(first, middle, wide, bottom - middle);
       if (low - high > 1) band.rect(first, high, wide, low - high);
       line.rect(first, middle - LINE_PX, wide, 2 * LINE_PX);
@@ -84,7 +84,7 @@ function trace(context: CanvasRenderingContext2D, curve: Curve): void {
   context.rect(0, clipTop, mean.length, clipBottom - clipTop);
   context.clip();
   for (const [path, opacity] of [[area, AREA], [band, BAND], [line, 1]] as const) {
-    context.fillStyle = css(faded(colour, opacity));
+    context.fillStyle = css(withOpacity(colour, opacity));
     context.fill(path);
   }
   context.restore();

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { COLOUR_COUNT, colourIndex, css, faded, luminance, pack, sliceColours } from "./colours";
+import { COLOUR_COUNT, colourIndex, css, withOpacity, luminance, pack, sliceColours } from "./colours";
 
 describe("colours of names", () => {
   test("are the same for the same name, and for names that differ by their number", () => {
@@ -34,5 +34,5 @@ describe("colours of names", () => {
 
 test("packed colours keep what they are made of", () => {
   expect(css(pack(1, 2, 3))).toBe("rgba(1, 2, 3, 1)");
-  expect(css(faded(pack(200, 100, 50), 0))).toBe("rgba(200, 100, 50, 0)");
+  expect(css(withOpacity(pack(200, 100, 50), 0))).toBe("rgba(200, 100, 50, 0)");
 });

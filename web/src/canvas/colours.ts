@@ -9,17 +9,17 @@ const SHADES = [0, 0.3, -0.14];
 /** The grey of the series is for what has no name of its own. */
 const HUES = [0, 1, 2, 3, 4, 5, 7];
 /** As much of a name as decides its colour: names can be a megabyte long. */
-const READ = 200;
+const MAX_HASHED_LENGTH = 200;
 
 export const COLOUR_COUNT = HUES.length * SHADES.length;
 
 /** Which colour a name has. Numbers at its end do not count: `step 12` looks like `step 13`. */
 export function colourIndex(name: string): number {
-  let end = Math.min(name.length, READ);
+  let end = Math.min(name.length, MAX_HASHED_LENGTH);
   while (end > 1 && isDigit(name.charCodeAt(end - 1))) end--;
   let hash = 0x811c9dc5; // FNV-1a
-  for (let place = 0; place < end; place++) {
-    hash = Math.imul(hash ^ name.charCodeAt(place), 0x01000193);
+  for (let index = 0; index < end; index++) {
+    hash = Math.imul(hash ^ name.charCodeAt(index), 0x01000193);
   }
   hash ^= hash >>> 15; // its low bits alone depend on the last letters most
   return (hash >>> 0) % COLOUR_COUNT;
@@ -36,15 +36,15 @@ export interface SliceColours {
   text: string[];
 }
 
-const made = new Map<boolean, SliceColours>();
+const coloursByTheme = new Map<boolean, SliceColours>();
 
 export function sliceColours(dark: boolean): SliceColours {
-  let found = made.get(dark);
-  if (found === undefined) {
-    found = mix(dark);
-    made.set(dark, found);
+  let colours = coloursByTheme.get(dark);
+  if (colours === undefined) {
+    colours = mix(dark);
+    coloursByTheme.set(dark, colours);
   }
-  return found;
+  return colours;
 }
 
 function mix(dark: boolean): SliceColours {
@@ -56,9 +56,9 @@ function mix(dark: boolean): SliceColours {
       const [red, green, blue] = rgb(series[hue] ?? "#888888").map((value) =>
         Math.round(shade < 0 ? value * (1 + shade) : value + (255 - value) * shade),
       ) as [number, number, number];
-      const place = column * SHADES.length + row;
-      fill[place] = pack(red, green, blue);
-      text[place] = luminance(red, green, blue) > 0.179 ? "#000000" : "#ffffff";
+      const index = column * SHADES.length + row;
+      fill[index] = pack(red, green, blue);
+      text[index] = luminance(red, green, blue) > 0.179 ? "#000000" : "#ffffff";
     });
   });
   return { fill, text };
@@ -74,26 +74,26 @@ export function pack(red: number, green: number, blue: number, opacity = 1): Pac
   return ((byte(255 * opacity) << 24) | (byte(blue) << 16) | (byte(green) << 8) | byte(red)) >>> 0;
 }
 
-export function packed(hex: string, opacity = 1): Packed {
+export function packHex(hex: string, opacity = 1): Packed {
   return pack(...rgb(hex), opacity);
 }
 
 /** The same colour with another opacity, 0 to 1. */
-export function faded(colour: Packed, opacity: number): Packed {
+export function withOpacity(colour: Packed, opacity: number): Packed {
   return ((colour & 0xffffff) | (Math.round(255 * opacity) << 24)) >>> 0;
 }
 
-const written = new Map<Packed, string>();
+const cssCache = new Map<Packed, string>();
 
 export function css(colour: Packed): string {
-  let found = written.get(colour);
-  if (found === undefined) {
+  let text = cssCache.get(colour);
+  if (text === undefined) {
     const [red, green, blue] = [colour & 255, (colour >> 8) & 255, (colour >> 16) & 255];
-    found = `rgba(${red}, ${green}, ${blue}, ${(colour >>> 24) / 255})`;
-    if (written.size > 4_096) written.clear();
-    written.set(colour, found);
+    text = `rgba(${red}, ${green}, ${blue}, ${(colour >>> 24) / 255})`;
+    if (cssCache.size > 4_096) cssCache.clear();
+    cssCache.set(colour, text);
   }
-  return found;
+  return text;
 }
 
 /** Relative luminance as the accessibility guidelines define it. */

@@ -10,8 +10,8 @@ export interface Curve {
   colour: number;
   /** Shares of the height for each pixel from the left; NaN where nothing is known. */
   mean: Float32Array;
-  least: Float32Array;
-  largest: Float32Array;
+  min: Float32Array;
+  max: Float32Array;
 }
 
 /** Opacity below the mean, and between the extremes. */
@@ -21,9 +21,9 @@ export const BAND = 0.3;
 export const LINE_PX = 0.75;
 
 /** A curve without values. */
-export function emptyCurve(width: number, place: Omit<Curve, "mean" | "least" | "largest">): Curve {
+export function emptyCurve(width: number, geometry: Omit<Curve, "mean" | "min" | "max">): Curve {
   const unknown = (): Float32Array => new Float32Array(Math.max(1, Math.ceil(width))).fill(NaN);
-  return { ...place, mean: unknown(), least: unknown(), largest: unknown() };
+  return { ...geometry, mean: unknown(), min: unknown(), max: unknown() };
 }
 
 /** Adds a value that stands between two places; where several share a column, all count. */
@@ -31,15 +31,15 @@ export function addValue(
   curve: Curve,
   x0: number,
   x1: number,
-  value: { mean: number; least: number; largest: number },
+  value: { mean: number; min: number; max: number },
 ): void {
   const first = Math.max(0, Math.floor(x0));
   const next = Math.min(curve.mean.length, Math.max(first + 1, Math.round(x1)));
   for (let column = first; column < next; column++) {
     const before = curve.mean[column] ?? NaN;
-    const known = !Number.isNaN(before);
-    curve.mean[column] = known ? (before + value.mean) / 2 : value.mean;
-    curve.least[column] = known ? Math.min(curve.least[column] ?? 1, value.least) : value.least;
-    curve.largest[column] = known ? Math.max(curve.largest[column] ?? 0, value.largest) : value.largest;
+    const hasValue = !Number.isNaN(before);
+    curve.mean[column] = hasValue ? (before + value.mean) / 2 : value.mean;
+    curve.min[column] = hasValue ? Math.min(curve.min[column] ?? 1, value.min) : value.min;
+    curve.max[column] = hasValue ? Math.max(curve.max[column] ?? 0, value.max) : value.max;
   }
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { FlameNode } from "../api/views";
-import { boxBeside, flameBoxes, nodeAt, pathOf, pathText } from "./flame";
+import { neighbourBox, flameBoxes, nodeAt, pathOf, pathText } from "./flame";
 
 function node(name: string, total_ns: number, children: FlameNode[] = []): FlameNode {
   return { name, count: 1, total_ns, self_ns: 0, children };
@@ -11,14 +11,14 @@ const ROOTS = [node("a", 60, [node("b", 40), node("c", 20)]), node("d", 40)];
 
 test("boxes are as wide as their time, below what called them", () => {
   const boxes = flameBoxes(ROOTS, []);
-  expect(boxes.map(({ node: { name }, depth, left, width }) => [name, depth, left, width])).toEqual([
+  expect(boxes.map(({ node: { name }, depth, offset, width }) => [name, depth, offset, width])).toEqual([
     ["a", 0, 0, 0.6], ["b", 1, 0, 0.4], ["c", 1, 0.4, 0.2], ["d", 0, 0.6, 0.4],
   ]);
 });
 
 test("a node that is looked at is as wide as the graph, and so is what is around it", () => {
   const boxes = flameBoxes(ROOTS, [0]);
-  expect(boxes[0]).toMatchObject({ depth: 0, width: 1, around: true });
+  expect(boxes[0]).toMatchObject({ depth: 0, width: 1, isAncestor: true });
   expect(boxes.slice(1).map(({ node: { name }, width }) => [name, width])).toEqual([["b", 2 / 3], ["c", 1 / 3]]);
 });
 
@@ -43,8 +43,8 @@ test("a path is written by names, and read as far as it is there", () => {
 test("arrow keys lead to every box", () => {
   const boxes = flameBoxes(ROOTS, []);
   const to = (from: string, key: string): string | undefined => {
-    const box = boxes.find((each) => each.node.name === from);
-    return box === undefined ? undefined : boxBeside(boxes, box, key)?.node.name;
+    const box = boxes.find((candidate) => candidate.node.name === from);
+    return box === undefined ? undefined : neighbourBox(boxes, box, key)?.node.name;
   };
   expect(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "x"].map((key) => to("a", key)))
     .toEqual([undefined, "b", undefined, "d", undefined]);

@@ -3,7 +3,7 @@
 /** Where a drag began: on the ruler it chooses a range, elsewhere it moves the picture. */
 export type DragKind = "pan" | "range";
 
-export interface Actions {
+export interface GestureHandlers {
   /** Nearer or farther by a factor, around a place of the canvas. */
   zoom: (factor: number, x: number) => void;
   /** Moves the picture by so many pixels. */
@@ -18,9 +18,9 @@ export interface Actions {
 }
 
 /** A pointer that moves less has not been dragged. */
-const STILL_PX = 4;
+const MIN_DRAG_PX = 4;
 /** Of a wheel's turn in pixels: the exponent by which it zooms. */
-const WHEEL = 0.0018;
+const WHEEL_ZOOM = 0.0018;
 const LINE_PX = 33;
 
 interface Finger {
@@ -29,11 +29,11 @@ interface Finger {
 }
 
 /** Listens on an element; the function that is returned stops that. */
-export function listen(element: HTMLElement, actions: Actions): () => void {
+export function listenToGestures(element: HTMLElement, actions: GestureHandlers): () => void {
   const fingers = new Map<number, Finger>();
   let start: (Finger & { kind: DragKind; moved: boolean }) | null = null;
 
-  const at = (event: MouseEvent): Finger => {
+  const pointOf = (event: MouseEvent): Finger => {
     const box = element.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
@@ -44,51 +44,51 @@ export function listen(element: HTMLElement, actions: Actions): () => void {
     const [dx, dy] = [event.deltaX * scale, event.deltaY * scale];
     if (event.shiftKey) actions.pan(-(dx === 0 ? dy : dx), 0);
     else if (Math.abs(dx) > Math.abs(dy)) actions.pan(-dx, 0); // two fingers sideways
-    else actions.zoom(Math.exp(Math.max(-240, Math.min(240, dy)) * WHEEL), at(event).x);
+    else actions.zoom(Math.exp(Math.max(-240, Math.min(240, dy)) * WHEEL_ZOOM), pointOf(event).x);
   };
 
   const down = (event: PointerEvent): void => {
     if (event.button !== 0) return;
-    const place = at(event);
-    fingers.set(event.pointerId, place);
+    const point = pointOf(event);
+    fingers.set(event.pointerId, point);
     element.setPointerCapture(event.pointerId);
     start = fingers.size > 1
       ? null
-      : { ...place, kind: actions.dragKind(place.x, place.y, event.shiftKey), moved: false };
+      : { ...point, kind: actions.dragKind(point.x, point.y, event.shiftKey), moved: false };
   };
 
   const move = (event: PointerEvent): void => {
-    const place = at(event);
-    const before = fingers.get(event.pointerId);
-    if (before === undefined) {
-      actions.hover(place.x, place.y);
+    const point = pointOf(event);
+    const previous = fingers.get(event.pointerId);
+    if (previous === undefined) {
+      actions.hover(point.x, point.y);
       return;
     }
-    fingers.set(event.pointerId, place);
+    fingers.set(event.pointerId, point);
     if (fingers.size === 2) {
-      pinch(fingers, event.pointerId, before, place, actions);
+      pinch(fingers, event.pointerId, previous, point, actions);
       return;
     }
     if (start === null) return;
-    if (!start.moved && Math.hypot(place.x - start.x, place.y - start.y) < STILL_PX) return;
+    if (!start.moved && Math.hypot(point.x - start.x, point.y - start.y) < MIN_DRAG_PX) return;
     start.moved = true;
-    if (start.kind === "range") actions.range(start.x, place.x, false);
-    else actions.pan(place.x - before.x, place.y - before.y);
+    if (start.kind === "range") actions.range(start.x, point.x, false);
+    else actions.pan(point.x - previous.x, point.y - previous.y);
   };
 
   const up = (event: PointerEvent): void => {
     if (!fingers.delete(event.pointerId)) return;
-    const place = at(event);
+    const point = pointOf(event);
     if (start !== null && event.type === "pointerup") {
-      if (!start.moved) actions.click(place.x, place.y);
-      else if (start.kind === "range") actions.range(start.x, place.x, true);
+      if (!start.moved) actions.click(point.x, point.y);
+      else if (start.kind === "range") actions.range(start.x, point.x, true);
     }
     start = null;
   };
 
-  const twice = (event: MouseEvent): void => {
-    const place = at(event);
-    actions.doubleClick(place.x, place.y);
+  const doubleClick = (event: MouseEvent): void => {
+    const point = pointOf(event);
+    actions.doubleClick(point.x, point.y);
   };
   const leave = (): void => { actions.leave(); };
 
@@ -98,7 +98,7 @@ export function listen(element: HTMLElement, actions: Actions): () => void {
   element.addEventListener("pointerup", up);
   element.addEventListener("pointercancel", up);
   element.addEventListener("pointerleave", leave);
-  element.addEventListener("dblclick", twice);
+  element.addEventListener("dblclick", doubleClick);
   return () => {
     element.removeEventListener("wheel", wheel);
     element.removeEventListener("pointerdown", down);
@@ -106,7 +106,7 @@ export function listen(element: HTMLElement, actions: Actions): () => void {
     element.removeEventListener("pointerup", up);
     element.removeEventListener("pointercancel", up);
     element.removeEventListener("pointerleave", leave);
-    element.removeEventListener("dblclick", twice);
+    element.removeEventListener("dblclick", doubleClick);
   };
 }
 
@@ -114,14 +114,14 @@ export function listen(element: HTMLElement, actions: Actions): () => void {
 function pinch(
   fingers: ReadonlyMap<number, Finger>,
   id: number,
-  before: Finger,
-  now: Finger,
-  actions: Actions,
+  previous: Finger,
+  current: Finger,
+  actions: GestureHandlers,
 ): void {
-  const other = [...fingers].find(([each]) => each !== id)?.[1];
-  if (other === undefined) return;
-  const apart = (finger: Finger): number => Math.max(20, Math.abs(finger.x - other.x));
-  const middle = (now.x + other.x) / 2;
-  actions.pan((now.x - before.x) / 2, (now.y - before.y) / 2);
-  actions.zoom(apart(before) / apart(now), middle);
+  const otherFinger = [...fingers].find(([pointerId]) => pointerId !== id)?.[1];
+  if (otherFinger === undefined) return;
+  const distanceTo = (finger: Finger): number => Math.max(20, Math.abs(finger.x - otherFinger.x));
+  const middle = (current.x + otherFinger.x) / 2;
+  actions.pan((current.x - previous.x) / 2, (current.y - previous.y) / 2);
+  actions.zoom(distanceTo(previous) / distanceTo(current), middle);
 }

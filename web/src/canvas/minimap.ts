@@ -1,11 +1,11 @@
 // The whole run in a few lines, with the window on it.
-import { colourIndex, css, faded } from "./colours";
-import { ink, type Placed } from "./scene";
+import { colourIndex, css, withOpacity } from "./colours";
+import { inkOf, type SliceRef } from "./scene";
 import type { Slices } from "./slices";
 import type { FindingMark } from "../api/views";
 import type { Span } from "./viewport";
 
-export interface Overview {
+export interface MinimapState {
   width: number;
   height: number;
   end: number;
@@ -18,53 +18,53 @@ export interface Overview {
   findings: readonly FindingMark[];
   /** Starts of matches of a search. */
   matches: readonly number[];
-  selected: Placed | null;
+  selected: SliceRef | null;
 }
 
 /** Room for marks above and below the tracks. */
 const EDGE_PX = 7;
 
-export function paintOverview(context: CanvasRenderingContext2D, view: Overview): void {
+export function paintMinimap(context: CanvasRenderingContext2D, view: MinimapState): void {
   const { width, height, dark } = view;
-  const colours = ink(dark);
+  const colours = inkOf(dark);
   const x = (ns: number): number => (ns / Math.max(1, view.end)) * width;
   context.clearRect(0, 0, width, height);
   paintTracks(context, view, x);
   context.fillStyle = colours.warn;
   for (const ns of view.outliers) triangle(context, x(ns), 0, 4);
-  for (const each of view.findings) triangle(context, x(each.first_after_ns), height, -4);
+  for (const finding of view.findings) triangle(context, x(finding.first_after_ns), height, -4);
   context.fillStyle = colours.text;
   for (const ns of view.matches) context.fillRect(x(ns) - 0.5, height / 2 - 4, 1.5, 8);
   if (view.selected !== null) context.fillRect(x(view.selected.after_ns) - 0.75, 0, 1.5, height);
   if (view.range !== null) {
-    context.fillStyle = css(faded(colours.step, 0.3));
+    context.fillStyle = css(withOpacity(colours.step, 0.3));
     context.fillRect(x(view.range.from), 0, Math.max(1.5, x(view.range.to) - x(view.range.from)), height);
   }
   paintWindow(context, view, x);
 }
 
-function paintTracks(context: CanvasRenderingContext2D, view: Overview, x: (ns: number) => number): void {
-  const colours = ink(view.dark);
+function paintTracks(context: CanvasRenderingContext2D, view: MinimapState, x: (ns: number) => number): void {
+  const colours = inkOf(view.dark);
   const lane = (view.height - 2 * EDGE_PX) / Math.max(1, view.tracks.length);
   view.tracks.forEach((slices, at) => {
     const top = EDGE_PX + at * lane;
     const high = Math.max(1, lane - 1);
-    const last = slices.rowFirst[1] ?? 0;
-    for (let place = 0; place < last; place++) {
-      const start = slices.start[place] ?? 0;
+    const last = slices.rowOffsets[1] ?? 0;
+    for (let index = 0; index < last; index++) {
+      const start = slices.start[index] ?? 0;
       const x0 = x(start);
-      const x1 = Math.max(x0 + 0.75, x(slices.end[place] ?? start));
-      const name = slices.names.full[slices.name[place] ?? 0] ?? "";
+      const x1 = Math.max(x0 + 0.75, x(slices.end[index] ?? start));
+      const name = slices.names.full[slices.name[index] ?? 0] ?? "";
       const colour = colours.slices.fill[colourIndex(name)] ?? 0;
-      context.fillStyle = css(faded(colour, 0.25 + 0.6 * (slices.busy[place] ?? 1)));
+      context.fillStyle = css(withOpacity(colour, 0.25 + 0.6 * (slices.busy[index] ?? 1)));
       context.fillRect(x0, top, x1 - x0, high);
     }
   });
 }
 
-function paintWindow(context: CanvasRenderingContext2D, view: Overview, x: (ns: number) => number): void {
+function paintWindow(context: CanvasRenderingContext2D, view: MinimapState, x: (ns: number) => number): void {
   const { width, height } = view;
-  const colours = ink(view.dark);
+  const colours = inkOf(view.dark);
   const x0 = Math.max(0, Math.min(width - 3, x(view.span.from)));
   const x1 = Math.min(width, Math.max(x(view.span.to), x0 + 3));
   context.globalAlpha = 0.62;

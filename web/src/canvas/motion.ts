@@ -1,16 +1,16 @@
 // Windows that glide: to a place that was asked for, or for as long as a key is held.
-import { between, panned, zoomed, type Bounds, type Span } from "./viewport";
+import { interpolate, panSpan, zoomSpan, type Bounds, type Span } from "./viewport";
 
-export type Drive = "nearer" | "farther" | "earlier" | "later";
+export type Direction = "nearer" | "farther" | "earlier" | "later";
 
-const GLIDE_MS = 180;
+const ANIMATION_MS = 180;
 /** Per second: the exponent of zooming, and the share of the window that is moved by. */
 const ZOOM = 2.6;
 const PAN = 1.1;
 /** A key that is only tapped moves as if it had been held for so long. */
-const TAP_MS = 70;
+const KEY_TAP_MS = 70;
 
-interface Place {
+interface AnimatedView {
   read: () => Span;
   write: (span: Span) => void;
   bounds: () => Bounds;
@@ -18,68 +18,68 @@ interface Place {
   focus: () => number;
 }
 
-export class Motion {
-  private readonly held = new Set<Drive>();
+export class ViewAnimator {
+  private readonly activeDirections = new Set<Direction>();
   private frame = 0;
   private last = 0;
 
   constructor(
-    private readonly place: Place,
-    private readonly still: boolean,
+    private readonly view: AnimatedView,
+    private readonly reducedMotion: boolean,
   ) {}
 
   /** Go to a window, gliding unless the reader wants less motion. */
-  to(target: Span): void {
-    this.stop();
-    if (this.still) {
-      this.place.write(target);
+  animateTo(target: Span): void {
+    this.cancel();
+    if (this.reducedMotion) {
+      this.view.write(target);
       return;
     }
-    const first = this.place.read();
-    const begun = performance.now();
+    const first = this.view.read();
+    const startTime = performance.now();
     const step = (now: number): void => {
-      const part = Math.min(1, Math.max(0, (now - begun) / GLIDE_MS));
-      this.place.write(between(first, target, 1 - (1 - part) ** 3));
-      this.frame = part < 1 ? requestAnimationFrame(step) : 0;
+      const progress = Math.min(1, Math.max(0, (now - startTime) / ANIMATION_MS));
+      this.view.write(interpolate(first, target, 1 - (1 - progress) ** 3));
+      this.frame = progress < 1 ? requestAnimationFrame(step) : 0;
     };
     this.frame = requestAnimationFrame(step);
   }
 
   /** A key is down. */
-  start(drive: Drive): void {
-    if (this.held.has(drive)) return;
-    if (this.held.size === 0) this.stop();
-    this.held.add(drive);
-    this.move(drive, TAP_MS);
+  startMoving(direction: Direction): void {
+    if (this.activeDirections.has(direction)) return;
+    if (this.activeDirections.size === 0) this.cancel();
+    this.activeDirections.add(direction);
+    this.move(direction, KEY_TAP_MS);
     if (this.frame !== 0) return;
     this.last = performance.now();
     const step = (now: number): void => {
       const passed = Math.min(100, Math.max(0, now - this.last));
       this.last = now;
-      for (const each of this.held) this.move(each, passed);
-      this.frame = this.held.size > 0 ? requestAnimationFrame(step) : 0;
+      for (const active of this.activeDirections) this.move(active, passed);
+      this.frame = this.activeDirections.size > 0 ? requestAnimationFrame(step) : 0;
     };
     this.frame = requestAnimationFrame(step);
   }
 
-  end(drive: Drive): void {
-    this.held.delete(drive);
+  stopMoving(direction: Direction): void {
+    this.activeDirections.delete(direction);
   }
 
-  stop(): void {
-    this.held.clear();
+  cancel(): void {
+    this.activeDirections.clear();
     if (this.frame !== 0) cancelAnimationFrame(this.frame);
     this.frame = 0;
   }
 
-  private move(drive: Drive, ms: number): void {
-    const span = this.place.read();
-    const bounds = this.place.bounds();
+  private move(direction: Direction, ms: number): void {
+    const span = this.view.read();
+    const bounds = this.view.bounds();
     const seconds = ms / 1000;
-    const by = (span.to - span.from) * PAN * seconds;
-    const factor = Math.exp((drive === "nearer" ? -1 : 1) * ZOOM * seconds);
-    if (drive === "earlier") this.place.write(panned(span, -by, bounds));
-    else if (drive === "later") this.place.write(panned(span, by, bounds));
-    else this.place.write(zoomed(span, factor, this.place.focus(), bounds));
+    const distanceNs = (span.to - span.from) * PAN * seconds;
+    const factor = Math.exp((direction === "nearer" ? -1 : 1) * ZOOM * seconds);
+    if (direction === "earlier") this.view.write(panSpan(span, -distanceNs, bounds));
+    else if (direction === "later") this.view.write(panSpan(span, distanceNs, bounds));
+    else this.view.write(zoomSpan(span, factor, this.view.focus(), bounds));
   }
 }

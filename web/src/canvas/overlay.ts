@@ -1,11 +1,11 @@
 // What lies over the rectangles: text, the ruler, what is selected, and the arrows between slices.
 import { duration } from "../base/quantities";
 import { paintArrows } from "./arrows";
-import { place as placeOn } from "./places";
-import { BAND_PX, RULER_PX, headPx, type Frame, type Placed } from "./scene";
-import type { Widths } from "./text";
+import { boxOf as placeOn } from "./places";
+import { BAND_PX, RULER_PX, headerHeight, type Frame, type SliceRef } from "./scene";
+import type { TextMeasurer } from "./text";
 import type { Ruler } from "./ticks";
-import { toPixel, width } from "./viewport";
+import { toPixel, widthOf } from "./viewport";
 
 export const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
@@ -13,7 +13,7 @@ export function paintOverlay(
   context: CanvasRenderingContext2D,
   frame: Frame,
   marks: Ruler,
-  widths: Widths,
+  widths: TextMeasurer,
 ): void {
   const { scene } = frame;
   context.clearRect(0, 0, scene.width, scene.height);
@@ -26,7 +26,7 @@ export function paintOverlay(
   if (scene.selected !== null) outline(context, frame, scene.selected, 2);
   context.save();
   context.beginPath();
-  context.rect(0, headPx(scene), scene.width, scene.height);
+  context.rect(0, headerHeight(scene), scene.width, scene.height);
   context.clip();
   paintArrows(context, frame);
   context.restore();
@@ -35,15 +35,15 @@ export function paintOverlay(
   paintRangeEnds(context, frame, widths);
 }
 
-function paintLabels(context: CanvasRenderingContext2D, frame: Frame, widths: Widths): void {
+function paintLabels(context: CanvasRenderingContext2D, frame: Frame, widths: TextMeasurer): void {
   let colour = "";
   for (const label of frame.labels) {
-    const text = widths.fitted(label.text, label.room);
+    const text = widths.truncate(label.text, label.maxWidth);
     if (text === "") continue;
-    if (label.boxed === true) {
+    if (label.hasBackground === true) {
       context.globalAlpha = 0.75;
       context.fillStyle = colour = frame.ink.surface;
-      context.fillRect(label.x - 3, label.y - 7, widths.of(text) + 6, 14);
+      context.fillRect(label.x - 3, label.y - 7, widths.widthOf(text) + 6, 14);
       context.globalAlpha = 1;
     }
     if (label.colour !== colour) context.fillStyle = colour = label.colour;
@@ -81,8 +81,8 @@ function paintFindings(context: CanvasRenderingContext2D, frame: Frame): void {
     const x0 = toPixel(scale, finding.first_after_ns);
     const x1 = Math.max(x0 + 2, toPixel(scale, finding.last_after_ns));
     if (x1 < -8 || x0 > scene.width + 8) continue;
-    const left = Math.max(-8, x0);
-    context.fillRect(left, bottom - 2, Math.min(scene.width + 8, x1) - left, 2);
+    const x = Math.max(-8, x0);
+    context.fillRect(x, bottom - 2, Math.min(scene.width + 8, x1) - x, 2);
     context.beginPath();
     context.moveTo(x0, bottom);
     context.lineTo(x0 - 5, bottom - 9);
@@ -108,18 +108,18 @@ function paintRange(context: CanvasRenderingContext2D, frame: Frame): void {
 }
 
 /** On the ruler: how long the range is, between its ends. */
-function paintRangeEnds(context: CanvasRenderingContext2D, frame: Frame, widths: Widths): void {
+function paintRangeEnds(context: CanvasRenderingContext2D, frame: Frame, widths: TextMeasurer): void {
   const { scene, scale, ink } = frame;
   if (scene.range === null) return;
   const x0 = toPixel(scale, scene.range.from);
   const x1 = toPixel(scale, scene.range.to);
   if (x1 < 0 || x0 > scene.width) return;
-  const [left, right] = [Math.max(0, x0), Math.min(scene.width, Math.max(x1, x0 + 1))];
+  const [start, end] = [Math.max(0, x0), Math.min(scene.width, Math.max(x1, x0 + 1))];
   context.fillStyle = ink.accent;
-  context.fillRect(left, RULER_PX - 4, right - left, 3);
-  const text = duration(width(scene.range));
-  const room = widths.of(text) + 10;
-  const x = Math.min(scene.width - room, Math.max(0, (left + right - room) / 2));
+  context.fillRect(start, RULER_PX - 4, end - start, 3);
+  const text = duration(widthOf(scene.range));
+  const room = widths.widthOf(text) + 10;
+  const x = Math.min(scene.width - room, Math.max(0, (start + end - room) / 2));
   context.beginPath();
   context.roundRect(x, 2, room, 18, 4);
   context.fill();
@@ -127,9 +127,9 @@ function paintRangeEnds(context: CanvasRenderingContext2D, frame: Frame, widths:
   context.fillText(text, x + 5, 11);
 }
 
-function outline(context: CanvasRenderingContext2D, frame: Frame, slice: Placed, line: number): void {
+function outline(context: CanvasRenderingContext2D, frame: Frame, slice: SliceRef, line: number): void {
   const box = placeOn(frame.scene, frame.scale, slice);
-  if (box === null || !box.drawn) return;
+  if (box === null || !box.isVisible) return;
   const x0 = Math.max(-4, box.x0);
   const x1 = Math.min(frame.scene.width + 4, Math.max(box.x1, box.x0 + 2));
   if (x1 < 0 || x0 > frame.scene.width) return;

@@ -1,11 +1,11 @@
 // A frame: everything that is a rectangle, in the order in which it covers.
-import { faded } from "./colours";
+import { withOpacity } from "./colours";
 import { paintCounter } from "./paint_counters";
 import { lanes, paintSlices } from "./paint_slices";
 import { paintSteps } from "./paint_steps";
 import { HATCHED } from "./rectangles";
-import { BAND_PX, RULER_PX, headPx, regions, type Frame, type Region } from "./scene";
-import { HEAD_PX, linesIn, type Line } from "./tree";
+import { BAND_PX, RULER_PX, headerHeight, regions, type Frame, type Region } from "./scene";
+import { GROUP_HEADER_PX, linesIn, type Line } from "./tree";
 import { toPixel } from "./viewport";
 import type { Ruler } from "./ticks";
 
@@ -13,15 +13,15 @@ export function paint(frame: Frame, marks: Ruler): void {
   const { scene } = frame;
   paintBackground(frame, marks);
   for (const region of regions(scene)) {
-    for (const line of linesIn(region.tree, region.scroll, region.scroll + region.bottom - region.top)) {
+    for (const line of linesIn(region.tree, region.scrollTop, region.scrollTop + region.bottom - region.top)) {
       paintLine(frame, line, region);
     }
   }
   const { pinned, band } = scene;
-  const head = headPx(scene);
+  const head = headerHeight(scene);
   if (pinned.lines.length > 0) {
     const y = head + pinned.height;
-    frame.rectangles.add(0, y - 2, scene.width, y, faded(frame.ink.rule, 1));
+    frame.rectangles.add(0, y - 2, scene.width, y, withOpacity(frame.ink.separator, 1));
   }
   if (band !== null) {
     paintSteps(frame, band, { top: RULER_PX + 2, bottom: RULER_PX + BAND_PX - 3, shift: scene.shiftOf(band.group) });
@@ -37,19 +37,19 @@ function paintBackground(frame: Frame, marks: Ruler): void {
   // Hatched where nothing was recorded: it is not that nothing happened there.
   const begin = toPixel(scale, 0);
   const end = toPixel(scale, scene.end);
-  if (begin > 0) rectangles.add(0, RULER_PX, Math.min(begin, scene.width), scene.height, ink.beyond, HATCHED);
-  if (end < scene.width) rectangles.add(Math.max(0, end), RULER_PX, scene.width, scene.height, ink.beyond, HATCHED);
+  if (begin > 0) rectangles.add(0, RULER_PX, Math.min(begin, scene.width), scene.height, ink.outside, HATCHED);
+  if (end < scene.width) rectangles.add(Math.max(0, end), RULER_PX, scene.width, scene.height, ink.outside, HATCHED);
 }
 
 function paintLine(frame: Frame, line: Line, region: Region): void {
   const { scene, rectangles, ink } = frame;
-  const top = region.top + line.y - region.scroll;
+  const top = region.top + line.y - region.scrollTop;
   const bottom = top + line.height;
   const clipped = (y: number): number => Math.min(region.bottom, Math.max(region.top, y));
   if (line.kind === "group") {
-    rectangles.add(0, clipped(top), scene.width, clipped(bottom), ink.head);
+    rectangles.add(0, clipped(top), scene.width, clipped(bottom), ink.header);
     if (line.steps !== null) {
-      const box = { top: clipped(top + 4), bottom: clipped(top + HEAD_PX - 5), shift: scene.shiftOf(line.group.id) };
+      const box = { top: clipped(top + 4), bottom: clipped(top + GROUP_HEADER_PX - 5), shift: scene.shiftOf(line.group.id) };
       if (box.bottom - box.top > 10) paintSteps(frame, line.steps, box);
     }
   }

@@ -1,7 +1,7 @@
 // Counters: the mean as a filled step line, and a band from the least to the largest value.
 import { inUnit } from "../base/quantities";
 import { colourIndex } from "./colours";
-import { firstValueAfter, share, type Counter } from "./counters";
+import { firstValueAfter, heightOf, type Counter } from "./counters";
 import { addValue, emptyCurve, type Curve } from "./curves";
 import type { Frame, Region } from "./scene";
 import { COUNTER_PX, type Line } from "./tree";
@@ -9,24 +9,24 @@ import { toPixel } from "./viewport";
 
 export function paintCounter(frame: Frame, line: Line, region: Region): void {
   const { scene, scale, ink } = frame;
-  const top = region.top + line.y - region.scroll + 2;
+  const top = region.top + line.y - region.scrollTop + 2;
   const shift = scene.shiftOf(line.id);
   const window = { from: scene.span.from + shift, to: scene.span.to + shift };
-  const parts = scene.counters.parts(line.id, window, frame.level);
+  const parts = scene.counters.partsIn(line.id, window, frame.level);
   const [first] = parts;
   if (first === undefined) return;
-  const curve = emptyCurve(scale.width, {
+  const curve = emptyCurve(scale.widthOf, {
     top,
     bottom: top + COUNTER_PX - 2,
     clipTop: region.top,
     clipBottom: region.bottom,
     colour: ink.slices.fill[colourIndex(line.name)] ?? 0,
   });
-  for (const { piece, from, to } of parts) addPart(curve, piece.data, frame, { from, to, shift });
+  for (const { chunk: piece, from, to } of parts) addPart(curve, piece.data, frame, { from, to, shift });
   frame.rectangles.curves.push(curve);
   if (top < region.top || top + 14 > region.bottom) return;
-  const text = valueText(first.piece.data.full, first.piece.data.unit);
-  frame.labels.push({ x: 4, y: top + 6, room: 200, text, colour: ink.muted, boxed: true });
+  const text = valueText(first.chunk.data.maxValue, first.chunk.data.unit);
+  frame.labels.push({ x: 4, y: top + 6, maxWidth: 200, text, colour: ink.muted, hasBackground: true });
 }
 
 interface Part {
@@ -36,15 +36,15 @@ interface Part {
 }
 
 function addPart(curve: Curve, counter: Counter, { scale }: Frame, part: Part): void {
-  for (let place = firstValueAfter(counter, part.from); place < counter.start.length; place++) {
-    const start = counter.start[place] ?? 0;
+  for (let index = firstValueAfter(counter, part.from); index < counter.start.length; index++) {
+    const start = counter.start[index] ?? 0;
     if (start >= part.to) break;
     const x0 = toPixel(scale, Math.max(start, part.from) - part.shift);
-    const x1 = toPixel(scale, Math.min(counter.end[place] ?? start, part.to) - part.shift);
+    const x1 = toPixel(scale, Math.min(counter.end[index] ?? start, part.to) - part.shift);
     addValue(curve, x0, x1, {
-      mean: share(counter, counter.mean[place] ?? 0),
-      least: share(counter, counter.least[place] ?? 0),
-      largest: share(counter, counter.largest[place] ?? 0),
+      mean: heightOf(counter, counter.mean[index] ?? 0),
+      min: heightOf(counter, counter.min[index] ?? 0),
+      max: heightOf(counter, counter.max[index] ?? 0),
     });
   }
 }

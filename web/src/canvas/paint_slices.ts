@@ -1,9 +1,9 @@
 // Slices of the lines in view: one rectangle each, and a label where there is room.
-import { faded } from "./colours";
-import { FULL, HATCHED } from "./rectangles";
-import { MOST_LABELS, type Frame, type Region } from "./scene";
-import { firstAfter, type Names, type Slices } from "./slices";
-import { HEAD_PX, type Line } from "./tree";
+import { withOpacity } from "./colours";
+import { SOLID, HATCHED } from "./rectangles";
+import { MAX_LABELS, type Frame, type Region } from "./scene";
+import { firstEndingAfter, type Names, type Slices } from "./slices";
+import { GROUP_HEADER_PX, type Line } from "./tree";
 import { toPixel } from "./viewport";
 
 /** Narrower slices get no label, lower rows neither. */
@@ -24,17 +24,17 @@ export interface Lane {
 
 /** Lanes of a line, from the top of the canvas. */
 export function lanes(line: Line, region: Region): Lane[] {
-  const top = region.top + line.y - region.scroll;
+  const top = region.top + line.y - region.scrollTop;
   if (line.track !== null) {
     return line.track.kind === "counter"
       ? []
       : [{ track: line.track.id, top: top + 1, rowPx: line.rowPx, onlyFirst: false }];
   }
-  const below = line.steps === null ? 3 : HEAD_PX;
+  const below = line.steps === null ? 3 : GROUP_HEADER_PX;
   const rowPx = line.rowPx / Math.max(1, line.summary.length);
-  return line.summary.map((track, place) => ({
+  return line.summary.map((track, index) => ({
     track: track.id,
-    top: top + below + place * rowPx,
+    top: top + below + index * rowPx,
     rowPx,
     onlyFirst: true,
   }));
@@ -44,7 +44,7 @@ export function paintSlices(frame: Frame, lane: Lane, region: Region): void {
   const { scene } = frame;
   const shift = scene.shiftOf(lane.track);
   const window = { from: scene.span.from + shift, to: scene.span.to + shift };
-  for (const { piece, from, to } of scene.slices.parts(lane.track, window, frame.level)) {
+  for (const { chunk: piece, from, to } of scene.slices.partsIn(lane.track, window, frame.level)) {
     const slices = piece.data;
     const first = Math.max(0, Math.floor((region.top - lane.top) / lane.rowPx));
     const last = lane.onlyFirst
@@ -72,36 +72,36 @@ interface Row {
 
 function paintRow(frame: Frame, slices: Slices, band: Row): void {
   const { scale, rectangles, ink } = frame;
-  const left = Math.max(-2, toPixel(scale, band.from - band.shift));
-  const right = Math.min(scale.width + 2, toPixel(scale, band.to - band.shift));
-  const end = slices.rowFirst[band.row + 1] ?? 0;
-  const sought = frame.scene.find === "" ? null : matches(slices.names, frame.scene.find);
-  let drawn = left;
-  for (let place = firstAfter(slices, band.row, band.from); place < end; place++) {
-    const start = slices.start[place] ?? 0;
+  const x = Math.max(-2, toPixel(scale, band.from - band.shift));
+  const right = Math.min(scale.widthOf + 2, toPixel(scale, band.to - band.shift));
+  const end = slices.rowOffsets[band.row + 1] ?? 0;
+  const sought = frame.scene.query === "" ? null : matches(slices.names, frame.scene.query);
+  let drawn = x;
+  for (let index = firstEndingAfter(slices, band.row, band.from); index < end; index++) {
+    const start = slices.start[index] ?? 0;
     if (start >= band.to) break;
     const x0 = Math.max(drawn, toPixel(scale, start - band.shift));
     // What is thinner than a pixel is drawn as one, and what falls into it is left out.
-    const x1 = Math.min(right, Math.max(x0 + 1, toPixel(scale, (slices.end[place] ?? 0) - band.shift)));
+    const x1 = Math.min(right, Math.max(x0 + 1, toPixel(scale, (slices.end[index] ?? 0) - band.shift)));
     if (x1 - drawn < 1) continue;
     drawn = x1;
-    const name = slices.name[place] ?? 0;
+    const name = slices.name[index] ?? 0;
     const hue = slices.names.colour[name] ?? 0;
-    const count = slices.count[place] ?? 1;
+    const count = slices.count[index] ?? 1;
     const summary = count > 1;
     const dim = sought !== null && sought[name] !== 1;
     const wide = x1 - x0;
-    const opacity = (summary ? 0.3 + 0.55 * (slices.busy[place] ?? 1) : 1) * (dim ? DIMMED : 1);
-    const style = summary && wide >= 4 && band.whole >= 8 ? HATCHED : FULL;
-    const seen = wide >= 3 ? x1 - 0.8 : x1;
-    rectangles.add(x0, band.top, seen, band.bottom, faded(ink.slices.fill[hue] ?? 0, opacity), style);
+    const opacity = (summary ? 0.3 + 0.55 * (slices.busy[index] ?? 1) : 1) * (dim ? DIMMED : 1);
+    const style = summary && wide >= 4 && band.whole >= 8 ? HATCHED : SOLID;
+    const visibleEnd = wide >= 3 ? x1 - 0.8 : x1;
+    rectangles.add(x0, band.top, visibleEnd, band.bottom, withOpacity(ink.slices.fill[hue] ?? 0, opacity), style);
     if (wide < LABEL_PX || band.bottom - band.top < LABEL_ROW_PX) continue;
-    if (frame.labels.length >= MOST_LABELS) continue;
-    const text = slices.names.drawn[name] ?? "";
+    if (frame.labels.length >= MAX_LABELS) continue;
+    const text = slices.names.labels[name] ?? "";
     frame.labels.push({
       x: Math.max(0, x0) + PADDING_PX,
       y: (band.top + band.bottom) / 2,
-      room: Math.min(scale.width, x1) - Math.max(0, x0) - 2 * PADDING_PX,
+      maxWidth: Math.min(scale.widthOf, x1) - Math.max(0, x0) - 2 * PADDING_PX,
       text: summary ? `${text} +${count - 1}` : text,
       colour: dim ? ink.muted : summary ? ink.text : (ink.slices.text[hue] ?? ink.text),
     });
@@ -112,8 +112,8 @@ const sought = new WeakMap<Names, { find: string; is: Uint8Array }>();
 
 /** 1 for names that have what is looked for. */
 function matches(names: Names, find: string): Uint8Array {
-  const known = sought.get(names);
-  if (known?.find === find) return known.is;
+  const cached = sought.get(names);
+  if (cached?.find === find) return cached.is;
   const is = Uint8Array.from(names.full, (name) => Number(name.toLowerCase().includes(find)));
   sought.set(names, { find, is });
   return is;

@@ -2,7 +2,7 @@
 // detail it was asked for. Frames are drawn from what is here, whatever is still on its way.
 import type { Span } from "./viewport";
 
-export interface Piece<T> extends Span {
+export interface Chunk<T> extends Span {
   /** A pixel of it is about two to this power nanoseconds. */
   level: number;
   /** Coming nearer shows nothing new. */
@@ -16,119 +16,119 @@ export interface Piece<T> extends Span {
 }
 
 /** A part of the window and the piece to draw there. */
-export interface Part<T> extends Span {
-  piece: Piece<T>;
+export interface ChunkPart<T> extends Span {
+  chunk: Chunk<T>;
 }
 
-export class Pieces<T> {
-  private readonly ofTrack = new Map<string, Piece<T>[]>();
+export class ChunkCache<T> {
+  private readonly byTrack = new Map<string, Chunk<T>[]>();
   /** All pieces with their track, the one used longest ago first. */
-  private readonly byUse = new Map<Piece<T>, string>();
-  private held = 0;
+  private readonly byUse = new Map<Chunk<T>, string>();
+  private totalBytes = 0;
 
-  constructor(private readonly most: number) {}
+  constructor(private readonly maxBytes: number) {}
 
   get bytes(): number {
-    return this.held;
+    return this.totalBytes;
   }
 
-  add(track: string, piece: Piece<T>): void {
-    for (const old of this.ofTrack.get(track) ?? []) {
-      if (replaces(piece, old)) this.remove(old);
+  add(track: string, chunk: Chunk<T>): void {
+    for (const older of this.byTrack.get(track) ?? []) {
+      if (replaces(chunk, older)) this.remove(older);
     }
-    const own = this.ofTrack.get(track) ?? [];
-    own.push(piece);
-    this.ofTrack.set(track, own);
-    this.byUse.set(piece, track);
-    this.held += piece.bytes;
+    const trackChunks = this.byTrack.get(track) ?? [];
+    trackChunks.push(chunk);
+    this.byTrack.set(track, trackChunks);
+    this.byUse.set(chunk, track);
+    this.totalBytes += chunk.bytes;
     for (const oldest of this.byUse.keys()) {
-      if (this.held <= this.most || oldest === piece) break;
+      if (this.totalBytes <= this.maxBytes || oldest === chunk) break;
       this.remove(oldest);
     }
   }
 
   /** Whether a window can be drawn at a level without asking again. */
   covers(track: string, span: Span, level: number): boolean {
-    return (this.ofTrack.get(track) ?? []).some(
-      (piece) => !piece.stale && serves(piece, level) && contains(piece, span),
+    return (this.byTrack.get(track) ?? []).some(
+      (chunk) => !chunk.stale && serves(chunk, level) && contains(chunk, span),
     );
   }
 
   /** What to draw of a window: the pieces that come nearest to the level, without gaps if any can. */
-  parts(track: string, span: Span, level: number): Part<T>[] {
-    const candidates = (this.ofTrack.get(track) ?? []).filter(
-      (piece) => piece.to > span.from && piece.from < span.to,
+  partsIn(track: string, span: Span, level: number): ChunkPart<T>[] {
+    const candidates = (this.byTrack.get(track) ?? []).filter(
+      (chunk) => chunk.to > span.from && chunk.from < span.to,
     );
-    candidates.sort((one, other) => distance(one, level) - distance(other, level));
-    const parts: Part<T>[] = [];
+    candidates.sort((a, b) => distance(a, level) - distance(b, level));
+    const parts: ChunkPart<T>[] = [];
     let gaps: Span[] = [span];
-    for (const piece of candidates) {
+    for (const chunk of candidates) {
       if (gaps.length === 0) break;
-      const left: Span[] = [];
+      const remaining: Span[] = [];
       let used = false;
       for (const gap of gaps) {
-        const from = Math.max(gap.from, piece.from);
-        const to = Math.min(gap.to, piece.to);
+        const from = Math.max(gap.from, chunk.from);
+        const to = Math.min(gap.to, chunk.to);
         if (from >= to) {
-          left.push(gap);
+          remaining.push(gap);
           continue;
         }
         used = true;
-        parts.push({ piece, from, to });
-        if (gap.from < from) left.push({ from: gap.from, to: from });
-        if (to < gap.to) left.push({ from: to, to: gap.to });
+        parts.push({ chunk, from, to });
+        if (gap.from < from) remaining.push({ from: gap.from, to: from });
+        if (to < gap.to) remaining.push({ from: to, to: gap.to });
       }
-      gaps = left;
-      if (used) this.touch(piece, track);
+      gaps = remaining;
+      if (used) this.touch(chunk, track);
     }
     return parts;
   }
 
   /** The run has grown: everything is worth asking for again, when it is looked at. */
-  makeStale(): void {
-    for (const piece of this.byUse.keys()) piece.stale = true;
+  markStale(): void {
+    for (const chunk of this.byUse.keys()) chunk.stale = true;
   }
 
   clear(): void {
-    this.ofTrack.clear();
+    this.byTrack.clear();
     this.byUse.clear();
-    this.held = 0;
+    this.totalBytes = 0;
   }
 
-  private touch(piece: Piece<T>, track: string): void {
-    this.byUse.delete(piece);
-    this.byUse.set(piece, track);
+  private touch(chunk: Chunk<T>, track: string): void {
+    this.byUse.delete(chunk);
+    this.byUse.set(chunk, track);
   }
 
-  private remove(piece: Piece<T>): void {
-    const track = this.byUse.get(piece);
+  private remove(chunk: Chunk<T>): void {
+    const track = this.byUse.get(chunk);
     if (track === undefined) return;
-    this.byUse.delete(piece);
-    this.held -= piece.bytes;
-    const rest = (this.ofTrack.get(track) ?? []).filter((each) => each !== piece);
-    if (rest.length === 0) this.ofTrack.delete(track);
-    else this.ofTrack.set(track, rest);
+    this.byUse.delete(chunk);
+    this.totalBytes -= chunk.bytes;
+    const rest = (this.byTrack.get(track) ?? []).filter((candidate) => candidate !== chunk);
+    if (rest.length === 0) this.byTrack.delete(track);
+    else this.byTrack.set(track, rest);
   }
 }
 
-function contains(piece: Span, span: Span): boolean {
-  return piece.from <= span.from && piece.to >= span.to;
+function contains(chunk: Span, span: Span): boolean {
+  return chunk.from <= span.from && chunk.to >= span.to;
 }
 
 /** One level finer is fine; one that holds every event serves all levels that come nearer. */
-function serves(piece: Piece<unknown>, level: number): boolean {
-  if (piece.complete && piece.level >= level) return true;
-  return piece.level === level || piece.level === level - 1;
+function serves(chunk: Chunk<unknown>, level: number): boolean {
+  if (chunk.complete && chunk.level >= level) return true;
+  return chunk.level === level || chunk.level === level - 1;
 }
 
-function replaces(piece: Piece<unknown>, old: Piece<unknown>): boolean {
-  return old.level === piece.level && contains(piece, old);
+function replaces(chunk: Chunk<unknown>, older: Chunk<unknown>): boolean {
+  return older.level === chunk.level && contains(chunk, older);
 }
 
 /** Finer pieces look better than coarser ones, current ones better than what has grown since; what
  * is sparse comes last. */
-function distance(piece: Piece<unknown>, level: number): number {
-  const away = piece.level - level;
-  const levels = away > 0 ? (piece.complete ? 0 : 2 * away) : -away;
-  return levels + (piece.stale ? 0.5 : 0) + (piece.sparse ? 1000 : 0);
+function distance(chunk: Chunk<unknown>, level: number): number {
+  const away = chunk.level - level;
+  const levels = away > 0 ? (chunk.complete ? 0 : 2 * away) : -away;
+  return levels + (chunk.stale ? 0.5 : 0) + (chunk.sparse ? 1000 : 0);
 }

@@ -1,9 +1,9 @@
 // From slices to places on the canvas, and from the pointer to slices.
 import { valueAt, type Counter } from "./counters";
 import { lanes } from "./paint_slices";
-import { BAND_PX, RULER_PX, headPx, regions, type Placed, type Region, type Scene } from "./scene";
+import { BAND_PX, RULER_PX, headerHeight, regions, type SliceRef, type Region, type Scene } from "./scene";
 import { sliceAt, type Slices } from "./slices";
-import { HEAD_PX, lineAt, type Line } from "./tree";
+import { GROUP_HEADER_PX, lineAt, type Line } from "./tree";
 import { levelOf, scaleOf, toPixel, toTime, type Scale } from "./viewport";
 
 export interface Box {
@@ -15,32 +15,32 @@ export interface Box {
   clipTop: number;
   clipBottom: number;
   /** Whether its own row is there, rather than a closed group that stands for it. */
-  drawn: boolean;
+  isVisible: boolean;
 }
 
 /** Where a slice is, in view or not; null where its track is filtered out. */
-export function place(scene: Scene, scale: Scale, slice: Placed): Box | null {
+export function boxOf(scene: Scene, scale: Scale, slice: SliceRef): Box | null {
   const shift = scene.shiftOf(slice.track);
   const x0 = toPixel(scale, slice.after_ns - shift);
   const x1 = toPixel(scale, slice.after_ns + slice.duration_ns - shift);
   for (const region of regions(scene)) {
     const line = region.tree.byId.get(slice.track);
     if (line === undefined) continue;
-    const top = region.top + line.y - region.scroll + 1 + slice.row * line.rowPx;
+    const top = region.top + line.y - region.scrollTop + 1 + slice.row * line.rowPx;
     const bottom = top + (line.rowPx >= 5 ? line.rowPx - 1 : line.rowPx);
-    return { x0, x1, top, bottom, clipTop: region.top, clipBottom: region.bottom, drawn: true };
+    return { x0, x1, top, bottom, clipTop: region.top, clipBottom: region.bottom, isVisible: true };
   }
-  const line = scene.standIn(slice.track);
+  const line = scene.collapsedLineOf(slice.track);
   const region = regions(scene)[1];
   if (line === null || region === undefined) return null;
-  const top = region.top + line.y - region.scroll;
+  const top = region.top + line.y - region.scrollTop;
   const bottom = top + line.height;
-  return { x0, x1, top, bottom, clipTop: region.top, clipBottom: region.bottom, drawn: false };
+  return { x0, x1, top, bottom, clipTop: region.top, clipBottom: region.bottom, isVisible: false };
 }
 
-export type Hit =
+export type HitTarget =
   | { on: "ruler"; ns: number }
-  | { on: "finding"; ns: number; place: number }
+  | { on: "finding"; ns: number; index: number }
   | { on: "band"; ns: number }
   | { on: "line"; ns: number; line: Line; slice: HitSlice | null; value: HitValue | null };
 
@@ -49,33 +49,33 @@ export interface HitSlice {
   row: number;
   slices: Slices;
   /** Among the slices. */
-  place: number;
+  index: number;
 }
 
 export interface HitValue {
   counter: Counter;
-  place: number;
+  index: number;
 }
 
 /** A pointer need not be nearer to a slice than this. */
-const REACH_PX = 3;
+const HIT_TOLERANCE_PX = 3;
 
 /** What is at a place of the canvas; null where there is nothing. */
-export function hit(scene: Scene, x: number, y: number): Hit | null {
+export function hitTest(scene: Scene, x: number, y: number): HitTarget | null {
   const scale = scaleOf(scene.span, scene.width);
   const ns = toTime(scale, x);
   if (y < RULER_PX) return { on: "ruler", ns };
-  if (y < headPx(scene)) {
-    const place = scene.findings.findIndex(
-      (each) => Math.abs(toPixel(scale, each.first_after_ns) - x) <= 6,
+  if (y < headerHeight(scene)) {
+    const index = scene.findings.findIndex(
+      (finding) => Math.abs(toPixel(scale, finding.first_after_ns) - x) <= 6,
     );
-    return place >= 0 && y > RULER_PX + BAND_PX / 3 ? { on: "finding", ns, place } : { on: "band", ns };
+    return index >= 0 && y > RULER_PX + BAND_PX / 3 ? { on: "finding", ns, index } : { on: "band", ns };
   }
   for (const region of regions(scene)) {
     if (y < region.top || y >= region.bottom) continue;
-    const line = region.tree.lines[lineAt(region.tree, y - region.top + region.scroll)];
+    const line = region.tree.lines[lineAt(region.tree, y - region.top + region.scrollTop)];
     if (line === undefined) return null;
-    const top = region.top + line.y - region.scroll;
+    const top = region.top + line.y - region.scrollTop;
     if (y >= top + line.height) return null;
     return { on: "line", ns, line, slice: sliceOf(scene, scale, line, region, x, y), value: valueOf(scene, line, ns) };
   }
@@ -88,10 +88,10 @@ function sliceOf(scene: Scene, scale: Scale, line: Line, region: Region, x: numb
     const row = Math.floor((y - lane.top) / lane.rowPx);
     if (row < 0 || (lane.onlyFirst && row > 0)) continue;
     const ns = toTime(scale, x) + scene.shiftOf(lane.track);
-    const within = REACH_PX / scale.pixelsPerNs;
-    for (const { piece } of scene.slices.parts(lane.track, { from: ns - within, to: ns + within }, level)) {
-      const place = sliceAt(piece.data, row, ns, within);
-      if (place >= 0) return { track: lane.track, row, slices: piece.data, place };
+    const tolerance = HIT_TOLERANCE_PX / scale.pixelsPerNs;
+    for (const { chunk: piece } of scene.slices.partsIn(lane.track, { from: ns - tolerance, to: ns + tolerance }, level)) {
+      const index = sliceAt(piece.data, row, ns, tolerance);
+      if (index >= 0) return { track: lane.track, row, slices: piece.data, index };
     }
   }
   return null;
@@ -101,21 +101,21 @@ function valueOf(scene: Scene, line: Line, ns: number): HitValue | null {
   if (line.track?.kind !== "counter") return null;
   const level = levelOf(scene.span, scene.width);
   const at = ns + scene.shiftOf(line.id);
-  for (const { piece } of scene.counters.parts(line.id, { from: at, to: at + 1 }, level)) {
-    const place = valueAt(piece.data, at);
-    if (place >= 0) return { counter: piece.data, place };
+  for (const { chunk: piece } of scene.counters.partsIn(line.id, { from: at, to: at + 1 }, level)) {
+    const index = valueAt(piece.data, at);
+    if (index >= 0) return { counter: piece.data, index };
   }
   return null;
 }
 
 /** A slice that was hit, as it is selected and outlined. */
-export function placedOf(found: HitSlice): Placed {
-  const { slices, place: at } = found;
+export function sliceRefOf(target: HitSlice): SliceRef {
+  const { slices, index: at } = target;
   const start = slices.start[at] ?? 0;
   return {
-    track: found.track,
+    track: target.track,
     event: slices.event[at] ?? -1,
-    row: found.row,
+    row: target.row,
     after_ns: start,
     duration_ns: (slices.end[at] ?? start) - start,
     name: slices.names.full[slices.name[at] ?? 0] ?? "",
@@ -123,6 +123,6 @@ export function placedOf(found: HitSlice): Placed {
 }
 
 /** Whether a height is within the line of steps of a group. */
-export function onSteps(line: Line, within: number): boolean {
-  return line.steps !== null && within < HEAD_PX;
+export function isOnSteps(line: Line, tolerance: number): boolean {
+  return line.steps !== null && tolerance < GROUP_HEADER_PX;
 }

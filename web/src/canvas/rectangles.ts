@@ -3,11 +3,11 @@
 import type { Curve } from "./curves";
 
 /** How a rectangle is filled. */
-export const FULL = 0;
+export const SOLID = 0;
 export const HATCHED = 1;
 
 /** No frame draws more; the server's levels of detail keep far below that. */
-export const MOST = 60_000;
+export const MAX_RECTANGLES = 60_000;
 const FIRST = 4_096;
 
 export class Rectangles {
@@ -26,31 +26,31 @@ export class Rectangles {
     this.curves.length = 0;
   }
 
-  add(x0: number, y0: number, x1: number, y1: number, colour: number, style = FULL): void {
+  add(x0: number, y0: number, x1: number, y1: number, colour: number, style = SOLID): void {
     // Written so that NaN is refused as well.
-    if (!(x1 > x0 && y1 > y0) || this.count >= MOST) return;
+    if (!(x1 > x0 && y1 > y0) || this.count >= MAX_RECTANGLES) return;
     if (this.count === this.x0.length) this.grow();
-    const place = this.count++;
-    this.x0[place] = x0;
-    this.y0[place] = y0;
-    this.x1[place] = x1;
-    this.y1[place] = y1;
-    this.colour[place] = colour;
-    this.style[place] = style;
+    const index = this.count++;
+    this.x0[index] = x0;
+    this.y0[index] = y0;
+    this.x1[index] = x1;
+    this.y1[index] = y1;
+    this.colour[index] = colour;
+    this.style[index] = style;
   }
 
   private grow(): void {
     const size = 2 * this.x0.length;
-    const larger = <T extends Float32Array | Uint32Array | Uint8Array>(from: T, to: T): T => {
+    const copyInto = <T extends Float32Array | Uint32Array | Uint8Array>(from: T, to: T): T => {
       to.set(from);
       return to;
     };
-    this.x0 = larger(this.x0, new Float32Array(size));
-    this.y0 = larger(this.y0, new Float32Array(size));
-    this.x1 = larger(this.x1, new Float32Array(size));
-    this.y1 = larger(this.y1, new Float32Array(size));
-    this.colour = larger(this.colour, new Uint32Array(size));
-    this.style = larger(this.style, new Uint8Array(size));
+    this.x0 = copyInto(this.x0, new Float32Array(size));
+    this.y0 = copyInto(this.y0, new Float32Array(size));
+    this.x1 = copyInto(this.x1, new Float32Array(size));
+    this.y1 = copyInto(this.y1, new Float32Array(size));
+    this.colour = copyInto(this.colour, new Uint32Array(size));
+    this.style = copyInto(this.style, new Uint8Array(size));
   }
 }
 
@@ -62,6 +62,6 @@ export interface Painter {
   resize(width: number, height: number, ratio: number): void;
   draw(rectangles: Rectangles): void;
   /** Wait until everything is drawn: for measuring. */
-  finish(): void;
+  waitForGpu(): void;
   dispose(): void;
 }

@@ -1,9 +1,9 @@
 // Everything that one frame shows, and where on the canvas it stands. Frames read it, nothing else.
 import type { FindingMark, RankSteps } from "../api/views";
 import { palette } from "../base/palette";
-import { packed, sliceColours, type Packed, type SliceColours } from "./colours";
+import { packHex, sliceColours, type Packed, type SliceColours } from "./colours";
 import type { Counter } from "./counters";
-import type { Pieces } from "./pieces";
+import type { ChunkCache } from "./pieces";
 import { Rectangles } from "./rectangles";
 import type { Slices } from "./slices";
 import type { Line, Tree } from "./tree";
@@ -13,7 +13,7 @@ export const RULER_PX = 26;
 export const BAND_PX = 20;
 
 /** A slice with its place, wherever it is. */
-export interface Placed {
+export interface SliceRef {
   track: string;
   event: number;
   row: number;
@@ -27,8 +27,8 @@ export type ArrowKind = "launch" | "gradient";
 /** From one slice to another that it caused. */
 export interface Arrow {
   kind: ArrowKind;
-  from: Placed;
-  to: Placed;
+  from: SliceRef;
+  to: SliceRef;
 }
 
 export interface Scene {
@@ -41,23 +41,23 @@ export interface Scene {
   tree: Tree;
   pinned: Tree;
   /** How far the tree is scrolled down, in pixels. */
-  scroll: number;
-  slices: Pieces<Slices>;
-  counters: Pieces<Counter>;
+  scrollTop: number;
+  slices: ChunkCache<Slices>;
+  counters: ChunkCache<Counter>;
   /** How much later a line's events happened than they are drawn, in nanoseconds. */
   shiftOf: (track: string) => number;
   /** Lower-case part of the names that are looked for; empty for none. */
-  find: string;
-  selected: Placed | null;
-  hovered: Placed | null;
+  query: string;
+  selected: SliceRef | null;
+  hovered: SliceRef | null;
   range: Span | null;
   arrows: readonly Arrow[];
   band: RankSteps | null;
   findings: readonly FindingMark[];
   /** What the ruler counts from. */
-  zero: number;
+  rulerOrigin: number;
   /** Where a closed group hides a track, the line that stands for it. */
-  standIn: (track: string) => Line | null;
+  collapsedLineOf: (track: string) => Line | null;
 }
 
 /** A part of the canvas with lines that scroll, or do not. */
@@ -66,18 +66,18 @@ export interface Region {
   top: number;
   bottom: number;
   /** Height of the tree at the top of the region. */
-  scroll: number;
+  scrollTop: number;
 }
 
 export interface Label {
   x: number;
   /** Middle of the line. */
   y: number;
-  room: number;
+  maxWidth: number;
   text: string;
   colour: string;
   /** On a ground of its own, where lines run below it. */
-  boxed?: boolean;
+  hasBackground?: boolean;
 }
 
 export interface Ink {
@@ -88,9 +88,9 @@ export interface Ink {
   accent: string;
   warn: string;
   grid: Packed;
-  head: Packed;
-  rule: Packed;
-  beyond: Packed;
+  header: Packed;
+  separator: Packed;
+  outside: Packed;
   step: Packed;
   stepOdd: Packed;
   outlier: Packed;
@@ -99,25 +99,25 @@ export interface Ink {
 
 const inks = new Map<boolean, Ink>();
 
-export function ink(dark: boolean): Ink {
-  const known = inks.get(dark);
-  if (known !== undefined) return known;
+export function inkOf(dark: boolean): Ink {
+  const cached = inks.get(dark);
+  if (cached !== undefined) return cached;
   const { text, muted, line, surface } = palette(dark);
   const accent = dark ? "#56b4e9" : "#0072b2";
   const warn = dark ? "#f0b35e" : "#9a4b00";
-  const made: Ink = {
+  const colours: Ink = {
     text, muted, line, surface, accent, warn,
-    grid: packed(line, 0.55),
-    head: packed(muted, 0.09),
-    rule: packed(line, 0.8),
-    beyond: packed(muted, 0.14),
-    step: packed(accent, 0.2),
-    stepOdd: packed(accent, 0.1),
-    outlier: packed(warn, 0.5),
+    grid: packHex(line, 0.55),
+    header: packHex(muted, 0.09),
+    separator: packHex(line, 0.8),
+    outside: packHex(muted, 0.14),
+    step: packHex(accent, 0.2),
+    stepOdd: packHex(accent, 0.1),
+    outlier: packHex(warn, 0.5),
     slices: sliceColours(dark),
   };
-  inks.set(dark, made);
-  return made;
+  inks.set(dark, colours);
+  return colours;
 }
 
 /** What a frame is made of while it is drawn. */
@@ -131,7 +131,7 @@ export interface Frame {
 }
 
 /** Most labels of a frame; more could not be read. */
-export const MOST_LABELS = 900;
+export const MAX_LABELS = 900;
 
 export function frameOf(scene: Scene, rectangles: Rectangles): Frame {
   rectangles.clear();
@@ -141,21 +141,21 @@ export function frameOf(scene: Scene, rectangles: Rectangles): Frame {
     level: levelOf(scene.span, scene.width),
     rectangles,
     labels: [],
-    ink: ink(scene.dark),
+    ink: inkOf(scene.dark),
   };
 }
 
 /** Height of what stands above all lines. */
-export function headPx(scene: Pick<Scene, "band" | "findings">): number {
+export function headerHeight(scene: Pick<Scene, "band" | "findings">): number {
   return RULER_PX + (scene.band !== null || scene.findings.length > 0 ? BAND_PX : 0);
 }
 
 /** Pinned lines first, which do not scroll, then the tree. */
 export function regions(scene: Scene): Region[] {
-  const head = headPx(scene);
-  const middle = Math.min(scene.height, head + scene.pinned.height);
+  const header = headerHeight(scene);
+  const middle = Math.min(scene.height, header + scene.pinned.height);
   return [
-    { tree: scene.pinned, top: head, bottom: middle, scroll: 0 },
-    { tree: scene.tree, top: middle, bottom: scene.height, scroll: scene.scroll },
+    { tree: scene.pinned, top: header, bottom: middle, scrollTop: 0 },
+    { tree: scene.tree, top: middle, bottom: scene.height, scrollTop: scene.scrollTop },
   ];
 }

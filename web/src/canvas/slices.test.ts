@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import type { SlicesView } from "../api/views";
-import { firstAfter, noSlices, sliceAt, slicesOf } from "./slices";
+import { firstEndingAfter, emptySlices, sliceAt, slicesOf } from "./slices";
 
 function view(track: Partial<SlicesView["tracks"][0]>): SlicesView {
   const none = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [] };
@@ -17,9 +17,9 @@ const TWO_ROWS = {
 };
 
 function one(track: Partial<SlicesView["tracks"][0]>) {
-  const found = slicesOf(view(track)).get("t");
-  if (found === undefined) throw new Error("no track");
-  return found;
+  const slices = slicesOf(view(track)).get("t");
+  if (slices === undefined) throw new Error("no track");
+  return slices;
 }
 
 describe("slices", () => {
@@ -27,13 +27,13 @@ describe("slices", () => {
     const slices = one(TWO_ROWS);
     expect([...slices.start]).toEqual([950, 1100, 1010]);
     expect([...slices.end]).toEqual([1050, 1150, 1015]);
-    expect([...slices.rowFirst]).toEqual([0, 2, 3]);
+    expect([...slices.rowOffsets]).toEqual([0, 2, 3]);
     expect(slices.complete).toBe(false);
   });
 
   test("are found by time within their row", () => {
     const slices = one(TWO_ROWS);
-    expect(firstAfter(slices, 0, 1050)).toBe(1);
+    expect(firstEndingAfter(slices, 0, 1050)).toBe(1);
     expect(sliceAt(slices, 0, 1000)).toBe(0);
     expect(sliceAt(slices, 0, 1075)).toBe(-1);
     expect(sliceAt(slices, 0, 1060, 15)).toBe(0);
@@ -57,11 +57,11 @@ describe("slices", () => {
       count: [1, 1, 1], busy_ratio: [1, 1, 1], event: [0, 1, 2],
     });
     expect([...mixed.event]).toEqual([2, 1, 0]);
-    expect([...mixed.rowFirst]).toEqual([0, 2, 3]);
+    expect([...mixed.rowOffsets]).toEqual([0, 2, 3]);
   });
 
   test("may be none at all", () => {
-    expect(noSlices().rowFirst.length).toBe(1);
-    expect(sliceAt(noSlices(), 0, 5)).toBe(-1);
+    expect(emptySlices().rowOffsets.length).toBe(1);
+    expect(sliceAt(emptySlices(), 0, 5)).toBe(-1);
   });
 });

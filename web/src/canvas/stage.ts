@@ -4,17 +4,17 @@ import { FONT, paintOverlay } from "./overlay";
 import { paint } from "./paint";
 import { Rectangles, type Painter } from "./rectangles";
 import { frameOf, type Scene } from "./scene";
-import { Widths } from "./text";
-import { ruler } from "./ticks";
+import { TextMeasurer } from "./text";
+import { rulerMarks } from "./ticks";
 import { webglPainter } from "./webgl";
 
 export type Renderer = "webgl2" | "2d";
 
-export class Stage {
+export class TimelineCanvas {
   readonly overlay = document.createElement("canvas");
   private readonly context = this.overlay.getContext("2d");
   private readonly rectangles = new Rectangles();
-  private readonly widths: Widths;
+  private readonly widths: TextMeasurer;
   private painter: Painter;
   private size = { width: 0, height: 0, ratio: 0 };
 
@@ -27,24 +27,24 @@ export class Stage {
     prefer: Renderer,
     private readonly redraw: () => void,
   ) {
-    const lost = (): void => { this.fallBack(); };
-    this.painter = (prefer === "webgl2" ? webglPainter(lost) : null) ?? canvas2dPainter();
+    const onContextLost = (): void => { this.fallBackTo2d(); };
+    this.painter = (prefer === "webgl2" ? webglPainter(onContextLost) : null) ?? canvas2dPainter();
     if (this.context !== null) this.context.font = FONT;
-    this.widths = new Widths((text) => this.context?.measureText(text).width ?? 7 * text.length);
+    this.widths = new TextMeasurer((text) => this.context?.measureText(text).width ?? 7 * text.length);
     this.painter.canvas.setAttribute("aria-hidden", "true");
     host.append(this.painter.canvas, this.overlay);
   }
 
-  get kind(): Renderer {
+  get renderer(): Renderer {
     return this.painter.kind;
   }
 
   /** Draw a frame now; the number of rectangles in it. */
   draw(scene: Scene, ratio = window.devicePixelRatio): number {
     if (this.context === null) return 0;
-    this.fit(scene.width, scene.height, ratio);
+    this.resize(scene.width, scene.height, ratio);
     const frame = frameOf(scene, this.rectangles);
-    const marks = ruler(scene.span.from, scene.span.to, scene.width, scene.zero);
+    const marks = rulerMarks(scene.span.from, scene.span.to, scene.width, scene.rulerOrigin);
     paint(frame, marks);
     this.painter.draw(this.rectangles);
     paintOverlay(this.context, frame, marks, this.widths);
@@ -52,8 +52,8 @@ export class Stage {
   }
 
   /** Wait until the last frame is on screen: for measuring. */
-  finish(): void {
-    this.painter.finish();
+  waitForGpu(): void {
+    this.painter.waitForGpu();
   }
 
   /** The picture of a scene as one canvas; must be read before the next frame. */
@@ -76,7 +76,7 @@ export class Stage {
     this.host.replaceChildren();
   }
 
-  private fit(width: number, height: number, ratio: number): void {
+  private resize(width: number, height: number, ratio: number): void {
     const { size } = this;
     if (size.width === width && size.height === height && size.ratio === ratio) return;
     this.size = { width, height, ratio };
@@ -87,7 +87,7 @@ export class Stage {
   }
 
   /** The device that draws was taken away: go on without it. */
-  private fallBack(): void {
+  private fallBackTo2d(): void {
     const next = canvas2dPainter();
     next.canvas.setAttribute("aria-hidden", "true");
     this.painter.canvas.replaceWith(next.canvas);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { addValue, emptyCurve } from "./curves";
-import { FULL, HATCHED, Rectangles } from "./rectangles";
+import { SOLID, HATCHED, Rectangles } from "./rectangles";
 import { Strips } from "./strips";
 
 type Drawn = [x0: number, x1: number, strip: number];
@@ -12,7 +12,7 @@ function gathered(fill: (rectangles: Rectangles) => void, ratio = 1) {
   const strips = new Strips();
   strips.resize(20 * ratio, ratio);
   const drawn: Drawn[] = [];
-  strips.gather(rectangles, {
+  strips.collect(rectangles, {
     add: (x0, _y0, x1) => { drawn.push([x0, x1, -1]); },
     addStrip: (right, _y0, _y1, strip) => { drawn.push([0, right, strip]); },
     addCurve: (_curve, right, strip) => { drawn.push([0, right, strip]); },
@@ -43,8 +43,8 @@ describe("strips", () => {
   test("hold the heights of curves", () => {
     const { strips, drawn } = gathered((rectangles) => {
       const curve = emptyCurve(20, { top: 0, bottom: 36, clipTop: 0, clipBottom: 50, colour: 1 });
-      addValue(curve, 2, 4, { mean: 0.5, least: 0, largest: 1 });
-      addValue(curve, 3, 3.2, { mean: 1, least: 1, largest: 1 });
+      addValue(curve, 2, 4, { mean: 0.5, min: 0, max: 1 });
+      addValue(curve, 3, 3.2, { mean: 1, min: 1, max: 1 });
       rectangles.curves.push(curve);
     });
     expect(drawn).toEqual([[0, 20, 0]]);
@@ -70,7 +70,7 @@ describe("strips", () => {
 
   test("leave out what is hatched: it is drawn by itself", () => {
     const { drawn } = gathered((rectangles) => {
-      for (let at = 0; at < 8; at++) rectangles.add(2 * at, 5, 2 * at + 2, 9, 0xff0000ff, at === 3 ? HATCHED : FULL);
+      for (let at = 0; at < 8; at++) rectangles.add(2 * at, 5, 2 * at + 2, 9, 0xff0000ff, at === 3 ? HATCHED : SOLID);
     });
     expect(drawn).toEqual([[6, 8, -1], [0, 16, 0]]);
   });

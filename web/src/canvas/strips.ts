@@ -6,9 +6,9 @@ import type { Curve } from "./curves";
 import { HATCHED, type Rectangles } from "./rectangles";
 
 /** Shorter runs are drawn one by one. */
-const SHORTEST_RUN = 6;
+const MIN_RUN = 6;
 /** Rows in the texture; WebGL2 promises 2048. */
-export const MOST_STRIPS = 1_024;
+export const MAX_STRIPS = 1_024;
 
 /** What draws: single rectangles, and those that take their texels from a row of the texture. */
 export interface Target {
@@ -31,41 +31,41 @@ export class Strips {
   }
 
   /** Hands on everything, runs of one row as one. */
-  gather(from: Rectangles, to: Target): void {
+  collect(from: Rectangles, to: Target): void {
     this.count = 0;
     for (let first = 0; first < from.count; ) {
       const next = runEnd(from, first);
-      if (next - first >= SHORTEST_RUN && this.count < MOST_STRIPS) this.gatherRun(from, first, next, to);
-      else for (let place = first; place < next; place++) addOne(from, place, to);
+      if (next - first >= MIN_RUN && this.count < MAX_STRIPS) this.collectRun(from, first, next, to);
+      else for (let index = first; index < next; index++) addRectangle(from, index, to);
       first = next;
     }
-    for (const curve of from.curves) if (this.count < MOST_STRIPS) this.gatherCurve(curve, to);
+    for (const curve of from.curves) if (this.count < MAX_STRIPS) this.collectCurve(curve, to);
   }
 
-  private gatherRun(from: Rectangles, first: number, next: number, to: Target): void {
+  private collectRun(from: Rectangles, first: number, next: number, to: Target): void {
     const { strip, base } = this.begin();
     let right = 0;
-    for (let place = first; place < next; place++) {
-      if (from.style[place] === HATCHED) {
-        addOne(from, place, to); // its stripes are not the same all the way down
+    for (let index = first; index < next; index++) {
+      if (from.style[index] === HATCHED) {
+        addRectangle(from, index, to); // its stripes are not the same all the way down
         continue;
       }
-      const x0 = Math.max(0, column((from.x0[place] ?? 0) * this.ratio));
-      const x1 = Math.min(this.width, Math.max(x0 + 1, column((from.x1[place] ?? 0) * this.ratio)));
-      this.texels.fill(premultiplied(from.colour[place] ?? 0), base + x0, base + x1);
+      const x0 = Math.max(0, column((from.x0[index] ?? 0) * this.ratio));
+      const x1 = Math.min(this.width, Math.max(x0 + 1, column((from.x1[index] ?? 0) * this.ratio)));
+      this.texels.fill(premultiplied(from.colour[index] ?? 0), base + x0, base + x1);
       right = Math.max(right, x1);
     }
     if (right > 0) to.addStrip(right / this.ratio, from.y0[first] ?? 0, from.y1[first] ?? 0, strip);
   }
 
-  private gatherCurve(curve: Curve, to: Target): void {
+  private collectCurve(curve: Curve, to: Target): void {
     const { strip, base } = this.begin();
-    const { mean, least, largest } = curve;
+    const { mean, min, max } = curve;
     const columns = Math.min(this.width, mean.length); // a texel for each CSS pixel
     for (let at = 0; at < columns; at++) {
       const middle = mean[at] ?? NaN;
       if (Number.isNaN(middle)) continue;
-      this.texels[base + at] = pack(255 * middle, 255 * (least[at] ?? 0), 255 * (largest[at] ?? 0));
+      this.texels[base + at] = pack(255 * middle, 255 * (min[at] ?? 0), 255 * (max[at] ?? 0));
     }
     to.addCurve(curve, columns, strip);
   }
@@ -80,16 +80,16 @@ export class Strips {
 
   private reserve(length: number): void {
     if (this.texels.length >= length) return;
-    const larger = new Uint32Array(Math.min(MOST_STRIPS * this.width, 2 * length + 32 * this.width));
+    const larger = new Uint32Array(Math.min(MAX_STRIPS * this.width, 2 * length + 32 * this.width));
     larger.set(this.texels);
     this.texels = larger;
   }
 }
 
-function addOne(from: Rectangles, place: number, to: Target): void {
+function addRectangle(from: Rectangles, index: number, to: Target): void {
   to.add(
-    from.x0[place] ?? 0, from.y0[place] ?? 0, from.x1[place] ?? 0, from.y1[place] ?? 0,
-    from.colour[place] ?? 0, from.style[place] === HATCHED,
+    from.x0[index] ?? 0, from.y0[index] ?? 0, from.x1[index] ?? 0, from.y1[index] ?? 0,
+    from.colour[index] ?? 0, from.style[index] === HATCHED,
   );
 }
 

@@ -2,46 +2,46 @@
 import { count } from "../base/quantities";
 
 /** More of a name is never drawn or measured. */
-const DRAWN = 200;
+const MAX_DRAWN_LENGTH = 200;
 /** More of a name is never put on the page. */
-const SHOWN = 2_000;
+const MAX_TEXT_LENGTH = 2_000;
 /** Controls, and marks that turn the direction of what follows them. */
-const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
 
 /** One line to draw. */
-export function line(name: string): string {
-  return name.slice(0, DRAWN).replace(UNSEEN, "\u00b7");
+export function singleLine(name: string): string {
+  return name.slice(0, MAX_DRAWN_LENGTH).replace(INVISIBLE, "\u00b7");
 }
 
 /** Text for the page; what is cut off is counted. */
-export function shown(name: string, most = SHOWN): string {
-  const text = name.slice(0, most).replace(UNSEEN, "\u00b7");
-  return name.length > most ? `${text}… (${count(name.length)} characters)` : text;
+export function displayText(name: string, maxLength = MAX_TEXT_LENGTH): string {
+  const text = name.slice(0, maxLength).replace(INVISIBLE, "\u00b7");
+  return name.length > maxLength ? `${text}… (${count(name.length)} characters)` : text;
 }
 
 /** Widths of texts in one font, kept. */
-export class Widths {
-  private readonly known = new Map<string, number>();
+export class TextMeasurer {
+  private readonly cache = new Map<string, number>();
 
   constructor(
     private readonly measure: (text: string) => number,
-    private readonly most = 20_000,
+    private readonly maxEntries = 20_000,
   ) {}
 
-  of(text: string): number {
-    let found = this.known.get(text);
-    if (found === undefined) {
-      found = this.measure(text);
-      if (this.known.size >= this.most) this.known.clear();
-      this.known.set(text, found);
+  widthOf(text: string): number {
+    let width = this.cache.get(text);
+    if (width === undefined) {
+      width = this.measure(text);
+      if (this.cache.size >= this.maxEntries) this.cache.clear();
+      this.cache.set(text, width);
     }
-    return found;
+    return width;
   }
 
   /** As much of a text as a width has room for; empty where that would say nothing. */
-  fitted(text: string, room: number): string {
+  truncate(text: string, room: number): string {
     if (room < 12) return "";
-    const full = this.of(text);
+    const full = this.widthOf(text);
     if (full <= room) return text;
     // Letters are not equally wide: take a few less than would fit on average.
     const letters = Math.floor(0.93 * text.length * (room / full)) - 1;

@@ -18,52 +18,52 @@ const SECOND = 1e9;
 const LONG_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
 /** The smallest usual step of at least so many nanoseconds. */
-export function stepOf(leastNs: number): number {
-  if (leastNs > SECOND / 2) {
-    const found = LONG_STEPS.find((seconds) => seconds * SECOND >= leastNs);
-    if (found !== undefined) return found * SECOND;
-    return Math.ceil(leastNs / (86400 * SECOND)) * 86400 * SECOND;
+export function tickStep(minStepNs: number): number {
+  if (minStepNs > SECOND / 2) {
+    const longStep = LONG_STEPS.find((seconds) => seconds * SECOND >= minStepNs);
+    if (longStep !== undefined) return longStep * SECOND;
+    return Math.ceil(minStepNs / (86400 * SECOND)) * 86400 * SECOND;
   }
-  const power = 10 ** Math.floor(Math.log10(Math.max(1, leastNs)));
-  for (const factor of [1, 2, 5]) if (factor * power >= leastNs) return factor * power;
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, minStepNs)));
+  for (const factor of [1, 2, 5]) if (factor * power >= minStepNs) return factor * power;
   return 10 * power;
 }
 
 /** Marks of a window; `zero` is the time that the labels count from. */
-export function ruler(from: number, to: number, pixels: number, zero = 0, room = 96): Ruler {
-  const step = stepOf(((to - from) * room) / Math.max(1, pixels));
-  const anchor = anchorOf(from - zero, to - from);
+export function rulerMarks(from: number, to: number, pixels: number, zero = 0, minLabelPx = 96): Ruler {
+  const step = tickStep(((to - from) * minLabelPx) / Math.max(1, pixels));
+  const anchor = anchorTime(from - zero, to - from);
   const first = Math.ceil((from - zero) / step);
   const last = Math.floor((to - zero) / step);
   const ticks: Tick[] = [];
-  for (let place = first; place <= last && ticks.length < 200; place++) {
-    const at = place * step;
-    ticks.push({ ns: zero + at, label: anchor === 0 ? time(at, step) : `+${time(at - anchor, step)}` });
+  for (let index = first; index <= last && ticks.length < 200; index++) {
+    const at = index * step;
+    ticks.push({ ns: zero + at, label: anchor === 0 ? tickLabel(at, step) : `+${tickLabel(at - anchor, step)}` });
   }
-  return { ticks, step, anchor: anchor === 0 ? null : `${exact(anchor)} +` };
+  return { ticks, step, anchor: anchor === 0 ? null : `${exactTime(anchor)} +` };
 }
 
 /** Windows far narrower than their distance from zero count from a round time before them. */
-function anchorOf(from: number, wide: number): number {
-  if (Math.abs(from) < 1000 * wide || wide >= SECOND) return 0;
+function anchorTime(from: number, spanNs: number): number {
+  if (Math.abs(from) < 1000 * spanNs || spanNs >= SECOND) return 0;
   let unit = 1000;
-  while (unit < wide) unit *= 1000;
+  while (unit < spanNs) unit *= 1000;
   return Math.floor(from / unit) * unit;
 }
 
 /** A time with as many digits as tell ticks of a step apart. */
-export function time(ns: number, step: number): string {
+export function tickLabel(ns: number, step: number): string {
   if (ns === 0) return "0";
   const sign = ns < 0 ? "-" : "";
   const size = Math.abs(ns);
-  if (size >= 60 * SECOND) return sign + clockTime(size, step);
+  if (size >= 60 * SECOND) return sign + clockLabel(size, step);
   const [name, unit] = timeUnit(size);
   const digits = Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-9));
   return `${sign}${(size / unit).toFixed(Math.min(digits, 9))} ${name}`;
 }
 
 
-function clockTime(ns: number, step: number): string {
+function clockLabel(ns: number, step: number): string {
   const digits = Math.min(9, Math.max(0, Math.ceil(Math.log10(SECOND / step) - 1e-9)));
   const total = Math.floor(ns / SECOND);
   const part = ns - total * SECOND;
@@ -77,21 +77,21 @@ function clockTime(ns: number, step: number): string {
 }
 
 /** A time to the nanosecond, without zeros at its end: for what is selected. */
-export function exact(ns: number): string {
+export function exactTime(ns: number): string {
   const sign = ns < 0 ? "-" : "";
   const size = Math.round(Math.abs(ns));
   if (size >= 60 * SECOND) {
-    const digits = 10 ** trailing(size);
-    return sign + clockTime(size, Math.min(SECOND, digits));
+    const digits = 10 ** trailingZeros(size);
+    return sign + clockLabel(size, Math.min(SECOND, digits));
   }
   const [name, unit] = timeUnit(size);
-  const places = Math.round(Math.log10(unit));
-  const text = (size / unit).toFixed(places);
-  return `${sign}${places === 0 ? text : text.replace(/\.?0+$/, "")} ${name}`;
+  const decimals = Math.round(Math.log10(unit));
+  const text = (size / unit).toFixed(decimals);
+  return `${sign}${decimals === 0 ? text : text.replace(/\.?0+$/, "")} ${name}`;
 }
 
 /** Zeros at the end of a whole number. */
-function trailing(value: number): number {
+function trailingZeros(value: number): number {
   let count = 0;
   for (let rest = value; rest !== 0 && rest % 10 === 0; rest /= 10) count++;
   return count;

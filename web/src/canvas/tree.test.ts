@@ -13,7 +13,7 @@ function group(id: string, tracks: Track[], groups: TrackGroup[] = []): TrackGro
 
 function shape(groups: TrackGroup[], more: Partial<Shape> = {}): Shape {
   return {
-    groups, steps: new Map(), toggled: () => false, initially: "auto", filter: "", rows: new Map(), ...more,
+    groups, steps: new Map(), isToggled: () => false, defaultState: "auto", filter: "", rowCounts: new Map(), ...more,
   };
 }
 
@@ -42,20 +42,20 @@ describe("the tree", () => {
   test("says how deep a line is, and which of its siblings it is", () => {
     const { lines } = treeOf(shape(TREE));
     const device = lines.find((line) => line.id === "device");
-    expect([device?.level, device?.place, device?.siblings]).toEqual([3, 1, 3]);
+    expect([device?.level, device?.positionInSet, device?.siblings]).toEqual([3, 1, 3]);
     expect(lines[device?.parent ?? -1]?.id).toBe("rank 0");
   });
 
   test("draws a closed group as one line of its devices", () => {
-    const { lines } = treeOf(shape(TREE, { toggled: (id) => id === "rank 0" }));
+    const { lines } = treeOf(shape(TREE, { isToggled: (id) => id === "rank 0" }));
     expect(lines.map((line) => line.id)).toEqual(["node", "rank 0", "rank 1", "other"]);
-    expect(lines[1]?.summary.map((each) => each.id)).toEqual(["stream 14", "stream 7"]);
-    expect(summaryTracks(TREE[0]?.groups[1] ?? group("", [])).map((each) => each.id)).toEqual(["other"]);
+    expect(lines[1]?.summary.map((track) => track.id)).toEqual(["stream 14", "stream 7"]);
+    expect(summaryTracks(TREE[0]?.groups[1] ?? group("", [])).map((track) => track.id)).toEqual(["other"]);
   });
 
   test("folds a track into thin rows, and grows it when more rows turn up", () => {
-    const folded = treeOf(shape(TREE, { toggled: (id) => id === "main" })).byId.get("main");
-    const full = treeOf(shape(TREE, { rows: new Map([["main", 8]]) })).byId.get("main");
+    const folded = treeOf(shape(TREE, { isToggled: (id) => id === "main" })).byId.get("main");
+    const full = treeOf(shape(TREE, { rowCounts: new Map([["main", 8]]) })).byId.get("main");
     expect(folded?.height).toBeLessThan(30);
     expect(full?.height).toBeGreaterThan(8 * 17);
   });
@@ -74,7 +74,7 @@ describe("the tree", () => {
   });
 
   test("finds the way to a track", () => {
-    expect(pathTo(TREE, "stream 7").map((each) => each.id)).toEqual(["node", "rank 0", "device"]);
+    expect(pathTo(TREE, "stream 7").map((group) => group.id)).toEqual(["node", "rank 0", "device"]);
     expect(pathTo(TREE, "nowhere")).toEqual([]);
   });
 
@@ -82,9 +82,9 @@ describe("the tree", () => {
     const many = Array.from({ length: 100_000 }, (_, at) => track(`t${at}`));
     const tree = treeOf(shape([group("all", many)]));
     expect(tree.lines.length).toBe(100_001);
-    const seen = linesIn(tree, 1_000_000, 1_000_800);
-    expect(seen.length).toBeLessThan(45);
-    expect(seen[0]?.y).toBeLessThanOrEqual(1_000_000);
+    const visible = linesIn(tree, 1_000_000, 1_000_800);
+    expect(visible.length).toBeLessThan(45);
+    expect(visible[0]?.y).toBeLessThanOrEqual(1_000_000);
     expect(lineAt(tree, tree.height + 5)).toBe(100_000);
     expect(lineAt(tree, -5)).toBe(0);
   });
@@ -92,6 +92,6 @@ describe("the tree", () => {
   test("closes the inner groups of a large tree at first", () => {
     const inner = Array.from({ length: 300 }, (_, at) => group(`rank ${at}`, [track(`a${at}`), track(`b${at}`)]));
     expect(treeOf(shape([group("node", [], inner)])).lines.length).toBe(301);
-    expect(treeOf(shape([group("node", [], inner)], { initially: "open" })).lines.length).toBe(901);
+    expect(treeOf(shape([group("node", [], inner)], { defaultState: "open" })).lines.length).toBe(901);
   });
 });

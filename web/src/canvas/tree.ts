@@ -3,15 +3,15 @@
 import type { RankSteps, Track, TrackGroup } from "../api/views";
 
 export const ROW_PX = 18;
-export const HEAD_PX = 24;
+export const GROUP_HEADER_PX = 24;
 export const COUNTER_PX = 38;
 /** Space below the rows of a track. */
 export const GAP_PX = 4;
 /** A folded track squeezes its rows into this; each is at least `THINNEST_PX` high. */
 const FOLDED_PX = 18;
-const THINNEST_PX = 2;
+const MIN_ROW_PX = 2;
 /** More rows are never laid out for one track: recordings do not nest deeper. */
-const MOST_ROWS = 400;
+const MAX_ROWS = 400;
 /** Trees with more lines begin with their inner groups closed. */
 const MANY_LINES = 400;
 
@@ -23,11 +23,11 @@ export interface Line {
   track: Track | null;
   /** 1 for the outermost. */
   level: number;
-  open: boolean;
-  canFold: boolean;
+  isOpen: boolean;
+  canCollapse: boolean;
   /** Of its siblings: how many there are, and its place, counted from 1. */
   siblings: number;
-  place: number;
+  positionInSet: number;
   /** Index of the line of its group; -1 for the outermost and for pinned ones. */
   parent: number;
   y: number;
@@ -52,19 +52,19 @@ export interface Shape {
   groups: readonly TrackGroup[];
   steps: ReadonlyMap<string, RankSteps>;
   /** Whether a group or track is not as it is at first: open ones closed, the other way around. */
-  toggled: (id: string) => boolean;
+  isToggled: (id: string) => boolean;
   /** All of these at first: open, closed, or by how large the tree is. */
-  initially: "open" | "closed" | "auto";
+  defaultState: "open" | "closed" | "auto";
   /** Part of a name; what does not have it is left out. */
   filter: string;
   /** Rows that were drawn so far of tracks whose count grows. */
-  rows: ReadonlyMap<string, number>;
+  rowCounts: ReadonlyMap<string, number>;
 }
 
-interface Family {
+interface LinePosition {
   level: number;
   parent: number;
-  place: number;
+  positionInSet: number;
   siblings: number;
 }
 
@@ -73,73 +73,73 @@ export function treeOf(shape: Shape): Tree {
   const lines: Line[] = [];
   const filter = shape.filter.trim().toLowerCase();
   const small = lineCount(shape.groups) <= MANY_LINES;
-  const wanted = filter === "" ? null : matching(shape.groups, filter);
-  const seen = (id: string): boolean => wanted === null || wanted.has(id);
+  const matchingIds = filter === "" ? null : findMatchingIds(shape.groups, filter);
+  const isVisible = (id: string): boolean => matchingIds === null || matchingIds.has(id);
   let y = 0;
   const push = (line: Line): void => {
     lines.push(line);
     y += line.height;
   };
-  const walk = (group: TrackGroup, family: Family): void => {
-    const auto = small || family.level === 1;
-    const first = shape.initially === "auto" ? auto : shape.initially === "open";
-    const open = wanted !== null || shape.toggled(group.id) !== first;
+  const walk = (group: TrackGroup, linePosition: LinePosition): void => {
+    const auto = small || linePosition.level === 1;
+    const first = shape.defaultState === "auto" ? auto : shape.defaultState === "open";
+    const isOpen = matchingIds !== null || shape.isToggled(group.id) !== first;
     const parent = lines.length;
-    push(groupLine(group, open, family, y, shape));
-    if (!open) return;
-    const groups = group.groups.filter((each) => seen(each.id));
-    const tracks = group.tracks.filter((each) => seen(each.id));
+    push(groupLine(group, isOpen, linePosition, y, shape));
+    if (!isOpen) return;
+    const groups = group.groups.filter((inner) => isVisible(inner.id));
+    const tracks = group.tracks.filter((track) => isVisible(track.id));
     // Devices come first: stacks of host threads are high, and what devices do is looked at most.
-    const devices = groups.filter((each) => each.kind === "device");
-    const counters = groups.filter((each) => each.kind === "counters");
-    const others = groups.filter((each) => each.kind !== "device" && each.kind !== "counters");
+    const devices = groups.filter((inner) => inner.kind === "device");
+    const counters = groups.filter((inner) => inner.kind === "counters");
+    const hostGroups = groups.filter((inner) => inner.kind !== "device" && inner.kind !== "counters");
     const siblings = groups.length + tracks.length;
-    let place = 0;
-    const next = (): Family => ({ level: family.level + 1, parent, place: ++place, siblings });
-    for (const each of devices) walk(each, next());
-    for (const each of tracks) push(trackLine(each, group, next(), y, shape));
-    for (const each of others) walk(each, next());
-    for (const each of counters) walk(each, next());
+    let positionInSet = 0;
+    const next = (): LinePosition => ({ level: linePosition.level + 1, parent, positionInSet: ++positionInSet, siblings });
+    for (const inner of devices) walk(inner, next());
+    for (const track of tracks) push(trackLine(track, group, next(), y, shape));
+    for (const inner of hostGroups) walk(inner, next());
+    for (const inner of counters) walk(inner, next());
   };
-  const outermost = shape.groups.filter((each) => seen(each.id));
+  const outermost = shape.groups.filter((group) => isVisible(group.id));
   outermost.forEach((group, at) => {
-    walk(group, { level: 1, parent: -1, place: at + 1, siblings: outermost.length });
+    walk(group, { level: 1, parent: -1, positionInSet: at + 1, siblings: outermost.length });
   });
-  return { lines, height: y, byId: new Map(lines.map((each) => [each.id, each])) };
+  return { lines, height: y, byId: new Map(lines.map((line) => [line.id, line])) };
 }
 
 /** Tracks that stay in view above all others. Where they need too much room they are folded. */
-export function pinnedTree(shape: Shape, pinned: readonly string[], most: number): Tree {
-  const found = new Map<string, [Track, TrackGroup]>();
+export function pinnedTree(shape: Shape, pinned: readonly string[], maxHeight: number): Tree {
+  const pinnedTracks = new Map<string, [Track, TrackGroup]>();
   const ids = new Set(pinned);
   if (ids.size > 0) eachTrack(shape.groups, (track, group) => {
-    if (ids.has(track.id)) found.set(track.id, [track, group]);
+    if (ids.has(track.id)) pinnedTracks.set(track.id, [track, group]);
   });
-  const make = (folded: boolean): Tree => {
+  const build = (folded: boolean): Tree => {
     let y = 0;
     const lines: Line[] = [];
     for (const id of pinned) {
-      const [track, group] = found.get(id) ?? [];
+      const [track, group] = pinnedTracks.get(id) ?? [];
       if (track === undefined || group === undefined) continue;
-      const family = { level: 1, parent: -1, place: lines.length + 1, siblings: found.size };
-      const line = trackLine(track, group, family, y, shape, folded);
+      const linePosition = { level: 1, parent: -1, positionInSet: lines.length + 1, siblings: pinnedTracks.size };
+      const line = trackLine(track, group, linePosition, y, shape, folded);
       line.pinned = true;
       lines.push(line);
       y += line.height;
     }
-    return { lines, height: y, byId: new Map(lines.map((each) => [each.id, each])) };
+    return { lines, height: y, byId: new Map(lines.map((pinnedLine) => [pinnedLine.id, pinnedLine])) };
   };
-  const full = make(false);
-  return full.height <= most ? full : make(true);
+  const expandedTree = build(false);
+  return expandedTree.height <= maxHeight ? expandedTree : build(true);
 }
 
-function groupLine(group: TrackGroup, open: boolean, family: Family, y: number, shape: Shape): Line {
-  const line = lineOf(group.id, group.name, group, family, y);
-  line.open = open;
-  line.canFold = true;
+function groupLine(group: TrackGroup, isOpen: boolean, linePosition: LinePosition, y: number, shape: Shape): Line {
+  const line = lineOf(group.id, group.name, group, linePosition, y);
+  line.isOpen = isOpen;
+  line.canCollapse = true;
   line.steps = shape.steps.get(group.id) ?? null;
-  line.summary = open ? [] : summaryTracks(group);
-  line.height = HEAD_PX + (line.summary.length > 0 && line.steps !== null ? ROW_PX : 0);
+  line.summary = isOpen ? [] : summaryTracks(group);
+  line.height = GROUP_HEADER_PX + (line.summary.length > 0 && line.steps !== null ? ROW_PX : 0);
   line.rowPx = ROW_PX - 2;
   return line;
 }
@@ -147,43 +147,43 @@ function groupLine(group: TrackGroup, open: boolean, family: Family, y: number, 
 function trackLine(
   track: Track,
   group: TrackGroup,
-  family: Family,
+  linePosition: LinePosition,
   y: number,
   shape: Shape,
   folded = false,
 ): Line {
-  const line = lineOf(track.id, track.name, group, family, y);
-  const rows = Math.min(MOST_ROWS, Math.max(1, shape.rows.get(track.id) ?? track.row_count));
+  const line = lineOf(track.id, track.name, group, linePosition, y);
+  const rowCounts = Math.min(MAX_ROWS, Math.max(1, shape.rowCounts.get(track.id) ?? track.row_count));
   line.kind = "track";
   line.track = track;
-  line.canFold = track.kind !== "counter" && rows > 1;
-  line.open = !line.canFold || !(folded || shape.toggled(track.id));
-  line.rowPx = line.open ? ROW_PX : Math.max(THINNEST_PX, FOLDED_PX / rows);
-  line.height = GAP_PX + (track.kind === "counter" ? COUNTER_PX : rows * line.rowPx);
+  line.canCollapse = track.kind !== "counter" && rowCounts > 1;
+  line.isOpen = !line.canCollapse || !(folded || shape.isToggled(track.id));
+  line.rowPx = line.isOpen ? ROW_PX : Math.max(MIN_ROW_PX, FOLDED_PX / rowCounts);
+  line.height = GAP_PX + (track.kind === "counter" ? COUNTER_PX : rowCounts * line.rowPx);
   return line;
 }
 
 /** Written out field by field: a hundred thousand of these are made at once. */
-function lineOf(id: string, name: string, group: TrackGroup, family: Family, y: number): Line {
-  const { level, parent, place, siblings } = family;
+function lineOf(id: string, name: string, group: TrackGroup, linePosition: LinePosition, y: number): Line {
+  const { level, parent, positionInSet, siblings } = linePosition;
   return {
-    id, name, kind: "group", group, track: null, level, open: true, canFold: false, siblings, place,
+    id, name, kind: "group", group, track: null, level, isOpen: true, canCollapse: false, siblings, positionInSet,
     parent, y, height: 0, rowPx: ROW_PX, pinned: false, steps: null, summary: [],
   };
 }
 
-const TELLING: Record<Track["kind"], number> = { counter: -1, host: 0, device: 1e12, spans: 2e12 };
+const KIND_WEIGHT: Record<Track["kind"], number> = { counter: -1, host: 0, device: 1e12, spans: 2e12 };
 
 /** The tracks that say most about a group in one line: what the job recorded of itself all the
  * time, else what its devices did; the fullest of those. */
-export function summaryTracks(group: TrackGroup, most = 2): Track[] {
+export function summaryTracks(group: TrackGroup, maxCount = 2): Track[] {
   const best: Track[] = [];
   const weight = (track: Track): number =>
-    TELLING[track.kind] + (track.event_count ?? 1);
+    KIND_WEIGHT[track.kind] + (track.event_count ?? 1);
   eachTrack([group], (track) => {
     if (track.kind === "counter") return;
     best.push(track);
-    best.sort((a, b) => weight(b) - weight(a)).splice(most);
+    best.sort((a, b) => weight(b) - weight(a)).splice(maxCount);
   });
   const kind = best[0]?.kind;
   return best.filter((track) => track.kind === kind);
@@ -195,34 +195,34 @@ export function eachTrack(
   path: readonly TrackGroup[] = [],
 ): void {
   for (const group of groups) {
-    const own = [...path, group];
-    for (const track of group.tracks) visit(track, group, own);
-    eachTrack(group.groups, visit, own);
+    const groupPath = [...path, group];
+    for (const track of group.tracks) visit(track, group, groupPath);
+    eachTrack(group.groups, visit, groupPath);
   }
 }
 
 function lineCount(groups: readonly TrackGroup[]): number {
-  return groups.reduce((sum, each) => sum + 1 + each.tracks.length + lineCount(each.groups), 0);
+  return groups.reduce((sum, group) => sum + 1 + group.tracks.length + lineCount(group.groups), 0);
 }
 
 /** Ids of what has a part of a name, of what it is in, and of all within a group that has it. */
-function matching(groups: readonly TrackGroup[], filter: string): Set<string> {
-  const found = new Set<string>();
-  const has = (name: string): boolean => name.toLowerCase().includes(filter);
+function findMatchingIds(groups: readonly TrackGroup[], filter: string): Set<string> {
+  const ids = new Set<string>();
+  const isMatch = (name: string): boolean => name.toLowerCase().includes(filter);
   const visit = (group: TrackGroup, all: boolean): boolean => {
-    const every = all || has(group.name);
-    let any = every;
+    const showAll = all || isMatch(group.name);
+    let hasMatch = showAll;
     for (const track of group.tracks) {
-      if (!every && !has(track.name)) continue;
-      found.add(track.id);
-      any = true;
+      if (!showAll && !isMatch(track.name)) continue;
+      ids.add(track.id);
+      hasMatch = true;
     }
-    for (const each of group.groups) any = visit(each, every) || any;
-    if (any) found.add(group.id);
-    return any;
+    for (const inner of group.groups) hasMatch = visit(inner, showAll) || hasMatch;
+    if (hasMatch) ids.add(group.id);
+    return hasMatch;
   };
   for (const group of groups) visit(group, false);
-  return found;
+  return ids;
 }
 
 /** Index of the line at a height; the nearest where there is none. */
@@ -239,19 +239,19 @@ export function lineAt(tree: Tree, y: number): number {
 
 /** Lines of a part of the height, from top to bottom. */
 export function linesIn(tree: Tree, top: number, bottom: number): Line[] {
-  const found: Line[] = [];
+  const lines: Line[] = [];
   for (let at = lineAt(tree, top); at < tree.lines.length; at++) {
     const line = tree.lines[at];
     if (line === undefined || line.y >= bottom) break;
-    if (line.y + line.height > top) found.push(line);
+    if (line.y + line.height > top) lines.push(line);
   }
-  return found;
+  return lines;
 }
 
 /** Groups around a track or group, the outermost first; empty where there is no such track. */
 export function pathTo(groups: readonly TrackGroup[], id: string): TrackGroup[] {
   for (const group of groups) {
-    if (group.id === id || group.tracks.some((each) => each.id === id)) return [group];
+    if (group.id === id || group.tracks.some((track) => track.id === id)) return [group];
     const below = pathTo(group.groups, id);
     if (below.length > 0) return [group, ...below];
   }

@@ -3,7 +3,7 @@
 import { Batch } from "./batch";
 import type { Painter } from "./rectangles";
 import { FILLS, programOf, type Fill } from "./shaders";
-import { MOST_STRIPS, Strips, type Target } from "./strips";
+import { MAX_STRIPS, Strips, type Target } from "./strips";
 
 /** In the order in which they cover each other. */
 const ORDER: readonly Fill[] = ["plain", "hatched", "strip", "curve"];
@@ -40,12 +40,12 @@ export function webglPainter(lost: () => void): Painter | null {
     },
     draw(rectangles) {
       for (const fill of ORDER) batches[fill].clear();
-      strips.gather(rectangles, target);
+      strips.collect(rectangles, target);
       rows = upload(gl, strips, canvas.width, rows);
       gl.clear(gl.COLOR_BUFFER_BIT);
       for (const fill of ORDER) batches[fill].draw();
     },
-    finish() {
+    waitForGpu() {
       gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
     },
     dispose() {
@@ -60,13 +60,13 @@ export function webglPainter(lost: () => void): Painter | null {
 type Batches = Record<Fill, Batch>;
 
 function batchesOf(gl: WebGL2RenderingContext): Batches | null {
-  const made: Partial<Batches> = {};
+  const batches: Partial<Batches> = {};
   for (const fill of Object.keys(FILLS) as Fill[]) {
     const program = programOf(gl, fill);
     if (program === null) return null;
-    made[fill] = new Batch(gl, program);
+    batches[fill] = new Batch(gl, program);
   }
-  return made as Batches;
+  return batches as Batches;
 }
 
 function targetOf(batches: Batches): Target {
@@ -99,7 +99,7 @@ function upload(gl: WebGL2RenderingContext, strips: Strips, width: number, rows:
   const { count } = strips;
   let room = rows;
   if (count > rows) {
-    room = Math.min(MOST_STRIPS, 2 * count + 32);
+    room = Math.min(MAX_STRIPS, 2 * count + 32);
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, width, room, 0, gl.RGBA, gl.UNSIGNED_BYTE, null);
   }
   if (count > 0) {

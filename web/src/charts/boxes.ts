@@ -2,7 +2,7 @@ import type { Box, Boxes } from "../api/report";
 import { count, fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
 import { words } from "../base/text";
-import { axis, base, legend, markLine, tip, tooltip, withSymbol } from "./common";
+import { axisOption, baseOption, legendOption, markLine, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
 const P95 = "p95";
@@ -16,7 +16,7 @@ export function boxesLabel(block: Boxes): string {
   return `Box plots: ${block.title}, ${block.axis}. ${parts.join("; ")}.`;
 }
 
-function lines(box: Box): string[] {
+function tooltipLines(box: Box): string[] {
   const fields = ["max", "whisker_high", "p95", "p75", "p50", "p25", "whisker_low", "min"] as const;
   const rows = fields.map((field) => `${words(field)}: ${withSymbol(box[field], 2, "%")}`);
   return [...rows, `samples: ${count(box.count)}`];
@@ -24,28 +24,28 @@ function lines(box: Box): string[] {
 
 export function boxesOption(block: Boxes, colours: Palette): EChartsOption {
   const { boxes } = block;
-  const many = boxes.length > 6;
+  const hasManyBoxes = boxes.length > 6;
   const [first, second, third] = colours.series;
   return {
-    ...base(colours, boxesLabel(block)),
+    ...baseOption(colours, boxesLabel(block)),
     tooltip: {
-      ...tooltip(colours),
+      ...tooltipOption(colours),
       trigger: "item",
       formatter: (item: unknown) => {
         const box = boxes[(item as { dataIndex: number }).dataIndex % boxes.length];
-        return box === undefined ? "" : tip(box.name, lines(box));
+        return box === undefined ? "" : tooltipContent(box.name, tooltipLines(box));
       },
     },
-    legend: legend(colours, [BOX, P95, EXTREMES]),
-    grid: { left: 56, right: block.marks.length > 0 ? 116 : 24, top: 20, bottom: many ? 112 : 70 },
+    legend: legendOption(colours, [BOX, P95, EXTREMES]),
+    grid: { left: 56, right: block.marks.length > 0 ? 116 : 24, top: 20, bottom: hasManyBoxes ? 112 : 70 },
     xAxis: {
       type: "category",
       data: boxes.map((box) => box.name),
-      ...axis(colours, ""),
-      axisLabel: { color: colours.muted, interval: 0, rotate: many ? 35 : 0 },
+      ...axisOption(colours, ""),
+      axisLabel: { color: colours.muted, interval: 0, rotate: hasManyBoxes ? 35 : 0 },
       splitLine: { show: false },
     },
-    yAxis: { type: "value", min: 0, max: 100, ...axis(colours, block.axis), nameGap: 36 },
+    yAxis: { type: "value", min: 0, max: 100, ...axisOption(colours, block.axis), nameGap: 36 },
     series: [
       {
         type: "boxplot",
@@ -61,7 +61,7 @@ export function boxesOption(block: Boxes, colours: Palette): EChartsOption {
         symbol: "diamond",
         symbolSize: 10,
         itemStyle: { color: second ?? "" },
-        data: boxes.map((b, place) => [place, b.p95]),
+        data: boxes.map((b, category) => [category, b.p95]),
       },
       {
         type: "scatter",
@@ -69,7 +69,7 @@ export function boxesOption(block: Boxes, colours: Palette): EChartsOption {
         symbol: "emptyCircle",
         symbolSize: 6,
         itemStyle: { color: third ?? "" },
-        data: [...boxes.map((b, place) => [place, b.min]), ...boxes.map((b, p) => [p, b.max])],
+        data: [...boxes.map((b, category) => [category, b.min]), ...boxes.map((b, category) => [category, b.max])],
       },
     ],
   };

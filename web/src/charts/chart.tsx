@@ -20,16 +20,16 @@ interface Props {
 }
 
 /** How far below the window a chart is made ready. */
-const AHEAD = "500px";
+const PRELOAD_MARGIN = "500px";
 
 /** Calls back once an element has come near the window, or at once when it is wanted on paper. */
-function whenNear(element: HTMLElement, begin: () => void): () => void {
+function whenVisible(element: HTMLElement, start: () => void): () => void {
   const watching = new IntersectionObserver(
-    (entries) => { if (entries.some((entry) => entry.isIntersecting)) begin(); },
-    { rootMargin: AHEAD },
+    (entries) => { if (entries.some((entry) => entry.isIntersecting)) start(); },
+    { rootMargin: PRELOAD_MARGIN },
   );
   watching.observe(element);
-  const stop = effect(() => { if (printing.value) untracked(begin); });
+  const stop = effect(() => { if (printing.value) untracked(start); });
   return () => {
     watching.disconnect();
     stop();
@@ -37,37 +37,37 @@ function whenNear(element: HTMLElement, begin: () => void): () => void {
 }
 
 export function Chart({ option, label, height, renderer = "svg", lazy = false, onRange }: Props) {
-  const place = useRef<HTMLDivElement>(null);
+  const container = useRef<HTMLDivElement>(null);
   const paper = useRef<HTMLDivElement>(null);
-  const near = useRef(!lazy);
-  const newest = useRef(onRange);
-  newest.current = onRange;
-  const ranged = onRange !== undefined;
+  const isNear = useRef(!lazy);
+  const latestOnRange = useRef(onRange);
+  latestOnRange.current = onRange;
+  const isRangeSelectable = onRange !== undefined;
   useEffect(() => {
-    const element = place.current;
+    const element = container.current;
     if (element === null) return undefined;
-    const drag = ranged ? (from: number, to: number) => { newest.current?.(from, to); } : null;
-    let erase: (() => void) | null = null;
+    const drag = isRangeSelectable ? (from: number, to: number) => { latestOnRange.current?.(from, to); } : null;
+    let dispose: (() => void) | null = null;
     // Not by a state of the component: a printer does not wait until that is drawn.
-    const begin = (): void => {
-      near.current = true;
-      erase ??= draw(element, paper, option, renderer, drag);
+    const start = (): void => {
+      isNear.current = true;
+      dispose ??= draw(element, paper, option, renderer, drag);
     };
-    if (near.current) begin();
-    const stop = near.current ? null : whenNear(element, begin);
+    if (isNear.current) start();
+    const stop = isNear.current ? null : whenVisible(element, start);
     return () => {
       stop?.();
-      erase?.();
+      dispose?.();
     };
-  }, [option, renderer, ranged]);
+  }, [option, renderer, isRangeSelectable]);
   return (
     <>
       <div
-        ref={place}
-        class={`chart ${renderer} ${ranged ? "ranged" : ""}`}
+        ref={container}
+        class={`chart ${renderer} ${isRangeSelectable ? "ranged" : ""}`}
         role="img"
         aria-label={label}
-        title={ranged ? "Drag across to choose a range of time for all screens" : undefined}
+        title={isRangeSelectable ? "Drag across to choose a range of time for all screens" : undefined}
         style={{ height: `${height}px` }}
       />
       <div ref={paper} class="paper" aria-hidden="true" />
@@ -84,7 +84,7 @@ function draw(
   drag: ((from: number, to: number) => void) | null,
 ): () => void {
   const chart = init(element, undefined, { renderer });
-  const letGo = drag === null ? null : followDrags(chart, element, drag);
+  const stopDrag = drag === null ? null : followDrags(chart, element, drag);
   const redraw = effect(() => {
     if (printing.value) chart.resize(); // to the width of the paper
     chart.setOption(option(palette(dark.value)), { notMerge: true });
@@ -100,7 +100,7 @@ function draw(
   });
   resizing.observe(element);
   return () => {
-    letGo?.();
+    stopDrag?.();
     redraw();
     resizing.disconnect();
     if (renderer === "canvas") {
@@ -113,15 +113,15 @@ function draw(
   };
 }
 
-const PICTURE_WIDTH = 1100;
+const PNG_WIDTH = 1100;
 
 /** A chart as a PNG on the background of the theme, twice as sharp as on screen. */
-export function picture(option: Props["option"], height: number): Promise<Blob | null> {
-  const place = document.createElement("div");
+export function renderPng(option: Props["option"], height: number): Promise<Blob | null> {
+  const container = document.createElement("div");
   const colours = palette(dark.value);
-  const chart = init(place, undefined, { renderer: "canvas", width: PICTURE_WIDTH, height });
+  const chart = init(container, undefined, { renderer: "canvas", width: PNG_WIDTH, height });
   chart.setOption({ ...option(colours), backgroundColor: colours.surface });
-  const drawn = chart.renderToCanvas({ pixelRatio: 2, backgroundColor: colours.surface });
+  const rendered = chart.renderToCanvas({ pixelRatio: 2, backgroundColor: colours.surface });
   chart.dispose();
-  return new Promise((done) => { drawn.toBlob(done, "image/png"); });
+  return new Promise((done) => { rendered.toBlob(done, "image/png"); });
 }

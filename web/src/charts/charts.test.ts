@@ -3,8 +3,8 @@ import { describe, expect, test } from "vitest";
 
 import type { Histogram, Pie } from "../api/report";
 import { palette } from "../base/palette";
-import { tip } from "./common";
-import { counted, histogramLabel, histogramOption } from "./histogram";
+import { tooltipContent } from "./common";
+import { describeCounts, histogramLabel, histogramOption } from "./histogram";
 import { pieLabel, pieOption } from "./pie";
 
 const EVIL = "<img src=x onerror=alert(1)>";
@@ -35,7 +35,7 @@ function formatter(option: { tooltip?: unknown }): Formatter {
 
 describe("tooltips", () => {
   test("show names as text", () => {
-    const box = tip(EVIL, [EVIL]);
+    const box = tooltipContent(EVIL, [EVIL]);
     expect(box.querySelector("img")).toBeNull();
     expect(box.textContent).toBe(EVIL + EVIL);
   });
@@ -60,7 +60,7 @@ describe("labels for those who do not see the chart", () => {
   });
 
   test("count what lies outside of the bins", () => {
-    expect(counted({ name: "", counts: [1], below_count: 2, above_count: 0 }, "steps")).toBe(
+    expect(describeCounts({ name: "", counts: [1], below_count: 2, above_count: 0 }, "steps")).toBe(
       "3 steps, 2 below the bins",
     );
   });

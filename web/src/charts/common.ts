@@ -8,7 +8,7 @@ import type { EChartsOption, LegendOption, TooltipOption } from "./echarts";
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
 /** A tooltip's content. Text nodes only: a name is never read as HTML. */
-export function tip(title: string, lines: string[]): HTMLElement {
+export function tooltipContent(title: string, lines: string[]): HTMLElement {
   const box = document.createElement("div");
   const head = document.createElement("strong");
   head.textContent = title;
@@ -26,7 +26,7 @@ export function withSymbol(value: number, digits: number, symbol: string): strin
   return `${fixed(value, digits)}${symbol === "" || symbol === "%" ? symbol : ` ${symbol}`}`;
 }
 
-export function base(colours: Palette, label: string): EChartsOption {
+export function baseOption(colours: Palette, label: string): EChartsOption {
   return {
     color: colours.series,
     animation: false,
@@ -35,7 +35,7 @@ export function base(colours: Palette, label: string): EChartsOption {
   };
 }
 
-export function tooltip(colours: Palette): TooltipOption {
+export function tooltipOption(colours: Palette): TooltipOption {
   return {
     confine: true,
     backgroundColor: colours.surface,
@@ -45,7 +45,7 @@ export function tooltip(colours: Palette): TooltipOption {
   };
 }
 
-export function legend(colours: Palette, names: string[]): LegendOption {
+export function legendOption(colours: Palette, names: string[]): LegendOption {
   return {
     type: "scroll",
     bottom: 0,
@@ -61,7 +61,7 @@ export function legend(colours: Palette, names: string[]): LegendOption {
 }
 
 /** An axis with a name beside it. */
-export function axis(colours: Palette, name: string): Record<string, unknown> {
+export function axisOption(colours: Palette, name: string): Record<string, unknown> {
   return {
     name,
     nameLocation: "middle",
@@ -84,13 +84,13 @@ export function markLine(
     silent: true,
     symbol: "none",
     lineStyle: { color: colours.text, type: "dashed", width: 1 },
-    data: marks.map((mark, place) => ({
+    data: marks.map((mark, index) => ({
       [at]: mark.value,
       label: {
         formatter: `${mark.name} ${withSymbol(mark.value, digits, unit)}`,
         color: colours.text,
         position: "end",
-        distance: at === "xAxis" ? 4 + 13 * (place % 3) : 6,
+        distance: at === "xAxis" ? 4 + 13 * (index % 3) : 6,
         ...(at === "yAxis" ? { width: 100, overflow: "break" } : {}),
       },
     })),

@@ -2,49 +2,49 @@
 import type { EChartsType } from "./echarts";
 
 /** A shorter way of the pointer is a click. */
-const LEAST_PX = 6;
+const MIN_DRAG_PX = 6;
 
 /** Listen until the function that comes back is called; `chosen` gets values of the axis. */
 export function followDrags(
   chart: EChartsType,
-  place: HTMLElement,
-  chosen: (from: number, to: number) => void,
+  container: HTMLElement,
+  onRange: (from: number, to: number) => void,
 ): () => void {
   const band = document.createElement("div");
   band.className = "drag-band";
   let start: number | null = null;
-  const at = (event: PointerEvent): number => event.clientX - place.getBoundingClientRect().left;
+  const pointerX = (event: PointerEvent): number => event.clientX - container.getBoundingClientRect().left;
   const down = (event: PointerEvent): void => {
-    const [x, y] = [at(event), event.clientY - place.getBoundingClientRect().top];
+    const [x, y] = [pointerX(event), event.clientY - container.getBoundingClientRect().top];
     if (event.button !== 0 || !chart.containPixel("grid", [x, y])) return;
     start = x;
   };
   const move = (event: PointerEvent): void => {
     if (start === null) return;
-    const [left, right] = [Math.min(start, at(event)), Math.max(start, at(event))];
-    if (right - left < LEAST_PX) return;
+    const [x0, x1] = [Math.min(start, pointerX(event)), Math.max(start, pointerX(event))];
+    if (x1 - x0 < MIN_DRAG_PX) return;
     if (!band.isConnected) {
-      place.append(band);
-      place.setPointerCapture(event.pointerId);
+      container.append(band);
+      container.setPointerCapture(event.pointerId);
     }
-    band.style.left = `${left}px`;
-    band.style.width = `${right - left}px`;
+    band.style.left = `${x0}px`;
+    band.style.width = `${x1 - x0}px`;
   };
   const up = (event: PointerEvent): void => {
-    const [first, last] = [start, at(event)];
+    const [first, last] = [start, pointerX(event)];
     start = null;
     band.remove();
-    if (first === null || Math.abs(last - first) < LEAST_PX) return;
+    if (first === null || Math.abs(last - first) < MIN_DRAG_PX) return;
     const ends = [first, last].map((x) => chart.convertFromPixel({ xAxisIndex: 0 }, x));
-    chosen(Math.min(...ends), Math.max(...ends));
+    onRange(Math.min(...ends), Math.max(...ends));
   };
-  const stop = (): void => {
+  const cancel = (): void => {
     start = null;
     band.remove();
   };
-  const listeners = [["pointerdown", down], ["pointermove", move], ["pointerup", up], ["pointercancel", stop]] as const;
-  for (const [name, listener] of listeners) place.addEventListener(name, listener);
+  const listeners = [["pointerdown", down], ["pointermove", move], ["pointerup", up], ["pointercancel", cancel]] as const;
+  for (const [name, listener] of listeners) container.addEventListener(name, listener);
   return () => {
-    for (const [name, listener] of listeners) place.removeEventListener(name, listener);
+    for (const [name, listener] of listeners) container.removeEventListener(name, listener);
   };
 }

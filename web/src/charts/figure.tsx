@@ -10,7 +10,7 @@ import { Chart } from "./chart";
 import type { EChartsOption } from "./echarts";
 import { figureTable } from "./figure_table";
 import { gridHeight, gridLabel, gridOption, heatmapLabel, heatmapOption, type Grid } from "./grid";
-import { counted, histogramLabel, histogramOption } from "./histogram";
+import { describeCounts, histogramLabel, histogramOption } from "./histogram";
 import { linesLabel, linesOption } from "./lines";
 import { pieLabel, pieOption } from "./pie";
 import { plotLabel, plotOption, type Plot } from "./plot";
@@ -18,7 +18,7 @@ import { stacksHeight, stacksLabel, stacksOption, type Stacks } from "./stacks";
 
 export type Figure = Boxes | Heatmap | Histogram | Lines | Pie | Plot | Stacks | Grid;
 
-interface Drawing {
+interface FigureDescription {
   label: string;
   height: number;
   notes: string[];
@@ -26,7 +26,7 @@ interface Drawing {
 }
 
 /** How a figure is drawn. */
-export function drawing(block: Figure): Drawing {
+export function describeFigure(block: Figure): FigureDescription {
   switch (block.kind) {
     case "pie":
       return {
@@ -40,7 +40,7 @@ export function drawing(block: Figure): Drawing {
         label: histogramLabel(block),
         height: 320,
         notes: [
-          `${block.series.map((bars) => `${bars.name}: ${counted(bars, block.counted)}`).join("; ")}.`,
+          `${block.series.map((bars) => `${bars.name}: ${describeCounts(bars, block.counted)}`).join("; ")}.`,
         ],
         option: (colours) => histogramOption(block, colours),
       };
@@ -65,34 +65,34 @@ export function drawing(block: Figure): Drawing {
       return {
         label: linesLabel(block),
         height: 300,
-        notes: noted(block.note),
+        notes: optionalNote(block.note),
         option: (colours) => linesOption(block, colours),
       };
     case "plot":
       return {
         label: plotLabel(block),
         height: 320,
-        notes: noted(block.note),
+        notes: optionalNote(block.note),
         option: (colours) => plotOption(block, colours),
       };
     case "stacks":
       return {
         label: stacksLabel(block),
         height: stacksHeight(block),
-        notes: noted(block.note),
+        notes: optionalNote(block.note),
         option: (colours) => stacksOption(block, colours),
       };
     case "grid":
       return {
         label: gridLabel(block),
         height: gridHeight(block.rows.length),
-        notes: noted(block.note),
+        notes: optionalNote(block.note),
         option: (colours) => gridOption(block, colours),
       };
   }
 }
 
-function noted(note: string | null | undefined): string[] {
+function optionalNote(note: string | null | undefined): string[] {
   return note === null || note === undefined ? [] : [note];
 }
 
@@ -101,20 +101,20 @@ export function FigureView({ block }: { block: Figure }) {
   return (
     <figure class={block.kind}>
       <figcaption>{block.title}</figcaption>
-      <Drawn block={block} />
+      <FigureBody block={block} />
     </figure>
   );
 }
 
-interface DrawnProps {
+interface FigureBodyProps {
   block: Figure;
   lazy?: boolean;
   onRange?: ((from: number, to: number) => void) | undefined;
 }
 
 /** A figure without its title. */
-export function Drawn({ block, lazy = false, onRange }: DrawnProps) {
-  const { label, height, notes, option } = useMemo(() => drawing(block), [block]);
+export function FigureBody({ block, lazy = false, onRange }: FigureBodyProps) {
+  const { label, height, notes, option } = useMemo(() => describeFigure(block), [block]);
   const more = "more" in block ? block.more : null;
   return (
     <>
@@ -122,7 +122,7 @@ export function Drawn({ block, lazy = false, onRange }: DrawnProps) {
       {[...notes, ...(more === null ? [] : [`… ${more}.`])].map((note) => (
         <p key={note} class="muted">{note}</p>
       ))}
-      <Numbers block={block} />
+      <FigureData block={block} />
     </>
   );
 }
@@ -132,7 +132,7 @@ function renderer(block: Figure): "canvas" | "svg" {
 }
 
 /** The table is made when somebody opens it: heat maps have thousands of cells. */
-function Numbers({ block }: { block: Figure }) {
+function FigureData({ block }: { block: Figure }) {
   const [open, setOpen] = useState(false);
   return (
     <details onToggle={(event) => { setOpen(event.currentTarget.open); }}>

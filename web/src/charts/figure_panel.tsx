@@ -3,8 +3,8 @@ import type { ComponentChildren } from "preact";
 
 import { csv, save } from "../base/save";
 import { Panel } from "../widgets/panel";
-import { picture } from "./chart";
-import { drawing, Drawn, type Figure } from "./figure";
+import { renderPng } from "./chart";
+import { describeFigure, FigureBody, type Figure } from "./figure";
 import { figureTable } from "./figure_table";
 
 interface Props {
@@ -21,7 +21,7 @@ export function FigurePanel({ block, about, tools, wide = false, testid, onRange
   return (
     <Panel
       title={title}
-      about={about}
+      description={about}
       tools={tools}
       wide={wide}
       testid={testid}
@@ -31,13 +31,13 @@ export function FigurePanel({ block, about, tools, wide = false, testid, onRange
         save(`${title}.csv`, new Blob([csv(header, rows)], { type: "text/csv" }));
       }}
       onPng={() => {
-        const { option, height } = drawing(block);
-        void picture(option, height).then((blob) => {
+        const { option, height } = describeFigure(block);
+        void renderPng(option, height).then((blob) => {
           if (blob !== null) save(`${title}.png`, blob);
         });
       }}
     >
-      <Drawn block={block} lazy onRange={onRange} />
+      <FigureBody block={block} lazy onRange={onRange} />
     </Panel>
   );
 }

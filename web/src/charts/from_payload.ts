@@ -4,11 +4,11 @@ import type { Pie as Parts } from "../api/views";
 import { timeUnit } from "../base/quantities";
 
 
-const LONGEST_NAME = 160;
+const MAX_NAME_LENGTH = 160;
 
 /** A name that takes one line of a legend, from left to right, whatever is in it. */
-export function oneLine(name: string): string {
-  return name.slice(0, LONGEST_NAME).replaceAll(/[\p{Cc}\p{Bidi_Control}\s]+/gu, " ").trim();
+export function singleLine(name: string): string {
+  return name.slice(0, MAX_NAME_LENGTH).replaceAll(/[\p{Cc}\p{Bidi_Control}\s]+/gu, " ").trim();
 }
 
 export function pieOf(title: string, pie: Parts): Pie {
@@ -16,14 +16,14 @@ export function pieOf(title: string, pie: Parts): Pie {
     kind: "pie",
     title,
     share_of: pie.share_of,
-    slices: pie.parts.map(({ name, share_ratio }) => ({ name: oneLine(name), share_ratio })),
+    slices: pie.parts.map(({ name, share_ratio }) => ({ name: singleLine(name), share_ratio })),
   };
 }
 
 interface Durations {
   title: string;
   /** What is counted: "steps". */
-  counted: string;
+  noun: string;
   edges_ns: readonly number[];
   series: { name: string; counts: number[]; above_count?: number }[];
   /** Marked durations. */
@@ -31,39 +31,39 @@ interface Durations {
 }
 
 /** How often something took how long. */
-export function durationHistogram(of: Durations): Histogram {
-  const [unit, size] = timeUnit(of.edges_ns[of.edges_ns.length - 1] ?? 0, 2);
+export function durationHistogram(durations: Durations): Histogram {
+  const [unit, size] = timeUnit(durations.edges_ns[durations.edges_ns.length - 1] ?? 0, 2);
   return {
     kind: "histogram",
-    title: of.title,
+    title: durations.title,
     axis: "duration",
     unit,
     digits: 2,
-    counted: of.counted,
-    edges: of.edges_ns.map((edge) => edge / size),
-    series: of.series.map(({ name, counts, above_count = 0 }) => ({ name, counts, below_count: 0, above_count })),
-    marks: (of.marks_ns ?? []).map(({ name, value }) => ({ name, value: value / size })),
+    counted: durations.noun,
+    edges: durations.edges_ns.map((edge) => edge / size),
+    series: durations.series.map(({ name, counts, above_count = 0 }) => ({ name, counts, below_count: 0, above_count })),
+    marks: (durations.marks_ns ?? []).map(({ name, value }) => ({ name, value: value / size })),
     more: null,
   };
 }
 
 /** Slices of their own; what is smaller is the rest. */
-const MOST_SLICES = 9;
+const MAX_SLICES = 9;
 
 /** A pie of the largest shares by name, and of the rest of the whole. */
-export function sharesByName(
+export function pieOfShares(
   title: string,
   share_of: string,
   shares: readonly (readonly [string, number | null])[],
 ): Pie {
   const byName = new Map<string, number>();
   for (const [name, ratio] of shares) {
-    const short = oneLine(name);
+    const short = singleLine(name);
     if (ratio !== null && ratio > 0) byName.set(short, (byName.get(short) ?? 0) + ratio);
   }
-  const largest = [...byName].sort(([, a], [, b]) => b - a).slice(0, MOST_SLICES);
+  const largest = [...byName].sort(([, a], [, b]) => b - a).slice(0, MAX_SLICES);
   const slices = largest.map(([name, share_ratio]) => ({ name, share_ratio }));
   const rest = 1 - slices.reduce((sum, slice) => sum + slice.share_ratio, 0);
-  const more = slices.length > 0 && rest > 1e-6 ? [{ name: "all others", share_ratio: rest }] : [];
-  return { kind: "pie", title, share_of, slices: [...slices, ...more] };
+  const others = slices.length > 0 && rest > 1e-6 ? [{ name: "all others", share_ratio: rest }] : [];
+  return { kind: "pie", title, share_of, slices: [...slices, ...others] };
 }

@@ -2,9 +2,9 @@
 import type { Heatmap } from "../api/report";
 import { MISSING, duration, percent } from "../base/quantities";
 import { VIRIDIS, type Palette } from "../base/palette";
-import { base, tip, tooltip, withSymbol } from "./common";
+import { baseOption, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
-import { onAxis, type Scale } from "./plot";
+import { formatOnScale, type Scale } from "./plot";
 
 export interface Grid {
   kind: "grid";
@@ -19,46 +19,46 @@ export interface Grid {
 }
 
 const ROW_HEIGHT = 17;
-const MOST_HEIGHT = 1400;
+const MAX_HEIGHT_PX = 1400;
 
 export function gridHeight(rows: number): number {
-  return Math.min(MOST_HEIGHT, 96 + Math.max(44, ROW_HEIGHT * rows));
+  return Math.min(MAX_HEIGHT_PX, 96 + Math.max(44, ROW_HEIGHT * rows));
 }
 
 /** Smallest and largest value; both 0 where there are none. */
-export function bounds(values: readonly (readonly (number | null)[])[]): [number, number] {
-  let [least, largest] = [Infinity, -Infinity];
+export function extent(values: readonly (readonly (number | null)[])[]): [number, number] {
+  let [min, max] = [Infinity, -Infinity];
   for (const row of values) {
     for (const value of row) {
       if (value === null) continue;
-      if (value < least) least = value;
-      if (value > largest) largest = value;
+      if (value < min) min = value;
+      if (value > max) max = value;
     }
   }
-  return least > largest ? [0, 0] : [least, largest];
+  return min > max ? [0, 0] : [min, max];
 }
 
 export function gridLabel(block: Grid): string {
-  const [least, largest] = bounds(block.values);
+  const [min, max] = extent(block.values);
   return (
     `Heat map: ${block.title}. ${block.rows.length} rows by ${block.columns.length} columns, ` +
-    `${block.value.name} from ${onAxis(least, block.value)} to ${onAxis(largest, block.value)}.`
+    `${block.value.name} from ${formatOnScale(min, block.value)} to ${formatOnScale(max, block.value)}.`
   );
 }
 
 export function gridOption(block: Grid, colours: Palette): EChartsOption {
-  const [least, largest] = bounds(block.values);
-  return cells(colours, {
+  const [min, max] = extent(block.values);
+  return matrixOption(colours, {
     label: gridLabel(block),
     rows: block.rows,
     columns: block.columns,
     column: block.column,
     values: block.values,
-    least: block.value.min ?? least,
-    largest: block.value.max ?? largest,
-    shown: (value) => onAxis(value, block.value),
-    told: (_, column, value) => [
-      value === null ? MISSING : onAxis(value, block.value),
+    min: block.value.min ?? min,
+    max: block.value.max ?? max,
+    format: (value) => formatOnScale(value, block.value),
+    describe: (_, column, value) => [
+      value === null ? MISSING : formatOnScale(value, block.value),
       `${block.column} ${block.columns[column] ?? ""}`,
     ],
   });
@@ -66,8 +66,8 @@ export function gridOption(block: Grid, colours: Palette): EChartsOption {
 
 export function heatmapLabel(block: Heatmap): string {
   const means = block.rows.map((row) => {
-    const known = row.percent.filter((value) => value !== null);
-    const mean = known.reduce((sum, value) => sum + value, 0) / Math.max(known.length, 1);
+    const samples = row.percent.filter((value) => value !== null);
+    const mean = samples.reduce((sum, value) => sum + value, 0) / Math.max(samples.length, 1);
     return `${row.name} ${percent(mean / 100)}`;
   });
   return `Heat map: ${block.title}. Means over time: ${means.join(", ")}.`;
@@ -77,52 +77,52 @@ export function heatmapLabel(block: Heatmap): string {
 export function heatmapOption(block: Heatmap, colours: Palette): EChartsOption {
   const count = Math.max(...block.rows.map((row) => row.percent.length));
   const time = (column: number): string => duration(1e9 * column * block.column_s);
-  return cells(colours, {
+  return matrixOption(colours, {
     label: heatmapLabel(block),
     rows: block.rows.map((row) => row.name),
     columns: Array.from({ length: count }, (_, column) => time(column)),
     column: "",
     values: block.rows.map((row) => row.percent),
-    least: 0,
-    largest: 100,
-    shown: (value) => percent(value / 100),
-    told: (place, column, value) => {
-      const row = block.rows[place];
+    min: 0,
+    max: 100,
+    format: (value) => percent(value / 100),
+    describe: (rowIndex, column, value) => {
+      const row = block.rows[rowIndex];
       const real = value === null ? MISSING : withSymbol((value / 100) * (row?.full ?? 0), 2, row?.unit ?? "");
       return [real, `${time(column)} to ${time(column + 1)} after the start`];
     },
   });
 }
 
-interface Cells {
+interface Matrix {
   label: string;
   rows: string[];
   columns: string[];
   column: string;
   values: (number | null)[][];
-  least: number;
-  largest: number;
-  shown: (value: number) => string;
-  told: (row: number, column: number, value: number | null) => string[];
+  min: number;
+  max: number;
+  format: (value: number) => string;
+  describe: (row: number, column: number, value: number | null) => string[];
 }
 
-function cells(colours: Palette, of: Cells): EChartsOption {
-  const crowded = ROW_HEIGHT * of.rows.length > MOST_HEIGHT;
+function matrixOption(colours: Palette, matrix: Matrix): EChartsOption {
+  const isCrowded = ROW_HEIGHT * matrix.rows.length > MAX_HEIGHT_PX;
   return {
-    ...base(colours, of.label),
+    ...baseOption(colours, matrix.label),
     tooltip: {
-      ...tooltip(colours),
+      ...tooltipOption(colours),
       trigger: "item",
       formatter: (item: unknown) => {
         const [column, row, value] = (item as { value: [number, number, number | null] }).value;
-        return tip(of.rows[row] ?? "", of.told(row, column, value));
+        return tooltipContent(matrix.rows[row] ?? "", matrix.describe(row, column, value));
       },
     },
-    grid: { left: 18 + Math.min(138, 12 + 7 * Math.max(0, ...of.rows.map((name) => name.length))), right: 16, top: 6, bottom: 76 },
+    grid: { left: 18 + Math.min(138, 12 + 7 * Math.max(0, ...matrix.rows.map((name) => name.length))), right: 16, top: 6, bottom: 76 },
     xAxis: {
       type: "category",
-      data: of.columns,
-      name: of.column,
+      data: matrix.columns,
+      name: matrix.column,
       nameLocation: "middle",
       nameGap: 23,
       nameTextStyle: { color: colours.muted },
@@ -133,28 +133,28 @@ function cells(colours: Palette, of: Cells): EChartsOption {
     yAxis: {
       type: "category",
       inverse: true,
-      data: of.rows,
+      data: matrix.rows,
       axisLabel: {
         color: colours.muted,
         width: 138,
         overflow: "truncate",
-        ...(crowded ? { hideOverlap: true } : { interval: 0 }),
+        ...(isCrowded ? { hideOverlap: true } : { interval: 0 }),
       },
       axisLine: { lineStyle: { color: colours.line } },
       axisTick: { show: false },
     },
     visualMap: {
       type: "continuous",
-      min: of.least,
-      max: of.largest > of.least ? of.largest : of.least + 1,
+      min: matrix.min,
+      max: matrix.max > matrix.min ? matrix.max : matrix.min + 1,
       calculable: false,
       orient: "horizontal",
       left: "center",
       bottom: 0,
       itemWidth: 12,
       itemHeight: 180,
-      text: [of.shown(of.largest), of.shown(of.least)],
-      formatter: (value: unknown) => of.shown(Number(value)),
+      text: [matrix.format(matrix.max), matrix.format(matrix.min)],
+      formatter: (value: unknown) => matrix.format(Number(value)),
       textStyle: { color: colours.muted },
       inRange: { color: VIRIDIS },
     },
@@ -163,8 +163,8 @@ function cells(colours: Palette, of: Cells): EChartsOption {
         type: "heatmap",
         progressive: 0,
         itemStyle: { borderWidth: 0 },
-        data: of.values.flatMap((row, place) =>
-          row.flatMap((value, column) => (value === null ? [] : [[column, place, value]])),
+        data: matrix.values.flatMap((row, rowIndex) =>
+          row.flatMap((value, column) => (value === null ? [] : [[column, rowIndex, value]])),
         ),
       },
     ],

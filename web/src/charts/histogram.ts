@@ -1,27 +1,27 @@
 import type { Bars, Histogram } from "../api/report";
 import { count, fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
-import { axis, base, legend, markLine, tip, tooltip, withSymbol } from "./common";
+import { axisOption, baseOption, legendOption, markLine, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
 const STYLES = ["solid", "dashed", "dotted"] as const;
 
 export function histogramLabel(block: Histogram): string {
-  const parts = block.series.map((bars) => `${bars.name}: ${counted(bars, block.counted)}`);
+  const parts = block.series.map((bars) => `${bars.name}: ${describeCounts(bars, block.counted)}`);
   const marks = block.marks.map((mark) => `${mark.name} ${fixed(mark.value, block.digits)}`);
-  const said = [...parts, ...marks].join("; ");
-  return `Histogram: ${block.title}, ${block.axis} in ${block.unit}. ${said}.`;
+  const summary = [...parts, ...marks].join("; ");
+  return `Histogram: ${block.title}, ${block.axis} in ${block.unit}. ${summary}.`;
 }
 
 /** How many values a series has, and how many of them lie outside of the bins. */
-export function counted(bars: Bars, what: string): string {
+export function describeCounts(bars: Bars, noun: string): string {
   const inside = bars.counts.reduce((sum, count) => sum + count, 0);
   const all = inside + bars.below_count + bars.above_count;
   const outside = [
     bars.below_count > 0 ? `${count(bars.below_count)} below the bins` : "",
     bars.above_count > 0 ? `${count(bars.above_count)} above the bins` : "",
   ].filter(Boolean);
-  return [`${count(all)} ${what}`, ...outside].join(", ");
+  return [`${count(all)} ${noun}`, ...outside].join(", ");
 }
 
 /** Outline of the bins: each count from its left edge on, the last one up to the right edge. */
@@ -31,48 +31,48 @@ function outline(edges: number[], counts: number[]): [number, number][] {
 }
 
 export function histogramOption(block: Histogram, colours: Palette): EChartsOption {
-  const many = block.series.length > 1;
+  const hasManySeries = block.series.length > 1;
   return {
-    ...base(colours, histogramLabel(block)),
+    ...baseOption(colours, histogramLabel(block)),
     tooltip: {
-      ...tooltip(colours),
+      ...tooltipOption(colours),
       trigger: "axis",
       axisPointer: { type: "line" },
       formatter: (items: unknown) => {
-        const found = items as { seriesName: string; dataIndex: number }[];
-        const bin = Math.min(found[0]?.dataIndex ?? 0, block.edges.length - 2);
+        const points = items as { seriesName: string; dataIndex: number }[];
+        const bin = Math.min(points[0]?.dataIndex ?? 0, block.edges.length - 2);
         const [low, high] = [block.edges[bin] ?? 0, block.edges[bin + 1] ?? 0];
         const range = `${fixed(low, block.digits)} to ${withSymbol(high, block.digits, block.unit)}`;
         const counts = new Map(block.series.map((bars) => [bars.name, bars.counts[bin] ?? 0]));
-        return tip(
+        return tooltipContent(
           range,
-          found.map(({ seriesName }) =>
+          points.map(({ seriesName }) =>
             `${seriesName}: ${count(counts.get(seriesName) ?? 0)} ${block.counted}`,
           ),
         );
       },
     },
-    ...(many ? { legend: legend(colours, block.series.map((bars) => bars.name)) } : {}),
-    grid: { left: 64, right: 24, top: block.marks.length > 0 ? 56 : 20, bottom: many ? 78 : 48 },
+    ...(hasManySeries ? { legend: legendOption(colours, block.series.map((bars) => bars.name)) } : {}),
+    grid: { left: 64, right: 24, top: block.marks.length > 0 ? 56 : 20, bottom: hasManySeries ? 78 : 48 },
     xAxis: {
       type: "value",
       min: block.edges[0] ?? 0,
       max: block.edges[block.edges.length - 1] ?? 1,
-      ...axis(colours, `${block.axis} (${block.unit})`),
+      ...axisOption(colours, `${block.axis} (${block.unit})`),
       nameGap: 28,
       axisLabel: { color: colours.muted, hideOverlap: true, showMinLabel: false, showMaxLabel: false },
       splitLine: { show: false },
     },
-    yAxis: { type: "value", ...axis(colours, block.counted), nameGap: 46, minInterval: 1 },
-    series: block.series.map((bars, place) => ({
+    yAxis: { type: "value", ...axisOption(colours, block.counted), nameGap: 46, minInterval: 1 },
+    series: block.series.map((bars, index) => ({
       type: "line" as const,
       name: bars.name,
       step: "end" as const,
       symbol: "none",
-      lineStyle: { width: 1.5, type: STYLES[place % STYLES.length] ?? "solid" },
+      lineStyle: { width: 1.5, type: STYLES[index % STYLES.length] ?? "solid" },
       areaStyle: { opacity: 0.55 / block.series.length },
       data: outline(block.edges, bars.counts),
-      ...(place === 0
+      ...(index === 0
         ? { markLine: markLine(block.marks, "xAxis", colours, block.digits, block.unit) }
         : {}),
     })),

@@ -1,48 +1,48 @@
 import type { Lines } from "../api/report";
 import { duration, fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
-import { axis, base, legend, tip, tooltip, withSymbol } from "./common";
+import { axisOption, baseOption, legendOption, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
 const STYLES = ["solid", "dashed", "dotted"] as const;
 
 export function linesLabel(block: Lines): string {
   const parts = block.lines.map(
-    (line) => `${line.name} from ${fixed(least(line.y), block.digits)} to ${fixed(-least(line.y.map((y) => -y)), block.digits)}`,
+    (line) => `${line.name} from ${fixed(minimum(line.y), block.digits)} to ${fixed(-minimum(line.y.map((y) => -y)), block.digits)}`,
   );
   return `Line chart: ${block.title}, ${block.y_axis} in ${block.unit}. ${parts.join("; ")}.`;
 }
 
-function least(values: number[]): number {
+function minimum(values: number[]): number {
   return values.reduce((low, value) => Math.min(low, value), Infinity);
 }
 
 export function linesOption(block: Lines, colours: Palette): EChartsOption {
-  const many = block.lines.length > 1;
+  const hasManyLines = block.lines.length > 1;
   return {
-    ...base(colours, linesLabel(block)),
+    ...baseOption(colours, linesLabel(block)),
     tooltip: {
-      ...tooltip(colours),
+      ...tooltipOption(colours),
       trigger: "item",
       formatter: (item: unknown) => {
         const { seriesName, value } = item as { seriesName: string; value: [number, number] };
-        return tip(seriesName, [
+        return tooltipContent(seriesName, [
           withSymbol(value[1], block.digits, block.unit),
           `${duration(1e9 * value[0])} after the first step began`,
         ]);
       },
     },
-    ...(many ? { legend: legend(colours, block.lines.map((line) => line.name)) } : {}),
-    grid: { left: 64, right: 24, top: 20, bottom: many ? 78 : 48 },
-    xAxis: { type: "value", ...axis(colours, block.x_axis), nameGap: 28, splitLine: { show: false } },
-    yAxis: { type: "value", min: 0, ...axis(colours, `${block.y_axis} (${block.unit})`), nameGap: 46 },
-    series: block.lines.map((line, place) => ({
+    ...(hasManyLines ? { legend: legendOption(colours, block.lines.map((line) => line.name)) } : {}),
+    grid: { left: 64, right: 24, top: 20, bottom: hasManyLines ? 78 : 48 },
+    xAxis: { type: "value", ...axisOption(colours, block.x_axis), nameGap: 28, splitLine: { show: false } },
+    yAxis: { type: "value", min: 0, ...axisOption(colours, `${block.y_axis} (${block.unit})`), nameGap: 46 },
+    series: block.lines.map((line, index) => ({
       type: "line" as const,
       name: line.name,
       showSymbol: true,
       symbol: "circle",
       symbolSize: 3,
-      lineStyle: { width: 1, type: STYLES[place % STYLES.length] ?? "solid" },
+      lineStyle: { width: 1, type: STYLES[index % STYLES.length] ?? "solid" },
       data: line.x.map((x, point) => [x, line.y[point] ?? 0]),
     })),
   };

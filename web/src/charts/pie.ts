@@ -1,13 +1,13 @@
 import type { Pie } from "../api/report";
 import { percent } from "../base/quantities";
 import type { Palette } from "../base/palette";
-import { base, legend, tip, tooltip } from "./common";
+import { baseOption, legendOption, tooltipContent, tooltipOption } from "./common";
 import type { EChartsOption, LegendOption } from "./echarts";
 
 const NARROW_PX = 360;
 
 /** With more slices than this their names and shares stand in a list beside them. */
-const MOST_AROUND = 4;
+const MAX_LABELS_BELOW = 4;
 
 export function pieLabel(block: Pie): string {
   const parts = block.slices.map((slice) => `${slice.name} ${percent(slice.share_ratio, 1)}`);
@@ -15,46 +15,46 @@ export function pieLabel(block: Pie): string {
 }
 
 export function pieOption(block: Pie, colours: Palette): EChartsOption {
-  const many = block.slices.length > MOST_AROUND;
+  const hasLegendList = block.slices.length > MAX_LABELS_BELOW;
   const shares = new Map(block.slices.map((slice) => [slice.name, slice.share_ratio]));
-  const names = {
-    ...legend(colours, [...shares.keys()]),
+  const legendNames = {
+    ...legendOption(colours, [...shares.keys()]),
     formatter: (name: string) => `${percent(shares.get(name) ?? null, 1)}  ${name}`,
   };
   return {
-    ...base(colours, pieLabel(block)),
+    ...baseOption(colours, pieLabel(block)),
     aria: { enabled: true, label: { description: pieLabel(block) }, decal: { show: true } },
     tooltip: {
-      ...tooltip(colours),
+      ...tooltipOption(colours),
       trigger: "item",
       formatter: (item: unknown) => {
         const { name } = item as { name: string };
-        return tip(name, [`${percent(shares.get(name) ?? null, 2)} of ${block.share_of}`]);
+        return tooltipContent(name, [`${percent(shares.get(name) ?? null, 2)} of ${block.share_of}`]);
       },
     },
     legend: {
-      ...names,
-      type: many ? "scroll" : "plain",
-      ...(many ? { orient: "vertical", right: 0, top: "middle", bottom: "auto" } : {}),
+      ...legendNames,
+      type: hasLegendList ? "scroll" : "plain",
+      ...(hasLegendList ? { orient: "vertical", right: 0, top: "middle", bottom: "auto" } : {}),
     },
     series: [
       {
         type: "pie",
-        radius: many ? ["40%", "68%"] : ["46%", "76%"],
-        center: many ? ["25%", "50%"] : ["50%", "45%"],
+        radius: hasLegendList ? ["40%", "68%"] : ["46%", "76%"],
+        center: hasLegendList ? ["25%", "50%"] : ["50%", "45%"],
         itemStyle: { borderColor: colours.surface, borderWidth: 2 },
         label: { show: false },
         data: block.slices.map((slice) => ({ name: slice.name, value: slice.share_ratio })),
       },
     ],
-    ...(many ? { media: [{ query: { maxWidth: NARROW_PX }, option: below(names) }] } : {}),
+    ...(hasLegendList ? { media: [{ query: { maxWidth: NARROW_PX }, option: narrowOption(legendNames) }] } : {}),
   };
 }
 
 /** Where there is no room beside the pie, names and shares stand below it. */
-function below(names: LegendOption): EChartsOption {
+function narrowOption(legendNames: LegendOption): EChartsOption {
   return {
-    legend: { ...names, type: "plain", orient: "horizontal", left: "center", right: "auto", top: "auto", bottom: 0, itemGap: 6 },
+    legend: { ...legendNames, type: "plain", orient: "horizontal", left: "center", right: "auto", top: "auto", bottom: 0, itemGap: 6 },
     series: [{ type: "pie", radius: ["32%", "56%"], center: ["50%", "34%"] }],
   };
 }

@@ -3,9 +3,9 @@ import { describe, expect, test } from "vitest";
 
 import { palette } from "../base/palette";
 import { figureTable } from "./figure_table";
-import { durationHistogram, oneLine, pieOf, sharesByName } from "./from_payload";
-import { bounds, gridLabel, gridOption, type Grid } from "./grid";
-import { onAxis, plotLabel, plotOption, tick, tickInterval, type Plot } from "./plot";
+import { durationHistogram, singleLine, pieOf, pieOfShares } from "./from_payload";
+import { extent, gridLabel, gridOption, type Grid } from "./grid";
+import { formatOnScale, plotLabel, plotOption, formatTick, tickInterval, type Plot } from "./plot";
 import { stacksOption, type Stacks } from "./stacks";
 
 const EVIL = "<img src=x onerror=alert(1)>";
@@ -23,11 +23,11 @@ const formatter = (option: { tooltip?: unknown }): Formatter => (option.tooltip 
 
 describe("axes", () => {
   test("say values in their unit", () => {
-    expect(onAxis(1.5e9, TIME)).toBe("1.5 s");
-    expect(onAxis(0, TIME)).toBe("0");
-    expect(onAxis(3_600e9, TIME)).toBe("1 h");
-    expect(onAxis(1, { name: "", unit: "none", places: ["a", "b"] })).toBe("b");
-    expect(tick(0.25, PLOT.y)).toBe("25%");
+    expect(formatOnScale(1.5e9, TIME)).toBe("1.5 s");
+    expect(formatOnScale(0, TIME)).toBe("0");
+    expect(formatOnScale(3_600e9, TIME)).toBe("1 h");
+    expect(formatOnScale(1, { name: "", unit: "none", categories: ["a", "b"] })).toBe("b");
+    expect(formatTick(0.25, PLOT.y)).toBe("25%");
   });
 
   test("have ticks at round values of the unit that is shown", () => {
@@ -52,8 +52,8 @@ describe("plots", () => {
   });
 
   test("mark a point that has no neighbours, among many", () => {
-    const x = Array.from({ length: 100 }, (_, place) => place);
-    const y = x.map((place) => (place === 50 ? 1 : null));
+    const x = Array.from({ length: 100 }, (_, index) => index);
+    const y = x.map((index) => (index === 50 ? 1 : null));
     const option = plotOption({ ...PLOT, series: [{ name: "s", x, y }] }, palette(true));
     const [series] = option.series as { data: unknown[] }[];
     expect(series?.data[50]).toEqual({ value: [50, 1], symbol: "circle", symbolSize: 5 });
@@ -65,11 +65,11 @@ test("a waterfall stands on bars that are not seen, and does not tell of them", 
   const block: Stacks = {
     kind: "stacks",
     title: "",
-    bars: ["from", "part"],
-    bar: "part",
+    categories: ["from", "part"],
+    categoryName: "part",
     value: TIME,
-    across: true,
-    from: [0, 5],
+    horizontal: true,
+    offsets: [0, 5],
     parts: [{ name: "shorter", values: [null, 3] }],
   };
   const option = stacksOption(block, palette(false));
@@ -90,8 +90,8 @@ describe("grids", () => {
   };
 
   test("know their extremes", () => {
-    expect(bounds(GRID.values)).toEqual([1e6, 3e6]);
-    expect(bounds([[null]])).toEqual([0, 0]);
+    expect(extent(GRID.values)).toEqual([1e6, 3e6]);
+    expect(extent([[null]])).toEqual([0, 0]);
     expect(gridLabel(GRID)).toContain("duration from 1 ms to 3 ms");
     expect(figureTable(GRID).rows[1]).toEqual([EVIL, 3e6, 3e6, 3e6]);
   });
@@ -105,26 +105,26 @@ describe("grids", () => {
 
 describe("figures of payloads", () => {
   test("have times in the unit of the longest", () => {
-    const found = durationHistogram({
-      title: "", counted: "steps", edges_ns: [0, 5e6, 10e6], series: [{ name: "all", counts: [1, 2] }],
+    const figure = durationHistogram({
+      title: "", noun: "steps", edges_ns: [0, 5e6, 10e6], series: [{ name: "all", counts: [1, 2] }],
       marks_ns: [{ name: "p50", value: 6e6 }],
     });
-    expect([found.unit, found.edges, found.marks]).toEqual(["ms", [0, 5, 10], [{ name: "p50", value: 6 }]]);
+    expect([figure.unit, figure.edges, figure.marks]).toEqual(["ms", [0, 5, 10], [{ name: "p50", value: 6 }]]);
   });
 
   test("name the largest shares, and the rest of the whole", () => {
-    const shares = Array.from({ length: 12 }, (_, place) => [`k${place}`, 0.05] as const);
-    const pie = sharesByName("", "time", [...shares, ["k0", 0.1], ["none", null]]);
+    const shares = Array.from({ length: 12 }, (_, index) => [`k${index}`, 0.05] as const);
+    const pie = pieOfShares("", "time", [...shares, ["k0", 0.1], ["none", null]]);
     expect(pie.slices[0]?.name).toBe("k0");
     expect(pie.slices[0]?.share_ratio).toBeCloseTo(0.15);
     expect(pie.slices).toHaveLength(10);
     expect(pie.slices.reduce((sum, slice) => sum + slice.share_ratio, 0)).toBeCloseTo(1);
-    expect(sharesByName("", "", []).slices).toEqual([]);
+    expect(pieOfShares("", "", []).slices).toEqual([]);
   });
 
   test("keep names to one line", () => {
-    expect(oneLine("a\u202Eb\u0000\nc")).toBe("a b c");
-    expect(oneLine("x".repeat(1000))).toHaveLength(160);
+    expect(singleLine("a\u202Eb\u0000\nc")).toBe("a b c");
+    expect(singleLine("x".repeat(1000))).toHaveLength(160);
     const pie = pieOf("", { share_of: "time", parts: [{ name: "a\nb", count: 1, total_ns: 1, share_ratio: 1 }] });
     expect(pie.slices[0]?.name).toBe("a b");
   });

@@ -1,91 +1,91 @@
 // Parts of several wholes as stacked bars; with steps down and up it is a waterfall.
 import type { Palette } from "../base/palette";
-import { axis, base, legend, tip, tooltip } from "./common";
+import { axisOption, baseOption, legendOption, tooltipContent, tooltipOption } from "./common";
 import type { EChartsOption } from "./echarts";
-import { onAxis, tick, type Scale } from "./plot";
+import { formatOnScale, formatTick, type Scale } from "./plot";
 
 export interface Stacks {
   kind: "stacks";
   title: string;
   /** What the bars are called, and what they are. */
-  bars: string[];
-  bar: string;
+  categories: string[];
+  categoryName: string;
   value: Scale;
   parts: { name: string; values: (number | null)[] }[];
   /** Names at the left, bars to the right: for long names and few bars. */
-  across: boolean;
+  horizontal: boolean;
   /** Where each bar begins, when not at zero. */
-  from?: number[];
+  offsets?: number[];
   note?: string | null;
 }
 
 const ROW_HEIGHT = 26;
 
 export function stacksHeight(block: Stacks): number {
-  return block.across ? Math.max(170, 96 + ROW_HEIGHT * block.bars.length) : 320;
+  return block.horizontal ? Math.max(170, 96 + ROW_HEIGHT * block.categories.length) : 320;
 }
 
 export function stacksLabel(block: Stacks): string {
-  const bars = block.bars.slice(0, 24).map((bar, place) => {
+  const categories = block.categories.slice(0, 24).map((categoryName, index) => {
     const parts = block.parts.flatMap(({ name, values }) => {
-      const value = values[place] ?? null;
-      return value === null ? [] : [`${name} ${onAxis(value, block.value)}`];
+      const value = values[index] ?? null;
+      return value === null ? [] : [`${name} ${formatOnScale(value, block.value)}`];
     });
-    return `${bar}: ${parts.join(", ")}`;
+    return `${categoryName}: ${parts.join(", ")}`;
   });
-  const more = block.bars.length > bars.length ? `; ${block.bars.length - bars.length} more` : "";
-  return `Stacked bars: ${block.title}, ${block.value.name}. ${bars.join("; ")}${more}.`;
+  const more = block.categories.length > categories.length ? `; ${block.categories.length - categories.length} more` : "";
+  return `Stacked bars: ${block.title}, ${block.value.name}. ${categories.join("; ")}${more}.`;
 }
 
 export function stacksOption(block: Stacks, colours: Palette): EChartsOption {
   const names = {
     type: "category",
-    data: block.bars,
-    ...axis(colours, block.across ? "" : block.bar),
+    data: block.categories,
+    ...axisOption(colours, block.horizontal ? "" : block.categoryName),
     nameGap: 30,
-    inverse: block.across,
+    inverse: block.horizontal,
     axisLabel: {
       color: colours.muted,
       hideOverlap: true,
-      ...(block.across ? { width: nameWidth(block.bars), overflow: "truncate", interval: 0 } : {}),
+      ...(block.horizontal ? { width: nameWidth(block.categories), overflow: "truncate", interval: 0 } : {}),
     },
     splitLine: { show: false },
   };
   const values = {
     type: "value",
-    ...axis(colours, block.value.name),
-    nameGap: block.across ? 30 : 58,
+    ...axisOption(colours, block.value.name),
+    nameGap: block.horizontal ? 30 : 58,
     axisLabel: {
       color: colours.muted,
       hideOverlap: true,
-      formatter: (value: number) => tick(value, block.value),
+      formatter: (value: number) => formatTick(value, block.value),
     },
     ...(block.value.max === undefined ? {} : { max: block.value.max }),
   };
-  const below = block.from;
+  const offsets = block.offsets;
   return {
-    ...base(colours, stacksLabel(block)),
+    ...baseOption(colours, stacksLabel(block)),
     aria: { enabled: true, label: { description: stacksLabel(block) }, decal: { show: true } },
     tooltip: {
-      ...tooltip(colours),
+      ...tooltipOption(colours),
       trigger: "axis",
       axisPointer: { type: "shadow" },
-      formatter: (given: unknown) => {
-        const place = (given as { dataIndex: number }[])[0]?.dataIndex ?? 0;
-        return tip(`${block.bar} ${block.bars[place] ?? ""}`, block.parts.flatMap(({ name, values: all }) => {
-          const value = all[place] ?? null;
-          return value === null ? [] : [`${name}: ${onAxis(value, block.value)}`];
+      formatter: (items: unknown) => {
+        const index = (items as { dataIndex: number }[])[0]?.dataIndex ?? 0;
+        return tooltipContent(`${block.categoryName} ${block.categories[index] ?? ""}`, block.parts.flatMap(({ name, values: all }) => {
+          const value = all[index] ?? null;
+          return value === null ? [] : [`${name}: ${formatOnScale(value, block.value)}`];
         }));
       },
     },
-    legend: legend(colours, block.parts.map((part) => part.name)),
-    grid: { left: block.across ? nameWidth(block.bars) + 18 : 76, right: 30, top: 14, bottom: 82 },
-    ...(block.across ? { xAxis: values, yAxis: names } : { xAxis: names, yAxis: values }),
+    legend: legendOption(colours, block.parts.map((part) => part.name)),
+    grid: { left: block.horizontal ? nameWidth(block.categories) + 18 : 76, right: 30, top: 14, bottom: 82 },
+    ...(block.horizontal ? { xAxis: values, yAxis: names } : { xAxis: names, yAxis: values }),
     series: [
-      ...(below === undefined
+      ...(offsets === undefined
         ? []
-        : [{ ...bars("", below), itemStyle: { color: "transparent", decal: { symbol: "none" } }, silent: true }]),
-      ...block.parts.map((part) => bars(part.name, part.values)),
+        : [{ ...categories("", offsets), itemStyle: { color: "transparent", decal: { symbol: "none" } }, silent: true }]),
+      ...block.parts.map((part) => categories(part.name, part.values)),
     ],
   } as EChartsOption;
 }
@@ -95,6 +95,6 @@ function nameWidth(names: readonly string[]): number {
   return Math.min(160, 12 + 7 * Math.max(0, ...names.map((name) => name.length)));
 }
 
-function bars(name: string, data: (number | null)[]): Record<string, unknown> {
+function categories(name: string, data: (number | null)[]): Record<string, unknown> {
   return { type: "bar", name, stack: "all", data, barMaxWidth: 46, barCategoryGap: "22%" };
 }

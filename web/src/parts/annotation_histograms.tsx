@@ -7,19 +7,19 @@ import { duration } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { durationHistogram } from "../charts/from_payload";
 import { useView } from "../state/fetch";
-import { Empty, Refused, Waiting } from "../widgets/answer";
+import { EmptyState, ErrorNotice, Skeleton } from "../widgets/answer";
 import { Icon } from "../widgets/icon";
 import { Panel } from "../widgets/panel";
 import { useTexts } from "./options";
 
 export function AnnotationHistograms({ suggestions }: { suggestions: readonly string[] }) {
   const [names, setNames] = useTexts("histogram");
-  const [typed, setTyped] = useState("");
+  const [draft, setDraft] = useState("");
   const add = (event: Event): void => {
     event.preventDefault();
-    const name = typed.trim();
+    const name = draft.trim();
     if (name !== "" && !names.includes(name)) setNames([...names, name]);
-    setTyped("");
+    setDraft("");
   };
   return (
     <section class="histograms" aria-label="Histograms of annotations">
@@ -32,8 +32,8 @@ export function AnnotationHistograms({ suggestions }: { suggestions: readonly st
               type="text"
               list="annotation-names"
               placeholder="choose or type a name"
-              value={typed}
-              onInput={(event) => { setTyped(event.currentTarget.value); }}
+              value={draft}
+              onInput={(event) => { setDraft(event.currentTarget.value); }}
               data-testid="histogram-name"
             />
           </label>
@@ -48,7 +48,7 @@ export function AnnotationHistograms({ suggestions }: { suggestions: readonly st
       ) : (
         <div class="panels">
           {names.map((name) => (
-            <OneHistogram key={name} name={name} onClose={() => { setNames(names.filter((each) => each !== name)); }} />
+            <HistogramPanel key={name} name={name} onClose={() => { setNames(names.filter((shownName) => shownName !== name)); }} />
           ))}
         </div>
       )}
@@ -56,7 +56,7 @@ export function AnnotationHistograms({ suggestions }: { suggestions: readonly st
   );
 }
 
-function OneHistogram({ name, onClose }: { name: string; onClose: () => void }) {
+function HistogramPanel({ name, onClose }: { name: string; onClose: () => void }) {
   const answer = useView("annotations", { name });
   const close = (
     <button type="button" class="quiet" aria-label={`Remove the histogram of ${name.slice(0, 80)}`} onClick={onClose}>
@@ -67,45 +67,45 @@ function OneHistogram({ name, onClose }: { name: string; onClose: () => void }) 
   if (data === null) {
     return (
       <Panel title={name.slice(0, 120)} tools={close}>
-        {error === null ? <Waiting /> : <Refused text={error.message} />}
+        {error === null ? <Skeleton /> : <ErrorNotice text={error.message} />}
       </Panel>
     );
   }
-  const found = histogramsOf(data);
-  if (found.length === 0) {
+  const histograms = histogramsOf(data);
+  if (histograms.length === 0) {
     const why = data.missing ?? data.sources.find((source) => source.missing !== null)?.missing;
     return (
       <Panel title={name.slice(0, 120)} tools={close}>
-        <Empty text={why ?? "no range has this name"} />
+        <EmptyState text={why ?? "no range has this name"} />
       </Panel>
     );
   }
   return (
     <>
-      {found.map(({ where, histogram }, place) => (
+      {histograms.map(({ source, histogram }, index) => (
         <FigurePanel
-          key={where}
-          block={figureOf(name, where, histogram)}
+          key={source}
+          block={histogramFigure(name, source, histogram)}
           about={`Total ${duration(histogram.total_ns)}`}
-          tools={place === 0 ? close : undefined}
+          tools={index === 0 ? close : undefined}
         />
       ))}
     </>
   );
 }
 
-interface Placed {
-  where: string;
+interface SourceHistogram {
+  source: string;
   histogram: AnnotationHistogram;
 }
 
 /** The histograms that hold anything, with what they are of. */
-export function histogramsOf(payload: AnnotationsView): Placed[] {
+export function histogramsOf(payload: AnnotationsView): SourceHistogram[] {
   return payload.sources.flatMap((source) =>
     source.histograms
       .filter((histogram) => histogram.buckets.length > 0)
       .map((histogram) => ({
-        where: [
+        source: [
           source.rank === null ? "" : `rank ${source.rank}`,
           histogram.on_device ? "on devices" : "on the host",
           payload.sources.length > 1 ? (source.trace ?? source.process ?? "").slice(0, 40) : "",
@@ -115,12 +115,12 @@ export function histogramsOf(payload: AnnotationsView): Placed[] {
   );
 }
 
-function figureOf(name: string, where: string, histogram: AnnotationHistogram) {
+function histogramFigure(name: string, source: string, histogram: AnnotationHistogram) {
   const { buckets, bucket_ns, duration_ns } = histogram;
   const last = buckets[buckets.length - 1]?.from_ns ?? 0;
   return durationHistogram({
-    title: `${name.slice(0, 120)} ${where}`,
-    counted: "ranges",
+    title: `${name.slice(0, 120)} ${source}`,
+    noun: "ranges",
     edges_ns: [...buckets.map((bucket) => bucket.from_ns), last + bucket_ns],
     series: [{ name: "all", counts: buckets.map((bucket) => bucket.count) }],
     marks_ns: duration_ns === null ? [] : [{ name: "p50", value: duration_ns.p50 }, { name: "p95", value: duration_ns.p95 }],

@@ -1,6 +1,6 @@
 // Whether device work that was launched before the recording began counts.
 import { useOption } from "./options";
-import { Choice } from "../widgets/choice";
+import { Select } from "../widgets/choice";
 
 const CHOICES = [["keep", "counts"], ["drop", "left out"]] as const;
 type CarryOverChoice = "keep" | "drop";
@@ -11,16 +11,16 @@ export function useCarryOver() {
 
 interface Props {
   value: CarryOverChoice;
-  onChoose: (value: CarryOverChoice) => void;
+  onChange: (value: CarryOverChoice) => void;
 }
 
-export function CarryOver({ value, onChoose }: Props) {
+export function CarryOverSelect({ value, onChange }: Props) {
   return (
-    <Choice
+    <Select
       label="Work launched before"
       value={value}
       choices={CHOICES}
-      onChoose={(next) => { onChoose(next as CarryOverChoice); }}
+      onChange={(next) => { onChange(next as CarryOverChoice); }}
     />
   );
 }

@@ -4,11 +4,11 @@ import type { ComponentChildren } from "preact";
 import { Panel } from "../widgets/panel";
 import { TimelineLink } from "./timeline_link";
 
-const LONGEST = 200;
+const MAX_TITLE_LENGTH = 200;
 
-export function ChosenPanel({ name, children }: { name: string; children: ComponentChildren }) {
+export function SelectionPanel({ name, children }: { name: string; children: ComponentChildren }) {
   return (
-    <Panel title={name.slice(0, LONGEST)} wide chosen tools={<TimelineLink name={name} />}>
+    <Panel title={name.slice(0, MAX_TITLE_LENGTH)} wide isSelection tools={<TimelineLink name={name} />}>
       {children}
     </Panel>
   );

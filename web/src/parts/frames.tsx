@@ -1,18 +1,18 @@
 // Frames of a Python stack, each a way to its place in the source.
-import { openSource, placeOf } from "../state/source";
+import { openSource, parseFrame } from "../state/source";
 
-const LONGEST = 400;
+const MAX_FRAME_LENGTH = 400;
 
-export function Frames({ frames, label }: { frames: readonly string[]; label: string }) {
+export function StackFrames({ frames, label }: { frames: readonly string[]; label: string }) {
   return (
     <ol class="frames" aria-label={label}>
       {frames.map((frame, depth) => {
-        const place = placeOf(frame);
-        const text = frame.slice(0, LONGEST);
+        const location = parseFrame(frame);
+        const text = frame.slice(0, MAX_FRAME_LENGTH);
         return (
           <li key={depth}>
-            {place === null ? text : (
-              <button type="button" onClick={() => { openSource(place.file, place.line); }}>{text}</button>
+            {location === null ? text : (
+              <button type="button" onClick={() => { openSource(location.file, location.line); }}>{text}</button>
             )}
           </li>
         );

@@ -25,39 +25,39 @@ interface Props<Row> {
   onRow?: (row: Row) => void;
   selected?: Row | undefined;
   /** What is shown of the chosen row, below the table. */
-  chosen?: ((row: Row) => ComponentChildren) | undefined;
+  renderSelected?: ((row: Row) => ComponentChildren) | undefined;
 }
 
 /** An order as the address has it: a minus stands for the largest first. */
-export function orderFrom(text: string): Order | null {
+export function parseOrder(text: string): Order | null {
   if (text === "") return null;
   return text.startsWith("-")
     ? { field: text.slice(1), descending: true }
     : { field: text, descending: false };
 }
 
-export function orderText(order: Order): string {
+export function formatOrder(order: Order): string {
   return `${order.descending ? "-" : ""}${order.field}`;
 }
 
-export function LinkedTable<Row extends object>({ id, keyOf, chosen, ...rest }: Props<Row>) {
-  const name = (what: string): string => (id === undefined ? what : `${id}-${what}`);
+export function LinkedTable<Row extends object>({ id, keyOf, renderSelected, ...rest }: Props<Row>) {
+  const name = (suffix: string): string => (id === undefined ? suffix : `${id}-${suffix}`);
   const [order, setOrder] = useText(name("sort"));
   const [filter, setFilter] = useText(name("filter"));
   const [row, setRow] = useText(name("row"));
-  const found = row === "" || keyOf === undefined ? undefined : rest.rows.find((each) => keyOf(each) === row);
+  const selectedRow = row === "" || keyOf === undefined ? undefined : rest.rows.find((candidate) => keyOf(candidate) === row);
   return (
     <>
       <DataTable
         {...rest}
-        order={orderFrom(order)}
-        onOrder={(next) => { setOrder(orderText(next)); }}
+        order={parseOrder(order)}
+        onOrder={(next) => { setOrder(formatOrder(next)); }}
         filter={filter}
         onFilter={setFilter}
-        selected={found ?? rest.selected}
-        onRow={keyOf === undefined ? rest.onRow : (each) => { setRow(each === found ? "" : keyOf(each)); }}
+        selected={selectedRow ?? rest.selected}
+        onRow={keyOf === undefined ? rest.onRow : (clickedRow) => { setRow(clickedRow === selectedRow ? "" : keyOf(clickedRow)); }}
       />
-      {found === undefined ? null : chosen?.(found)}
+      {selectedRow === undefined ? null : renderSelected?.(selectedRow)}
     </>
   );
 }

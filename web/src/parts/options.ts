@@ -6,9 +6,9 @@ export function useOption<Value extends string>(
   name: string,
   values: readonly Value[],
 ): [Value, (value: Value) => void] {
-  const given = param(name).value;
+  const text = param(name).value;
   const [first] = values;
-  const value = values.find((each) => each === given) ?? first;
+  const value = values.find((candidate) => candidate === text) ?? first;
   if (value === undefined) throw new Error(`no choice for ${name}`);
   const choose = (next: Value): void => {
     setParams({ [name]: next === first ? null : next }, { replace: true });
@@ -28,7 +28,7 @@ export function useText(name: string): [string, (value: string) => void] {
 /** Several texts, told apart by a character that names do not have. */
 export function useTexts(name: string): [string[], (values: string[]) => void] {
   const [text, change] = useText(name);
-  return [text === "" ? [] : text.split(BETWEEN), (values) => { change(values.join(BETWEEN)); }];
+  return [text === "" ? [] : text.split(SEPARATOR), (values) => { change(values.join(SEPARATOR)); }];
 }
 
-const BETWEEN = "\u001f";
+const SEPARATOR = "\u001f";

@@ -5,15 +5,15 @@ import type { AnnotationsView, RankSteps } from "../api/views";
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 
-const { orderFrom, orderText } = await import("./linked_table");
+const { parseOrder, formatOrder } = await import("./linked_table");
 const { useOption, useText, useTexts } = await import("./options");
 const { rowKey } = await import("./row_key");
-const { leftOut } = await import("./top");
-const { placeOfStep, timelineAt } = await import("./timeline_link");
-const { annotationRows } = await import("./annotation_rows");
-const { go } = await import("../state/url");
+const { omittedRows } = await import("./top");
+const { intervalOfStep, timelineAt } = await import("./timeline_link");
+const { annotationNames } = await import("./annotation_rows");
+const { navigate } = await import("../state/url");
 
-beforeEach(() => { go("/kernels?run=a", true); });
+beforeEach(() => { navigate("/kernels?run=a", true); });
 
 const search = (): string => window.location.search;
 
@@ -29,7 +29,7 @@ describe("choices in the address", () => {
   });
 
   test("that are not known are the first", () => {
-    go("/kernels?run=a&by=evil", true);
+    navigate("/kernels?run=a&by=evil", true);
     expect(useOption("by", ["name", "shape"])[0]).toBe("name");
   });
 
@@ -45,10 +45,10 @@ describe("choices in the address", () => {
 
   test("of an order are a field and a sign", () => {
     for (const text of ["total_ns", "-total_ns"]) {
-      const order = orderFrom(text);
-      expect(order === null ? null : orderText(order)).toBe(text);
+      const order = parseOrder(text);
+      expect(order === null ? null : formatOrder(order)).toBe(text);
     }
-    expect(orderFrom("")).toBeNull();
+    expect(parseOrder("")).toBeNull();
   });
 });
 
@@ -65,20 +65,20 @@ describe("keys of rows", () => {
 });
 
 test("rows that were not asked for are told", () => {
-  expect(leftOut(500, 2310)).toBe("the largest of 2,310");
-  expect(leftOut(7, 7)).toBeNull();
+  expect(omittedRows(500, 2310)).toBe("the largest of 2,310");
+  expect(omittedRows(7, 7)).toBeNull();
 });
 
 describe("ways to the timeline", () => {
-  const of = (title: string, numbers: number[], after_ns: number[]): RankSteps => ({
+  const rankSteps = (title: string, numbers: number[], after_ns: number[]): RankSteps => ({
     group: title, title, numbers, after_ns, duration_ns: numbers.map(() => 10), outliers: [], left_out_count: 0,
   });
-  const ALL = [of("rank 0", [1, 2], [100, 200]), of("rank 1", [2, 3], [250, 350])];
+  const ALL = [rankSteps("rank 0", [1, 2], [100, 200]), rankSteps("rank 1", [2, 3], [250, 350])];
 
   test("find a step on its rank, or on the first that has it", () => {
-    expect(placeOfStep(ALL, 2, "rank 1")).toEqual([250, 260]);
-    expect(placeOfStep(ALL, 3, "rank 0")).toEqual([350, 360]);
-    expect(placeOfStep(ALL, 9, "rank 0")).toBeNull();
+    expect(intervalOfStep(ALL, 2, "rank 1")).toEqual([250, 260]);
+    expect(intervalOfStep(ALL, 3, "rank 0")).toEqual([350, 360]);
+    expect(intervalOfStep(ALL, 9, "rank 0")).toBeNull();
   });
 
   test("show what is around it, of the same run", () => {
@@ -90,5 +90,5 @@ describe("ways to the timeline", () => {
 test("names of annotations are listed once", () => {
   const source = (names: string[]) => ({ annotations: names.map((name) => ({ name })) });
   const payload = { sources: [source(["a", "b"]), source(["b", "c"])] } as unknown as AnnotationsView;
-  expect(annotationRows(payload)).toEqual(["a", "b", "c"]);
+  expect(annotationNames(payload)).toEqual(["a", "b", "c"]);
 });

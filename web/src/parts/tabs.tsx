@@ -5,20 +5,20 @@ import { link, screen } from "../state/url";
 /** The tab that is shown, and the row of tabs. */
 export function useTabs<Name extends string>(
   tabs: readonly (readonly [Name, string])[],
-): { shown: Name; bar: preact.JSX.Element } {
-  const [shown] = useOption("tab", tabs.map(([name]) => name));
+): { selected: Name; bar: preact.JSX.Element } {
+  const [selected] = useOption("tab", tabs.map(([name]) => name));
   const bar = (
     <nav class="tabs" aria-label="Sides of this screen">
-      {tabs.map(([name, words], place) => (
+      {tabs.map(([name, words], index) => (
         <a
           key={name}
-          href={link(screen.value, { tab: place === 0 ? null : name })}
-          aria-current={name === shown ? "page" : undefined}
+          href={link(screen.value, { tab: index === 0 ? null : name })}
+          aria-current={name === selected ? "page" : undefined}
         >
           {words}
         </a>
       ))}
     </nav>
   );
-  return { shown, bar };
+  return { selected, bar };
 }

@@ -3,13 +3,13 @@ import { useState } from "preact/hooks";
 
 import type { RankSteps } from "../api/views";
 import { fetchView } from "../state/fetch";
-import { go, link } from "../state/url";
+import { navigate, link } from "../state/url";
 
 /** Longer names are searched for by their beginning. */
-const LONGEST = 200;
+const MAX_QUERY_LENGTH = 200;
 
 export function TimelineLink({ name }: { name: string }) {
-  return <a class="action" href={link("timeline", { find: name.slice(0, LONGEST) })}>Show in timeline</a>;
+  return <a class="action" href={link("timeline", { find: name.slice(0, MAX_QUERY_LENGTH) })}>Show in timeline</a>;
 }
 
 /** The address of a window of the timeline around some time, in nanoseconds after the origin. */
@@ -22,31 +22,31 @@ export function timelineAt(from_ns: number, to_ns: number): string {
 }
 
 /** Where a step ran: on the rank that is named so, or else on the first that has it. */
-export function placeOfStep(all: readonly RankSteps[], step: number, rank: string): [number, number] | null {
-  const named = all.filter((each) => each.title === rank);
-  for (const steps of [...named, ...all]) {
-    const place = steps.numbers.indexOf(step);
-    const start = steps.after_ns[place];
-    if (start !== undefined) return [start, start + (steps.duration_ns[place] ?? 0)];
+export function intervalOfStep(ranks: readonly RankSteps[], step: number, rank: string): [number, number] | null {
+  const ofRank = ranks.filter((steps) => steps.title === rank);
+  for (const steps of [...ofRank, ...ranks]) {
+    const index = steps.numbers.indexOf(step);
+    const start = steps.after_ns[index];
+    if (start !== undefined) return [start, start + (steps.duration_ns[index] ?? 0)];
   }
   return null;
 }
 
 /** Goes to a step on the timeline; when it ran is asked for at the click. */
 export function StepLink({ step, rank }: { step: number; rank: string }) {
-  const [lost, setLost] = useState(false);
+  const [isMissing, setIsMissing] = useState(false);
   const open = (): void => {
     fetchView("timeline").then(
       ({ steps }) => {
-        const place = placeOfStep(steps, step, rank);
-        if (place === null) setLost(true);
-        else go(timelineAt(...place));
+        const interval = intervalOfStep(steps, step, rank);
+        if (interval === null) setIsMissing(true);
+        else navigate(timelineAt(...interval));
       },
-      () => { setLost(true); },
+      () => { setIsMissing(true); },
     );
   };
   return (
-    <button type="button" class="quiet" onClick={open} title={lost ? "The timeline does not have this step" : "Show in timeline"} disabled={lost}>
+    <button type="button" class="quiet" onClick={open} title={isMissing ? "The timeline does not have this step" : "Show in timeline"} disabled={isMissing}>
       {step}
     </button>
   );

@@ -1,28 +1,28 @@
 // How many rows of a long list are asked for.
 import { useOption } from "./options";
 import { count } from "../base/quantities";
-import { Choice } from "../widgets/choice";
+import { Select } from "../widgets/choice";
 
-const COUNTS = ["500", "50", "5000", "0"] as const;
-type Count = (typeof COUNTS)[number];
+const LIMITS = ["500", "50", "5000", "0"] as const;
+type RowLimit = (typeof LIMITS)[number];
 
-export function useTop(): [Count, (value: Count) => void] {
-  return useOption("top", COUNTS);
+export function useRowLimit(): [RowLimit, (value: RowLimit) => void] {
+  return useOption("top", LIMITS);
 }
 
-export function TopChoice({ value, onChoose }: { value: Count; onChoose: (value: Count) => void }) {
-  const choices = [...COUNTS].sort((a, b) => (Number(a) || Infinity) - (Number(b) || Infinity));
+export function RowLimitSelect({ value, onChange }: { value: RowLimit; onChange: (value: RowLimit) => void }) {
+  const choices = [...LIMITS].sort((a, b) => (Number(a) || Infinity) - (Number(b) || Infinity));
   return (
-    <Choice
+    <Select
       label="Rows"
       value={value}
-      choices={choices.map((each) => [each, each === "0" ? "all" : `largest ${count(Number(each))}`] as const)}
-      onChoose={(next) => { onChoose(next as Count); }}
+      choices={choices.map((limit) => [limit, limit === "0" ? "all" : `largest ${count(Number(limit))}`] as const)}
+      onChange={(next) => { onChange(next as RowLimit); }}
     />
   );
 }
 
 /** What a table says of rows that were not asked for. */
-export function leftOut(shown: number, all: number): string | null {
-  return shown < all ? `the largest of ${count(all)}` : null;
+export function omittedRows(shownCount: number, totalCount: number): string | null {
+  return shownCount < totalCount ? `the largest of ${count(totalCount)}` : null;
 }

@@ -1,6 +1,6 @@
 import type { Check } from "../api/report";
 import { count } from "../base/quantities";
-import { Status } from "../widgets/status";
+import { RuleStatusBadge } from "../widgets/status";
 
 export function CheckView({ check }: { check: Check }) {
   const facts: [string, string][] = [
@@ -13,7 +13,7 @@ export function CheckView({ check }: { check: Check }) {
   return (
     <div class="check">
       <p>
-        <Status status={check.status} /> <b>{check.rule}</b> {lower(check.summary)}{" "}
+        <RuleStatusBadge status={check.status} /> <b>{check.rule}</b> {lower(check.summary)}{" "}
         {check.skipped ?? ""}
       </p>
       <dl>

@@ -9,7 +9,7 @@ export function SectionView({ section, level }: { section: Section; level: numbe
     <section id={section.id} class={`level${level}`} aria-labelledby={`${section.id}-title`}>
       <Heading id={`${section.id}-title`}>{section.title}</Heading>
       <div class="blocks">
-        {section.blocks.map((block, place) => <BlockView key={place} block={block} />)}
+        {section.blocks.map((block, index) => <BlockView key={index} block={block} />)}
       </div>
       {section.sections.map((inner) => (
         <SectionView key={inner.id} section={inner} level={level + 1} />

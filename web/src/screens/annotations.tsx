@@ -3,22 +3,22 @@ import type { AnnotationGroup, Annotations as Source, AnnotationsView } from "..
 import { count } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption, useTexts } from "../parts/options";
-import { TopChoice, leftOut, useTop } from "../parts/top";
-import { annotationRows } from "../parts/annotation_rows";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
+import { annotationNames } from "../parts/annotation_rows";
 import { AnnotationHistograms } from "../parts/annotation_histograms";
 import { useView } from "../state/fetch";
-import { Answer, Doubts, Empty } from "../widgets/answer";
-import { Choice } from "../widgets/choice";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
+import { Select } from "../widgets/choice";
 import { field } from "../widgets/fields";
-import { Head } from "../widgets/head";
+import { PageHeader } from "../widgets/head";
 
 export default function AnnotationsScreen() {
-  const [top, setTop] = useTop();
+  const [top, setTop] = useRowLimit();
   const answer = useView("annotations", { top });
   return (
     <>
-      <Head title="Annotations"><TopChoice value={top} onChoose={setTop} /></Head>
-      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+      <PageHeader title="Annotations"><RowLimitSelect value={top} onChange={setTop} /></PageHeader>
+      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
 }
@@ -33,27 +33,27 @@ function Content({ payload }: { payload: AnnotationsView }) {
   const [shown, choose] = useOption("source", names.length === 0 ? [""] : names);
   const [histograms, setHistograms] = useTexts("histogram");
   const source = payload.sources[Math.max(0, names.indexOf(shown))];
-  if (source === undefined) return <Empty text={payload.missing ?? "nothing was annotated"} />;
+  if (source === undefined) return <EmptyState text={payload.missing ?? "nothing was annotated"} />;
   const toggle = (row: AnnotationGroup): void => {
-    setHistograms(histograms.includes(row.name) ? histograms.filter((each) => each !== row.name) : [...histograms, row.name]);
+    setHistograms(histograms.includes(row.name) ? histograms.filter((name) => name !== row.name) : [...histograms, row.name]);
   };
   return (
     <>
-      <Doubts quality={[...payload.quality, ...source.quality]} range={payload.range} />
+      <QualityNotes quality={[...payload.quality, ...source.quality]} range={payload.range} />
       {names.length < 2 ? null : (
         <p class="tools spaced">
-          <Choice label="Recording or process" value={shown} choices={names.map((each) => [each, each] as const)} onChoose={choose} />
+          <Select label="Recording or process" value={shown} choices={names.map((name) => [name, name] as const)} onChange={choose} />
         </p>
       )}
       {source.annotations.length === 0 ? (
-        <Empty text={source.missing ?? "no range was annotated here"} />
+        <EmptyState text={source.missing ?? "no range was annotated here"} />
       ) : (
         <LinkedTable
           title="Annotations"
           testid="table-annotations"
           about={`${count(source.row_count)} names, those on devices apart. Names that differ only in a number after # are one. A row adds its histogram below.`}
           rows={source.annotations}
-          more={leftOut(source.annotations.length, source.row_count)}
+          more={omittedRows(source.annotations.length, source.row_count)}
           onRow={toggle}
           fields={[
             field("name"),
@@ -67,7 +67,7 @@ function Content({ payload }: { payload: AnnotationsView }) {
           ]}
         />
       )}
-      <AnnotationHistograms suggestions={annotationRows(payload)} />
+      <AnnotationHistograms suggestions={annotationNames(payload)} />
     </>
   );
 }

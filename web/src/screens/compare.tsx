@@ -9,11 +9,11 @@ import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { useGet } from "../state/fetch";
 import { useJobs } from "../state/jobs";
-import { link, other, run, setParams } from "../state/url";
-import { Answer, Doubts, Empty } from "../widgets/answer";
-import { Choice } from "../widgets/choice";
+import { link, baseRun, run, setParams } from "../state/url";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
+import { Select } from "../widgets/choice";
 import { column, field } from "../widgets/fields";
-import { Head } from "../widgets/head";
+import { PageHeader } from "../widgets/head";
 import { Icon } from "../widgets/icon";
 import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
@@ -22,16 +22,16 @@ import { Noise, changeField, relativeField } from "./compare/noise";
 import { stepWaterfall } from "./compare/waterfall";
 
 export default function Compare() {
-  const [base, shown] = [other.value, run.value];
+  const [base, shown] = [baseRun.value, run.value];
   return (
     <>
-      <Head title="Compare">
+      <PageHeader title="Compare">
         <Runs />
-      </Head>
+      </PageHeader>
       {base === null ? (
-        <Empty title="Compare with which run?" text="choose the run that this one is compared with, above or in the list of jobs" />
+        <EmptyState title="Compare with which run?" text="choose the run that this one is compared with, above or in the list of jobs" />
       ) : base === shown ? (
-        <Empty title="One run twice" text="choose another run to compare this one with" />
+        <EmptyState title="One run twice" text="choose another run to compare this one with" />
       ) : (
         <Both base={base} shown={shown ?? ""} />
       )}
@@ -41,28 +41,28 @@ export default function Compare() {
 
 function Runs() {
   const { data } = useJobs();
-  const known = (data?.jobs ?? []).filter((job) => job.problem === null).map((job) => job.id);
-  const [base, shown] = [other.value, run.value];
+  const runIds = (data?.jobs ?? []).filter((job) => job.problem === null).map((job) => job.id);
+  const [base, shown] = [baseRun.value, run.value];
   const choices = (value: string | null) => [
-    ...(value === null ? [["", "choose a run"] as const] : known.includes(value) ? [] : [[value, value] as const]),
-    ...known.map((id) => [id, id] as const),
+    ...(value === null ? [["", "choose a run"] as const] : runIds.includes(value) ? [] : [[value, value] as const]),
+    ...runIds.map((id) => [id, id] as const),
   ];
   return (
     <>
-      <Choice label="From" value={base ?? ""} choices={choices(base)} onChoose={(id) => { setParams({ with: id === "" ? null : id }); }} />
+      <Select label="From" value={base ?? ""} choices={choices(base)} onChange={(id) => { setParams({ with: id === "" ? null : id }); }} />
       {base === null ? null : (
         <a class="quiet" href={link("compare", { run: base, with: shown })} aria-label="Swap the two runs" title="Swap the two runs">
           <Icon icon={ArrowLeftRight} size={16} />
         </a>
       )}
-      <Choice label="To" value={shown ?? ""} choices={choices(shown)} onChoose={(id) => { setParams({ run: id }); }} />
+      <Select label="To" value={shown ?? ""} choices={choices(shown)} onChange={(id) => { setParams({ run: id }); }} />
     </>
   );
 }
 
 function Both({ base, shown }: { base: string; shown: string }) {
   const answer = useGet<Comparison>("/api/compare", { base, run: shown });
-  return <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>;
+  return <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>;
 }
 
 function Content({ payload }: { payload: Comparison }) {
@@ -76,9 +76,9 @@ function Content({ payload }: { payload: Comparison }) {
           <Side title="To" run={payload.other} />
         </div>
       </section>
-      {payload.notes.length === 0 ? null : <Empty title="These figures may be wrong" text={payload.notes.join(" ")} />}
+      {payload.notes.length === 0 ? null : <EmptyState title="These figures may be wrong" text={payload.notes.join(" ")} />}
       {payload.steps === null ? (
-        <Empty title="Steps cannot be compared" text={payload.steps_missing ?? "one of the runs has no steps"} />
+        <EmptyState title="Steps cannot be compared" text={payload.steps_missing ?? "one of the runs has no steps"} />
       ) : (
         <Steps steps={payload.steps} />
       )}
@@ -87,7 +87,7 @@ function Content({ payload }: { payload: Comparison }) {
       <Figures rows={payload.figures} of={payload.figures_of} />
       {payload.kernels === null ? null : <Names id="kernels" title="Kernels" changes={payload.kernels} />}
       {payload.operators === null ? null : <Names id="operators" title="Operators" changes={payload.operators} />}
-      {payload.names_missing === null ? null : <Empty title="Kernels and operators" text={payload.names_missing} />}
+      {payload.names_missing === null ? null : <EmptyState title="Kernels and operators" text={payload.names_missing} />}
       <Contract terms={payload.contract} />
       <Settings rows={payload.settings} same={payload.same_setting_count} />
     </>
@@ -151,19 +151,19 @@ function Steps({ steps }: { steps: StepChanges }) {
 /** What the change was worth. */
 function Worth({ of }: { of: BeforeAfter }) {
   if (of.rows.length === 0) return null;
-  const said = [
+  const summary = [
     of.speed_up === null || of.speed_up_by === null ? null : `${multiple(of.speed_up)} as fast by the ${of.speed_up_by}`,
     of.saved_hours === null ? null : `${inUnit(of.saved_hours, "instance-hours")} saved`,
     of.saved_usd === null ? null : `${dollars(of.saved_usd)} saved${of.saving_ratio === null ? "" : ` (${percent(of.saving_ratio, 1)})`}`,
     ...new Set([of.before_price, of.after_price].flatMap((price) => (price === null ? [] : [price.said]))),
-  ].filter((each) => each !== null);
+  ].filter((text) => text !== null);
   return (
     <>
       <LinkedTable
         id="worth"
         title="Before and after"
         testid="table-compare-worth"
-        about={said.length === 0 ? undefined : sentence(said.join("; "))}
+        about={summary.length === 0 ? undefined : sentence(summary.join("; "))}
         rows={of.rows}
         fields={[
           field("name", { label: "figure" }),
@@ -171,7 +171,7 @@ function Worth({ of }: { of: BeforeAfter }) {
           field<BeforeAfterRow>("change_ratio", { label: "change", draw: (row) => <>{row.change_text ?? MISSING}</> }),
         ]}
       />
-      <Doubts quality={[]} notes={of.notes} />
+      <QualityNotes quality={[]} notes={of.notes} />
     </>
   );
 }
@@ -219,9 +219,9 @@ function Names({ id, title, changes }: { id: string; title: string; changes: Nam
 
 /** Whether both runs did the same work; what differs is listed, what only one says too. */
 function Contract({ terms }: { terms: ContractTerms[] }) {
-  const standing = (wanted: string) => terms.filter((group) => group.standing === wanted).map((group) => group.group);
+  const standing = (status: string) => terms.filter((group) => group.standing === status).map((group) => group.group);
   const unknown = standing("unknown");
-  const rows = terms.flatMap((group) => group.differences.map((each) => ({ group: group.group, ...each })));
+  const rows = terms.flatMap((group) => group.differences.map((difference) => ({ group: group.group, ...difference })));
   const about = [
     standing("same").length === 0 ? "" : `The same in both runs: ${standing("same").join(", ")}.`,
     unknown.length === 0 ? "" : `Not known of both: ${unknown.join(", ")}.`,

@@ -2,15 +2,15 @@
 import type { DistributedView, RankTime, RankWindow } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { CarryOver, useCarryOver } from "../parts/carry_over";
+import { CarryOverSelect, useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { rowKey } from "../parts/row_key";
 import { useView } from "../state/fetch";
-import { Answer, Doubts, Empty } from "../widgets/answer";
-import { Choice } from "../widgets/choice";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
+import { Select } from "../widgets/choice";
 import { bar, column, field } from "../widgets/fields";
-import { Head } from "../widgets/head";
+import { PageHeader } from "../widgets/head";
 import { Tiles } from "../widgets/tiles";
 import { Collectives } from "./distributed/collectives";
 import { dividedTime, rankName, stepNames, transferAndWaiting } from "./distributed/pictures";
@@ -21,25 +21,25 @@ export default function Distributed() {
   const answer = useView("distributed", { carry_over: carryOver });
   return (
     <>
-      <Head title="Distributed"><CarryOver value={carryOver} onChoose={setCarryOver} /></Head>
-      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+      <PageHeader title="Distributed"><CarryOverSelect value={carryOver} onChange={setCarryOver} /></PageHeader>
+      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
 }
 
 function Content({ payload }: { payload: DistributedView }) {
   const { windows, matrix } = payload;
-  const [shown, choose] = useOption("window", windows.length === 0 ? [""] : windows.map((each) => each.name));
-  const window = windows.find((each) => each.name === shown);
+  const [shown, choose] = useOption("window", windows.length === 0 ? [""] : windows.map((candidate) => candidate.name));
+  const window = windows.find((candidate) => candidate.name === shown);
   return (
     <>
-      <Doubts quality={payload.quality} range={payload.range} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
+      <QualityNotes quality={payload.quality} range={payload.range} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
       {windows.length < 2 ? null : (
         <p class="tools spaced">
-          <Choice label="Window" value={shown} choices={windows.map((each) => [each.name, each.name] as const)} onChoose={choose} />
+          <Select label="Window" value={shown} choices={windows.map((choice) => [choice.name, choice.name] as const)} onChange={choose} />
         </p>
       )}
-      {payload.missing === null ? null : <Empty text={payload.missing} />}
+      {payload.missing === null ? null : <EmptyState text={payload.missing} />}
       {window === undefined ? null : <Window window={window} payload={payload} />}
       {matrix === null ? null : <Stragglers matrix={matrix} />}
     </>
@@ -54,11 +54,11 @@ function Window({ window, payload }: { window: RankWindow; payload: DistributedV
   const waiting = transferAndWaiting(ranks, step);
   const choice =
     steps.length === 0 ? null : (
-      <Choice
+      <Select
         label="Step"
         value={step}
-        choices={[["", "whole recording"] as const, ...steps.map((each) => [each, each] as const)]}
-        onChoose={setStep}
+        choices={[["", "whole recording"] as const, ...steps.map((name) => [name, name] as const)]}
+        onChange={setStep}
       />
     );
   return (
@@ -81,13 +81,13 @@ function Window({ window, payload }: { window: RankWindow; payload: DistributedV
           bar("overlap_ratio", "overlap"),
           bar("communication_ratio", "communication"),
           bar("other_ratio", "other"),
-          field("hidden_ratio", { label: "hidden", about: "Share of the time of collectives that computation hides" }),
+          field("hidden_ratio", { label: "hidden", description: "Share of the time of collectives that computation hides" }),
           field("collective_count", { label: "collectives" }),
           field("matched_count", { label: "matched" }),
           field("transfer_ns"),
           field("waiting_ns"),
           field("unmatched_ns"),
-          field("last_count", { label: "came last", about: "Matched collectives that began last here" }),
+          field("last_count", { label: "came last", description: "Matched collectives that began last here" }),
           field("missing", { label: "remark" }),
         ]}
       />
@@ -100,11 +100,11 @@ function OneRank({ rank }: { rank: RankTime }) {
   return (
     <Tiles
       tiles={[
-        { label: "Computation", value: percent(rank.computation_ratio, 1), about: duration(rank.computation_ns) },
-        { label: "Overlap", value: percent(rank.overlap_ratio, 1), about: duration(rank.overlap_ns) },
-        { label: "Communication", value: percent(rank.communication_ratio, 1), about: duration(rank.communication_ns) },
-        { label: "Other", value: percent(rank.other_ratio, 1), about: duration(rank.other_ns) },
-        { label: "Collectives", value: count(rank.collective_count), about: `${percent(rank.hidden_ratio, 1)} of their time is hidden` },
+        { label: "Computation", value: percent(rank.computation_ratio, 1), caption: duration(rank.computation_ns) },
+        { label: "Overlap", value: percent(rank.overlap_ratio, 1), caption: duration(rank.overlap_ns) },
+        { label: "Communication", value: percent(rank.communication_ratio, 1), caption: duration(rank.communication_ns) },
+        { label: "Other", value: percent(rank.other_ratio, 1), caption: duration(rank.other_ns) },
+        { label: "Collectives", value: count(rank.collective_count), caption: `${percent(rank.hidden_ratio, 1)} of their time is hidden` },
       ]}
     />
   );

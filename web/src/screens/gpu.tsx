@@ -17,7 +17,7 @@ const TABS = [
 const SIDES = { time: Time, metrics: Metrics, idle: Idle, launches: Launches, activity: Activity };
 
 export default function Gpu() {
-  const { shown, bar } = useTabs(TABS);
-  const Side = SIDES[shown];
-  return <Side key={shown} above={bar} />;
+  const { selected, bar } = useTabs(TABS);
+  const Side = SIDES[selected];
+  return <Side key={selected} above={bar} />;
 }

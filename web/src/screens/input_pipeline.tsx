@@ -4,34 +4,34 @@ import { count, duration, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { useView } from "../state/fetch";
-import { Answer, Doubts, Empty } from "../widgets/answer";
-import { Choice } from "../widgets/choice";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
+import { Select } from "../widgets/choice";
 import { bar, field } from "../widgets/fields";
-import { Facts } from "../widgets/facts";
-import { Head } from "../widgets/head";
+import { KeyValues } from "../widgets/facts";
+import { PageHeader } from "../widgets/head";
 import { Panel } from "../widgets/panel";
-import { Ranked } from "../widgets/ranked";
-import { Shares } from "../widgets/shares";
+import { RankedBars } from "../widgets/ranked";
+import { ShareBar } from "../widgets/shares";
 import { Tiles } from "../widgets/tiles";
 
 export default function InputPipeline() {
   const answer = useView("input-pipeline");
-  return <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>;
+  return <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>;
 }
 
 function Content({ payload }: { payload: InputPipelineView }) {
   const { ranks } = payload;
-  const [shown, choose] = useOption("rank", ranks.length === 0 ? [""] : ranks.map((each) => each.rank));
-  const rank = ranks.find((each) => each.rank === shown);
+  const [shown, choose] = useOption("rank", ranks.length === 0 ? [""] : ranks.map((candidate) => candidate.rank));
+  const rank = ranks.find((candidate) => candidate.rank === shown);
   return (
     <>
-      <Head title="Input pipeline" about={`Shares are of ${payload.share_of}.`}>
+      <PageHeader title="Input pipeline" about={`Shares are of ${payload.share_of}.`}>
         {ranks.length < 2 ? null : (
-          <Choice label="Rank" value={shown} choices={ranks.map((each) => [each.rank, each.rank] as const)} onChoose={choose} />
+          <Select label="Rank" value={shown} choices={ranks.map((choice) => [choice.rank, choice.rank] as const)} onChange={choose} />
         )}
-      </Head>
-      <Doubts quality={[]} range={payload.range} />
-      {rank === undefined ? <Empty text={payload.missing ?? "no rank was watched"} /> : <Rank rank={rank} />}
+      </PageHeader>
+      <QualityNotes quality={[]} range={payload.range} />
+      {rank === undefined ? <EmptyState text={payload.missing ?? "no rank was watched"} /> : <Rank rank={rank} />}
       {ranks.length < 2 ? null : <AllRanks ranks={ranks} />}
     </>
   );
@@ -43,20 +43,20 @@ function Rank({ rank }: { rank: RankPipeline }) {
     <>
       <Tiles
         tiles={[
-          { label: "Waiting for data", value: percent(waiting.share_ratio, 1), about: "of the step time", testid: "data-wait" },
-          { label: "Worker queues empty", value: percent(waiting.starved_ratio, 1), about: "of the batches that were asked for" },
-          { label: "A batch takes", value: duration(making?.mean_ns ?? null), about: making === null ? null : `mean of ${count(making.batch_count)} batches` },
-          { label: "Workers busy", value: percent(making?.worker_busy_ratio ?? null, 1), about: "of the time of the loop" },
+          { label: "Waiting for data", value: percent(waiting.share_ratio, 1), caption: "of the step time", testid: "data-wait" },
+          { label: "Worker queues empty", value: percent(waiting.starved_ratio, 1), caption: "of the batches that were asked for" },
+          { label: "A batch takes", value: duration(making?.mean_ns ?? null), caption: making === null ? null : `mean of ${count(making.batch_count)} batches` },
+          { label: "Workers busy", value: percent(making?.worker_busy_ratio ?? null, 1), caption: "of the time of the loop" },
         ]}
       />
       <div class="panels">
-        <Panel title="What the waiting consists of" wide about={`Parts of the ${percent(waiting.share_ratio, 1)} of step time.`}>
-          <Shares label="Waiting by its reason" parts={reasons(waiting)} />
+        <Panel title="What the waiting consists of" wide description={`Parts of the ${percent(waiting.share_ratio, 1)} of step time.`}>
+          <ShareBar label="Waiting by its reason" segments={reasons(waiting)} />
         </Panel>
         {making === null ? null : <Stages making={making} />}
         {rank.loader === null ? null : <Loader loader={rank.loader} cores={rank.cores_available} />}
       </div>
-      {rank.missing === null ? null : <Empty title="More could be said" text={rank.missing} />}
+      {rank.missing === null ? null : <EmptyState title="More could be said" text={rank.missing} />}
     </>
   );
 }
@@ -91,8 +91,8 @@ function Stages({ making }: { making: MakingView }) {
         ]}
       />
       {transforms.length === 0 ? null : (
-        <Panel title="Transforms" about="Shares of the time of making batches, as timed around each transform.">
-          <Ranked
+        <Panel title="Transforms" description="Shares of the time of making batches, as timed around each transform.">
+          <RankedBars
             label="Transforms"
             rows={transforms.map(([name, ratio]) => ({ name, ratio, value: percent(ratio, 1) }))}
           />
@@ -105,8 +105,8 @@ function Stages({ making }: { making: MakingView }) {
 function Loader({ loader, cores }: { loader: Record<string, unknown>; cores: number | null }) {
   const facts = Object.entries(loader).filter(([name]) => name !== "fact");
   return (
-    <Panel title="The loader" about={cores === null ? null : `${count(cores)} cores are available to the job.`}>
-      <Facts facts={facts.map(([name, value]) => [name.replaceAll("_", " "), plainText(value)] as const)} />
+    <Panel title="The loader" description={cores === null ? null : `${count(cores)} cores are available to the job.`}>
+      <KeyValues entries={facts.map(([name, value]) => [name.replaceAll("_", " "), plainText(value)] as const)} />
     </Panel>
   );
 }

@@ -6,11 +6,11 @@ import { LinkedTable } from "../parts/linked_table";
 import { useOption, useText } from "../parts/options";
 import { rowKey } from "../parts/row_key";
 import { useView } from "../state/fetch";
-import { Answer, Doubts, Empty } from "../widgets/answer";
-import { Choice } from "../widgets/choice";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
+import { Select } from "../widgets/choice";
 import { field } from "../widgets/fields";
-import { Head } from "../widgets/head";
-import { Status } from "../widgets/status";
+import { PageHeader } from "../widgets/head";
+import { RuleStatusBadge } from "../widgets/status";
 import { Rule } from "./insights/rule";
 
 const STATUSES: readonly (readonly [RuleStatus | "all", string])[] = [
@@ -27,16 +27,16 @@ export default function Insights() {
   const answer = useView("insights");
   return (
     <>
-      <Head title="Insights" about={answer.data === null ? null : made(answer.data)} />
-      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+      <PageHeader title="Insights" about={answer.data === null ? null : evaluationText(answer.data)} />
+      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
 }
 
-function made(payload: InsightsView): string {
-  const how = payload.source === "recorded" ? "Evaluated while the job ran" : "Evaluated now";
+function evaluationText(payload: InsightsView): string {
+  const origin = payload.source === "recorded" ? "Evaluated while the job ran" : "Evaluated now";
   const until = payload.until_after_ns === null ? "" : `, up to ${duration(payload.until_after_ns)} after its start`;
-  return `${how}${until}. A rule triggers once in each scan of ${duration(payload.scan_ns)} in which its condition holds.`;
+  return `${origin}${until}. A rule triggers once in each scan of ${duration(payload.scan_ns)} in which its condition holds.`;
 }
 
 /** Which part of the findings a range has. */
@@ -49,13 +49,13 @@ export function ofRange({ fired, fired_count }: Pick<InsightsView, "fired" | "fi
 function Content({ payload }: { payload: InsightsView }) {
   const [status, setStatus] = useOption("status", STATUSES.map(([key]) => key));
   const [open, setOpen] = useText("rule");
-  if (payload.rules.length === 0) return <Empty text={payload.missing ?? "no rule was evaluated"} />;
+  if (payload.rules.length === 0) return <EmptyState text={payload.missing ?? "no rule was evaluated"} />;
   const rows = payload.rules.filter((rule) => status === "all" || rule.status === status);
   const fired = payload.rules.filter((rule) => rule.status === "IssuesFound");
   const shown = payload.rules.find((rule) => rule.rule === open) ?? (open === "" ? fired[0] : undefined);
   return (
     <>
-      <Doubts quality={[]} notes={payload.notes} range={payload.range} />
+      <QualityNotes quality={[]} notes={payload.notes} range={payload.range} />
       {payload.range === null ? null : <p data-testid="findings-of-range">{ofRange(payload)}</p>}
       <LinkedTable
         title={payload.range === null ? `${count(fired.length)} of ${count(payload.rules.length)} rules found something` : "Rules"}
@@ -63,10 +63,10 @@ function Content({ payload }: { payload: InsightsView }) {
         rows={rows}
         onRow={(rule) => { setOpen(rule.rule); }}
         selected={shown}
-        tools={<Choice label="Status" value={status} choices={STATUSES} onChoose={(value) => { setStatus(value as typeof status); }} />}
+        tools={<Select label="Status" value={status} choices={STATUSES} onChange={(value) => { setStatus(value as typeof status); }} />}
         fields={[
           field("rule"),
-          field<RuleInsight>("status", { draw: (rule) => <Status status={rule.status} /> }),
+          field<RuleInsight>("status", { draw: (rule) => <RuleStatusBadge status={rule.status} /> }),
           field("triggered_count", { label: "triggers" }),
           field("violation_count", { label: "violations" }),
           field("datapoint_count", { label: "data points" }),

@@ -5,26 +5,26 @@ import type { Jobs } from "../api/views";
 import { count, countOf } from "../base/quantities";
 import { useOption, useText, useTexts } from "../parts/options";
 import { LinkedTable } from "../parts/linked_table";
-import { following, useJobs } from "../state/jobs";
+import { followJobs, useJobs } from "../state/jobs";
 import { link, openRuns } from "../state/url";
-import { Answer, Doubts, Empty } from "../widgets/answer";
-import { Choice } from "../widgets/choice";
-import { Head } from "../widgets/head";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
+import { Select } from "../widgets/choice";
+import { PageHeader } from "../widgets/head";
 import { jobFields } from "./jobs/fields";
 import { PERIODS, STANDINGS, matching, type Period, type Standing } from "./jobs/matching";
 
 export default function JobsScreen() {
   const answer = useJobs();
-  useEffect(() => following(), []);
+  useEffect(() => followJobs(), []);
   return (
     <>
-      <Head title="Jobs" about={answer.data === null ? null : told(answer.data)} />
-      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+      <PageHeader title="Jobs" about={answer.data === null ? null : countText(answer.data)} />
+      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
 }
 
-function told(payload: Jobs): string {
+function countText(payload: Jobs): string {
   const pending = payload.pending_count === 0 ? "" : `; the verdict on ${count(payload.pending_count)} of them is being worked out`;
   return `${countOf(payload.jobs.length, "run")} below ${payload.root}${pending}.`;
 }
@@ -33,18 +33,18 @@ function Content({ payload }: { payload: Jobs }) {
   const [status, setStatus] = useOption<Standing>("status", STANDINGS.map(([key]) => key));
   const [period, setPeriod] = useOption<Period>("since", PERIODS.map(([key]) => key));
   const [filter] = useText("filter");
-  const [chosen, setChosen] = useTexts("chosen");
+  const [checkedIds, setCheckedIds] = useTexts("chosen");
   const fields = useMemo(
-    () => jobFields(chosen, (id) => { setChosen(chosen.includes(id) ? chosen.filter((each) => each !== id) : [...chosen, id]); }),
-    [chosen.join("\n")],
+    () => jobFields(checkedIds, (id) => { setCheckedIds(checkedIds.includes(id) ? checkedIds.filter((checked) => checked !== id) : [...checkedIds, id]); }),
+    [checkedIds.join("\n")],
   );
   if (payload.jobs.length === 0) {
-    return <Empty title="No runs yet" text={`there is no run below ${payload.root}: record one with \`stepscope run -- python train.py\`, or bring in a trace with \`stepscope import FILE\``} />;
+    return <EmptyState title="No runs yet" text={`there is no run below ${payload.root}: record one with \`stepscope run -- python train.py\`, or bring in a trace with \`stepscope import FILE\``} />;
   }
   const rows = matching(payload.jobs, status, period, Date.now());
   return (
     <>
-      <Doubts quality={[]} notes={payload.notes} />
+      <QualityNotes quality={[]} notes={payload.notes} />
       <LinkedTable
         title="Runs"
         testid="table-jobs"
@@ -53,9 +53,9 @@ function Content({ payload }: { payload: Jobs }) {
         searchable
         tools={
           <>
-            <Chosen ids={payload.jobs.map((job) => job.id).filter((id) => chosen.includes(id))} />
-            <Choice label="Status" value={status} choices={STANDINGS} onChoose={(value) => { setStatus(value as Standing); }} />
-            <Choice label="Created" value={period} choices={PERIODS} onChoose={(value) => { setPeriod(value as Period); }} />
+            <Chosen ids={payload.jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
+            <Select label="Status" value={status} choices={STANDINGS} onChange={(value) => { setStatus(value as Standing); }} />
+            <Select label="Created" value={period} choices={PERIODS} onChange={(value) => { setPeriod(value as Period); }} />
           </>
         }
         more={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} more of another status or time` : null}

@@ -2,16 +2,16 @@
 import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
 import { count, duration, inUnit, memory, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { CarryOver, useCarryOver } from "../parts/carry_over";
-import { ChosenPanel } from "../parts/chosen_panel";
+import { CarryOverSelect, useCarryOver } from "../parts/carry_over";
+import { SelectionPanel } from "../parts/chosen_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { rowKey } from "../parts/row_key";
-import { TopChoice, leftOut, useTop } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
 import { TraceScreen } from "../parts/trace_screen";
-import { Choice } from "../widgets/choice";
+import { Select } from "../widgets/choice";
 import { bar, field, type Field } from "../widgets/fields";
-import { Facts } from "../widgets/facts";
+import { KeyValues } from "../widgets/facts";
 import { Tiles } from "../widgets/tiles";
 import { kernelPies } from "./kernels/pies";
 
@@ -21,7 +21,7 @@ const GROUPS = [["name", "Name"], ["properties", "Launch properties"]] as const;
 
 export default function Kernels() {
   const [by, setBy] = useOption("by", GROUPS.map(([key]) => key));
-  const [top, setTop] = useTop();
+  const [top, setTop] = useRowLimit();
   const [carryOver, setCarryOver] = useCarryOver();
   return (
     <TraceScreen
@@ -30,9 +30,9 @@ export default function Kernels() {
       options={{ by, top, carry_over: carryOver }}
       tools={
         <>
-          <Choice label="Group by" value={by} choices={GROUPS} onChoose={(value) => { setBy(value as typeof by); }} />
-          <TopChoice value={top} onChoose={setTop} />
-          <CarryOver value={carryOver} onChoose={setCarryOver} />
+          <Select label="Group by" value={by} choices={GROUPS} onChange={(value) => { setBy(value as typeof by); }} />
+          <RowLimitSelect value={top} onChange={setTop} />
+          <CarryOverSelect value={carryOver} onChange={setCarryOver} />
         </>
       }
     >
@@ -49,9 +49,9 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
       <Tiles
         tiles={[
           { label: "Launches", value: count(trace.call_count), testid: "kernel-launches" },
-          { label: "Time of all kernels", value: duration(trace.total_ns), about: "summed, also where they overlap", testid: "kernel-time" },
-          { label: "On Tensor Cores", value: percent(trace.tensor_core_ratio, 1), about: "of kernel time, by the kernels' names" },
-          { label: "Communication", value: percent(trace.communication_ratio, 1), about: "of kernel time" },
+          { label: "Time of all kernels", value: duration(trace.total_ns), caption: "summed, also where they overlap", testid: "kernel-time" },
+          { label: "On Tensor Cores", value: percent(trace.tensor_core_ratio, 1), caption: "of kernel time, by the kernels' names" },
+          { label: "Communication", value: percent(trace.communication_ratio, 1), caption: "of kernel time" },
         ]}
       />
       <LinkedTable
@@ -61,8 +61,8 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
         rows={rows}
         fields={fields(rows)}
         keyOf={(row) => rowKey(row.name, launch(row))}
-        more={leftOut(rows.length, trace.group_count)}
-        chosen={(row) => <Chosen row={row} />}
+        more={omittedRows(rows.length, trace.group_count)}
+        renderSelected={(row) => <Chosen row={row} />}
       />
       <div class="panels halves">
         {kernelPies(rows, trace).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
@@ -74,7 +74,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
 
 function launch(row: Row): string {
   return [row.operator, row.grid?.join("x"), row.block?.join("x"), row.registers_per_thread, row.shared_memory_bytes]
-    .map((each) => each ?? "")
+    .map((property) => property ?? "")
     .join(" ")
     .trim();
 }
@@ -98,18 +98,18 @@ export function fields(rows: readonly Row[]): Field<Row>[] {
       : []),
     field<Row>("min_ns"),
     field<Row>("max_ns"),
-    field<Row>("mean_blocks_per_multiprocessor", { label: "blocks per SM", unit: "count", about: "Mean, weighted by duration" }),
-    field<Row>("mean_occupancy_percent", { label: "occupancy", about: "Estimated, mean weighted by duration" }),
-    field<Row>("precision", { about: "By the kernel's name" }),
-    field<Row>("tensor_cores", { label: "Tensor Cores", about: "By the kernel's name" }),
+    field<Row>("mean_blocks_per_multiprocessor", { label: "blocks per SM", unit: "count", description: "Mean, weighted by duration" }),
+    field<Row>("mean_occupancy_percent", { label: "occupancy", description: "Estimated, mean weighted by duration" }),
+    field<Row>("precision", { description: "By the kernel's name" }),
+    field<Row>("tensor_cores", { label: "Tensor Cores", description: "By the kernel's name" }),
   ];
 }
 
 function Chosen({ row }: { row: Row }) {
   return (
-    <ChosenPanel name={row.name}>
-      <Facts
-        facts={[
+    <SelectionPanel name={row.name}>
+      <KeyValues
+        entries={[
           ["Launches", count(row.calls)],
           ["Total", `${duration(row.total_ns)} (${percent(row.share_ratio, 1)})`],
           ["Mean", duration(row.mean_ns)],
@@ -128,7 +128,7 @@ function Chosen({ row }: { row: Row }) {
               ] as const)),
         ]}
       />
-    </ChosenPanel>
+    </SelectionPanel>
   );
 }
 

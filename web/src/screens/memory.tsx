@@ -6,17 +6,17 @@ import type { Plot } from "../charts/plot";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { rowKey } from "../parts/row_key";
-import { TopChoice, leftOut, useTop } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
 import { TraceScreen } from "../parts/trace_screen";
-import { Doubts, Empty } from "../widgets/answer";
-import { Choice } from "../widgets/choice";
+import { QualityNotes, EmptyState } from "../widgets/answer";
+import { Select } from "../widgets/choice";
 import { bar, field } from "../widgets/fields";
 import { Tiles } from "../widgets/tiles";
 
 export default function Memory() {
-  const [top, setTop] = useTop();
+  const [top, setTop] = useRowLimit();
   return (
-    <TraceScreen view="memory" title="Memory" options={{ top }} tools={<TopChoice value={top} onChoose={setTop} />}>
+    <TraceScreen view="memory" title="Memory" options={{ top }} tools={<RowLimitSelect value={top} onChange={setTop} />}>
       {(trace) => (trace.devices.length === 0 ? null : <Devices trace={trace} />)}
     </TraceScreen>
   );
@@ -29,17 +29,17 @@ export function gpusFirst(devices: readonly DeviceMemoryView[]): DeviceMemoryVie
 
 function Devices({ trace }: { trace: TraceMemory }) {
   const devices = gpusFirst(trace.devices);
-  const [name, choose] = useOption("device", devices.map((each) => each.device));
-  const device = devices.find((each) => each.device === name);
+  const [name, choose] = useOption("device", devices.map((candidate) => candidate.device));
+  const device = devices.find((candidate) => candidate.device === name);
   if (device === undefined) return null;
   return (
     <>
       {devices.length < 2 ? null : (
         <p class="tools spaced">
-          <Choice label="Device" value={name} choices={devices.map((each) => [each.device, each.device] as const)} onChoose={choose} />
+          <Select label="Device" value={name} choices={devices.map((choice) => [choice.device, choice.device] as const)} onChange={choose} />
         </p>
       )}
-      <Doubts quality={[]} notes={device.notes} />
+      <QualityNotes quality={[]} notes={device.notes} />
       <Device device={device} />
     </>
   );
@@ -50,11 +50,11 @@ function Device({ device }: { device: DeviceMemoryView }) {
     <>
       <Tiles
         tiles={[
-          { label: "Peak allocated", value: memory(device.peak_bytes), about: `${duration(device.peak_after_ns)} after the recording began`, testid: "memory-peak" },
-          { label: "Peak reserved", value: memory(device.peak_reserved_bytes), about: "by the framework's allocator" },
-          { label: "At the start", value: memory(device.start_bytes), about: device.absolute ? "allocated before the recording" : "not known: the curve is a change" },
+          { label: "Peak allocated", value: memory(device.peak_bytes), caption: `${duration(device.peak_after_ns)} after the recording began`, testid: "memory-peak" },
+          { label: "Peak reserved", value: memory(device.peak_reserved_bytes), caption: "by the framework's allocator" },
+          { label: "At the start", value: memory(device.start_bytes), caption: device.absolute ? "allocated before the recording" : "not known: the curve is a change" },
           { label: "At the end", value: memory(device.end_bytes) },
-          { label: "Events", value: count(device.event_count), about: `${count(device.outside_count)} outside of any operator` },
+          { label: "Events", value: count(device.event_count), caption: `${count(device.outside_count)} outside of any operator` },
         ]}
       />
       <div class="panels">
@@ -68,7 +68,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         about="With everything below the calls, unless it says self."
         rows={device.operators}
         keyOf={(row) => rowKey(row.name)}
-        more={leftOut(device.operators.length, device.operator_count)}
+        more={omittedRows(device.operators.length, device.operator_count)}
         fields={[
           field("name", { label: "operator" }),
           field("calls", { unit: "count" }),
@@ -86,7 +86,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         testid="table-memory-blocks"
         about="Each allocation with its release; times are after the recording began, and missing for what happened outside of it."
         rows={device.blocks}
-        more={leftOut(device.blocks.length, device.block_count)}
+        more={omittedRows(device.blocks.length, device.block_count)}
         fields={[
           field("operator"),
           field("size_bytes"),
@@ -116,7 +116,7 @@ function curve(device: DeviceMemoryView): Plot {
 }
 
 function Peak({ peak }: { peak: MemoryPeakView }) {
-  if (peak.missing !== null && peak.holders.length === 0) return <Empty title="The peak" text={peak.missing} />;
+  if (peak.missing !== null && peak.holders.length === 0) return <EmptyState title="The peak" text={peak.missing} />;
   return (
     <>
       {peak.purposes.length === 0 ? null : (
@@ -125,7 +125,7 @@ function Peak({ peak }: { peak: MemoryPeakView }) {
             kind: "pie",
             title: "What the memory at the peak is for",
             share_of: `the ${memory(peak.allocated_bytes)} ${peak.share_of}`,
-            slices: peak.purposes.map((each) => ({ name: `${each.purpose} (${memory(each.held_bytes)})`, share_ratio: each.held_ratio })),
+            slices: peak.purposes.map((purpose) => ({ name: `${purpose.purpose} (${memory(purpose.held_bytes)})`, share_ratio: purpose.held_ratio })),
           }}
         />
       )}
@@ -136,7 +136,7 @@ function Peak({ peak }: { peak: MemoryPeakView }) {
         testid="table-memory-holders"
         about={`${count(peak.block_count)} blocks of the recording, and ${memory(peak.before_bytes)} from before it. Shares are of ${peak.share_of}.`}
         rows={peak.holders}
-        more={leftOut(peak.holders.length, peak.holder_count)}
+        more={omittedRows(peak.holders.length, peak.holder_count)}
         fields={[
           field("operator", { label: "allocated by" }),
           field("held_bytes", { label: "held" }),

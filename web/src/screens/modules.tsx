@@ -1,19 +1,19 @@
 // Modules of the model at their places: what each took, with and without those inside it.
 import type { Module, TraceModules } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
-import { ChosenPanel } from "../parts/chosen_panel";
+import { SelectionPanel } from "../parts/chosen_panel";
 import { FlameGraph } from "../parts/flame_graph";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { rowKey } from "../parts/row_key";
-import { TopChoice, leftOut, useTop } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
 import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
 import { useView } from "../state/fetch";
-import { Answer, Empty } from "../widgets/answer";
-import { Choice } from "../widgets/choice";
+import { ResourceView, EmptyState } from "../widgets/answer";
+import { Select } from "../widgets/choice";
 import { bar, field, type Field } from "../widgets/fields";
-import { Facts } from "../widgets/facts";
+import { KeyValues } from "../widgets/facts";
 import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
 
@@ -21,7 +21,7 @@ const DEPTHS = ["all", "0", "1", "2", "3", "4"] as const;
 
 export default function Modules() {
   const [depth, setDepth] = useOption("depth", DEPTHS);
-  const [top, setTop] = useTop();
+  const [top, setTop] = useRowLimit();
   return (
     <TraceScreen
       view="modules"
@@ -29,13 +29,13 @@ export default function Modules() {
       options={{ top }}
       tools={
         <>
-          <Choice
+          <Select
             label="Down to"
             value={depth}
-            choices={DEPTHS.map((each) => [each, each === "all" ? "every level" : `level ${each}`] as const)}
-            onChoose={(value) => { setDepth(value as typeof depth); }}
+            choices={DEPTHS.map((level) => [level, level === "all" ? "every level" : `level ${level}`] as const)}
+            onChange={(value) => { setDepth(value as typeof depth); }}
           />
-          <TopChoice value={top} onChoose={setTop} />
+          <RowLimitSelect value={top} onChange={setTop} />
         </>
       }
     >
@@ -53,9 +53,9 @@ function Content({ trace, shareOf, deepest }: { trace: TraceModules; shareOf: st
     <>
       <Tiles
         tiles={[
-          { label: "Modules", value: count(trace.module_count), about: trace.source === null ? null : `as recorded by ${trace.source}` },
+          { label: "Modules", value: count(trace.module_count), caption: trace.source === null ? null : `as recorded by ${trace.source}` },
           { label: "Device time of operators", value: duration(trace.operator_device_ns) },
-          { label: "Outside of any module", value: duration(trace.outside_device_ns), about: "of that device time" },
+          { label: "Outside of any module", value: duration(trace.outside_device_ns), caption: "of that device time" },
         ]}
       />
       <Flame key={trace.trace} trace={trace} />
@@ -66,8 +66,8 @@ function Content({ trace, shareOf, deepest }: { trace: TraceModules; shareOf: st
         rows={rows}
         fields={fields(rows)}
         keyOf={(row) => rowKey(row.name.trim(), row.depth)}
-        more={leftOut(trace.modules.length, trace.module_count)}
-        chosen={(row) => <Chosen row={row} />}
+        more={omittedRows(trace.modules.length, trace.module_count)}
+        renderSelected={(row) => <Chosen row={row} />}
       />
     </>
   );
@@ -83,34 +83,34 @@ function Flame({ trace }: { trace: TraceModules }) {
   return (
     <Panel
       title="Modules and their operators"
-      about={answer.data?.time_of}
+      description={answer.data?.time_of}
       testid="modules-flame"
       wide
       tools={
-        <Choice
+        <Select
           label="Time"
           value={by}
           choices={[["device", "device"], ["host", "host"]]}
-          onChoose={(value) => { setBy(value as typeof by); }}
+          onChange={(value) => { setBy(value as typeof by); }}
         />
       }
     >
-      <Answer of={answer}>
-        {({ traces: [found] }) => {
-          if (found === undefined) return null;
-          if (found.roots.length === 0) return <Empty text={found.missing ?? "no module took any time here"} />;
+      <ResourceView resource={answer}>
+        {({ traces: [graph] }) => {
+          if (graph === undefined) return null;
+          if (graph.roots.length === 0) return <EmptyState text={graph.missing ?? "no module took any time here"} />;
           return (
             <FlameGraph
-              roots={found.roots}
-              left_out_ns={found.left_out_ns}
-              note={found.outside_ns > 0 ? `Operators outside of any module, which are not drawn, took ${duration(found.outside_ns)}.` : null}
+              roots={graph.roots}
+              left_out_ns={graph.left_out_ns}
+              note={graph.outside_ns > 0 ? `Operators outside of any module, which are not drawn, took ${duration(graph.outside_ns)}.` : null}
               label="Flame graph of modules and their operators"
               outermost="the outermost modules"
               tools={(node) => <TimelineLink name={node.name} />}
             />
           );
         }}
-      </Answer>
+      </ResourceView>
     </Panel>
   );
 }
@@ -140,9 +140,9 @@ export function fields(rows: readonly Module[]): Field<Module>[] {
 function Chosen({ row }: { row: Module }) {
   const name = row.name.trim();
   return (
-    <ChosenPanel name={name}>
-      <Facts
-        facts={[
+    <SelectionPanel name={name}>
+      <KeyValues
+        entries={[
           ["Calls", count(row.occurrences)],
           ["Operators directly in it", count(row.operator_count)],
           ["Device total", `${duration(row.device_total_ns)} (${percent(row.device_ratio, 1)})`],
@@ -153,6 +153,6 @@ function Chosen({ row }: { row: Module }) {
           ["Backward, device", duration(row.backward_device_ns)],
         ]}
       />
-    </ChosenPanel>
+    </SelectionPanel>
   );
 }

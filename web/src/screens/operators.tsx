@@ -2,16 +2,16 @@
 import type { OperatorGroup, OperatorShape, OperatorStack, TraceOperators } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { ChosenPanel } from "../parts/chosen_panel";
-import { Frames } from "../parts/frames";
+import { SelectionPanel } from "../parts/chosen_panel";
+import { StackFrames } from "../parts/frames";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/options";
 import { rowKey } from "../parts/row_key";
-import { TopChoice, leftOut, useTop } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
 import { TraceScreen } from "../parts/trace_screen";
-import { Choice } from "../widgets/choice";
+import { Select } from "../widgets/choice";
 import { bar, field, type Field } from "../widgets/fields";
-import { Facts } from "../widgets/facts";
+import { KeyValues } from "../widgets/facts";
 import { RatioBar } from "../widgets/ratio_bar";
 import { Tiles } from "../widgets/tiles";
 import { operatorPies } from "./operators/pies";
@@ -22,7 +22,7 @@ const GROUPS = [["name", "Name"], ["shape", "Name and shapes"], ["stack", "Name 
 
 export default function Operators() {
   const [by, setBy] = useOption("by", GROUPS.map(([key]) => key));
-  const [top, setTop] = useTop();
+  const [top, setTop] = useRowLimit();
   return (
     <TraceScreen
       view="operators"
@@ -30,8 +30,8 @@ export default function Operators() {
       options={{ by, top }}
       tools={
         <>
-          <Choice label="Group by" value={by} choices={GROUPS} onChoose={(value) => { setBy(value as typeof by); }} />
-          <TopChoice value={top} onChoose={setTop} />
+          <Select label="Group by" value={by} choices={GROUPS} onChange={(value) => { setBy(value as typeof by); }} />
+          <RowLimitSelect value={top} onChange={setTop} />
         </>
       }
     >
@@ -54,8 +54,8 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
         tiles={[
           { label: "Calls", value: count(trace.call_count), testid: "operator-calls" },
           { label: "Groups", value: count(trace.group_count) },
-          { label: "Host self time", value: duration(trace.host_self_ns), about: "of all calls" },
-          { label: "Device self time", value: duration(trace.device_self_ns), about: "what calls launched themselves" },
+          { label: "Host self time", value: duration(trace.host_self_ns), caption: "of all calls" },
+          { label: "Device self time", value: duration(trace.device_self_ns), caption: "what calls launched themselves" },
         ]}
       />
       <LinkedTable
@@ -65,8 +65,8 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
         rows={rows}
         fields={fields(rows)}
         keyOf={keyOf}
-        more={leftOut(rows.length, trace.group_count)}
-        chosen={(row) => <Chosen row={row} />}
+        more={omittedRows(rows.length, trace.group_count)}
+        renderSelected={(row) => <Chosen row={row} />}
       />
       <div class="panels halves">
         {operatorPies(rows).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
@@ -106,9 +106,9 @@ export function fields(rows: readonly Row[]): Field<Row>[] {
 
 function Chosen({ row }: { row: Row }) {
   return (
-    <ChosenPanel name={row.name}>
-      <Facts
-        facts={[
+    <SelectionPanel name={row.name}>
+      <KeyValues
+        entries={[
           ["Calls", count(row.calls)],
           ...(row.device_self_ns === null
             ? []
@@ -126,9 +126,9 @@ function Chosen({ row }: { row: Row }) {
       {row.stack === undefined || row.stack === null ? null : (
         <>
           <h3>Called from</h3>
-          <Frames label="Stack, innermost first" frames={row.stack.split(";")} />
+          <StackFrames label="Stack, innermost first" frames={row.stack.split(";")} />
         </>
       )}
-    </ChosenPanel>
+    </SelectionPanel>
   );
 }

@@ -8,10 +8,10 @@ import { dateTime, sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
 import { link } from "../state/url";
-import { Answer, Doubts, Waiting } from "../widgets/answer";
+import { ResourceView, QualityNotes, Skeleton } from "../widgets/answer";
 import { column, field } from "../widgets/fields";
-import { Facts } from "../widgets/facts";
-import { Head } from "../widgets/head";
+import { KeyValues } from "../widgets/facts";
+import { PageHeader } from "../widgets/head";
 import { Panel } from "../widgets/panel";
 import { Prose } from "../widgets/prose";
 import { Tiles, type Tile } from "../widgets/tiles";
@@ -21,7 +21,7 @@ export default function Overview() {
   const answer = useView("overview");
   return (
     <>
-      <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
       <Pictures />
     </>
   );
@@ -29,26 +29,26 @@ export default function Overview() {
 
 /** Charts come after the verdict: their script is the largest there is. */
 function Pictures() {
-  const [found, setFound] = useState<{ Dashboard: ComponentType } | null>(null);
+  const [module, setModule] = useState<{ Dashboard: ComponentType } | null>(null);
   useEffect(() => {
-    void import("./overview/dashboard").then((module) => { setFound({ Dashboard: module.default }); });
+    void import("./overview/dashboard").then((module) => { setModule({ Dashboard: module.default }); });
   }, []);
-  return found === null ? <Waiting /> : <found.Dashboard />;
+  return module === null ? <Skeleton /> : <module.Dashboard />;
 }
 
 function Content({ payload }: { payload: Payload }) {
   return (
     <>
-      <Head
+      <PageHeader
         title={payload.run_id}
         about={`Started ${dateTime(payload.created_ns / 1e6)}, ${duration(payload.duration_ns)} long.`}
       >
         <span class="badge" data-testid="job-status">{standing(payload.nodes)}</span>
-      </Head>
+      </PageHeader>
       <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []}>
         <Tiles tiles={tiles(payload)} />
       </VerdictView>
-      <Doubts quality={payload.quality} range={payload.range} />
+      <QualityNotes quality={payload.quality} range={payload.range} />
       <Findings findings={payload.findings} missing={payload.findings_missing} />
       {payload.nodes.length < 2 ? null : <Nodes nodes={payload.nodes} />}
       <About payload={payload} />
@@ -65,41 +65,41 @@ export function standing(nodes: readonly NodeStatus[]): string {
 
 function tiles(payload: Payload): Tile[] {
   const { verdict, recordings } = payload;
-  const known = verdict.suspect !== "insufficient_evidence";
-  const events = recordings.reduce((sum, each) => sum + each.event_count, 0);
+  const hasEvidence = verdict.suspect !== "insufficient_evidence";
+  const events = recordings.reduce((sum, recording) => sum + recording.event_count, 0);
   return [
-    ...(known && payload.suspect_step_ns !== null
-      ? [{ label: "The suspect takes", value: duration(payload.suspect_step_ns), about: `a step; ${percent(verdict.share_ratio)} of the ${verdict.share_of}`, testid: "suspect-ms" }]
+    ...(hasEvidence && payload.suspect_step_ns !== null
+      ? [{ label: "The suspect takes", value: duration(payload.suspect_step_ns), caption: `a step; ${percent(verdict.share_ratio)} of the ${verdict.share_of}`, testid: "suspect-ms" }]
       : []),
-    { label: "Mean step", value: duration(payload.step_ns?.mean ?? verdict.mean_step_ns), about: payload.step_ns === null ? "no step was measured" : `of ${count(payload.step_ns.count)} measured steps, p95 ${duration(payload.step_ns.p95)}`, testid: "step-mean" },
+    { label: "Mean step", value: duration(payload.step_ns?.mean ?? verdict.mean_step_ns), caption: payload.step_ns === null ? "no step was measured" : `of ${count(payload.step_ns.count)} measured steps, p95 ${duration(payload.step_ns.p95)}`, testid: "step-mean" },
     ...moneyTiles(payload),
-    { label: "Ranks", value: count(payload.rank_count), about: payload.nodes.length === 0 ? "none was watched" : `on ${countOf(payload.nodes.length, "node")}` },
-    { label: "GPU busy", value: percent(payload.gpu_busy_ratio), about: payload.gpu_busy_ratio === null ? "no GPU was sampled" : "mean of nodes, GPUs and samples", testid: "gpu-busy" },
-    { label: "CPU busy", value: percent(payload.cpu_busy_ratio), about: payload.cpu_busy_ratio === null ? "no machine was sampled" : "mean of nodes and samples", testid: "cpu-busy" },
-    { label: "Recordings", value: count(recordings.length), about: recordings.length === 0 ? "no window of the profiler" : countOf(events, "event") },
+    { label: "Ranks", value: count(payload.rank_count), caption: payload.nodes.length === 0 ? "none was watched" : `on ${countOf(payload.nodes.length, "node")}` },
+    { label: "GPU busy", value: percent(payload.gpu_busy_ratio), caption: payload.gpu_busy_ratio === null ? "no GPU was sampled" : "mean of nodes, GPUs and samples", testid: "gpu-busy" },
+    { label: "CPU busy", value: percent(payload.cpu_busy_ratio), caption: payload.cpu_busy_ratio === null ? "no machine was sampled" : "mean of nodes and samples", testid: "cpu-busy" },
+    { label: "Recordings", value: count(recordings.length), caption: recordings.length === 0 ? "no window of the profiler" : countOf(events, "event") },
   ];
 }
 
 function moneyTiles({ money: cost }: Payload): Tile[] {
   if (cost === null) return [];
   return [
-    { label: "Cost", value: dollars(cost.job_usd), about: `${countOf(cost.instance_count, "machine")} at ${dollars(cost.usd_per_hour)} an hour: ${cost.price.said}`, testid: "cost" },
+    { label: "Cost", value: dollars(cost.job_usd), caption: `${countOf(cost.instance_count, "machine")} at ${dollars(cost.usd_per_hour)} an hour: ${cost.price.said}`, testid: "cost" },
     ...(cost.suspect_step_usd === null || cost.step_usd === null
       ? []
-      : [{ label: "Cost of a step", value: dollars(cost.step_usd), about: `${dollars(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" }]),
+      : [{ label: "Cost of a step", value: dollars(cost.step_usd), caption: `${dollars(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" }]),
   ];
 }
 
 /** Whose price it is, of which day, and where it stands. */
 function Source({ price }: { price: PriceUsed }) {
-  const said = `${dollars(price.usd_per_hour)} an hour: ${price.said}`;
-  return price.source === null ? <>{said}</> : <>{said}, <a href={price.source} rel="noreferrer">{price.source}</a></>;
+  const text = `${dollars(price.usd_per_hour)} an hour: ${price.said}`;
+  return price.source === null ? <>{text}</> : <>{text}, <a href={price.source} rel="noreferrer">{price.source}</a></>;
 }
 
 function Findings({ findings, missing }: { findings: ShortFinding[]; missing: string | null }) {
   if (findings.length === 0) {
     return missing === null ? null : (
-      <Panel title="Findings of rules" about={missing} wide tools={<a class="quiet" href={link("insights")}>Evaluate them now</a>}>
+      <Panel title="Findings of rules" description={missing} wide tools={<a class="quiet" href={link("insights")}>Evaluate them now</a>}>
         {null}
       </Panel>
     );
@@ -107,11 +107,11 @@ function Findings({ findings, missing }: { findings: ShortFinding[]; missing: st
   return (
     <Panel title="Findings of rules" wide tools={<a class="quiet" href={link("insights")}>All insights</a>}>
       <ul class="findings">
-        {findings.map((each) => (
-          <li key={each.rule}>
-            <a href={link("insights", { rule: each.rule })}>{each.rule}</a>
-            <span class="muted">{countOf(each.triggered_count, "trigger")}</span>
-            <p><Prose text={each.sentence} /></p>
+        {findings.map((finding) => (
+          <li key={finding.rule}>
+            <a href={link("insights", { rule: finding.rule })}>{finding.rule}</a>
+            <span class="muted">{countOf(finding.triggered_count, "trigger")}</span>
+            <p><Prose text={finding.sentence} /></p>
           </li>
         ))}
       </ul>
@@ -142,8 +142,8 @@ function About({ payload }: { payload: Payload }) {
   const versions = Object.entries(payload.versions).map(([name, version]) => `${name} ${version}`);
   return (
     <Panel title="About this run" wide tools={<a class="quiet" href={link("compare")}>Compare with another run</a>}>
-      <Facts
-        facts={[
+      <KeyValues
+        entries={[
           ["Command", <code key="command">{payload.command.join(" ").slice(0, 2000)}</code>],
           ["In", payload.working_directory],
           ["Revision", payload.git_revision ?? "not under git"],

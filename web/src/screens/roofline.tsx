@@ -3,19 +3,19 @@ import type { RooflineGroup, TraceRoofline } from "../api/views";
 import { count, duration, inUnit, memory, percent } from "../base/quantities";
 import { sentence } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
-import { ChosenPanel } from "../parts/chosen_panel";
+import { SelectionPanel } from "../parts/chosen_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { useText } from "../parts/options";
 import { rowKey } from "../parts/row_key";
-import { TopChoice, leftOut, useTop } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
 import { TraceScreen } from "../parts/trace_screen";
 import { bar, field } from "../widgets/fields";
-import { Facts } from "../widgets/facts";
+import { KeyValues } from "../widgets/facts";
 import { Tiles } from "../widgets/tiles";
 import { rooflinePlot } from "./roofline/picture";
 
 export default function Roofline() {
-  const [top, setTop] = useTop();
+  const [top, setTop] = useRowLimit();
   const [peaks, setPeaks] = useText("peaks");
   return (
     <TraceScreen
@@ -34,7 +34,7 @@ export default function Roofline() {
               onChange={(event) => { setPeaks(event.currentTarget.value.trim()); }}
             />
           </label>
-          <TopChoice value={top} onChoose={setTop} />
+          <RowLimitSelect value={top} onChange={setTop} />
         </>
       }
     >
@@ -49,10 +49,10 @@ function Content({ trace }: { trace: TraceRoofline }) {
     <>
       <Tiles
         tiles={[
-          { label: "Model FLOPs utilisation", value: percent(utilization?.mean_mfu_ratio ?? null, 1), about: utilization === null ? "no steps in the recording" : `of ${utilization.share_of}`, testid: "mfu" },
-          { label: "Device", value: hardware?.device_name ?? "not known", about: hardware === null ? null : (hardware.source ?? hardware.peaks_of) },
+          { label: "Model FLOPs utilisation", value: percent(utilization?.mean_mfu_ratio ?? null, 1), caption: utilization === null ? "no steps in the recording" : `of ${utilization.share_of}`, testid: "mfu" },
+          { label: "Device", value: hardware?.device_name ?? "not known", caption: hardware === null ? null : (hardware.source ?? hardware.peaks_of) },
           { label: "Memory bandwidth at most", value: inUnit(hardware?.memory_bytes_per_s ?? null, "bytes_per_s") },
-          { label: "Modelled", value: percent(trace.modelled_ratio, 1), about: trace.share_of === null ? null : `of the ${trace.share_of}` },
+          { label: "Modelled", value: percent(trace.modelled_ratio, 1), caption: trace.share_of === null ? null : `of the ${trace.share_of}` },
         ]}
       />
       <div class="panels">
@@ -79,8 +79,8 @@ function Content({ trace }: { trace: TraceRoofline }) {
         about={trace.share_of === null ? null : `Shares are of ${trace.share_of}.`}
         rows={trace.groups}
         keyOf={(row) => rowKey(row.name, row.input_dims, row.input_types, row.input_strides)}
-        more={leftOut(trace.groups.length, trace.group_count)}
-        chosen={(row) => <Chosen row={row} />}
+        more={omittedRows(trace.groups.length, trace.group_count)}
+        renderSelected={(row) => <Chosen row={row} />}
         fields={[
           field("name", { label: "operator" }),
           field("device_ns", { label: "device time" }),
@@ -130,9 +130,9 @@ function Content({ trace }: { trace: TraceRoofline }) {
 
 function Chosen({ row }: { row: RooflineGroup }) {
   return (
-    <ChosenPanel name={row.name}>
-      <Facts
-        facts={[
+    <SelectionPanel name={row.name}>
+      <KeyValues
+        entries={[
           ["Shapes of inputs", row.input_dims ?? "not recorded"],
           ["Types", row.input_types ?? "not recorded"],
           ["Strides", row.input_strides ?? "not recorded"],
@@ -150,6 +150,6 @@ function Chosen({ row }: { row: RooflineGroup }) {
           ),
         ]}
       />
-    </ChosenPanel>
+    </SelectionPanel>
   );
 }

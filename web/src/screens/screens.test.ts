@@ -21,8 +21,8 @@ test("jobs are chosen by how they stand and when they were made", () => {
     { id: "new", status: "InProgress", created_ms: 9.5 * day },
     { id: "old", status: "Completed", created_ms: day },
   ].map((job) => part<JobRow>(job));
-  const ids = (...wanted: [Parameters<typeof matching>[1], Parameters<typeof matching>[2]]): string[] =>
-    matching(jobs, ...wanted, 10 * day).map((job) => job.id);
+  const ids = (...filters: [Parameters<typeof matching>[1], Parameters<typeof matching>[2]]): string[] =>
+    matching(jobs, ...filters, 10 * day).map((job) => job.id);
   expect(ids("all", "any")).toEqual(["new", "old"]);
   expect(ids("Completed", "any")).toEqual(["old"]);
   expect(ids("all", "day")).toEqual(["new"]);
@@ -36,9 +36,9 @@ test("a waterfall goes from one mean step to the other", () => {
     figures: [change("mean", 100, 80)],
     parts: [change("data_wait", 50, 20), change("forward", 50, 60), change("loss", 0, 0)],
   });
-  const { bars, from, parts } = stepWaterfall(steps);
-  expect(bars).toEqual(["from", "data wait", "forward", "to"]);
-  expect(from).toEqual([0, 70, 70, 0]);
+  const { categories, offsets, parts } = stepWaterfall(steps);
+  expect(categories).toEqual(["from", "data wait", "forward", "to"]);
+  expect(offsets).toEqual([0, 70, 70, 0]);
   expect(parts.map(({ values }) => values)).toEqual([
     [100, null, null, 80], [null, null, 10, null], [null, 30, null, null],
   ]);
@@ -54,7 +54,7 @@ describe("ranks", () => {
     expect(stepNames(ranks)).toEqual(["5", "6"]);
     expect(dividedTime(ranks, "").parts[0]?.values).toEqual([6, 5]);
     expect(dividedTime(ranks, "6").parts[0]?.values).toEqual([3, null]);
-    expect(dividedTime(ranks, "").bars).toEqual(["rank 0", "b"]);
+    expect(dividedTime(ranks, "").categories).toEqual(["rank 0", "b"]);
   });
 
   test("have no transfer where no collective was found on several", () => {
@@ -68,7 +68,7 @@ test("the roofline meets the slope where compute and memory balance", () => {
   const group = (intensity: number | null, achieved: number | null) =>
     part<RooflineGroup>({ name: "mm", input_dims: null, precision: "bf16", intensity_flop_per_byte: intensity, achieved_flop_per_s: achieved });
   const { series } = rooflinePlot(device, [group(50, 400), group(null, 1), group(0, 0)]);
-  expect(series.map((each) => each.name)).toEqual(["peak of bf16", "calls in bf16"]);
+  expect(series.map((line) => line.name)).toEqual(["peak of bf16", "calls in bf16"]);
   expect(series[0]?.x).toEqual([0.1, 100, 1000]);
   expect(series[0]?.y).toEqual([1, 1000, 1000]);
   expect(series[1]?.x).toEqual([50]);
@@ -101,7 +101,7 @@ describe("a machine", () => {
     ];
     const plots = metricPlots(payload, all, "all", new Set(["1"]));
     expect(plots.map((plot) => plot.title)).toEqual(["GPU busy", "Cores busy", "Processes", "New metric"]);
-    expect(plots[1]?.series.map((each) => each.name)).toEqual(["1"]);
+    expect(plots[1]?.series.map((line) => line.name)).toEqual(["1"]);
     expect(plots[0]?.series[0]?.x).toEqual([0, 5]);
     expect(metricPlots(payload, all, "gpu", null)).toHaveLength(1);
   });

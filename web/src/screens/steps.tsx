@@ -3,28 +3,28 @@ import type { PhaseShare, RankStepsView, StepsView, TraceStepsView } from "../ap
 import { count, duration, number, percent } from "../base/quantities";
 import { capitalize, words } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
-import { CarryOver, useCarryOver } from "../parts/carry_over";
+import { CarryOverSelect, useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { StepLink } from "../parts/timeline_link";
-import { RecordingChoice, shownRecording, useRecordings } from "../parts/trace_screen";
+import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
 import { useView } from "../state/fetch";
-import { Answer, Doubts, Empty } from "../widgets/answer";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
 import { bar, column, field } from "../widgets/fields";
-import { Facts } from "../widgets/facts";
-import { Head } from "../widgets/head";
+import { KeyValues } from "../widgets/facts";
+import { PageHeader } from "../widgets/head";
 import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
 import { categoriesPie, categoryWords, phasesOfRanks, stepsOfRecording } from "./steps/pictures";
 
 export default function Steps() {
-  const recordings = useRecordings();
+  const recordings = useTraces();
   return (
-    <Answer of={recordings}>
-      {(found) => (
-        <Screen trace={shownRecording(found.recordings)?.trace ?? null} choice={<RecordingChoice all={found.recordings} />} />
+    <ResourceView resource={recordings}>
+      {(payload) => (
+        <Screen trace={selectedTrace(payload.recordings)?.trace ?? null} choice={<TraceSelect traces={payload.recordings} />} />
       )}
-    </Answer>
+    </ResourceView>
   );
 }
 
@@ -34,22 +34,22 @@ function Screen({ trace, choice }: { trace: string | null; choice: preact.Compon
   const answer = useView("steps", { carry_over: carryOver });
   return (
     <>
-      <Head title="Steps">
+      <PageHeader title="Steps">
         {choice}
-        {trace === null ? null : <CarryOver value={carryOver} onChoose={setCarryOver} />}
-      </Head>
-      <Answer of={answer}>{(payload) => <Content payload={payload} shown={trace} />}</Answer>
+        {trace === null ? null : <CarryOverSelect value={carryOver} onChange={setCarryOver} />}
+      </PageHeader>
+      <ResourceView resource={answer}>{(payload) => <Content payload={payload} shown={trace} />}</ResourceView>
     </>
   );
 }
 
 function Content({ payload, shown }: { payload: StepsView; shown: string | null }) {
   if (payload.ranks.length === 0 && payload.traces.length === 0) {
-    return <Empty text={payload.missing ?? "no step was recorded"} />;
+    return <EmptyState text={payload.missing ?? "no step was recorded"} />;
   }
   return (
     <>
-      <Doubts quality={payload.quality} range={payload.range} />
+      <QualityNotes quality={payload.quality} range={payload.range} />
       {payload.ranks.length === 0 ? null : <Watched ranks={payload.ranks} shareOf={payload.share_of} />}
       {payload.traces.filter((trace) => trace.trace === shown).map((trace) => <Recorded key={trace.trace} trace={trace} />)}
     </>
@@ -70,18 +70,18 @@ function Watched({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }
         about="As the job was watched from its start to its end; steps under the profiler and those of evaluation are left out."
         rows={ranks}
         keyOf={(row) => rowKey(row.rank)}
-        chosen={(row) => <Phases rank={row} shareOf={shareOf} />}
+        renderSelected={(row) => <Phases rank={row} shareOf={shareOf} />}
         fields={[
           field("rank"),
           field("step_count", { label: "steps" }),
           field("measured_count", { label: "measured" }),
           field("profiled_count", { label: "under the profiler" }),
-          ...(["mean", "p50", "p95", "p99", "max"] as const).map((which) =>
-            column<RankStepsView>(which, which, "ns", (row) => row.step_ns?.[which] ?? null),
+          ...(["mean", "p50", "p95", "p99", "max"] as const).map((statistic) =>
+            column<RankStepsView>(statistic, statistic, "ns", (row) => row.step_ns?.[statistic] ?? null),
           ),
           column<RankStepsView>("outliers", "outliers", "count", (row) => row.step_ns?.outlier_count ?? null),
           field("evaluation_ns"),
-          field("source", { about: "By what steps were told apart" }),
+          field("source", { description: "By what steps were told apart" }),
           field("clock"),
         ]}
       />
@@ -94,18 +94,18 @@ function OneRank({ rank }: { rank: RankStepsView }) {
   return (
     <Tiles
       tiles={[
-        { label: "Mean step", value: duration(rank.step_ns?.mean ?? null), about: `of ${count(rank.measured_count)} measured steps`, testid: "step-mean" },
+        { label: "Mean step", value: duration(rank.step_ns?.mean ?? null), caption: `of ${count(rank.measured_count)} measured steps`, testid: "step-mean" },
         { label: "Median", value: duration(rank.step_ns?.p50 ?? null), testid: "step-p50" },
         { label: "p95", value: duration(rank.step_ns?.p95 ?? null), testid: "step-p95" },
-        { label: "Outliers", value: count(rank.step_ns?.outlier_count ?? null), about: rank.step_ns === null ? null : `longer than ${duration(rank.step_ns.outlier_threshold)}` },
-        { label: "Steps", value: count(rank.step_count), about: `${number(rank.fetches_per_step)} batches each` },
+        { label: "Outliers", value: count(rank.step_ns?.outlier_count ?? null), caption: rank.step_ns === null ? null : `longer than ${duration(rank.step_ns.outlier_threshold)}` },
+        { label: "Steps", value: count(rank.step_count), caption: `${number(rank.fetches_per_step)} batches each` },
       ]}
     />
   );
 }
 
 /** Steps that are named one by one. */
-const MOST_OUTLIERS = 24;
+const MAX_OUTLIERS = 24;
 
 function Phases({ rank, shareOf }: { rank: RankStepsView; shareOf: string }) {
   return (
@@ -125,9 +125,9 @@ function Phases({ rank, shareOf }: { rank: RankStepsView; shareOf: string }) {
         ]}
       />
       {rank.outlier_steps.length === 0 ? null : (
-        <Panel title="Outlier steps" about="The longest first; each leads to its place on the timeline.">
+        <Panel title="Outlier steps" description="The longest first; each leads to its place on the timeline.">
           <p class="links">
-            {rank.outlier_steps.slice(0, MOST_OUTLIERS).map((step) => (
+            {rank.outlier_steps.slice(0, MAX_OUTLIERS).map((step) => (
               <StepLink key={step} step={step} rank={rank.rank} />
             ))}
           </p>
@@ -142,19 +142,19 @@ function Recorded({ trace }: { trace: TraceStepsView }) {
   return (
     <>
       <h2 class="part">Steps of the recording {trace.rank === null ? "" : `of rank ${trace.rank}`}</h2>
-      <Doubts quality={trace.quality} notes={trace.notes} />
+      <QualityNotes quality={trace.quality} notes={trace.notes} />
       {trace.step_count === 0 ? null : (
         <>
           <Tiles
             tiles={[
-              { label: "Mean step", value: duration(trace.mean_step_ns), about: "until its device work is done", testid: "recorded-step-mean" },
-              { label: "Steps", value: count(trace.step_count), about: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} cut off and left out` },
+              { label: "Mean step", value: duration(trace.mean_step_ns), caption: "until its device work is done", testid: "recorded-step-mean" },
+              { label: "Steps", value: count(trace.step_count), caption: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} cut off and left out` },
               ...trace.categories
-                .filter((each) => (each.share_ratio ?? 0) >= 0.05)
-                .map((each) => ({
-                  label: capitalize(categoryWords(each.category)),
-                  value: percent(each.share_ratio, 1),
-                  about: `${duration(each.mean_ns)} of a step`,
+                .filter((category) => (category.share_ratio ?? 0) >= 0.05)
+                .map((category) => ({
+                  label: capitalize(categoryWords(category.category)),
+                  value: percent(category.share_ratio, 1),
+                  about: `${duration(category.mean_ns)} of a step`,
                 })),
             ]}
           />
@@ -199,7 +199,7 @@ function Recorded({ trace }: { trace: TraceStepsView }) {
             />
           )}
           <Panel title="About these steps">
-            <Facts facts={[["Recording", trace.trace.slice(0, 300)], ["Shares are of", trace.share_of]]} />
+            <KeyValues entries={[["Recording", trace.trace.slice(0, 300)], ["Shares are of", trace.share_of]]} />
           </Panel>
         </>
       )}

@@ -1,9 +1,9 @@
 // The machines: what they did over time, and what they are.
 import { useOption } from "../parts/options";
 import { useView } from "../state/fetch";
-import { Answer, Empty } from "../widgets/answer";
-import { Choice } from "../widgets/choice";
-import { Head } from "../widgets/head";
+import { ResourceView, EmptyState } from "../widgets/answer";
+import { Select } from "../widgets/choice";
+import { PageHeader } from "../widgets/head";
 import type { SystemHeatView } from "../api/views";
 import { HeatMap } from "./system/heat_map";
 import { Metrics } from "./system/metrics";
@@ -13,25 +13,25 @@ export default function System() {
   // Names come with the quickest of the views.
   const answer = useView("system-heat");
   return (
-    <Answer of={answer}>{(payload) => <Content payload={payload} />}</Answer>
+    <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
   );
 }
 
 function Content({ payload }: { payload: SystemHeatView }) {
-  const names = [...payload.nodes.map((each) => each.node), ...payload.left_out_nodes];
+  const names = [...payload.nodes.map((heat) => heat.node), ...payload.left_out_nodes];
   const [node, choose] = useOption("node", names.length === 0 ? [""] : names);
   return (
     <>
-      <Head title="System">
+      <PageHeader title="System">
         {names.length < 2 ? null : (
-          <Choice label="Node" value={node} choices={names.map((each) => [each, each] as const)} onChoose={choose} />
+          <Select label="Node" value={node} choices={names.map((name) => [name, name] as const)} onChange={choose} />
         )}
-      </Head>
+      </PageHeader>
       {node === "" ? (
-        <Empty text={payload.missing ?? "no node was sampled"} />
+        <EmptyState text={payload.missing ?? "no node was sampled"} />
       ) : (
         <>
-          <HeatMap key={`heat ${node}`} node={node} known={payload} />
+          <HeatMap key={`heat ${node}`} node={node} initial={payload} />
           <OverTime key={`over ${node}`} node={node} />
           <Metrics key={`metrics ${node}`} node={node} />
         </>

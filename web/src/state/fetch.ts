@@ -1,23 +1,23 @@
 // Payloads for screens: the newest one stays on screen until a newer one is there.
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { Failure, get, query, type Loaded, type Options } from "../api/client";
+import { RequestError, get, query, type Resource, type Options } from "../api/client";
 import type { Views } from "../api/views";
-import { following, revision } from "./live";
+import { isLive, revision } from "./live";
 import { param, run } from "./url";
 
 export { revision } from "./live";
 
 /** Answers that are kept: going back to a screen shows it at once, then what is new. */
-const MOST_KEPT = 24;
-const kept = new Map<string, unknown>();
+const MAX_CACHED = 24;
+const cache = new Map<string, unknown>();
 
-function keep(key: string, payload: unknown): void {
-  kept.delete(key);
-  kept.set(key, payload);
-  for (const oldest of kept.keys()) {
-    if (kept.size <= MOST_KEPT) break;
-    kept.delete(oldest);
+function cachePayload(key: string, payload: unknown): void {
+  cache.delete(key);
+  cache.set(key, payload);
+  for (const oldest of cache.keys()) {
+    if (cache.size <= MAX_CACHED) break;
+    cache.delete(oldest);
   }
 }
 
@@ -42,12 +42,12 @@ export function fetchView<Name extends keyof Views>(
 export function useView<Name extends keyof Views>(
   view: Name,
   options: Options = {},
-): Loaded<Views[Name]> {
+): Resource<Views[Name]> {
   return useGet<Views[Name]>(`/api/views/${view}`, { run: run.value, ...range(), ...options });
 }
 
 /** A payload of the whole run on screen, whatever range the reader has chosen. */
-export function useWholeView<Name extends keyof Views>(view: Name): Loaded<Views[Name]> {
+export function useWholeView<Name extends keyof Views>(view: Name): Resource<Views[Name]> {
   return useGet<Views[Name]>(`/api/views/${view}`, { run: run.value });
 }
 
@@ -55,24 +55,24 @@ export function useWholeView<Name extends keyof Views>(view: Name): Loaded<Views
 export function useGet<T>(
   path: string,
   options: Options = {},
-  version = following.value ? revision.value : 0,
-): Loaded<T> {
+  version = isLive.value ? revision.value : 0,
+): Resource<T> {
   const key = `${path}?${query(options)}`;
-  const [state, setState] = useState<Loaded<T> & { key: string }>(() => initial<T>(key));
-  const asked = useRef("");
+  const [state, setState] = useState<Resource<T> & { key: string }>(() => initialState<T>(key));
+  const requestedKey = useRef("");
   useEffect(() => {
     const abort = new AbortController();
-    if (asked.current !== key) setState(initial<T>(key));
+    if (requestedKey.current !== key) setState(initialState<T>(key));
     else setState((before) => ({ ...before, loading: true }));
-    asked.current = key;
+    requestedKey.current = key;
     get<T>(path, options, abort.signal).then(
       (data) => {
-        keep(key, data);
+        cachePayload(key, data);
         setState({ key, data, error: null, loading: false });
       },
       (error: unknown) => {
         if (abort.signal.aborted) return;
-        const failure = error instanceof Failure ? error : new Failure(String(error), 0);
+        const failure = error instanceof RequestError ? error : new RequestError(String(error), 0);
         // What is on screen stays true of its time; only the first answer can be wanting.
         setState((before) => ({ ...before, error: failure, loading: false }));
       },
@@ -82,10 +82,10 @@ export function useGet<T>(
     };
     // The key says all that `path` and `options` say.
   }, [key, version]);
-  return state.key === key ? state : initial<T>(key);
+  return state.key === key ? state : initialState<T>(key);
 }
 
-function initial<T>(key: string): Loaded<T> & { key: string } {
-  const data = (kept.get(key) as T | undefined) ?? null;
+function initialState<T>(key: string): Resource<T> & { key: string } {
+  const data = (cache.get(key) as T | undefined) ?? null;
   return { key, data, error: null, loading: true };
 }

@@ -1,21 +1,21 @@
 // The place in the source that the reader wants to see.
 import { signal } from "@preact/signals";
 
-export interface Place {
+export interface SourceLocation {
   file: string;
   line: number;
 }
 
-export const source = signal<Place | null>(null);
+export const sourceLocation = signal<SourceLocation | null>(null);
 
 export function openSource(file: string, line: number): void {
-  source.value = { file, line };
+  sourceLocation.value = { file, line };
 }
 
 /** `file(line): function`, as stacks are written; null for what is no such frame. */
-export function placeOf(frame: string): Place | null {
-  const found = /^(.+?)\((\d+)\)(?::|$)/.exec(frame) ?? /^(.+?\.py):(\d+)(?:\D|$)/.exec(frame);
-  return found?.[1] !== undefined && found[2] !== undefined
-    ? { file: found[1], line: Number(found[2]) }
+export function parseFrame(frame: string): SourceLocation | null {
+  const match = /^(.+?)\((\d+)\)(?::|$)/.exec(frame) ?? /^(.+?\.py):(\d+)(?:\D|$)/.exec(frame);
+  return match?.[1] !== undefined && match[2] !== undefined
+    ? { file: match[1], line: Number(match[2]) }
     : null;
 }

@@ -1,35 +1,35 @@
 // A payload on its way, there, or refused; and what is missing from one that is there.
 import type { ComponentChildren } from "preact";
 
-import type { Loaded } from "../api/client";
+import type { Resource } from "../api/client";
 import type { QualityNote, TimeRange } from "../api/views";
 import { sentence } from "../base/text";
 import { Prose } from "./prose";
 
 interface Props<T> {
-  of: Loaded<T>;
+  resource: Resource<T>;
   children: (payload: T) => ComponentChildren;
 }
 
 /** What `children` makes of a payload, once it is there. */
-export function Answer<T>({ of, children }: Props<T>) {
-  if (of.data !== null) {
+export function ResourceView<T>({ resource, children }: Props<T>) {
+  if (resource.data !== null) {
     return (
-      <div class={of.loading ? "answer stale" : "answer"} aria-busy={of.loading}>
-        {of.error === null ? null : <Refused text={of.error.message} />}
-        {children(of.data)}
+      <div class={resource.loading ? "answer stale" : "answer"} aria-busy={resource.loading}>
+        {resource.error === null ? null : <ErrorNotice text={resource.error.message} />}
+        {children(resource.data)}
       </div>
     );
   }
-  if (of.error !== null) return <Refused text={of.error.message} />;
-  return <Waiting />;
+  if (resource.error !== null) return <ErrorNotice text={resource.error.message} />;
+  return <Skeleton />;
 }
 
-export function Refused({ text }: { text: string }) {
+export function ErrorNotice({ text }: { text: string }) {
   return <p class="refused" role="alert">{text}</p>;
 }
 
-export function Waiting() {
+export function Skeleton() {
   return (
     <div class="waiting" role="status">
       <span class="hidden">Loading</span>
@@ -41,7 +41,7 @@ export function Waiting() {
 }
 
 /** Stands in for what cannot be shown; commands in back quotes can be copied. */
-export function Empty({ text, title = "Nothing to show here" }: { text: string; title?: string }) {
+export function EmptyState({ text, title = "Nothing to show here" }: { text: string; title?: string }) {
   return (
     <div class="empty">
       <h2>{title}</h2>
@@ -50,7 +50,7 @@ export function Empty({ text, title = "Nothing to show here" }: { text: string; 
   );
 }
 
-interface DoubtsProps {
+interface QualityNotesProps {
   quality: QualityNote[];
   notes?: string[];
   /** The range that the payload is about, null for the whole run. */
@@ -58,7 +58,7 @@ interface DoubtsProps {
 }
 
 /** What makes the numbers of a screen doubtful. */
-export function Doubts({ quality, notes = [], range = null }: DoubtsProps) {
+export function QualityNotes({ quality, notes = [], range = null }: QualityNotesProps) {
   const sentences = [...new Set([...(range === null ? [] : [`of the chosen range: ${range.range_of}`, ...range.notes]), ...quality.map((note) => note.sentence), ...notes])];
   if (sentences.length === 0) return null;
   return (

@@ -4,14 +4,14 @@ interface Props {
   value: string;
   /** Values with the words for them. */
   choices: readonly (readonly [string, string])[];
-  onChoose: (value: string) => void;
+  onChange: (value: string) => void;
 }
 
-export function Choice({ label, value, choices, onChoose }: Props) {
+export function Select({ label, value, choices, onChange }: Props) {
   return (
     <label class="choice">
       <span>{label}</span>
-      <select value={value} onChange={(event) => { onChoose(event.currentTarget.value); }}>
+      <select value={value} onChange={(event) => { onChange(event.currentTarget.value); }}>
         {choices.map(([key, words]) => <option key={key} value={key}>{words}</option>)}
       </select>
     </label>

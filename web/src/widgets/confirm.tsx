@@ -5,13 +5,13 @@ import { useEffect, useRef } from "preact/hooks";
 interface Props {
   title: string;
   /** What the button that does it is called. */
-  action: string;
-  onGo: () => void;
+  confirmLabel: string;
+  onConfirm: () => void;
   onCancel: () => void;
   children: ComponentChildren;
 }
 
-export function Confirm({ title, action, onGo, onCancel, children }: Props) {
+export function ConfirmDialog({ title, confirmLabel, onConfirm, onCancel, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     dialog.current?.showModal();
@@ -22,7 +22,7 @@ export function Confirm({ title, action, onGo, onCancel, children }: Props) {
       {children}
       <div class="buttons">
         <button type="button" class="action" onClick={onCancel}>Cancel</button>
-        <button type="button" class="action strong" onClick={onGo}>{action}</button>
+        <button type="button" class="action strong" onClick={onConfirm}>{confirmLabel}</button>
       </div>
     </dialog>
   );

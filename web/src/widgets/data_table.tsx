@@ -6,8 +6,8 @@ import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } fro
 import { count, countOf } from "../base/quantities";
 import { csv, save } from "../base/save";
 import { printing } from "../base/theme";
-import { filtered, ordered, shownValue, type Field, type Order, type Value } from "./fields";
-import { OrderHeading } from "./ordering";
+import { filterRows, sortRows, formatValue, type Field, type Order, type Value } from "./fields";
+import { SortHeading } from "./ordering";
 import { Panel } from "./panel";
 
 interface Props<Row> {
@@ -29,26 +29,26 @@ interface Props<Row> {
   wide?: boolean | undefined;
   tools?: ComponentChildren;
   /** Rows that the payload left out, said below. */
-  more?: string | null | undefined;
+  footnote?: string | null | undefined;
 }
 
 const ROW_PX = 33;
-const MOST_PX = 560;
-const MOST_PRINTED = 200;
+const MAX_HEIGHT_PX = 560;
+const MAX_PRINTED_ROWS = 200;
 
 export function DataTable<Row extends object>(props: Props<Row>) {
-  const [ownOrder, setOwnOrder] = useState<Order | null>(null);
-  const [ownFilter, setOwnFilter] = useState("");
-  const order = props.order === undefined ? ownOrder : props.order;
-  const filter = props.filter ?? ownFilter;
+  const [localOrder, setLocalOrder] = useState<Order | null>(null);
+  const [localFilter, setLocalFilter] = useState("");
+  const order = props.order === undefined ? localOrder : props.order;
+  const filter = props.filter ?? localFilter;
   const { rows, fields } = props;
   const shown = useMemo(
-    () => ordered(filtered(rows, fields, filter), fields, order),
+    () => sortRows(filterRows(rows, fields, filter), fields, order),
     [rows, fields, filter, order?.field, order?.descending],
   );
   const download = (): void => {
-    const header = fields.map((each) => each.name);
-    const lines = shown.map((row) => fields.map((each) => each.value(row)));
+    const header = fields.map((column) => column.name);
+    const lines = shown.map((row) => fields.map((column) => column.value(row)));
     save(`${props.title}.csv`, new Blob([csv(header, lines)], { type: "text/csv" }));
   };
   const tools = (
@@ -61,19 +61,19 @@ export function DataTable<Row extends object>(props: Props<Row>) {
           placeholder="Filter"
           aria-label={`Filter ${props.title}`}
           value={filter}
-          onInput={(event) => { (props.onFilter ?? setOwnFilter)(event.currentTarget.value); }}
+          onInput={(event) => { (props.onFilter ?? setLocalFilter)(event.currentTarget.value); }}
         />
       ) : null}
     </>
   );
   return (
-    <Panel title={props.title} about={props.about} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
-      <Rows {...props} shown={shown} order={order} choose={props.onOrder ?? setOwnOrder} />
+    <Panel title={props.title} description={props.about} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
+      <Rows {...props} shown={shown} order={order} onOrder={props.onOrder ?? setLocalOrder} />
       <p class="muted counts">
         {shown.length === rows.length ? "" : `${count(shown.length)} of `}
         {countOf(rows.length, "row")}
-        {printing.value && shown.length > MOST_PRINTED ? `; the first ${count(MOST_PRINTED)} are printed` : ""}
-        {props.more === null || props.more === undefined ? "" : `; ${props.more}`}
+        {printing.value && shown.length > MAX_PRINTED_ROWS ? `; the first ${count(MAX_PRINTED_ROWS)} are printed` : ""}
+        {props.footnote === null || props.footnote === undefined ? "" : `; ${props.footnote}`}
       </p>
     </Panel>
   );
@@ -81,38 +81,38 @@ export function DataTable<Row extends object>(props: Props<Row>) {
 
 interface RowsProps<Row> extends Props<Row> {
   shown: Row[];
-  choose: (order: Order) => void;
+  onOrder: (order: Order) => void;
 }
 
 function Rows<Row extends object>(props: RowsProps<Row>) {
-  const { title: caption, fields, shown, order, choose, onRow, selected } = props;
-  const place = useRef<HTMLDivElement>(null);
-  const { items, total } = useVisible(place, shown.length);
+  const { title: caption, fields, shown, order, onOrder, onRow, selected } = props;
+  const container = useRef<HTMLDivElement>(null);
+  const { items, total } = useVirtualRows(container, shown.length);
   const before = items[0]?.start ?? 0;
   const after = total - (items[items.length - 1]?.end ?? 0);
   return (
     <div
       class="rows"
-      ref={place}
+      ref={container}
       role="region"
       aria-label={`Rows of ${caption}`}
       tabIndex={0}
-      style={{ maxHeight: `${MOST_PX}px` }}
+      style={{ maxHeight: `${MAX_HEIGHT_PX}px` }}
     >
       <table aria-rowcount={shown.length + 1}>
         <caption class="hidden">{caption}</caption>
         <thead>
           <tr>
-            {fields.map((each) => (
-              <OrderHeading
-                key={each.name}
-                descending={order?.field === each.name ? order.descending : null}
-                numeric={each.numeric}
-                about={each.about}
-                onOrder={(descending) => { choose({ field: each.name, descending }); }}
+            {fields.map((column) => (
+              <SortHeading
+                key={column.name}
+                descending={order?.field === column.name ? order.descending : null}
+                numeric={column.numeric}
+                about={column.description}
+                onSort={(descending) => { onOrder({ field: column.name, descending }); }}
               >
-                {each.label}
-              </OrderHeading>
+                {column.label}
+              </SortHeading>
             ))}
           </tr>
         </thead>
@@ -129,12 +129,12 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
                 class={`${onRow === undefined ? "" : "choosable"} ${row === selected ? "selected" : ""}`}
                 onClick={onRow === undefined ? undefined : () => { onRow(row); }}
               >
-                {fields.map((each, place) => (
-                  <td key={each.name} class={each.numeric ? "number" : ""}>
-                    {onRow !== undefined && place === 0 ? (
-                      <Opens text={shownValue(each.value(row), each.unit)} depth={order === null ? (each.indent?.(row) ?? 0) : 0} />
+                {fields.map((column, columnIndex) => (
+                  <td key={column.name} class={column.numeric ? "number" : ""}>
+                    {onRow !== undefined && columnIndex === 0 ? (
+                      <RowButton text={formatValue(column.value(row), column.unit)} depth={order === null ? (column.indent?.(row) ?? 0) : 0} />
                     ) : (
-                      each.draw?.(row) ?? <Text value={each.value(row)} unit={each.unit} />
+                      column.draw?.(row) ?? <CellText value={column.value(row)} unit={column.unit} />
                     )}
                   </td>
                 ))}
@@ -149,36 +149,36 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
 }
 
 /** Longer names are cut: a row is one line high. */
-const LONGEST = 400;
+const MAX_TEXT_LENGTH = 400;
 
-function Text({ value, unit }: { value: Value; unit: string }) {
-  const text = shownValue(value, unit);
+function CellText({ value, unit }: { value: Value; unit: string }) {
+  const text = formatValue(value, unit);
   return typeof value === "string" ? (
-    <span class="name" title={text.slice(0, 4 * LONGEST)}>{text.slice(0, LONGEST)}</span>
+    <span class="name" title={text.slice(0, 4 * MAX_TEXT_LENGTH)}>{text.slice(0, MAX_TEXT_LENGTH)}</span>
   ) : (
     <>{text}</>
   );
 }
 
 /** The way to a row from the keyboard; its click is the row's. */
-function Opens({ text, depth }: { text: string; depth: number }) {
+function RowButton({ text, depth }: { text: string; depth: number }) {
   return (
-    <button type="button" class="opens" title={text.slice(0, 4 * LONGEST)} style={{ marginLeft: `${1.1 * depth}rem` }}>
-      {text.slice(0, LONGEST)}
+    <button type="button" class="opens" title={text.slice(0, 4 * MAX_TEXT_LENGTH)} style={{ marginLeft: `${1.1 * depth}rem` }}>
+      {text.slice(0, MAX_TEXT_LENGTH)}
     </button>
   );
 }
 
-function useVisible(place: { current: HTMLDivElement | null }, count: number) {
+function useVirtualRows(container: { current: HTMLDivElement | null }, count: number) {
   const [, redraw] = useReducer((drawn: number) => drawn + 1, 0);
   const [rows] = useState(
     () =>
       new Virtualizer<HTMLDivElement, HTMLTableRowElement>({
         count,
-        getScrollElement: () => place.current,
+        getScrollElement: () => container.current,
         estimateSize: () => ROW_PX,
         overscan: 12,
-        initialRect: { width: 800, height: MOST_PX },
+        initialRect: { width: 800, height: MAX_HEIGHT_PX },
         observeElementRect,
         observeElementOffset,
         scrollToFn: elementScroll,
@@ -192,6 +192,6 @@ function useVisible(place: { current: HTMLDivElement | null }, count: number) {
     rows._willUpdate();
   });
   return printed
-    ? { items: Array.from({ length: Math.min(count, MOST_PRINTED) }, (_, index) => ({ index, start: 0, end: 0 })), total: 0 }
+    ? { items: Array.from({ length: Math.min(count, MAX_PRINTED_ROWS) }, (_, index) => ({ index, start: 0, end: 0 })), total: 0 }
     : { items: rows.getVirtualItems(), total: rows.getTotalSize() };
 }

@@ -1,16 +1,16 @@
 // Names with their values, as of a row that was chosen.
 import type { ComponentChildren } from "preact";
 
-export type Fact = readonly [string, ComponentChildren];
+export type Entry = readonly [string, ComponentChildren];
 
 /** Values longer than this have a line of their own. */
-const LONG = 80;
+const MAX_INLINE_LENGTH = 80;
 
-export function Facts({ facts }: { facts: readonly Fact[] }) {
+export function KeyValues({ entries }: { entries: readonly Entry[] }) {
   return (
     <dl class="facts">
-      {facts.map(([name, value]) => (
-        <div key={name} class={typeof value === "string" && value.length < LONG ? "" : "whole"}>
+      {entries.map(([name, value]) => (
+        <div key={name} class={typeof value === "string" && value.length < MAX_INLINE_LENGTH ? "" : "whole"}>
           <dt>{name}</dt>
           <dd>{value}</dd>
         </div>

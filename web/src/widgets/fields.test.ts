@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { expect, describe, test } from "vitest";
 
-import { bar, column, field, filtered, ordered, shownValue } from "./fields";
+import { bar, column, field, filterRows, sortRows, formatValue } from "./fields";
 
 interface Row {
   name: string;
@@ -35,27 +35,27 @@ describe("fields", () => {
 describe("rows", () => {
   test("are sorted by numbers as numbers, what is missing last either way", () => {
     const names = (descending: boolean): string[] =>
-      ordered(ROWS, FIELDS, { field: "total_ns", descending }).map((row) => row.name);
+      sortRows(ROWS, FIELDS, { field: "total_ns", descending }).map((row) => row.name);
     expect(names(true)).toEqual(["<b>copy</b>", "gemm 10", "gemm 9"]);
     expect(names(false)).toEqual(["gemm 10", "<b>copy</b>", "gemm 9"]);
-    expect(ordered(ROWS, FIELDS, { field: "name", descending: false })[1]?.name).toBe("gemm 9");
+    expect(sortRows(ROWS, FIELDS, { field: "name", descending: false })[1]?.name).toBe("gemm 9");
   });
 
   test("stay as they are without an order, or by a field that is not there", () => {
-    expect(ordered(ROWS, FIELDS, null)).toEqual(ROWS);
-    expect(ordered(ROWS, FIELDS, { field: "gone", descending: true })).toEqual(ROWS);
+    expect(sortRows(ROWS, FIELDS, null)).toEqual(ROWS);
+    expect(sortRows(ROWS, FIELDS, { field: "gone", descending: true })).toEqual(ROWS);
   });
 
   test("are filtered by any field, regardless of case", () => {
-    expect(filtered(ROWS, FIELDS, " GEMM ").map((row) => row.name)).toEqual(["gemm 10", "gemm 9"]);
-    expect(filtered(ROWS, FIELDS, "")).toEqual(ROWS);
-    expect(filtered(ROWS, FIELDS, "nothing")).toEqual([]);
+    expect(filterRows(ROWS, FIELDS, " GEMM ").map((row) => row.name)).toEqual(["gemm 10", "gemm 9"]);
+    expect(filterRows(ROWS, FIELDS, "")).toEqual(ROWS);
+    expect(filterRows(ROWS, FIELDS, "nothing")).toEqual([]);
   });
 });
 
 test("values read in their unit", () => {
-  expect(shownValue(true, "none")).toBe("yes");
-  expect(shownValue(null, "ns")).toBe("n/a");
-  expect(shownValue(2_000_000, "ns")).toBe("2 ms");
-  expect(shownValue("<b>", "none")).toBe("<b>");
+  expect(formatValue(true, "none")).toBe("yes");
+  expect(formatValue(null, "ns")).toBe("n/a");
+  expect(formatValue(2_000_000, "ns")).toBe("2 ms");
+  expect(formatValue("<b>", "none")).toBe("<b>");
 });

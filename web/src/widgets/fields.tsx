@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import { inUnit, labelOf, unitOf } from "../base/quantities";
-import { inOrder } from "./ordering";
+import { sortBy } from "./ordering";
 import { RatioBar } from "./ratio_bar";
 
 export type Value = string | number | boolean | null;
@@ -19,7 +19,7 @@ export interface Field<Row> {
   /** How deep a row's text is set in while the rows stand in their own order: a tree. */
   indent?: (row: Row) => number;
   /** What it means, shown at the heading. */
-  about?: string | undefined;
+  description?: string | undefined;
 }
 
 /** A field of the rows by its name; unit and label follow from it. */
@@ -33,7 +33,7 @@ export function field<Row extends object>(
     label: labelOf(name),
     unit,
     numeric: unit !== "none",
-    value: (row) => plain(row[name]),
+    value: (row) => toValue(row[name]),
     ...more,
   };
 }
@@ -60,14 +60,14 @@ export function column<Row>(
   return { name, label, unit, numeric: unit !== "none", value, ...more };
 }
 
-function plain(value: unknown): Value {
+function toValue(value: unknown): Value {
   if (value === null || value === undefined) return null;
   if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
     return value;
   return JSON.stringify(value);
 }
 
-export function shownValue(value: Value, unit: string): string {
+export function formatValue(value: Value, unit: string): string {
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number" || value === null) return inUnit(value, unit);
   return value;
@@ -79,17 +79,17 @@ export interface Order {
 }
 
 /** Rows by one field; see `inOrder`. */
-export function ordered<Row>(rows: readonly Row[], fields: Field<Row>[], order: Order | null): Row[] {
-  const by = fields.find((each) => each.name === order?.field);
+export function sortRows<Row>(rows: readonly Row[], fields: Field<Row>[], order: Order | null): Row[] {
+  const by = fields.find((candidate) => candidate.name === order?.field);
   if (by === undefined || order === null) return [...rows];
-  return inOrder(rows, by.value, order.descending);
+  return sortBy(rows, by.value, order.descending);
 }
 
 /** Rows in which some text occurs, regardless of case. */
-export function filtered<Row>(rows: readonly Row[], fields: Field<Row>[], text: string): Row[] {
-  const wanted = text.trim().toLowerCase();
-  if (wanted === "") return [...rows];
+export function filterRows<Row>(rows: readonly Row[], fields: Field<Row>[], text: string): Row[] {
+  const query = text.trim().toLowerCase();
+  if (query === "") return [...rows];
   return rows.filter((row) =>
-    fields.some((each) => String(each.value(row) ?? "").toLowerCase().includes(wanted)),
+    fields.some((column) => String(column.value(row) ?? "").toLowerCase().includes(query)),
   );
 }

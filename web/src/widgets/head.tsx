@@ -7,7 +7,7 @@ interface Props {
   children?: ComponentChildren;
 }
 
-export function Head({ title, about, children }: Props) {
+export function PageHeader({ title, about, children }: Props) {
   return (
     <header class="head">
       <div>

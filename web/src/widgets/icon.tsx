@@ -16,7 +16,7 @@ export function Icon({ icon, size = 18 }: { icon: IconNode; size?: number }) {
       stroke-linejoin="round"
       aria-hidden="true"
     >
-      {icon.map(([tag, attributes], place) => h(tag, { key: place, ...attributes }))}
+      {icon.map(([tag, attributes], index) => h(tag, { key: index, ...attributes }))}
     </svg>
   );
 }

@@ -1,11 +1,11 @@
 // @vitest-environment jsdom
 import { expect, test } from "vitest";
 
-import { blocks } from "./markdown";
+import { parseMarkdown } from "./markdown";
 
 test("pages of rules are headings, paragraphs, lists and code", () => {
   const page = "# Rule\n\nOne line\nand another.\n\n- first\n  goes on\n- second\n\n```\nx = 1\n\ny = 2\n```\n1. one\n2. two";
-  expect(blocks(page)).toEqual([
+  expect(parseMarkdown(page)).toEqual([
     { kind: "heading", text: "Rule" },
     { kind: "paragraph", text: "One line and another." },
     { kind: "list", items: ["first goes on", "second"] },
@@ -15,5 +15,5 @@ test("pages of rules are headings, paragraphs, lists and code", () => {
 });
 
 test("code that is not closed is still shown", () => {
-  expect(blocks("```\nx")).toEqual([{ kind: "code", text: "x" }]);
+  expect(parseMarkdown("```\nx")).toEqual([{ kind: "code", text: "x" }]);
 });

@@ -6,50 +6,50 @@ export type Block =
   | { kind: "list"; items: string[] };
 
 /** Blocks of a text, in order. */
-export function blocks(text: string): Block[] {
-  const found: Block[] = [];
+export function parseMarkdown(text: string): Block[] {
+  const parsed: Block[] = [];
   let code: string[] | null = null;
-  let open: Block | null = null;
+  let openBlock: Block | null = null;
   for (const line of text.split("\n")) {
     if (/^\s*```/.test(line)) {
-      if (code !== null) found.push({ kind: "code", text: code.join("\n") });
+      if (code !== null) parsed.push({ kind: "code", text: code.join("\n") });
       code = code === null ? [] : null;
-      open = null;
+      openBlock = null;
     } else if (code !== null) {
       code.push(line);
     } else if (line.trim() === "") {
-      open = null;
+      openBlock = null;
     } else if (/^#+ /.test(line)) {
-      found.push({ kind: "heading", text: line.replace(/^#+ /, "") });
-      open = null;
+      parsed.push({ kind: "heading", text: line.replace(/^#+ /, "") });
+      openBlock = null;
     } else if (/^\s*([-*]|\d+\.) /.test(line)) {
       const item = line.replace(/^\s*([-*]|\d+\.) /, "");
-      if (open?.kind === "list") open.items.push(item);
-      else found.push((open = { kind: "list", items: [item] }));
-    } else if (open?.kind === "list") {
-      open.items.push(`${open.items.pop() ?? ""} ${line.trim()}`);
-    } else if (open?.kind === "paragraph") {
-      open.text += ` ${line.trim()}`;
+      if (openBlock?.kind === "list") openBlock.items.push(item);
+      else parsed.push((openBlock = { kind: "list", items: [item] }));
+    } else if (openBlock?.kind === "list") {
+      openBlock.items.push(`${openBlock.items.pop() ?? ""} ${line.trim()}`);
+    } else if (openBlock?.kind === "paragraph") {
+      openBlock.text += ` ${line.trim()}`;
     } else {
-      found.push((open = { kind: "paragraph", text: line.trim() }));
+      parsed.push((openBlock = { kind: "paragraph", text: line.trim() }));
     }
   }
-  if (code !== null) found.push({ kind: "code", text: code.join("\n") });
-  return found;
+  if (code !== null) parsed.push({ kind: "code", text: code.join("\n") });
+  return parsed;
 }
 
 export function Markdown({ text }: { text: string }) {
-  return <div class="markdown">{blocks(text).map((block, place) => <One key={place} block={block} />)}</div>;
+  return <div class="markdown">{parseMarkdown(text).map((block, index) => <BlockView key={index} block={block} />)}</div>;
 }
 
-function One({ block }: { block: Block }) {
+function BlockView({ block }: { block: Block }) {
   switch (block.kind) {
     case "heading":
       return <h3>{block.text}</h3>;
     case "code":
       return <pre class="code">{block.text}</pre>;
     case "list":
-      return <ul>{block.items.map((item, place) => <li key={place}><Prose text={item} /></li>)}</ul>;
+      return <ul>{block.items.map((item, index) => <li key={index}><Prose text={item} /></li>)}</ul>;
     case "paragraph":
       return <p><Prose text={block.text} /></p>;
   }

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
 
-import { inOrder } from "./ordering";
+import { sortBy } from "./ordering";
 
 const ROWS: [string, number | null][] = [["b10", 2], ["b9", null], ["a", 10], ["c", 2]];
 
 function names(by: 0 | 1, descending: boolean): string[] {
-  return inOrder(ROWS, (row) => row[by], descending).map((row) => row[0]);
+  return sortBy(ROWS, (row) => row[by], descending).map((row) => row[0]);
 }
 
 describe("ordering", () => {

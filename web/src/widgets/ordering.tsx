@@ -2,14 +2,14 @@
 import type { ComponentChildren } from "preact";
 
 /** Rows by a value; what is missing comes last either way, equal rows keep their order. */
-export function inOrder<Row>(
+export function sortBy<Row>(
   rows: readonly Row[],
   value: (row: Row) => string | number | boolean | null,
   descending: boolean,
 ): Row[] {
   const sign = descending ? -1 : 1;
-  return [...rows].sort((one, another) => {
-    const [a, b] = [value(one), value(another)];
+  return [...rows].sort((rowA, rowB) => {
+    const [a, b] = [value(rowA), value(rowB)];
     if (a === null || b === null) return Number(a === null) - Number(b === null);
     if (typeof a === "number" && typeof b === "number") return sign * (a - b);
     return sign * String(a).localeCompare(String(b), "en", { numeric: true });
@@ -21,15 +21,15 @@ interface Props {
   descending: boolean | null;
   numeric: boolean;
   about?: string | undefined;
-  onOrder: (descending: boolean) => void;
+  onSort: (descending: boolean) => void;
   children: ComponentChildren;
 }
 
 /** A heading that orders by its column: numbers from the largest, and the other way when chosen again. */
-export function OrderHeading({ descending, numeric, about, onOrder, children }: Props) {
+export function SortHeading({ descending, numeric, about, onSort, children }: Props) {
   return (
     <th scope="col" class={numeric ? "number" : ""} aria-sort={direction(descending)} title={about}>
-      <button type="button" onClick={() => { onOrder(descending === null ? numeric : !descending); }}>
+      <button type="button" onClick={() => { onSort(descending === null ? numeric : !descending); }}>
         {children}
         <span class="order" aria-hidden="true">
           {descending === null ? "" : descending ? " ▼" : " ▲"}

@@ -9,20 +9,20 @@ import { Prose } from "./prose";
 interface Props {
   title: string;
   /** What its numbers are shares of, or another sentence below the title. */
-  about?: string | null | undefined;
+  description?: string | null | undefined;
   onCsv?: (() => void) | undefined;
   onPng?: (() => void) | undefined;
   tools?: ComponentChildren;
   wide?: boolean;
   /** About what was chosen elsewhere on the screen. */
-  chosen?: boolean;
+  isSelection?: boolean;
   testid?: string | undefined;
   children: ComponentChildren;
 }
 
-export function Panel({ title, about, onCsv, onPng, tools, wide = false, chosen = false, testid, children }: Props) {
+export function Panel({ title, description, onCsv, onPng, tools, wide = false, isSelection: isSelection = false, testid, children }: Props) {
   return (
-    <section class={`panel ${wide ? "wide" : ""} ${chosen ? "chosen" : ""}`} aria-label={title} data-testid={testid}>
+    <section class={`panel ${wide ? "wide" : ""} ${isSelection ? "chosen" : ""}`} aria-label={title} data-testid={testid}>
       <header>
         <h2>{title}</h2>
         <div class="panel-tools">
@@ -39,7 +39,7 @@ export function Panel({ title, about, onCsv, onPng, tools, wide = false, chosen 
           )}
         </div>
       </header>
-      {about === undefined || about === null ? null : <p class="muted about"><Prose text={sentence(about)} /></p>}
+      {description === undefined || description === null ? null : <p class="muted about"><Prose text={sentence(description)} /></p>}
       {children}
     </section>
   );

@@ -10,17 +10,17 @@ interface Row {
 interface Props {
   label: string;
   rows: Row[];
-  onName?: ((name: string) => string) | undefined;
+  linkOf?: ((name: string) => string) | undefined;
 }
 
 /** @param props.onName address that a name leads to */
-export function Ranked({ label, rows, onName }: Props) {
+export function RankedBars({ label, rows, linkOf }: Props) {
   return (
     <ol class="ranked" aria-label={label}>
       {rows.map((row) => (
         <li key={row.name}>
           <span class="ranked-name" title={row.name.slice(0, 1600)}>
-            {onName === undefined ? short(row.name) : <a href={onName(row.name)}>{short(row.name)}</a>}
+            {linkOf === undefined ? truncate(row.name) : <a href={linkOf(row.name)}>{truncate(row.name)}</a>}
           </span>
           <span class="ranked-value">
             {row.value}
@@ -33,6 +33,6 @@ export function Ranked({ label, rows, onName }: Props) {
   );
 }
 
-function short(name: string): string {
+function truncate(name: string): string {
   return name.slice(0, 300);
 }

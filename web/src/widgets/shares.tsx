@@ -1,7 +1,7 @@
 // A whole divided into named parts: a bar with patterns, and the same as words and numbers.
 import { percent } from "../base/quantities";
 
-export interface Part {
+export interface Segment {
   name: string;
   ratio: number;
   /** The same in another unit. */
@@ -10,27 +10,27 @@ export interface Part {
 
 interface Props {
   label: string;
-  parts: Part[];
+  segments: Segment[];
 }
 
-export function Shares({ label, parts }: Props) {
-  const drawn = parts.filter((part) => part.ratio > 0);
+export function ShareBar({ label, segments }: Props) {
+  const visibleSegments = segments.filter((part) => part.ratio > 0);
   return (
     <div class="shares">
       <div class="share-bar" aria-hidden="true">
-        {drawn.map((part) => (
+        {visibleSegments.map((part) => (
           <i
             key={part.name}
-            class={`part p${parts.indexOf(part) % 8}`}
+            class={`part p${segments.indexOf(part) % 8}`}
             style={{ width: `${100 * part.ratio}%` }}
             title={`${part.name} ${percent(part.ratio, 1)}`}
           />
         ))}
       </div>
       <ul aria-label={label}>
-        {parts.map((part, place) => (
+        {segments.map((part, index) => (
           <li key={part.name}>
-            <i class={`part p${place % 8}`} aria-hidden="true" />
+            <i class={`part p${index % 8}`} aria-hidden="true" />
             <span>{part.name}</span>
             <b>{percent(part.ratio, 1)}</b>
             {part.amount === undefined ? null : <span class="muted">{part.amount}</span>}

@@ -10,7 +10,7 @@ const SIGNS: Record<RuleStatus, string> = {
   Error: "✕",
 };
 
-export function Status({ status }: { status: RuleStatus }) {
+export function RuleStatusBadge({ status }: { status: RuleStatus }) {
   return (
     <span class={`status ${status}`}>
       <span aria-hidden="true">{SIGNS[status]}</span> {status}

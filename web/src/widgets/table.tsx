@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 
 import { MISSING, fixed } from "../base/quantities";
-import { inOrder, OrderHeading } from "./ordering";
+import { sortBy, SortHeading } from "./ordering";
 
 export type Cell = string | number | null;
 
@@ -20,48 +20,48 @@ interface Props {
 }
 
 /** Words longer than this get more room, and may be broken anywhere. */
-const LONG = 30;
+const MAX_SHORT_LENGTH = 30;
 
 interface Order {
   column: number;
   descending: boolean;
 }
 
-export function shown(cell: Cell, digits: number | null): string {
+export function formatCell(cell: Cell, digits: number | null): string {
   if (cell === null) return MISSING;
   return typeof cell === "number" ? fixed(cell, digits ?? 2) : cell;
 }
 
 export function Table({ caption, columns, rows }: Props) {
   const [order, setOrder] = useState<Order | null>(null);
-  const shownRows =
+  const sortedRows =
     order === null
       ? rows
-      : inOrder(rows, (row) => row[order.column] ?? null, order.descending);
+      : sortBy(rows, (row) => row[order.column] ?? null, order.descending);
   return (
     <div class="scroll" role="region" aria-label={caption} tabIndex={0}>
       <table>
         <caption class="hidden">{caption}</caption>
         <thead>
           <tr>
-            {columns.map((column, place) => (
-              <OrderHeading
+            {columns.map((column, index) => (
+              <SortHeading
                 key={column.label}
-                descending={order?.column === place ? order.descending : null}
+                descending={order?.column === index ? order.descending : null}
                 numeric={column.digits !== null}
-                onOrder={(descending) => { setOrder({ column: place, descending }); }}
+                onSort={(descending) => { setOrder({ column: index, descending }); }}
               >
                 {column.label}
                 {column.unit === "" ? "" : ` [${column.unit}]`}
-              </OrderHeading>
+              </SortHeading>
             ))}
           </tr>
         </thead>
         <tbody>
-          {shownRows.map((row, place) => (
-            <tr key={place}>
+          {sortedRows.map((row, index) => (
+            <tr key={index}>
               {row.map((cell, column) => (
-                <Value key={column} cell={cell} digits={columns[column]?.digits ?? null} />
+                <CellView key={column} cell={cell} digits={columns[column]?.digits ?? null} />
               ))}
             </tr>
           ))}
@@ -71,8 +71,8 @@ export function Table({ caption, columns, rows }: Props) {
   );
 }
 
-function Value({ cell, digits }: { cell: Cell; digits: number | null }) {
-  const text = shown(cell, digits);
+function CellView({ cell, digits }: { cell: Cell; digits: number | null }) {
+  const text = formatCell(cell, digits);
   const kind = digits === null ? "" : "number";
-  return <td class={text.length > LONG ? `${kind} long` : kind}>{text}</td>;
+  return <td class={text.length > MAX_SHORT_LENGTH ? `${kind} long` : kind}>{text}</td>;
 }

@@ -3,7 +3,7 @@ export interface Tile {
   label: string;
   value: string;
   /** What it is a share of, or how it was had. */
-  about?: string | null | undefined;
+  caption?: string | null | undefined;
   /** By which tests find the number. */
   testid?: string;
 }
@@ -15,7 +15,7 @@ export function Tiles({ tiles }: { tiles: Tile[] }) {
         <div key={tile.label}>
           <dt>{tile.label}</dt>
           <dd class={/\d/.test(tile.value) && tile.value.length < 9 ? "" : "worded"} data-testid={tile.testid}>{tile.value}</dd>
-          {tile.about === undefined || tile.about === null ? null : <dd class="muted">{tile.about}</dd>}
+          {tile.caption === undefined || tile.caption === null ? null : <dd class="muted">{tile.caption}</dd>}
         </div>
       ))}
     </dl>

@@ -14,22 +14,22 @@ interface Props {
 }
 
 export function VerdictView({ verdict, savings, children }: Props) {
-  const known = verdict.suspect !== "insufficient_evidence";
+  const hasEvidence = verdict.suspect !== "insufficient_evidence";
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
-      {known ? <Measured verdict={verdict} /> : null}
+      {hasEvidence ? <Measured verdict={verdict} /> : null}
       {children}
       <div class="pair">
-        {known ? <Phases verdict={verdict} /> : null}
+        {hasEvidence ? <Phases verdict={verdict} /> : null}
         <Stages verdict={verdict} />
       </div>
       <div class="pair">
-        <Points title="Evidence" lines={verdict.evidence.slice(1).map((each) => each.text)} />
+        <Points title="Evidence" lines={verdict.evidence.slice(1).map((item) => item.text)} />
         <Points
           title={verdict.suspect === "healthy" ? "Checked" : "Not the cause"}
-          lines={verdict.ruled_out.map((each) => `${words(each.suspect)}: ${each.why}`)}
+          lines={verdict.ruled_out.map((item) => `${words(item.suspect)}: ${item.why}`)}
         />
       </div>
       <Also verdict={verdict} />
@@ -91,9 +91,9 @@ function Also({ verdict }: { verdict: Verdict }) {
     <div>
       <h3>Beside it</h3>
       <ul class="stages" data-testid="also">
-        {verdict.also.map((other) => (
-          <li key={other.cause}>
-            <b>{words(other.cause)}</b>: <span class="muted">{other.text}</span>
+        {verdict.also.map((cause) => (
+          <li key={cause.cause}>
+            <b>{words(cause.cause)}</b>: <span class="muted">{cause.text}</span>
           </li>
         ))}
       </ul>

@@ -4,7 +4,7 @@ import { change, number } from "../../base/quantities";
 import { words } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
-import { Empty } from "../../widgets/answer";
+import { EmptyState } from "../../widgets/answer";
 import { column, field } from "../../widgets/fields";
 import { changeField } from "./noise";
 
@@ -17,7 +17,7 @@ export function Contributions({ of }: { of: Payload }) {
   rows.sort((one, two) => Math.abs(two.change_ns) - Math.abs(one.change_ns));
   const rest = of.change_ns - rows.reduce((sum, row) => sum + row.change_ns, 0);
   const says = of.parts.flatMap((part) => (part.split_of === null ? [] : [part.split_of]));
-  if (rows.length === 0) return <Empty title="Where it comes from" text={of.missing ?? "neither run says what the parts of its steps consist of"} />;
+  if (rows.length === 0) return <EmptyState title="Where it comes from" text={of.missing ?? "neither run says what the parts of its steps consist of"} />;
   return (
     <LinkedTable
       id="from"

@@ -14,11 +14,11 @@ export function stepWaterfall(steps: StepChanges): Stacks {
   return {
     kind: "stacks",
     title: "From one mean step to the other",
-    bar: "part",
-    bars: ["from", ...changed.map((part) => words(part.name)), "to"],
+    categoryName: "part",
+    categories: ["from", ...changed.map((part) => words(part.name)), "to"],
     value: { name: "mean step", unit: "ns" },
-    across: true,
-    from: [0, ...changed.map((_, place) => Math.min(begins[place] ?? 0, ends[place] ?? 0)), 0],
+    horizontal: true,
+    offsets: [0, ...changed.map((_, index) => Math.min(begins[index] ?? 0, ends[index] ?? 0)), 0],
     parts: [
       { name: "mean step", values: [start, ...changed.map(() => null), mean?.other_ns ?? null] },
       { name: "longer", values: only(changed.map((part) => (part.change_ns > 0 ? part.change_ns : null))) },

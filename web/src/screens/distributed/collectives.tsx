@@ -3,13 +3,13 @@ import type { Collective, RankWindow } from "../../api/views";
 import { LinkedTable } from "../../parts/linked_table";
 import { useOption } from "../../parts/options";
 import { rowKey } from "../../parts/row_key";
-import { Choice } from "../../widgets/choice";
+import { Select } from "../../widgets/choice";
 import { bar, field } from "../../widgets/fields";
 
 export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandwidthOf: string }) {
-  const ranks = [...new Set(window.rank_collectives.map((each) => each.rank))];
+  const ranks = [...new Set(window.rank_collectives.map((row) => row.rank))];
   const [shown, choose] = useOption("of", ["all", ...ranks.map(String)]);
-  const rows = shown === "all" ? window.collectives : window.rank_collectives.filter((each) => String(each.rank) === shown);
+  const rows = shown === "all" ? window.collectives : window.rank_collectives.filter((row) => String(row.rank) === shown);
   if (window.collectives.length === 0) return null;
   return (
     <LinkedTable
@@ -21,11 +21,11 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
       keyOf={(row) => rowKey(row.name, row.group, row.dtype)}
       tools={
         ranks.length < 2 ? null : (
-          <Choice
+          <Select
             label="Of"
             value={shown}
             choices={[["all", "all ranks"] as const, ...ranks.map((rank) => [String(rank), rank === null ? "unknown rank" : `rank ${rank}`] as const)]}
-            onChoose={choose}
+            onChange={choose}
           />
         )
       }

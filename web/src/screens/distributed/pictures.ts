@@ -24,8 +24,8 @@ type Part = (typeof PARTS)[number][1] | "transfer_ns" | "waiting_ns";
 /** A part of a rank's time, of one step or of the whole recording. */
 function partOf(rank: RankTime, part: Part, step: string): number | null {
   if (step === "") return rank[part];
-  const place = rank.steps?.step.indexOf(step) ?? -1;
-  return place < 0 ? null : (rank.steps?.[part]?.[place] ?? null);
+  const index = rank.steps?.step.indexOf(step) ?? -1;
+  return index < 0 ? null : (rank.steps?.[part]?.[index] ?? null);
 }
 
 /** @param step its name, or nothing for the whole recording */
@@ -33,10 +33,10 @@ export function dividedTime(ranks: readonly RankTime[], step: string): Stacks {
   return {
     kind: "stacks",
     title: "Computation and communication",
-    bar: "rank",
-    bars: ranks.map(rankName),
+    categoryName: "rank",
+    categories: ranks.map(rankName),
     value: { name: step === "" ? "time of the recording" : `time of step ${step}`, unit: "ns" },
-    across: true,
+    horizontal: true,
     parts: PARTS.map(([name, part]) => ({ name, values: ranks.map((rank) => partOf(rank, part, step)) })),
   };
 }
@@ -47,10 +47,10 @@ export function transferAndWaiting(ranks: readonly RankTime[], step: string): St
   return {
     kind: "stacks",
     title: "Transfer and waiting in collectives",
-    bar: "rank",
-    bars: ranks.map(rankName),
+    categoryName: "rank",
+    categories: ranks.map(rankName),
     value: { name: "time in matched collectives", unit: "ns" },
-    across: true,
+    horizontal: true,
     parts: [
       { name: "transfer", values: ranks.map((rank) => partOf(rank, "transfer_ns", step)) },
       { name: "waiting", values: ranks.map((rank) => partOf(rank, "waiting_ns", step)) },

@@ -16,10 +16,10 @@ interface Row {
 
 export function Stragglers({ matrix }: { matrix: StepMatrix }) {
   const grid = useMemo(() => stepGrid(matrix), [matrix]);
-  const rows = matrix.ranks.map((rank, place) => ({
+  const rows = matrix.ranks.map((rank, index) => ({
     rank,
-    slowest: matrix.slowest_count[place] ?? 0,
-    excess: matrix.excess_ns[place] ?? null,
+    slowest: matrix.slowest_count[index] ?? 0,
+    excess: matrix.excess_ns[index] ?? null,
   }));
   return (
     <>

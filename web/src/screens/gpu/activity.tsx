@@ -3,8 +3,8 @@ import type { ComponentChildren } from "preact";
 
 import type { ActivityView, CopyKindView } from "../../api/views";
 import { FigurePanel } from "../../charts/figure_panel";
-import { sharesByName } from "../../charts/from_payload";
-import { CarryOver, useCarryOver } from "../../parts/carry_over";
+import { pieOfShares } from "../../charts/from_payload";
+import { CarryOverSelect, useCarryOver } from "../../parts/carry_over";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { bar, field } from "../../widgets/fields";
@@ -15,9 +15,9 @@ export function Activity({ above }: { above: ComponentChildren }) {
     <TraceScreen
       view="activity"
       title="GPU"
-      above={above}
+      tabs={above}
       options={{ carry_over: carryOver }}
-      tools={<CarryOver value={carryOver} onChoose={setCarryOver} />}
+      tools={<CarryOverSelect value={carryOver} onChange={setCarryOver} />}
     >
       {(trace, payload) => (
         <>
@@ -34,7 +34,7 @@ function Kinds({ rows, shareOf }: { rows: ActivityView[]; shareOf: string }) {
     <div class="panels">
       <FigurePanel
         testid="activity-pie"
-        block={sharesByName("Activity", shareOf, rows.map((row) => [row.kind, row.share_ratio]))}
+        block={pieOfShares("Activity", shareOf, rows.map((row) => [row.kind, row.share_ratio]))}
       />
       <LinkedTable
         title="Activities"

@@ -5,7 +5,7 @@ import type { StreamIdleView } from "../../api/views";
 import { duration } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import type { Stacks } from "../../charts/stacks";
-import { CarryOver, useCarryOver } from "../../parts/carry_over";
+import { CarryOverSelect, useCarryOver } from "../../parts/carry_over";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { bar, field } from "../../widgets/fields";
@@ -16,9 +16,9 @@ export function Idle({ above }: { above: ComponentChildren }) {
     <TraceScreen
       view="idle"
       title="GPU"
-      above={above}
+      tabs={above}
       options={{ carry_over: carryOver }}
-      tools={<CarryOver value={carryOver} onChoose={setCarryOver} />}
+      tools={<CarryOverSelect value={carryOver} onChange={setCarryOver} />}
     >
       {(trace, payload) =>
         trace.streams.length === 0 ? null : (
@@ -60,10 +60,10 @@ function stacks(rows: readonly StreamIdleView[]): Stacks {
   return {
     kind: "stacks",
     title: "Time of each stream",
-    bar: "stream",
-    bars: rows.map((row) => `GPU ${row.device} stream ${stream(row)}`),
+    categoryName: "stream",
+    categories: rows.map((row) => `GPU ${row.device} stream ${stream(row)}`),
     value: { name: "from its first work to its last", unit: "ns" },
-    across: true,
+    horizontal: true,
     parts: [
       { name: "busy", values: rows.map((row) => row.busy_ns) },
       { name: "waits for the host", values: rows.map((row) => row.host_wait_ns) },

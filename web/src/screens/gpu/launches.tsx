@@ -11,7 +11,7 @@ import { field } from "../../widgets/fields";
 
 export function Launches({ above }: { above: ComponentChildren }) {
   return (
-    <TraceScreen view="launches" title="GPU" above={above}>
+    <TraceScreen view="launches" title="GPU" tabs={above}>
       {(trace, payload) =>
         trace.calls.length === 0 ? null : (
           <>
@@ -79,7 +79,7 @@ function depths(trace: TraceLaunches): Plot {
     y: { name: "largest queue", unit: "count" },
     series: trace.queues.map((queue) => ({
       name: queue.stream === null ? "stream not known" : `stream ${queue.stream}`,
-      x: queue.depth_curve.map((_, place) => place * bucket),
+      x: queue.depth_curve.map((_, index) => index * bucket),
       y: queue.depth_curve,
       draw: "step" as const,
     })),

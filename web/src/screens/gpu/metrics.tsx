@@ -12,7 +12,7 @@ import { Tiles } from "../../widgets/tiles";
 
 export function Metrics({ above }: { above: ComponentChildren }) {
   return (
-    <TraceScreen view="gpu-metrics" title="GPU" above={above}>
+    <TraceScreen view="gpu-metrics" title="GPU" tabs={above}>
       {(trace, payload) => (trace.devices.length === 0 ? null : <Content trace={trace} shareOf={payload.share_of} />)}
     </TraceScreen>
   );
@@ -51,11 +51,11 @@ function One({ device }: { device: DeviceMetrics }) {
   return (
     <Tiles
       tiles={[
-        { label: "Device", value: device.device_name ?? `GPU ${device.device}`, about: `${memory(device.memory_bytes)}, ${count(device.multiprocessor_count)} SMs` },
-        { label: "Utilisation", value: percent(device.utilization_ratio, 1), about: "of the range, while a kernel runs", testid: "gpu-utilization" },
-        { label: "Est. SM efficiency", value: percent(device.est_sm_efficiency_ratio, 1), about: "of the range, SMs that have a block" },
-        { label: "Est. achieved occupancy", value: percent(device.est_achieved_occupancy_ratio, 1), about: "of warps, while kernels run" },
-        { label: "Kernel time on Tensor Cores", value: percent(device.tensor_core_ratio, 1), about: "by the kernels' names" },
+        { label: "Device", value: device.device_name ?? `GPU ${device.device}`, caption: `${memory(device.memory_bytes)}, ${count(device.multiprocessor_count)} SMs` },
+        { label: "Utilisation", value: percent(device.utilization_ratio, 1), caption: "of the range, while a kernel runs", testid: "gpu-utilization" },
+        { label: "Est. SM efficiency", value: percent(device.est_sm_efficiency_ratio, 1), caption: "of the range, SMs that have a block" },
+        { label: "Est. achieved occupancy", value: percent(device.est_achieved_occupancy_ratio, 1), caption: "of warps, while kernels run" },
+        { label: "Kernel time on Tensor Cores", value: percent(device.tensor_core_ratio, 1), caption: "by the kernels' names" },
       ]}
     />
   );
@@ -63,9 +63,9 @@ function One({ device }: { device: DeviceMetrics }) {
 
 function curves(trace: TraceMetrics): Plot {
   const bucket = trace.bucket_ns ?? 1;
-  const starts = (count: number): number[] => Array.from({ length: count }, (_, place) => place * bucket);
-  const named = (device: DeviceMetrics, what: string): string =>
-    trace.devices.length > 1 ? `GPU ${device.device} ${what}` : what;
+  const starts = (count: number): number[] => Array.from({ length: count }, (_, index) => index * bucket);
+  const seriesName = (device: DeviceMetrics, metric: string): string =>
+    trace.devices.length > 1 ? `GPU ${device.device} ${metric}` : metric;
   return {
     kind: "plot",
     title: "Utilisation over time",
@@ -75,10 +75,10 @@ function curves(trace: TraceMetrics): Plot {
       const busy = device.utilization_curve_ratio;
       const efficiency = device.est_sm_efficiency_curve_ratio;
       return [
-        { name: named(device, "utilisation"), x: starts(busy.length), y: busy, draw: "step" as const },
+        { name: seriesName(device, "utilisation"), x: starts(busy.length), y: busy, draw: "step" as const },
         ...(efficiency === null
           ? []
-          : [{ name: named(device, "est. SM efficiency"), x: starts(efficiency.length), y: efficiency, draw: "step" as const }]),
+          : [{ name: seriesName(device, "est. SM efficiency"), x: starts(efficiency.length), y: efficiency, draw: "step" as const }]),
       ];
     }),
     note: trace.bucket_ns === null ? null : `Each value is the mean of ${duration(bucket)}.`,

@@ -3,12 +3,12 @@ import type { ComponentChildren } from "preact";
 
 import type { DeviceGpuTime, TraceGpuTime } from "../../api/views";
 import { duration, percent } from "../../base/quantities";
-import { CarryOver, useCarryOver } from "../../parts/carry_over";
+import { CarryOverSelect, useCarryOver } from "../../parts/carry_over";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { field } from "../../widgets/fields";
 import { Panel } from "../../widgets/panel";
-import { Shares } from "../../widgets/shares";
+import { ShareBar } from "../../widgets/shares";
 import { Tiles } from "../../widgets/tiles";
 
 export function Time({ above }: { above: ComponentChildren }) {
@@ -17,9 +17,9 @@ export function Time({ above }: { above: ComponentChildren }) {
     <TraceScreen
       view="gpu-time"
       title="GPU"
-      above={above}
+      tabs={above}
       options={{ carry_over: carryOver }}
-      tools={<CarryOver value={carryOver} onChoose={setCarryOver} />}
+      tools={<CarryOverSelect value={carryOver} onChange={setCarryOver} />}
     >
       {(trace, payload) => (trace.shares === null ? null : <Content trace={trace} shareOf={payload.share_of} />)}
     </TraceScreen>
@@ -31,14 +31,14 @@ function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
     <>
       <Tiles
         tiles={[
-          { label: "Busy", value: percent(trace.shares?.busy_ratio ?? null, 1), about: `${duration(trace.busy_ns)} of ${duration(trace.total_ns)}`, testid: "gpu-busy" },
-          { label: "Idle", value: percent(trace.shares?.idle_ratio ?? null, 1), about: duration(trace.idle_ns), testid: "gpu-idle" },
-          { label: "Communication", value: duration(trace.comm_ns), about: `${duration(trace.exposed_comm_ns)} of it not hidden by computation` },
-          { label: "Communication hidden", value: percent(trace.comm_hidden_ratio, 1), about: "of its time" },
+          { label: "Busy", value: percent(trace.shares?.busy_ratio ?? null, 1), caption: `${duration(trace.busy_ns)} of ${duration(trace.total_ns)}`, testid: "gpu-busy" },
+          { label: "Idle", value: percent(trace.shares?.idle_ratio ?? null, 1), caption: duration(trace.idle_ns), testid: "gpu-idle" },
+          { label: "Communication", value: duration(trace.comm_ns), caption: `${duration(trace.exposed_comm_ns)} of it not hidden by computation` },
+          { label: "Communication hidden", value: percent(trace.comm_hidden_ratio, 1), caption: "of its time" },
         ]}
       />
-      <Panel title="All devices together" about={`Shares of the ${shareOf}.`} wide>
-        <Shares label="Time of all devices" parts={parts(trace)} />
+      <Panel title="All devices together" description={`Shares of the ${shareOf}.`} wide>
+        <ShareBar label="Time of all devices" segments={parts(trace)} />
       </Panel>
       <LinkedTable
         title="By device"

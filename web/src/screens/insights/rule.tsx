@@ -7,13 +7,13 @@ import { LinkedTable } from "../../parts/linked_table";
 import { TimePanel } from "../../parts/time_panel";
 import { timelineAt } from "../../parts/timeline_link";
 import { link } from "../../state/url";
-import { Empty, Refused } from "../../widgets/answer";
+import { EmptyState, ErrorNotice } from "../../widgets/answer";
 import { column, field } from "../../widgets/fields";
-import { Facts } from "../../widgets/facts";
+import { KeyValues } from "../../widgets/facts";
 import { Markdown } from "../../widgets/markdown";
 import { Panel } from "../../widgets/panel";
 import { Prose } from "../../widgets/prose";
-import { Status } from "../../widgets/status";
+import { RuleStatusBadge } from "../../widgets/status";
 
 export function Rule({ rule }: { rule: RuleInsight }) {
   const when = rule.last_after_ns;
@@ -22,26 +22,26 @@ export function Rule({ rule }: { rule: RuleInsight }) {
       <Panel
         title={rule.rule}
         wide
-        chosen
+        isSelection
         tools={
           <>
-            <Status status={rule.status} />
+            <RuleStatusBadge status={rule.status} />
             {when === null ? null : (
               <a class="action" href={timelineAt(rule.first_after_ns ?? when, when)}>Show in timeline</a>
             )}
           </>
         }
       >
-        {rule.error === null ? null : <Refused text={rule.error} />}
+        {rule.error === null ? null : <ErrorNotice text={rule.error} />}
         {rule.sentences.length === 0 ? <p>{rule.summary}</p> : <Sentences all={rule.sentences} />}
         {rule.recommendation === "" ? null : <p class="advice"><b>What to do:</b> <Prose text={rule.recommendation} /></p>}
-        {rule.missing === null ? null : <Empty title="Not applicable here" text={rule.missing} />}
-        <Facts facts={facts(rule)} />
+        {rule.missing === null ? null : <EmptyState title="Not applicable here" text={rule.missing} />}
+        <KeyValues entries={facts(rule)} />
         {rule.evidence.length === 0 ? null : (
           <p class="muted">
             See also{" "}
-            {rule.evidence.map((view, place) => (
-              <>{place === 0 ? "" : ", "}<a href={link(screenOf(view))}>{view}</a></>
+            {rule.evidence.map((view, index) => (
+              <>{index === 0 ? "" : ", "}<a href={link(screenOf(view))}>{view}</a></>
             ))}
           </p>
         )}

@@ -24,14 +24,14 @@ export function Standing({ job }: { job: JobRow }) {
   );
 }
 
-export function jobFields(chosen: readonly string[], toggle: (id: string) => void): Field<JobRow>[] {
+export function jobFields(checkedIds: readonly string[], toggle: (id: string) => void): Field<JobRow>[] {
   return [
-    column<JobRow>("chosen", "open", "none", (job) => chosen.includes(job.id), {
+    column<JobRow>("chosen", "open", "none", (job) => checkedIds.includes(job.id), {
       draw: (job) => (
         <input
           type="checkbox"
           aria-label={`Choose ${job.id.slice(0, 200)}`}
-          checked={chosen.includes(job.id)}
+          checked={checkedIds.includes(job.id)}
           disabled={job.problem !== null}
           onChange={() => { toggle(job.id); }}
         />
@@ -72,11 +72,11 @@ export function jobFields(chosen: readonly string[], toggle: (id: string) => voi
 function JobVerdict({ job }: { job: JobRow }) {
   const { verdict } = job;
   if (verdict === null) return <span class="muted">{job.problem === null ? "not yet" : MISSING}</span>;
-  const known = verdict.suspect !== "insufficient_evidence";
+  const hasEvidence = verdict.suspect !== "insufficient_evidence";
   return (
     <span class="name" title={verdict.headline.slice(0, 800)}>
       {verdict.words}
-      {known && verdict.suspect !== "healthy" ? <span class="muted"> {percent(verdict.share_ratio)}</span> : null}
+      {hasEvidence && verdict.suspect !== "healthy" ? <span class="muted"> {percent(verdict.share_ratio)}</span> : null}
     </span>
   );
 }

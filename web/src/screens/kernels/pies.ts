@@ -1,13 +1,13 @@
 // Kernel time as pies: by name, and on Tensor Cores or not.
 import type { Pie } from "../../api/report";
 import type { KernelGroup, TraceKernels } from "../../api/views";
-import { sharesByName } from "../../charts/from_payload";
+import { pieOfShares } from "../../charts/from_payload";
 
 export function kernelPies(rows: readonly KernelGroup[], trace: TraceKernels): Pie[] {
   const cores = trace.tensor_core_ratio;
   const share_of = "the durations of all kernels";
   return [
-    sharesByName("Kernels by time", share_of, rows.map((row) => [row.name, row.share_ratio])),
+    pieOfShares("Kernels by time", share_of, rows.map((row) => [row.name, row.share_ratio])),
     ...(cores === null
       ? []
       : [

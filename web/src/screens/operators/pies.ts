@@ -1,12 +1,12 @@
 // The operators' self times as pies.
 import type { Pie } from "../../api/report";
 import type { OperatorGroup } from "../../api/views";
-import { sharesByName } from "../../charts/from_payload";
+import { pieOfShares } from "../../charts/from_payload";
 
 /** Pies of device and host self time; none of what was not recorded. */
 export function operatorPies(rows: readonly OperatorGroup[]): Pie[] {
   return [
-    sharesByName("Device self time", "the device self time of all operators", rows.map((row) => [row.name, row.device_self_ratio])),
-    sharesByName("Host self time", "the host self time of all operators", rows.map((row) => [row.name, row.host_self_ratio])),
+    pieOfShares("Device self time", "the device self time of all operators", rows.map((row) => [row.name, row.device_self_ratio])),
+    pieOfShares("Host self time", "the host self time of all operators", rows.map((row) => [row.name, row.host_self_ratio])),
   ].filter((pie) => pie.slices.length > 0);
 }

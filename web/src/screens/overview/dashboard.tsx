@@ -8,20 +8,20 @@ import { FigurePanel } from "../../charts/figure_panel";
 import { durationHistogram, pieOf } from "../../charts/from_payload";
 import type { Plot } from "../../charts/plot";
 import { AnnotationHistograms } from "../../parts/annotation_histograms";
-import { annotationRows } from "../../parts/annotation_rows";
+import { annotationNames } from "../../parts/annotation_rows";
 import { TimePanel } from "../../parts/time_panel";
 import { useView } from "../../state/fetch";
 import { link } from "../../state/url";
-import { Answer } from "../../widgets/answer";
+import { ResourceView } from "../../widgets/answer";
 import { Panel } from "../../widgets/panel";
 import { Prose } from "../../widgets/prose";
-import { Ranked } from "../../widgets/ranked";
+import { RankedBars } from "../../widgets/ranked";
 
 export default function Dashboard() {
   const answer = useView("dashboard");
   return (
     <>
-      <Answer of={answer}>{(payload) => <Pictures payload={payload} />}</Answer>
+      <ResourceView resource={answer}>{(payload) => <Pictures payload={payload} />}</ResourceView>
       <Annotations />
     </>
   );
@@ -93,41 +93,41 @@ function active(title: string, name: string, share: ActiveShare): Pie {
 }
 
 /** Every node in one chart; null where none has such samples. */
-function over(of: UtilisationOverTime, what: string, field: "gpu_busy_ratio" | "cpu_busy_ratio"): Plot | null {
-  const nodes = of.nodes.filter((node) => node[field].some((value) => value !== null));
+function over(utilisation: UtilisationOverTime, device: string, field: "gpu_busy_ratio" | "cpu_busy_ratio"): Plot | null {
+  const nodes = utilisation.nodes.filter((node) => node[field].some((value) => value !== null));
   if (nodes.length === 0) return null;
   return {
     kind: "plot",
-    title: `${what} utilisation over time`,
-    x: { name: "after the start of the run", unit: "ns", min: of.start_after_ns },
+    title: `${device} utilisation over time`,
+    x: { name: "after the start of the run", unit: "ns", min: utilisation.start_after_ns },
     y: { name: "utilisation", unit: "ratio", max: 1 },
     series: nodes.map((node) => ({
       name: node.node,
-      x: node[field].map((_, place) => of.start_after_ns + place * of.piece_ns),
+      x: node[field].map((_, index) => utilisation.start_after_ns + index * utilisation.piece_ns),
       y: node[field],
       filled: nodes.length === 1,
     })),
-    note: `Means of ${duration(of.piece_ns)}${what === "GPU" ? ", over the GPUs of a node" : ""}.`,
+    note: `Means of ${duration(utilisation.piece_ns)}${device === "GPU" ? ", over the GPUs of a node" : ""}.`,
   };
 }
 
-function steps(of: StepDurations) {
+function steps(durations: StepDurations) {
   return durationHistogram({
-    title: of.source === "watched" ? "Step durations" : "Durations of recorded steps",
-    counted: "steps",
-    edges_ns: of.edges_ns,
-    series: [{ name: "all ranks", counts: of.counts, above_count: of.above_count }],
+    title: durations.source === "watched" ? "Step durations" : "Durations of recorded steps",
+    noun: "steps",
+    edges_ns: durations.edges_ns,
+    series: [{ name: "all ranks", counts: durations.counts, above_count: durations.above_count }],
     marks_ns: [
-      { name: "mean", value: of.mean_ns },
-      { name: "p50", value: of.p50_ns },
-      { name: "p95", value: of.p95_ns },
+      { name: "mean", value: durations.mean_ns },
+      { name: "p50", value: durations.p50_ns },
+      { name: "p95", value: durations.p95_ns },
     ],
   });
 }
 
-function aboutSteps(of: StepDurations | null): string | null {
-  if (of === null) return null;
-  return `Mean ${duration(of.mean_ns)}, median ${duration(of.p50_ns)}, p95 ${duration(of.p95_ns)}`;
+function aboutSteps(durations: StepDurations | null): string | null {
+  if (durations === null) return null;
+  return `Mean ${duration(durations.mean_ns)}, median ${duration(durations.p50_ns)}, p95 ${duration(durations.p95_ns)}`;
 }
 
 interface KernelsProps {
@@ -140,18 +140,18 @@ interface KernelsProps {
 }
 
 function Kernels({ title, rows, all, value, weight, about }: KernelsProps) {
-  const most = Math.max(1, ...rows.map(weight));
+  const largest = Math.max(1, ...rows.map(weight));
   if (rows.length === 0) return null;
   return (
     <Panel
       title={title}
-      about={`The first ${count(rows.length)} of ${count(all)}.`}
+      description={`The first ${count(rows.length)} of ${count(all)}.`}
       tools={<a class="quiet" href={link("kernels")}>All kernels</a>}
     >
-      <Ranked
+      <RankedBars
         label={title}
-        rows={rows.map((row) => ({ name: row.name, value: value(row), ratio: weight(row) / most, about: about(row) }))}
-        onName={(name) => link("timeline", { find: name.slice(0, 200) })}
+        rows={rows.map((row) => ({ name: row.name, value: value(row), ratio: weight(row) / largest, about: about(row) }))}
+        linkOf={(name) => link("timeline", { find: name.slice(0, 200) })}
       />
     </Panel>
   );
@@ -185,5 +185,5 @@ function Missing({ parts }: { parts: Record<string, string> }) {
 
 function Annotations() {
   const { data } = useView("annotations", { top: 200 });
-  return <AnnotationHistograms suggestions={data === null ? [] : annotationRows(data)} />;
+  return <AnnotationHistograms suggestions={data === null ? [] : annotationNames(data)} />;
 }

@@ -24,14 +24,14 @@ export function rooflinePlot(device: DeviceView, groups: readonly RooflineGroup[
   }
   const points = [...byPrecision.values()].flat();
   const peaks = device.peaks.filter((peak) => byPrecision.has(peak.unit));
-  const least = decade(Math.min(0.1, ...points.map(({ x }) => x)), false);
-  const most = decade(Math.max(1000, ...points.map(({ x }) => x)), true);
+  const min = decade(Math.min(0.1, ...points.map(({ x }) => x)), false);
+  const max = decade(Math.max(1000, ...points.map(({ x }) => x)), true);
   return {
     kind: "plot",
     title: "Calls under the roofline",
-    x: { name: "FLOP per byte", unit: "count", log: true, min: least, max: most },
+    x: { name: "FLOP per byte", unit: "count", log: true, min, max },
     y: { name: "achieved", unit: "flop_per_s", log: true },
-    series: [...roofs(device, peaks, least, most), ...[...byPrecision].map(pointsOf)],
+    series: [...roofs(device, peaks, min, max), ...[...byPrecision].map(pointsOf)],
     note: `A point for each of the groups below that has a model. The lines are what the device can do at most${device.estimate ? ", as an estimate" : ""}.`,
   };
 }
@@ -46,16 +46,16 @@ function pointsOf([precision, points]: [string, Point[]]): Series {
   };
 }
 
-function roofs(device: DeviceView, peaks: DeviceView["peaks"], least: number, most: number): Series[] {
+function roofs(device: DeviceView, peaks: DeviceView["peaks"], min: number, max: number): Series[] {
   const slope = device.memory_bytes_per_s;
   return peaks.map((peak) => {
     const flat = peak.peak_flop_per_s;
     const corner = slope === null ? null : flat / slope;
-    const x = corner !== null && corner > least && corner < most ? [least, corner, most] : [least, most];
+    const x = corner !== null && corner > min && corner < max ? [min, corner, max] : [min, max];
     return {
       name: `peak of ${peak.unit}`,
       x,
-      y: x.map((each) => (slope === null ? flat : Math.min(flat, slope * each))),
+      y: x.map((intensity) => (slope === null ? flat : Math.min(flat, slope * intensity))),
     };
   });
 }

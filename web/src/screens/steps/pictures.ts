@@ -16,17 +16,17 @@ const CATEGORIES = [
 
 /** Mean step of each rank, divided into its phases; phases that no rank has are left out. */
 export function phasesOfRanks(ranks: readonly RankStepsView[]): Stacks {
-  const names = [...new Set(ranks.flatMap((rank) => rank.phases.filter((each) => each.mean_ns > 0).map((each) => each.name)))];
+  const names = [...new Set(ranks.flatMap((rank) => rank.phases.filter((phase) => phase.mean_ns > 0).map((phase) => phase.name)))];
   return {
     kind: "stacks",
     title: "A mean step by phase",
-    bar: "rank",
-    bars: ranks.map((rank) => rank.rank),
+    categoryName: "rank",
+    categories: ranks.map((rank) => rank.rank),
     value: { name: "mean step", unit: "ns" },
-    across: true,
+    horizontal: true,
     parts: names.map((name) => ({
       name: name.replaceAll("_", " "),
-      values: ranks.map((rank) => rank.phases.find((each) => each.name === name)?.mean_ns ?? null),
+      values: ranks.map((rank) => rank.phases.find((phase) => phase.name === name)?.mean_ns ?? null),
     })),
   };
 }
@@ -42,8 +42,8 @@ export function categoriesPie(trace: TraceStepsView): Pie {
     title: "A mean recorded step",
     share_of: `the ${trace.share_of}`,
     slices: trace.categories
-      .filter((each) => (each.share_ratio ?? 0) > 0)
-      .map((each) => ({ name: categoryWords(each.category), share_ratio: each.share_ratio ?? 0 })),
+      .filter((category) => (category.share_ratio ?? 0) > 0)
+      .map((category) => ({ name: categoryWords(category.category), share_ratio: category.share_ratio ?? 0 })),
   };
 }
 
@@ -51,10 +51,10 @@ export function stepsOfRecording(trace: TraceStepsView): Stacks {
   return {
     kind: "stacks",
     title: "Each recorded step",
-    bar: "step",
-    bars: trace.steps.map((step) => step.step),
+    categoryName: "step",
+    categories: trace.steps.map((step) => step.step),
     value: { name: "duration", unit: "ns" },
-    across: false,
+    horizontal: false,
     parts: CATEGORIES.map(([name, key]) => ({ name, values: trace.steps.map((step) => step[key]) })).filter(
       ({ values }) => values.some((value) => value !== null && value > 0),
     ),

@@ -8,8 +8,8 @@ import { countOf, duration, labelOf } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { useOption } from "../../parts/options";
 import { useView } from "../../state/fetch";
-import { Empty, Refused, Waiting } from "../../widgets/answer";
-import { Choice } from "../../widgets/choice";
+import { EmptyState, ErrorNotice, Skeleton } from "../../widgets/answer";
+import { Select } from "../../widgets/choice";
 
 const CORES = [["few", "the first 32"], ["all", "all"], ["none", "none"]] as const;
 type Cores = (typeof CORES)[number][0];
@@ -17,21 +17,21 @@ type Cores = (typeof CORES)[number][0];
 interface Props {
   node: string;
   /** What was asked for about all nodes: the first of them, each with its first cores. */
-  known: SystemHeatView;
+  initial: SystemHeatView;
 }
 
-export function HeatMap({ node, known }: Props) {
+export function HeatMap({ node, initial }: Props) {
   const [cores, choose] = useOption("heat-cores", CORES.map(([key]) => key));
-  const tools = <Choice label="Cores" value={cores} choices={CORES} onChoose={(value) => { choose(value as typeof cores); }} />;
-  const block = useMemo(() => (cores === "all" ? null : heatOf(known, node, cores)), [known, node, cores]);
+  const tools = <Select label="Cores" value={cores} choices={CORES} onChange={(value) => { choose(value as typeof cores); }} />;
+  const block = useMemo(() => (cores === "all" ? null : heatOf(initial, node, cores)), [initial, node, cores]);
   return <div class="panels">{block === null ? <Asked node={node} cores={cores} tools={tools} /> : <Picture block={block} tools={tools} />}</div>;
 }
 
 function Asked({ node, cores, tools }: { node: string; cores: Cores; tools: ComponentChildren }) {
   const { data, error } = useView("system-heat", { name: node });
   const block = useMemo(() => (data === null ? null : heatOf(data, node, cores)), [data, node, cores]);
-  if (data === null) return error === null ? <Waiting /> : <Refused text={error.message} />;
-  return block === null ? <Empty text={data.missing ?? "nothing was sampled here"} /> : <Picture block={block} tools={tools} />;
+  if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
+  return block === null ? <EmptyState text={data.missing ?? "nothing was sampled here"} /> : <Picture block={block} tools={tools} />;
 }
 
 function Picture({ block, tools }: { block: Heatmap; tools: ComponentChildren }) {
@@ -42,16 +42,16 @@ const FEW = 32;
 
 /** The picture of one node; null where there is none. */
 export function heatOf(payload: SystemHeatView, node: string, cores: Cores): Heatmap | null {
-  const found = payload.nodes.find((each) => each.node === node);
-  if (found === undefined) return null;
-  const most = { few: FEW, all: Infinity, none: 0 }[cores];
-  let seen = 0;
-  const rows = found.rows.filter((row) => {
+  const nodeHeat = payload.nodes.find((candidate) => candidate.node === node);
+  if (nodeHeat === undefined) return null;
+  const maxCores = { few: FEW, all: Infinity, none: 0 }[cores];
+  let coreCount = 0;
+  const rows = nodeHeat.rows.filter((row) => {
     if (!row.metric.startsWith("core_")) return true;
-    seen += 1;
-    return seen <= most;
+    coreCount += 1;
+    return coreCount <= maxCores;
   });
-  const hidden = found.rows.length - rows.length + found.left_out_count;
+  const hidden = nodeHeat.rows.length - rows.length + nodeHeat.left_out_count;
   return {
     kind: "heatmap",
     title: `What ${node.slice(0, 80)} did`,

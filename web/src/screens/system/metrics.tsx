@@ -4,7 +4,7 @@ import { count, duration, inUnit, memory } from "../../base/quantities";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { useView } from "../../state/fetch";
-import { Answer, Doubts, Empty } from "../../widgets/answer";
+import { ResourceView, QualityNotes, EmptyState } from "../../widgets/answer";
 import { column, field } from "../../widgets/fields";
 import { Prose } from "../../widgets/prose";
 import { Tiles } from "../../widgets/tiles";
@@ -15,33 +15,33 @@ export function Metrics({ node }: { node: string }) {
   return (
     <section aria-label="The machine">
       <header class="head part"><h2>The machine</h2></header>
-      <Answer of={answer}>{(payload) => <Found payload={payload} node={node} />}</Answer>
+      <ResourceView resource={answer}>{(payload) => <Found payload={payload} node={node} />}</ResourceView>
     </section>
   );
 }
 
 function Found({ payload, node }: { payload: SystemView; node: string }) {
-  const found = payload.nodes.find((each) => each.node === node);
-  if (found === undefined) return <Empty text={payload.missing ?? "nothing is known of this node"} />;
+  const nodeView = payload.nodes.find((candidate) => candidate.node === node);
+  if (nodeView === undefined) return <EmptyState text={payload.missing ?? "nothing is known of this node"} />;
   return (
     <>
-      <Tiles tiles={tiles(found)} />
-      <Doubts
+      <Tiles tiles={tiles(nodeView)} />
+      <QualityNotes
         quality={[]}
-        notes={Object.entries(found.metrics_missing).map(([name, why]) => `no metrics of ${name}: ${why}`)}
+        notes={Object.entries(nodeView.metrics_missing).map(([name, why]) => `no metrics of ${name}: ${why}`)}
         range={payload.range}
       />
       <LinkedTable
         title="Metrics"
         testid="table-metrics"
-        rows={found.metrics}
+        rows={nodeView.metrics}
         keyOf={(row) => rowKey(row.metric, row.device)}
         fields={[
           field<MetricView>("metric"),
           field<MetricView>("device"),
-          ...(["mean", "min", "p50", "p95", "max"] as const).map((which) =>
-            column<MetricView>(which, which, "count", (row) => row.statistics?.[which] ?? null, {
-              draw: (row) => <>{inUnit(row.statistics?.[which] ?? null, row.unit)}</>,
+          ...(["mean", "min", "p50", "p95", "max"] as const).map((statistic) =>
+            column<MetricView>(statistic, statistic, "count", (row) => row.statistics?.[statistic] ?? null, {
+              draw: (row) => <>{inUnit(row.statistics?.[statistic] ?? null, row.unit)}</>,
             }),
           ),
           column<MetricView>("samples", "samples", "count", (row) => row.statistics?.count ?? null),

@@ -4,8 +4,8 @@ import { useMemo } from "preact/hooks";
 import { TimePanel } from "../../parts/time_panel";
 import { useOption, useText } from "../../parts/options";
 import { useView } from "../../state/fetch";
-import { Doubts, Refused, Waiting } from "../../widgets/answer";
-import { Choice } from "../../widgets/choice";
+import { QualityNotes, ErrorNotice, Skeleton } from "../../widgets/answer";
+import { Select } from "../../widgets/choice";
 import { coresOf, metricPlots } from "./plots";
 
 const KINDS = [
@@ -21,12 +21,12 @@ export function OverTime({ node }: { node: string }) {
   const [kind, choose] = useOption("kind", KINDS.map(([key]) => key));
   const [cores, setCores] = useText("cores");
   const { data, error } = useView("system-series", { name: node });
-  const series = data?.nodes.find((each) => each.node === node)?.series;
+  const series = data?.nodes.find((candidate) => candidate.node === node)?.series;
   const plots = useMemo(
     () => (data === null || series === undefined ? [] : metricPlots(data, series, kind, coresOf(cores))),
     [data, series, kind, cores],
   );
-  if (data === null) return error === null ? <Waiting /> : <Refused text={error.message} />;
+  if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
   if (series === undefined) return null;
   return (
     <section aria-label="Over time">
@@ -43,10 +43,10 @@ export function OverTime({ node }: { node: string }) {
               data-testid="cores"
             />
           </label>
-          <Choice label="Show" value={kind} choices={KINDS} onChoose={(value) => { choose(value as typeof kind); }} />
+          <Select label="Show" value={kind} choices={KINDS} onChange={(value) => { choose(value as typeof kind); }} />
         </div>
       </header>
-      <Doubts quality={[]} notes={[...data.notes, ...(data.left_out_count === 0 ? [] : [`${data.left_out_count} series were left out: the answer would have become too long`])]} />
+      <QualityNotes quality={[]} notes={[...data.notes, ...(data.left_out_count === 0 ? [] : [`${data.left_out_count} series were left out: the answer would have become too long`])]} />
       <div class="panels">
         {plots.map((plot) => <TimePanel key={plot.title} block={plot} />)}
       </div>

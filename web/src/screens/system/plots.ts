@@ -30,26 +30,26 @@ const PICTURES: readonly (readonly [RegExp, string, Kind])[] = [
 
 /** "0-3,8" as numbers; null for all of them, or where it cannot be read. */
 export function coresOf(text: string): ReadonlySet<string> | null {
-  const found = new Set<string>();
-  for (const part of text.split(",").map((each) => each.trim()).filter(Boolean)) {
+  const cores = new Set<string>();
+  for (const part of text.split(",").map((range) => range.trim()).filter(Boolean)) {
     const [first = NaN, last = first] = part.split("-").map(Number);
     if (!Number.isInteger(first) || !Number.isInteger(last) || last - first > 4096) return null;
-    for (let core = first; core <= last; core += 1) found.add(String(core));
+    for (let core = first; core <= last; core += 1) cores.add(String(core));
   }
-  return found.size === 0 ? null : found;
+  return cores.size === 0 ? null : cores;
 }
 
 interface Picture {
   title: string;
   kind: Kind;
-  place: number;
+  index: number;
 }
 
 function pictureOf(series: MetricSeries): Picture {
   // Of one process, cores kept busy belong to the processes.
-  const place = series.metric.startsWith("process_cpu") ? PICTURES.length - 1 : PICTURES.findIndex(([named]) => named.test(series.metric));
-  const [, title, kind] = PICTURES[place] ?? [/./, capitalize(words(series.metric)), "all" as const];
-  return { title, kind, place: place < 0 ? PICTURES.length : place };
+  const index = series.metric.startsWith("process_cpu") ? PICTURES.length - 1 : PICTURES.findIndex(([pattern]) => pattern.test(series.metric));
+  const [, title, kind] = PICTURES[index] ?? [/./, capitalize(words(series.metric)), "all" as const];
+  return { title, kind, index: index < 0 ? PICTURES.length : index };
 }
 
 export function metricPlots(
@@ -68,21 +68,21 @@ export function metricPlots(
     group.series.push(series);
     groups.set(key, group);
   }
-  const found = [...groups.values()].sort((a, b) => a.picture.place - b.picture.place);
-  const titles = found.map(({ picture }) => picture.title);
-  return found.map(({ picture, series }) => plotOf(payload, series, titleOf(picture.title, series, titles)));
+  const sorted = [...groups.values()].sort((a, b) => a.picture.index - b.picture.index);
+  const titles = sorted.map(({ picture }) => picture.title);
+  return sorted.map(({ picture, series }) => plotOf(payload, series, titleOf(picture.title, series, titles)));
 }
 
 /** With its unit where several pictures would be called the same. */
 function titleOf(title: string, series: readonly MetricSeries[], titles: readonly string[]): string {
-  const twice = titles.filter((each) => each === title).length > 1;
+  const twice = titles.filter((candidate) => candidate === title).length > 1;
   return twice ? `${title}: ${words(series[0]?.metric ?? "")}` : title;
 }
 
 function plotOf(payload: SystemSeriesView, all: readonly MetricSeries[], title: string): Plot {
   const unit = all[0]?.unit ?? "none";
   const metrics = new Set(all.map((series) => series.metric));
-  const x = Array.from({ length: payload.piece_count }, (_, place) => payload.start_after_ns + place * payload.piece_ns);
+  const x = Array.from({ length: payload.piece_count }, (_, index) => payload.start_after_ns + index * payload.piece_ns);
   return {
     kind: "plot",
     title,

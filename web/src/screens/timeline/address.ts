@@ -91,7 +91,7 @@ export function setFolds(next: Folds): void {
 }
 
 export function togglePin(id: string): void {
-  const next = pins.value.includes(id) ? pins.value.filter((each) => each !== id) : [...pins.value, id];
+  const next = pins.value.includes(id) ? pins.value.filter((pin) => pin !== id) : [...pins.value, id];
   setParams({ pin: next.length === 0 ? null : next.join(",") }, { replace: true });
 }
 

@@ -19,19 +19,19 @@ const GROUPS = [rank(0), rank(1), rank(2)];
 const STEPS = [steps(0, 100), steps(1, 130), { ...steps(2, 0), numbers: [7, 8, 9] }];
 
 test("a step of every rank begins where that of the first one does", () => {
-  const found = alignment(GROUPS, STEPS, 1);
-  expect(found?.ranks.map((each) => each.shift)).toEqual([0, 30, null]);
-  expect(found?.shifts.get("t1")).toBe(30);
-  expect(found?.shifts.get("rank 1")).toBe(30);
-  expect(found?.shifts.has("t2")).toBe(false);
+  const aligned = alignment(GROUPS, STEPS, 1);
+  expect(aligned?.ranks.map((rank) => rank.shift)).toEqual([0, 30, null]);
+  expect(aligned?.shifts.get("t1")).toBe(30);
+  expect(aligned?.shifts.get("rank 1")).toBe(30);
+  expect(aligned?.shifts.has("t2")).toBe(false);
   expect(alignment(GROUPS, STEPS, 99)).toBeNull();
 });
 
 test("what has steps of its own within a process is moved by those", () => {
   const inner = rank(9);
   const outer = { ...rank(0), groups: [inner] };
-  const found = alignment([outer], [steps(9, 500), steps(0, 100)], 1);
-  expect([found?.shifts.get("t9"), found?.shifts.get("t0")]).toEqual([0, -400]);
+  const aligned = alignment([outer], [steps(9, 500), steps(0, 100)], 1);
+  expect([aligned?.shifts.get("t9"), aligned?.shifts.get("t0")]).toEqual([0, -400]);
 });
 
 test("tracks are named with what they are in", () => {

@@ -11,8 +11,8 @@ export interface Alignment {
 }
 
 export function startOf(steps: RankSteps, number: number): number | null {
-  const place = steps.numbers.indexOf(number);
-  return place < 0 ? null : (steps.after_ns[place] ?? null);
+  const index = steps.numbers.indexOf(number);
+  return index < 0 ? null : (steps.after_ns[index] ?? null);
 }
 
 /** Shifts that align all groups on a step of the first one that has it. */
@@ -25,15 +25,15 @@ export function alignment(
   const ranks: Alignment["ranks"] = [];
   const moved: { path: TrackGroup[]; shift: number }[] = [];
   let first: number | null = null;
-  for (const own of steps) {
-    const start = startOf(own, step);
+  for (const rankSteps of steps) {
+    const start = startOf(rankSteps, step);
     first ??= start;
     const shift = start === null || first === null ? null : start - first;
-    ranks.push({ title: own.title, shift });
-    if (shift !== null) moved.push({ path: pathTo(groups, own.group), shift });
+    ranks.push({ title: rankSteps.title, shift });
+    if (shift !== null) moved.push({ path: pathTo(groups, rankSteps.group), shift });
   }
   // Groups within that have steps of their own, such as recordings, are moved by those.
-  moved.sort((one, other) => one.path.length - other.path.length);
+  moved.sort((a, b) => a.path.length - b.path.length);
   for (const { path, shift } of moved) {
     const set = (group: TrackGroup): void => {
       shifts.set(group.id, shift);
@@ -47,10 +47,10 @@ export function alignment(
 
 /** Names of the groups around every track, for sentences that name one. */
 export function trackNames(groups: readonly TrackGroup[]): Map<string, string> {
-  const found = new Map<string, string>();
+  const names = new Map<string, string>();
   const shared = groups.length === 1 ? 1 : 0; // what all are in tells none apart
   eachTrack(groups, (track, _, path) => {
-    found.set(track.id, [...path.slice(shared).map((each) => each.name), track.name].join(" › "));
+    names.set(track.id, [...path.slice(shared).map((group) => group.name), track.name].join(" › "));
   });
-  return found;
+  return names;
 }

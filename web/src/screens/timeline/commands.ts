@@ -1,11 +1,11 @@
 // What the reader can do, whether by key, by button or by pointer.
 import type { RankSteps } from "../../api/views";
 import { shortId } from "../../base/short_id";
-import type { Placed } from "../../canvas/scene";
+import type { SliceRef } from "../../canvas/scene";
 import type { Line } from "../../canvas/tree";
-import { stepAfter } from "../../canvas/paint_steps";
-import { around, panned, revealed, whole, width, zoomed, type Span } from "../../canvas/viewport";
-import { Motion } from "../../canvas/motion";
+import { firstStepEndingAfter } from "../../canvas/paint_steps";
+import { spanAround, panSpan, revealRange, fullSpan, widthOf, zoomSpan, type Span } from "../../canvas/viewport";
+import { ViewAnimator } from "../../canvas/motion";
 import * as address from "./address";
 import { startOf } from "./alignment";
 import type { Model } from "./model";
@@ -21,7 +21,7 @@ export type Commands = ReturnType<typeof createCommands>;
 export function createCommands(model: Model) {
   /** Where the pointer is on the canvas; null where it is elsewhere. */
   let pointer: number | null = null;
-  const motion = new Motion(
+  const motion = new ViewAnimator(
     {
       read: () => model.span.peek(),
       write: (span) => { model.span.value = span; },
@@ -31,7 +31,7 @@ export function createCommands(model: Model) {
     STILL,
   );
   const bounds = () => model.bounds.peek();
-  const goTo = (span: Span): void => { motion.to(span); };
+  const goTo = (span: Span): void => { motion.animateTo(span); };
 
   const scrollTo = (y: number): void => {
     model.scroll.value = Math.max(0, Math.min(model.furthest.peek(), y));
@@ -58,38 +58,38 @@ export function createCommands(model: Model) {
     else if (line.y + line.height > now + room) scrollTo(line.y + Math.min(line.height, room) - room);
   };
 
-  const drawnSpan = (slice: Placed): Span => {
+  const drawnSpan = (slice: SliceRef): Span => {
     const from = slice.after_ns - model.shiftOf(slice.track);
     return { from, to: from + slice.duration_ns };
   };
 
-  const select = (slice: Placed | null): void => {
+  const select = (slice: SliceRef | null): void => {
     model.selected.value = slice;
     if (slice !== null && slice.event < 0) address.setSelected(null, 0);
     else address.setSelected(slice?.track ?? null, slice?.event ?? 0);
   };
 
   /** Selects a slice that may be anywhere, and shows it. */
-  const visit = (slice: Placed): void => {
+  const visit = (slice: SliceRef): void => {
     select(slice);
     showRow(slice.track, slice.row);
     const shown = drawnSpan(slice);
     const span = model.span.peek();
-    const pixels = (width(shown) / width(span)) * model.size.peek().width;
+    const pixels = (widthOf(shown) / widthOf(span)) * model.size.peek().width;
     // What would be too thin to see is come nearer to.
     goTo(pixels < 2 && slice.duration_ns > 0
-      ? around(shown, bounds(), 20)
-      : revealed(span, shown, bounds()));
+      ? spanAround(shown, bounds(), 20)
+      : revealRange(span, shown, bounds()));
   };
 
-  const zoomTo = (slice: Placed): void => { goTo(around(drawnSpan(slice), bounds())); };
+  const zoomTo = (slice: SliceRef): void => { goTo(spanAround(drawnSpan(slice), bounds())); };
 
   const showStep = (steps: RankSteps, number: number): boolean => {
     const start = startOf(steps, number);
     if (start === null) return false;
     const from = start - model.shiftOf(steps.group);
-    const lasts = steps.duration_ns[steps.numbers.indexOf(number)] ?? 0;
-    goTo(around({ from, to: from + lasts }, bounds(), STEP_ROOM));
+    const durationNs = steps.duration_ns[steps.numbers.indexOf(number)] ?? 0;
+    goTo(spanAround({ from, to: from + durationNs }, bounds(), STEP_ROOM));
     return true;
   };
 
@@ -101,28 +101,28 @@ export function createCommands(model: Model) {
     select,
     visit,
     zoomTo,
-    hold: (drive: Parameters<Motion["start"]>[0]) => { motion.start(drive); },
-    release: (drive: Parameters<Motion["end"]>[0]) => { motion.end(drive); },
+    hold: (drive: Parameters<ViewAnimator["startMoving"]>[0]) => { motion.startMoving(drive); },
+    release: (drive: Parameters<ViewAnimator["stopMoving"]>[0]) => { motion.stopMoving(drive); },
     pointAt: (x: number | null): void => { pointer = x; },
     zoom: (factor: number, x: number): void => {
-      motion.stop();
+      motion.cancel();
       const share = x / Math.max(1, model.size.peek().width);
-      model.span.value = zoomed(model.span.peek(), factor, share, bounds());
+      model.span.value = zoomSpan(model.span.peek(), factor, share, bounds());
     },
     pan: (dx: number, dy: number): void => {
-      motion.stop();
+      motion.cancel();
       const span = model.span.peek();
-      const perPixel = width(span) / Math.max(1, model.size.peek().width);
-      if (dx !== 0) model.span.value = panned(span, -dx * perPixel, bounds());
+      const perPixel = widthOf(span) / Math.max(1, model.size.peek().width);
+      if (dx !== 0) model.span.value = panSpan(span, -dx * perPixel, bounds());
       if (dy !== 0) scrollTo(Math.min(model.scroll.peek(), model.furthest.peek()) - dy);
     },
-    showAll: (): void => { goTo(whole(bounds())); },
+    showAll: (): void => { goTo(fullSpan(bounds())); },
     /** What is selected, else the range, fills the window. */
     fit: (): void => {
       const slice = model.selected.peek();
       const range = model.range.peek();
       if (slice !== null) zoomTo(slice);
-      else if (range !== null) goTo(around(range, bounds(), 0.05));
+      else if (range !== null) goTo(spanAround(range, bounds(), 0.05));
     },
     showStep,
     /** Number of the step in the middle of the window; null where there are none. */
@@ -131,7 +131,7 @@ export function createCommands(model: Model) {
       if (steps === null) return null;
       const span = model.span.peek();
       const middle = (span.from + span.to) / 2 + model.shiftOf(steps.group);
-      return steps.numbers[Math.min(stepAfter(steps, middle), steps.numbers.length - 1)] ?? null;
+      return steps.numbers[Math.min(firstStepEndingAfter(steps, middle), steps.numbers.length - 1)] ?? null;
     },
     /** Of the rank whose steps stand above; false where it has no such step. */
     jumpToStep: (number: number): boolean => {
@@ -144,13 +144,13 @@ export function createCommands(model: Model) {
       if (steps === null) return;
       const span = model.span.peek();
       const middle = (span.from + span.to) / 2 + model.shiftOf(steps.group);
-      const found = nextOutlier(steps, middle, by) ?? nextOutlier(steps, by > 0 ? -1 : Infinity, by);
-      if (found !== null) showStep(steps, found);
+      const outlier = nextOutlier(steps, middle, by) ?? nextOutlier(steps, by > 0 ? -1 : Infinity, by);
+      if (outlier !== null) showStep(steps, outlier);
     },
     follow: (): void => {
-      const wide = width(model.span.peek());
+      const wide = widthOf(model.span.peek());
       const { end } = bounds();
-      model.span.value = panned({ from: end - 0.95 * wide, to: end + 0.05 * wide }, 0, bounds());
+      model.span.value = panSpan({ from: end - 0.95 * wide, to: end + 0.05 * wide }, 0, bounds());
     },
     neighbour: (by: 1 | -1): void => { toNeighbour(model, by, visit); },
     otherRow: (by: 1 | -1): void => { toOtherRow(model, by, visit); },

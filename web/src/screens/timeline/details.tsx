@@ -4,9 +4,9 @@ import { Crosshair, Search as SearchIcon, SquareDashedMousePointer } from "lucid
 import type { Linked, SliceView } from "../../api/views";
 import { count, duration, inUnit, labelOf, percent, unitOf } from "../../base/quantities";
 import { words } from "../../base/text";
-import type { Placed } from "../../canvas/scene";
-import { shown } from "../../canvas/text";
-import { exact } from "../../canvas/ticks";
+import type { SliceRef } from "../../canvas/scene";
+import { displayText } from "../../canvas/text";
+import { exactTime } from "../../canvas/ticks";
 import { Icon } from "../../widgets/icon";
 import { setFind, setRange } from "./address";
 import type { Commands } from "./commands";
@@ -28,13 +28,13 @@ export function Details({ model, commands }: Props) {
       ? <p class="muted tl-hint">Select a slice to see what is known of it.</p>
       : <p class="refused" role="alert">{unknown.value}</p>;
   }
-  const own = slice?.track === placed.track && slice.event === placed.event ? slice : null;
+  const sliceDetails = slice?.track === placed.track && slice.event === placed.event ? slice : null;
   return (
     <div class="tl-details">
       <section class="tl-main">
-        <h2 class="tl-title"><bdi>{shown(placed.name)}</bdi></h2>
+        <h2 class="tl-title"><bdi>{displayText(placed.name)}</bdi></h2>
         <p class="muted tl-where"><bdi>{model.names.value.get(placed.track) ?? placed.track}</bdi></p>
-        <Times placed={placed} slice={own} />
+        <Times placed={placed} slice={sliceDetails} />
         <div class="tl-buttons">
           <button type="button" class="action" onClick={() => { commands.zoomTo(placed); }}>
             <Icon icon={Crosshair} size={14} /> Come close
@@ -51,19 +51,19 @@ export function Details({ model, commands }: Props) {
         ) : null}
         {unknown.value === null ? null : <p class="refused" role="alert">{unknown.value}</p>}
       </section>
-      {own === null ? null : <Args slice={own} />}
-      {own === null ? null : <Links slice={own} model={model} commands={commands} />}
-      {own === null ? null : <Stack slice={own} />}
+      {sliceDetails === null ? null : <Args slice={sliceDetails} />}
+      {sliceDetails === null ? null : <Links slice={sliceDetails} model={model} commands={commands} />}
+      {sliceDetails === null ? null : <Stack slice={sliceDetails} />}
     </div>
   );
 }
 
-function Times({ placed, slice }: { placed: Placed; slice: SliceView | null }) {
+function Times({ placed, slice }: { placed: SliceRef; slice: SliceView | null }) {
   const { after_ns, duration_ns } = placed;
   const facts: [string, string][] = [
     ["duration", `${duration(duration_ns)} (${count(duration_ns)} ns)`],
-    ["begins", `${exact(after_ns)} after the origin`],
-    ["ends", exact(after_ns + duration_ns)],
+    ["begins", `${exactTime(after_ns)} after the origin`],
+    ["ends", exactTime(after_ns + duration_ns)],
   ];
   if (slice !== null) {
     if (slice.self_ns !== null) {
@@ -75,7 +75,7 @@ function Times({ placed, slice }: { placed: Placed; slice: SliceView | null }) {
   }
   return (
     <dl class="tl-facts">
-      {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{shown(value, 300)}</dd></div>)}
+      {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{displayText(value, 300)}</dd></div>)}
     </dl>
   );
 }
@@ -90,7 +90,7 @@ function Args({ slice }: { slice: SliceView }) {
         <caption class="hidden">Arguments of the slice</caption>
         <tbody>
           {args.map(([name, value]) => (
-            <tr key={name}><th scope="row"><bdi>{shown(labelOf(name), 100)}</bdi></th><td><bdi>{argText(name, value)}</bdi></td></tr>
+            <tr key={name}><th scope="row"><bdi>{displayText(labelOf(name), 100)}</bdi></th><td><bdi>{argText(name, value)}</bdi></td></tr>
           ))}
         </tbody>
       </table>
@@ -102,8 +102,8 @@ function Args({ slice }: { slice: SliceView }) {
 export function argText(name: string, value: unknown): string {
   const unit = unitOf(name);
   if (typeof value === "number" && unit !== null) return inUnit(value, unit);
-  if (typeof value === "string") return shown(value);
-  return shown(JSON.stringify(value));
+  if (typeof value === "string") return displayText(value);
+  return displayText(JSON.stringify(value));
 }
 
 function Links({ slice, model, commands }: Props & { slice: SliceView }) {
@@ -119,7 +119,7 @@ function Links({ slice, model, commands }: Props & { slice: SliceView }) {
               <th scope="row">{RELATIONS[link.relation]}</th>
               <td>
                 <button type="button" class="tl-link" title={model.names.value.get(link.track)} onClick={() => { commands.visit(placedLink(link)); }}>
-                  <bdi>{shown(link.name, 300)}</bdi>
+                  <bdi>{displayText(link.name, 300)}</bdi>
                 </button>
               </td>
               <td class="number">{duration(link.duration_ns)}</td>
@@ -143,7 +143,7 @@ function Stack({ slice }: { slice: SliceView }) {
   return (
     <section>
       <h3>Python stack, innermost first</h3>
-      <ol class="tl-stack">{slice.stack.map((text, place) => <li key={place}><Frame text={text} /></li>)}</ol>
+      <ol class="tl-stack">{slice.stack.map((text, index) => <li key={index}><Frame text={text} /></li>)}</ol>
     </section>
   );
 }

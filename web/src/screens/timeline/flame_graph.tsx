@@ -2,15 +2,15 @@
 import type { Span } from "../../canvas/viewport";
 import { FlameGraph } from "../../parts/flame_graph";
 import { useView } from "../../state/fetch";
-import { Answer } from "../../widgets/answer";
+import { ResourceView } from "../../widgets/answer";
 
 export function RangeFlame({ range, tracks }: { range: Span; tracks: string }) {
-  const found = useView("timeline-flame", { from_ns: range.from, to_ns: range.to, tracks });
+  const graph = useView("timeline-flame", { from_ns: range.from, to_ns: range.to, tracks });
   return (
-    <Answer of={found}>
+    <ResourceView resource={graph}>
       {(view) => view.roots.length === 0
         ? <p class="muted tl-hint">Nothing ran in this range on these tracks.</p>
         : <FlameGraph roots={view.roots} left_out_ns={view.left_out_ns} label="Flame graph of the range" outermost="the outermost calls" />}
-    </Answer>
+    </ResourceView>
   );
 }

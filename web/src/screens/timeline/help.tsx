@@ -45,17 +45,17 @@ export function Help() {
 }
 
 function Dialog() {
-  const place = useRef<HTMLDialogElement>(null);
-  useEffect(() => { place.current?.showModal(); }, []);
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => { dialog.current?.showModal(); }, []);
   const close = (): void => { open.value = false; };
   return (
     <dialog
-      ref={place}
+      ref={dialog}
       class="tl-help"
       aria-label="Keys of the timeline"
       onClose={close}
       onKeyDown={(event) => { if (event.key === "?") close(); }}
-      onClick={(event) => { if (event.target === place.current) close(); }}
+      onClick={(event) => { if (event.target === dialog.current) close(); }}
     >
       <header>
         <h2>Keys and gestures</h2>

@@ -4,11 +4,11 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import type { TimelineView } from "../../api/views";
 import { duration } from "../../base/quantities";
-import { shown } from "../../canvas/text";
-import { clamped, whole } from "../../canvas/viewport";
-import { RULER_PX, headPx } from "../../canvas/scene";
+import { displayText } from "../../canvas/text";
+import { clampSpan, fullSpan } from "../../canvas/viewport";
+import { RULER_PX, headerHeight } from "../../canvas/scene";
 import { useView } from "../../state/fetch";
-import { Empty, Refused, Waiting } from "../../widgets/answer";
+import { EmptyState, ErrorNotice, Skeleton } from "../../widgets/answer";
 import { addressSpan, writeSpan } from "./address";
 import { createCommands } from "./commands";
 import { Help } from "./help";
@@ -33,8 +33,8 @@ const namesWidth = signal(Math.min(280, Math.round(window.innerWidth * 0.22)));
 export default function Timeline() {
   // The picture is of the whole run, whatever range the other screens are about.
   const { data, error } = useView("timeline", { from_ns: null, to_ns: null });
-  if (data === null) return error === null ? <Waiting /> : <Refused text={error.message} />;
-  if (data.missing !== null) return <Empty title="No timeline" text={data.missing} />;
+  if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
+  if (data.missing !== null) return <EmptyState title="No timeline" text={data.missing} />;
   return <Workspace view={data} />;
 }
 
@@ -62,7 +62,7 @@ function Workspace({ view }: { view: TimelineView }) {
     ];
     return () => { ends.forEach((end) => { end(); }); };
   }, [model, commands, search]);
-  const head = headPx({ band: model.band.value, findings: view.findings });
+  const head = headerHeight({ band: model.band.value, findings: view.findings });
   return (
     <div class="tl" style={{ "--names": `${namesWidth.value}px` }}>
       <h1 class="hidden">Timeline</h1>
@@ -80,7 +80,7 @@ function Workspace({ view }: { view: TimelineView }) {
           <Pinned model={model} />
           <TrackTree model={model} commands={commands} />
         </div>
-        <Splitter label="Width of the names" size={namesWidth} least={120} most={600} upright />
+        <Splitter label="Width of the names" size={namesWidth} min={120} max={600} upright />
         <Picture model={model} commands={commands} />
       </div>
       <BottomPanel model={model} commands={commands} />
@@ -92,17 +92,17 @@ function Workspace({ view }: { view: TimelineView }) {
 
 function Extent({ model }: { model: Model }) {
   const span = model.span.value;
-  const seen = Math.min(span.to, model.bounds.value.end) - Math.max(span.from, 0);
+  const visibleNs = Math.min(span.to, model.bounds.value.end) - Math.max(span.from, 0);
   return (
     <p class="tl-extent">
-      <b>{duration(Math.max(0, seen))}</b> <span class="muted">of {duration(model.bounds.value.end)}</span>
+      <b>{duration(Math.max(0, visibleNs))}</b> <span class="muted">of {duration(model.bounds.value.end)}</span>
     </p>
   );
 }
 
 function Band({ model }: { model: Model }) {
   const band = model.band.value;
-  return <p class="tl-band muted"><bdi>{band === null ? "findings" : `steps of ${shown(band.title, 80)}`}</bdi></p>;
+  return <p class="tl-band muted"><bdi>{band === null ? "findings" : `steps of ${displayText(band.title, 80)}`}</bdi></p>;
 }
 
 /** Says what is selected to those who do not see it. */
@@ -110,7 +110,7 @@ function Said({ model }: { model: Model }) {
   const slice = model.selected.value;
   const words = slice === null
     ? ""
-    : `${shown(slice.name, 200)}, ${duration(slice.duration_ns)}, on ${shown(model.names.value.get(slice.track) ?? "", 200)}`;
+    : `${displayText(slice.name, 200)}, ${duration(slice.duration_ns)}, on ${displayText(model.names.value.get(slice.track) ?? "", 200)}`;
   return <p class="hidden" role="status" aria-live="polite" data-testid="timeline-said">{words}</p>;
 }
 
@@ -119,11 +119,11 @@ function grow(model: Model, view: TimelineView, follow: () => void): void {
   const before = model.bounds.peek().end;
   const span = model.span.peek();
   const sawAll = span.from <= 0 && span.to >= before;
-  model.slices.makeStale();
-  model.counters.makeStale();
+  model.slices.markStale();
+  model.counters.markStale();
   model.view.value = view;
   if (model.follow.peek()) follow();
-  else if (sawAll) model.span.value = whole(model.bounds.peek());
+  else if (sawAll) model.span.value = fullSpan(model.bounds.peek());
   else model.span.value = { ...span }; // asks again for what is in view
 }
 
@@ -142,10 +142,10 @@ function followWindow(model: Model): () => void {
     }, SETTLED_MS);
   });
   const stopReading = effect(() => {
-    const asked = addressSpan.value;
-    if (asked === written || (asked?.from === written?.from && asked?.to === written?.to)) return;
-    written = asked;
-    model.span.value = asked === null ? whole(model.bounds.peek()) : clamped(asked, model.bounds.peek());
+    const requested = addressSpan.value;
+    if (requested === written || (requested?.from === written?.from && requested?.to === written?.to)) return;
+    written = requested;
+    model.span.value = requested === null ? fullSpan(model.bounds.peek()) : clampSpan(requested, model.bounds.peek());
   });
   return () => {
     stopWriting();

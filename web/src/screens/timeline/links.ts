@@ -1,6 +1,6 @@
 // Links of a slice as arrows: from what caused something to what it caused.
 import type { Linked, SliceView } from "../../api/views";
-import type { Arrow, ArrowKind, Placed } from "../../canvas/scene";
+import type { Arrow, ArrowKind, SliceRef } from "../../canvas/scene";
 
 const KINDS: Partial<Record<Linked["relation"], { kind: ArrowKind; outward: boolean }>> = {
   launches: { kind: "launch", outward: true },
@@ -9,7 +9,7 @@ const KINDS: Partial<Record<Linked["relation"], { kind: ArrowKind; outward: bool
   forward: { kind: "gradient", outward: false },
 };
 /** More arrows would be a cloth. */
-const MOST = 200;
+const MAX_ARROWS = 200;
 
 /** What a link's relation says, in words for the reader. */
 export const RELATIONS: Record<Linked["relation"], string> = {
@@ -22,32 +22,32 @@ export const RELATIONS: Record<Linked["relation"], string> = {
   "captured by": "captured by",
 };
 
-export function placedSlice(slice: SliceView): Placed {
+export function placedSlice(slice: SliceView): SliceRef {
   const { track, event, row, after_ns, duration_ns, name } = slice;
   return { track, event, row, after_ns, duration_ns, name };
 }
 
-export function placedLink(link: Linked): Placed {
+export function placedLink(link: Linked): SliceRef {
   const { track, event, row, after_ns, duration_ns, name } = link;
   return { track, event, row, after_ns, duration_ns, name };
 }
 
-const made = new WeakMap<SliceView, Arrow[]>();
+const arrowsBySlice = new WeakMap<SliceView, Arrow[]>();
 
 export function arrowsOf(slice: SliceView | null): Arrow[] {
   if (slice === null) return [];
-  const known = made.get(slice);
-  if (known !== undefined) return known;
-  const own = placedSlice(slice);
+  const cached = arrowsBySlice.get(slice);
+  if (cached !== undefined) return cached;
+  const source = placedSlice(slice);
   const arrows: Arrow[] = [];
   for (const link of slice.links) {
-    const found = KINDS[link.relation];
-    if (found === undefined || arrows.length >= MOST) continue;
-    const other = placedLink(link);
-    arrows.push(found.outward
-      ? { kind: found.kind, from: own, to: other }
-      : { kind: found.kind, from: other, to: own });
+    const kind = KINDS[link.relation];
+    if (kind === undefined || arrows.length >= MAX_ARROWS) continue;
+    const target = placedLink(link);
+    arrows.push(kind.outward
+      ? { kind: kind.kind, from: source, to: target }
+      : { kind: kind.kind, from: target, to: source });
   }
-  made.set(slice, arrows);
+  arrowsBySlice.set(slice, arrows);
   return arrows;
 }

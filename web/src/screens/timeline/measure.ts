@@ -21,7 +21,7 @@ declare global {
   }
 }
 
-const MOST = 4_000;
+const MAX_SAMPLES = 4_000;
 
 export const measured: Measured = {
   frames: [], queries: [], rectangles: 0, renderer: "", ready: false, finish: false,
@@ -32,5 +32,5 @@ window.__stepscopeTimeline = measured;
 export function note(kind: "frames" | "queries", ms: number): void {
   const list = measured[kind];
   list.push(ms);
-  if (list.length > MOST) list.splice(0, MOST / 2);
+  if (list.length > MAX_SAMPLES) list.splice(0, MAX_SAMPLES / 2);
 }

@@ -3,17 +3,17 @@ import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Track } from "../../api/views";
-import { paintOverview, type Overview } from "../../canvas/minimap";
+import { paintMinimap, type MinimapState } from "../../canvas/minimap";
 import { slicesOf, type Slices } from "../../canvas/slices";
 import { summaryTracks } from "../../canvas/tree";
-import { clamped, width, type Span } from "../../canvas/viewport";
+import { clampSpan, widthOf, type Span } from "../../canvas/viewport";
 import { fetchView } from "../../state/fetch";
 import type { Commands } from "./commands";
 import type { Model } from "./model";
 import type { Search } from "./search";
 
 const HEIGHT_PX = 44;
-const MOST_TRACKS = 8;
+const MAX_TRACKS = 8;
 const PIXELS = 700;
 /** A pointer this near to an edge of the window moves the edge. */
 const EDGE_PX = 6;
@@ -25,15 +25,15 @@ interface Props {
 }
 
 export function Minimap({ model, commands, search }: Props) {
-  const place = useRef<HTMLCanvasElement>(null);
+  const canvasRef = useRef<HTMLCanvasElement>(null);
   useEffect(() => {
-    const canvas = place.current;
+    const canvas = canvasRef.current;
     if (canvas === null) return undefined;
     return show(canvas, model, commands, search);
   }, [model, commands, search]);
   return (
     <canvas
-      ref={place}
+      ref={canvasRef}
       class="tl-minimap"
       role="img"
       aria-label="The whole run, and the part of it that is in view"
@@ -48,7 +48,7 @@ function show(canvas: HTMLCanvasElement, model: Model, commands: Commands, searc
   const tracks = signal<Slices[]>([]);
   const size = signal(canvas.clientWidth);
   let frame = 0;
-  const overview = (): Overview => {
+  const overview = (): MinimapState => {
     const scene = model.scene.value;
     return {
       width: size.value,
@@ -60,7 +60,7 @@ function show(canvas: HTMLCanvasElement, model: Model, commands: Commands, searc
       tracks: tracks.value,
       outliers: outlierTimes(model),
       findings: scene.findings,
-      matches: search.found.value?.matches.map((each) => each.after_ns) ?? [],
+      matches: search.found.value?.matches.map((match) => match.after_ns) ?? [],
       selected: scene.selected,
     };
   };
@@ -72,7 +72,7 @@ function show(canvas: HTMLCanvasElement, model: Model, commands: Commands, searc
       canvas.width = Math.max(1, Math.round(view.width * ratio));
       canvas.height = Math.round(HEIGHT_PX * ratio);
       context?.setTransform(ratio, 0, 0, ratio, 0, 0);
-      if (context !== null) paintOverview(context, view);
+      if (context !== null) paintMinimap(context, view);
     });
   });
   const stopLoading = load(model, tracks);
@@ -90,20 +90,20 @@ function show(canvas: HTMLCanvasElement, model: Model, commands: Commands, searc
 
 /** Whole-run slices of the tracks that say most; again when the run has grown by a tenth. */
 function load(model: Model, tracks: { value: Slices[] }): () => void {
-  let known = 0;
+  let loadedEnd = 0;
   let abort = new AbortController();
   const stop = effect(() => {
     const { end } = model.bounds.value;
-    if (known > 0 && end < 1.1 * known && end >= known) return;
-    known = end;
-    const wanted = overviewTracks(model);
+    if (loadedEnd > 0 && end < 1.1 * loadedEnd && end >= loadedEnd) return;
+    loadedEnd = end;
+    const shownTracks = overviewTracks(model);
     abort.abort();
     abort = new AbortController();
-    if (wanted.length === 0) return;
-    const ids = wanted.map((each) => each.id);
+    if (shownTracks.length === 0) return;
+    const ids = shownTracks.map((track) => track.id);
     fetchView("timeline-slices", { from_ns: 0, to_ns: end, pixels: PIXELS, tracks: ids.join(",") }, abort.signal).then(
       (view) => { tracks.value = [...slicesOf(view).values()]; },
-      () => { known = 0; }, // the picture says why; this is tried again with it
+      () => { loadedEnd = 0; }, // the picture says why; this is tried again with it
     );
   });
   return () => {
@@ -114,15 +114,15 @@ function load(model: Model, tracks: { value: Slices[] }): () => void {
 
 function overviewTracks(model: Model): Track[] {
   const processes = model.view.value.groups.flatMap((group) => group.kind === "node" ? group.groups : [group]);
-  const each = Math.max(1, Math.floor(MOST_TRACKS / Math.max(1, processes.length)));
-  return processes.slice(0, MOST_TRACKS).flatMap((group) => summaryTracks(group, each)).slice(0, MOST_TRACKS);
+  const perProcess = Math.max(1, Math.floor(MAX_TRACKS / Math.max(1, processes.length)));
+  return processes.slice(0, MAX_TRACKS).flatMap((group) => summaryTracks(group, perProcess)).slice(0, MAX_TRACKS);
 }
 
 function outlierTimes(model: Model): number[] {
   const steps = model.band.value;
   if (steps === null) return [];
-  const places = new Map(steps.numbers.map((number, place) => [number, place]));
-  return steps.outliers.slice(0, 500).map((number) => steps.after_ns[places.get(number) ?? -1] ?? 0);
+  const indexByNumber = new Map(steps.numbers.map((number, index) => [number, index]));
+  return steps.outliers.slice(0, 500).map((number) => steps.after_ns[indexByNumber.get(number) ?? -1] ?? 0);
 }
 
 /** Dragging the window moves it, its edges change it, and elsewhere a new one is drawn. */
@@ -148,15 +148,15 @@ function brush(canvas: HTMLCanvasElement, model: Model, commands: Commands): () 
   const move = (event: PointerEvent): void => {
     if (drag === null) return;
     moved = true;
-    model.span.value = clamped(drag(event.offsetX), model.bounds.peek());
+    model.span.value = clampSpan(drag(event.offsetX), model.bounds.peek());
   };
   const end = (event: PointerEvent): void => {
     if (drag === null) return;
     drag = null;
     if (moved || event.type !== "pointerup") return;
     const now = model.span.peek();
-    const from = time(event.offsetX) - width(now) / 2;
-    commands.goTo(clamped({ from, to: from + width(now) }, model.bounds.peek()));
+    const from = time(event.offsetX) - widthOf(now) / 2;
+    commands.goTo(clampSpan({ from, to: from + widthOf(now) }, model.bounds.peek()));
   };
   canvas.addEventListener("pointerdown", begin);
   canvas.addEventListener("pointermove", move);

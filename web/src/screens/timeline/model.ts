@@ -5,11 +5,11 @@ import type { RankSteps, SliceView, TimelineView } from "../../api/views";
 import { shortId } from "../../base/short_id";
 import { dark, printing } from "../../base/theme";
 import type { Counter } from "../../canvas/counters";
-import { Pieces } from "../../canvas/pieces";
-import { headPx, type Placed, type Scene } from "../../canvas/scene";
+import { ChunkCache } from "../../canvas/pieces";
+import { headerHeight, type SliceRef, type Scene } from "../../canvas/scene";
 import type { Slices } from "../../canvas/slices";
 import { pathTo, pinnedTree, treeOf, type Line, type Shape } from "../../canvas/tree";
-import { clamped, whole, type Bounds, type Span } from "../../canvas/viewport";
+import { clampSpan, fullSpan, type Bounds, type Span } from "../../canvas/viewport";
 import * as address from "./address";
 import { alignment, trackNames } from "./alignment";
 import { dependOn } from "./depend";
@@ -26,31 +26,31 @@ export function createModel(first: TimelineView) {
   const view = signal(first);
   const bounds = computed<Bounds>(() => ({ end: Math.max(1, view.value.end_after_ns) }));
   const start = address.addressSpan.peek() ?? address.range.peek();
-  const span = signal<Span>(start === null ? whole(bounds.peek()) : clamped(start, bounds.peek()));
+  const span = signal<Span>(start === null ? fullSpan(bounds.peek()) : clampSpan(start, bounds.peek()));
   const size = signal({ width: 0, height: 0 });
   const scroll = signal(0);
   /** Rows that tracks turned out to need, where that is more than their tree says. */
   const rows = signal<ReadonlyMap<string, number>>(new Map());
-  const hovered = signal<Placed | null>(null);
+  const hovered = signal<SliceRef | null>(null);
   /** A range that is being drawn with the pointer. */
   const drawing = signal<Span | null>(null);
-  const selected = signal<Placed | null>(null);
+  const selected = signal<SliceRef | null>(null);
   const details = signal<SliceView | null>(null);
   /** Whether the end of a growing run stays in view. */
   const follow = signal(false);
   /** Raised when something came that can be drawn. */
   const arrived = signal(0);
-  const slices = new Pieces<Slices>(SLICE_BYTES);
-  const counters = new Pieces<Counter>(COUNTER_BYTES);
+  const slices = new ChunkCache<Slices>(SLICE_BYTES);
+  const counters = new ChunkCache<Counter>(COUNTER_BYTES);
 
   /** Where there is but one, its steps stand above all tracks anyway. */
   const steps = computed(() => {
     const all = view.value.steps;
-    return new Map(all.length < 2 ? [] : all.map((each) => [each.group, each]));
+    return new Map(all.length < 2 ? [] : all.map((rankSteps) => [rankSteps.group, rankSteps]));
   });
   const band = computed<RankSteps | null>(() => {
-    const all = view.value.steps.filter((each) => each.numbers.length > 0);
-    return all.find((each) => each.group === address.band.value) ?? all[0] ?? null;
+    const all = view.value.steps.filter((rankSteps) => rankSteps.numbers.length > 0);
+    return all.find((rankSteps) => rankSteps.group === address.band.value) ?? all[0] ?? null;
   });
   const aligned = computed(() => {
     const step = address.align.value;
@@ -61,10 +61,10 @@ export function createModel(first: TimelineView) {
     return {
       groups: view.value.groups,
       steps: steps.value,
-      toggled: (id) => toggled.size > 0 && toggled.has(shortId(id)),
-      initially,
+      isToggled: (id) => toggled.size > 0 && toggled.has(shortId(id)),
+      defaultState: initially,
       filter: address.filter.value,
-      rows: rows.value,
+      rowCounts: rows.value,
     };
   });
   const tree = computed(() => treeOf(shape.value));
@@ -74,7 +74,7 @@ export function createModel(first: TimelineView) {
   const range = computed(() => drawing.value ?? address.range.value);
   /** Height of the part of the canvas that scrolls. */
   const treeHeight = computed(() => {
-    const head = headPx({ band: band.value, findings: view.value.findings });
+    const head = headerHeight({ band: band.value, findings: view.value.findings });
     return Math.max(0, size.value.height - head - pinned.value.height);
   });
   const furthest = computed(() => Math.max(0, tree.value.height - treeHeight.value));
@@ -86,13 +86,13 @@ export function createModel(first: TimelineView) {
     return new Map<string, Line | null>();
   });
   const standIn = (track: string): Line | null => {
-    const known = standIns.peek().get(track);
-    if (known !== undefined) return known;
+    const cached = standIns.peek().get(track);
+    if (cached !== undefined) return cached;
     const path = pathTo(view.peek().groups, track);
     const shown = path.map((group) => tree.peek().byId.get(group.id)).filter((line) => line !== undefined);
-    const found = shown.find((line) => !line.open) ?? null;
-    standIns.peek().set(track, found);
-    return found;
+    const collapsed = shown.find((line) => !line.isOpen) ?? null;
+    standIns.peek().set(track, collapsed);
+    return collapsed;
   };
 
   const scene = computed<Scene>(() => {
@@ -106,19 +106,19 @@ export function createModel(first: TimelineView) {
       end: view.value.end_after_ns,
       tree: tree.value,
       pinned: pinned.value,
-      scroll: Math.min(scroll.value, furthest.value),
+      scrollTop: Math.min(scroll.value, furthest.value),
       slices,
       counters,
       shiftOf,
-      find: address.find.value.trim().toLowerCase(),
+      query: address.find.value.trim().toLowerCase(),
       selected: selected.value,
       hovered: hovered.value,
       range: range.value,
       arrows: arrowsOf(details.value),
       band: band.value,
       findings: view.value.findings,
-      zero: selected.value !== null && zero !== 0 ? zero - shiftOf(selected.value.track) : zero,
-      standIn,
+      rulerOrigin: selected.value !== null && zero !== 0 ? zero - shiftOf(selected.value.track) : zero,
+      collapsedLineOf: standIn,
     };
   });
 

@@ -5,9 +5,9 @@ import { useEffect } from "preact/hooks";
 
 import { duration } from "../../base/quantities";
 import { eachTrack } from "../../canvas/tree";
-import { exact } from "../../canvas/ticks";
-import { width, type Span } from "../../canvas/viewport";
-import { Choice } from "../../widgets/choice";
+import { exactTime } from "../../canvas/ticks";
+import { widthOf, type Span } from "../../canvas/viewport";
+import { Select } from "../../widgets/choice";
 import { Icon } from "../../widgets/icon";
 import { pins, range, setRange } from "./address";
 import type { Commands } from "./commands";
@@ -28,9 +28,9 @@ type Which = "host and device" | "host" | "device" | "pinned";
 const tab = signal<Tab>("slice");
 const open = signal(false);
 const height = signal(280);
-const which = signal<Which>("host and device");
+const trackKind = signal<Which>("host and device");
 /** Of one question; the server would leave out the others. */
-const MOST_TRACKS = 400;
+const MAX_TRACKS = 400;
 
 interface Props {
   model: Model;
@@ -55,7 +55,7 @@ export function BottomPanel({ model, commands }: Props) {
   }, [model]);
   return (
     <section class={open.value ? "tl-panel" : "tl-panel closed"} aria-label="Details">
-      {open.value ? <Splitter label="Height of the details" size={height} least={120} most={640} upright={false} /> : null}
+      {open.value ? <Splitter label="Height of the details" size={height} min={120} max={640} upright={false} /> : null}
       <Heads model={model} />
       {open.value ? (
         <div id="tl-panel-body" class="tl-panel-body" role="tabpanel" aria-labelledby={`tl-tab-${tab.value}`} tabIndex={0} style={{ height: `${height.value}px` }}>
@@ -92,7 +92,7 @@ function Heads({ model }: { model: Model }) {
       </div>
       {shown === null ? null : (
         <span class="chip">
-          {exact(shown.from)} to {exact(shown.to)} ({duration(width(shown))}), on all screens
+          {exactTime(shown.from)} to {exactTime(shown.to)} ({duration(widthOf(shown))}), on all screens
           <button type="button" aria-label="Clear the range" title="Clear the range" onClick={() => { setRange(null); }}>
             <Icon icon={X} size={14} />
           </button>
@@ -116,31 +116,31 @@ function Heads({ model }: { model: Model }) {
 function WhichTracks({ model }: { model: Model }) {
   const choices: [Which, string][] = [["host and device", "host and device"], ["host", "host"], ["device", "device"]];
   if (model.pinned.value.lines.length > 0) choices.push(["pinned", "pinned"]);
-  return <Choice label="Tracks" value={which.value} choices={choices} onChoose={(value) => { which.value = value as Which; }} />;
+  return <Select label="Tracks" value={trackKind.value} choices={choices} onChange={(value) => { trackKind.value = value as Which; }} />;
 }
 
 function OfRange({ model }: { model: Model }) {
-  const chosen = range.value ?? model.drawing.value;
-  if (chosen === null) {
+  const shownRange = range.value ?? model.drawing.value;
+  if (shownRange === null) {
     return <p class="muted tl-hint">Drag along the ruler, or hold Shift and drag anywhere, to choose a range.</p>;
   }
-  const tracks = tracksOf(model, which.value).join(",");
-  const span: Span = { from: Math.max(0, Math.floor(chosen.from)), to: Math.ceil(chosen.to) };
+  const tracks = tracksOf(model, trackKind.value).join(",");
+  const span: Span = { from: Math.max(0, Math.floor(shownRange.from)), to: Math.ceil(shownRange.to) };
   if (tracks === "") return <p class="muted tl-hint">There are no such tracks.</p>;
   return tab.value === "summary"
     ? <Summary model={model} range={span} tracks={tracks} />
     : <RangeFlame range={span} tracks={tracks} />;
 }
 
-function tracksOf(model: Model, wanted: Which): string[] {
-  const found: string[] = [];
+function tracksOf(model: Model, kind: Which): string[] {
+  const trackIds: string[] = [];
   const pinned = new Set(pins.value);
   eachTrack(model.view.value.groups, (track) => {
     const device = track.kind === "device";
-    const fits = wanted === "pinned"
+    const fits = kind === "pinned"
       ? pinned.has(track.id)
-      : wanted === "host and device" || (wanted === "device") === device;
-    if (track.kind !== "counter" && fits && found.length < MOST_TRACKS) found.push(track.id);
+      : kind === "host and device" || (kind === "device") === device;
+    if (track.kind !== "counter" && fits && trackIds.length < MAX_TRACKS) trackIds.push(track.id);
   });
-  return found;
+  return trackIds;
 }

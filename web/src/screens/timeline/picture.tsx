@@ -3,10 +3,10 @@ import { effect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 import { printing } from "../../base/theme";
-import { listen } from "../../canvas/gestures";
-import { hit, placedOf } from "../../canvas/places";
-import { headPx } from "../../canvas/scene";
-import { Stage } from "../../canvas/stage";
+import { listenToGestures } from "../../canvas/gestures";
+import { hitTest, sliceRefOf } from "../../canvas/places";
+import { headerHeight } from "../../canvas/scene";
+import { TimelineCanvas } from "../../canvas/stage";
 import { scaleOf, toTime } from "../../canvas/viewport";
 import { renderer, setRange } from "./address";
 import type { Commands } from "./commands";
@@ -60,16 +60,16 @@ function draw(
     frame = 0;
     const scene = model.scene.peek();
     if (scene.width === 0 || scene.height === 0) return;
-    const begun = performance.now();
+    const startTime = performance.now();
     measured.rectangles = stage.draw(scene);
-    if (measured.finish) stage.finish();
-    note("frames", performance.now() - begun);
+    if (measured.finish) stage.waitForGpu();
+    note("frames", performance.now() - startTime);
   };
   const soon = (): void => {
     if (frame === 0) frame = requestAnimationFrame(now);
   };
-  const stage = new Stage(element, renderer(), soon);
-  measured.renderer = stage.kind;
+  const stage = new TimelineCanvas(element, renderer(), soon);
+  measured.renderer = stage.renderer;
   const resizing = new ResizeObserver(() => {
     if (element.clientWidth === 0) return; // hidden, as on paper: the picture keeps its size
     model.size.value = { width: element.clientWidth, height: element.clientHeight };
@@ -87,7 +87,7 @@ function draw(
     paper.current?.replaceChildren(...(picture === null ? [] : [picture]));
     if (picture === null) soon();
   });
-  const stopListening = listen(element, actions(element, model, commands));
+  const stopListening = listenToGestures(element, actions(element, model, commands));
   return () => {
     stopListening();
     stopDrawing();
@@ -98,7 +98,7 @@ function draw(
   };
 }
 
-function actions(element: HTMLDivElement, model: Model, commands: Commands): Parameters<typeof listen>[1] {
+function actions(element: HTMLDivElement, model: Model, commands: Commands): Parameters<typeof listenToGestures>[1] {
   const time = (x: number): number => {
     const scene = model.scene.peek();
     return toTime(scaleOf(scene.span, scene.width), x);
@@ -119,7 +119,7 @@ function actions(element: HTMLDivElement, model: Model, commands: Commands): Par
     },
     dragKind: (_x, y, shift) => {
       element.focus({ preventScroll: true });
-      return shift || y < headPx(model.scene.peek()) ? "range" : "pan";
+      return shift || y < headerHeight(model.scene.peek()) ? "range" : "pan";
     },
     range: (x0, x1, done) => {
       const [a, b] = [time(Math.min(x0, x1)), time(Math.max(x0, x1))];
@@ -134,14 +134,14 @@ function actions(element: HTMLDivElement, model: Model, commands: Commands): Par
     hover: (x, y) => {
       element.classList.remove("dragging");
       commands.pointAt(x);
-      const found = hit(model.scene.peek(), x, y);
-      const slice = found?.on === "line" && found.slice !== null ? placedOf(found.slice) : null;
+      const target = hitTest(model.scene.peek(), x, y);
+      const slice = target?.on === "line" && target.slice !== null ? sliceRefOf(target.slice) : null;
       const before = model.hovered.peek();
       if (slice?.track !== before?.track || slice?.after_ns !== before?.after_ns || slice?.row !== before?.row) {
         model.hovered.value = slice;
       }
-      element.style.cursor = found?.on === "ruler" || found?.on === "band" ? "col-resize" : slice === null ? "" : "pointer";
-      showTip(found === null ? null : { model, found, x, y });
+      element.style.cursor = target?.on === "ruler" || target?.on === "band" ? "col-resize" : slice === null ? "" : "pointer";
+      showTip(target === null ? null : { model, target, x, y });
     },
     leave: () => {
       commands.pointAt(null);
@@ -149,17 +149,17 @@ function actions(element: HTMLDivElement, model: Model, commands: Commands): Par
     },
     click: (x, y) => {
       element.classList.remove("dragging");
-      const found = hit(model.scene.peek(), x, y);
-      if (found?.on === "line" && found.slice !== null) commands.select(placedOf(found.slice));
-      else if (found?.on === "line" && found.line.kind === "track") commands.select(null);
+      const target = hitTest(model.scene.peek(), x, y);
+      if (target?.on === "line" && target.slice !== null) commands.select(sliceRefOf(target.slice));
+      else if (target?.on === "line" && target.line.kind === "track") commands.select(null);
     },
     doubleClick: (x, y) => {
-      const found = hit(model.scene.peek(), x, y);
-      if (found?.on === "line" && found.slice !== null) {
-        commands.zoomTo(placedOf(found.slice));
+      const target = hitTest(model.scene.peek(), x, y);
+      if (target?.on === "line" && target.slice !== null) {
+        commands.zoomTo(sliceRefOf(target.slice));
         return;
       }
-      const step = found === null ? null : stepOf(model, found);
+      const step = target === null ? null : stepOf(model, target);
       if (step !== null) commands.showStep(step.steps, step.number);
     },
   };

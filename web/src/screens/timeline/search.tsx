@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import type { Match, SearchView } from "../../api/views";
 import { count, duration } from "../../base/quantities";
-import type { Placed } from "../../canvas/scene";
+import type { SliceRef } from "../../canvas/scene";
 import { fetchView, revision } from "../../state/fetch";
 import { Icon } from "../../widgets/icon";
 import { find, setFind } from "./address";
@@ -19,7 +19,7 @@ const TYPING_MS = 180;
 export type Search = ReturnType<typeof createSearch>;
 
 export function createSearch(model: Model, commands: Commands) {
-  const found = signal<SearchView | null>(null);
+  const results = signal<SearchView | null>(null);
   /** Of all matches: which one is selected, counted from 0. */
   const current = signal<number | null>(null);
   const failed = signal<string | null>(null);
@@ -37,7 +37,7 @@ export function createSearch(model: Model, commands: Commands) {
     try {
       const around_ns = Math.max(0, Math.round(around));
       const view = await fetchView("timeline-search", { name, around_ns }, aborted);
-      found.value = view;
+      results.value = view;
       failed.value = null;
       return view;
     } catch (error) {
@@ -46,29 +46,29 @@ export function createSearch(model: Model, commands: Commands) {
     }
   };
 
-  const visit = (view: SearchView, place: number): boolean => {
-    const match = view.matches[place - view.before_count];
+  const visit = (view: SearchView, index: number): boolean => {
+    const match = view.matches[index - view.before_count];
     if (match === undefined) return false;
-    current.value = place;
+    current.value = index;
     commands.visit(placedMatch(match));
     return true;
   };
 
   /** The match after or before the one that is selected, or the first one from here on. */
   const next = async (by: 1 | -1): Promise<void> => {
-    let view = found.peek();
+    let view = results.peek();
     if (view?.name !== find.peek().trim()) view = await ask(model.span.peek().from);
     if (view === null || view.match_count === 0) return;
     const now = current.peek();
-    const wanted = now === null ? firstFrom(view, model.span.peek().from, by) : now + by;
-    const place = (wanted + view.match_count) % view.match_count;
-    if (visit(view, place)) return;
+    const next = now === null ? firstFrom(view, model.span.peek().from, by) : now + by;
+    const index = (next + view.match_count) % view.match_count;
+    if (visit(view, index)) return;
     // Beyond what is listed: the list around there is fetched first.
     const edge = by > 0 ? view.matches.at(-1) : view.matches[0];
-    const wraps = place !== wanted;
+    const wraps = index !== next;
     const around = wraps ? (by > 0 ? 0 : model.bounds.peek().end) : (edge?.after_ns ?? 0);
     view = await ask(around);
-    if (view !== null) visit(view, place);
+    if (view !== null) visit(view, index);
   };
 
   const start = (): (() => void) => {
@@ -76,9 +76,9 @@ export function createSearch(model: Model, commands: Commands) {
       const name = find.value.trim();
       dependOn(revision);
       clearTimeout(timer);
-      if (found.peek()?.name !== name) {
+      if (results.peek()?.name !== name) {
         current.value = null;
-        found.value = null;
+        results.value = null;
       }
       abort.abort();
       if (name !== "") timer = window.setTimeout(() => void ask(model.span.peek().from), TYPING_MS);
@@ -89,17 +89,17 @@ export function createSearch(model: Model, commands: Commands) {
       abort.abort();
     };
   };
-  return { found, current, failed, next, start };
+  return { found: results, current, failed, next, start };
 }
 
 /** Among the listed matches, the first that begins in view or later; or the last before it. */
 export function firstFrom(view: SearchView, ns: number, by: 1 | -1): number {
-  const place = view.matches.findIndex((match) => match.after_ns >= ns);
-  const at = place < 0 ? view.matches.length : place;
+  const index = view.matches.findIndex((match) => match.after_ns >= ns);
+  const at = index < 0 ? view.matches.length : index;
   return view.before_count + (by > 0 ? at : at - 1);
 }
 
-function placedMatch({ track, event, row, after_ns, duration_ns, name }: Match): Placed {
+function placedMatch({ track, event, row, after_ns, duration_ns, name }: Match): SliceRef {
   return { track, event, row, after_ns, duration_ns, name };
 }
 
@@ -146,8 +146,8 @@ function counted({ found, current, failed }: Search): string {
   if (view === null) return "";
   if (view.match_count === 0) return "no match";
   const all = count(view.match_count);
-  const place = current.value === null
+  const index = current.value === null
     ? `${all} ${view.match_count === 1 ? "match" : "matches"}`
     : `${count(current.value + 1)} of ${all}`;
-  return `${place}, ${duration(view.total_ns)} in all`;
+  return `${index}, ${duration(view.total_ns)} in all`;
 }

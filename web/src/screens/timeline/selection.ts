@@ -19,11 +19,11 @@ export function followSelection(model: Model, commands: Commands): () => void {
     abort.abort();
     abort = new AbortController();
     unknown.value = null;
-    const known = model.selected.peek();
-    const same = known?.track === key?.track && known?.event === key?.event;
+    const selected = model.selected.peek();
+    const same = selected?.track === key?.track && selected?.event === key?.event;
     if (key === null) {
       model.details.value = null;
-      if (known !== null && known.event >= 0) model.selected.value = null;
+      if (selected !== null && selected.event >= 0) model.selected.value = null;
       return;
     }
     const { signal: aborted } = abort;

@@ -5,15 +5,15 @@ interface Props {
   label: string;
   /** Size of what is before a vertical border, or below a horizontal one, in pixels. */
   size: Signal<number>;
-  least: number;
-  most: number;
+  min: number;
+  max: number;
   upright: boolean;
 }
 
 const STEP_PX = 24;
 
-export function Splitter({ label, size, least, most, upright }: Props) {
-  const set = (value: number): void => { size.value = Math.round(Math.max(least, Math.min(most, value))); };
+export function Splitter({ label, size, min, max, upright }: Props) {
+  const set = (value: number): void => { size.value = Math.round(Math.max(min, Math.min(max, value))); };
   const by = (event: PointerEvent): number => upright ? event.clientX : -event.clientY;
   return (
     <div
@@ -22,8 +22,8 @@ export function Splitter({ label, size, least, most, upright }: Props) {
       aria-label={label}
       aria-orientation={upright ? "vertical" : "horizontal"}
       aria-valuenow={size.value}
-      aria-valuemin={least}
-      aria-valuemax={most}
+      aria-valuemin={min}
+      aria-valuemax={max}
       tabIndex={0}
       onPointerDown={(event) => {
         const border = event.currentTarget;

@@ -3,10 +3,10 @@ import { useMemo, useState } from "preact/hooks";
 
 import type { NameTime, SummaryView, TrackSummary } from "../../api/views";
 import { duration, percent } from "../../base/quantities";
-import { width, type Span } from "../../canvas/viewport";
+import { widthOf, type Span } from "../../canvas/viewport";
 import { useView } from "../../state/fetch";
-import { Answer } from "../../widgets/answer";
-import { Choice } from "../../widgets/choice";
+import { ResourceView } from "../../widgets/answer";
+import { Select } from "../../widgets/choice";
 import { DataTable } from "../../widgets/data_table";
 import { field, type Field } from "../../widgets/fields";
 import { setFind } from "./address";
@@ -29,10 +29,10 @@ interface Props {
 }
 
 export function Summary({ model, range, tracks }: Props) {
-  const found = useView("timeline-summary", { from_ns: range.from, to_ns: range.to, tracks, top: NAMES });
+  const summary = useView("timeline-summary", { from_ns: range.from, to_ns: range.to, tracks, top: NAMES });
   return (
     <div class="tl-summary" data-testid="timeline-summary">
-      <Answer of={found}>{(view) => <Tables view={view} model={model} range={range} />}</Answer>
+      <ResourceView resource={summary}>{(view) => <Tables view={view} model={model} range={range} />}</ResourceView>
     </div>
   );
 }
@@ -44,25 +44,25 @@ function Tables({ view, model, range }: { view: SummaryView; model: Model; range
   const rows = useMemo(() => nameRows(view, range, track, nameOf), [view, range, track, names]);
   const choices = [
     [ALL, "all tracks"] as const,
-    ...view.tracks.filter((each) => each.event_count > 0).map((each) => [each.track, nameOf(each.track)] as const),
+    ...view.tracks.filter((trackSummary) => trackSummary.event_count > 0).map((trackSummary) => [trackSummary.track, nameOf(trackSummary.track)] as const),
   ];
   return (
     <>
       <DataTable
         title="Names by self time"
-        about={`Shares of the ${duration(width(range))} of the range; events are cut at its ends.`}
+        about={`Shares of the ${duration(widthOf(range))} of the range; events are cut at its ends.`}
         rows={rows}
         fields={NAME_FIELDS}
         onRow={(row) => { setFind(row.name.slice(0, 400)); }}
-        tools={<Choice label="On" value={track} choices={choices} onChoose={setTrack} />}
-        more={leftOut(view, track)}
+        tools={<Select label="On" value={track} choices={choices} onChange={setTrack} />}
+        footnote={leftOut(view, track)}
       />
       <DataTable
         title="Tracks"
         about="Busy: the union of a track's events, as a share of the range."
         rows={view.tracks}
         fields={trackFields(nameOf)}
-        more={view.notes.length === 0 ? null : view.notes.join("; ")}
+        footnote={view.notes.length === 0 ? null : view.notes.join("; ")}
       />
     </>
   );
@@ -90,20 +90,20 @@ export function nameRows(
   track: string,
   nameOf: (id: string) => string,
 ): NameRow[] {
-  const all = view.tracks.filter((each) => track === ALL || each.track === track);
-  const rows = all.flatMap((each) =>
-    each.names.map((name) => ({
+  const all = view.tracks.filter((trackSummary) => track === ALL || trackSummary.track === track);
+  const rows = all.flatMap((trackSummary) =>
+    trackSummary.names.map((name) => ({
       ...name,
-      track: nameOf(each.track),
-      share_ratio: name.self_ns / Math.max(1, width(range)),
+      track: nameOf(trackSummary.track),
+      share_ratio: name.self_ns / Math.max(1, widthOf(range)),
     })));
-  return rows.sort((one, other) => other.self_ns - one.self_ns);
+  return rows.sort((a, b) => b.self_ns - a.self_ns);
 }
 
 function leftOut(view: SummaryView, track: string): string | null {
-  const all = view.tracks.filter((each) => track === ALL || each.track === track);
-  const left = all.reduce((sum, each) => sum + each.name_count - each.names.length, 0);
-  return left > 0 ? `${left} names with less time are not listed` : null;
+  const all = view.tracks.filter((trackSummary) => track === ALL || trackSummary.track === track);
+  const omittedCount = all.reduce((sum, trackSummary) => sum + trackSummary.name_count - trackSummary.names.length, 0);
+  return omittedCount > 0 ? `${omittedCount} names with less time are not listed` : null;
 }
 
 function trackFields(nameOf: (id: string) => string): Field<TrackSummary>[] {

@@ -3,9 +3,9 @@ import { signal } from "@preact/signals";
 
 import { countOf, duration, percent } from "../../base/quantities";
 import { valueText } from "../../canvas/paint_counters";
-import type { Hit, HitSlice, HitValue } from "../../canvas/places";
-import { shown } from "../../canvas/text";
-import { exact } from "../../canvas/ticks";
+import type { HitTarget, HitSlice, HitValue } from "../../canvas/places";
+import { displayText } from "../../canvas/text";
+import { exactTime } from "../../canvas/ticks";
 import type { Model } from "./model";
 import { stepOf } from "./steps";
 
@@ -20,17 +20,17 @@ interface Tip {
 }
 
 const tip = signal<Tip | null>(null);
-const LONGEST = 240;
+const MAX_TITLE_LENGTH = 240;
 
 interface Pointed {
   model: Model;
-  found: Hit;
+  target: HitTarget;
   x: number;
   y: number;
 }
 
 export function showTip(pointed: Pointed | null): void {
-  const words = pointed === null ? null : wordsOf(pointed.model, pointed.found);
+  const words = pointed === null ? null : wordsOf(pointed.model, pointed.target);
   if (pointed === null || words === null) {
     if (tip.peek() !== null) tip.value = null;
     return;
@@ -41,47 +41,47 @@ export function showTip(pointed: Pointed | null): void {
 
 type Words = Pick<Tip, "title" | "lines">;
 
-function wordsOf(model: Model, found: Hit): Words | null {
-  if (found.on === "ruler") return null;
-  if (found.on === "finding") {
-    const finding = model.view.peek().findings[found.place];
+function wordsOf(model: Model, target: HitTarget): Words | null {
+  if (target.on === "ruler") return null;
+  if (target.on === "finding") {
+    const finding = model.view.peek().findings[target.index];
     return finding === undefined ? null : { title: finding.rule, lines: [finding.sentence] };
   }
-  const step = stepOf(model, found);
+  const step = stepOf(model, target);
   if (step !== null) {
     const { steps: { title }, number: step_, duration_ns, outlier } = step;
     const lines = [`${duration(duration_ns)}, ${title}`];
     if (outlier) lines.push("▲ lasts far longer than the others");
     return { title: `Step ${step_}`, lines };
   }
-  if (found.on !== "line") return null;
-  if (found.slice !== null) return sliceWords(found.slice);
-  if (found.value !== null) return valueWords(found.line.name, found.value);
+  if (target.on !== "line") return null;
+  if (target.slice !== null) return sliceWords(target.slice);
+  if (target.value !== null) return valueWords(target.line.name, target.value);
   return null;
 }
 
-function sliceWords({ slices, place }: HitSlice): Words {
-  const name = shown(slices.names.full[slices.name[place] ?? 0] ?? "", LONGEST);
-  const start = slices.start[place] ?? 0;
-  const length = (slices.end[place] ?? start) - start;
-  const eventCount = slices.count[place] ?? 1;
-  if ((slices.event[place] ?? -1) >= 0) {
-    return { title: name, lines: [`${duration(length)}, from ${exact(start)}`] };
+function sliceWords({ slices, index }: HitSlice): Words {
+  const name = displayText(slices.names.full[slices.name[index] ?? 0] ?? "", MAX_TITLE_LENGTH);
+  const start = slices.start[index] ?? 0;
+  const length = (slices.end[index] ?? start) - start;
+  const eventCount = slices.count[index] ?? 1;
+  if ((slices.event[index] ?? -1) >= 0) {
+    return { title: name, lines: [`${duration(length)}, from ${exactTime(start)}`] };
   }
-  const busy = `${percent(slices.busy[place] ?? 0)} of ${duration(length)} busy`;
+  const busy = `${percent(slices.busy[index] ?? 0)} of ${duration(length)} busy`;
   return {
     title: eventCount === 1 ? name : countOf(eventCount, "event"),
     lines: eventCount === 1 ? [busy] : [busy, `longest: ${name}`, "come nearer to see them"],
   };
 }
 
-function valueWords(name: string, { counter, place }: HitValue): Words {
+function valueWords(name: string, { counter, index }: HitValue): Words {
   const { unit } = counter;
-  const mean = counter.mean[place] ?? 0;
-  const [least, largest] = [counter.least[place] ?? mean, counter.largest[place] ?? mean];
+  const mean = counter.mean[index] ?? 0;
+  const [min, max] = [counter.min[index] ?? mean, counter.max[index] ?? mean];
   const lines = [valueText(mean, unit)];
-  if (largest > least) lines.push(`${valueText(least, unit)} to ${valueText(largest, unit)}`);
-  return { title: shown(name, LONGEST), lines };
+  if (max > min) lines.push(`${valueText(min, unit)} to ${valueText(max, unit)}`);
+  return { title: displayText(name, MAX_TITLE_LENGTH), lines };
 }
 
 const WIDEST = 380;
@@ -90,12 +90,12 @@ export function TipBox() {
   const shownTip = tip.value;
   if (shownTip === null) return null;
   const { x, y, width, height } = shownTip;
-  const left = Math.max(4, Math.min(x + 14, width - WIDEST - 8));
+  const x0 = Math.max(4, Math.min(x + 14, width - WIDEST - 8));
   const vertical = y > height - 110 ? { bottom: `${height - y + 12}px` } : { top: `${y + 16}px` };
   return (
-    <div class="tl-tip" role="presentation" style={{ left: `${left}px`, maxWidth: `${WIDEST}px`, ...vertical }}>
+    <div class="tl-tip" role="presentation" style={{ left: `${x0}px`, maxWidth: `${WIDEST}px`, ...vertical }}>
       <b><bdi>{shownTip.title}</bdi></b>
-      {shownTip.lines.map((each) => <span key={each}><bdi>{each}</bdi></span>)}
+      {shownTip.lines.map((text) => <span key={text}><bdi>{text}</bdi></span>)}
     </div>
   );
 }

@@ -7,7 +7,7 @@ import { useState } from "preact/hooks";
 
 import { duration } from "../../base/quantities";
 import { revision } from "../../state/fetch";
-import { Choice } from "../../widgets/choice";
+import { Select } from "../../widgets/choice";
 import { Icon } from "../../widgets/icon";
 import { Prose } from "../../widgets/prose";
 import { align, numberOf, relative, setAlign, setBand, setRelative } from "./address";
@@ -25,7 +25,7 @@ interface Props {
 }
 
 export function Toolbar({ model, commands, search }: Props) {
-  const ranks = model.view.value.steps.filter((each) => each.numbers.length > 0);
+  const ranks = model.view.value.steps.filter((rankSteps) => rankSteps.numbers.length > 0);
   return (
     <div class="tl-toolbar" role="toolbar" aria-label="Timeline">
       <SearchBox search={search} />
@@ -48,7 +48,7 @@ function Notes({ model }: { model: Model }) {
     <details class="tl-badge doubt">
       <summary>▲ {count} {count === 1 ? "note" : "notes"}</summary>
       <ul>
-        {[...quality.map((each) => each.sentence), ...notes].map((text) => (
+        {[...quality.map((note) => note.sentence), ...notes].map((text) => (
           <li key={text}><Prose text={text} /></li>
         ))}
       </ul>
@@ -58,7 +58,7 @@ function Notes({ model }: { model: Model }) {
 
 function Jump({ model, commands }: { model: Model; commands: Commands }) {
   const [missing, setMissing] = useState("");
-  const ranks = model.view.value.steps.filter((each) => each.numbers.length > 0);
+  const ranks = model.view.value.steps.filter((rankSteps) => rankSteps.numbers.length > 0);
   const band = model.band.value;
   const outliers = band?.outliers.length ?? 0;
   const first = band?.numbers[0] ?? 0;
@@ -84,11 +84,11 @@ function Jump({ model, commands }: { model: Model; commands: Commands }) {
         />
       </label>
       {ranks.length < 2 ? null : (
-        <Choice
+        <Select
           label="of"
           value={band?.group ?? ""}
-          choices={ranks.map((each) => [each.group, each.title] as const)}
-          onChoose={setBand}
+          choices={ranks.map((rankSteps) => [rankSteps.group, rankSteps.title] as const)}
+          onChange={setBand}
         />
       )}
       {outliers === 0 ? null : (
@@ -113,15 +113,15 @@ function Jump({ model, commands }: { model: Model; commands: Commands }) {
 }
 
 function Align({ model, commands }: { model: Model; commands: Commands }) {
-  const found = model.aligned.value;
+  const aligned = model.aligned.value;
   const on = align.value !== null;
   const toggle = (): void => {
     const step = commands.stepInView();
     setAlign(on ? null : step);
     if (!on && step !== null) commands.jumpToStep(step);
   };
-  const most = Math.max(0, ...(found?.ranks ?? []).map((each) => Math.abs(each.shift ?? 0)));
-  const shifts = found?.ranks.map(({ title, shift }) =>
+  const maxShift = Math.max(0, ...(aligned?.ranks ?? []).map((rank) => Math.abs(rank.shift ?? 0)));
+  const shifts = aligned?.ranks.map(({ title, shift }) =>
     `${title}: ${shift === null ? "has no such step" : `${shift < 0 ? "−" : "+"}${duration(Math.abs(shift))}`}`);
   return (
     <div class="tl-group">
@@ -138,9 +138,9 @@ function Align({ model, commands }: { model: Model; commands: Commands }) {
       {on ? (
         <details class="tl-badge">
           <summary>
-            {found === null ? `no rank has step ${align.value}` : `on step ${found.step}, up to ${duration(most)} apart`}
+            {aligned === null ? `no rank has step ${align.value}` : `on step ${aligned.step}, up to ${duration(maxShift)} apart`}
           </summary>
-          <ul>{shifts?.slice(0, 200).map((each) => <li key={each}>{each}</li>)}</ul>
+          <ul>{shifts?.slice(0, 200).map((text) => <li key={text}>{text}</li>)}</ul>
         </details>
       ) : null}
     </div>

@@ -5,7 +5,7 @@ import { signal } from "@preact/signals";
 
 import { countOf } from "../../base/quantities";
 import { shortId } from "../../base/short_id";
-import { shown } from "../../canvas/text";
+import { displayText } from "../../canvas/text";
 import { linesIn, type Line } from "../../canvas/tree";
 import { Icon } from "../../widgets/icon";
 import { filter, folds, pins, setFilter, setFolds, togglePin } from "./address";
@@ -65,7 +65,7 @@ export function Pinned({ model }: { model: Model }) {
   return (
     <ul class="tl-pinned" aria-label="Pinned tracks" style={{ height: `${height}px` }}>
       {lines.map((line) => (
-        <li key={line.id} style={place(line, 0)} class="tl-line track">
+        <li key={line.id} style={lineStyle(line, 0)} class="tl-line track">
           <Name line={line} />
           <PinButton line={line} />
         </li>
@@ -124,27 +124,27 @@ function Item({ line, top, active }: { line: Line; top: number; active: boolean 
       class={`tl-line ${line.kind}${active ? " active" : ""}`}
       aria-level={line.level}
       aria-setsize={line.siblings}
-      aria-posinset={line.place}
-      aria-expanded={line.canFold ? line.open : undefined}
+      aria-posinset={line.positionInSet}
+      aria-expanded={line.canCollapse ? line.isOpen : undefined}
       aria-selected={active}
-      style={{ ...place(line, top), "--level": line.level - 1 }}
+      style={{ ...lineStyle(line, top), "--level": line.level - 1 }}
       onClick={() => {
         focused.value = line.id;
         if (line.kind === "group") toggleFold(line.id);
       }}
     >
-      {line.canFold ? (
+      {line.canCollapse ? (
         <button
           type="button"
           class="tl-fold"
           tabIndex={-1}
-          aria-label={line.open ? "Fold" : "Unfold"}
+          aria-label={line.isOpen ? "Fold" : "Unfold"}
           onClick={(event) => {
             event.stopPropagation();
             toggleFold(line.id);
           }}
         >
-          <Icon icon={line.open ? ChevronDown : ChevronRight} size={14} />
+          <Icon icon={line.isOpen ? ChevronDown : ChevronRight} size={14} />
         </button>
       ) : <span class="tl-fold" />}
       <Name line={line} />
@@ -153,21 +153,21 @@ function Item({ line, top, active }: { line: Line; top: number; active: boolean 
   );
 }
 
-function place(line: Line, top: number) {
+function lineStyle(line: Line, top: number) {
   return { top: `${line.y - top}px`, height: `${line.height}px` };
 }
 
 function Name({ line }: { line: Line }) {
-  const name = shown(line.name, LABEL_CHARACTERS);
+  const name = displayText(line.name, LABEL_CHARACTERS);
   const count = line.track?.event_count;
   const counted = count === null || count === undefined ? "" : ` · ${countOf(count, "event")}`;
-  const around = line.pinned ? `${shown(line.group.name, LABEL_CHARACTERS)} › ` : "";
+  const around = line.pinned ? `${displayText(line.group.name, LABEL_CHARACTERS)} › ` : "";
   return <bdi class="tl-name" title={`${around}${name}${counted}`}>{name}</bdi>;
 }
 
 function PinButton({ line }: { line: Line }) {
   const on = pins.value.includes(line.id);
-  const words = `${on ? "Unpin" : "Pin"} ${shown(line.name, 60)}`;
+  const words = `${on ? "Unpin" : "Pin"} ${displayText(line.name, 60)}`;
   return (
     <button
       type="button"
@@ -191,14 +191,14 @@ function steer(event: KeyboardEvent, model: Model, commands: Commands): void {
   const { lines, byId } = model.tree.peek();
   const now = focused.peek() === null ? undefined : byId.get(focused.peek() ?? "");
   const at = now === undefined ? -1 : lines.indexOf(now);
-  const go = (place: number): void => {
-    const line = lines[Math.max(0, Math.min(lines.length - 1, place))];
+  const go = (index: number): void => {
+    const line = lines[Math.max(0, Math.min(lines.length - 1, index))];
     if (line === undefined) return;
     focused.value = line.id;
     commands.showLine(line);
   };
   const fold = (open: boolean): boolean => {
-    if (now === undefined || !now.canFold || now.open === open) return false;
+    if (now === undefined || !now.canCollapse || now.isOpen === open) return false;
     toggleFold(now.id);
     return true;
   };
@@ -210,7 +210,7 @@ function steer(event: KeyboardEvent, model: Model, commands: Commands): void {
     case "ArrowRight": if (!fold(true)) go(at + 1); break;
     case "ArrowLeft": if (!fold(false) && now !== undefined && now.parent >= 0) go(now.parent); break;
     case "Enter":
-    case " ": if (now?.canFold) toggleFold(now.id); break;
+    case " ": if (now?.canCollapse) toggleFold(now.id); break;
     case "p": if (now?.kind === "track") togglePin(now.id); break;
     default: return;
   }
