@@ -7,13 +7,13 @@ import { useEffect, useState } from "preact/hooks";
 import { dark, toggleTheme } from "../base/theme";
 import { isRunDeleted } from "../state/live";
 import { link, run, screen } from "../state/url";
-import { EmptyState, ErrorNotice, Skeleton } from "../widgets/answer";
+import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { Icon } from "../widgets/icon";
-import { JobActions } from "./capture";
+import { JobActions } from "./job_actions";
 import { RangeChip } from "./range_chip";
 import { RunTabs } from "./run_tabs";
 import { GROUPS, JOBS, SCREENS, type ScreenEntry } from "./screens";
-import { SourceViewer } from "./source";
+import { SourceViewer } from "./source_viewer";
 
 const narrow = signal(window.matchMedia("(max-width: 1100px)").matches);
 

@@ -1,6 +1,6 @@
 // Arrows from a slice to what it caused: full for launches, dashed for gradients. Where an end is
 // out of view the arrow leads to the edge behind which it lies.
-import { boxOf } from "./places";
+import { boxOf } from "./hit_test";
 import type { Arrow, Frame } from "./scene";
 
 const OUTSIDE_PX = 14;

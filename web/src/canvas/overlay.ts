@@ -1,7 +1,7 @@
 // What lies over the rectangles: text, the ruler, what is selected, and the arrows between slices.
 import { duration } from "../base/quantities";
 import { paintArrows } from "./arrows";
-import { boxOf as placeOn } from "./places";
+import { boxOf as placeOn } from "./hit_test";
 import { BAND_PX, RULER_PX, headerHeight, type Frame, type SliceRef } from "./scene";
 import type { TextMeasurer } from "./text";
 import type { Ruler } from "./ticks";

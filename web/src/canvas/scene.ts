@@ -3,7 +3,7 @@ import type { FindingMark, RankSteps } from "../api/views";
 import { palette } from "../base/palette";
 import { packHex, sliceColours, type Packed, type SliceColours } from "./colours";
 import type { Counter } from "./counters";
-import type { ChunkCache } from "./pieces";
+import type { ChunkCache } from "./chunk_cache";
 import { Rectangles } from "./rectangles";
 import type { Slices } from "./slices";
 import type { Line, Tree } from "./tree";

@@ -1,6 +1,6 @@
 // Rectangles by WebGL2: six vertices each, all that are filled in one way in one call. Drawing
 // instances instead is many times slower where a processor does the work.
-import { Batch } from "./batch";
+import { Batch } from "./vertex_batch";
 import type { Painter } from "./rectangles";
 import { FILLS, programOf, type Fill } from "./shaders";
 import { MAX_STRIPS, Strips, type Target } from "./strips";

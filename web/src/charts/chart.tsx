@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { palette, type Palette } from "../base/palette";
 import { dark, printing } from "../base/theme";
-import { followDrags } from "./drag";
+import { followDrags } from "./range_drag";
 import { init, type EChartsOption } from "./echarts";
 
 interface Props {

@@ -7,10 +7,10 @@ import { duration } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { durationHistogram } from "../charts/from_payload";
 import { useView } from "../state/fetch";
-import { EmptyState, ErrorNotice, Skeleton } from "../widgets/answer";
+import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { Icon } from "../widgets/icon";
 import { Panel } from "../widgets/panel";
-import { useTexts } from "./options";
+import { useTexts } from "./url_options";
 
 export function AnnotationHistograms({ suggestions }: { suggestions: readonly string[] }) {
   const [names, setNames] = useTexts("histogram");

@@ -6,9 +6,9 @@ import type { FlameNode } from "../api/views";
 import { dark } from "../base/theme";
 import { countOf, duration, percent } from "../base/quantities";
 import { colourIndex, css, sliceColours } from "../canvas/colours";
-import { neighbourBox, flameBoxes, nodeAt, pathOf, pathText, totalTime, type FlameBox } from "../canvas/flame";
+import { neighbourBox, flameBoxes, nodeAt, pathOf, pathText, totalTime, type FlameBox } from "../canvas/flame_layout";
 import { singleLine, displayText } from "../canvas/text";
-import { useText } from "./options";
+import { useText } from "./url_options";
 
 const ROW_PX = 20;
 /** Narrower boxes have no room for a name: shares of the width. */

@@ -1,7 +1,7 @@
 // A table whose order, filter and chosen row are in the address.
 import type { ComponentChildren } from "preact";
 
-import { useText } from "./options";
+import { useText } from "./url_options";
 import { DataTable } from "../widgets/data_table";
 import { type Field, type Order } from "../widgets/fields";
 

@@ -6,11 +6,11 @@ import type { AnnotationsView, RankSteps } from "../api/views";
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 
 const { parseOrder, formatOrder } = await import("./linked_table");
-const { useOption, useText, useTexts } = await import("./options");
+const { useOption, useText, useTexts } = await import("./url_options");
 const { rowKey } = await import("./row_key");
-const { omittedRows } = await import("./top");
+const { omittedRows } = await import("./row_limit");
 const { intervalOfStep, timelineAt } = await import("./timeline_link");
-const { annotationNames } = await import("./annotation_rows");
+const { annotationNames } = await import("./annotation_names");
 const { navigate } = await import("../state/url");
 
 beforeEach(() => { navigate("/kernels?run=a", true); });

@@ -1,5 +1,5 @@
 // Sides of one screen; which one is shown is in the address.
-import { useOption } from "./options";
+import { useOption } from "./url_options";
 import { link, screen } from "../state/url";
 
 /** The tab that is shown, and the row of tabs. */

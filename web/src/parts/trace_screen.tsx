@@ -6,9 +6,9 @@ import type { QualityNote, RecordingName, TimeRange, Views } from "../api/views"
 import { count } from "../base/quantities";
 import { useView, useWholeView } from "../state/fetch";
 import { param, setParams } from "../state/url";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
-import { PageHeader } from "../widgets/head";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
+import { PageHeader } from "../widgets/page_header";
 
 interface TracePayload {
   trace: string;

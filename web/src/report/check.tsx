@@ -1,6 +1,6 @@
 import type { Check } from "../api/report";
 import { count } from "../base/quantities";
-import { RuleStatusBadge } from "../widgets/status";
+import { RuleStatusBadge } from "../widgets/rule_status";
 
 export function CheckView({ check }: { check: Check }) {
   const facts: [string, string][] = [

@@ -2,15 +2,15 @@
 import type { AnnotationGroup, Annotations as Source, AnnotationsView } from "../api/views";
 import { count } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption, useTexts } from "../parts/options";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
-import { annotationNames } from "../parts/annotation_rows";
+import { useOption, useTexts } from "../parts/url_options";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
+import { annotationNames } from "../parts/annotation_names";
 import { AnnotationHistograms } from "../parts/annotation_histograms";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { field } from "../widgets/fields";
-import { PageHeader } from "../widgets/head";
+import { PageHeader } from "../widgets/page_header";
 
 export default function AnnotationsScreen() {
   const [top, setTop] = useRowLimit();

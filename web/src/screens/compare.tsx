@@ -10,39 +10,39 @@ import { rowKey } from "../parts/row_key";
 import { useGet } from "../state/fetch";
 import { useJobs } from "../state/jobs";
 import { link, baseRun, run, setParams } from "../state/url";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { column, field } from "../widgets/fields";
-import { PageHeader } from "../widgets/head";
+import { PageHeader } from "../widgets/page_header";
 import { Icon } from "../widgets/icon";
 import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
 import { Contributions } from "./compare/contributions";
-import { Noise, changeField, relativeField } from "./compare/noise";
+import { NoiseLabel, changeField, relativeField } from "./compare/change_fields";
 import { stepWaterfall } from "./compare/waterfall";
 
 export default function Compare() {
-  const [base, shown] = [baseRun.value, run.value];
+  const [base, comparedRun] = [baseRun.value, run.value];
   return (
     <>
       <PageHeader title="Compare">
-        <Runs />
+        <RunSelects />
       </PageHeader>
       {base === null ? (
         <EmptyState title="Compare with which run?" text="choose the run that this one is compared with, above or in the list of jobs" />
-      ) : base === shown ? (
+      ) : base === comparedRun ? (
         <EmptyState title="One run twice" text="choose another run to compare this one with" />
       ) : (
-        <Both base={base} shown={shown ?? ""} />
+        <ComparisonLoader base={base} comparedRun={comparedRun ?? ""} />
       )}
     </>
   );
 }
 
-function Runs() {
+function RunSelects() {
   const { data } = useJobs();
   const runIds = (data?.jobs ?? []).filter((job) => job.problem === null).map((job) => job.id);
-  const [base, shown] = [baseRun.value, run.value];
+  const [base, comparedRun] = [baseRun.value, run.value];
   const choices = (value: string | null) => [
     ...(value === null ? [["", "choose a run"] as const] : runIds.includes(value) ? [] : [[value, value] as const]),
     ...runIds.map((id) => [id, id] as const),
@@ -51,17 +51,17 @@ function Runs() {
     <>
       <Select label="From" value={base ?? ""} choices={choices(base)} onChange={(id) => { setParams({ with: id === "" ? null : id }); }} />
       {base === null ? null : (
-        <a class="quiet" href={link("compare", { run: base, with: shown })} aria-label="Swap the two runs" title="Swap the two runs">
+        <a class="quiet" href={link("compare", { run: base, with: comparedRun })} aria-label="Swap the two runs" title="Swap the two runs">
           <Icon icon={ArrowLeftRight} size={16} />
         </a>
       )}
-      <Select label="To" value={shown ?? ""} choices={choices(shown)} onChange={(id) => { setParams({ run: id }); }} />
+      <Select label="To" value={comparedRun ?? ""} choices={choices(comparedRun)} onChange={(id) => { setParams({ run: id }); }} />
     </>
   );
 }
 
-function Both({ base, shown }: { base: string; shown: string }) {
-  const answer = useGet<Comparison>("/api/compare", { base, run: shown });
+function ComparisonLoader({ base, comparedRun }: { base: string; comparedRun: string }) {
+  const answer = useGet<Comparison>("/api/compare", { base, run: comparedRun });
   return <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>;
 }
 
@@ -72,8 +72,8 @@ function Content({ payload }: { payload: Comparison }) {
         <p class="eyebrow">What changed</p>
         <h2 data-testid="compare-headline">{payload.headline}</h2>
         <div class="pair">
-          <Side title="From" run={payload.base} />
-          <Side title="To" run={payload.other} />
+          <RunSummary title="From" run={payload.base} />
+          <RunSummary title="To" run={payload.other} />
         </div>
       </section>
       {payload.notes.length === 0 ? null : <EmptyState title="These figures may be wrong" text={payload.notes.join(" ")} />}
@@ -83,18 +83,18 @@ function Content({ payload }: { payload: Comparison }) {
         <Steps steps={payload.steps} />
       )}
       {payload.contributions === null ? null : <Contributions of={payload.contributions} />}
-      <Worth of={payload.before_after} />
-      <Figures rows={payload.figures} of={payload.figures_of} />
-      {payload.kernels === null ? null : <Names id="kernels" title="Kernels" changes={payload.kernels} />}
-      {payload.operators === null ? null : <Names id="operators" title="Operators" changes={payload.operators} />}
+      <BeforeAfterTable of={payload.before_after} />
+      <JobFigures rows={payload.figures} of={payload.figures_of} />
+      {payload.kernels === null ? null : <NameChangesTable id="kernels" title="Kernels" changes={payload.kernels} />}
+      {payload.operators === null ? null : <NameChangesTable id="operators" title="Operators" changes={payload.operators} />}
       {payload.names_missing === null ? null : <EmptyState title="Kernels and operators" text={payload.names_missing} />}
-      <Contract terms={payload.contract} />
-      <Settings rows={payload.settings} same={payload.same_setting_count} />
+      <ContractTable terms={payload.contract} />
+      <Settings rows={payload.settings} sameCount={payload.same_setting_count} />
     </>
   );
 }
 
-function Side({ title, run: of }: { title: string; run: ComparedRun }) {
+function RunSummary({ title, run: of }: { title: string; run: ComparedRun }) {
   return (
     <div>
       <h3>{title}: {of.run_id.slice(0, 120)}</h3>
@@ -141,7 +141,7 @@ function Steps({ steps }: { steps: StepChanges }) {
           relativeField<StepChange>("relative"),
           column<StepChange>("interval", `${steps.interval_percent}% interval`, "none", interval),
           field<StepChange>("noise_ns", { label: "noise floor" }),
-          field<StepChange>("beyond_noise", { draw: (row) => (row.noise_ns === null ? <span class="sign-word quiet">too few steps</span> : <Noise beyond={row.beyond_noise} worse={row.estimate_ns > 0} />) }),
+          field<StepChange>("beyond_noise", { draw: (row) => (row.noise_ns === null ? <span class="sign-word quiet">too few steps</span> : <NoiseLabel beyond={row.beyond_noise} worse={row.estimate_ns > 0} />) }),
         ]}
       />
     </>
@@ -149,7 +149,7 @@ function Steps({ steps }: { steps: StepChanges }) {
 }
 
 /** What the change was worth. */
-function Worth({ of }: { of: BeforeAfter }) {
+function BeforeAfterTable({ of }: { of: BeforeAfter }) {
   if (of.rows.length === 0) return null;
   const summary = [
     of.speed_up === null || of.speed_up_by === null ? null : `${multiple(of.speed_up)} as fast by the ${of.speed_up_by}`,
@@ -176,7 +176,7 @@ function Worth({ of }: { of: BeforeAfter }) {
   );
 }
 
-function Figures({ rows, of }: { rows: FigureChange[]; of: string }) {
+function JobFigures({ rows, of }: { rows: FigureChange[]; of: string }) {
   return (
     <LinkedTable
       id="figures"
@@ -194,7 +194,7 @@ function Figures({ rows, of }: { rows: FigureChange[]; of: string }) {
   );
 }
 
-function Names({ id, title, changes }: { id: string; title: string; changes: NameChanges }) {
+function NameChangesTable({ id, title, changes }: { id: string; title: string; changes: NameChanges }) {
   return (
     <LinkedTable
       id={id}
@@ -218,19 +218,19 @@ function Names({ id, title, changes }: { id: string; title: string; changes: Nam
 }
 
 /** Whether both runs did the same work; what differs is listed, what only one says too. */
-function Contract({ terms }: { terms: ContractTerms[] }) {
-  const standing = (status: string) => terms.filter((group) => group.standing === status).map((group) => group.group);
-  const unknown = standing("unknown");
+function ContractTable({ terms }: { terms: ContractTerms[] }) {
+  const groupsWithStatus = (status: string) => terms.filter((group) => group.standing === status).map((group) => group.group);
+  const unknown = groupsWithStatus("unknown");
   const rows = terms.flatMap((group) => group.differences.map((difference) => ({ group: group.group, ...difference })));
   const about = [
-    standing("same").length === 0 ? "" : `The same in both runs: ${standing("same").join(", ")}.`,
+    groupsWithStatus("same").length === 0 ? "" : `The same in both runs: ${groupsWithStatus("same").join(", ")}.`,
     unknown.length === 0 ? "" : `Not known of both: ${unknown.join(", ")}.`,
   ].filter((text) => text !== "").join(" ");
   if (rows.length === 0) return <Panel title="The same work" wide><p class="muted">{about}</p></Panel>;
   return (
     <LinkedTable
       id="contract"
-      title={standing("different").length === 0 ? "The same work, as far as is known" : "Not the same work"}
+      title={groupsWithStatus("different").length === 0 ? "The same work, as far as is known" : "Not the same work"}
       testid="table-compare-contract"
       about={about}
       rows={rows}
@@ -246,16 +246,16 @@ function Contract({ terms }: { terms: ContractTerms[] }) {
   );
 }
 
-function Settings({ rows, same }: { rows: SettingChange[]; same: number }) {
+function Settings({ rows, sameCount }: { rows: SettingChange[]; sameCount: number }) {
   if (rows.length === 0) {
-    return <Panel title="Configuration" wide><p class="muted">{`${countOf(same, "setting")} of both runs are alike, and none differs.`}</p></Panel>;
+    return <Panel title="Configuration" wide><p class="muted">{`${countOf(sameCount, "setting")} of both runs are alike, and none differs.`}</p></Panel>;
   }
   return (
     <LinkedTable
       id="settings"
       title="What is set up differently"
       testid="table-compare-settings"
-      about={`${countOf(same, "setting")} of both runs are alike.`}
+      about={`${countOf(sameCount, "setting")} of both runs are alike.`}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
       fields={[

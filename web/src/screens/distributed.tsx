@@ -2,18 +2,18 @@
 import type { DistributedView, RankTime, RankWindow } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { CarryOverSelect, useCarryOver } from "../parts/carry_over";
+import { CarryOverSelect, useCarryOver } from "../parts/carry_over_select";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/options";
+import { useOption } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { bar, column, field } from "../widgets/fields";
-import { PageHeader } from "../widgets/head";
+import { PageHeader } from "../widgets/page_header";
 import { Tiles } from "../widgets/tiles";
 import { Collectives } from "./distributed/collectives";
-import { dividedTime, rankName, stepNames, transferAndWaiting } from "./distributed/pictures";
+import { rankTimeFigure, rankName, stepNames, transferFigure } from "./distributed/figures";
 import { Stragglers } from "./distributed/stragglers";
 
 export default function Distributed() {
@@ -29,14 +29,14 @@ export default function Distributed() {
 
 function Content({ payload }: { payload: DistributedView }) {
   const { windows, matrix } = payload;
-  const [shown, choose] = useOption("window", windows.length === 0 ? [""] : windows.map((candidate) => candidate.name));
-  const window = windows.find((candidate) => candidate.name === shown);
+  const [selected, setSelected] = useOption("window", windows.length === 0 ? [""] : windows.map((candidate) => candidate.name));
+  const window = windows.find((candidate) => candidate.name === selected);
   return (
     <>
       <QualityNotes quality={payload.quality} range={payload.range} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
       {windows.length < 2 ? null : (
         <p class="tools spaced">
-          <Select label="Window" value={shown} choices={windows.map((choice) => [choice.name, choice.name] as const)} onChange={choose} />
+          <Select label="Window" value={selected} choices={windows.map((choice) => [choice.name, choice.name] as const)} onChange={setSelected} />
         </p>
       )}
       {payload.missing === null ? null : <EmptyState text={payload.missing} />}
@@ -50,8 +50,8 @@ function Window({ window, payload }: { window: RankWindow; payload: DistributedV
   const { ranks } = window;
   const steps = stepNames(ranks);
   const [step, setStep] = useOption("step", ["", ...steps]);
-  const divided = dividedTime(ranks, step);
-  const waiting = transferAndWaiting(ranks, step);
+  const divided = rankTimeFigure(ranks, step);
+  const waiting = transferFigure(ranks, step);
   const choice =
     steps.length === 0 ? null : (
       <Select

@@ -19,5 +19,5 @@ const SIDES = { time: Time, metrics: Metrics, idle: Idle, launches: Launches, ac
 export default function Gpu() {
   const { selected, bar } = useTabs(TABS);
   const Side = SIDES[selected];
-  return <Side key={selected} above={bar} />;
+  return <Side key={selected} tabs={bar} />;
 }

@@ -2,16 +2,16 @@
 import type { InputPipelineView, MakingView, RankPipeline, StageView, WaitingView } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/options";
+import { useOption } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { bar, field } from "../widgets/fields";
-import { KeyValues } from "../widgets/facts";
-import { PageHeader } from "../widgets/head";
+import { KeyValues } from "../widgets/key_values";
+import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
-import { RankedBars } from "../widgets/ranked";
-import { ShareBar } from "../widgets/shares";
+import { RankedBars } from "../widgets/ranked_bars";
+import { ShareBar } from "../widgets/share_bar";
 import { Tiles } from "../widgets/tiles";
 
 export default function InputPipeline() {
@@ -21,18 +21,18 @@ export default function InputPipeline() {
 
 function Content({ payload }: { payload: InputPipelineView }) {
   const { ranks } = payload;
-  const [shown, choose] = useOption("rank", ranks.length === 0 ? [""] : ranks.map((candidate) => candidate.rank));
-  const rank = ranks.find((candidate) => candidate.rank === shown);
+  const [selected, setSelected] = useOption("rank", ranks.length === 0 ? [""] : ranks.map((candidate) => candidate.rank));
+  const rank = ranks.find((candidate) => candidate.rank === selected);
   return (
     <>
       <PageHeader title="Input pipeline" about={`Shares are of ${payload.share_of}.`}>
         {ranks.length < 2 ? null : (
-          <Select label="Rank" value={shown} choices={ranks.map((choice) => [choice.rank, choice.rank] as const)} onChange={choose} />
+          <Select label="Rank" value={selected} choices={ranks.map((choice) => [choice.rank, choice.rank] as const)} onChange={setSelected} />
         )}
       </PageHeader>
       <QualityNotes quality={[]} range={payload.range} />
       {rank === undefined ? <EmptyState text={payload.missing ?? "no rank was watched"} /> : <Rank rank={rank} />}
-      {ranks.length < 2 ? null : <AllRanks ranks={ranks} />}
+      {ranks.length < 2 ? null : <RankTable ranks={ranks} />}
     </>
   );
 }
@@ -51,10 +51,10 @@ function Rank({ rank }: { rank: RankPipeline }) {
       />
       <div class="panels">
         <Panel title="What the waiting consists of" wide description={`Parts of the ${percent(waiting.share_ratio, 1)} of step time.`}>
-          <ShareBar label="Waiting by its reason" segments={reasons(waiting)} />
+          <ShareBar label="Waiting by its reason" segments={waitSegments(waiting)} />
         </Panel>
         {making === null ? null : <Stages making={making} />}
-        {rank.loader === null ? null : <Loader loader={rank.loader} cores={rank.cores_available} />}
+        {rank.loader === null ? null : <LoaderSettings loader={rank.loader} cores={rank.cores_available} />}
       </div>
       {rank.missing === null ? null : <EmptyState title="More could be said" text={rank.missing} />}
     </>
@@ -62,7 +62,7 @@ function Rank({ rank }: { rank: RankPipeline }) {
 }
 
 /** Shares of step time, and the rest of it. */
-function reasons(waiting: WaitingView) {
+function waitSegments(waiting: WaitingView) {
   return [
     { name: "starting workers", ratio: waiting.starting_ratio },
     { name: "making batches", ratio: waiting.making_ratio },
@@ -102,22 +102,22 @@ function Stages({ making }: { making: MakingView }) {
   );
 }
 
-function Loader({ loader, cores }: { loader: Record<string, unknown>; cores: number | null }) {
-  const facts = Object.entries(loader).filter(([name]) => name !== "fact");
+function LoaderSettings({ loader, cores }: { loader: Record<string, unknown>; cores: number | null }) {
+  const settings = Object.entries(loader).filter(([name]) => name !== "fact");
   return (
     <Panel title="The loader" description={cores === null ? null : `${count(cores)} cores are available to the job.`}>
-      <KeyValues entries={facts.map(([name, value]) => [name.replaceAll("_", " "), plainText(value)] as const)} />
+      <KeyValues entries={settings.map(([name, value]) => [name.replaceAll("_", " "), formatSetting(value)] as const)} />
     </Panel>
   );
 }
 
-function plainText(value: unknown): string {
+function formatSetting(value: unknown): string {
   if (value === null) return "not set";
   if (typeof value === "boolean") return value ? "yes" : "no";
   return typeof value === "string" || typeof value === "number" ? String(value).slice(0, 400) : JSON.stringify(value).slice(0, 400);
 }
 
-function AllRanks({ ranks }: { ranks: RankPipeline[] }) {
+function RankTable({ ranks }: { ranks: RankPipeline[] }) {
   return (
     <LinkedTable
       id="ranks"

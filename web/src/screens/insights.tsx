@@ -3,14 +3,14 @@ import type { RuleStatus } from "../api/report";
 import type { InsightsView, RuleInsight } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption, useText } from "../parts/options";
+import { useOption, useText } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { field } from "../widgets/fields";
-import { PageHeader } from "../widgets/head";
-import { RuleStatusBadge } from "../widgets/status";
+import { PageHeader } from "../widgets/page_header";
+import { RuleStatusBadge } from "../widgets/rule_status";
 import { Rule } from "./insights/rule";
 
 const STATUSES: readonly (readonly [RuleStatus | "all", string])[] = [
@@ -40,29 +40,29 @@ function evaluationText(payload: InsightsView): string {
 }
 
 /** Which part of the findings a range has. */
-export function ofRange({ fired, fired_count }: Pick<InsightsView, "fired" | "fired_count">): string {
+export function findingsInRangeText({ fired: triggered, fired_count }: Pick<InsightsView, "fired" | "fired_count">): string {
   if (fired_count === 0) return "No rule found anything, in this range or outside of it.";
-  const share = percent(fired.length / fired_count);
-  return `${count(fired.length)} of the run's ${count(fired_count)} findings (${share}) are of the chosen range.`;
+  const share = percent(triggered.length / fired_count);
+  return `${count(triggered.length)} of the run's ${count(fired_count)} findings (${share}) are of the chosen range.`;
 }
 
 function Content({ payload }: { payload: InsightsView }) {
   const [status, setStatus] = useOption("status", STATUSES.map(([key]) => key));
-  const [open, setOpen] = useText("rule");
+  const [openRule, setOpenRule] = useText("rule");
   if (payload.rules.length === 0) return <EmptyState text={payload.missing ?? "no rule was evaluated"} />;
   const rows = payload.rules.filter((rule) => status === "all" || rule.status === status);
-  const fired = payload.rules.filter((rule) => rule.status === "IssuesFound");
-  const shown = payload.rules.find((rule) => rule.rule === open) ?? (open === "" ? fired[0] : undefined);
+  const triggered = payload.rules.filter((rule) => rule.status === "IssuesFound");
+  const selected = payload.rules.find((rule) => rule.rule === openRule) ?? (openRule === "" ? triggered[0] : undefined);
   return (
     <>
       <QualityNotes quality={[]} notes={payload.notes} range={payload.range} />
-      {payload.range === null ? null : <p data-testid="findings-of-range">{ofRange(payload)}</p>}
+      {payload.range === null ? null : <p data-testid="findings-of-range">{findingsInRangeText(payload)}</p>}
       <LinkedTable
-        title={payload.range === null ? `${count(fired.length)} of ${count(payload.rules.length)} rules found something` : "Rules"}
+        title={payload.range === null ? `${count(triggered.length)} of ${count(payload.rules.length)} rules found something` : "Rules"}
         testid="table-rules"
         rows={rows}
-        onRow={(rule) => { setOpen(rule.rule); }}
-        selected={shown}
+        onRow={(rule) => { setOpenRule(rule.rule); }}
+        selected={selected}
         tools={<Select label="Status" value={status} choices={STATUSES} onChange={(value) => { setStatus(value as typeof status); }} />}
         fields={[
           field("rule"),
@@ -73,7 +73,7 @@ function Content({ payload }: { payload: InsightsView }) {
           field("summary", { label: "what it checks" }),
         ]}
       />
-      {shown === undefined ? null : <Rule key={shown.rule} rule={shown} />}
+      {selected === undefined ? null : <Rule key={selected.rule} rule={selected} />}
       {payload.deliveries.length === 0 ? null : <Deliveries payload={payload} />}
     </>
   );

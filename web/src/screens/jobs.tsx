@@ -3,15 +3,15 @@ import { useEffect, useMemo } from "preact/hooks";
 
 import type { Jobs } from "../api/views";
 import { count, countOf } from "../base/quantities";
-import { useOption, useText, useTexts } from "../parts/options";
+import { useOption, useText, useTexts } from "../parts/url_options";
 import { LinkedTable } from "../parts/linked_table";
 import { followJobs, useJobs } from "../state/jobs";
 import { link, openRuns } from "../state/url";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
-import { PageHeader } from "../widgets/head";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
+import { PageHeader } from "../widgets/page_header";
 import { jobFields } from "./jobs/fields";
-import { PERIODS, STANDINGS, matching, type Period, type Standing } from "./jobs/matching";
+import { PERIODS, STATUS_FILTERS, filterJobs, type Period, type StatusFilter } from "./jobs/filters";
 
 export default function JobsScreen() {
   const answer = useJobs();
@@ -30,7 +30,7 @@ function countText(payload: Jobs): string {
 }
 
 function Content({ payload }: { payload: Jobs }) {
-  const [status, setStatus] = useOption<Standing>("status", STANDINGS.map(([key]) => key));
+  const [status, setStatus] = useOption<StatusFilter>("status", STATUS_FILTERS.map(([key]) => key));
   const [period, setPeriod] = useOption<Period>("since", PERIODS.map(([key]) => key));
   const [filter] = useText("filter");
   const [checkedIds, setCheckedIds] = useTexts("chosen");
@@ -41,7 +41,7 @@ function Content({ payload }: { payload: Jobs }) {
   if (payload.jobs.length === 0) {
     return <EmptyState title="No runs yet" text={`there is no run below ${payload.root}: record one with \`stepscope run -- python train.py\`, or bring in a trace with \`stepscope import FILE\``} />;
   }
-  const rows = matching(payload.jobs, status, period, Date.now());
+  const rows = filterJobs(payload.jobs, status, period, Date.now());
   return (
     <>
       <QualityNotes quality={[]} notes={payload.notes} />
@@ -53,8 +53,8 @@ function Content({ payload }: { payload: Jobs }) {
         searchable
         tools={
           <>
-            <Chosen ids={payload.jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
-            <Select label="Status" value={status} choices={STANDINGS} onChange={(value) => { setStatus(value as Standing); }} />
+            <SelectedRunActions ids={payload.jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
+            <Select label="Status" value={status} choices={STATUS_FILTERS} onChange={(value) => { setStatus(value as StatusFilter); }} />
             <Select label="Created" value={period} choices={PERIODS} onChange={(value) => { setPeriod(value as Period); }} />
           </>
         }
@@ -65,7 +65,7 @@ function Content({ payload }: { payload: Jobs }) {
 }
 
 /** What can be done with the runs that are ticked. */
-function Chosen({ ids }: { ids: string[] }) {
+function SelectedRunActions({ ids }: { ids: string[] }) {
   const [first, second] = ids;
   if (first === undefined) return null;
   const open = [...new Set([...openRuns.value, ...ids])];

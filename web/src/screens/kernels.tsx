@@ -2,18 +2,18 @@
 import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
 import { count, duration, inUnit, memory, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { CarryOverSelect, useCarryOver } from "../parts/carry_over";
-import { SelectionPanel } from "../parts/chosen_panel";
+import { CarryOverSelect, useCarryOver } from "../parts/carry_over_select";
+import { SelectionPanel } from "../parts/selection_panel";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/options";
+import { useOption } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
 import { TraceScreen } from "../parts/trace_screen";
-import { Select } from "../widgets/choice";
+import { Select } from "../widgets/select";
 import { bar, field, type Field } from "../widgets/fields";
-import { KeyValues } from "../widgets/facts";
+import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
-import { kernelPies } from "./kernels/pies";
+import { kernelPies } from "./kernels/figures";
 
 type Row = KernelGroup & Partial<KernelLaunches>;
 
@@ -59,35 +59,35 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
         testid="table-kernels"
         about={`Shares are of ${shareOf}.`}
         rows={rows}
-        fields={fields(rows)}
-        keyOf={(row) => rowKey(row.name, launch(row))}
+        fields={kernelFields(rows)}
+        keyOf={(row) => rowKey(row.name, launchKey(row))}
         more={omittedRows(rows.length, trace.group_count)}
-        renderSelected={(row) => <Chosen row={row} />}
+        renderSelected={(row) => <KernelDetails row={row} />}
       />
       <div class="panels halves">
         {kernelPies(rows, trace).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
       </div>
-      {trace.graphs.length === 0 ? null : <Graphs graphs={trace.graphs} />}
+      {trace.graphs.length === 0 ? null : <GraphTable graphs={trace.graphs} />}
     </>
   );
 }
 
-function launch(row: Row): string {
+function launchKey(row: Row): string {
   return [row.operator, row.grid?.join("x"), row.block?.join("x"), row.registers_per_thread, row.shared_memory_bytes]
     .map((property) => property ?? "")
     .join(" ")
     .trim();
 }
 
-export function fields(rows: readonly Row[]): Field<Row>[] {
-  const alike = rows.some((row) => row.operator !== undefined);
+export function kernelFields(rows: readonly Row[]): Field<Row>[] {
+  const hasLaunchProperties = rows.some((row) => row.operator !== undefined);
   return [
     field<Row>("name", { label: "kernel" }),
     field<Row>("calls", { unit: "count" }),
     field<Row>("total_ns"),
     bar<Row>("share_ratio", "share"),
     field<Row>("mean_ns"),
-    ...(alike
+    ...(hasLaunchProperties
       ? [
           field<Row>("operator"),
           field<Row>("grid", { value: (row) => row.grid?.join(" x ") ?? null }),
@@ -105,7 +105,7 @@ export function fields(rows: readonly Row[]): Field<Row>[] {
   ];
 }
 
-function Chosen({ row }: { row: Row }) {
+function KernelDetails({ row }: { row: Row }) {
   return (
     <SelectionPanel name={row.name}>
       <KeyValues
@@ -132,7 +132,7 @@ function Chosen({ row }: { row: Row }) {
   );
 }
 
-function Graphs({ graphs }: { graphs: GraphReplays[] }) {
+function GraphTable({ graphs }: { graphs: GraphReplays[] }) {
   return (
     <LinkedTable
       id="graphs"

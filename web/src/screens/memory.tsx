@@ -4,12 +4,12 @@ import { count, duration, memory } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import type { Plot } from "../charts/plot";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/options";
+import { useOption } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
 import { TraceScreen } from "../parts/trace_screen";
-import { QualityNotes, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
+import { QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { bar, field } from "../widgets/fields";
 import { Tiles } from "../widgets/tiles";
 
@@ -29,14 +29,14 @@ export function gpusFirst(devices: readonly DeviceMemoryView[]): DeviceMemoryVie
 
 function Devices({ trace }: { trace: TraceMemory }) {
   const devices = gpusFirst(trace.devices);
-  const [name, choose] = useOption("device", devices.map((candidate) => candidate.device));
+  const [name, setName] = useOption("device", devices.map((candidate) => candidate.device));
   const device = devices.find((candidate) => candidate.device === name);
   if (device === undefined) return null;
   return (
     <>
       {devices.length < 2 ? null : (
         <p class="tools spaced">
-          <Select label="Device" value={name} choices={devices.map((choice) => [choice.device, choice.device] as const)} onChange={choose} />
+          <Select label="Device" value={name} choices={devices.map((choice) => [choice.device, choice.device] as const)} onChange={setName} />
         </p>
       )}
       <QualityNotes quality={[]} notes={device.notes} />
@@ -58,7 +58,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         ]}
       />
       <div class="panels">
-        <FigurePanel wide testid="memory-curve" block={curve(device)} />
+        <FigurePanel wide testid="memory-curve" block={memoryFigure(device)} />
         {device.peak === null ? null : <Peak peak={device.peak} />}
       </div>
       <LinkedTable
@@ -99,7 +99,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
   );
 }
 
-function curve(device: DeviceMemoryView): Plot {
+function memoryFigure(device: DeviceMemoryView): Plot {
   const x = device.curve_after_ns;
   const reserved = device.reserved_curve_bytes;
   return {

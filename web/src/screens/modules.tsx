@@ -1,19 +1,19 @@
 // Modules of the model at their places: what each took, with and without those inside it.
 import type { Module, TraceModules } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
-import { SelectionPanel } from "../parts/chosen_panel";
+import { SelectionPanel } from "../parts/selection_panel";
 import { FlameGraph } from "../parts/flame_graph";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/options";
+import { useOption } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
 import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
 import { useView } from "../state/fetch";
-import { ResourceView, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
+import { ResourceView, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { bar, field, type Field } from "../widgets/fields";
-import { KeyValues } from "../widgets/facts";
+import { KeyValues } from "../widgets/key_values";
 import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
 
@@ -40,14 +40,14 @@ export default function Modules() {
       }
     >
       {(trace, payload) => (
-        <Content trace={trace} shareOf={payload.share_of} deepest={depth === "all" ? Infinity : Number(depth)} />
+        <Content trace={trace} shareOf={payload.share_of} maxDepth={depth === "all" ? Infinity : Number(depth)} />
       )}
     </TraceScreen>
   );
 }
 
-function Content({ trace, shareOf, deepest }: { trace: TraceModules; shareOf: string; deepest: number }) {
-  const rows = trace.modules.filter((row) => row.depth <= deepest);
+function Content({ trace, shareOf, maxDepth }: { trace: TraceModules; shareOf: string; maxDepth: number }) {
+  const rows = trace.modules.filter((row) => row.depth <= maxDepth);
   if (trace.modules.length === 0) return null;
   return (
     <>
@@ -58,16 +58,16 @@ function Content({ trace, shareOf, deepest }: { trace: TraceModules; shareOf: st
           { label: "Outside of any module", value: duration(trace.outside_device_ns), caption: "of that device time" },
         ]}
       />
-      <Flame key={trace.trace} trace={trace} />
+      <ModuleFlameGraph key={trace.trace} trace={trace} />
       <LinkedTable
         title="Modules"
         testid="table-modules"
         about={`Shares are of ${shareOf}. Each module stands before those inside it until the table is sorted.`}
         rows={rows}
-        fields={fields(rows)}
+        fields={moduleFields(rows)}
         keyOf={(row) => rowKey(row.name.trim(), row.depth)}
         more={omittedRows(trace.modules.length, trace.module_count)}
-        renderSelected={(row) => <Chosen row={row} />}
+        renderSelected={(row) => <ModuleDetails row={row} />}
       />
     </>
   );
@@ -77,7 +77,7 @@ const DEVICE_FIRST = ["device", "host"] as const;
 const HOST_FIRST = ["host", "device"] as const;
 
 /** Down to operators, however many modules the table has. */
-function Flame({ trace }: { trace: TraceModules }) {
+function ModuleFlameGraph({ trace }: { trace: TraceModules }) {
   const [by, setBy] = useOption("time", trace.operator_device_ns === null ? HOST_FIRST : DEVICE_FIRST);
   const answer = useView("modules-flame", { trace: trace.trace, by });
   return (
@@ -115,7 +115,7 @@ function Flame({ trace }: { trace: TraceModules }) {
   );
 }
 
-export function fields(rows: readonly Module[]): Field<Module>[] {
+export function moduleFields(rows: readonly Module[]): Field<Module>[] {
   const device = rows.some((row) => row.device_total_ns !== null);
   const backward = rows.some((row) => row.backward_host_ns !== null);
   return [
@@ -137,7 +137,7 @@ export function fields(rows: readonly Module[]): Field<Module>[] {
   ];
 }
 
-function Chosen({ row }: { row: Module }) {
+function ModuleDetails({ row }: { row: Module }) {
   const name = row.name.trim();
   return (
     <SelectionPanel name={name}>

@@ -2,19 +2,19 @@
 import type { OperatorGroup, OperatorShape, OperatorStack, TraceOperators } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { SelectionPanel } from "../parts/chosen_panel";
-import { StackFrames } from "../parts/frames";
+import { SelectionPanel } from "../parts/selection_panel";
+import { StackFrames } from "../parts/stack_frames";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/options";
+import { useOption } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
 import { TraceScreen } from "../parts/trace_screen";
-import { Select } from "../widgets/choice";
+import { Select } from "../widgets/select";
 import { bar, field, type Field } from "../widgets/fields";
-import { KeyValues } from "../widgets/facts";
+import { KeyValues } from "../widgets/key_values";
 import { RatioBar } from "../widgets/ratio_bar";
 import { Tiles } from "../widgets/tiles";
-import { operatorPies } from "./operators/pies";
+import { operatorPies } from "./operators/figures";
 
 type Row = OperatorGroup & Partial<Pick<OperatorShape, "input_dims"> & Pick<OperatorStack, "stack">>;
 
@@ -63,10 +63,10 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
         testid="table-operators"
         about={`Shares are of ${shareOf}.`}
         rows={rows}
-        fields={fields(rows)}
+        fields={operatorFields(rows)}
         keyOf={keyOf}
         more={omittedRows(rows.length, trace.group_count)}
-        renderSelected={(row) => <Chosen row={row} />}
+        renderSelected={(row) => <OperatorDetails row={row} />}
       />
       <div class="panels halves">
         {operatorPies(rows).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
@@ -76,7 +76,7 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
 }
 
 /** Columns that say something in these rows. */
-export function fields(rows: readonly Row[]): Field<Row>[] {
+export function operatorFields(rows: readonly Row[]): Field<Row>[] {
   const device = rows.some((row) => row.device_self_ns !== null);
   const shapes = rows.some((row) => row.input_dims !== undefined);
   const stacks = rows.some((row) => row.stack !== undefined);
@@ -104,7 +104,7 @@ export function fields(rows: readonly Row[]): Field<Row>[] {
   ];
 }
 
-function Chosen({ row }: { row: Row }) {
+function OperatorDetails({ row }: { row: Row }) {
   return (
     <SelectionPanel name={row.name}>
       <KeyValues

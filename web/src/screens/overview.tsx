@@ -8,10 +8,10 @@ import { dateTime, sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
 import { link } from "../state/url";
-import { ResourceView, QualityNotes, Skeleton } from "../widgets/answer";
+import { ResourceView, QualityNotes, Skeleton } from "../widgets/resource_view";
 import { column, field } from "../widgets/fields";
-import { KeyValues } from "../widgets/facts";
-import { PageHeader } from "../widgets/head";
+import { KeyValues } from "../widgets/key_values";
+import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { Prose } from "../widgets/prose";
 import { Tiles, type Tile } from "../widgets/tiles";
@@ -22,13 +22,13 @@ export default function Overview() {
   return (
     <>
       <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
-      <Pictures />
+      <LazyDashboard />
     </>
   );
 }
 
 /** Charts come after the verdict: their script is the largest there is. */
-function Pictures() {
+function LazyDashboard() {
   const [module, setModule] = useState<{ Dashboard: ComponentType } | null>(null);
   useEffect(() => {
     void import("./overview/dashboard").then((module) => { setModule({ Dashboard: module.default }); });
@@ -43,27 +43,27 @@ function Content({ payload }: { payload: Payload }) {
         title={payload.run_id}
         about={`Started ${dateTime(payload.created_ns / 1e6)}, ${duration(payload.duration_ns)} long.`}
       >
-        <span class="badge" data-testid="job-status">{standing(payload.nodes)}</span>
+        <span class="badge" data-testid="job-status">{jobStatusText(payload.nodes)}</span>
       </PageHeader>
       <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []}>
-        <Tiles tiles={tiles(payload)} />
+        <Tiles tiles={overviewTiles(payload)} />
       </VerdictView>
       <QualityNotes quality={payload.quality} range={payload.range} />
       <Findings findings={payload.findings} missing={payload.findings_missing} />
       {payload.nodes.length < 2 ? null : <Nodes nodes={payload.nodes} />}
-      <About payload={payload} />
+      <RunFacts payload={payload} />
     </>
   );
 }
 
 /** How the job stands on all of its nodes. */
-export function standing(nodes: readonly NodeStatus[]): string {
+export function jobStatusText(nodes: readonly NodeStatus[]): string {
   if (nodes.length === 0) return "↓ imported";
-  const lost = nodes.some((node) => node.monitor_lost) ? ", but silent" : "";
-  return `${[...new Set(nodes.map((node) => node.state))].join(", ")}${lost}`;
+  const suffix = nodes.some((node) => node.monitor_lost) ? ", but silent" : "";
+  return `${[...new Set(nodes.map((node) => node.state))].join(", ")}${suffix}`;
 }
 
-function tiles(payload: Payload): Tile[] {
+function overviewTiles(payload: Payload): Tile[] {
   const { verdict, recordings } = payload;
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
   const events = recordings.reduce((sum, recording) => sum + recording.event_count, 0);
@@ -91,7 +91,7 @@ function moneyTiles({ money: cost }: Payload): Tile[] {
 }
 
 /** Whose price it is, of which day, and where it stands. */
-function Source({ price }: { price: PriceUsed }) {
+function PriceSource({ price }: { price: PriceUsed }) {
   const text = `${dollars(price.usd_per_hour)} an hour: ${price.said}`;
   return price.source === null ? <>{text}</> : <>{text}, <a href={price.source} rel="noreferrer">{price.source}</a></>;
 }
@@ -138,7 +138,7 @@ function Nodes({ nodes }: { nodes: NodeStatus[] }) {
   );
 }
 
-function About({ payload }: { payload: Payload }) {
+function RunFacts({ payload }: { payload: Payload }) {
   const versions = Object.entries(payload.versions).map(([name, version]) => `${name} ${version}`);
   return (
     <Panel title="About this run" wide tools={<a class="quiet" href={link("compare")}>Compare with another run</a>}>
@@ -148,7 +148,7 @@ function About({ payload }: { payload: Payload }) {
           ["In", payload.working_directory],
           ["Revision", payload.git_revision ?? "not under git"],
           ["Versions", versions.join(", ")],
-          ...(payload.money === null ? [] : [["Price of a machine", <Source key="price" price={payload.money.price} />] as const]),
+          ...(payload.money === null ? [] : [["Price of a machine", <PriceSource key="price" price={payload.money.price} />] as const]),
           ...(payload.money_missing === null ? [] : [["Cost", <Prose key="cost" text={sentence(payload.money_missing)} />] as const]),
         ]}
       />

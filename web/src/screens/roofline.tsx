@@ -3,16 +3,16 @@ import type { RooflineGroup, TraceRoofline } from "../api/views";
 import { count, duration, inUnit, memory, percent } from "../base/quantities";
 import { sentence } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
-import { SelectionPanel } from "../parts/chosen_panel";
+import { SelectionPanel } from "../parts/selection_panel";
 import { LinkedTable } from "../parts/linked_table";
-import { useText } from "../parts/options";
+import { useText } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/top";
+import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
 import { TraceScreen } from "../parts/trace_screen";
 import { bar, field } from "../widgets/fields";
-import { KeyValues } from "../widgets/facts";
+import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
-import { rooflinePlot } from "./roofline/picture";
+import { rooflinePlot } from "./roofline/figure";
 
 export default function Roofline() {
   const [top, setTop] = useRowLimit();
@@ -80,7 +80,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
         rows={trace.groups}
         keyOf={(row) => rowKey(row.name, row.input_dims, row.input_types, row.input_strides)}
         more={omittedRows(trace.groups.length, trace.group_count)}
-        renderSelected={(row) => <Chosen row={row} />}
+        renderSelected={(row) => <RooflineDetails row={row} />}
         fields={[
           field("name", { label: "operator" }),
           field("device_ns", { label: "device time" }),
@@ -128,7 +128,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
   );
 }
 
-function Chosen({ row }: { row: RooflineGroup }) {
+function RooflineDetails({ row }: { row: RooflineGroup }) {
   return (
     <SelectionPanel name={row.name}>
       <KeyValues

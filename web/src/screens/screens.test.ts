@@ -6,11 +6,11 @@ import type { JobRow, MetricSeries, RankTime, RooflineGroup, StepChanges, System
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 
 const { stepWaterfall } = await import("./compare/waterfall");
-const { dividedTime, stepNames, transferAndWaiting } = await import("./distributed/pictures");
-const { matching } = await import("./jobs/matching");
-const { rooflinePlot } = await import("./roofline/picture");
-const { heatOf } = await import("./system/heat_map");
-const { coresOf, metricPlots } = await import("./system/plots");
+const { rankTimeFigure, stepNames, transferFigure } = await import("./distributed/figures");
+const { filterJobs } = await import("./jobs/filters");
+const { rooflinePlot } = await import("./roofline/figure");
+const { heatMapFigure } = await import("./system/heat_map");
+const { parseCores, metricPlots } = await import("./system/figures");
 
 /** Only what a test is about; the rest of a payload is left out. */
 const part = <T>(value: Partial<Record<keyof T, unknown>>): T => value as T;
@@ -21,8 +21,8 @@ test("jobs are chosen by how they stand and when they were made", () => {
     { id: "new", status: "InProgress", created_ms: 9.5 * day },
     { id: "old", status: "Completed", created_ms: day },
   ].map((job) => part<JobRow>(job));
-  const ids = (...filters: [Parameters<typeof matching>[1], Parameters<typeof matching>[2]]): string[] =>
-    matching(jobs, ...filters, 10 * day).map((job) => job.id);
+  const ids = (...filters: [Parameters<typeof filterJobs>[1], Parameters<typeof filterJobs>[2]]): string[] =>
+    filterJobs(jobs, ...filters, 10 * day).map((job) => job.id);
   expect(ids("all", "any")).toEqual(["new", "old"]);
   expect(ids("Completed", "any")).toEqual(["old"]);
   expect(ids("all", "day")).toEqual(["new"]);
@@ -52,14 +52,14 @@ describe("ranks", () => {
 
   test("are divided over the recording or a step", () => {
     expect(stepNames(ranks)).toEqual(["5", "6"]);
-    expect(dividedTime(ranks, "").parts[0]?.values).toEqual([6, 5]);
-    expect(dividedTime(ranks, "6").parts[0]?.values).toEqual([3, null]);
-    expect(dividedTime(ranks, "").categories).toEqual(["rank 0", "b"]);
+    expect(rankTimeFigure(ranks, "").parts[0]?.values).toEqual([6, 5]);
+    expect(rankTimeFigure(ranks, "6").parts[0]?.values).toEqual([3, null]);
+    expect(rankTimeFigure(ranks, "").categories).toEqual(["rank 0", "b"]);
   });
 
   test("have no transfer where no collective was found on several", () => {
-    expect(transferAndWaiting(ranks, "")?.parts[0]?.values).toEqual([2, null]);
-    expect(transferAndWaiting(ranks.slice(1), "")).toBeNull();
+    expect(transferFigure(ranks, "")?.parts[0]?.values).toEqual([2, null]);
+    expect(transferFigure(ranks.slice(1), "")).toBeNull();
   });
 });
 
@@ -78,18 +78,18 @@ describe("a machine", () => {
   test("shows its first cores, all of them or none", () => {
     const row = (metric: string, device: string) => ({ name: `${metric}${device}`, metric, device, unit: "ratio", full: 1, shade_ratio: [0.5, null] });
     const payload = part<SystemHeatView>({ start_after_ns: 0, column_ns: 1e9, nodes: [{ node: "n", left_out_count: 0, rows: [row("gpu_busy_ratio", "0"), ...Array.from({ length: 40 }, (_, core) => row("core_busy_ratio", String(core)))] }] });
-    expect(heatOf(payload, "n", "few")?.rows).toHaveLength(33);
-    expect(heatOf(payload, "n", "few")?.more).toBe("8 more rows of cores");
-    expect(heatOf(payload, "n", "all")?.rows).toHaveLength(41);
-    expect(heatOf(payload, "n", "none")?.rows[0]).toMatchObject({ unit: "%", full: 100, percent: [50, null] });
-    expect(heatOf(payload, "other", "all")).toBeNull();
+    expect(heatMapFigure(payload, "n", "few")?.rows).toHaveLength(33);
+    expect(heatMapFigure(payload, "n", "few")?.more).toBe("8 more rows of cores");
+    expect(heatMapFigure(payload, "n", "all")?.rows).toHaveLength(41);
+    expect(heatMapFigure(payload, "n", "none")?.rows[0]).toMatchObject({ unit: "%", full: 100, percent: [50, null] });
+    expect(heatMapFigure(payload, "other", "all")).toBeNull();
   });
 
   test("lets cores be chosen as a list of ranges", () => {
-    expect([...(coresOf("0-2, 8") ?? [])]).toEqual(["0", "1", "2", "8"]);
-    expect(coresOf("")).toBeNull();
-    expect(coresOf("1-x")).toBeNull();
-    expect(coresOf("0-99999999")).toBeNull();
+    expect([...(parseCores("0-2, 8") ?? [])]).toEqual(["0", "1", "2", "8"]);
+    expect(parseCores("")).toBeNull();
+    expect(parseCores("1-x")).toBeNull();
+    expect(parseCores("0-99999999")).toBeNull();
   });
 
   test("has a picture for each kind of metric, GPUs first", () => {

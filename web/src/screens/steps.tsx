@@ -3,19 +3,19 @@ import type { PhaseShare, RankStepsView, StepsView, TraceStepsView } from "../ap
 import { count, duration, number, percent } from "../base/quantities";
 import { capitalize, words } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
-import { CarryOverSelect, useCarryOver } from "../parts/carry_over";
+import { CarryOverSelect, useCarryOver } from "../parts/carry_over_select";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { StepLink } from "../parts/timeline_link";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { bar, column, field } from "../widgets/fields";
-import { KeyValues } from "../widgets/facts";
-import { PageHeader } from "../widgets/head";
+import { KeyValues } from "../widgets/key_values";
+import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
-import { categoriesPie, categoryWords, phasesOfRanks, stepsOfRecording } from "./steps/pictures";
+import { categoryPie, categoryLabel, phaseFigure, traceStepsFigure } from "./steps/figures";
 
 export default function Steps() {
   const recordings = useTraces();
@@ -38,31 +38,31 @@ function Screen({ trace, choice }: { trace: string | null; choice: preact.Compon
         {choice}
         {trace === null ? null : <CarryOverSelect value={carryOver} onChange={setCarryOver} />}
       </PageHeader>
-      <ResourceView resource={answer}>{(payload) => <Content payload={payload} shown={trace} />}</ResourceView>
+      <ResourceView resource={answer}>{(payload) => <Content payload={payload} selectedTrace={trace} />}</ResourceView>
     </>
   );
 }
 
-function Content({ payload, shown }: { payload: StepsView; shown: string | null }) {
+function Content({ payload, selectedTrace }: { payload: StepsView; selectedTrace: string | null }) {
   if (payload.ranks.length === 0 && payload.traces.length === 0) {
     return <EmptyState text={payload.missing ?? "no step was recorded"} />;
   }
   return (
     <>
       <QualityNotes quality={payload.quality} range={payload.range} />
-      {payload.ranks.length === 0 ? null : <Watched ranks={payload.ranks} shareOf={payload.share_of} />}
-      {payload.traces.filter((trace) => trace.trace === shown).map((trace) => <Recorded key={trace.trace} trace={trace} />)}
+      {payload.ranks.length === 0 ? null : <WatchedSteps ranks={payload.ranks} shareOf={payload.share_of} />}
+      {payload.traces.filter((trace) => trace.trace === selectedTrace).map((trace) => <TraceSteps key={trace.trace} trace={trace} />)}
     </>
   );
 }
 
-function Watched({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }) {
+function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }) {
   const [first] = ranks;
   return (
     <>
-      {first === undefined || ranks.length > 1 ? null : <OneRank rank={first} />}
+      {first === undefined || ranks.length > 1 ? null : <RankTiles rank={first} />}
       <div class="panels">
-        <FigurePanel wide testid="step-phases" block={phasesOfRanks(ranks)} about={`Shares of ${shareOf}.`} />
+        <FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} about={`Shares of ${shareOf}.`} />
       </div>
       <LinkedTable
         title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}
@@ -70,7 +70,7 @@ function Watched({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }
         about="As the job was watched from its start to its end; steps under the profiler and those of evaluation are left out."
         rows={ranks}
         keyOf={(row) => rowKey(row.rank)}
-        renderSelected={(row) => <Phases rank={row} shareOf={shareOf} />}
+        renderSelected={(row) => <PhaseTable rank={row} shareOf={shareOf} />}
         fields={[
           field("rank"),
           field("step_count", { label: "steps" }),
@@ -85,12 +85,12 @@ function Watched({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }
           field("clock"),
         ]}
       />
-      {ranks.length > 1 || first === undefined ? null : <Phases rank={first} shareOf={shareOf} />}
+      {ranks.length > 1 || first === undefined ? null : <PhaseTable rank={first} shareOf={shareOf} />}
     </>
   );
 }
 
-function OneRank({ rank }: { rank: RankStepsView }) {
+function RankTiles({ rank }: { rank: RankStepsView }) {
   return (
     <Tiles
       tiles={[
@@ -107,7 +107,7 @@ function OneRank({ rank }: { rank: RankStepsView }) {
 /** Steps that are named one by one. */
 const MAX_OUTLIERS = 24;
 
-function Phases({ rank, shareOf }: { rank: RankStepsView; shareOf: string }) {
+function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string }) {
   return (
     <>
       <LinkedTable
@@ -137,8 +137,8 @@ function Phases({ rank, shareOf }: { rank: RankStepsView; shareOf: string }) {
   );
 }
 
-function Recorded({ trace }: { trace: TraceStepsView }) {
-  const pie = categoriesPie(trace);
+function TraceSteps({ trace }: { trace: TraceStepsView }) {
+  const pie = categoryPie(trace);
   return (
     <>
       <h2 class="part">Steps of the recording {trace.rank === null ? "" : `of rank ${trace.rank}`}</h2>
@@ -152,7 +152,7 @@ function Recorded({ trace }: { trace: TraceStepsView }) {
               ...trace.categories
                 .filter((category) => (category.share_ratio ?? 0) >= 0.05)
                 .map((category) => ({
-                  label: capitalize(categoryWords(category.category)),
+                  label: capitalize(categoryLabel(category.category)),
                   value: percent(category.share_ratio, 1),
                   about: `${duration(category.mean_ns)} of a step`,
                 })),
@@ -160,7 +160,7 @@ function Recorded({ trace }: { trace: TraceStepsView }) {
           />
           <div class="panels">
             <FigurePanel block={pie} />
-            <FigurePanel block={stepsOfRecording(trace)} testid="recorded-steps" />
+            <FigurePanel block={traceStepsFigure(trace)} testid="recorded-steps" />
           </div>
           <LinkedTable
             id="recorded"

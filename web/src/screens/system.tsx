@@ -1,13 +1,13 @@
 // The machines: what they did over time, and what they are.
-import { useOption } from "../parts/options";
+import { useOption } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { ResourceView, EmptyState } from "../widgets/answer";
-import { Select } from "../widgets/choice";
-import { PageHeader } from "../widgets/head";
+import { ResourceView, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
+import { PageHeader } from "../widgets/page_header";
 import type { SystemHeatView } from "../api/views";
 import { HeatMap } from "./system/heat_map";
 import { Metrics } from "./system/metrics";
-import { OverTime } from "./system/over_time";
+import { OverTime } from "./system/time_series";
 
 export default function System() {
   // Names come with the quickest of the views.
@@ -19,12 +19,12 @@ export default function System() {
 
 function Content({ payload }: { payload: SystemHeatView }) {
   const names = [...payload.nodes.map((heat) => heat.node), ...payload.left_out_nodes];
-  const [node, choose] = useOption("node", names.length === 0 ? [""] : names);
+  const [node, setNode] = useOption("node", names.length === 0 ? [""] : names);
   return (
     <>
       <PageHeader title="System">
         {names.length < 2 ? null : (
-          <Select label="Node" value={node} choices={names.map((name) => [name, name] as const)} onChange={choose} />
+          <Select label="Node" value={node} choices={names.map((name) => [name, name] as const)} onChange={setNode} />
         )}
       </PageHeader>
       {node === "" ? (

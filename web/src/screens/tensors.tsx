@@ -3,13 +3,13 @@ import type { ScalarSeries, TensorsView } from "../api/views";
 import { countOf } from "../base/quantities";
 import { TimePanel } from "../parts/time_panel";
 import { LinkedTable } from "../parts/linked_table";
-import { useText } from "../parts/options";
+import { useText } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/answer";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { column, field } from "../widgets/fields";
-import { PageHeader } from "../widgets/head";
-import { scalarPlots } from "./tensors/plots";
+import { PageHeader } from "../widgets/page_header";
+import { scalarPlots } from "./tensors/figures";
 
 export default function Tensors() {
   const answer = useView("tensors");

@@ -7,7 +7,7 @@ import { count, countOf } from "../base/quantities";
 import { csv, save } from "../base/save";
 import { printing } from "../base/theme";
 import { filterRows, sortRows, formatValue, type Field, type Order, type Value } from "./fields";
-import { SortHeading } from "./ordering";
+import { SortHeading } from "./sort_heading";
 import { Panel } from "./panel";
 
 interface Props<Row> {

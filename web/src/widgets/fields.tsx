@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import { inUnit, labelOf, unitOf } from "../base/quantities";
-import { sortBy } from "./ordering";
+import { sortBy } from "./sort_heading";
 import { RatioBar } from "./ratio_bar";
 
 export type Value = string | number | boolean | null;

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 
 import { MISSING, fixed } from "../base/quantities";
-import { sortBy, SortHeading } from "./ordering";
+import { sortBy, SortHeading } from "./sort_heading";
 
 export type Cell = string | number | null;
 

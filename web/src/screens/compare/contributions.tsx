@@ -4,9 +4,9 @@ import { change, number } from "../../base/quantities";
 import { words } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
-import { EmptyState } from "../../widgets/answer";
+import { EmptyState } from "../../widgets/resource_view";
 import { column, field } from "../../widgets/fields";
-import { changeField } from "./noise";
+import { changeField } from "./change_fields";
 
 interface Row extends Contribution {
   part: string;

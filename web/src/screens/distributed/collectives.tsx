@@ -1,15 +1,15 @@
 // Collectives by name and group: how much they move, how fast, and how long they wait.
 import type { Collective, RankWindow } from "../../api/views";
 import { LinkedTable } from "../../parts/linked_table";
-import { useOption } from "../../parts/options";
+import { useOption } from "../../parts/url_options";
 import { rowKey } from "../../parts/row_key";
-import { Select } from "../../widgets/choice";
+import { Select } from "../../widgets/select";
 import { bar, field } from "../../widgets/fields";
 
 export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandwidthOf: string }) {
   const ranks = [...new Set(window.rank_collectives.map((row) => row.rank))];
-  const [shown, choose] = useOption("of", ["all", ...ranks.map(String)]);
-  const rows = shown === "all" ? window.collectives : window.rank_collectives.filter((row) => String(row.rank) === shown);
+  const [selected, setSelected] = useOption("of", ["all", ...ranks.map(String)]);
+  const rows = selected === "all" ? window.collectives : window.rank_collectives.filter((row) => String(row.rank) === selected);
   if (window.collectives.length === 0) return null;
   return (
     <LinkedTable
@@ -23,9 +23,9 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
         ranks.length < 2 ? null : (
           <Select
             label="Of"
-            value={shown}
+            value={selected}
             choices={[["all", "all ranks"] as const, ...ranks.map((rank) => [String(rank), rank === null ? "unknown rank" : `rank ${rank}`] as const)]}
-            onChange={choose}
+            onChange={setSelected}
           />
         )
       }

@@ -6,7 +6,7 @@ import { count } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
 import { column } from "../../widgets/fields";
-import { stepGrid } from "./pictures";
+import { stepDurationGrid } from "./figures";
 
 interface Row {
   rank: string;
@@ -15,7 +15,7 @@ interface Row {
 }
 
 export function Stragglers({ matrix }: { matrix: StepMatrix }) {
-  const grid = useMemo(() => stepGrid(matrix), [matrix]);
+  const grid = useMemo(() => stepDurationGrid(matrix), [matrix]);
   const rows = matrix.ranks.map((rank, index) => ({
     rank,
     slowest: matrix.slowest_count[index] ?? 0,

@@ -4,32 +4,32 @@ import type { ComponentChildren } from "preact";
 import type { ActivityView, CopyKindView } from "../../api/views";
 import { FigurePanel } from "../../charts/figure_panel";
 import { pieOfShares } from "../../charts/from_payload";
-import { CarryOverSelect, useCarryOver } from "../../parts/carry_over";
+import { CarryOverSelect, useCarryOver } from "../../parts/carry_over_select";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { bar, field } from "../../widgets/fields";
 
-export function Activity({ above }: { above: ComponentChildren }) {
+export function Activity({ tabs }: { tabs: ComponentChildren }) {
   const [carryOver, setCarryOver] = useCarryOver();
   return (
     <TraceScreen
       view="activity"
       title="GPU"
-      tabs={above}
+      tabs={tabs}
       options={{ carry_over: carryOver }}
       tools={<CarryOverSelect value={carryOver} onChange={setCarryOver} />}
     >
       {(trace, payload) => (
         <>
-          {trace.activities.length === 0 ? null : <Kinds rows={trace.activities} shareOf={payload.share_of} />}
-          {trace.copies.length === 0 ? null : <Copies rows={trace.copies} />}
+          {trace.activities.length === 0 ? null : <ActivityKinds rows={trace.activities} shareOf={payload.share_of} />}
+          {trace.copies.length === 0 ? null : <CopyKinds rows={trace.copies} />}
         </>
       )}
     </TraceScreen>
   );
 }
 
-function Kinds({ rows, shareOf }: { rows: ActivityView[]; shareOf: string }) {
+function ActivityKinds({ rows, shareOf }: { rows: ActivityView[]; shareOf: string }) {
   return (
     <div class="panels">
       <FigurePanel
@@ -53,7 +53,7 @@ function Kinds({ rows, shareOf }: { rows: ActivityView[]; shareOf: string }) {
   );
 }
 
-function Copies({ rows }: { rows: CopyKindView[] }) {
+function CopyKinds({ rows }: { rows: CopyKindView[] }) {
   return (
     <LinkedTable
       id="copies"

@@ -5,18 +5,18 @@ import type { StreamIdleView } from "../../api/views";
 import { duration } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import type { Stacks } from "../../charts/stacks";
-import { CarryOverSelect, useCarryOver } from "../../parts/carry_over";
+import { CarryOverSelect, useCarryOver } from "../../parts/carry_over_select";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { bar, field } from "../../widgets/fields";
 
-export function Idle({ above }: { above: ComponentChildren }) {
+export function Idle({ tabs }: { tabs: ComponentChildren }) {
   const [carryOver, setCarryOver] = useCarryOver();
   return (
     <TraceScreen
       view="idle"
       title="GPU"
-      tabs={above}
+      tabs={tabs}
       options={{ carry_over: carryOver }}
       tools={<CarryOverSelect value={carryOver} onChange={setCarryOver} />}
     >
@@ -24,7 +24,7 @@ export function Idle({ above }: { above: ComponentChildren }) {
         trace.streams.length === 0 ? null : (
           <>
             <div class="panels">
-              <FigurePanel wide testid="idle-streams" block={stacks(trace.streams)} />
+              <FigurePanel wide testid="idle-streams" block={streamFigure(trace.streams)} />
             </div>
             <LinkedTable
               title="Idle time by stream"
@@ -32,7 +32,7 @@ export function Idle({ above }: { above: ComponentChildren }) {
               about={`Shares are of the ${payload.share_of}. A wait for the next kernel is shorter than ${duration(payload.kernel_wait_below_ns)}; a wait for the host means that nothing had been launched.`}
               rows={trace.streams}
               fields={[
-                field<StreamIdleView>("stream", { value: stream }),
+                field<StreamIdleView>("stream", { value: streamName }),
                 field("device", { numeric: true, unit: "count" }),
                 field("work_count", { label: "work" }),
                 field("span_ns"),
@@ -52,16 +52,16 @@ export function Idle({ above }: { above: ComponentChildren }) {
   );
 }
 
-function stream(row: StreamIdleView): string {
+function streamName(row: StreamIdleView): string {
   return row.stream === null ? "not known" : String(row.stream);
 }
 
-function stacks(rows: readonly StreamIdleView[]): Stacks {
+function streamFigure(rows: readonly StreamIdleView[]): Stacks {
   return {
     kind: "stacks",
     title: "Time of each stream",
     categoryName: "stream",
-    categories: rows.map((row) => `GPU ${row.device} stream ${stream(row)}`),
+    categories: rows.map((row) => `GPU ${row.device} stream ${streamName(row)}`),
     value: { name: "from its first work to its last", unit: "ns" },
     horizontal: true,
     parts: [

@@ -9,9 +9,9 @@ import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { field } from "../../widgets/fields";
 
-export function Launches({ above }: { above: ComponentChildren }) {
+export function Launches({ tabs }: { tabs: ComponentChildren }) {
   return (
-    <TraceScreen view="launches" title="GPU" tabs={above}>
+    <TraceScreen view="launches" title="GPU" tabs={tabs}>
       {(trace, payload) =>
         trace.calls.length === 0 ? null : (
           <>
@@ -38,7 +38,7 @@ export function Launches({ above }: { above: ComponentChildren }) {
                 field("long_delay_count", { label: "long delays" }),
               ]}
             />
-            {trace.queues.length === 0 ? null : <Queues trace={trace} blocked={payload.blocked_depth} />}
+            {trace.queues.length === 0 ? null : <QueueTable trace={trace} blockedDepth={payload.blocked_depth} />}
           </>
         )
       }
@@ -46,16 +46,16 @@ export function Launches({ above }: { above: ComponentChildren }) {
   );
 }
 
-function Queues({ trace, blocked }: { trace: TraceLaunches; blocked: number }) {
+function QueueTable({ trace, blockedDepth }: { trace: TraceLaunches; blockedDepth: number }) {
   return (
     <>
       <div class="panels">
-        <FigurePanel wide testid="queue-depth" block={depths(trace)} />
+        <FigurePanel wide testid="queue-depth" block={queueDepthFigure(trace)} />
       </div>
       <LinkedTable
         id="queues"
         title="Queues by stream"
-        about={`Blocked: while ${count(blocked)} or more launches were waiting, more than which a stream does not take.`}
+        about={`Blocked: while ${count(blockedDepth)} or more launches were waiting, more than which a stream does not take.`}
         rows={trace.queues}
         fields={[
           field<StreamQueue>("stream", { value: (row) => (row.stream === null ? "not known" : String(row.stream)) }),
@@ -70,7 +70,7 @@ function Queues({ trace, blocked }: { trace: TraceLaunches; blocked: number }) {
   );
 }
 
-function depths(trace: TraceLaunches): Plot {
+function queueDepthFigure(trace: TraceLaunches): Plot {
   const bucket = trace.bucket_ns ?? 1;
   return {
     kind: "plot",

@@ -10,9 +10,9 @@ import { TraceScreen } from "../../parts/trace_screen";
 import { field } from "../../widgets/fields";
 import { Tiles } from "../../widgets/tiles";
 
-export function Metrics({ above }: { above: ComponentChildren }) {
+export function Metrics({ tabs }: { tabs: ComponentChildren }) {
   return (
-    <TraceScreen view="gpu-metrics" title="GPU" tabs={above}>
+    <TraceScreen view="gpu-metrics" title="GPU" tabs={tabs}>
       {(trace, payload) => (trace.devices.length === 0 ? null : <Content trace={trace} shareOf={payload.share_of} />)}
     </TraceScreen>
   );
@@ -22,9 +22,9 @@ function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
   const [first] = trace.devices;
   return (
     <>
-      {first === undefined || trace.devices.length > 1 ? null : <One device={first} />}
+      {first === undefined || trace.devices.length > 1 ? null : <DeviceTiles device={first} />}
       <div class="panels">
-        <FigurePanel wide testid="gpu-utilisation" block={curves(trace)} about={`Shares of the ${shareOf}.`} />
+        <FigurePanel wide testid="gpu-utilisation" block={utilizationFigure(trace)} about={`Shares of the ${shareOf}.`} />
       </div>
       <LinkedTable
         title="By device"
@@ -47,7 +47,7 @@ function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
   );
 }
 
-function One({ device }: { device: DeviceMetrics }) {
+function DeviceTiles({ device }: { device: DeviceMetrics }) {
   return (
     <Tiles
       tiles={[
@@ -61,9 +61,9 @@ function One({ device }: { device: DeviceMetrics }) {
   );
 }
 
-function curves(trace: TraceMetrics): Plot {
+function utilizationFigure(trace: TraceMetrics): Plot {
   const bucket = trace.bucket_ns ?? 1;
-  const starts = (count: number): number[] => Array.from({ length: count }, (_, index) => index * bucket);
+  const bucketStarts = (count: number): number[] => Array.from({ length: count }, (_, index) => index * bucket);
   const seriesName = (device: DeviceMetrics, metric: string): string =>
     trace.devices.length > 1 ? `GPU ${device.device} ${metric}` : metric;
   return {
@@ -75,10 +75,10 @@ function curves(trace: TraceMetrics): Plot {
       const busy = device.utilization_curve_ratio;
       const efficiency = device.est_sm_efficiency_curve_ratio;
       return [
-        { name: seriesName(device, "utilisation"), x: starts(busy.length), y: busy, draw: "step" as const },
+        { name: seriesName(device, "utilisation"), x: bucketStarts(busy.length), y: busy, draw: "step" as const },
         ...(efficiency === null
           ? []
-          : [{ name: seriesName(device, "est. SM efficiency"), x: starts(efficiency.length), y: efficiency, draw: "step" as const }]),
+          : [{ name: seriesName(device, "est. SM efficiency"), x: bucketStarts(efficiency.length), y: efficiency, draw: "step" as const }]),
       ];
     }),
     note: trace.bucket_ns === null ? null : `Each value is the mean of ${duration(bucket)}.`,

@@ -3,21 +3,21 @@ import type { ComponentChildren } from "preact";
 
 import type { DeviceGpuTime, TraceGpuTime } from "../../api/views";
 import { duration, percent } from "../../base/quantities";
-import { CarryOverSelect, useCarryOver } from "../../parts/carry_over";
+import { CarryOverSelect, useCarryOver } from "../../parts/carry_over_select";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { field } from "../../widgets/fields";
 import { Panel } from "../../widgets/panel";
-import { ShareBar } from "../../widgets/shares";
+import { ShareBar } from "../../widgets/share_bar";
 import { Tiles } from "../../widgets/tiles";
 
-export function Time({ above }: { above: ComponentChildren }) {
+export function Time({ tabs }: { tabs: ComponentChildren }) {
   const [carryOver, setCarryOver] = useCarryOver();
   return (
     <TraceScreen
       view="gpu-time"
       title="GPU"
-      tabs={above}
+      tabs={tabs}
       options={{ carry_over: carryOver }}
       tools={<CarryOverSelect value={carryOver} onChange={setCarryOver} />}
     >
@@ -38,7 +38,7 @@ function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
         ]}
       />
       <Panel title="All devices together" description={`Shares of the ${shareOf}.`} wide>
-        <ShareBar label="Time of all devices" segments={parts(trace)} />
+        <ShareBar label="Time of all devices" segments={timeSegments(trace)} />
       </Panel>
       <LinkedTable
         title="By device"
@@ -64,7 +64,7 @@ function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
   );
 }
 
-function parts(trace: TraceGpuTime) {
+function timeSegments(trace: TraceGpuTime) {
   const { shares } = trace;
   if (shares === null) return [];
   return [

@@ -7,16 +7,16 @@ import { LinkedTable } from "../../parts/linked_table";
 import { TimePanel } from "../../parts/time_panel";
 import { timelineAt } from "../../parts/timeline_link";
 import { link } from "../../state/url";
-import { EmptyState, ErrorNotice } from "../../widgets/answer";
+import { EmptyState, ErrorNotice } from "../../widgets/resource_view";
 import { column, field } from "../../widgets/fields";
-import { KeyValues } from "../../widgets/facts";
+import { KeyValues } from "../../widgets/key_values";
 import { Markdown } from "../../widgets/markdown";
 import { Panel } from "../../widgets/panel";
 import { Prose } from "../../widgets/prose";
-import { RuleStatusBadge } from "../../widgets/status";
+import { RuleStatusBadge } from "../../widgets/rule_status";
 
 export function Rule({ rule }: { rule: RuleInsight }) {
-  const when = rule.last_after_ns;
+  const lastTrigger = rule.last_after_ns;
   return (
     <div class="rule" data-testid="rule">
       <Panel
@@ -26,17 +26,17 @@ export function Rule({ rule }: { rule: RuleInsight }) {
         tools={
           <>
             <RuleStatusBadge status={rule.status} />
-            {when === null ? null : (
-              <a class="action" href={timelineAt(rule.first_after_ns ?? when, when)}>Show in timeline</a>
+            {lastTrigger === null ? null : (
+              <a class="action" href={timelineAt(rule.first_after_ns ?? lastTrigger, lastTrigger)}>Show in timeline</a>
             )}
           </>
         }
       >
         {rule.error === null ? null : <ErrorNotice text={rule.error} />}
-        {rule.sentences.length === 0 ? <p>{rule.summary}</p> : <Sentences all={rule.sentences} />}
+        {rule.sentences.length === 0 ? <p>{rule.summary}</p> : <SentenceList all={rule.sentences} />}
         {rule.recommendation === "" ? null : <p class="advice"><b>What to do:</b> <Prose text={rule.recommendation} /></p>}
         {rule.missing === null ? null : <EmptyState title="Not applicable here" text={rule.missing} />}
-        <KeyValues entries={facts(rule)} />
+        <KeyValues entries={ruleFacts(rule)} />
         {rule.evidence.length === 0 ? null : (
           <p class="muted">
             See also{" "}
@@ -63,14 +63,14 @@ export function Rule({ rule }: { rule: RuleInsight }) {
 }
 
 /** Sentences that are told at once; a rule may have one for each of hundreds of ranks. */
-const TOLD = 6;
+const MAX_SENTENCES = 6;
 
-function Sentences({ all }: { all: string[] }) {
+function SentenceList({ all }: { all: string[] }) {
   const list = (some: string[]) => <ul>{some.map((text) => <li key={text}><Prose text={text} /></li>)}</ul>;
-  const rest = all.slice(TOLD);
+  const rest = all.slice(MAX_SENTENCES);
   return (
     <>
-      {list(all.slice(0, TOLD))}
+      {list(all.slice(0, MAX_SENTENCES))}
       {rest.length === 0 ? null : (
         <details>
           <summary>{count(rest.length)} more</summary>
@@ -81,7 +81,7 @@ function Sentences({ all }: { all: string[] }) {
   );
 }
 
-function facts(rule: RuleInsight) {
+function ruleFacts(rule: RuleInsight) {
   const list = (names: string[]): string => (names.length === 0 ? "all" : names.slice(0, 24).join(", "));
   return [
     ["Triggers", count(rule.triggered_count)],

@@ -5,7 +5,7 @@ import { dateTime } from "../../base/text";
 import { link } from "../../state/url";
 import { column, field, type Field } from "../../widgets/fields";
 
-const SIGNS: Record<JobRow["status"], readonly [string, string, "good" | "bad" | "plain"]> = {
+const STATUS_LABELS: Record<JobRow["status"], readonly [string, string, "good" | "bad" | "plain"]> = {
   InProgress: ["●", "in progress", "plain"],
   Stopping: ["◼", "stopping", "plain"],
   Completed: ["✓", "completed", "good"],
@@ -14,12 +14,12 @@ const SIGNS: Record<JobRow["status"], readonly [string, string, "good" | "bad" |
   Imported: ["↓", "imported", "plain"],
 };
 
-export function Standing({ job }: { job: JobRow }) {
-  const [sign, words, tone] = SIGNS[job.status];
-  const lost = job.monitor_lost ? ", but silent" : "";
+export function StatusLabel({ job }: { job: JobRow }) {
+  const [symbol, label, tone] = STATUS_LABELS[job.status];
+  const suffix = job.monitor_lost ? ", but silent" : "";
   return (
     <span class={`sign-word ${job.monitor_lost ? "bad" : tone}`} title={job.reason ?? undefined}>
-      <span aria-hidden="true">{sign}</span> {words}{lost}
+      <span aria-hidden="true">{symbol}</span> {label}{suffix}
     </span>
   );
 }
@@ -48,9 +48,9 @@ export function jobFields(checkedIds: readonly string[], toggle: (id: string) =>
           <span class="name" title={job.problem}>{job.id.slice(0, 400)} <span class="muted">{job.problem}</span></span>
         ),
     }),
-    column<JobRow>("status", "status", "none", (job) => SIGNS[job.status][1], { draw: (job) => <Standing job={job} /> }),
+    column<JobRow>("status", "status", "none", (job) => STATUS_LABELS[job.status][1], { draw: (job) => <StatusLabel job={job} /> }),
     column<JobRow>("verdict", "verdict", "none", (job) => job.verdict?.words ?? null, {
-      draw: (job) => <JobVerdict job={job} />,
+      draw: (job) => <VerdictCell job={job} />,
     }),
     field<JobRow>("created_ms", { label: "created", numeric: true, draw: (job) => <>{dateTime(job.created_ms)}</> }),
     field<JobRow>("duration_ns", { draw: (job) => <>{duration(job.duration_ns)}</> }),
@@ -69,7 +69,7 @@ export function jobFields(checkedIds: readonly string[], toggle: (id: string) =>
   ];
 }
 
-function JobVerdict({ job }: { job: JobRow }) {
+function VerdictCell({ job }: { job: JobRow }) {
   const { verdict } = job;
   if (verdict === null) return <span class="muted">{job.problem === null ? "not yet" : MISSING}</span>;
   const hasEvidence = verdict.suspect !== "insufficient_evidence";

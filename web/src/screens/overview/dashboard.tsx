@@ -8,34 +8,34 @@ import { FigurePanel } from "../../charts/figure_panel";
 import { durationHistogram, pieOf } from "../../charts/from_payload";
 import type { Plot } from "../../charts/plot";
 import { AnnotationHistograms } from "../../parts/annotation_histograms";
-import { annotationNames } from "../../parts/annotation_rows";
+import { annotationNames } from "../../parts/annotation_names";
 import { TimePanel } from "../../parts/time_panel";
 import { useView } from "../../state/fetch";
 import { link } from "../../state/url";
-import { ResourceView } from "../../widgets/answer";
+import { ResourceView } from "../../widgets/resource_view";
 import { Panel } from "../../widgets/panel";
 import { Prose } from "../../widgets/prose";
-import { RankedBars } from "../../widgets/ranked";
+import { RankedBars } from "../../widgets/ranked_bars";
 
 export default function Dashboard() {
   const answer = useView("dashboard");
   return (
     <>
-      <ResourceView resource={answer}>{(payload) => <Pictures payload={payload} />}</ResourceView>
+      <ResourceView resource={answer}>{(payload) => <Figures payload={payload} />}</ResourceView>
       <Annotations />
     </>
   );
 }
 
-function Pictures({ payload }: { payload: Payload }) {
+function Figures({ payload }: { payload: Payload }) {
   const { gpu_active, cpu_active, utilisation, step_durations } = payload;
   const figures = useMemo(
     () => ({
-      gpu: gpu_active === null ? null : active("GPU active time", "any GPU is active", gpu_active),
-      cpu: cpu_active === null ? null : active("CPU active time", "CPU active", cpu_active),
-      gpus: utilisation === null ? null : over(utilisation, "GPU", "gpu_busy_ratio"),
-      cpus: utilisation === null ? null : over(utilisation, "CPU", "cpu_busy_ratio"),
-      steps: step_durations === null ? null : steps(step_durations),
+      gpu: gpu_active === null ? null : activeShareFigure("GPU active time", "any GPU is active", gpu_active),
+      cpu: cpu_active === null ? null : activeShareFigure("CPU active time", "CPU active", cpu_active),
+      gpus: utilisation === null ? null : utilizationFigure(utilisation, "GPU", "gpu_busy_ratio"),
+      cpus: utilisation === null ? null : utilizationFigure(utilisation, "CPU", "cpu_busy_ratio"),
+      stepHistogram: step_durations === null ? null : stepHistogram(step_durations),
       pies: (
         [
           ["Precision of kernels", payload.precision],
@@ -46,23 +46,23 @@ function Pictures({ payload }: { payload: Payload }) {
     }),
     [payload],
   );
-  const alone = [figures.gpus === null ? figures.gpu : null, figures.cpus === null ? figures.cpu : null];
-  const pies = [...alone.filter((pie) => pie !== null), ...figures.pies];
+  const standalonePies = [figures.gpus === null ? figures.gpu : null, figures.cpus === null ? figures.cpu : null];
+  const pies = [...standalonePies.filter((pie) => pie !== null), ...figures.pies];
   return (
     <>
-      <Beside name="gpu" pie={figures.gpu} plot={figures.gpus} />
-      <Beside name="cpu" pie={figures.cpu} plot={figures.cpus} />
+      <PieWithPlot name="gpu" pie={figures.gpu} plot={figures.gpus} />
+      <PieWithPlot name="cpu" pie={figures.cpu} plot={figures.cpus} />
       {pies.length === 0 ? null : (
         <div class="panels pies">
           {pies.map((pie) => <FigurePanel key={pie.title} testid={PIE_NAMES[pie.title] ?? "pie"} block={pie} />)}
         </div>
       )}
       <div class="panels">
-        {figures.steps === null ? null : <FigurePanel wide testid="step-histogram" block={figures.steps} about={aboutSteps(step_durations)} />}
-        <Kernels title="Kernels by time" rows={payload.kernels_by_time} all={payload.kernel_count} value={(row) => duration(row.total_ns)} weight={(row) => row.total_ns} about={(row) => percent(row.share_ratio, 1)} />
-        <Kernels title="Kernels by launches" rows={payload.kernels_by_launches} all={payload.kernel_count} value={(row) => count(row.launch_count)} weight={(row) => row.launch_count} about={(row) => duration(row.total_ns)} />
+        {figures.stepHistogram === null ? null : <FigurePanel wide testid="step-histogram" block={figures.stepHistogram} about={stepStatisticsText(step_durations)} />}
+        <KernelRanking title="Kernels by time" rows={payload.kernels_by_time} all={payload.kernel_count} value={(row) => duration(row.total_ns)} weight={(row) => row.total_ns} about={(row) => percent(row.share_ratio, 1)} />
+        <KernelRanking title="Kernels by launches" rows={payload.kernels_by_launches} all={payload.kernel_count} value={(row) => count(row.launch_count)} weight={(row) => row.launch_count} about={(row) => duration(row.total_ns)} />
       </div>
-      <Missing parts={payload.missing_parts} />
+      <MissingParts parts={payload.missing_parts} />
     </>
   );
 }
@@ -70,7 +70,7 @@ function Pictures({ payload }: { payload: Payload }) {
 const PIE_NAMES: Record<string, string> = { "GPU active time": "gpu-active", "CPU active time": "cpu-active" };
 
 /** How much of the time, and when. */
-function Beside({ name, pie, plot }: { name: string; pie: Pie | null; plot: Plot | null }) {
+function PieWithPlot({ name, pie, plot }: { name: string; pie: Pie | null; plot: Plot | null }) {
   if (plot === null) return null;
   return (
     <div class={pie === null ? "panels" : "panels beside"}>
@@ -80,7 +80,7 @@ function Beside({ name, pie, plot }: { name: string; pie: Pie | null; plot: Plot
   );
 }
 
-function active(title: string, name: string, share: ActiveShare): Pie {
+function activeShareFigure(title: string, name: string, share: ActiveShare): Pie {
   return {
     kind: "pie",
     title,
@@ -93,7 +93,7 @@ function active(title: string, name: string, share: ActiveShare): Pie {
 }
 
 /** Every node in one chart; null where none has such samples. */
-function over(utilisation: UtilisationOverTime, device: string, field: "gpu_busy_ratio" | "cpu_busy_ratio"): Plot | null {
+function utilizationFigure(utilisation: UtilisationOverTime, device: string, field: "gpu_busy_ratio" | "cpu_busy_ratio"): Plot | null {
   const nodes = utilisation.nodes.filter((node) => node[field].some((value) => value !== null));
   if (nodes.length === 0) return null;
   return {
@@ -111,7 +111,7 @@ function over(utilisation: UtilisationOverTime, device: string, field: "gpu_busy
   };
 }
 
-function steps(durations: StepDurations) {
+function stepHistogram(durations: StepDurations) {
   return durationHistogram({
     title: durations.source === "watched" ? "Step durations" : "Durations of recorded steps",
     noun: "steps",
@@ -125,7 +125,7 @@ function steps(durations: StepDurations) {
   });
 }
 
-function aboutSteps(durations: StepDurations | null): string | null {
+function stepStatisticsText(durations: StepDurations | null): string | null {
   if (durations === null) return null;
   return `Mean ${duration(durations.mean_ns)}, median ${duration(durations.p50_ns)}, p95 ${duration(durations.p95_ns)}`;
 }
@@ -139,7 +139,7 @@ interface KernelsProps {
   about: (row: KernelTime) => string;
 }
 
-function Kernels({ title, rows, all, value, weight, about }: KernelsProps) {
+function KernelRanking({ title, rows, all, value, weight, about }: KernelsProps) {
   const largest = Math.max(1, ...rows.map(weight));
   if (rows.length === 0) return null;
   return (
@@ -169,7 +169,7 @@ const PARTS: Record<string, string> = {
 };
 
 /** What this run has no picture of, and what would bring it. */
-function Missing({ parts }: { parts: Record<string, string> }) {
+function MissingParts({ parts }: { parts: Record<string, string> }) {
   const rows = Object.entries(parts);
   if (rows.length === 0) return null;
   return (

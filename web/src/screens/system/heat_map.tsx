@@ -6,10 +6,10 @@ import type { SystemHeatView } from "../../api/views";
 import type { Heatmap } from "../../api/report";
 import { countOf, duration, labelOf } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
-import { useOption } from "../../parts/options";
+import { useOption } from "../../parts/url_options";
 import { useView } from "../../state/fetch";
-import { EmptyState, ErrorNotice, Skeleton } from "../../widgets/answer";
-import { Select } from "../../widgets/choice";
+import { EmptyState, ErrorNotice, Skeleton } from "../../widgets/resource_view";
+import { Select } from "../../widgets/select";
 
 const CORES = [["few", "the first 32"], ["all", "all"], ["none", "none"]] as const;
 type Cores = (typeof CORES)[number][0];
@@ -21,37 +21,37 @@ interface Props {
 }
 
 export function HeatMap({ node, initial }: Props) {
-  const [cores, choose] = useOption("heat-cores", CORES.map(([key]) => key));
-  const tools = <Select label="Cores" value={cores} choices={CORES} onChange={(value) => { choose(value as typeof cores); }} />;
-  const block = useMemo(() => (cores === "all" ? null : heatOf(initial, node, cores)), [initial, node, cores]);
-  return <div class="panels">{block === null ? <Asked node={node} cores={cores} tools={tools} /> : <Picture block={block} tools={tools} />}</div>;
+  const [cores, setCores] = useOption("heat-cores", CORES.map(([key]) => key));
+  const tools = <Select label="Cores" value={cores} choices={CORES} onChange={(value) => { setCores(value as typeof cores); }} />;
+  const block = useMemo(() => (cores === "all" ? null : heatMapFigure(initial, node, cores)), [initial, node, cores]);
+  return <div class="panels">{block === null ? <LoadedHeatMap node={node} cores={cores} tools={tools} /> : <HeatMapPanel block={block} tools={tools} />}</div>;
 }
 
-function Asked({ node, cores, tools }: { node: string; cores: Cores; tools: ComponentChildren }) {
+function LoadedHeatMap({ node, cores, tools }: { node: string; cores: Cores; tools: ComponentChildren }) {
   const { data, error } = useView("system-heat", { name: node });
-  const block = useMemo(() => (data === null ? null : heatOf(data, node, cores)), [data, node, cores]);
+  const block = useMemo(() => (data === null ? null : heatMapFigure(data, node, cores)), [data, node, cores]);
   if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
-  return block === null ? <EmptyState text={data.missing ?? "nothing was sampled here"} /> : <Picture block={block} tools={tools} />;
+  return block === null ? <EmptyState text={data.missing ?? "nothing was sampled here"} /> : <HeatMapPanel block={block} tools={tools} />;
 }
 
-function Picture({ block, tools }: { block: Heatmap; tools: ComponentChildren }) {
+function HeatMapPanel({ block, tools }: { block: Heatmap; tools: ComponentChildren }) {
   return <FigurePanel wide testid="heat-map" block={block} tools={tools} />;
 }
 
-const FEW = 32;
+const DEFAULT_CORES = 32;
 
 /** The picture of one node; null where there is none. */
-export function heatOf(payload: SystemHeatView, node: string, cores: Cores): Heatmap | null {
+export function heatMapFigure(payload: SystemHeatView, node: string, cores: Cores): Heatmap | null {
   const nodeHeat = payload.nodes.find((candidate) => candidate.node === node);
   if (nodeHeat === undefined) return null;
-  const maxCores = { few: FEW, all: Infinity, none: 0 }[cores];
+  const maxCores = { few: DEFAULT_CORES, all: Infinity, none: 0 }[cores];
   let coreCount = 0;
   const rows = nodeHeat.rows.filter((row) => {
     if (!row.metric.startsWith("core_")) return true;
     coreCount += 1;
     return coreCount <= maxCores;
   });
-  const hidden = nodeHeat.rows.length - rows.length + nodeHeat.left_out_count;
+  const hiddenCount = nodeHeat.rows.length - rows.length + nodeHeat.left_out_count;
   return {
     kind: "heatmap",
     title: `What ${node.slice(0, 80)} did`,
@@ -63,6 +63,6 @@ export function heatOf(payload: SystemHeatView, node: string, cores: Cores): Hea
       full: row.unit === "ratio" ? 100 * row.full : row.full,
       percent: row.shade_ratio.map((shade) => (shade === null ? null : 100 * shade)),
     })),
-    more: hidden === 0 ? null : `${countOf(hidden, "more row")} of cores`,
+    more: hiddenCount === 0 ? null : `${countOf(hiddenCount, "more row")} of cores`,
   };
 }

@@ -4,7 +4,7 @@ import { count, duration, inUnit, memory } from "../../base/quantities";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { useView } from "../../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../../widgets/answer";
+import { ResourceView, QualityNotes, EmptyState } from "../../widgets/resource_view";
 import { column, field } from "../../widgets/fields";
 import { Prose } from "../../widgets/prose";
 import { Tiles } from "../../widgets/tiles";
@@ -15,17 +15,17 @@ export function Metrics({ node }: { node: string }) {
   return (
     <section aria-label="The machine">
       <header class="head part"><h2>The machine</h2></header>
-      <ResourceView resource={answer}>{(payload) => <Found payload={payload} node={node} />}</ResourceView>
+      <ResourceView resource={answer}>{(payload) => <NodeMetrics payload={payload} node={node} />}</ResourceView>
     </section>
   );
 }
 
-function Found({ payload, node }: { payload: SystemView; node: string }) {
+function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
   const nodeView = payload.nodes.find((candidate) => candidate.node === node);
   if (nodeView === undefined) return <EmptyState text={payload.missing ?? "nothing is known of this node"} />;
   return (
     <>
-      <Tiles tiles={tiles(nodeView)} />
+      <Tiles tiles={nodeTiles(nodeView)} />
       <QualityNotes
         quality={[]}
         notes={Object.entries(nodeView.metrics_missing).map(([name, why]) => `no metrics of ${name}: ${why}`)}
@@ -55,7 +55,7 @@ function Found({ payload, node }: { payload: SystemView; node: string }) {
   );
 }
 
-function tiles(node: NodeView) {
+function nodeTiles(node: NodeView) {
   return [
     { label: "Processor", value: node.cpu_model },
     { label: "Cores", value: count(node.cores_available), about: `available to the job, of ${count(node.cores_total)}` },

@@ -10,13 +10,13 @@ export interface Alignment {
   ranks: { title: string; shift: number | null }[];
 }
 
-export function startOf(steps: RankSteps, number: number): number | null {
+export function stepStart(steps: RankSteps, number: number): number | null {
   const index = steps.numbers.indexOf(number);
   return index < 0 ? null : (steps.after_ns[index] ?? null);
 }
 
 /** Shifts that align all groups on a step of the first one that has it. */
-export function alignment(
+export function alignRanks(
   groups: readonly TrackGroup[],
   steps: readonly RankSteps[],
   step: number,
@@ -26,7 +26,7 @@ export function alignment(
   const moved: { path: TrackGroup[]; shift: number }[] = [];
   let first: number | null = null;
   for (const rankSteps of steps) {
-    const start = startOf(rankSteps, step);
+    const start = stepStart(rankSteps, step);
     first ??= start;
     const shift = start === null || first === null ? null : start - first;
     ranks.push({ title: rankSteps.title, shift });
@@ -46,7 +46,7 @@ export function alignment(
 }
 
 /** Names of the groups around every track, for sentences that name one. */
-export function trackNames(groups: readonly TrackGroup[]): Map<string, string> {
+export function trackPaths(groups: readonly TrackGroup[]): Map<string, string> {
   const names = new Map<string, string>();
   const shared = groups.length === 1 ? 1 : 0; // what all are in tells none apart
   eachTrack(groups, (track, _, path) => {

@@ -5,16 +5,16 @@ import type { SliceRef } from "../../canvas/scene";
 import type { Line } from "../../canvas/tree";
 import { firstStepEndingAfter } from "../../canvas/paint_steps";
 import { spanAround, panSpan, revealRange, fullSpan, widthOf, zoomSpan, type Span } from "../../canvas/viewport";
-import { ViewAnimator } from "../../canvas/motion";
-import * as address from "./address";
-import { startOf } from "./alignment";
+import { ViewAnimator } from "../../canvas/view_animator";
+import * as address from "./url_state";
+import { stepStart } from "./alignment";
 import type { Model } from "./model";
-import { toNeighbour, toOtherRow } from "./neighbours";
+import { selectNeighbour, selectInOtherRow } from "./slice_navigation";
 import { nextOutlier } from "./steps";
 
-const STILL = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+const REDUCED_MOTION = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 /** A step, where it is jumped to, takes about a third of the width. */
-const STEP_ROOM = 0.6;
+const STEP_MARGIN = 0.6;
 
 export type Commands = ReturnType<typeof createCommands>;
 
@@ -28,31 +28,31 @@ export function createCommands(model: Model) {
       bounds: () => model.bounds.peek(),
       focus: () => pointer === null ? 0.5 : pointer / Math.max(1, model.size.peek().width),
     },
-    STILL,
+    REDUCED_MOTION,
   );
   const bounds = () => model.bounds.peek();
-  const goTo = (span: Span): void => { motion.animateTo(span); };
+  const animateTo = (span: Span): void => { motion.animateTo(span); };
 
   const scrollTo = (y: number): void => {
-    model.scroll.value = Math.max(0, Math.min(model.furthest.peek(), y));
+    model.scrollTop.value = Math.max(0, Math.min(model.maxScroll.peek(), y));
   };
 
   /** Brings a row of a track into view, opening what it is in. */
-  const showRow = (track: string, row: number): void => {
-    const stand = model.standIn(track);
-    if (stand !== null) openAround(model, track);
+  const scrollToRow = (track: string, row: number): void => {
+    const collapsedLine = model.standIn(track);
+    if (collapsedLine !== null) openAround(model, track);
     const line = model.tree.peek().byId.get(track);
     if (line === undefined || model.pinned.peek().byId.has(track)) return;
     const top = line.y + row * line.rowPx;
     const room = model.treeHeight.peek();
-    const now = Math.min(model.scroll.peek(), model.furthest.peek());
+    const now = Math.min(model.scrollTop.peek(), model.maxScroll.peek());
     if (top < now + 8) scrollTo(top - room / 3);
     else if (top + line.rowPx > now + room - 8) scrollTo(top - (2 * room) / 3);
   };
 
   /** Brings a line of the tree into view. */
-  const showLine = (line: Line): void => {
-    const now = Math.min(model.scroll.peek(), model.furthest.peek());
+  const scrollToLine = (line: Line): void => {
+    const now = Math.min(model.scrollTop.peek(), model.maxScroll.peek());
     const room = model.treeHeight.peek();
     if (line.y < now) scrollTo(line.y);
     else if (line.y + line.height > now + room) scrollTo(line.y + Math.min(line.height, room) - room);
@@ -63,47 +63,47 @@ export function createCommands(model: Model) {
     return { from, to: from + slice.duration_ns };
   };
 
-  const select = (slice: SliceRef | null): void => {
+  const selectSlice = (slice: SliceRef | null): void => {
     model.selected.value = slice;
     if (slice !== null && slice.event < 0) address.setSelected(null, 0);
     else address.setSelected(slice?.track ?? null, slice?.event ?? 0);
   };
 
   /** Selects a slice that may be anywhere, and shows it. */
-  const visit = (slice: SliceRef): void => {
-    select(slice);
-    showRow(slice.track, slice.row);
+  const showSlice = (slice: SliceRef): void => {
+    selectSlice(slice);
+    scrollToRow(slice.track, slice.row);
     const shown = drawnSpan(slice);
     const span = model.span.peek();
     const pixels = (widthOf(shown) / widthOf(span)) * model.size.peek().width;
     // What would be too thin to see is come nearer to.
-    goTo(pixels < 2 && slice.duration_ns > 0
+    animateTo(pixels < 2 && slice.duration_ns > 0
       ? spanAround(shown, bounds(), 20)
       : revealRange(span, shown, bounds()));
   };
 
-  const zoomTo = (slice: SliceRef): void => { goTo(spanAround(drawnSpan(slice), bounds())); };
+  const zoomTo = (slice: SliceRef): void => { animateTo(spanAround(drawnSpan(slice), bounds())); };
 
   const showStep = (steps: RankSteps, number: number): boolean => {
-    const start = startOf(steps, number);
+    const start = stepStart(steps, number);
     if (start === null) return false;
     const from = start - model.shiftOf(steps.group);
     const durationNs = steps.duration_ns[steps.numbers.indexOf(number)] ?? 0;
-    goTo(spanAround({ from, to: from + durationNs }, bounds(), STEP_ROOM));
+    animateTo(spanAround({ from, to: from + durationNs }, bounds(), STEP_MARGIN));
     return true;
   };
 
   return {
-    goTo,
+    animateTo,
     scrollTo,
-    showRow,
-    showLine,
-    select,
-    visit,
+    scrollToRow,
+    scrollToLine,
+    selectSlice,
+    showSlice,
     zoomTo,
-    hold: (drive: Parameters<ViewAnimator["startMoving"]>[0]) => { motion.startMoving(drive); },
-    release: (drive: Parameters<ViewAnimator["stopMoving"]>[0]) => { motion.stopMoving(drive); },
-    pointAt: (x: number | null): void => { pointer = x; },
+    startMoving: (drive: Parameters<ViewAnimator["startMoving"]>[0]) => { motion.startMoving(drive); },
+    stopMoving: (drive: Parameters<ViewAnimator["stopMoving"]>[0]) => { motion.stopMoving(drive); },
+    setPointer: (x: number | null): void => { pointer = x; },
     zoom: (factor: number, x: number): void => {
       motion.cancel();
       const share = x / Math.max(1, model.size.peek().width);
@@ -114,15 +114,15 @@ export function createCommands(model: Model) {
       const span = model.span.peek();
       const perPixel = widthOf(span) / Math.max(1, model.size.peek().width);
       if (dx !== 0) model.span.value = panSpan(span, -dx * perPixel, bounds());
-      if (dy !== 0) scrollTo(Math.min(model.scroll.peek(), model.furthest.peek()) - dy);
+      if (dy !== 0) scrollTo(Math.min(model.scrollTop.peek(), model.maxScroll.peek()) - dy);
     },
-    showAll: (): void => { goTo(fullSpan(bounds())); },
+    showFullRun: (): void => { animateTo(fullSpan(bounds())); },
     /** What is selected, else the range, fills the window. */
-    fit: (): void => {
+    zoomToSelection: (): void => {
       const slice = model.selected.peek();
       const range = model.range.peek();
       if (slice !== null) zoomTo(slice);
-      else if (range !== null) goTo(spanAround(range, bounds(), 0.05));
+      else if (range !== null) animateTo(spanAround(range, bounds(), 0.05));
     },
     showStep,
     /** Number of the step in the middle of the window; null where there are none. */
@@ -139,7 +139,7 @@ export function createCommands(model: Model) {
       return steps !== null && showStep(steps, number);
     },
     /** The next or previous outlier of that rank, around again at the end. */
-    toOutlier: (by: 1 | -1): void => {
+    jumpToOutlier: (by: 1 | -1): void => {
       const steps = model.band.peek();
       if (steps === null) return;
       const span = model.span.peek();
@@ -147,19 +147,19 @@ export function createCommands(model: Model) {
       const outlier = nextOutlier(steps, middle, by) ?? nextOutlier(steps, by > 0 ? -1 : Infinity, by);
       if (outlier !== null) showStep(steps, outlier);
     },
-    follow: (): void => {
+    followEnd: (): void => {
       const wide = widthOf(model.span.peek());
       const { end } = bounds();
       model.span.value = panSpan({ from: end - 0.95 * wide, to: end + 0.05 * wide }, 0, bounds());
     },
-    neighbour: (by: 1 | -1): void => { toNeighbour(model, by, visit); },
-    otherRow: (by: 1 | -1): void => { toOtherRow(model, by, visit); },
+    selectNeighbour: (by: 1 | -1): void => { selectNeighbour(model, by, showSlice); },
+    selectInOtherRow: (by: 1 | -1): void => { selectInOtherRow(model, by, showSlice); },
   };
 }
 
 /** Opens every group around a track. */
 function openAround(model: Model, track: string): void {
-  const { initially, toggled } = address.folds.peek();
+  const { defaultState: initially, toggledIds: toggled } = address.collapseState.peek();
   const next = new Set(toggled);
   // An opened group may show another closed one: at most as often as groups nest.
   for (let turn = 0; turn < 20; turn++) {
@@ -167,6 +167,6 @@ function openAround(model: Model, track: string): void {
     if (closed === null) return;
     const id = shortId(closed.id);
     if (!next.delete(id)) next.add(id);
-    address.setFolds({ initially, toggled: new Set(next) });
+    address.setCollapseState({ defaultState: initially, toggledIds: new Set(next) });
   }
 }

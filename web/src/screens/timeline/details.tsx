@@ -8,12 +8,12 @@ import type { SliceRef } from "../../canvas/scene";
 import { displayText } from "../../canvas/text";
 import { exactTime } from "../../canvas/ticks";
 import { Icon } from "../../widgets/icon";
-import { setFind, setRange } from "./address";
+import { setSearchText, setRange } from "./url_state";
 import type { Commands } from "./commands";
-import { Frame } from "./frame";
-import { RELATIONS, placedLink } from "./links";
+import { StackFrame } from "./stack_frame";
+import { RELATION_LABELS, linkRef } from "./links";
 import type { Model } from "./model";
-import { unknown } from "./selection";
+import { selectionError } from "./selection";
 
 interface Props {
   model: Model;
@@ -24,17 +24,17 @@ export function Details({ model, commands }: Props) {
   const placed = model.selected.value;
   const slice = model.details.value;
   if (placed === null) {
-    return unknown.value === null
+    return selectionError.value === null
       ? <p class="muted tl-hint">Select a slice to see what is known of it.</p>
-      : <p class="refused" role="alert">{unknown.value}</p>;
+      : <p class="refused" role="alert">{selectionError.value}</p>;
   }
   const sliceDetails = slice?.track === placed.track && slice.event === placed.event ? slice : null;
   return (
     <div class="tl-details">
       <section class="tl-main">
         <h2 class="tl-title"><bdi>{displayText(placed.name)}</bdi></h2>
-        <p class="muted tl-where"><bdi>{model.names.value.get(placed.track) ?? placed.track}</bdi></p>
-        <Times placed={placed} slice={sliceDetails} />
+        <p class="muted tl-where"><bdi>{model.trackPaths.value.get(placed.track) ?? placed.track}</bdi></p>
+        <TimingFacts placed={placed} slice={sliceDetails} />
         <div class="tl-buttons">
           <button type="button" class="action" onClick={() => { commands.zoomTo(placed); }}>
             <Icon icon={Crosshair} size={14} /> Come close
@@ -42,23 +42,23 @@ export function Details({ model, commands }: Props) {
           <button type="button" class="action" onClick={() => { setRange({ from: placed.after_ns, to: placed.after_ns + placed.duration_ns }); }}>
             <Icon icon={SquareDashedMousePointer} size={14} /> Range of this slice
           </button>
-          <button type="button" class="action" onClick={() => { setFind(placed.name.slice(0, 400)); }}>
+          <button type="button" class="action" onClick={() => { setSearchText(placed.name.slice(0, 400)); }}>
             <Icon icon={SearchIcon} size={14} /> All of this name
           </button>
         </div>
         {placed.event < 0 ? (
           <p class="muted">Several events, each too short to be seen from here. Come closer to select one of them.</p>
         ) : null}
-        {unknown.value === null ? null : <p class="refused" role="alert">{unknown.value}</p>}
+        {selectionError.value === null ? null : <p class="refused" role="alert">{selectionError.value}</p>}
       </section>
-      {sliceDetails === null ? null : <Args slice={sliceDetails} />}
-      {sliceDetails === null ? null : <Links slice={sliceDetails} model={model} commands={commands} />}
+      {sliceDetails === null ? null : <ArgumentTable slice={sliceDetails} />}
+      {sliceDetails === null ? null : <LinkTable slice={sliceDetails} model={model} commands={commands} />}
       {sliceDetails === null ? null : <Stack slice={sliceDetails} />}
     </div>
   );
 }
 
-function Times({ placed, slice }: { placed: SliceRef; slice: SliceView | null }) {
+function TimingFacts({ placed, slice }: { placed: SliceRef; slice: SliceView | null }) {
   const { after_ns, duration_ns } = placed;
   const facts: [string, string][] = [
     ["duration", `${duration(duration_ns)} (${count(duration_ns)} ns)`],
@@ -80,7 +80,7 @@ function Times({ placed, slice }: { placed: SliceRef; slice: SliceView | null })
   );
 }
 
-function Args({ slice }: { slice: SliceView }) {
+function ArgumentTable({ slice }: { slice: SliceView }) {
   const args = Object.entries(slice.args);
   if (args.length === 0) return null;
   return (
@@ -90,7 +90,7 @@ function Args({ slice }: { slice: SliceView }) {
         <caption class="hidden">Arguments of the slice</caption>
         <tbody>
           {args.map(([name, value]) => (
-            <tr key={name}><th scope="row"><bdi>{displayText(labelOf(name), 100)}</bdi></th><td><bdi>{argText(name, value)}</bdi></td></tr>
+            <tr key={name}><th scope="row"><bdi>{displayText(labelOf(name), 100)}</bdi></th><td><bdi>{formatArgument(name, value)}</bdi></td></tr>
           ))}
         </tbody>
       </table>
@@ -99,14 +99,14 @@ function Args({ slice }: { slice: SliceView }) {
 }
 
 /** A value as it was recorded; numbers in the unit that their name ends in. */
-export function argText(name: string, value: unknown): string {
+export function formatArgument(name: string, value: unknown): string {
   const unit = unitOf(name);
   if (typeof value === "number" && unit !== null) return inUnit(value, unit);
   if (typeof value === "string") return displayText(value);
   return displayText(JSON.stringify(value));
 }
 
-function Links({ slice, model, commands }: Props & { slice: SliceView }) {
+function LinkTable({ slice, model, commands }: Props & { slice: SliceView }) {
   if (slice.links.length === 0) return null;
   return (
     <section class="tl-links">
@@ -116,14 +116,14 @@ function Links({ slice, model, commands }: Props & { slice: SliceView }) {
         <tbody>
           {slice.links.map((link) => (
             <tr key={`${link.relation} ${link.track} ${link.event}`}>
-              <th scope="row">{RELATIONS[link.relation]}</th>
+              <th scope="row">{RELATION_LABELS[link.relation]}</th>
               <td>
-                <button type="button" class="tl-link" title={model.names.value.get(link.track)} onClick={() => { commands.visit(placedLink(link)); }}>
+                <button type="button" class="tl-link" title={model.trackPaths.value.get(link.track)} onClick={() => { commands.showSlice(linkRef(link)); }}>
                   <bdi>{displayText(link.name, 300)}</bdi>
                 </button>
               </td>
               <td class="number">{duration(link.duration_ns)}</td>
-              <td class="number muted">{apart(slice, link)}</td>
+              <td class="number muted">{timeBetween(slice, link)}</td>
             </tr>
           ))}
         </tbody>
@@ -133,7 +133,7 @@ function Links({ slice, model, commands }: Props & { slice: SliceView }) {
 }
 
 /** How much later or earlier the other one begins. */
-function apart(slice: SliceView, link: Linked): string {
+function timeBetween(slice: SliceView, link: Linked): string {
   const by = link.after_ns - slice.after_ns;
   return by < 0 ? `${duration(-by)} earlier` : `${duration(by)} later`;
 }
@@ -143,7 +143,7 @@ function Stack({ slice }: { slice: SliceView }) {
   return (
     <section>
       <h3>Python stack, innermost first</h3>
-      <ol class="tl-stack">{slice.stack.map((text, index) => <li key={index}><Frame text={text} /></li>)}</ol>
+      <ol class="tl-stack">{slice.stack.map((text, index) => <li key={index}><StackFrame text={text} /></li>)}</ol>
     </section>
   );
 }

@@ -2,12 +2,12 @@
 import type { Span } from "../../canvas/viewport";
 import { FlameGraph } from "../../parts/flame_graph";
 import { useView } from "../../state/fetch";
-import { ResourceView } from "../../widgets/answer";
+import { ResourceView } from "../../widgets/resource_view";
 
 export function RangeFlame({ range, tracks }: { range: Span; tracks: string }) {
-  const graph = useView("timeline-flame", { from_ns: range.from, to_ns: range.to, tracks });
+  const resource = useView("timeline-flame", { from_ns: range.from, to_ns: range.to, tracks });
   return (
-    <ResourceView resource={graph}>
+    <ResourceView resource={resource}>
       {(view) => view.roots.length === 0
         ? <p class="muted tl-hint">Nothing ran in this range on these tracks.</p>
         : <FlameGraph roots={view.roots} left_out_ns={view.left_out_ns} label="Flame graph of the range" outermost="the outermost calls" />}

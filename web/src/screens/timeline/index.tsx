@@ -8,25 +8,25 @@ import { displayText } from "../../canvas/text";
 import { clampSpan, fullSpan } from "../../canvas/viewport";
 import { RULER_PX, headerHeight } from "../../canvas/scene";
 import { useView } from "../../state/fetch";
-import { EmptyState, ErrorNotice, Skeleton } from "../../widgets/answer";
-import { addressSpan, writeSpan } from "./address";
+import { EmptyState, ErrorNotice, Skeleton } from "../../widgets/resource_view";
+import { urlSpan, setUrlSpan } from "./url_state";
 import { createCommands } from "./commands";
 import { Help } from "./help";
-import { listenToKeys } from "./keys";
-import { startLoading } from "./loader";
+import { bindKeys } from "./keys";
+import { startLoader } from "./loader";
 import { Minimap } from "./minimap";
 import { createModel, type Model } from "./model";
 import { BottomPanel } from "./panel";
-import { Picture } from "./picture";
+import { Picture } from "./canvas_view";
 import { SEARCH_ID, createSearch } from "./search";
 import { followSelection } from "./selection";
 import { Splitter } from "./splitter";
 import { Toolbar } from "./toolbar";
-import { Pinned, TrackTree, TreeHead } from "./tree";
+import { Pinned, TrackTree, TreeHeader } from "./tree";
 import "./timeline.css";
 
 /** The window is written into the address when it has been still for so long. */
-const SETTLED_MS = 300;
+const URL_DELAY_MS = 300;
 
 const namesWidth = signal(Math.min(280, Math.round(window.innerWidth * 0.22)));
 
@@ -46,18 +46,18 @@ function Workspace({ view }: { view: TimelineView }) {
   useEffect(() => {
     if (first.current === view) return;
     first.current = view;
-    grow(model, view, commands.follow);
+    applyUpdate(model, view, commands.followEnd);
   }, [model, view]);
   useEffect(() => {
     const ends = [
-      startLoading(model),
+      startLoader(model),
       followSelection(model, commands),
       search.start(),
-      followWindow(model),
-      listenToKeys(commands, {
+      syncSpanWithUrl(model),
+      bindKeys(commands, {
         focusSearch: () => { document.getElementById(SEARCH_ID)?.focus(); },
-        nextMatch: (by) => { void search.next(by); },
-        nextOutlier: commands.toOutlier,
+        nextMatch: (by) => { void search.selectNext(by); },
+        nextOutlier: commands.jumpToOutlier,
       }),
     ];
     return () => { ends.forEach((end) => { end(); }); };
@@ -69,28 +69,28 @@ function Workspace({ view }: { view: TimelineView }) {
       <Toolbar model={model} commands={commands} search={search} />
       <div class="tl-middle">
         <div class="tl-overview">
-          <Extent model={model} />
+          <VisibleDuration model={model} />
           <Minimap model={model} commands={commands} search={search} />
         </div>
         <div class="tl-names">
           <div class="tl-names-head" style={{ height: `${head}px` }}>
-            <TreeHead />
-            {head > RULER_PX ? <Band model={model} /> : null}
+            <TreeHeader />
+            {head > RULER_PX ? <BandLabel model={model} /> : null}
           </div>
           <Pinned model={model} />
           <TrackTree model={model} commands={commands} />
         </div>
-        <Splitter label="Width of the names" size={namesWidth} min={120} max={600} upright />
+        <Splitter label="Width of the names" size={namesWidth} min={120} max={600} vertical />
         <Picture model={model} commands={commands} />
       </div>
       <BottomPanel model={model} commands={commands} />
-      <Said model={model} />
+      <SelectionStatus model={model} />
       <Help />
     </div>
   );
 }
 
-function Extent({ model }: { model: Model }) {
+function VisibleDuration({ model }: { model: Model }) {
   const span = model.span.value;
   const visibleNs = Math.min(span.to, model.bounds.value.end) - Math.max(span.from, 0);
   return (
@@ -100,56 +100,56 @@ function Extent({ model }: { model: Model }) {
   );
 }
 
-function Band({ model }: { model: Model }) {
+function BandLabel({ model }: { model: Model }) {
   const band = model.band.value;
   return <p class="tl-band muted"><bdi>{band === null ? "findings" : `steps of ${displayText(band.title, 80)}`}</bdi></p>;
 }
 
 /** Says what is selected to those who do not see it. */
-function Said({ model }: { model: Model }) {
+function SelectionStatus({ model }: { model: Model }) {
   const slice = model.selected.value;
-  const words = slice === null
+  const text = slice === null
     ? ""
-    : `${displayText(slice.name, 200)}, ${duration(slice.duration_ns)}, on ${displayText(model.names.value.get(slice.track) ?? "", 200)}`;
-  return <p class="hidden" role="status" aria-live="polite" data-testid="timeline-said">{words}</p>;
+    : `${displayText(slice.name, 200)}, ${duration(slice.duration_ns)}, on ${displayText(model.trackPaths.value.get(slice.track) ?? "", 200)}`;
+  return <p class="hidden" role="status" aria-live="polite" data-testid="timeline-said">{text}</p>;
 }
 
 /** A newer tree: what is drawn stays until its newer parts are there. */
-function grow(model: Model, view: TimelineView, follow: () => void): void {
+function applyUpdate(model: Model, view: TimelineView, follow: () => void): void {
   const before = model.bounds.peek().end;
   const span = model.span.peek();
   const sawAll = span.from <= 0 && span.to >= before;
   model.slices.markStale();
   model.counters.markStale();
   model.view.value = view;
-  if (model.follow.peek()) follow();
+  if (model.followsEnd.peek()) follow();
   else if (sawAll) model.span.value = fullSpan(model.bounds.peek());
   else model.span.value = { ...span }; // asks again for what is in view
 }
 
 /** The window follows the address, and the address the window once that is still. */
-function followWindow(model: Model): () => void {
+function syncSpanWithUrl(model: Model): () => void {
   let timer = 0;
-  let written = addressSpan.peek();
-  const stopWriting = effect(() => {
+  let written = urlSpan.peek();
+  const stopUrlWrites = effect(() => {
     const span = model.span.value;
     clearTimeout(timer);
     timer = window.setTimeout(() => {
       const all = span.from <= 0 && span.to >= model.bounds.peek().end;
       written = all ? null : span;
-      writeSpan(written);
-      written = addressSpan.peek();
-    }, SETTLED_MS);
+      setUrlSpan(written);
+      written = urlSpan.peek();
+    }, URL_DELAY_MS);
   });
-  const stopReading = effect(() => {
-    const requested = addressSpan.value;
+  const stopUrlReads = effect(() => {
+    const requested = urlSpan.value;
     if (requested === written || (requested?.from === written?.from && requested?.to === written?.to)) return;
     written = requested;
     model.span.value = requested === null ? fullSpan(model.bounds.peek()) : clampSpan(requested, model.bounds.peek());
   });
   return () => {
-    stopWriting();
-    stopReading();
+    stopUrlWrites();
+    stopUrlReads();
     clearTimeout(timer);
   };
 }

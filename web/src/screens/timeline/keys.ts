@@ -2,95 +2,95 @@
 import { toggleHelp } from "./help";
 import type { Commands } from "./commands";
 
-type Drive = Parameters<Commands["hold"]>[0];
+type Drive = Parameters<Commands["startMoving"]>[0];
 const DRIVES: Record<string, Drive> = {
   KeyW: "nearer", KeyS: "farther", KeyA: "earlier", KeyD: "later",
 };
 
 /** Keys that are words to someone else: fields to write in, lists, trees. */
-function isTaken(target: EventTarget | null): boolean {
+function isTextInput(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   if (target.isContentEditable || target.closest("dialog") !== null) return true;
   return /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
 }
 
 /** Arrows scroll what has the focus, unless that is the picture or nothing at all. */
-function arrowsAreOurs(target: EventTarget | null): boolean {
+function acceptsArrowKeys(target: EventTarget | null): boolean {
   return target === document.body || (target instanceof HTMLElement && target.dataset.keys === "timeline");
 }
 
-export interface More {
+export interface KeyActions {
   focusSearch: () => void;
   nextMatch: (by: 1 | -1) => void;
   nextOutlier: (by: 1 | -1) => void;
 }
 
 /** Listens to the page; the function that is returned ends it. */
-export function listenToKeys(commands: Commands, more: More): () => void {
+export function bindKeys(commands: Commands, actions: KeyActions): () => void {
   const down = (event: KeyboardEvent): void => {
-    if (event.ctrlKey || event.metaKey || event.altKey || isTaken(event.target)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || isTextInput(event.target)) return;
     const drive = DRIVES[event.code];
     if (drive !== undefined && !event.shiftKey) {
-      commands.hold(drive);
+      commands.startMoving(drive);
       event.preventDefault();
       return;
     }
-    const action = actionOf(event, commands, more);
+    const action = actionForKey(event, commands, actions);
     if (action === null) return;
     action();
     event.preventDefault();
   };
   const up = (event: KeyboardEvent): void => {
     const drive = DRIVES[event.code];
-    if (drive !== undefined) commands.release(drive);
+    if (drive !== undefined) commands.stopMoving(drive);
   };
-  const away = (): void => {
-    Object.values(DRIVES).forEach((drive) => { commands.release(drive); });
+  const releaseAll = (): void => {
+    Object.values(DRIVES).forEach((drive) => { commands.stopMoving(drive); });
   };
   window.addEventListener("keydown", down);
   window.addEventListener("keyup", up);
-  window.addEventListener("blur", away);
+  window.addEventListener("blur", releaseAll);
   return () => {
     window.removeEventListener("keydown", down);
     window.removeEventListener("keyup", up);
-    window.removeEventListener("blur", away);
-    away();
+    window.removeEventListener("blur", releaseAll);
+    releaseAll();
   };
 }
 
-function actionOf(event: KeyboardEvent, commands: Commands, more: More): (() => void) | null {
+function actionForKey(event: KeyboardEvent, commands: Commands, actions: KeyActions): (() => void) | null {
   switch (event.key) {
     case "f":
     case "F":
-      return commands.fit;
+      return commands.zoomToSelection;
     case "0":
     case "Home":
-      return event.key === "0" || arrowsAreOurs(event.target) ? commands.showAll : null;
+      return event.key === "0" || acceptsArrowKeys(event.target) ? commands.showFullRun : null;
     case "?":
       return toggleHelp;
     case "/":
-      return more.focusSearch;
+      return actions.focusSearch;
     case "n":
-      return () => { more.nextMatch(1); };
+      return () => { actions.nextMatch(1); };
     case "N":
-      return () => { more.nextMatch(-1); };
+      return () => { actions.nextMatch(-1); };
     case "o":
-      return () => { more.nextOutlier(1); };
+      return () => { actions.nextOutlier(1); };
     case "O":
-      return () => { more.nextOutlier(-1); };
+      return () => { actions.nextOutlier(-1); };
     case "Escape":
-      return () => { commands.select(null); };
+      return () => { commands.selectSlice(null); };
   }
-  if (!arrowsAreOurs(event.target)) return null;
+  if (!acceptsArrowKeys(event.target)) return null;
   switch (event.key) {
     case "ArrowRight":
-      return () => { commands.neighbour(1); };
+      return () => { commands.selectNeighbour(1); };
     case "ArrowLeft":
-      return () => { commands.neighbour(-1); };
+      return () => { commands.selectNeighbour(-1); };
     case "ArrowDown":
-      return () => { commands.otherRow(1); };
+      return () => { commands.selectInOtherRow(1); };
     case "ArrowUp":
-      return () => { commands.otherRow(-1); };
+      return () => { commands.selectInOtherRow(-1); };
   }
   return null;
 }

@@ -2,17 +2,17 @@
 import type { Linked, SliceView } from "../../api/views";
 import type { Arrow, ArrowKind, SliceRef } from "../../canvas/scene";
 
-const KINDS: Partial<Record<Linked["relation"], { kind: ArrowKind; outward: boolean }>> = {
-  launches: { kind: "launch", outward: true },
-  "launched by": { kind: "launch", outward: false },
-  backward: { kind: "gradient", outward: true },
-  forward: { kind: "gradient", outward: false },
+const ARROW_KINDS: Partial<Record<Linked["relation"], { kind: ArrowKind; isOutgoing: boolean }>> = {
+  launches: { kind: "launch", isOutgoing: true },
+  "launched by": { kind: "launch", isOutgoing: false },
+  backward: { kind: "gradient", isOutgoing: true },
+  forward: { kind: "gradient", isOutgoing: false },
 };
 /** More arrows would be a cloth. */
 const MAX_ARROWS = 200;
 
 /** What a link's relation says, in words for the reader. */
-export const RELATIONS: Record<Linked["relation"], string> = {
+export const RELATION_LABELS: Record<Linked["relation"], string> = {
   launches: "launches",
   "launched by": "launched by",
   operator: "part of the operator",
@@ -22,12 +22,12 @@ export const RELATIONS: Record<Linked["relation"], string> = {
   "captured by": "captured by",
 };
 
-export function placedSlice(slice: SliceView): SliceRef {
+export function sliceRef(slice: SliceView): SliceRef {
   const { track, event, row, after_ns, duration_ns, name } = slice;
   return { track, event, row, after_ns, duration_ns, name };
 }
 
-export function placedLink(link: Linked): SliceRef {
+export function linkRef(link: Linked): SliceRef {
   const { track, event, row, after_ns, duration_ns, name } = link;
   return { track, event, row, after_ns, duration_ns, name };
 }
@@ -38,13 +38,13 @@ export function arrowsOf(slice: SliceView | null): Arrow[] {
   if (slice === null) return [];
   const cached = arrowsBySlice.get(slice);
   if (cached !== undefined) return cached;
-  const source = placedSlice(slice);
+  const source = sliceRef(slice);
   const arrows: Arrow[] = [];
   for (const link of slice.links) {
-    const kind = KINDS[link.relation];
+    const kind = ARROW_KINDS[link.relation];
     if (kind === undefined || arrows.length >= MAX_ARROWS) continue;
-    const target = placedLink(link);
-    arrows.push(kind.outward
+    const target = linkRef(link);
+    arrows.push(kind.isOutgoing
       ? { kind: kind.kind, from: source, to: target }
       : { kind: kind.kind, from: target, to: source });
   }

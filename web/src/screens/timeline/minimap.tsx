@@ -29,7 +29,7 @@ export function Minimap({ model, commands, search }: Props) {
   useEffect(() => {
     const canvas = canvasRef.current;
     if (canvas === null) return undefined;
-    return show(canvas, model, commands, search);
+    return mountMinimap(canvas, model, commands, search);
   }, [model, commands, search]);
   return (
     <canvas
@@ -43,12 +43,12 @@ export function Minimap({ model, commands, search }: Props) {
   );
 }
 
-function show(canvas: HTMLCanvasElement, model: Model, commands: Commands, search: Search): () => void {
+function mountMinimap(canvas: HTMLCanvasElement, model: Model, commands: Commands, search: Search): () => void {
   const context = canvas.getContext("2d");
   const tracks = signal<Slices[]>([]);
   const size = signal(canvas.clientWidth);
   let frame = 0;
-  const overview = (): MinimapState => {
+  const state = (): MinimapState => {
     const scene = model.scene.value;
     return {
       width: size.value,
@@ -65,7 +65,7 @@ function show(canvas: HTMLCanvasElement, model: Model, commands: Commands, searc
     };
   };
   const stopDrawing = effect(() => {
-    const view = overview();
+    const view = state();
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(() => {
       const ratio = window.devicePixelRatio;
@@ -75,10 +75,10 @@ function show(canvas: HTMLCanvasElement, model: Model, commands: Commands, searc
       if (context !== null) paintMinimap(context, view);
     });
   });
-  const stopLoading = load(model, tracks);
+  const stopLoading = loadOverview(model, tracks);
   const resizing = new ResizeObserver(() => { size.value = canvas.clientWidth; });
   resizing.observe(canvas);
-  const stopBrush = brush(canvas, model, commands);
+  const stopBrush = bindBrush(canvas, model, commands);
   return () => {
     stopDrawing();
     stopLoading();
@@ -89,7 +89,7 @@ function show(canvas: HTMLCanvasElement, model: Model, commands: Commands, searc
 }
 
 /** Whole-run slices of the tracks that say most; again when the run has grown by a tenth. */
-function load(model: Model, tracks: { value: Slices[] }): () => void {
+function loadOverview(model: Model, tracks: { value: Slices[] }): () => void {
   let loadedEnd = 0;
   let abort = new AbortController();
   const stop = effect(() => {
@@ -126,23 +126,23 @@ function outlierTimes(model: Model): number[] {
 }
 
 /** Dragging the window moves it, its edges change it, and elsewhere a new one is drawn. */
-function brush(canvas: HTMLCanvasElement, model: Model, commands: Commands): () => void {
+function bindBrush(canvas: HTMLCanvasElement, model: Model, commands: Commands): () => void {
   const time = (x: number): number => (x / Math.max(1, canvas.clientWidth)) * model.bounds.peek().end;
   const pixel = (ns: number): number => (ns / model.bounds.peek().end) * canvas.clientWidth;
   let drag: ((x: number) => Span) | null = null;
   let moved = false;
-  const begin = (event: PointerEvent): void => {
+  const start = (event: PointerEvent): void => {
     if (event.button !== 0) return;
     canvas.setPointerCapture(event.pointerId);
     const x = event.offsetX;
-    const now = model.span.peek();
+    const current = model.span.peek();
     const at = time(x);
     moved = false;
-    const [x0, x1] = [pixel(now.from), pixel(now.to)];
-    if (x1 - x0 > 3 * EDGE_PX && Math.abs(x - x0) <= EDGE_PX) drag = (to) => ({ from: Math.min(time(to), now.to - 1), to: now.to });
-    else if (x1 - x0 > 3 * EDGE_PX && Math.abs(x - x1) <= EDGE_PX) drag = (to) => ({ from: now.from, to: Math.max(time(to), now.from + 1) });
+    const [x0, x1] = [pixel(current.from), pixel(current.to)];
+    if (x1 - x0 > 3 * EDGE_PX && Math.abs(x - x0) <= EDGE_PX) drag = (to) => ({ from: Math.min(time(to), current.to - 1), to: current.to });
+    else if (x1 - x0 > 3 * EDGE_PX && Math.abs(x - x1) <= EDGE_PX) drag = (to) => ({ from: current.from, to: Math.max(time(to), current.from + 1) });
     else if (x > x0 && x < x1 && x1 - x0 < 0.95 * canvas.clientWidth) {
-      drag = (to) => ({ from: now.from + time(to) - at, to: now.to + time(to) - at });
+      drag = (to) => ({ from: current.from + time(to) - at, to: current.to + time(to) - at });
     } else drag = (to) => ({ from: Math.min(at, time(to)), to: Math.max(at, time(to)) });
   };
   const move = (event: PointerEvent): void => {
@@ -154,16 +154,16 @@ function brush(canvas: HTMLCanvasElement, model: Model, commands: Commands): () 
     if (drag === null) return;
     drag = null;
     if (moved || event.type !== "pointerup") return;
-    const now = model.span.peek();
-    const from = time(event.offsetX) - widthOf(now) / 2;
-    commands.goTo(clampSpan({ from, to: from + widthOf(now) }, model.bounds.peek()));
+    const current = model.span.peek();
+    const from = time(event.offsetX) - widthOf(current) / 2;
+    commands.animateTo(clampSpan({ from, to: from + widthOf(current) }, model.bounds.peek()));
   };
-  canvas.addEventListener("pointerdown", begin);
+  canvas.addEventListener("pointerdown", start);
   canvas.addEventListener("pointermove", move);
   canvas.addEventListener("pointerup", end);
   canvas.addEventListener("pointercancel", end);
   return () => {
-    canvas.removeEventListener("pointerdown", begin);
+    canvas.removeEventListener("pointerdown", start);
     canvas.removeEventListener("pointermove", move);
     canvas.removeEventListener("pointerup", end);
     canvas.removeEventListener("pointercancel", end);

@@ -5,13 +5,13 @@ import type { RankSteps, SliceView, TimelineView } from "../../api/views";
 import { shortId } from "../../base/short_id";
 import { dark, printing } from "../../base/theme";
 import type { Counter } from "../../canvas/counters";
-import { ChunkCache } from "../../canvas/pieces";
+import { ChunkCache } from "../../canvas/chunk_cache";
 import { headerHeight, type SliceRef, type Scene } from "../../canvas/scene";
 import type { Slices } from "../../canvas/slices";
 import { pathTo, pinnedTree, treeOf, type Line, type Shape } from "../../canvas/tree";
 import { clampSpan, fullSpan, type Bounds, type Span } from "../../canvas/viewport";
-import * as address from "./address";
-import { alignment, trackNames } from "./alignment";
+import * as address from "./url_state";
+import { alignRanks, trackPaths as pathsOf } from "./alignment";
 import { dependOn } from "./depend";
 import { arrowsOf } from "./links";
 
@@ -22,24 +22,24 @@ const PINNED_SHARE = 0.5;
 
 export type Model = ReturnType<typeof createModel>;
 
-export function createModel(first: TimelineView) {
-  const view = signal(first);
+export function createModel(initialView: TimelineView) {
+  const view = signal(initialView);
   const bounds = computed<Bounds>(() => ({ end: Math.max(1, view.value.end_after_ns) }));
-  const start = address.addressSpan.peek() ?? address.range.peek();
+  const start = address.urlSpan.peek() ?? address.range.peek();
   const span = signal<Span>(start === null ? fullSpan(bounds.peek()) : clampSpan(start, bounds.peek()));
   const size = signal({ width: 0, height: 0 });
-  const scroll = signal(0);
+  const scrollTop = signal(0);
   /** Rows that tracks turned out to need, where that is more than their tree says. */
   const rows = signal<ReadonlyMap<string, number>>(new Map());
   const hovered = signal<SliceRef | null>(null);
   /** A range that is being drawn with the pointer. */
-  const drawing = signal<Span | null>(null);
+  const draftRange = signal<Span | null>(null);
   const selected = signal<SliceRef | null>(null);
   const details = signal<SliceView | null>(null);
   /** Whether the end of a growing run stays in view. */
-  const follow = signal(false);
+  const followsEnd = signal(false);
   /** Raised when something came that can be drawn. */
-  const arrived = signal(0);
+  const dataVersion = signal(0);
   const slices = new ChunkCache<Slices>(SLICE_BYTES);
   const counters = new ChunkCache<Counter>(COUNTER_BYTES);
 
@@ -50,54 +50,54 @@ export function createModel(first: TimelineView) {
   });
   const band = computed<RankSteps | null>(() => {
     const all = view.value.steps.filter((rankSteps) => rankSteps.numbers.length > 0);
-    return all.find((rankSteps) => rankSteps.group === address.band.value) ?? all[0] ?? null;
+    return all.find((rankSteps) => rankSteps.group === address.bandGroup.value) ?? all[0] ?? null;
   });
-  const aligned = computed(() => {
-    const step = address.align.value;
-    return step === null ? null : alignment(view.value.groups, view.value.steps, step);
+  const alignment = computed(() => {
+    const step = address.alignedStep.value;
+    return step === null ? null : alignRanks(view.value.groups, view.value.steps, step);
   });
   const shape = computed<Shape>(() => {
-    const { initially, toggled } = address.folds.value;
+    const { defaultState, toggledIds } = address.collapseState.value;
     return {
       groups: view.value.groups,
       steps: steps.value,
-      isToggled: (id) => toggled.size > 0 && toggled.has(shortId(id)),
-      defaultState: initially,
-      filter: address.filter.value,
+      isToggled: (id) => toggledIds.size > 0 && toggledIds.has(shortId(id)),
+      defaultState,
+      filter: address.trackFilter.value,
       rowCounts: rows.value,
     };
   });
   const tree = computed(() => treeOf(shape.value));
   const pinned = computed(() =>
-    pinnedTree(shape.value, address.pins.value, PINNED_SHARE * size.value.height));
-  const names = computed(() => trackNames(view.value.groups));
-  const range = computed(() => drawing.value ?? address.range.value);
+    pinnedTree(shape.value, address.pinnedIds.value, PINNED_SHARE * size.value.height));
+  const trackPaths = computed(() => pathsOf(view.value.groups));
+  const range = computed(() => draftRange.value ?? address.range.value);
   /** Height of the part of the canvas that scrolls. */
   const treeHeight = computed(() => {
     const head = headerHeight({ band: band.value, findings: view.value.findings });
     return Math.max(0, size.value.height - head - pinned.value.height);
   });
-  const furthest = computed(() => Math.max(0, tree.value.height - treeHeight.value));
+  const maxScroll = computed(() => Math.max(0, tree.value.height - treeHeight.value));
 
-  const shiftOf = (id: string): number => aligned.peek()?.shifts.get(id) ?? 0;
+  const shiftOf = (id: string): number => alignment.peek()?.shifts.get(id) ?? 0;
   /** Of the tree as it is: closed groups by the tracks that they hide. */
-  const standIns = computed(() => {
+  const collapsedLines = computed(() => {
     dependOn(tree);
     return new Map<string, Line | null>();
   });
   const standIn = (track: string): Line | null => {
-    const cached = standIns.peek().get(track);
+    const cached = collapsedLines.peek().get(track);
     if (cached !== undefined) return cached;
     const path = pathTo(view.peek().groups, track);
     const shown = path.map((group) => tree.peek().byId.get(group.id)).filter((line) => line !== undefined);
     const collapsed = shown.find((line) => !line.isOpen) ?? null;
-    standIns.peek().set(track, collapsed);
+    collapsedLines.peek().set(track, collapsed);
     return collapsed;
   };
 
   const scene = computed<Scene>(() => {
-    dependOn(arrived, aligned);
-    const zero = address.relative.value ? (selected.value?.after_ns ?? range.value?.from ?? 0) : 0;
+    dependOn(dataVersion, alignment);
+    const zero = address.isRulerRelative.value ? (selected.value?.after_ns ?? range.value?.from ?? 0) : 0;
     return {
       span: span.value,
       width: size.value.width,
@@ -106,11 +106,11 @@ export function createModel(first: TimelineView) {
       end: view.value.end_after_ns,
       tree: tree.value,
       pinned: pinned.value,
-      scrollTop: Math.min(scroll.value, furthest.value),
+      scrollTop: Math.min(scrollTop.value, maxScroll.value),
       slices,
       counters,
       shiftOf,
-      query: address.find.value.trim().toLowerCase(),
+      query: address.searchText.value.trim().toLowerCase(),
       selected: selected.value,
       hovered: hovered.value,
       range: range.value,
@@ -123,8 +123,8 @@ export function createModel(first: TimelineView) {
   });
 
   return {
-    view, bounds, span, size, scroll, rows, hovered, drawing, selected, details, follow, arrived, slices,
-    counters, steps, band, aligned, tree, pinned, names, range, treeHeight, furthest, scene, shiftOf,
+    view, bounds, span, size, scrollTop, rows, hovered, draftRange, selected, details, followsEnd, dataVersion, slices,
+    counters, steps, band, alignment, tree, pinned, trackPaths, range, treeHeight, maxScroll, scene, shiftOf,
     standIn,
   };
 }

@@ -7,9 +7,9 @@ import { duration } from "../../base/quantities";
 import { eachTrack } from "../../canvas/tree";
 import { exactTime } from "../../canvas/ticks";
 import { widthOf, type Span } from "../../canvas/viewport";
-import { Select } from "../../widgets/choice";
+import { Select } from "../../widgets/select";
 import { Icon } from "../../widgets/icon";
-import { pins, range, setRange } from "./address";
+import { pinnedIds, range, setRange } from "./url_state";
 import type { Commands } from "./commands";
 import { Details } from "./details";
 import { RangeFlame } from "./flame_graph";
@@ -23,12 +23,12 @@ const TABS: readonly (readonly [Tab, string])[] = [
   ["slice", "Slice"], ["summary", "Range"], ["flame", "Flame graph"],
 ];
 /** Tracks of a range that are looked at: those on screen, all of a kind, or the pinned ones. */
-type Which = "host and device" | "host" | "device" | "pinned";
+type TrackKind = "host and device" | "host" | "device" | "pinned";
 
 const tab = signal<Tab>("slice");
 const open = signal(false);
 const height = signal(280);
-const trackKind = signal<Which>("host and device");
+const selectedKind = signal<TrackKind>("host and device");
 /** Of one question; the server would leave out the others. */
 const MAX_TRACKS = 400;
 
@@ -55,7 +55,7 @@ export function BottomPanel({ model, commands }: Props) {
   }, [model]);
   return (
     <section class={open.value ? "tl-panel" : "tl-panel closed"} aria-label="Details">
-      {open.value ? <Splitter label="Height of the details" size={height} min={120} max={640} upright={false} /> : null}
+      {open.value ? <Splitter label="Height of the details" size={height} min={120} max={640} vertical={false} /> : null}
       <Heads model={model} />
       {open.value ? (
         <div id="tl-panel-body" class="tl-panel-body" role="tabpanel" aria-labelledby={`tl-tab-${tab.value}`} tabIndex={0} style={{ height: `${height.value}px` }}>
@@ -114,17 +114,17 @@ function Heads({ model }: { model: Model }) {
 }
 
 function WhichTracks({ model }: { model: Model }) {
-  const choices: [Which, string][] = [["host and device", "host and device"], ["host", "host"], ["device", "device"]];
+  const choices: [TrackKind, string][] = [["host and device", "host and device"], ["host", "host"], ["device", "device"]];
   if (model.pinned.value.lines.length > 0) choices.push(["pinned", "pinned"]);
-  return <Select label="Tracks" value={trackKind.value} choices={choices} onChange={(value) => { trackKind.value = value as Which; }} />;
+  return <Select label="Tracks" value={selectedKind.value} choices={choices} onChange={(value) => { selectedKind.value = value as TrackKind; }} />;
 }
 
 function OfRange({ model }: { model: Model }) {
-  const shownRange = range.value ?? model.drawing.value;
+  const shownRange = range.value ?? model.draftRange.value;
   if (shownRange === null) {
     return <p class="muted tl-hint">Drag along the ruler, or hold Shift and drag anywhere, to choose a range.</p>;
   }
-  const tracks = tracksOf(model, trackKind.value).join(",");
+  const tracks = tracksOf(model, selectedKind.value).join(",");
   const span: Span = { from: Math.max(0, Math.floor(shownRange.from)), to: Math.ceil(shownRange.to) };
   if (tracks === "") return <p class="muted tl-hint">There are no such tracks.</p>;
   return tab.value === "summary"
@@ -132,9 +132,9 @@ function OfRange({ model }: { model: Model }) {
     : <RangeFlame range={span} tracks={tracks} />;
 }
 
-function tracksOf(model: Model, kind: Which): string[] {
+function tracksOf(model: Model, kind: TrackKind): string[] {
   const trackIds: string[] = [];
-  const pinned = new Set(pins.value);
+  const pinned = new Set(pinnedIds.value);
   eachTrack(model.view.value.groups, (track) => {
     const device = track.kind === "device";
     const fits = kind === "pinned"

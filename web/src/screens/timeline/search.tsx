@@ -8,7 +8,7 @@ import { count, duration } from "../../base/quantities";
 import type { SliceRef } from "../../canvas/scene";
 import { fetchView, revision } from "../../state/fetch";
 import { Icon } from "../../widgets/icon";
-import { find, setFind } from "./address";
+import { searchText, setSearchText } from "./url_state";
 import type { Commands } from "./commands";
 import { dependOn } from "./depend";
 import type { Model } from "./model";
@@ -22,58 +22,58 @@ export function createSearch(model: Model, commands: Commands) {
   const results = signal<SearchView | null>(null);
   /** Of all matches: which one is selected, counted from 0. */
   const current = signal<number | null>(null);
-  const failed = signal<string | null>(null);
+  const error = signal<string | null>(null);
   let abort = new AbortController();
   /** Of the question that typing will ask. */
   let timer = 0;
 
-  const ask = async (around: number): Promise<SearchView | null> => {
+  const requestMatches = async (around: number): Promise<SearchView | null> => {
     clearTimeout(timer); // who asks at once needs no later question, which would abort this one
     abort.abort();
     abort = new AbortController();
     const { signal: aborted } = abort;
-    const name = find.peek().trim();
+    const name = searchText.peek().trim();
     if (name === "") return null;
     try {
       const around_ns = Math.max(0, Math.round(around));
       const view = await fetchView("timeline-search", { name, around_ns }, aborted);
       results.value = view;
-      failed.value = null;
+      error.value = null;
       return view;
-    } catch (error) {
-      if (!aborted.aborted) failed.value = error instanceof Error ? error.message : String(error);
+    } catch (reason) {
+      if (!aborted.aborted) error.value = reason instanceof Error ? reason.message : String(reason);
       return null;
     }
   };
 
-  const visit = (view: SearchView, index: number): boolean => {
+  const selectMatch = (view: SearchView, index: number): boolean => {
     const match = view.matches[index - view.before_count];
     if (match === undefined) return false;
     current.value = index;
-    commands.visit(placedMatch(match));
+    commands.showSlice(matchRef(match));
     return true;
   };
 
   /** The match after or before the one that is selected, or the first one from here on. */
-  const next = async (by: 1 | -1): Promise<void> => {
+  const selectNext = async (by: 1 | -1): Promise<void> => {
     let view = results.peek();
-    if (view?.name !== find.peek().trim()) view = await ask(model.span.peek().from);
+    if (view?.name !== searchText.peek().trim()) view = await requestMatches(model.span.peek().from);
     if (view === null || view.match_count === 0) return;
     const now = current.peek();
-    const next = now === null ? firstFrom(view, model.span.peek().from, by) : now + by;
-    const index = (next + view.match_count) % view.match_count;
-    if (visit(view, index)) return;
+    const selectNext = now === null ? firstMatchFrom(view, model.span.peek().from, by) : now + by;
+    const index = (selectNext + view.match_count) % view.match_count;
+    if (selectMatch(view, index)) return;
     // Beyond what is listed: the list around there is fetched first.
     const edge = by > 0 ? view.matches.at(-1) : view.matches[0];
-    const wraps = index !== next;
-    const around = wraps ? (by > 0 ? 0 : model.bounds.peek().end) : (edge?.after_ns ?? 0);
-    view = await ask(around);
-    if (view !== null) visit(view, index);
+    const wrapsAround = index !== selectNext;
+    const around = wrapsAround ? (by > 0 ? 0 : model.bounds.peek().end) : (edge?.after_ns ?? 0);
+    view = await requestMatches(around);
+    if (view !== null) selectMatch(view, index);
   };
 
   const start = (): (() => void) => {
     const stop = effect(() => {
-      const name = find.value.trim();
+      const name = searchText.value.trim();
       dependOn(revision);
       clearTimeout(timer);
       if (results.peek()?.name !== name) {
@@ -81,7 +81,7 @@ export function createSearch(model: Model, commands: Commands) {
         results.value = null;
       }
       abort.abort();
-      if (name !== "") timer = window.setTimeout(() => void ask(model.span.peek().from), TYPING_MS);
+      if (name !== "") timer = window.setTimeout(() => void requestMatches(model.span.peek().from), TYPING_MS);
     });
     return () => {
       stop();
@@ -89,25 +89,25 @@ export function createSearch(model: Model, commands: Commands) {
       abort.abort();
     };
   };
-  return { found: results, current, failed, next, start };
+  return { found: results, current, error, selectNext, start };
 }
 
 /** Among the listed matches, the first that begins in view or later; or the last before it. */
-export function firstFrom(view: SearchView, ns: number, by: 1 | -1): number {
+export function firstMatchFrom(view: SearchView, ns: number, by: 1 | -1): number {
   const index = view.matches.findIndex((match) => match.after_ns >= ns);
   const at = index < 0 ? view.matches.length : index;
   return view.before_count + (by > 0 ? at : at - 1);
 }
 
-function placedMatch({ track, event, row, after_ns, duration_ns, name }: Match): SliceRef {
+function matchRef({ track, event, row, after_ns, duration_ns, name }: Match): SliceRef {
   return { track, event, row, after_ns, duration_ns, name };
 }
 
 export const SEARCH_ID = "timeline-search-box";
 
 export function SearchBox({ search }: { search: Search }) {
-  const [text, setText] = useState(find.peek());
-  useEffect(() => find.subscribe(setText), []);
+  const [text, setText] = useState(searchText.peek());
+  useEffect(() => searchText.subscribe(setText), []);
   return (
     <div class="tl-search" role="search">
       <input
@@ -119,29 +119,29 @@ export function SearchBox({ search }: { search: Search }) {
         value={text}
         onInput={(event) => {
           setText(event.currentTarget.value);
-          setFind(event.currentTarget.value);
+          setSearchText(event.currentTarget.value);
         }}
         onKeyDown={(event) => {
-          if (event.key === "Enter") void search.next(event.shiftKey ? -1 : 1);
+          if (event.key === "Enter") void search.selectNext(event.shiftKey ? -1 : 1);
           if (event.key !== "Escape") return;
           event.preventDefault(); // browsers would clear the field only
-          setFind("");
+          setSearchText("");
           event.currentTarget.blur();
         }}
       />
-      <button type="button" class="quiet" title="Previous match" aria-label="Previous match" onClick={() => void search.next(-1)}>
+      <button type="button" class="quiet" title="Previous match" aria-label="Previous match" onClick={() => void search.selectNext(-1)}>
         <Icon icon={ChevronLeft} size={16} />
       </button>
-      <button type="button" class="quiet" title="Next match" aria-label="Next match" onClick={() => void search.next(1)}>
+      <button type="button" class="quiet" title="Next match" aria-label="Next match" onClick={() => void search.selectNext(1)}>
         <Icon icon={ChevronRight} size={16} />
       </button>
-      <span class="tl-count muted" role="status" data-testid="timeline-match-count">{counted(search)}</span>
+      <span class="tl-count muted" role="status" data-testid="timeline-match-count">{resultText(search)}</span>
     </div>
   );
 }
 
-function counted({ found, current, failed }: Search): string {
-  if (failed.value !== null) return failed.value;
+function resultText({ found, current, error }: Search): string {
+  if (error.value !== null) return error.value;
   const view = found.value;
   if (view === null) return "";
   if (view.match_count === 0) return "no match";

@@ -2,25 +2,25 @@
 import { effect, signal } from "@preact/signals";
 
 import { fetchView } from "../../state/fetch";
-import { selectedKey } from "./address";
+import { selectedKey } from "./url_state";
 import type { Commands } from "./commands";
-import { placedSlice } from "./links";
+import { sliceRef } from "./links";
 import type { Model } from "./model";
 
 /** Why there are no details; null where there are, or none are wanted. */
-export const unknown = signal<string | null>(null);
+export const selectionError = signal<string | null>(null);
 
 /** Follows the address; the function that is returned ends it. */
 export function followSelection(model: Model, commands: Commands): () => void {
-  let first = true;
+  let isFirst = true;
   let abort = new AbortController();
   const stop = effect(() => {
     const key = selectedKey.value;
     abort.abort();
     abort = new AbortController();
-    unknown.value = null;
+    selectionError.value = null;
     const selected = model.selected.peek();
-    const same = selected?.track === key?.track && selected?.event === key?.event;
+    const isSameSlice = selected?.track === key?.track && selected?.event === key?.event;
     if (key === null) {
       model.details.value = null;
       if (selected !== null && selected.event >= 0) model.selected.value = null;
@@ -31,15 +31,15 @@ export function followSelection(model: Model, commands: Commands): () => void {
       (slice) => {
         model.details.value = slice;
         // What was selected on the canvas is there already; what a link named must be shown.
-        const placed = placedSlice(slice);
+        const placed = sliceRef(slice);
         model.selected.value = placed;
-        if (!same || first) commands.showRow(placed.track, placed.row);
-        first = false;
+        if (!isSameSlice || isFirst) commands.scrollToRow(placed.track, placed.row);
+        isFirst = false;
       },
       (error: unknown) => {
         if (aborted.aborted) return;
         model.details.value = null;
-        unknown.value = error instanceof Error ? error.message : String(error);
+        selectionError.value = error instanceof Error ? error.message : String(error);
       },
     );
   });

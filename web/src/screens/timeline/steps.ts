@@ -1,10 +1,10 @@
 // Steps at a place of the picture, and from one outlier to the next.
 import type { RankSteps } from "../../api/views";
 import { outliersOf, firstStepEndingAfter } from "../../canvas/paint_steps";
-import type { HitTarget } from "../../canvas/places";
+import type { HitTarget } from "../../canvas/hit_test";
 import type { Model } from "./model";
 
-export interface Step {
+export interface StepHit {
   steps: RankSteps;
   number: number;
   after_ns: number;
@@ -13,7 +13,7 @@ export interface Step {
 }
 
 /** The step of a rank at a time; null between steps. */
-export function stepAt(steps: RankSteps, ns: number): Step | null {
+export function stepAt(steps: RankSteps, ns: number): StepHit | null {
   const index = firstStepEndingAfter(steps, ns);
   const after = steps.after_ns[index];
   if (after === undefined || after > ns) return null;
@@ -23,7 +23,7 @@ export function stepAt(steps: RankSteps, ns: number): Step | null {
 }
 
 /** The step under the pointer: of the band above, or of the line of a group. */
-export function stepOf(model: Model, target: HitTarget): Step | null {
+export function stepUnderPointer(model: Model, target: HitTarget): StepHit | null {
   const steps = target.on === "band"
     ? model.band.peek()
     : target.on === "line" && target.line.kind === "group" ? target.line.steps : null;

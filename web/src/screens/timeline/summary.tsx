@@ -5,22 +5,22 @@ import type { NameTime, SummaryView, TrackSummary } from "../../api/views";
 import { duration, percent } from "../../base/quantities";
 import { widthOf, type Span } from "../../canvas/viewport";
 import { useView } from "../../state/fetch";
-import { ResourceView } from "../../widgets/answer";
-import { Select } from "../../widgets/choice";
+import { ResourceView } from "../../widgets/resource_view";
+import { Select } from "../../widgets/select";
 import { DataTable } from "../../widgets/data_table";
 import { field, type Field } from "../../widgets/fields";
-import { setFind } from "./address";
+import { setSearchText } from "./url_state";
 import type { Model } from "./model";
 
 /** Names of one track that are asked for. */
-const NAMES = 200;
+const NAMES_PER_TRACK = 200;
 
 interface NameRow extends NameTime {
   track: string;
   share_ratio: number;
 }
 
-const ALL = "";
+const ALL_TRACKS = "";
 
 interface Props {
   model: Model;
@@ -29,7 +29,7 @@ interface Props {
 }
 
 export function Summary({ model, range, tracks }: Props) {
-  const summary = useView("timeline-summary", { from_ns: range.from, to_ns: range.to, tracks, top: NAMES });
+  const summary = useView("timeline-summary", { from_ns: range.from, to_ns: range.to, tracks, top: NAMES_PER_TRACK });
   return (
     <div class="tl-summary" data-testid="timeline-summary">
       <ResourceView resource={summary}>{(view) => <Tables view={view} model={model} range={range} />}</ResourceView>
@@ -38,12 +38,12 @@ export function Summary({ model, range, tracks }: Props) {
 }
 
 function Tables({ view, model, range }: { view: SummaryView; model: Model; range: Span }) {
-  const [track, setTrack] = useState(ALL);
-  const names = model.names.value;
-  const nameOf = (id: string): string => fromWithin(names.get(id) ?? id);
+  const [track, setTrack] = useState(ALL_TRACKS);
+  const names = model.trackPaths.value;
+  const nameOf = (id: string): string => innermostFirst(names.get(id) ?? id);
   const rows = useMemo(() => nameRows(view, range, track, nameOf), [view, range, track, names]);
   const choices = [
-    [ALL, "all tracks"] as const,
+    [ALL_TRACKS, "all tracks"] as const,
     ...view.tracks.filter((trackSummary) => trackSummary.event_count > 0).map((trackSummary) => [trackSummary.track, nameOf(trackSummary.track)] as const),
   ];
   return (
@@ -53,9 +53,9 @@ function Tables({ view, model, range }: { view: SummaryView; model: Model; range
         about={`Shares of the ${duration(widthOf(range))} of the range; events are cut at its ends.`}
         rows={rows}
         fields={NAME_FIELDS}
-        onRow={(row) => { setFind(row.name.slice(0, 400)); }}
+        onRow={(row) => { setSearchText(row.name.slice(0, 400)); }}
         tools={<Select label="On" value={track} choices={choices} onChange={setTrack} />}
-        footnote={leftOut(view, track)}
+        footnote={omittedNamesText(view, track)}
       />
       <DataTable
         title="Tracks"
@@ -69,7 +69,7 @@ function Tables({ view, model, range }: { view: SummaryView; model: Model; range
 }
 
 /** A track before what it is in: columns are cut at the right. */
-function fromWithin(name: string): string {
+function innermostFirst(name: string): string {
   return name.split(" › ").reverse().join(" ‹ ");
 }
 
@@ -90,7 +90,7 @@ export function nameRows(
   track: string,
   nameOf: (id: string) => string,
 ): NameRow[] {
-  const all = view.tracks.filter((trackSummary) => track === ALL || trackSummary.track === track);
+  const all = view.tracks.filter((trackSummary) => track === ALL_TRACKS || trackSummary.track === track);
   const rows = all.flatMap((trackSummary) =>
     trackSummary.names.map((name) => ({
       ...name,
@@ -100,8 +100,8 @@ export function nameRows(
   return rows.sort((a, b) => b.self_ns - a.self_ns);
 }
 
-function leftOut(view: SummaryView, track: string): string | null {
-  const all = view.tracks.filter((trackSummary) => track === ALL || trackSummary.track === track);
+function omittedNamesText(view: SummaryView, track: string): string | null {
+  const all = view.tracks.filter((trackSummary) => track === ALL_TRACKS || trackSummary.track === track);
   const omittedCount = all.reduce((sum, trackSummary) => sum + trackSummary.name_count - trackSummary.names.length, 0);
   return omittedCount > 0 ? `${omittedCount} names with less time are not listed` : null;
 }
@@ -109,7 +109,7 @@ function leftOut(view: SummaryView, track: string): string | null {
 function trackFields(nameOf: (id: string) => string): Field<TrackSummary>[] {
   return [
     field<TrackSummary>("track", { value: (row) => nameOf(row.track) }),
-    field<TrackSummary>("busy_ratio", { label: "busy", value: (row) => row.busy_ratio, draw: (row) => <Busy ratio={row.busy_ratio} /> }),
+    field<TrackSummary>("busy_ratio", { label: "busy", value: (row) => row.busy_ratio, draw: (row) => <BusyBar ratio={row.busy_ratio} /> }),
     field<TrackSummary>("busy_ns", { label: "busy time" }),
     field<TrackSummary>("gap_count", { label: "gaps" }),
     field<TrackSummary>("longest_gap_ns", { label: "longest gap" }),
@@ -118,7 +118,7 @@ function trackFields(nameOf: (id: string) => string): Field<TrackSummary>[] {
   ];
 }
 
-function Busy({ ratio }: { ratio: number }) {
+function BusyBar({ ratio }: { ratio: number }) {
   return (
     <span class="tl-busy">
       <span class="tl-bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, Math.max(0, ratio))}%` }} /></span>

@@ -7,15 +7,15 @@ import { useState } from "preact/hooks";
 
 import { duration } from "../../base/quantities";
 import { revision } from "../../state/fetch";
-import { Select } from "../../widgets/choice";
+import { Select } from "../../widgets/select";
 import { Icon } from "../../widgets/icon";
 import { Prose } from "../../widgets/prose";
-import { align, numberOf, relative, setAlign, setBand, setRelative } from "./address";
+import { alignedStep, parseNumber, isRulerRelative, setAlignedStep, setBandGroup, setRulerRelative } from "./url_state";
 import type { Commands } from "./commands";
 import { toggleHelp } from "./help";
-import { refused } from "./loader";
+import { loadError } from "./loader";
 import type { Model } from "./model";
-import { savePicture } from "./save_picture";
+import { exportPng } from "./export_png";
 import { SearchBox, type Search } from "./search";
 
 interface Props {
@@ -29,18 +29,18 @@ export function Toolbar({ model, commands, search }: Props) {
   return (
     <div class="tl-toolbar" role="toolbar" aria-label="Timeline">
       <SearchBox search={search} />
-      {ranks.length === 0 ? null : <Jump model={model} commands={commands} />}
-      {ranks.length < 2 ? null : <Align model={model} commands={commands} />}
+      {ranks.length === 0 ? null : <StepJump model={model} commands={commands} />}
+      {ranks.length < 2 ? null : <AlignRanks model={model} commands={commands} />}
       <span class="tl-space" />
-      {refused.value === null ? null : <span class="tl-refused" role="alert">{refused.value}</span>}
-      <Notes model={model} />
-      <Tools model={model} commands={commands} />
+      {loadError.value === null ? null : <span class="tl-refused" role="alert">{loadError.value}</span>}
+      <QualityBadge model={model} />
+      <ViewButtons model={model} commands={commands} />
     </div>
   );
 }
 
 /** What makes the picture doubtful, behind a word that says that there is something. */
-function Notes({ model }: { model: Model }) {
+function QualityBadge({ model }: { model: Model }) {
   const { quality, notes } = model.view.value;
   const count = quality.length + notes.length;
   if (count === 0) return null;
@@ -56,16 +56,16 @@ function Notes({ model }: { model: Model }) {
   );
 }
 
-function Jump({ model, commands }: { model: Model; commands: Commands }) {
-  const [missing, setMissing] = useState("");
+function StepJump({ model, commands }: { model: Model; commands: Commands }) {
+  const [errorText, setErrorText] = useState("");
   const ranks = model.view.value.steps.filter((rankSteps) => rankSteps.numbers.length > 0);
   const band = model.band.value;
   const outliers = band?.outliers.length ?? 0;
   const first = band?.numbers[0] ?? 0;
   const last = band?.numbers.at(-1) ?? 0;
   const jump = (text: string): void => {
-    const step = numberOf(text);
-    setMissing(step === null || commands.jumpToStep(step) ? "" : `there is no step ${step}`);
+    const step = parseNumber(text);
+    setErrorText(step === null || commands.jumpToStep(step) ? "" : `there is no step ${step}`);
   };
   return (
     <div class="tl-group">
@@ -88,7 +88,7 @@ function Jump({ model, commands }: { model: Model; commands: Commands }) {
           label="of"
           value={band?.group ?? ""}
           choices={ranks.map((rankSteps) => [rankSteps.group, rankSteps.title] as const)}
-          onChange={setBand}
+          onChange={setBandGroup}
         />
       )}
       {outliers === 0 ? null : (
@@ -98,68 +98,68 @@ function Jump({ model, commands }: { model: Model; commands: Commands }) {
             class="quiet"
             title="Previous outlier step (Shift+O)"
             aria-label="Previous outlier step"
-            onClick={() => { commands.toOutlier(-1); }}
+            onClick={() => { commands.jumpToOutlier(-1); }}
           >
             <Icon icon={ArrowLeftToLine} size={15} />
           </button>
-          <button type="button" class="quiet" title="Next outlier step (O)" onClick={() => { commands.toOutlier(1); }}>
+          <button type="button" class="quiet" title="Next outlier step (O)" onClick={() => { commands.jumpToOutlier(1); }}>
             ▲ {outliers} {outliers === 1 ? "outlier" : "outliers"} <Icon icon={ArrowRightToLine} size={15} />
           </button>
         </>
       )}
-      <span role="status" class="muted">{missing}</span>
+      <span role="status" class="muted">{errorText}</span>
     </div>
   );
 }
 
-function Align({ model, commands }: { model: Model; commands: Commands }) {
-  const aligned = model.aligned.value;
-  const on = align.value !== null;
+function AlignRanks({ model, commands }: { model: Model; commands: Commands }) {
+  const aligned = model.alignment.value;
+  const isAligned = alignedStep.value !== null;
   const toggle = (): void => {
     const step = commands.stepInView();
-    setAlign(on ? null : step);
-    if (!on && step !== null) commands.jumpToStep(step);
+    setAlignedStep(isAligned ? null : step);
+    if (!isAligned && step !== null) commands.jumpToStep(step);
   };
   const maxShift = Math.max(0, ...(aligned?.ranks ?? []).map((rank) => Math.abs(rank.shift ?? 0)));
-  const shifts = aligned?.ranks.map(({ title, shift }) =>
+  const shiftTexts = aligned?.ranks.map(({ title, shift }) =>
     `${title}: ${shift === null ? "has no such step" : `${shift < 0 ? "−" : "+"}${duration(Math.abs(shift))}`}`);
   return (
     <div class="tl-group">
       <button
         type="button"
-        class={on ? "quiet on" : "quiet"}
-        aria-pressed={on}
+        class={isAligned ? "quiet on" : "quiet"}
+        aria-pressed={isAligned}
         data-testid="timeline-align"
         title="Move every rank so that the step in the middle begins at the same place"
         onClick={toggle}
       >
-        <Icon icon={AlignStartVertical} size={15} /> {on ? "Aligned" : "Align ranks"}
+        <Icon icon={AlignStartVertical} size={15} /> {isAligned ? "Aligned" : "Align ranks"}
       </button>
-      {on ? (
+      {isAligned ? (
         <details class="tl-badge">
           <summary>
-            {aligned === null ? `no rank has step ${align.value}` : `on step ${aligned.step}, up to ${duration(maxShift)} apart`}
+            {aligned === null ? `no rank has step ${alignedStep.value}` : `on step ${aligned.step}, up to ${duration(maxShift)} apart`}
           </summary>
-          <ul>{shifts?.slice(0, 200).map((text) => <li key={text}>{text}</li>)}</ul>
+          <ul>{shiftTexts?.slice(0, 200).map((text) => <li key={text}>{text}</li>)}</ul>
         </details>
       ) : null}
     </div>
   );
 }
 
-function Tools({ model, commands }: { model: Model; commands: Commands }) {
-  const live = revision.value > 0 || model.follow.value;
+function ViewButtons({ model, commands }: { model: Model; commands: Commands }) {
+  const isGrowing = revision.value > 0 || model.followsEnd.value;
   return (
     <div class="tl-group">
-      {live ? (
+      {isGrowing ? (
         <button
           type="button"
-          class={model.follow.value ? "quiet on" : "quiet"}
-          aria-pressed={model.follow.value}
+          class={model.followsEnd.value ? "quiet on" : "quiet"}
+          aria-pressed={model.followsEnd.value}
           title="Keep the end of the growing run in view"
           onClick={() => {
-            model.follow.value = !model.follow.value;
-            if (model.follow.value) commands.follow();
+            model.followsEnd.value = !model.followsEnd.value;
+            if (model.followsEnd.value) commands.followEnd();
           }}
         >
           <Icon icon={Radio} size={15} /> Follow the end
@@ -167,21 +167,21 @@ function Tools({ model, commands }: { model: Model; commands: Commands }) {
       ) : null}
       <button
         type="button"
-        class={relative.value ? "quiet on" : "quiet"}
-        aria-pressed={relative.value}
+        class={isRulerRelative.value ? "quiet on" : "quiet"}
+        aria-pressed={isRulerRelative.value}
         title="Let the ruler count from the beginning of what is selected"
         aria-label="Ruler counts from the selection"
-        onClick={() => { setRelative(!relative.value); }}
+        onClick={() => { setRulerRelative(!isRulerRelative.value); }}
       >
         <Icon icon={Timer} size={15} />
       </button>
-      <button type="button" class="quiet" title="Come close to what is selected (F)" aria-label="Zoom to the selection" onClick={commands.fit}>
+      <button type="button" class="quiet" title="Come close to what is selected (F)" aria-label="Zoom to the selection" onClick={commands.zoomToSelection}>
         <Icon icon={Maximize2} size={15} />
       </button>
-      <button type="button" class="quiet" title="The whole run (0)" aria-label="Show the whole run" onClick={commands.showAll}>
+      <button type="button" class="quiet" title="The whole run (0)" aria-label="Show the whole run" onClick={commands.showFullRun}>
         <Icon icon={Minimize2} size={15} />
       </button>
-      <button type="button" class="quiet" title="Save the picture as PNG" aria-label="Save the picture as PNG" onClick={() => { savePicture(model); }}>
+      <button type="button" class="quiet" title="Save the picture as PNG" aria-label="Save the picture as PNG" onClick={() => { exportPng(model); }}>
         <Icon icon={Image} size={15} />
       </button>
       <button type="button" class="quiet" title="Keys and gestures (?)" aria-label="Keys and gestures" onClick={toggleHelp}>

@@ -8,25 +8,25 @@ import { shortId } from "../../base/short_id";
 import { displayText } from "../../canvas/text";
 import { linesIn, type Line } from "../../canvas/tree";
 import { Icon } from "../../widgets/icon";
-import { filter, folds, pins, setFilter, setFolds, togglePin } from "./address";
+import { trackFilter, collapseState, pinnedIds, setTrackFilter, setCollapseState, togglePin } from "./url_state";
 import type { Commands } from "./commands";
 import type { Model } from "./model";
 
 /** Browsers cannot lay out higher elements; what is beyond is scrolled to in larger steps. */
-const HIGHEST_PX = 8_000_000;
+const MAX_ELEMENT_PX = 8_000_000;
 const LABEL_CHARACTERS = 300;
 
 /** Id of the line that has the keyboard's focus. */
-const focused = signal<string | null>(null);
+const focusedLine = signal<string | null>(null);
 
-export function toggleFold(id: string): void {
-  const { initially, toggled } = folds.peek();
-  const next = new Set(toggled);
+export function toggleCollapsed(id: string): void {
+  const { defaultState, toggledIds } = collapseState.peek();
+  const next = new Set(toggledIds);
   if (!next.delete(shortId(id))) next.add(shortId(id));
-  setFolds({ initially, toggled: next });
+  setCollapseState({ defaultState, toggledIds: next });
 }
 
-export function TreeHead() {
+export function TreeHeader() {
   return (
     <div class="tl-tree-head">
       <input
@@ -34,15 +34,15 @@ export function TreeHead() {
         placeholder="Filter tracks"
         aria-label="Filter tracks by name"
         data-testid="timeline-filter"
-        value={filter.value}
-        onInput={(event) => { setFilter(event.currentTarget.value); }}
+        value={trackFilter.value}
+        onInput={(event) => { setTrackFilter(event.currentTarget.value); }}
       />
       <button
         type="button"
         class="quiet"
         title="Open all groups"
         aria-label="Open all groups"
-        onClick={() => { setFolds({ initially: "open", toggled: new Set() }); }}
+        onClick={() => { setCollapseState({ defaultState: "open", toggledIds: new Set() }); }}
       >
         <Icon icon={ChevronsUpDown} size={15} />
       </button>
@@ -51,7 +51,7 @@ export function TreeHead() {
         class="quiet"
         title="Close all groups"
         aria-label="Close all groups"
-        onClick={() => { setFolds({ initially: "closed", toggled: new Set() }); }}
+        onClick={() => { setCollapseState({ defaultState: "closed", toggledIds: new Set() }); }}
       >
         <Icon icon={ChevronsDownUp} size={15} />
       </button>
@@ -66,7 +66,7 @@ export function Pinned({ model }: { model: Model }) {
     <ul class="tl-pinned" aria-label="Pinned tracks" style={{ height: `${height}px` }}>
       {lines.map((line) => (
         <li key={line.id} style={lineStyle(line, 0)} class="tl-line track">
-          <Name line={line} />
+          <LineName line={line} />
           <PinButton line={line} />
         </li>
       ))}
@@ -83,8 +83,8 @@ export function TrackTree({ model, commands }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const tree = model.tree.value;
   const room = model.treeHeight.value;
-  const top = Math.min(model.scroll.value, model.furthest.value);
-  const height = Math.min(HIGHEST_PX, Math.max(tree.height, room));
+  const top = Math.min(model.scrollTop.value, model.maxScroll.value);
+  const height = Math.min(MAX_ELEMENT_PX, Math.max(tree.height, room));
   // Scrolled pixels of the tree for one of the scroll bar.
   const ratio = height > room ? Math.max(1, (tree.height - room) / (height - room)) : 1;
   useEffect(() => {
@@ -92,45 +92,45 @@ export function TrackTree({ model, commands }: Props) {
     if (element !== null && Math.abs(element.scrollTop * ratio - top) > ratio) element.scrollTop = top / ratio;
   }, [top, ratio, height]);
   const lines = linesIn(tree, top, top + room);
-  const active = focused.value !== null && tree.byId.has(focused.value) ? focused.value : null;
+  const focusedId = focusedLine.value !== null && tree.byId.has(focusedLine.value) ? focusedLine.value : null;
   return (
     <div
       ref={scroller}
       class="tl-tree"
       role="tree"
       aria-label="Tracks"
-      aria-activedescendant={active === null ? undefined : `tl-${shortId(active)}`}
+      aria-activedescendant={focusedId === null ? undefined : `tl-${shortId(focusedId)}`}
       tabIndex={0}
       style={{ height: `${room}px` }}
-      onScroll={(event) => { model.scroll.value = event.currentTarget.scrollTop * ratio; }}
-      onKeyDown={(event) => { steer(event, model, commands); }}
+      onScroll={(event) => { model.scrollTop.value = event.currentTarget.scrollTop * ratio; }}
+      onKeyDown={(event) => { handleKey(event, model, commands); }}
     >
       <div role="none" style={{ height: `${height}px` }}>
         <div role="none" class="tl-lines" style={{ height: `${room}px` }}>
           {lines.length === 0
             ? <p role="treeitem" class="muted tl-none">No track has this name.</p>
-            : lines.map((line) => <Item key={line.id} line={line} top={top} active={line.id === active} />)}
+            : lines.map((line) => <TreeItem key={line.id} line={line} top={top} focusedId={line.id === focusedId} />)}
         </div>
       </div>
     </div>
   );
 }
 
-function Item({ line, top, active }: { line: Line; top: number; active: boolean }) {
+function TreeItem({ line, top, focusedId }: { line: Line; top: number; focusedId: boolean }) {
   return (
     <div
       id={`tl-${shortId(line.id)}`}
       role="treeitem"
-      class={`tl-line ${line.kind}${active ? " active" : ""}`}
+      class={`tl-line ${line.kind}${focusedId ? " active" : ""}`}
       aria-level={line.level}
       aria-setsize={line.siblings}
       aria-posinset={line.positionInSet}
       aria-expanded={line.canCollapse ? line.isOpen : undefined}
-      aria-selected={active}
+      aria-selected={focusedId}
       style={{ ...lineStyle(line, top), "--level": line.level - 1 }}
       onClick={() => {
-        focused.value = line.id;
-        if (line.kind === "group") toggleFold(line.id);
+        focusedLine.value = line.id;
+        if (line.kind === "group") toggleCollapsed(line.id);
       }}
     >
       {line.canCollapse ? (
@@ -141,13 +141,13 @@ function Item({ line, top, active }: { line: Line; top: number; active: boolean 
           aria-label={line.isOpen ? "Fold" : "Unfold"}
           onClick={(event) => {
             event.stopPropagation();
-            toggleFold(line.id);
+            toggleCollapsed(line.id);
           }}
         >
           <Icon icon={line.isOpen ? ChevronDown : ChevronRight} size={14} />
         </button>
       ) : <span class="tl-fold" />}
-      <Name line={line} />
+      <LineName line={line} />
       {line.kind === "track" ? <PinButton line={line} /> : null}
     </div>
   );
@@ -157,61 +157,61 @@ function lineStyle(line: Line, top: number) {
   return { top: `${line.y - top}px`, height: `${line.height}px` };
 }
 
-function Name({ line }: { line: Line }) {
+function LineName({ line }: { line: Line }) {
   const name = displayText(line.name, LABEL_CHARACTERS);
   const count = line.track?.event_count;
-  const counted = count === null || count === undefined ? "" : ` · ${countOf(count, "event")}`;
-  const around = line.pinned ? `${displayText(line.group.name, LABEL_CHARACTERS)} › ` : "";
-  return <bdi class="tl-name" title={`${around}${name}${counted}`}>{name}</bdi>;
+  const suffix = count === null || count === undefined ? "" : ` · ${countOf(count, "event")}`;
+  const prefix = line.pinned ? `${displayText(line.group.name, LABEL_CHARACTERS)} › ` : "";
+  return <bdi class="tl-name" title={`${prefix}${name}${suffix}`}>{name}</bdi>;
 }
 
 function PinButton({ line }: { line: Line }) {
-  const on = pins.value.includes(line.id);
-  const words = `${on ? "Unpin" : "Pin"} ${displayText(line.name, 60)}`;
+  const isPinned = pinnedIds.value.includes(line.id);
+  const label = `${isPinned ? "Unpin" : "Pin"} ${displayText(line.name, 60)}`;
   return (
     <button
       type="button"
-      class={on ? "tl-pin on" : "tl-pin"}
+      class={isPinned ? "tl-pin on" : "tl-pin"}
       tabIndex={-1}
-      title={on ? "Unpin" : "Pin to the top"}
-      aria-label={words}
-      aria-pressed={on}
+      title={isPinned ? "Unpin" : "Pin to the top"}
+      aria-label={label}
+      aria-pressed={isPinned}
       onClick={(event) => {
         event.stopPropagation();
         togglePin(line.id);
       }}
     >
-      <Icon icon={on ? PinOff : Pin} size={13} />
+      <Icon icon={isPinned ? PinOff : Pin} size={13} />
     </button>
   );
 }
 
 /** Keys of a tree, as people who do not use a pointer expect them. */
-function steer(event: KeyboardEvent, model: Model, commands: Commands): void {
+function handleKey(event: KeyboardEvent, model: Model, commands: Commands): void {
   const { lines, byId } = model.tree.peek();
-  const now = focused.peek() === null ? undefined : byId.get(focused.peek() ?? "");
-  const at = now === undefined ? -1 : lines.indexOf(now);
-  const go = (index: number): void => {
+  const current = focusedLine.peek() === null ? undefined : byId.get(focusedLine.peek() ?? "");
+  const at = current === undefined ? -1 : lines.indexOf(current);
+  const focusLine = (index: number): void => {
     const line = lines[Math.max(0, Math.min(lines.length - 1, index))];
     if (line === undefined) return;
-    focused.value = line.id;
-    commands.showLine(line);
+    focusedLine.value = line.id;
+    commands.scrollToLine(line);
   };
-  const fold = (open: boolean): boolean => {
-    if (now === undefined || !now.canCollapse || now.isOpen === open) return false;
-    toggleFold(now.id);
+  const setOpen = (open: boolean): boolean => {
+    if (current === undefined || !current.canCollapse || current.isOpen === open) return false;
+    toggleCollapsed(current.id);
     return true;
   };
   switch (event.key) {
-    case "ArrowDown": go(at + 1); break;
-    case "ArrowUp": go(at - 1); break;
-    case "Home": go(0); break;
-    case "End": go(lines.length - 1); break;
-    case "ArrowRight": if (!fold(true)) go(at + 1); break;
-    case "ArrowLeft": if (!fold(false) && now !== undefined && now.parent >= 0) go(now.parent); break;
+    case "ArrowDown": focusLine(at + 1); break;
+    case "ArrowUp": focusLine(at - 1); break;
+    case "Home": focusLine(0); break;
+    case "End": focusLine(lines.length - 1); break;
+    case "ArrowRight": if (!setOpen(true)) focusLine(at + 1); break;
+    case "ArrowLeft": if (!setOpen(false) && current !== undefined && current.parent >= 0) focusLine(current.parent); break;
     case "Enter":
-    case " ": if (now?.canCollapse) toggleFold(now.id); break;
-    case "p": if (now?.kind === "track") togglePin(now.id); break;
+    case " ": if (current?.canCollapse) toggleCollapsed(current.id); break;
+    case "p": if (current?.kind === "track") togglePin(current.id); break;
     default: return;
   }
   event.preventDefault();

@@ -3,39 +3,39 @@ import type { SliceRef } from "../../canvas/scene";
 import { levelOf, widthOf } from "../../canvas/viewport";
 import type { Model } from "./model";
 
-type Visit = (slice: SliceRef) => void;
+type ShowSlice = (slice: SliceRef) => void;
 
 /** The next or previous slice of the row that the selected one is in. */
-export function toNeighbour(model: Model, by: 1 | -1, visit: Visit): void {
-  const now = model.selected.peek();
-  if (now === null) return;
-  const at = now.after_ns + (by > 0 ? Math.max(1, now.duration_ns) : -1);
-  const neighbour = rowSlices(model, now.track, at, now.row, (start) =>
-    by > 0 ? start >= now.after_ns + now.duration_ns && start > now.after_ns : start < now.after_ns, by);
-  if (neighbour !== null) visit(neighbour);
+export function selectNeighbour(model: Model, direction: 1 | -1, showSlice: ShowSlice): void {
+  const current = model.selected.peek();
+  if (current === null) return;
+  const at = current.after_ns + (direction > 0 ? Math.max(1, current.duration_ns) : -1);
+  const neighbour = rowSlices(model, current.track, at, current.row, (start) =>
+    direction > 0 ? start >= current.after_ns + current.duration_ns && start > current.after_ns : start < current.after_ns, direction);
+  if (neighbour !== null) showSlice(neighbour);
 }
 
 /** The slice above or below the selected one: in the next row, or on the next track. */
-export function toOtherRow(model: Model, by: 1 | -1, visit: Visit): void {
-  const now = model.selected.peek();
-  if (now === null) return;
-  const at = now.after_ns + now.duration_ns / 2;
-  const inTrack = now.row + by >= 0
-    ? rowSlices(model, now.track, at, now.row + by, () => true, 1, true)
+export function selectInOtherRow(model: Model, direction: 1 | -1, showSlice: ShowSlice): void {
+  const current = model.selected.peek();
+  if (current === null) return;
+  const at = current.after_ns + current.duration_ns / 2;
+  const sameTrack = current.row + direction >= 0
+    ? rowSlices(model, current.track, at, current.row + direction, () => true, 1, true)
     : null;
-  if (inTrack !== null) {
-    visit(inTrack);
+  if (sameTrack !== null) {
+    showSlice(sameTrack);
     return;
   }
   const { lines, byId } = model.tree.peek();
-  const line = byId.get(now.track);
-  let index = line === undefined ? -1 : lines.indexOf(line) + by;
-  for (; index >= 0 && index < lines.length; index += by) {
+  const line = byId.get(current.track);
+  let index = line === undefined ? -1 : lines.indexOf(line) + direction;
+  for (; index >= 0 && index < lines.length; index += direction) {
     const track = lines[index]?.track;
     if (!track || track.kind === "counter") continue;
     const nearest = rowSlices(model, track.id, at, 0, () => true, 1, true);
     if (nearest === null) continue;
-    visit(nearest);
+    showSlice(nearest);
     return;
   }
 }
@@ -47,7 +47,7 @@ function rowSlices(
   ns: number,
   row: number,
   accepts: (start: number) => boolean,
-  by: 1 | -1,
+  direction: 1 | -1,
   nearest = false,
 ): SliceRef | null {
   const span = model.span.peek();
@@ -63,7 +63,7 @@ function rowSlices(
       const start = data.start[index] ?? 0;
       if (!accepts(start)) continue;
       const end = data.end[index] ?? start;
-      const away = nearest ? Math.max(start - ns, ns - end, 0) : by > 0 ? start - ns : ns - start;
+      const away = nearest ? Math.max(start - ns, ns - end, 0) : direction > 0 ? start - ns : ns - start;
       if (away >= minDistance) continue;
       minDistance = away;
       best = {

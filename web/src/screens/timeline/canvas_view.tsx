@@ -4,18 +4,18 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { printing } from "../../base/theme";
 import { listenToGestures } from "../../canvas/gestures";
-import { hitTest, sliceRefOf } from "../../canvas/places";
+import { hitTest, sliceRefOf } from "../../canvas/hit_test";
 import { headerHeight } from "../../canvas/scene";
-import { TimelineCanvas } from "../../canvas/stage";
+import { TimelineCanvas } from "../../canvas/timeline_canvas";
 import { scaleOf, toTime } from "../../canvas/viewport";
-import { renderer, setRange } from "./address";
+import { preferredRenderer, setRange } from "./url_state";
 import type { Commands } from "./commands";
 import { dependOn } from "./depend";
-import { measured, note } from "./measure";
+import { timelineMetrics, recordTiming } from "./metrics";
 import type { Model } from "./model";
-import { pictureOf } from "./save_picture";
-import { showTip, TipBox } from "./tip";
-import { stepOf } from "./steps";
+import { renderScene } from "./export_png";
+import { showTooltip, Tooltip } from "./tooltip";
+import { stepUnderPointer } from "./steps";
 
 interface Props {
   model: Model;
@@ -44,7 +44,7 @@ export function Picture({ model, commands }: Props) {
         data-testid="timeline-canvas"
       />
       <div ref={paper} class="paper tl-paper" aria-hidden="true" />
-      <TipBox />
+      <Tooltip />
     </div>
   );
 }
@@ -61,15 +61,15 @@ function draw(
     const scene = model.scene.peek();
     if (scene.width === 0 || scene.height === 0) return;
     const startTime = performance.now();
-    measured.rectangles = stage.draw(scene);
-    if (measured.finish) stage.waitForGpu();
-    note("frames", performance.now() - startTime);
+    timelineMetrics.rectangles = stage.draw(scene);
+    if (timelineMetrics.finish) stage.waitForGpu();
+    recordTiming("frames", performance.now() - startTime);
   };
   const soon = (): void => {
     if (frame === 0) frame = requestAnimationFrame(now);
   };
-  const stage = new TimelineCanvas(element, renderer(), soon);
-  measured.renderer = stage.renderer;
+  const stage = new TimelineCanvas(element, preferredRenderer(), soon);
+  timelineMetrics.renderer = stage.renderer;
   const resizing = new ResizeObserver(() => {
     if (element.clientWidth === 0) return; // hidden, as on paper: the picture keeps its size
     model.size.value = { width: element.clientWidth, height: element.clientHeight };
@@ -83,11 +83,11 @@ function draw(
   });
   const stopPrinting = effect(() => {
     // A printer does not wait for frames, and does not see what WebGL drew.
-    const picture = printing.value ? pictureOf(model.scene.peek()) : null;
+    const picture = printing.value ? renderScene(model.scene.peek()) : null;
     paper.current?.replaceChildren(...(picture === null ? [] : [picture]));
     if (picture === null) soon();
   });
-  const stopListening = listenToGestures(element, actions(element, model, commands));
+  const stopListening = listenToGestures(element, gestureHandlers(element, model, commands));
   return () => {
     stopListening();
     stopDrawing();
@@ -98,22 +98,22 @@ function draw(
   };
 }
 
-function actions(element: HTMLDivElement, model: Model, commands: Commands): Parameters<typeof listenToGestures>[1] {
+function gestureHandlers(element: HTMLDivElement, model: Model, commands: Commands): Parameters<typeof listenToGestures>[1] {
   const time = (x: number): number => {
     const scene = model.scene.peek();
     return toTime(scaleOf(scene.span, scene.width), x);
   };
-  const quiet = (): void => {
+  const clearHover = (): void => {
     model.hovered.value = null;
-    showTip(null);
+    showTooltip(null);
   };
   return {
     zoom: (factor, x) => {
-      quiet();
+      clearHover();
       commands.zoom(factor, x);
     },
     pan: (dx, dy) => {
-      quiet();
+      clearHover();
       element.classList.add("dragging");
       commands.pan(dx, dy);
     },
@@ -125,15 +125,15 @@ function actions(element: HTMLDivElement, model: Model, commands: Commands): Par
       const [a, b] = [time(Math.min(x0, x1)), time(Math.max(x0, x1))];
       const span = { from: Math.max(0, a), to: Math.max(b, a + 1) };
       if (!done) {
-        model.drawing.value = span;
+        model.draftRange.value = span;
         return;
       }
       setRange(span);
-      model.drawing.value = null;
+      model.draftRange.value = null;
     },
     hover: (x, y) => {
       element.classList.remove("dragging");
-      commands.pointAt(x);
+      commands.setPointer(x);
       const target = hitTest(model.scene.peek(), x, y);
       const slice = target?.on === "line" && target.slice !== null ? sliceRefOf(target.slice) : null;
       const before = model.hovered.peek();
@@ -141,17 +141,17 @@ function actions(element: HTMLDivElement, model: Model, commands: Commands): Par
         model.hovered.value = slice;
       }
       element.style.cursor = target?.on === "ruler" || target?.on === "band" ? "col-resize" : slice === null ? "" : "pointer";
-      showTip(target === null ? null : { model, target, x, y });
+      showTooltip(target === null ? null : { model, target, x, y });
     },
     leave: () => {
-      commands.pointAt(null);
-      quiet();
+      commands.setPointer(null);
+      clearHover();
     },
     click: (x, y) => {
       element.classList.remove("dragging");
       const target = hitTest(model.scene.peek(), x, y);
-      if (target?.on === "line" && target.slice !== null) commands.select(sliceRefOf(target.slice));
-      else if (target?.on === "line" && target.line.kind === "track") commands.select(null);
+      if (target?.on === "line" && target.slice !== null) commands.selectSlice(sliceRefOf(target.slice));
+      else if (target?.on === "line" && target.line.kind === "track") commands.selectSlice(null);
     },
     doubleClick: (x, y) => {
       const target = hitTest(model.scene.peek(), x, y);
@@ -159,7 +159,7 @@ function actions(element: HTMLDivElement, model: Model, commands: Commands): Par
         commands.zoomTo(sliceRefOf(target.slice));
         return;
       }
-      const step = target === null ? null : stepOf(model, target);
+      const step = target === null ? null : stepUnderPointer(model, target);
       if (step !== null) commands.showStep(step.steps, step.number);
     },
   };

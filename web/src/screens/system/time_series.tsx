@@ -2,11 +2,11 @@
 import { useMemo } from "preact/hooks";
 
 import { TimePanel } from "../../parts/time_panel";
-import { useOption, useText } from "../../parts/options";
+import { useOption, useText } from "../../parts/url_options";
 import { useView } from "../../state/fetch";
-import { QualityNotes, ErrorNotice, Skeleton } from "../../widgets/answer";
-import { Select } from "../../widgets/choice";
-import { coresOf, metricPlots } from "./plots";
+import { QualityNotes, ErrorNotice, Skeleton } from "../../widgets/resource_view";
+import { Select } from "../../widgets/select";
+import { parseCores, metricPlots } from "./figures";
 
 const KINDS = [
   ["all", "all"],
@@ -18,12 +18,12 @@ const KINDS = [
 ] as const;
 
 export function OverTime({ node }: { node: string }) {
-  const [kind, choose] = useOption("kind", KINDS.map(([key]) => key));
+  const [kind, setKind] = useOption("kind", KINDS.map(([key]) => key));
   const [cores, setCores] = useText("cores");
   const { data, error } = useView("system-series", { name: node });
   const series = data?.nodes.find((candidate) => candidate.node === node)?.series;
   const plots = useMemo(
-    () => (data === null || series === undefined ? [] : metricPlots(data, series, kind, coresOf(cores))),
+    () => (data === null || series === undefined ? [] : metricPlots(data, series, kind, parseCores(cores))),
     [data, series, kind, cores],
   );
   if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
@@ -43,7 +43,7 @@ export function OverTime({ node }: { node: string }) {
               data-testid="cores"
             />
           </label>
-          <Select label="Show" value={kind} choices={KINDS} onChange={(value) => { choose(value as typeof kind); }} />
+          <Select label="Show" value={kind} choices={KINDS} onChange={(value) => { setKind(value as typeof kind); }} />
         </div>
       </header>
       <QualityNotes quality={[]} notes={[...data.notes, ...(data.left_out_count === 0 ? [] : [`${data.left_out_count} series were left out: the answer would have become too long`])]} />

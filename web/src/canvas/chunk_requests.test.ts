@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { satisfies, planRequests, type ChunkRequest } from "./plan";
+import { satisfies, planRequests, type ChunkRequest } from "./chunk_requests";
 
 const VIEW = { span: { from: 1_000_000, to: 2_000_000 }, pixels: 1000, end: 10_000_000 };
 const nothing = (): boolean => false;

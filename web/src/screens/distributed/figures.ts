@@ -22,14 +22,14 @@ const PARTS = [
 type Part = (typeof PARTS)[number][1] | "transfer_ns" | "waiting_ns";
 
 /** A part of a rank's time, of one step or of the whole recording. */
-function partOf(rank: RankTime, part: Part, step: string): number | null {
+function partTime(rank: RankTime, part: Part, step: string): number | null {
   if (step === "") return rank[part];
   const index = rank.steps?.step.indexOf(step) ?? -1;
   return index < 0 ? null : (rank.steps?.[part]?.[index] ?? null);
 }
 
 /** @param step its name, or nothing for the whole recording */
-export function dividedTime(ranks: readonly RankTime[], step: string): Stacks {
+export function rankTimeFigure(ranks: readonly RankTime[], step: string): Stacks {
   return {
     kind: "stacks",
     title: "Computation and communication",
@@ -37,12 +37,12 @@ export function dividedTime(ranks: readonly RankTime[], step: string): Stacks {
     categories: ranks.map(rankName),
     value: { name: step === "" ? "time of the recording" : `time of step ${step}`, unit: "ns" },
     horizontal: true,
-    parts: PARTS.map(([name, part]) => ({ name, values: ranks.map((rank) => partOf(rank, part, step)) })),
+    parts: PARTS.map(([name, part]) => ({ name, values: ranks.map((rank) => partTime(rank, part, step)) })),
   };
 }
 
 /** Null where no collective was found on several ranks. */
-export function transferAndWaiting(ranks: readonly RankTime[], step: string): Stacks | null {
+export function transferFigure(ranks: readonly RankTime[], step: string): Stacks | null {
   if (ranks.every((rank) => rank.transfer_ns === null)) return null;
   return {
     kind: "stacks",
@@ -52,13 +52,13 @@ export function transferAndWaiting(ranks: readonly RankTime[], step: string): St
     value: { name: "time in matched collectives", unit: "ns" },
     horizontal: true,
     parts: [
-      { name: "transfer", values: ranks.map((rank) => partOf(rank, "transfer_ns", step)) },
-      { name: "waiting", values: ranks.map((rank) => partOf(rank, "waiting_ns", step)) },
+      { name: "transfer", values: ranks.map((rank) => partTime(rank, "transfer_ns", step)) },
+      { name: "waiting", values: ranks.map((rank) => partTime(rank, "waiting_ns", step)) },
     ],
   };
 }
 
-export function stepGrid(matrix: StepMatrix): Grid {
+export function stepDurationGrid(matrix: StepMatrix): Grid {
   return {
     kind: "grid",
     title: "Duration of each step on each rank",

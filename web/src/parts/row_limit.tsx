@@ -1,7 +1,7 @@
 // How many rows of a long list are asked for.
-import { useOption } from "./options";
+import { useOption } from "./url_options";
 import { count } from "../base/quantities";
-import { Select } from "../widgets/choice";
+import { Select } from "../widgets/select";
 
 const LIMITS = ["500", "50", "5000", "0"] as const;
 type RowLimit = (typeof LIMITS)[number];

@@ -24,7 +24,7 @@ export function relativeField<Row extends ChangedRatio>(label: string): Field<Ro
   });
 }
 
-export function Noise({ beyond, worse }: { beyond: boolean; worse: boolean }) {
+export function NoiseLabel({ beyond, worse }: { beyond: boolean; worse: boolean }) {
   if (!beyond) return <span class="sign-word quiet">within noise</span>;
   return <span class={`sign-word ${worse ? "bad" : "good"}`}><span aria-hidden="true">{worse ? "▲" : "▼"}</span> {worse ? "slower" : "faster"}</span>;
 }

@@ -1,9 +1,9 @@
 // Which runs the reader wants to see.
 import type { JobRow } from "../../api/views";
 
-export type Standing = "all" | JobRow["status"];
+export type StatusFilter = "all" | JobRow["status"];
 
-export const STANDINGS: readonly (readonly [Standing, string])[] = [
+export const STATUS_FILTERS: readonly (readonly [StatusFilter, string])[] = [
   ["all", "all"],
   ["InProgress", "in progress"],
   ["Completed", "completed"],
@@ -25,7 +25,7 @@ export const PERIODS = [
 
 export type Period = (typeof PERIODS)[number][0];
 
-const LENGTHS: Record<Period, number> = {
+const PERIOD_MS: Record<Period, number> = {
   any: Infinity,
   hour: HOUR_MS,
   day: 24 * HOUR_MS,
@@ -33,8 +33,8 @@ const LENGTHS: Record<Period, number> = {
   month: 30 * 24 * HOUR_MS,
 };
 
-export function matching(jobs: readonly JobRow[], status: Standing, period: Period, now_ms: number): JobRow[] {
+export function filterJobs(jobs: readonly JobRow[], status: StatusFilter, period: Period, now_ms: number): JobRow[] {
   return jobs.filter(
-    (job) => (status === "all" || job.status === status) && now_ms - job.created_ms <= LENGTHS[period],
+    (job) => (status === "all" || job.status === status) && now_ms - job.created_ms <= PERIOD_MS[period],
   );
 }

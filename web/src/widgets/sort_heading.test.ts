@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { sortBy } from "./ordering";
+import { sortBy } from "./sort_heading";
 
 const ROWS: [string, number | null][] = [["b10", 2], ["b9", null], ["a", 10], ["c", 2]];
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { FlameNode } from "../api/views";
-import { neighbourBox, flameBoxes, nodeAt, pathOf, pathText } from "./flame";
+import { neighbourBox, flameBoxes, nodeAt, pathOf, pathText } from "./flame_layout";
 
 function node(name: string, total_ns: number, children: FlameNode[] = []): FlameNode {
   return { name, count: 1, total_ns, self_ns: 0, children };

@@ -4,9 +4,9 @@ import { useEffect, useRef } from "preact/hooks";
 
 import type { SourceLines } from "../api/server";
 import { useGet } from "../state/fetch";
-import { sourceLocation, type SourceLocation } from "../state/source";
+import { sourceLocation, type SourceLocation } from "../state/source_location";
 import { run } from "../state/url";
-import { ResourceView } from "../widgets/answer";
+import { ResourceView } from "../widgets/resource_view";
 import { Icon } from "../widgets/icon";
 
 export function SourceViewer() {

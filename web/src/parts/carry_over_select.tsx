@@ -1,6 +1,6 @@
 // Whether device work that was launched before the recording began counts.
-import { useOption } from "./options";
-import { Select } from "../widgets/choice";
+import { useOption } from "./url_options";
+import { Select } from "../widgets/select";
 
 const CHOICES = [["keep", "counts"], ["drop", "left out"]] as const;
 type CarryOverChoice = "keep" | "drop";

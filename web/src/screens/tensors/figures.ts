@@ -5,20 +5,20 @@ import type { Plot } from "../../charts/plot";
 export function scalarPlots(scalars: readonly ScalarSeries[]): Plot[] {
   const byName = new Map<string, ScalarSeries[]>();
   for (const series of scalars) byName.set(series.name, [...(byName.get(series.name) ?? []), series]);
-  return [...byName].map(([name, all]) => {
-    const values = all.flatMap((series) => [series.statistics?.min ?? 0, series.statistics?.max ?? 0]);
-    const thinned = Math.max(...all.map((series) => series.values_per_point));
+  return [...byName].map(([name, seriesList]) => {
+    const values = seriesList.flatMap((series) => [series.statistics?.min ?? 0, series.statistics?.max ?? 0]);
+    const valuesPerPoint = Math.max(...seriesList.map((series) => series.values_per_point));
     return {
       kind: "plot",
       title: name.slice(0, 200),
       x: { name: "after the start of the run", unit: "ns" },
       y: { name: "value", unit: "none", ...(Math.min(...values) < 0 ? { min: Math.min(...values) } : {}) },
-      series: all.map((series) => ({
+      series: seriesList.map((series) => ({
         name: series.rank === null ? series.process.slice(0, 60) : `rank ${series.rank}`,
         x: series.after_ns,
         y: series.value,
       })),
-      note: thinned > 1 ? `A point is the mean of up to ${thinned} values.` : null,
+      note: valuesPerPoint > 1 ? `A point is the mean of up to ${valuesPerPoint} values.` : null,
     };
   });
 }

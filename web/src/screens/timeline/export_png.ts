@@ -2,36 +2,36 @@
 import { palette } from "../../base/palette";
 import { save } from "../../base/save";
 import { inkOf, regions, type Scene } from "../../canvas/scene";
-import { TimelineCanvas } from "../../canvas/stage";
+import { TimelineCanvas } from "../../canvas/timeline_canvas";
 import { FONT } from "../../canvas/overlay";
 import { TextMeasurer, singleLine as oneLine } from "../../canvas/text";
 import { linesIn } from "../../canvas/tree";
-import { renderer } from "./address";
+import { preferredRenderer } from "./url_state";
 import type { Model } from "./model";
 
 const NAMES_PX = 220;
 const SCALE = 2;
 
-export function savePicture(model: Model): void {
-  pictureOf(model.scene.peek()).toBlob((blob) => {
+export function exportPng(model: Model): void {
+  renderScene(model.scene.peek()).toBlob((blob) => {
     if (blob !== null) save("timeline.png", blob);
   });
 }
 
 /** The picture of a scene, names of tracks at the left. */
-export function pictureOf(scene: Scene): HTMLCanvasElement {
+export function renderScene(scene: Scene): HTMLCanvasElement {
   const { surface } = palette(scene.dark);
-  const stage = new TimelineCanvas(document.createElement("div"), renderer(), () => undefined);
-  const picture = stage.snapshot(scene, surface);
+  const stage = new TimelineCanvas(document.createElement("div"), preferredRenderer(), () => undefined);
+  const canvas = stage.snapshot(scene, surface);
   const combined = document.createElement("canvas");
-  combined.width = NAMES_PX * SCALE + picture.width;
-  combined.height = picture.height;
+  combined.width = NAMES_PX * SCALE + canvas.width;
+  combined.height = canvas.height;
   const context = combined.getContext("2d");
   if (context !== null) {
     context.fillStyle = surface;
     context.fillRect(0, 0, combined.width, combined.height);
-    context.drawImage(picture, NAMES_PX * SCALE, 0);
-    context.scale(picture.height / scene.height, picture.height / scene.height);
+    context.drawImage(canvas, NAMES_PX * SCALE, 0);
+    context.scale(canvas.height / scene.height, canvas.height / scene.height);
     paintNames(context, scene);
   }
   stage.dispose();

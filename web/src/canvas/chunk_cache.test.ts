@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { ChunkCache, type Chunk } from "./pieces";
+import { ChunkCache, type Chunk } from "./chunk_cache";
 
 function piece(from: number, to: number, level: number, more: Partial<Chunk<string>> = {}): Chunk<string> {
   return { from, to, level, complete: false, sparse: false, stale: false, bytes: 10, data: `${from}-${to}@${level}`, ...more };

@@ -1,5 +1,5 @@
 // Frames of a Python stack, each a way to its place in the source.
-import { openSource, parseFrame } from "../state/source";
+import { openSource, parseFrame } from "../state/source_location";
 
 const MAX_FRAME_LENGTH = 400;
 

@@ -15,7 +15,7 @@ const CATEGORIES = [
 ] as const;
 
 /** Mean step of each rank, divided into its phases; phases that no rank has are left out. */
-export function phasesOfRanks(ranks: readonly RankStepsView[]): Stacks {
+export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
   const names = [...new Set(ranks.flatMap((rank) => rank.phases.filter((phase) => phase.mean_ns > 0).map((phase) => phase.name)))];
   return {
     kind: "stacks",
@@ -32,22 +32,22 @@ export function phasesOfRanks(ranks: readonly RankStepsView[]): Stacks {
 }
 
 /** A category in words: `cpu_exec` is other work on the host. */
-export function categoryWords(category: string): string {
+export function categoryLabel(category: string): string {
   return category === "cpu_exec" ? "host" : category.replaceAll("_", " ");
 }
 
-export function categoriesPie(trace: TraceStepsView): Pie {
+export function categoryPie(trace: TraceStepsView): Pie {
   return {
     kind: "pie",
     title: "A mean recorded step",
     share_of: `the ${trace.share_of}`,
     slices: trace.categories
       .filter((category) => (category.share_ratio ?? 0) > 0)
-      .map((category) => ({ name: categoryWords(category.category), share_ratio: category.share_ratio ?? 0 })),
+      .map((category) => ({ name: categoryLabel(category.category), share_ratio: category.share_ratio ?? 0 })),
   };
 }
 
-export function stepsOfRecording(trace: TraceStepsView): Stacks {
+export function traceStepsFigure(trace: TraceStepsView): Stacks {
   return {
     kind: "stacks",
     title: "Each recorded step",

@@ -8,7 +8,7 @@ import type {
 } from "../api/server";
 import { useGet } from "../state/fetch";
 import { run } from "../state/url";
-import { ConfirmDialog } from "../widgets/confirm";
+import { ConfirmDialog } from "../widgets/confirm_dialog";
 import { Icon } from "../widgets/icon";
 
 type Detail = Omit<CaptureRequest, "run" | "steps">;

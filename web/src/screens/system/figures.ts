@@ -7,7 +7,7 @@ import type { Plot } from "../../charts/plot";
 export type Kind = "all" | "gpu" | "cpu" | "memory" | "io" | "process";
 
 /** Metrics by their picture: the first fitting line. Pictures stand in this order. */
-const PICTURES: readonly (readonly [RegExp, string, Kind])[] = [
+const PLOT_GROUPS: readonly (readonly [RegExp, string, Kind])[] = [
   [/^gpu_busy/, "GPU busy", "gpu"],
   [/^gpu_memory_busy/, "GPU memory accessed", "gpu"],
   [/^gpu_memory_used/, "GPU memory in use", "gpu"],
@@ -29,7 +29,7 @@ const PICTURES: readonly (readonly [RegExp, string, Kind])[] = [
 ];
 
 /** "0-3,8" as numbers; null for all of them, or where it cannot be read. */
-export function coresOf(text: string): ReadonlySet<string> | null {
+export function parseCores(text: string): ReadonlySet<string> | null {
   const cores = new Set<string>();
   for (const part of text.split(",").map((range) => range.trim()).filter(Boolean)) {
     const [first = NaN, last = first] = part.split("-").map(Number);
@@ -39,56 +39,56 @@ export function coresOf(text: string): ReadonlySet<string> | null {
   return cores.size === 0 ? null : cores;
 }
 
-interface Picture {
+interface PlotGroup {
   title: string;
   kind: Kind;
   index: number;
 }
 
-function pictureOf(series: MetricSeries): Picture {
+function groupOf(series: MetricSeries): PlotGroup {
   // Of one process, cores kept busy belong to the processes.
-  const index = series.metric.startsWith("process_cpu") ? PICTURES.length - 1 : PICTURES.findIndex(([pattern]) => pattern.test(series.metric));
-  const [, title, kind] = PICTURES[index] ?? [/./, capitalize(words(series.metric)), "all" as const];
-  return { title, kind, index: index < 0 ? PICTURES.length : index };
+  const index = series.metric.startsWith("process_cpu") ? PLOT_GROUPS.length - 1 : PLOT_GROUPS.findIndex(([pattern]) => pattern.test(series.metric));
+  const [, title, kind] = PLOT_GROUPS[index] ?? [/./, capitalize(words(series.metric)), "all" as const];
+  return { title, kind, index: index < 0 ? PLOT_GROUPS.length : index };
 }
 
 export function metricPlots(
   payload: SystemSeriesView,
-  all: readonly MetricSeries[],
+  seriesList: readonly MetricSeries[],
   kind: Kind,
   cores: ReadonlySet<string> | null,
 ): Plot[] {
-  const groups = new Map<string, { picture: Picture; series: MetricSeries[] }>();
-  for (const series of all) {
-    const picture = pictureOf(series);
-    if (kind !== "all" && picture.kind !== kind) continue;
+  const groups = new Map<string, { plotGroup: PlotGroup; series: MetricSeries[] }>();
+  for (const series of seriesList) {
+    const plotGroup = groupOf(series);
+    if (kind !== "all" && plotGroup.kind !== kind) continue;
     if (series.metric.startsWith("core_") && cores !== null && !cores.has(series.device)) continue;
-    const key = `${picture.title} ${series.unit}`;
-    const group = groups.get(key) ?? { picture, series: [] };
+    const key = `${plotGroup.title} ${series.unit}`;
+    const group = groups.get(key) ?? { plotGroup, series: [] };
     group.series.push(series);
     groups.set(key, group);
   }
-  const sorted = [...groups.values()].sort((a, b) => a.picture.index - b.picture.index);
-  const titles = sorted.map(({ picture }) => picture.title);
-  return sorted.map(({ picture, series }) => plotOf(payload, series, titleOf(picture.title, series, titles)));
+  const sorted = [...groups.values()].sort((a, b) => a.plotGroup.index - b.plotGroup.index);
+  const titles = sorted.map(({ plotGroup }) => plotGroup.title);
+  return sorted.map(({ plotGroup, series }) => plotOf(payload, series, titleOf(plotGroup.title, series, titles)));
 }
 
 /** With its unit where several pictures would be called the same. */
 function titleOf(title: string, series: readonly MetricSeries[], titles: readonly string[]): string {
-  const twice = titles.filter((candidate) => candidate === title).length > 1;
-  return twice ? `${title}: ${words(series[0]?.metric ?? "")}` : title;
+  const isAmbiguous = titles.filter((candidate) => candidate === title).length > 1;
+  return isAmbiguous ? `${title}: ${words(series[0]?.metric ?? "")}` : title;
 }
 
-function plotOf(payload: SystemSeriesView, all: readonly MetricSeries[], title: string): Plot {
-  const unit = all[0]?.unit ?? "none";
-  const metrics = new Set(all.map((series) => series.metric));
+function plotOf(payload: SystemSeriesView, seriesList: readonly MetricSeries[], title: string): Plot {
+  const unit = seriesList[0]?.unit ?? "none";
+  const metrics = new Set(seriesList.map((series) => series.metric));
   const x = Array.from({ length: payload.piece_count }, (_, index) => payload.start_after_ns + index * payload.piece_ns);
   return {
     kind: "plot",
     title,
     x: { name: "after the start of the run", unit: "ns", min: Math.max(0, payload.start_after_ns) },
     y: { name: "mean", unit, ...(unit === "ratio" ? { max: 1 } : {}) },
-    series: all.map((series) => ({
+    series: seriesList.map((series) => ({
       name: [metrics.size > 1 || series.device === "" ? shortMetric(series.metric) : "", series.device].filter(Boolean).join(" "),
       x,
       y: series.mean,

@@ -3,13 +3,13 @@ import { signal } from "@preact/signals";
 
 import { countOf, duration, percent } from "../../base/quantities";
 import { valueText } from "../../canvas/paint_counters";
-import type { HitTarget, HitSlice, HitValue } from "../../canvas/places";
+import type { HitTarget, HitSlice, HitValue } from "../../canvas/hit_test";
 import { displayText } from "../../canvas/text";
 import { exactTime } from "../../canvas/ticks";
 import type { Model } from "./model";
-import { stepOf } from "./steps";
+import { stepUnderPointer } from "./steps";
 
-interface Tip {
+interface TooltipState {
   title: string;
   lines: string[];
   x: number;
@@ -19,35 +19,35 @@ interface Tip {
   height: number;
 }
 
-const tip = signal<Tip | null>(null);
+const tooltip = signal<TooltipState | null>(null);
 const MAX_TITLE_LENGTH = 240;
 
-interface Pointed {
+interface PointerTarget {
   model: Model;
   target: HitTarget;
   x: number;
   y: number;
 }
 
-export function showTip(pointed: Pointed | null): void {
-  const words = pointed === null ? null : wordsOf(pointed.model, pointed.target);
-  if (pointed === null || words === null) {
-    if (tip.peek() !== null) tip.value = null;
+export function showTooltip(pointerTarget: PointerTarget | null): void {
+  const content = pointerTarget === null ? null : describeTarget(pointerTarget.model, pointerTarget.target);
+  if (pointerTarget === null || content === null) {
+    if (tooltip.peek() !== null) tooltip.value = null;
     return;
   }
-  const { model, x, y } = pointed;
-  tip.value = { ...words, x, y, ...model.size.peek() };
+  const { model, x, y } = pointerTarget;
+  tooltip.value = { ...content, x, y, ...model.size.peek() };
 }
 
-type Words = Pick<Tip, "title" | "lines">;
+type TooltipText = Pick<TooltipState, "title" | "lines">;
 
-function wordsOf(model: Model, target: HitTarget): Words | null {
+function describeTarget(model: Model, target: HitTarget): TooltipText | null {
   if (target.on === "ruler") return null;
   if (target.on === "finding") {
     const finding = model.view.peek().findings[target.index];
     return finding === undefined ? null : { title: finding.rule, lines: [finding.sentence] };
   }
-  const step = stepOf(model, target);
+  const step = stepUnderPointer(model, target);
   if (step !== null) {
     const { steps: { title }, number: step_, duration_ns, outlier } = step;
     const lines = [`${duration(duration_ns)}, ${title}`];
@@ -55,12 +55,12 @@ function wordsOf(model: Model, target: HitTarget): Words | null {
     return { title: `Step ${step_}`, lines };
   }
   if (target.on !== "line") return null;
-  if (target.slice !== null) return sliceWords(target.slice);
-  if (target.value !== null) return valueWords(target.line.name, target.value);
+  if (target.slice !== null) return describeSlice(target.slice);
+  if (target.value !== null) return describeValue(target.line.name, target.value);
   return null;
 }
 
-function sliceWords({ slices, index }: HitSlice): Words {
+function describeSlice({ slices, index }: HitSlice): TooltipText {
   const name = displayText(slices.names.full[slices.name[index] ?? 0] ?? "", MAX_TITLE_LENGTH);
   const start = slices.start[index] ?? 0;
   const length = (slices.end[index] ?? start) - start;
@@ -75,7 +75,7 @@ function sliceWords({ slices, index }: HitSlice): Words {
   };
 }
 
-function valueWords(name: string, { counter, index }: HitValue): Words {
+function describeValue(name: string, { counter, index }: HitValue): TooltipText {
   const { unit } = counter;
   const mean = counter.mean[index] ?? 0;
   const [min, max] = [counter.min[index] ?? mean, counter.max[index] ?? mean];
@@ -84,18 +84,18 @@ function valueWords(name: string, { counter, index }: HitValue): Words {
   return { title: displayText(name, MAX_TITLE_LENGTH), lines };
 }
 
-const WIDEST = 380;
+const MAX_WIDTH_PX = 380;
 
-export function TipBox() {
-  const shownTip = tip.value;
-  if (shownTip === null) return null;
-  const { x, y, width, height } = shownTip;
-  const x0 = Math.max(4, Math.min(x + 14, width - WIDEST - 8));
+export function Tooltip() {
+  const current = tooltip.value;
+  if (current === null) return null;
+  const { x, y, width, height } = current;
+  const x0 = Math.max(4, Math.min(x + 14, width - MAX_WIDTH_PX - 8));
   const vertical = y > height - 110 ? { bottom: `${height - y + 12}px` } : { top: `${y + 16}px` };
   return (
-    <div class="tl-tip" role="presentation" style={{ left: `${x0}px`, maxWidth: `${WIDEST}px`, ...vertical }}>
-      <b><bdi>{shownTip.title}</bdi></b>
-      {shownTip.lines.map((text) => <span key={text}><bdi>{text}</bdi></span>)}
+    <div class="tl-tip" role="presentation" style={{ left: `${x0}px`, maxWidth: `${MAX_WIDTH_PX}px`, ...vertical }}>
+      <b><bdi>{current.title}</bdi></b>
+      {current.lines.map((text) => <span key={text}><bdi>{text}</bdi></span>)}
     </div>
   );
 }

@@ -1,6 +1,6 @@
 // Times of frames and queries, for benchmarks that drive the page.
 
-export interface Measured {
+export interface TimelineMetrics {
   /** Milliseconds of work for each frame. */
   frames: number[];
   /** Milliseconds from asking to having, for each question. */
@@ -17,20 +17,20 @@ export interface Measured {
 
 declare global {
   interface Window {
-    __stepscopeTimeline?: Measured;
+    __stepscopeTimeline?: TimelineMetrics;
   }
 }
 
 const MAX_SAMPLES = 4_000;
 
-export const measured: Measured = {
+export const timelineMetrics: TimelineMetrics = {
   frames: [], queries: [], rectangles: 0, renderer: "", ready: false, finish: false,
 };
 
-window.__stepscopeTimeline = measured;
+window.__stepscopeTimeline = timelineMetrics;
 
-export function note(kind: "frames" | "queries", ms: number): void {
-  const list = measured[kind];
+export function recordTiming(kind: "frames" | "queries", ms: number): void {
+  const list = timelineMetrics[kind];
   list.push(ms);
   if (list.length > MAX_SAMPLES) list.splice(0, MAX_SAMPLES / 2);
 }

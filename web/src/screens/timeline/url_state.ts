@@ -1,0 +1,116 @@
+// What the timeline keeps in the address, so that a copied link shows the same picture.
+import { computed } from "@preact/signals";
+
+import type { Span } from "../../canvas/viewport";
+import { param, setParams } from "../../state/url";
+
+/** Which groups and tracks are not as they are at first. */
+export interface CollapseState {
+  defaultState: "auto" | "open" | "closed";
+  toggledIds: ReadonlySet<string>;
+}
+
+/** A number of the address; null where it is none. */
+export function parseNumber(text: string | null): number | null {
+  if (text === null || text.trim() === "") return null;
+  const value = Number(text);
+  return Number.isFinite(value) ? value : null;
+}
+
+export function parseSpan(from: string | null, to: string | null): Span | null {
+  const [first, last] = [parseNumber(from), parseNumber(to)];
+  return first !== null && last !== null && last > first ? { from: first, to: last } : null;
+}
+
+const MODES = { auto: "", open: "open.", closed: "closed." } as const;
+
+export function parseCollapseState(text: string | null): CollapseState {
+  const defaultState = text?.startsWith(MODES.open)
+    ? "open"
+    : text?.startsWith(MODES.closed) ? "closed" : "auto";
+  const ids = (text ?? "").slice(MODES[defaultState].length).split(".").filter((id) => id !== "");
+  return { defaultState, toggledIds: new Set(ids) };
+}
+
+export function formatCollapseState(collapseState: CollapseState): string | null {
+  const text = MODES[collapseState.defaultState] + [...collapseState.toggledIds].join(".");
+  return text === "" ? null : text;
+}
+
+const params = {
+  t0: param("t0"), t1: param("t1"), from: param("from"), to: param("to"),
+  track: param("track"), event: param("event"), pin: param("pin"), fold: param("fold"),
+  searchText: param("find"), alignedStep: param("align"), bandGroup: param("band"), isRulerRelative: param("relative"),
+  trackFilter: param("filter"), preferredRenderer: param("renderer"),
+};
+
+/** The window; null for the whole run. */
+export const urlSpan = computed(() => parseSpan(params.t0.value, params.t1.value));
+/** The range that all screens are about. */
+export const range = computed(() => parseSpan(params.from.value, params.to.value));
+export const collapseState = computed(() => parseCollapseState(params.fold.value));
+export const pinnedIds = computed(() => (params.pin.value ?? "").split(",").filter((id) => id !== ""));
+export const searchText = computed(() => params.searchText.value ?? "");
+export const trackFilter = computed(() => params.trackFilter.value ?? "");
+/** Number of the step that ranks are aligned on. */
+export const alignedStep = computed(() => parseNumber(params.alignedStep.value));
+/** Group whose steps stand above all tracks. */
+export const bandGroup = computed(() => params.bandGroup.value);
+/** Whether the ruler counts from the beginning of what is selected. */
+export const isRulerRelative = computed(() => params.isRulerRelative.value === "1");
+export const selectedKey = computed(() => {
+  const event = parseNumber(params.event.value);
+  return params.track.value === null || event === null ? null : { track: params.track.value, event };
+});
+
+/** Canvas2D where it is asked for, to see what people without WebGL2 see. */
+export function preferredRenderer(): "webgl2" | "2d" {
+  return params.preferredRenderer.value === "2d" ? "2d" : "webgl2";
+}
+
+export function setUrlSpan(span: Span | null): void {
+  const text = (ns: number): string => String(Math.round(ns * 100) / 100);
+  const next = { t0: span === null ? null : text(span.from), t1: span === null ? null : text(span.to) };
+  setParams(next, { replace: true });
+}
+
+export function setRange(span: Span | null): void {
+  if (span === null) setParams({ from: null, to: null });
+  else {
+    const from = Math.max(0, Math.floor(span.from));
+    setParams({ from: String(from), to: String(Math.max(from + 1, Math.ceil(span.to))) });
+  }
+}
+
+export function setSelected(track: string | null, event: number): void {
+  setParams({ track, event: track === null ? null : String(event) });
+}
+
+export function setCollapseState(next: CollapseState): void {
+  setParams({ fold: formatCollapseState(next) }, { replace: true });
+}
+
+export function togglePin(id: string): void {
+  const next = pinnedIds.value.includes(id) ? pinnedIds.value.filter((pin) => pin !== id) : [...pinnedIds.value, id];
+  setParams({ pin: next.length === 0 ? null : next.join(",") }, { replace: true });
+}
+
+export function setSearchText(text: string): void {
+  setParams({ searchText: text === "" ? null : text }, { replace: true });
+}
+
+export function setTrackFilter(text: string): void {
+  setParams({ trackFilter: text === "" ? null : text }, { replace: true });
+}
+
+export function setAlignedStep(step: number | null): void {
+  setParams({ alignedStep: step === null ? null : String(step) });
+}
+
+export function setBandGroup(group: string | null): void {
+  setParams({ bandGroup: group }, { replace: true });
+}
+
+export function setRulerRelative(on: boolean): void {
+  setParams({ isRulerRelative: on ? "1" : null }, { replace: true });
+}
