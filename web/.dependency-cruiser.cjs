@@ -1,4 +1,4 @@
-// The front end's arrows: a folder imports only what stands below it.
+// Import layers of the page: a folder imports only from folders above it in this list.
 const LAYERS = [
   ["base"],
   ["api"],
@@ -9,31 +9,31 @@ const LAYERS = [
   ["screens"],
   ["app", "report"],
 ];
-const above = (place) => LAYERS.slice(place + 1).flat();
-const beside = (place, name) => LAYERS[place].filter((each) => each !== name);
+const layersAfter = (index) => LAYERS.slice(index + 1).flat();
+const siblings = (index, name) => LAYERS[index].filter((sibling) => sibling !== name);
 
 module.exports = {
   forbidden: [
-    { name: "no-circles", severity: "error", from: {}, to: { circular: true } },
+    { name: "no-cycles", severity: "error", from: {}, to: { circular: true } },
     {
-      name: "screens-apart",
+      name: "screens-are-independent",
       severity: "error",
-      comment: "What two screens need stands below them.",
+      comment: "Code that two screens share belongs in parts or below.",
       from: { path: "^src/screens/([^/]+)/" },
       to: { path: "^src/screens/[^/]+/", pathNot: "^src/screens/$1/" },
     },
-    ...LAYERS.flatMap((names, place) =>
+    ...LAYERS.flatMap((names, index) =>
       names.map((name) => ({
-        name: `arrows-${name}`,
+        name: `layers-${name}`,
         severity: "error",
         from: { path: `^src/${name}/` },
-        to: { path: `^src/(${[...above(place), ...beside(place, name)].join("|") || "none"})/` },
+        to: { path: `^src/(${[...layersAfter(index), ...siblings(index, name)].join("|") || "none"})/` },
       })),
     ),
     {
       name: "report-without-state",
       severity: "error",
-      comment: "The report is a file: no address, no server.",
+      comment: "The report is a file: it has no URL state and no server.",
       from: { path: "^src/report/" },
       to: { path: "^src/(state|parts|screens|canvas)/" },
     },

@@ -1,10 +1,10 @@
-// What the server is asked, and what it says when it cannot answer.
+// HTTP requests to the server and the errors that a screen shows.
 
-/** An answer that is no payload: one sentence for the reader. */
+/** A failed request, with one sentence for the reader. */
 export class RequestError extends Error {
   constructor(
     message: string,
-    /** HTTP status; 0 where no answer came. */
+    /** HTTP status; 0 when the server could not be reached. */
     readonly status: number,
   ) {
     super(message);
@@ -13,7 +13,7 @@ export class RequestError extends Error {
 
 export type Options = Record<string, string | number | boolean | null | undefined>;
 
-/** A query of the options that are given. */
+/** Build a query string from the options that are set. */
 export function query(options: Options): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(options)) {
@@ -31,7 +31,7 @@ async function requestJson<T>(request: Promise<Response>): Promise<T> {
     throw new RequestError("The server does not answer. Is `stepscope ui` still running?", 0);
   }
   if (response.ok) return (await response.json()) as T;
-  if (response.status === 401) window.location.reload(); // to the page that asks for the token
+  if (response.status === 401) window.location.reload(); // shows the page that asks for the token
   throw new RequestError(await errorMessage(response), response.status);
 }
 
@@ -40,14 +40,14 @@ async function errorMessage(response: Response): Promise<string> {
     const { error } = (await response.json()) as { error?: unknown };
     if (typeof error === "string") return error;
   } catch {
-    // Not of our server, or cut off: the status is all there is to say.
+    // The response is not JSON from this server: the status is all there is to report.
   }
   return `The server answered with status ${response.status}.`;
 }
 
 let pendingCount = 0;
 
-/** How many answers are on their way. */
+/** Number of requests in flight. */
 export function countPendingRequests(): number {
   return pendingCount;
 }
@@ -73,10 +73,10 @@ export function post<T>(path: string, body: unknown): Promise<T> {
   );
 }
 
-/** A payload on its way to the screen. */
+/** State of a payload that a screen requests. */
 export interface Resource<T> {
   data: T | null;
   error: RequestError | null;
-  /** An answer is on its way; `data` is what was there before. */
+  /** A request is in flight; `data` is the previous payload. */
   loading: boolean;
 }

@@ -1,4 +1,4 @@
-// What can be done with a running job: open a detailed window, or stop it.
+// Actions on a running job: capture a detailed window, or stop the job.
 import { Camera, Square } from "lucide";
 import { useEffect, useState } from "preact/hooks";
 
@@ -74,7 +74,7 @@ function Actions({ id }: { id: string }) {
   );
 }
 
-/** Says how far a window is until nothing more will happen to it. */
+/** Poll the progress of a window request and report its status until it is finished. */
 function useProgress(id: string, request: string | null, onStatus: (text: string) => void): void {
   useEffect(() => {
     if (request === null) return undefined;
@@ -97,7 +97,7 @@ function useProgress(id: string, request: string | null, onStatus: (text: string
   }, [id, request]);
 }
 
-/** What a reader wants to know of a window that was asked for. */
+/** Describe the state of a window request. */
 export function progressText(captureProgress: CaptureProgress): string {
   if (captureProgress.failure !== null) return captureProgress.failure;
   if (captureProgress.finished) {

@@ -1,4 +1,4 @@
-// The web UI: follows the address, the theme and the run, and draws the screen.
+// Entry point of the web UI: applies the theme, follows URL and run, and renders the shell.
 import { render } from "preact";
 
 import { followTheme } from "../base/theme";

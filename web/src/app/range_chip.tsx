@@ -1,4 +1,4 @@
-// The range of time that all screens are about, and the way back to the whole run.
+// Chip with the selected time range and a button that clears it.
 import { X } from "lucide";
 
 import { duration } from "../base/quantities";
@@ -25,7 +25,7 @@ export function RangeChip() {
   );
 }
 
-/** A time of the address: nanoseconds, or as somebody wrote it, such as 12.5s. */
+/** Format a time from the URL: nanoseconds, or as a user typed it, such as 12.5s. */
 function timeText(text: string | null, fallback: string): string {
   if (text === null) return fallback;
   const ns = Number(text);

@@ -1,4 +1,4 @@
-// The runs that are open: one is on screen, the others a click away.
+// Tabs of the open runs.
 import { X } from "lucide";
 
 import { link, openRuns, run, screen } from "../state/url";

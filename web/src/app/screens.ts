@@ -1,4 +1,4 @@
-// The screens: what they are called, where they stand, and the script that draws them.
+// Registry of screens: path, title, group, icon and the script that renders each.
 import {
   Activity, Blocks, Boxes, Cpu, Gauge, GitCompare, Layers, Lightbulb, List, MemoryStick,
   Microchip, Mountain, Network, Ruler, Tags, Truck, Variable,
@@ -7,7 +7,7 @@ import type { IconNode } from "lucide";
 import type { ComponentType } from "preact";
 
 export interface ScreenEntry {
-  /** Its path. */
+  /** URL path. */
   name: string;
   title: string;
   group: "run" | "host" | "device" | "job";

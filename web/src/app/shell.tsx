@@ -1,4 +1,4 @@
-// What stands around every screen: where one can go, what is on screen, and what can be done.
+// Shell around every screen: navigation, run tabs and actions.
 import { ChevronsLeft, ChevronsRight, Moon, Sun } from "lucide";
 import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
@@ -98,9 +98,9 @@ function Entry({ target, current }: { target: ScreenEntry; current: ScreenEntry 
 
 const loaded = new Map<string, ComponentType>();
 
-/** A screen's script is fetched when it is first shown. */
+/** The script of a screen is loaded when the screen is first shown. */
 function ScreenBody({ target }: { target: ScreenEntry }) {
-  const [, setReady] = useState<string | null>(null); // the list of jobs has an empty name
+  const [, setReady] = useState<string | null>(null); // the jobs screen has an empty name
   const [failed, setFailed] = useState(false);
   const Component = loaded.get(target.name);
   useEffect(() => {
@@ -118,6 +118,6 @@ function ScreenBody({ target }: { target: ScreenEntry }) {
     return <EmptyState title="No run is open" text="choose one from the list of jobs" />;
   }
   if (failed) return <ErrorNotice text="This screen could not be loaded. Is `stepscope ui` running?" />;
-  // A run's screens start afresh with another run.
+  // A screen starts with fresh state for another run.
   return Component === undefined ? <Skeleton /> : <Component key={`${target.name} ${run.value ?? ""}`} />;
 }

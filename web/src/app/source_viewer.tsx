@@ -1,4 +1,4 @@
-// A place in the source: a snippet, and the editors that can open it.
+// Dialog with a snippet of source code and links that open it in an editor.
 import { X } from "lucide";
 import { useEffect, useRef } from "preact/hooks";
 

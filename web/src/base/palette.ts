@@ -1,5 +1,5 @@
-// Colours that people with any colour vision can tell apart (Okabe and Ito, 2008), in an order
-// that keeps neighbours apart. Charts add patterns and line styles: colour never stands alone.
+// Colour-blind safe palette (Okabe and Ito, 2008), ordered so that neighbours differ. Charts add
+// patterns and line styles: colour is never the only distinction.
 
 export interface Palette {
   text: string;
@@ -29,7 +29,7 @@ const DARK: Palette = {
   ],
 };
 
-/** Viridis from its smallest to its largest value. */
+/** Viridis from minimum to maximum. */
 export const VIRIDIS = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"];
 
 export function palette(dark: boolean): Palette {

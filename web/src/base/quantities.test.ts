@@ -1,4 +1,4 @@
-// The table that src/stepscope/quantities.py is tested on too.
+// Tests on the golden table that src/stepscope/quantities.py is tested on too.
 import { expect, test } from "vitest";
 
 import cases from "../../../tests/golden/quantities.json";
@@ -7,7 +7,7 @@ import * as quantities from "./quantities";
 type Format = (...values: unknown[]) => unknown;
 const FORMATS = quantities as unknown as Record<string, Format>;
 
-/** `count_of` is `countOf` here. */
+/** Convert `count_of` to `countOf`. */
 function camelCase(name: string): string {
   return name.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
 }

@@ -11,7 +11,8 @@ const NANOSECOND = ["ns", 1] as const;
 /** Durations that round to two minutes or more are written in minutes. */
 const MAX_SECONDS = 119.5;
 const MAX_HOURS_WITH_MINUTES = 100;
-/** Longer durations are written in days: machines are billed by the hour, so hours go far. */
+/** Longer durations are written in days: machines are billed by the hour, so hours are used far
+ * beyond a day. */
 const MAX_HOURS = 1000;
 /** Numbers outside this range are written with an exponent. */
 const MIN_PLAIN = 1e-4;
@@ -21,14 +22,14 @@ const MIN_CENTS_USD = 0.1;
 
 type Quantity = number | null;
 
-/** A number with a fixed count of decimals and thousands separators. */
+/** Format a number with a fixed count of decimals and thousands separators. */
 export function fixed(value: Quantity, decimals: number): string {
   if (!isNumber(value)) return MISSING;
   const text = formatter(`fixed ${decimals}`, { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).format(value);
   return /[1-9]/.test(text) ? text : text.replace("-", "");
 }
 
-/** A number with that many significant digits, keeping all digits before the point. */
+/** Format a number with that many significant digits, keeping all digits before the point. */
 export function number(value: Quantity, digits = 3): string {
   if (!isNumber(value)) return MISSING;
   const size = Math.abs(value);
@@ -39,17 +40,17 @@ export function number(value: Quantity, digits = 3): string {
   return formatter(`significant ${digits}`, { maximumSignificantDigits: digits }).format(value);
 }
 
-/** A count: whole numbers in full, means of counts with three significant digits. */
+/** Format a count: whole numbers in full, means of counts with three significant digits. */
 export function count(value: Quantity): string {
   return Number.isInteger(value) ? fixed(value, 0) : number(value);
 }
 
-/** A count with its noun: "1 row", "2 rows". */
+/** Format a count with its noun: "1 row", "2 rows". */
 export function countOf(value: number, singular: string, plural = `${singular}s`): string {
   return `${count(value)} ${value === 1 ? singular : plural}`;
 }
 
-/** A duration in nanoseconds, in the unit that keeps it readable. */
+/** Format a duration in nanoseconds, in the unit that keeps it readable. */
 export function duration(ns: Quantity): string {
   if (!isNumber(ns)) return MISSING;
   const size = Math.abs(ns);
@@ -58,37 +59,37 @@ export function duration(ns: Quantity): string {
   return `${number(ns / scale)} ${unit}`;
 }
 
-/** The largest unit of which a time has at least that many, with its nanoseconds. */
+/** Return the largest unit of which a time has at least `minCount`, and its nanoseconds. */
 export function timeUnit(ns: number, minCount = 1): readonly [string, number] {
   return TIME_UNITS.find(([, scale]) => ns >= minCount * scale) ?? NANOSECOND;
 }
 
-/** A ratio as a percentage; a positive ratio that rounds to zero is `<1%`. */
+/** Format a ratio as a percentage; a positive ratio that rounds to zero is `<1%`. */
 export function percent(ratio: Quantity, decimals = 0): string {
   return ratio === null ? MISSING : percentage(100 * ratio, decimals);
 }
 
-/** An amount of memory in binary units. */
+/** Format an amount of memory in binary units. */
 export function memory(bytes: Quantity): string {
   return prefixed(bytes, 1024, BINARY_PREFIXES, "B");
 }
 
-/** The size of a file or of data on a disk or link, in decimal units. */
+/** Format the size of a file or of data on a disk or link, in decimal units. */
 export function fileSize(bytes: Quantity): string {
   return prefixed(bytes, 1000, FILE_PREFIXES, "B");
 }
 
-/** A rate of a disk, link or memory bus in decimal units. */
+/** Format a rate of a disk, link or memory bus in decimal units. */
 export function byteRate(bytesPerSecond: Quantity): string {
   return prefixed(bytesPerSecond, 1000, FILE_PREFIXES, "B/s");
 }
 
-/** A value with an SI prefix. */
+/** Format a value with an SI prefix. */
 export function scaled(value: Quantity, unit: string): string {
   return prefixed(value, 1000, SI_PREFIXES, unit);
 }
 
-/** US dollars with cents; below ten cents, three significant digits. */
+/** Format US dollars with cents; below ten cents, with three significant digits. */
 export function dollars(usd: Quantity): string {
   if (!isNumber(usd)) return MISSING;
   const size = Math.abs(usd);
@@ -96,7 +97,7 @@ export function dollars(usd: Quantity): string {
   return `${usd < 0 ? "-" : ""}$${fixed(size, Math.min(12, decimals))}`;
 }
 
-/** A factor, such as a speedup. */
+/** Format a factor, such as a speedup. */
 export function multiple(ratio: Quantity): string {
   return isNumber(ratio) ? `${number(ratio)}x` : MISSING;
 }
@@ -125,7 +126,7 @@ const FORMATS: Record<string, (value: number) => string> = {
   none: (value) => (Number.isInteger(value) ? fixed(value, 0) : number(value, 4)),
 };
 
-/** A value in the unit that a schema, payload or field name declares. */
+/** Format a value in the unit that a schema, payload or field name declares. */
 export function inUnit(value: Quantity, unit: string): string {
   if (!isNumber(value)) return MISSING;
   const format = FORMATS[unit];
@@ -133,7 +134,7 @@ export function inUnit(value: Quantity, unit: string): string {
   return `${count(value)} ${UNIT_SYMBOLS[unit] ?? unit.replaceAll("_", " ")}`.trimEnd();
 }
 
-/** A difference of two values of a unit with its sign; of shares in percentage points. */
+/** Format a difference of two values of a unit with its sign; of shares in percentage points. */
 export function change(value: Quantity, unit: string): string {
   if (!isNumber(value)) return MISSING;
   const sign = value > 0 ? "+" : "";
@@ -141,23 +142,23 @@ export function change(value: Quantity, unit: string): string {
   return `${sign}${inUnit(value, unit)}`;
 }
 
-/** A change as a share of the value before. */
+/** Format a change as a share of the value before. */
 export function relativeChange(ratio: Quantity, decimals = 1): string {
   return isNumber(ratio) ? `${ratio > 0 ? "+" : ""}${fixed(100 * ratio, decimals)}%` : MISSING;
 }
 
-/** Units that names of fields end in, longer ones before their own endings. */
+/** Units at the end of field names, longer ones before their own endings. */
 const SUFFIXES = [
   "epoch_ns", "ns", "ratio", "percent", "bytes_per_s", "bytes", "gb_per_s", "flop_per_s",
   "flop_per_byte", "flop", "count", "usd",
 ];
 
-/** The unit at the end of a field's name, or null. */
+/** Return the unit at the end of a field's name, or null. */
 export function unitOf(name: string): string | null {
   return SUFFIXES.find((unit) => name === unit || name.endsWith(`_${unit}`)) ?? null;
 }
 
-/** A field's name as a heading, without the unit that every value carries. */
+/** Turn a field's name into a heading, without the unit that every value carries. */
 export function labelOf(name: string): string {
   const unit = unitOf(name);
   const stem = unit === null || unit === "count" ? name : name.slice(0, name.length - unit.length).replace(/_+$/, "");
@@ -166,7 +167,7 @@ export function labelOf(name: string): string {
 
 const formatters = new Map<string, Intl.NumberFormat>();
 
-/** Formatters are slow to make, and a table has thousands of cells. */
+/** Return a cached formatter: they are slow to construct, and a table has thousands of cells. */
 function formatter(key: string, options: Intl.NumberFormatOptions): Intl.NumberFormat {
   const cached = formatters.get(key) ?? new Intl.NumberFormat("en-US", options);
   formatters.set(key, cached);

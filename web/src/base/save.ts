@@ -1,6 +1,6 @@
-// Files that the reader takes away.
+// Downloads.
 
-/** Offer a file to be saved. */
+/** Offer a file for download. */
 export function save(name: string, content: Blob): void {
   const anchor = document.createElement("a");
   anchor.href = URL.createObjectURL(content);
@@ -13,7 +13,7 @@ export function save(name: string, content: Blob): void {
 
 type Value = string | number | boolean | null;
 
-/** Rows as CSV (RFC 4180). What a spreadsheet would run as a formula is quoted with an apostrophe. */
+/** Format rows as CSV (RFC 4180). Values that a spreadsheet would evaluate get a leading apostrophe. */
 export function csv(header: string[], rows: Value[][]): string {
   return [header, ...rows].map((row) => row.map(field).join(",")).join("\r\n") + "\r\n";
 }

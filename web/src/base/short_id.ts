@@ -1,6 +1,6 @@
-// Ids and names as they stand in an address.
+// Short ids for URLs.
 
-/** A short name of an id, for lists of many: 31 bits in base 36. */
+/** Hash an id to 31 bits in base 36. */
 export function shortId(id: string): string {
   let hash = 0x811c9dc5;
   for (let index = 0; index < id.length; index++) {

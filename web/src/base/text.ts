@@ -1,22 +1,22 @@
 // Words, sentences and dates.
 import { MISSING } from "./quantities";
 
-/** An identifier as words. */
+/** Turn an identifier into words. */
 export function words(name: string): string {
   return name.replaceAll("_", " ");
 }
 
-/** Text that starts with a capital. */
+/** Capitalize the first letter. */
 export function capitalize(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Text as a sentence, with a capital and a full stop. */
+/** Turn text into a sentence, with a capital and a full stop. */
 export function sentence(text: string): string {
   return capitalize(text) + (/[.!?:]$/.test(text) ? "" : ".");
 }
 
-/** Date and time in the reader's time zone: 2026-11-22 05:00. */
+/** Format date and time in the reader's time zone: 2026-11-22 05:00. */
 export function dateTime(epochMs: number): string {
   const date = new Date(epochMs);
   if (Number.isNaN(date.getTime())) return MISSING;

@@ -1,4 +1,4 @@
-// Dark or light: what the system prefers until the reader chooses; always light on paper.
+// Light or dark theme: the system's preference until the reader overrides it; light in print.
 import { computed, effect, signal } from "@preact/signals";
 
 const system = window.matchMedia("(prefers-color-scheme: dark)");
@@ -13,7 +13,7 @@ export function toggleTheme(): void {
   override.value = !dark.value;
 }
 
-/** Follow the system and the printer; puts the theme on the root element. */
+/** Follow the system theme and the printer; sets the theme on the root element. */
 export function followTheme(): void {
   system.addEventListener("change", (event) => {
     preferred.value = event.matches;
@@ -21,7 +21,7 @@ export function followTheme(): void {
   window.addEventListener("beforeprint", () => {
     printing.value = true;
   });
-  // Also where a page is only looked at as it would be printed.
+  // Also for print previews and emulated print media.
   paper.addEventListener("change", (event) => {
     printing.value = event.matches;
   });

@@ -1,5 +1,5 @@
-// Arrows from a slice to what it caused: full for launches, dashed for gradients. Where an end is
-// out of view the arrow leads to the edge behind which it lies.
+// Arrows from a slice to its effect: solid for launches, dashed for gradients. An arrow to a slice
+// out of view ends at the edge of the canvas.
 import { boxOf } from "./hit_test";
 import type { Arrow, Frame } from "./scene";
 
@@ -17,7 +17,8 @@ export interface Ends {
   y1: number;
 }
 
-/** Where an arrow begins and ends: it leaves before its cause is over if its effect starts then. */
+/** Compute both ends of an arrow. It starts inside its cause if the effect starts before the cause
+ * ends. */
 export function ends(frame: Pick<Frame, "scene" | "scale">, arrow: Arrow): Ends | null {
   const { scene, scale } = frame;
   const from = boxOf(scene, scale, arrow.from);

@@ -1,4 +1,4 @@
-// Rectangles by Canvas2D, where there is no WebGL2.
+// Rectangle painter for Canvas2D, used without WebGL2.
 import { css, withOpacity } from "./colours";
 import { AREA, BAND, LINE_PX, type Curve } from "./curves";
 import { HATCHED, type Painter, type Rectangles } from "./rectangles";
@@ -26,7 +26,7 @@ export function canvas2dPainter(): Painter {
       context?.getImageData(0, 0, 1, 1);
     },
     dispose() {
-      canvas.width = 0; // gives the pixels back
+      canvas.width = 0; // releases the pixels
     },
   };
 }
@@ -43,7 +43,7 @@ function fill(context: CanvasRenderingContext2D, from: Rectangles): void {
   }
 }
 
-/** Takes stripes out of what is hatched, so that the page shows through as it does in WebGL. */
+/** Erase stripes from hatched rectangles, so that the background shows through as in WebGL. */
 function hatch(
   context: CanvasRenderingContext2D,
   from: Rectangles,
@@ -66,7 +66,7 @@ function trace(context: CanvasRenderingContext2D, curve: Curve): void {
   const y = (share: number): number => bottom - share * (bottom - top);
   const [area, band, line] = [new Path2D(), new Path2D(), new Path2D()];
   for (let first = 0; first < mean.length; ) {
-    // Columns of the same values are one rectangle of each path.
+    // Adjacent columns with equal values are merged into one rectangle per path.
     let next = first + 1;
     while (next < mean.length && mean[next] === mean[first] && min[next] === min[first] && max[next] === max[first]) next++;
     const middle = y(mean[first] ?? NaN);

@@ -1,28 +1,28 @@
-// What was fetched of tracks, kept within a bound of bytes: pieces of time, each at the level of
-// detail it was asked for. Frames are drawn from what is here, whatever is still on its way.
+// Cache of track data, bounded in bytes. A chunk covers an interval at one level of detail. Frames
+// are drawn from cached chunks while requests are in flight.
 import type { Span } from "./viewport";
 
 export interface Chunk<T> extends Span {
-  /** A pixel of it is about two to this power nanoseconds. */
+  /** Level of detail: a pixel covers about two to this power nanoseconds. */
   level: number;
-  /** Coming nearer shows nothing new. */
+  /** The chunk holds every event: zooming in shows nothing new. */
   complete: boolean;
-  /** So little is in it that a coarser piece says more: it answers, and is drawn last. */
+  /** The chunk holds so little that a coarser one is preferred for drawing. */
   sparse: boolean;
-  /** The run has grown since: still drawn, and asked for again. */
+  /** The run has grown since: still drawn, but requested again. */
   stale: boolean;
   bytes: number;
   data: T;
 }
 
-/** A part of the window and the piece to draw there. */
+/** Part of a window and the chunk to draw there. */
 export interface ChunkPart<T> extends Span {
   chunk: Chunk<T>;
 }
 
 export class ChunkCache<T> {
   private readonly byTrack = new Map<string, Chunk<T>[]>();
-  /** All pieces with their track, the one used longest ago first. */
+  /** All chunks with their track, least recently used first. */
   private readonly byUse = new Map<Chunk<T>, string>();
   private totalBytes = 0;
 
@@ -47,14 +47,14 @@ export class ChunkCache<T> {
     }
   }
 
-  /** Whether a window can be drawn at a level without asking again. */
+  /** Return true if a window can be drawn at a level without a request. */
   covers(track: string, span: Span, level: number): boolean {
     return (this.byTrack.get(track) ?? []).some(
       (chunk) => !chunk.stale && serves(chunk, level) && contains(chunk, span),
     );
   }
 
-  /** What to draw of a window: the pieces that come nearest to the level, without gaps if any can. */
+  /** Select the chunks to draw in a window: nearest level first, without gaps where possible. */
   partsIn(track: string, span: Span, level: number): ChunkPart<T>[] {
     const candidates = (this.byTrack.get(track) ?? []).filter(
       (chunk) => chunk.to > span.from && chunk.from < span.to,
@@ -84,7 +84,7 @@ export class ChunkCache<T> {
     return parts;
   }
 
-  /** The run has grown: everything is worth asking for again, when it is looked at. */
+  /** Mark everything as outdated: it is requested again when it comes into view. */
   markStale(): void {
     for (const chunk of this.byUse.keys()) chunk.stale = true;
   }
@@ -115,7 +115,7 @@ function contains(chunk: Span, span: Span): boolean {
   return chunk.from <= span.from && chunk.to >= span.to;
 }
 
-/** One level finer is fine; one that holds every event serves all levels that come nearer. */
+/** One level finer is sufficient; a complete chunk serves all finer levels. */
 function serves(chunk: Chunk<unknown>, level: number): boolean {
   if (chunk.complete && chunk.level >= level) return true;
   return chunk.level === level || chunk.level === level - 1;
@@ -125,8 +125,7 @@ function replaces(chunk: Chunk<unknown>, older: Chunk<unknown>): boolean {
   return older.level === chunk.level && contains(chunk, older);
 }
 
-/** Finer pieces look better than coarser ones, current ones better than what has grown since; what
- * is sparse comes last. */
+/** Rank chunks: finer before coarser, current before stale, sparse ones last. */
 function distance(chunk: Chunk<unknown>, level: number): number {
   const away = chunk.level - level;
   const levels = away > 0 ? (chunk.complete ? 0 : 2 * away) : -away;

@@ -1,9 +1,9 @@
-// What to ask the server for, so that the window and what lies around it can be drawn.
+// Requests for the data that a window and its surroundings need.
 import { levelOf, widthOf, type Span } from "./viewport";
 
 export interface TrackRequest {
   track: string;
-  /** How far its times are moved on screen, for ranks that are aligned. */
+  /** Nanoseconds by which events are shifted on screen when ranks are aligned. */
   shift: number;
 }
 
@@ -13,16 +13,16 @@ export interface ChunkRequest extends Span {
   tracks: string[];
 }
 
-/** Of the window's width, on each side: what is asked for, and what must be there. */
+/** Margin on each side, as a share of the window: what is requested, and what is required. */
 const MARGIN = 0.5;
 const REQUIRED_MARGIN = 0.2;
-/** Tracks in one question: answers stay small enough to come quickly. */
+/** Tracks per request, to keep responses small and fast. */
 const MAX_TRACKS = 40;
 
 export interface View {
   span: Span;
   pixels: number;
-  /** End of what is recorded: nothing beyond is asked for. */
+  /** End of the recorded data. */
   end: number;
 }
 
@@ -33,7 +33,7 @@ function widened(span: Span, share: number, shift: number, end: number): Span {
   return { from, to: Math.max(to, from + 1) };
 }
 
-/** Questions for those tracks that are not covered, with a margin; those in view first. */
+/** Plan requests for tracks that are not covered, with a margin; tracks in view first. */
 export function planRequests(
   tracksInView: readonly TrackRequest[],
   view: View,
@@ -59,11 +59,11 @@ export function planRequests(
   return requests;
 }
 
-/** As far on each side as samples of a machine are found, however narrow the window is. */
+/** Margin on each side in which samples of a machine are searched, however narrow the window. */
 const WIDE_MARGIN_NS = 10e9;
 const WIDE_PIXELS = 1_000;
 
-/** A question for counters that have hardly a value in a window; null where it was wide enough. */
+/** Widen a request for counters with too few values in the window; null if it is wide enough already. */
 export function widenRequest(ask: ChunkRequest, tracks: string[], end: number): ChunkRequest | null {
   if (tracks.length === 0 || widthOf(ask) > WIDE_MARGIN_NS) return null;
   const from = Math.max(0, ask.from - WIDE_MARGIN_NS);
@@ -71,7 +71,7 @@ export function widenRequest(ask: ChunkRequest, tracks: string[], end: number): 
   return { from, to, level: levelOf({ from, to }, WIDE_PIXELS), pixels: WIDE_PIXELS, tracks };
 }
 
-/** Whether an answer that is on its way will cover a want. */
+/** Return true if a request in flight will cover an interval of a track. */
 export function satisfies(ask: ChunkRequest, track: string, span: Span, level: number): boolean {
   return (
     ask.level === level &&

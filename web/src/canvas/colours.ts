@@ -1,19 +1,19 @@
-// Colours of slices. A name has the same colour on every track, in every run and on every screen.
+// Colours of slices. A name has the same colour on every track, run and screen.
 import { palette } from "../base/palette";
 
-/** Red in the lowest byte, then green, blue and opacity: the order of bytes that WebGL reads. */
+/** Colour as 32 bits: red in the lowest byte, then green, blue and opacity, as WebGL reads it. */
 export type Packed = number;
 
-/** Lighter and darker shades of a hue: below 0 towards black, above towards white. */
+/** Shades of a hue: below 0 towards black, above 0 towards white. */
 const SHADES = [0, 0.3, -0.14];
-/** The grey of the series is for what has no name of its own. */
+/** Hues of the palette, without the grey. */
 const HUES = [0, 1, 2, 3, 4, 5, 7];
-/** As much of a name as decides its colour: names can be a megabyte long. */
+/** Characters of a name that are hashed: names can be a megabyte long. */
 const MAX_HASHED_LENGTH = 200;
 
 export const COLOUR_COUNT = HUES.length * SHADES.length;
 
-/** Which colour a name has. Numbers at its end do not count: `step 12` looks like `step 13`. */
+/** Map a name to a colour index. A trailing number is ignored: `step 12` and `step 13` look alike. */
 export function colourIndex(name: string): number {
   let end = Math.min(name.length, MAX_HASHED_LENGTH);
   while (end > 1 && isDigit(name.charCodeAt(end - 1))) end--;
@@ -21,7 +21,7 @@ export function colourIndex(name: string): number {
   for (let index = 0; index < end; index++) {
     hash = Math.imul(hash ^ name.charCodeAt(index), 0x01000193);
   }
-  hash ^= hash >>> 15; // its low bits alone depend on the last letters most
+  hash ^= hash >>> 15; // the low bits alone depend mostly on the last characters
   return (hash >>> 0) % COLOUR_COUNT;
 }
 
@@ -29,10 +29,10 @@ function isDigit(code: number): boolean {
   return code >= 48 && code <= 57;
 }
 
-/** Fill and text of every colour, by index. */
+/** Fill and text colour by colour index. */
 export interface SliceColours {
   fill: Uint32Array;
-  /** Black or white, whichever is easier to read on the fill. */
+  /** Black or white, whichever has more contrast to the fill. */
   text: string[];
 }
 
@@ -78,7 +78,7 @@ export function packHex(hex: string, opacity = 1): Packed {
   return pack(...rgb(hex), opacity);
 }
 
-/** The same colour with another opacity, 0 to 1. */
+/** Return the colour with another opacity, 0 to 1. */
 export function withOpacity(colour: Packed, opacity: number): Packed {
   return ((colour & 0xffffff) | (Math.round(255 * opacity) << 24)) >>> 0;
 }
@@ -96,7 +96,7 @@ export function css(colour: Packed): string {
   return text;
 }
 
-/** Relative luminance as the accessibility guidelines define it. */
+/** Relative luminance after WCAG 2.1: https://www.w3.org/TR/WCAG21/#dfn-relative-luminance */
 export function luminance(red: number, green: number, blue: number): number {
   const linear = (value: number): number => {
     const share = value / 255;

@@ -1,11 +1,11 @@
-// A counter as the frames read it: values, each with the time that it stands for.
+// Counter as typed columns: each value with the interval in which it holds.
 import type { CounterSeries, CountersView } from "../api/views";
 
 export interface Counter {
   unit: string;
-  /** What the height of the track stands for. */
+  /** Value at the full height of the track. */
   maxValue: number;
-  /** Nanoseconds after the origin; values that follow each other closely leave no gap. */
+  /** Nanoseconds after the origin; consecutive values close to each other leave no gap. */
   start: Float64Array;
   end: Float64Array;
   mean: Float64Array;
@@ -14,14 +14,14 @@ export interface Counter {
   bytes: number;
 }
 
-/** A value stands until the next one, if that comes within so many times the usual distance. */
+/** A value holds until the next one if that follows within this many typical intervals. */
 const MAX_HOLD = 3;
 
 export function countersOf(view: CountersView): Map<string, Counter> {
   return new Map(view.series.map((series) => [series.track, counterOf(series, view)]));
 }
 
-/** A counter without a value in a window. */
+/** Counter without values. */
 export function emptyCounter(): Counter {
   const none = new Float64Array(0);
   return { unit: "", maxValue: 1, start: none, end: none, mean: none, min: none, max: none, bytes: 100 };
@@ -44,7 +44,7 @@ function counterOf(series: CounterSeries, view: CountersView): Counter {
   };
 }
 
-/** Until when each value stands: pieces can be far narrower than samples are apart. */
+/** Compute the end of each value: chunks can be far narrower than the distance between samples. */
 function endTimes(start: Float64Array, pieceNs: number): Float64Array {
   const distances = start.subarray(1).map((at, index) => at - (start[index] ?? 0)).sort();
   const typicalInterval = Math.max(pieceNs, distances[distances.length >> 1] ?? pieceNs);
@@ -54,7 +54,7 @@ function endTimes(start: Float64Array, pieceNs: number): Float64Array {
   });
 }
 
-/** The first value that stands beyond a time. */
+/** Find the first value that ends after a time. */
 export function firstValueAfter(counter: Counter, ns: number): number {
   let low = 0;
   let high = counter.end.length;
@@ -66,14 +66,14 @@ export function firstValueAfter(counter: Counter, ns: number): number {
   return low;
 }
 
-/** The value at a time; -1 where there is none. */
+/** Return the index of the value at a time, or -1. */
 export function valueAt(counter: Counter, ns: number): number {
   const index = firstValueAfter(counter, ns);
   const start = counter.start[index];
   return start !== undefined && start <= ns ? index : -1;
 }
 
-/** Height of a value as a share of the track. */
+/** Height of a value as a share of the track's height. */
 export function heightOf(counter: Counter, value: number): number {
   return Math.min(1, Math.max(0, value / counter.maxValue));
 }

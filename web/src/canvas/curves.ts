@@ -1,32 +1,32 @@
-// A counter in one row: for each column of pixels its mean, least and largest value.
+// Counter in one row: mean, minimum and maximum for each column of pixels.
 
 export interface Curve {
-  /** Of the whole row, whether in view or not. */
+  /** Edges of the whole row, visible or not. */
   top: number;
   bottom: number;
-  /** The part of the height that may be drawn on. */
+  /** Part of the height that may be drawn on. */
   clipTop: number;
   clipBottom: number;
   colour: number;
-  /** Shares of the height for each pixel from the left; NaN where nothing is known. */
+  /** Shares of the height for each pixel from the left; NaN for missing data. */
   mean: Float32Array;
   min: Float32Array;
   max: Float32Array;
 }
 
-/** Opacity below the mean, and between the extremes. */
+/** Opacity below the mean, and between minimum and maximum. */
 export const AREA = 0.32;
 export const BAND = 0.3;
-/** Half the height of the line of the mean, in pixels. */
+/** Half the line width of the mean, in pixels. */
 export const LINE_PX = 0.75;
 
-/** A curve without values. */
+/** Curve without values. */
 export function emptyCurve(width: number, geometry: Omit<Curve, "mean" | "min" | "max">): Curve {
   const unknown = (): Float32Array => new Float32Array(Math.max(1, Math.ceil(width))).fill(NaN);
   return { ...geometry, mean: unknown(), min: unknown(), max: unknown() };
 }
 
-/** Adds a value that stands between two places; where several share a column, all count. */
+/** Add a value to the columns that it covers; values that share a column are merged. */
 export function addValue(
   curve: Curve,
   x0: number,

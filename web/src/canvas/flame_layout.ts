@@ -1,24 +1,24 @@
-// Where the boxes of a flame graph stand: the widths are shares of the node that is looked at.
+// Layout of a flame graph: widths are shares of the focused node.
 import type { FlameNode } from "../api/views";
 import { shortId } from "../base/short_id";
 
 export interface FlameBox {
   node: FlameNode;
-  /** Places among siblings from the root: what clicking it looks at. */
+  /** Indices among siblings from the root; clicking the box focuses this path. */
   path: readonly number[];
   depth: number;
-  /** Shares of the width. */
+  /** Offset and width as shares of the graph's width. */
   offset: number;
   width: number;
-  /** Around the node that is looked at: as wide as the graph. */
+  /** Ancestor of the focused node, as wide as the graph. */
   isAncestor: boolean;
 }
 
-/** Narrower boxes cannot be seen. */
+/** Narrower boxes are invisible. */
 const MIN_WIDTH = 0.0008;
 const MAX_BOXES = 3_000;
 
-/** The node at a path; null where there is none, as when the range has changed since. */
+/** Return the node at a path; null if there is none, for example after the range has changed. */
 export function nodeAt(roots: readonly FlameNode[], path: readonly number[]): FlameNode | null {
   let nodes = roots;
   let node: FlameNode | null = null;
@@ -30,7 +30,7 @@ export function nodeAt(roots: readonly FlameNode[], path: readonly number[]): Fl
   return node;
 }
 
-/** A path as it stands in an address: by names, for places change when a run grows. */
+/** Format a path for the URL: by names, since indices change while a run grows. */
 export function pathText(roots: readonly FlameNode[], path: readonly number[]): string {
   const parts: string[] = [];
   let nodes = roots;
@@ -44,7 +44,7 @@ export function pathText(roots: readonly FlameNode[], path: readonly number[]): 
   return parts.join(".");
 }
 
-/** The path that an address names, as far down as there is such a node. */
+/** Parse a path from the URL, as deep as its nodes exist. */
 export function pathOf(roots: readonly FlameNode[], text: string): number[] {
   const path: number[] = [];
   let nodes = roots;
@@ -63,7 +63,7 @@ export function pathOf(roots: readonly FlameNode[], text: string): number[] {
 const isSamePath = (a: readonly number[], b: readonly number[]): boolean =>
   a.length === b.length && a.every((index, depth) => index === b[depth]);
 
-/** The box that an arrow key leads to: what is around a box, the first inside, or the next beside. */
+/** Return the box that an arrow key leads to: parent, first child or neighbour. */
 export function neighbourBox(boxes: readonly FlameBox[], from: FlameBox, key: string): FlameBox | undefined {
   const inside = (box: FlameBox): boolean =>
     box.depth === from.depth + 1 && isSamePath(box.path.slice(0, -1), from.path);
@@ -83,7 +83,7 @@ export function totalTime(nodes: readonly FlameNode[]): number {
   return nodes.reduce((sum, node) => sum + Math.max(0, node.total_ns), 0);
 }
 
-/** All boxes that can be seen of the node at a path, and those around it. */
+/** Lay out all visible boxes below a path, and its ancestors. */
 export function flameBoxes(roots: readonly FlameNode[], path: readonly number[]): FlameBox[] {
   const boxes: FlameBox[] = [];
   path.forEach((_, depth) => {

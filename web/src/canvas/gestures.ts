@@ -1,15 +1,15 @@
-// What pointers, wheels and fingers do to the timeline.
+// Pointer, wheel and touch gestures on the timeline.
 
-/** Where a drag began: on the ruler it chooses a range, elsewhere it moves the picture. */
+/** A drag on the ruler selects a range, elsewhere it pans. */
 export type DragKind = "pan" | "range";
 
 export interface GestureHandlers {
-  /** Nearer or farther by a factor, around a place of the canvas. */
+  /** Zoom by a factor around a position on the canvas. */
   zoom: (factor: number, x: number) => void;
-  /** Moves the picture by so many pixels. */
+  /** Pan by pixels. */
   pan: (dx: number, dy: number) => void;
   dragKind: (x: number, y: number, shift: boolean) => DragKind;
-  /** A range between two places; `done` when the button is released. */
+  /** Select a range between two positions; `done` when the button is released. */
   range: (x0: number, x1: number, done: boolean) => void;
   hover: (x: number, y: number) => void;
   leave: () => void;
@@ -17,9 +17,9 @@ export interface GestureHandlers {
   doubleClick: (x: number, y: number) => void;
 }
 
-/** A pointer that moves less has not been dragged. */
+/** A shorter movement is a click. */
 const MIN_DRAG_PX = 4;
-/** Of a wheel's turn in pixels: the exponent by which it zooms. */
+/** Exponent of the zoom factor per pixel of wheel movement. */
 const WHEEL_ZOOM = 0.0018;
 const LINE_PX = 33;
 
@@ -28,7 +28,7 @@ interface Finger {
   y: number;
 }
 
-/** Listens on an element; the function that is returned stops that. */
+/** Attach the handlers to an element and return a function that detaches them. */
 export function listenToGestures(element: HTMLElement, actions: GestureHandlers): () => void {
   const fingers = new Map<number, Finger>();
   let start: (Finger & { kind: DragKind; moved: boolean }) | null = null;
@@ -43,7 +43,7 @@ export function listenToGestures(element: HTMLElement, actions: GestureHandlers)
     const scale = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? LINE_PX : 1;
     const [dx, dy] = [event.deltaX * scale, event.deltaY * scale];
     if (event.shiftKey) actions.pan(-(dx === 0 ? dy : dx), 0);
-    else if (Math.abs(dx) > Math.abs(dy)) actions.pan(-dx, 0); // two fingers sideways
+    else if (Math.abs(dx) > Math.abs(dy)) actions.pan(-dx, 0); // horizontal two-finger scroll
     else actions.zoom(Math.exp(Math.max(-240, Math.min(240, dy)) * WHEEL_ZOOM), pointOf(event).x);
   };
 
@@ -110,7 +110,7 @@ export function listenToGestures(element: HTMLElement, actions: GestureHandlers)
   };
 }
 
-/** Two fingers: their distance zooms around their middle, and the middle moves the picture. */
+/** Handle two fingers: their distance zooms around the midpoint, and the midpoint pans. */
 function pinch(
   fingers: ReadonlyMap<number, Finger>,
   id: number,

@@ -1,4 +1,4 @@
-// From slices to places on the canvas, and from the pointer to slices.
+// Positions of slices on the canvas, and slices under the pointer.
 import { valueAt, type Counter } from "./counters";
 import { lanes } from "./paint_slices";
 import { BAND_PX, RULER_PX, headerHeight, regions, type SliceRef, type Region, type Scene } from "./scene";
@@ -11,14 +11,14 @@ export interface Box {
   x1: number;
   top: number;
   bottom: number;
-  /** The part of the canvas that its line may draw on. */
+  /** Part of the canvas in which the line may be drawn. */
   clipTop: number;
   clipBottom: number;
-  /** Whether its own row is there, rather than a closed group that stands for it. */
+  /** The row itself is shown, rather than a collapsed group that stands for it. */
   isVisible: boolean;
 }
 
-/** Where a slice is, in view or not; null where its track is filtered out. */
+/** Return the box of a slice, visible or not; null if its track is filtered out. */
 export function boxOf(scene: Scene, scale: Scale, slice: SliceRef): Box | null {
   const shift = scene.shiftOf(slice.track);
   const x0 = toPixel(scale, slice.after_ns - shift);
@@ -48,7 +48,7 @@ export interface HitSlice {
   track: string;
   row: number;
   slices: Slices;
-  /** Among the slices. */
+  /** Index into the slices. */
   index: number;
 }
 
@@ -57,10 +57,10 @@ export interface HitValue {
   index: number;
 }
 
-/** A pointer need not be nearer to a slice than this. */
+/** Distance at which a slice is still hit. */
 const HIT_TOLERANCE_PX = 3;
 
-/** What is at a place of the canvas; null where there is nothing. */
+/** Return the target at a position of the canvas, or null. */
 export function hitTest(scene: Scene, x: number, y: number): HitTarget | null {
   const scale = scaleOf(scene.span, scene.width);
   const ns = toTime(scale, x);
@@ -108,7 +108,7 @@ function valueOf(scene: Scene, line: Line, ns: number): HitValue | null {
   return null;
 }
 
-/** A slice that was hit, as it is selected and outlined. */
+/** Reference to the slice under the pointer. */
 export function sliceRefOf(target: HitSlice): SliceRef {
   const { slices, index: at } = target;
   const start = slices.start[at] ?? 0;
@@ -122,7 +122,7 @@ export function sliceRefOf(target: HitSlice): SliceRef {
   };
 }
 
-/** Whether a height is within the line of steps of a group. */
+/** Return true if a height is within the steps of a group's header. */
 export function isOnSteps(line: Line, tolerance: number): boolean {
   return line.steps !== null && tolerance < GROUP_HEADER_PX;
 }

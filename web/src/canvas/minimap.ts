@@ -1,4 +1,4 @@
-// The whole run in a few lines, with the window on it.
+// Minimap: the whole run in a few lines, with the window on it.
 import { colourIndex, css, withOpacity } from "./colours";
 import { inkOf, type SliceRef } from "./scene";
 import type { Slices } from "./slices";
@@ -13,15 +13,15 @@ export interface MinimapState {
   span: Span;
   range: Span | null;
   tracks: readonly Slices[];
-  /** When outlier steps began. */
+  /** Start times of outlier steps. */
   outliers: readonly number[];
   findings: readonly FindingMark[];
-  /** Starts of matches of a search. */
+  /** Start times of search matches. */
   matches: readonly number[];
   selected: SliceRef | null;
 }
 
-/** Room for marks above and below the tracks. */
+/** Margin for marks above and below the tracks. */
 const EDGE_PX = 7;
 
 export function paintMinimap(context: CanvasRenderingContext2D, view: MinimapState): void {

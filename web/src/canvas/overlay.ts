@@ -1,4 +1,4 @@
-// What lies over the rectangles: text, the ruler, what is selected, and the arrows between slices.
+// Overlay above the rectangles: text, ruler, selection and arrows between slices.
 import { duration } from "../base/quantities";
 import { paintArrows } from "./arrows";
 import { boxOf as placeOn } from "./hit_test";
@@ -19,7 +19,7 @@ export function paintOverlay(
   context.clearRect(0, 0, scene.width, scene.height);
   context.font = FONT;
   context.textBaseline = "middle";
-  context.direction = "ltr"; // names begin at the left of their slice, whatever their script
+  context.direction = "ltr"; // labels start at the left of their slice in every script
   paintLabels(context, frame, widths);
   paintRange(context, frame);
   if (scene.hovered !== null) outline(context, frame, scene.hovered, 1);
@@ -72,7 +72,7 @@ function paintRuler(context: CanvasRenderingContext2D, frame: Frame, marks: Rule
   }
 }
 
-/** Below the ruler: a flag where a rule first fired, and a line for as long as it did. */
+/** Below the ruler: a flag where a rule first triggered, and a line until it last did. */
 function paintFindings(context: CanvasRenderingContext2D, frame: Frame): void {
   const { scene, scale, ink } = frame;
   context.fillStyle = ink.warn;
@@ -107,7 +107,7 @@ function paintRange(context: CanvasRenderingContext2D, frame: Frame): void {
   if (x1 <= scene.width) context.fillRect(Math.round(x1), head, 1.5, scene.height);
 }
 
-/** On the ruler: how long the range is, between its ends. */
+/** On the ruler: the duration of the range between its ends. */
 function paintRangeEnds(context: CanvasRenderingContext2D, frame: Frame, widths: TextMeasurer): void {
   const { scene, scale, ink } = frame;
   if (scene.range === null) return;
@@ -138,7 +138,7 @@ function outline(context: CanvasRenderingContext2D, frame: Frame, slice: SliceRe
   context.rect(0, box.clipTop, frame.scene.width, box.clipBottom - box.clipTop);
   context.clip();
   const height = Math.max(3, box.bottom - box.top);
-  // Two strokes, so that one of them stands out from whatever colour is below.
+  // Two strokes, so that the outline has contrast on any fill.
   context.strokeStyle = frame.ink.surface;
   context.lineWidth = line + 2;
   context.strokeRect(x0 - 0.5, box.top - 0.5, x1 - x0 + 1, height + 1);

@@ -1,4 +1,4 @@
-// A frame: everything that is a rectangle, in the order in which it covers.
+// Frame: all rectangles, in painting order.
 import { withOpacity } from "./colours";
 import { paintCounter } from "./paint_counters";
 import { lanes, paintSlices } from "./paint_slices";
@@ -34,7 +34,7 @@ function paintBackground(frame: Frame, marks: Ruler): void {
     const x = Math.round(toPixel(scale, ns));
     rectangles.add(x, RULER_PX, x + 1, scene.height, ink.grid);
   }
-  // Hatched where nothing was recorded: it is not that nothing happened there.
+  // Intervals without recorded data are hatched: missing data is not idle time.
   const begin = toPixel(scale, 0);
   const end = toPixel(scale, scene.end);
   if (begin > 0) rectangles.add(0, RULER_PX, Math.min(begin, scene.width), scene.height, ink.outside, HATCHED);

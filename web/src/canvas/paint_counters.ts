@@ -1,4 +1,4 @@
-// Counters: the mean as a filled step line, and a band from the least to the largest value.
+// Counters: the mean as a filled step line, and a band from minimum to maximum.
 import { inUnit } from "../base/quantities";
 import { colourIndex } from "./colours";
 import { firstValueAfter, heightOf, type Counter } from "./counters";
@@ -49,12 +49,12 @@ function addPart(curve: Curve, counter: Counter, { scale }: Frame, part: Part): 
   }
 }
 
-/** Units as traces of other tools write them. */
+/** Units as written in traces of other tools. */
 const UNITS: Record<string, string> = {
   "": "none", "%": "percent", B: "bytes", "bytes/s": "bytes_per_s", "B/s": "bytes_per_s",
 };
 
-/** A value of a counter in its unit. */
+/** Format a counter value in its unit. */
 export function valueText(value: number, unit: string): string {
   return inUnit(value, UNITS[unit] ?? unit);
 }

@@ -1,4 +1,4 @@
-// Slices of the lines in view: one rectangle each, and a label where there is room.
+// Slices of the visible lines: one rectangle each, and a label where it fits.
 import { withOpacity } from "./colours";
 import { SOLID, HATCHED } from "./rectangles";
 import { MAX_LABELS, type Frame, type Region } from "./scene";
@@ -6,23 +6,23 @@ import { firstEndingAfter, type Names, type Slices } from "./slices";
 import { GROUP_HEADER_PX, type Line } from "./tree";
 import { toPixel } from "./viewport";
 
-/** Narrower slices get no label, lower rows neither. */
+/** Minimum width of a slice and height of a row for a label. */
 const LABEL_PX = 28;
 const LABEL_ROW_PX = 12;
 const PADDING_PX = 4;
-/** Opacity of what a search does not look for. */
+/** Opacity of slices that do not match the search. */
 const DIMMED = 0.22;
 
-/** Where rows of a track are drawn. */
+/** Area in which rows of a track are drawn. */
 export interface Lane {
   track: string;
   top: number;
   rowPx: number;
-  /** Rows below the first are left out, as where a group is closed. */
+  /** Only the first row is drawn, as in a collapsed group. */
   onlyFirst: boolean;
 }
 
-/** Lanes of a line, from the top of the canvas. */
+/** Compute the lanes of a line, from the top of the canvas. */
 export function lanes(line: Line, region: Region): Lane[] {
   const top = region.top + line.y - region.scrollTop;
   if (line.track !== null) {
@@ -66,7 +66,7 @@ interface Row {
   shift: number;
   top: number;
   bottom: number;
-  /** Height of the row, parts out of view included. */
+  /** Height of the row, including parts out of view. */
   whole: number;
 }
 
@@ -81,7 +81,7 @@ function paintRow(frame: Frame, slices: Slices, band: Row): void {
     const start = slices.start[index] ?? 0;
     if (start >= band.to) break;
     const x0 = Math.max(drawn, toPixel(scale, start - band.shift));
-    // What is thinner than a pixel is drawn as one, and what falls into it is left out.
+    // Slices thinner than a pixel are drawn as one pixel; further slices in that pixel are skipped.
     const x1 = Math.min(right, Math.max(x0 + 1, toPixel(scale, (slices.end[index] ?? 0) - band.shift)));
     if (x1 - drawn < 1) continue;
     drawn = x1;
@@ -110,7 +110,7 @@ function paintRow(frame: Frame, slices: Slices, band: Row): void {
 
 const sought = new WeakMap<Names, { find: string; is: Uint8Array }>();
 
-/** 1 for names that have what is looked for. */
+/** For each name, 1 if it matches the search. */
 function matches(names: Names, find: string): Uint8Array {
   const cached = sought.get(names);
   if (cached?.find === find) return cached.is;

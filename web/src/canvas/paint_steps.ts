@@ -1,4 +1,4 @@
-// Steps of a rank: a box each with its number. Outliers bear a triangle, not only another colour.
+// Steps of a rank: a numbered box each. Outliers have a triangle as well as another colour.
 import type { RankSteps } from "../api/views";
 import type { Frame } from "./scene";
 import { toPixel } from "./viewport";
@@ -6,11 +6,11 @@ import { toPixel } from "./viewport";
 interface Box {
   top: number;
   bottom: number;
-  /** How much later the steps happened than they are drawn. */
+  /** Nanoseconds by which the steps are shifted on screen. */
   shift: number;
 }
 
-/** From this width on, a step is a box of its own. */
+/** Minimum width at which a step is drawn as a box of its own. */
 const BOX_PX = 5;
 const OUTLIER_ROOM_PX = 9;
 
@@ -58,7 +58,7 @@ export function outliersOf(steps: RankSteps): Set<number> {
   return outliers;
 }
 
-/** Place of the first step that ends after a time. */
+/** Index of the first step that ends after a time. */
 export function firstStepEndingAfter(steps: RankSteps, ns: number): number {
   let low = 0;
   let high = steps.after_ns.length;

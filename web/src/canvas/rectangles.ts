@@ -1,12 +1,11 @@
-// What a frame draws: rectangles column by column, and curves over them, to be filled by whichever
-// painter there is.
+// Display list of a frame: rectangles as typed columns, and curves on top, for either painter.
 import type { Curve } from "./curves";
 
-/** How a rectangle is filled. */
+/** Fill styles. */
 export const SOLID = 0;
 export const HATCHED = 1;
 
-/** No frame draws more; the server's levels of detail keep far below that. */
+/** Upper bound per frame; the levels of detail stay far below it. */
 export const MAX_RECTANGLES = 60_000;
 const FIRST = 4_096;
 
@@ -27,7 +26,7 @@ export class Rectangles {
   }
 
   add(x0: number, y0: number, x1: number, y1: number, colour: number, style = SOLID): void {
-    // Written so that NaN is refused as well.
+    // Written so that NaN is rejected as well.
     if (!(x1 > x0 && y1 > y0) || this.count >= MAX_RECTANGLES) return;
     if (this.count === this.x0.length) this.grow();
     const index = this.count++;
@@ -54,14 +53,14 @@ export class Rectangles {
   }
 }
 
-/** Something that rectangles can be drawn on. Sizes are CSS pixels. */
+/** Backend that draws rectangles. Sizes are CSS pixels. */
 export interface Painter {
   readonly canvas: HTMLCanvasElement;
-  /** What it draws with, for people who report what they see. */
+  /** Rendering backend, for bug reports. */
   readonly kind: "webgl2" | "2d";
   resize(width: number, height: number, ratio: number): void;
   draw(rectangles: Rectangles): void;
-  /** Wait until everything is drawn: for measuring. */
+  /** Wait until the GPU has finished; for benchmarks. */
   waitForGpu(): void;
   dispose(): void;
 }

@@ -1,4 +1,4 @@
-// Everything that one frame shows, and where on the canvas it stands. Frames read it, nothing else.
+// State of one frame and the layout of the canvas. Painting reads nothing else.
 import type { FindingMark, RankSteps } from "../api/views";
 import { palette } from "../base/palette";
 import { packHex, sliceColours, type Packed, type SliceColours } from "./colours";
@@ -12,7 +12,7 @@ import { levelOf, scaleOf, type Scale, type Span } from "./viewport";
 export const RULER_PX = 26;
 export const BAND_PX = 20;
 
-/** A slice with its place, wherever it is. */
+/** Slice with the position of its row, on any track. */
 export interface SliceRef {
   track: string;
   event: number;
@@ -24,7 +24,7 @@ export interface SliceRef {
 
 export type ArrowKind = "launch" | "gradient";
 
-/** From one slice to another that it caused. */
+/** Arrow from a slice to its effect. */
 export interface Arrow {
   kind: ArrowKind;
   from: SliceRef;
@@ -36,17 +36,17 @@ export interface Scene {
   width: number;
   height: number;
   dark: boolean;
-  /** End of what is recorded. */
+  /** End of the recorded data. */
   end: number;
   tree: Tree;
   pinned: Tree;
-  /** How far the tree is scrolled down, in pixels. */
+  /** Scroll offset of the tree in pixels. */
   scrollTop: number;
   slices: ChunkCache<Slices>;
   counters: ChunkCache<Counter>;
-  /** How much later a line's events happened than they are drawn, in nanoseconds. */
+  /** Nanoseconds by which the events of a line are shifted on screen. */
   shiftOf: (track: string) => number;
-  /** Lower-case part of the names that are looked for; empty for none. */
+  /** Search text in lower case; empty for none. */
   query: string;
   selected: SliceRef | null;
   hovered: SliceRef | null;
@@ -54,29 +54,29 @@ export interface Scene {
   arrows: readonly Arrow[];
   band: RankSteps | null;
   findings: readonly FindingMark[];
-  /** What the ruler counts from. */
+  /** Time at which the ruler reads zero. */
   rulerOrigin: number;
-  /** Where a closed group hides a track, the line that stands for it. */
+  /** Collapsed group that stands for a hidden track, or null. */
   collapsedLineOf: (track: string) => Line | null;
 }
 
-/** A part of the canvas with lines that scroll, or do not. */
+/** Part of the canvas whose lines scroll together. */
 export interface Region {
   tree: Tree;
   top: number;
   bottom: number;
-  /** Height of the tree at the top of the region. */
+  /** Scroll offset at the top of the region. */
   scrollTop: number;
 }
 
 export interface Label {
   x: number;
-  /** Middle of the line. */
+  /** Vertical centre. */
   y: number;
   maxWidth: number;
   text: string;
   colour: string;
-  /** On a ground of its own, where lines run below it. */
+  /** Drawn on a background, for text above lines. */
   hasBackground?: boolean;
 }
 
@@ -120,7 +120,7 @@ export function inkOf(dark: boolean): Ink {
   return colours;
 }
 
-/** What a frame is made of while it is drawn. */
+/** Working state while a frame is painted. */
 export interface Frame {
   scene: Scene;
   scale: Scale;
@@ -130,7 +130,7 @@ export interface Frame {
   ink: Ink;
 }
 
-/** Most labels of a frame; more could not be read. */
+/** Upper bound of labels per frame; more would be unreadable. */
 export const MAX_LABELS = 900;
 
 export function frameOf(scene: Scene, rectangles: Rectangles): Frame {
@@ -145,12 +145,12 @@ export function frameOf(scene: Scene, rectangles: Rectangles): Frame {
   };
 }
 
-/** Height of what stands above all lines. */
+/** Height of the area above all lines. */
 export function headerHeight(scene: Pick<Scene, "band" | "findings">): number {
   return RULER_PX + (scene.band !== null || scene.findings.length > 0 ? BAND_PX : 0);
 }
 
-/** Pinned lines first, which do not scroll, then the tree. */
+/** Regions of the canvas: pinned lines, which do not scroll, then the tree. */
 export function regions(scene: Scene): Region[] {
   const header = headerHeight(scene);
   const middle = Math.min(scene.height, header + scene.pinned.height);

@@ -1,5 +1,5 @@
-// Programs of WebGL2, one for each way to fill: where a processor draws, every instruction of a
-// pixel counts, and branches cost as much as what they leave out.
+// WebGL2 programs, one per fill style: on software renderers every instruction per pixel counts,
+// and a branch costs as much as the code that it skips.
 import { AREA, BAND, LINE_PX } from "./curves";
 import { COUNTER_PX } from "./tree";
 
@@ -30,16 +30,16 @@ uniform sampler2D strips;
 out vec4 pixel;
 `;
 
-/** What fills a pixel, by the kind of what it is part of. */
+/** Fragment shaders by fill style. */
 export const FILLS = {
   plain: "void main() { pixel = shade; }",
   hatched: `void main() {
     float stripe = mod((gl_FragCoord.x + gl_FragCoord.y) / ratio, 6.0);
     pixel = shade * (stripe < 2.0 ? 0.55 : 1.0);
   }`,
-  // A row of many slices: a texel for each column of pixels.
+  // Strip: a row of many slices, one texel per column of pixels.
   strip: "void main() { pixel = texelFetch(strips, ivec2(int(gl_FragCoord.x), strip), 0); }",
-  // A counter: the texels are the mean, least and largest value of each column.
+  // Curve: the texels hold mean, minimum and maximum of each column.
   curve: `void main() {
     vec4 value = texelFetch(strips, ivec2(int(gl_FragCoord.x / ratio), strip), 0);
     float area = ${AREA.toFixed(3)} * step(level, value.r);
@@ -57,7 +57,7 @@ export interface Program {
   ratio: WebGLUniformLocation | null;
 }
 
-/** Null where the device refuses it. */
+/** Compile and link a program; null if the driver rejects it. */
 export function programOf(gl: WebGL2RenderingContext, fill: Fill): Program | null {
   const program = gl.createProgram();
   for (const [kind, source] of [
@@ -69,7 +69,7 @@ export function programOf(gl: WebGL2RenderingContext, fill: Fill): Program | nul
     gl.shaderSource(shader, source);
     gl.compileShader(shader);
     gl.attachShader(program, shader);
-    gl.deleteShader(shader); // it goes with the program
+    gl.deleteShader(shader); // deleted together with the program
   }
   gl.linkProgram(program);
   if (gl.getProgramParameter(program, gl.LINK_STATUS) !== true) return null;

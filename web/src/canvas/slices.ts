@@ -1,12 +1,12 @@
-// Slices of one track as the frames read them: typed columns, and where each row begins.
+// Slices of one track as typed columns, with the offset of each row.
 import type { SlicesView, TrackSlices } from "../api/views";
 import { colourIndex } from "./colours";
 import { singleLine } from "./text";
 
-/** Names of one answer, with what is asked of them in every frame. */
+/** Names of one response, with label and colour precomputed for drawing. */
 export interface Names {
   full: readonly string[];
-  /** To be drawn: one short line. */
+  /** Single-line labels for drawing. */
   labels: readonly string[];
   colour: Uint8Array;
   bytes: number;
@@ -15,7 +15,7 @@ export interface Names {
 export interface Slices {
   names: Names;
   rowCount: number;
-  /** Where the slices of a row begin; one more entry than rows. */
+  /** Index of the first slice of each row, plus the total count. */
   rowOffsets: Uint32Array;
   /** Nanoseconds after the origin. */
   start: Float64Array;
@@ -23,9 +23,9 @@ export interface Slices {
   name: Uint32Array;
   count: Float64Array;
   busy: Float32Array;
-  /** -1 for a summary. */
+  /** Event id; -1 for a summary of several events. */
   event: Float64Array;
-  /** Whether every slice is an event of its own: coming nearer shows nothing new. */
+  /** Every slice is a single event: zooming in shows nothing new. */
   complete: boolean;
   bytes: number;
 }
@@ -38,7 +38,7 @@ export function namesOf(names: readonly string[]): Names {
   return { full: names, labels: names.map(singleLine), colour, bytes };
 }
 
-/** All tracks of an answer. The names are shared, and counted with the first. */
+/** Convert all tracks of a response. The names are shared; their bytes count for the first track. */
 export function slicesOf(view: SlicesView): Map<string, Slices> {
   const names = namesOf(view.names);
   let namesBytes = names.bytes;
@@ -52,7 +52,7 @@ export function slicesOf(view: SlicesView): Map<string, Slices> {
   return slicesByTrack;
 }
 
-/** A track that has nothing in a window. */
+/** Track without slices. */
 export function emptySlices(): Slices {
   const none = { track: "", row_count: 0, row: [], after_ns: [], duration_ns: [], name: [] };
   return toColumns({ ...none, count: [], busy_ratio: [], event: [] }, 0, namesOf([]));
@@ -96,12 +96,12 @@ function rowAt(track: TrackSlices, at: number | undefined): number {
   return at === undefined ? -1 : Math.max(0, finiteOr(track.row[at], 0));
 }
 
-/** JSON has no NaN: what no number could be written for is null. */
+/** Replace null and non-finite numbers: JSON has no NaN. */
 function finiteOr(value: number | null | undefined, otherwise: number): number {
   return typeof value === "number" && Number.isFinite(value) ? value : otherwise;
 }
 
-/** Places of the slices by row and start: as they are sent, unless someone broke the promise. */
+/** Return slice indices ordered by row and start. The server sends them ordered; others are sorted. */
 function sortedIndices(track: TrackSlices): number[] {
   const { row, after_ns: after } = track;
   const indices = row.map((_, index) => index);
@@ -111,7 +111,7 @@ function sortedIndices(track: TrackSlices): number[] {
   return sorted ? indices : indices.sort(compare);
 }
 
-/** The first slice of a row that ends after a time. Slices of a row do not overlap. */
+/** Find the first slice of a row that ends after a time. Slices of a row do not overlap. */
 export function firstEndingAfter(slices: Slices, row: number, ns: number): number {
   let low = slices.rowOffsets[row] ?? 0;
   let high = slices.rowOffsets[row + 1] ?? 0;
@@ -123,7 +123,7 @@ export function firstEndingAfter(slices: Slices, row: number, ns: number): numbe
   return low;
 }
 
-/** The slice of a row at a time, or the nearest within a few nanoseconds; -1 where there is none. */
+/** Return the slice of a row at a time, or the nearest within the tolerance; -1 for none. */
 export function sliceAt(slices: Slices, row: number, ns: number, tolerance = 0): number {
   if (row < 0 || row >= slices.rowCount) return -1;
   const last = slices.rowOffsets[row + 1] ?? 0;

@@ -65,7 +65,7 @@ describe("strips", () => {
       for (let at = 0; at < 6; at++) rectangles.add(3 * at, 5, 3 * at + 0.2, 9, 0x800000ff);
     }, 2);
     const texels = [...strips.texels.subarray(0, 40)].filter((texel) => texel !== 0);
-    expect(texels).toEqual(Array.from({ length: 6 }, () => 0x80000080)); // times its opacity
+    expect(texels).toEqual(Array.from({ length: 6 }, () => 0x80000080)); // premultiplied
   });
 
   test("leave out what is hatched: it is drawn by itself", () => {

@@ -1,16 +1,16 @@
-// Rows of many small rectangles as lines of pixels. Where a processor draws for WebGL, a triangle
-// costs a microsecond: thousands of slices a pixel or two wide are cheaper as one rectangle for
-// each row that takes its colours from a texture, a texel for each column of pixels.
+// Strips: a row of many small rectangles becomes one rectangle that samples a texture, one texel
+// per column of pixels. On software WebGL a triangle costs about a microsecond, so this is much
+// cheaper for thousands of slices one or two pixels wide.
 import { pack } from "./colours";
 import type { Curve } from "./curves";
 import { HATCHED, type Rectangles } from "./rectangles";
 
-/** Shorter runs are drawn one by one. */
+/** Shorter runs are drawn as single rectangles. */
 const MIN_RUN = 6;
-/** Rows in the texture; WebGL2 promises 2048. */
+/** Rows of the texture; WebGL2 guarantees 2048. */
 export const MAX_STRIPS = 1_024;
 
-/** What draws: single rectangles, and those that take their texels from a row of the texture. */
+/** Destination of single rectangles, strips and curves. */
 export interface Target {
   add: (x0: number, y0: number, x1: number, y1: number, colour: number, hatched: boolean) => void;
   addStrip: (right: number, y0: number, y1: number, strip: number) => void;
@@ -18,7 +18,7 @@ export interface Target {
 }
 
 export class Strips {
-  /** Row by row: colours multiplied by their opacity, or the heights of a curve. */
+  /** Row by row: premultiplied colours, or the heights of a curve. */
   texels = new Uint32Array(0);
   count = 0;
   private width = 0;
@@ -30,7 +30,7 @@ export class Strips {
     this.texels = new Uint32Array(0);
   }
 
-  /** Hands on everything, runs of one row as one. */
+  /** Pass on all rectangles, merging runs of one row into strips. */
   collect(from: Rectangles, to: Target): void {
     this.count = 0;
     for (let first = 0; first < from.count; ) {
@@ -47,7 +47,7 @@ export class Strips {
     let right = 0;
     for (let index = first; index < next; index++) {
       if (from.style[index] === HATCHED) {
-        addRectangle(from, index, to); // its stripes are not the same all the way down
+        addRectangle(from, index, to); // stripes vary vertically
         continue;
       }
       const x0 = Math.max(0, column((from.x0[index] ?? 0) * this.ratio));
@@ -61,7 +61,7 @@ export class Strips {
   private collectCurve(curve: Curve, to: Target): void {
     const { strip, base } = this.begin();
     const { mean, min, max } = curve;
-    const columns = Math.min(this.width, mean.length); // a texel for each CSS pixel
+    const columns = Math.min(this.width, mean.length); // one texel per CSS pixel
     for (let at = 0; at < columns; at++) {
       const middle = mean[at] ?? NaN;
       if (Number.isNaN(middle)) continue;
@@ -93,7 +93,7 @@ function addRectangle(from: Rectangles, index: number, to: Target): void {
   );
 }
 
-/** The first column whose middle lies at or beyond a place: neighbours share none. */
+/** First column whose centre is at or after a position: neighbours share none. */
 function column(x: number): number {
   return Math.ceil(x - 0.5);
 }
@@ -106,7 +106,7 @@ function premultiplied(colour: number): number {
   );
 }
 
-/** Where the run of rectangles of one height, from left to right, ends that begins at a place. */
+/** Find the end of a run of rectangles with equal top and bottom, ordered from left to right. */
 function runEnd(from: Rectangles, first: number): number {
   const [top, bottom] = [from.y0[first], from.y1[first]];
   let next = first + 1;

@@ -1,25 +1,25 @@
-// Names as they can be shown: of any length, in any script, with anything in them.
+// Text for display: names of any length, in any script, with any characters.
 import { count } from "../base/quantities";
 
-/** More of a name is never drawn or measured. */
+/** Upper bound of characters that are drawn or measured. */
 const MAX_DRAWN_LENGTH = 200;
-/** More of a name is never put on the page. */
+/** Upper bound of characters in the document. */
 const MAX_TEXT_LENGTH = 2_000;
-/** Controls, and marks that turn the direction of what follows them. */
+/** Control characters and bidirectional formatting. */
 const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
 
-/** One line to draw. */
+/** Return text as a single line for drawing. */
 export function singleLine(name: string): string {
   return name.slice(0, MAX_DRAWN_LENGTH).replace(INVISIBLE, "\u00b7");
 }
 
-/** Text for the page; what is cut off is counted. */
+/** Shorten text for display and state its full length. */
 export function displayText(name: string, maxLength = MAX_TEXT_LENGTH): string {
   const text = name.slice(0, maxLength).replace(INVISIBLE, "\u00b7");
   return name.length > maxLength ? `${text}… (${count(name.length)} characters)` : text;
 }
 
-/** Widths of texts in one font, kept. */
+/** Text widths in one font, cached. */
 export class TextMeasurer {
   private readonly cache = new Map<string, number>();
 
@@ -38,12 +38,12 @@ export class TextMeasurer {
     return width;
   }
 
-  /** As much of a text as a width has room for; empty where that would say nothing. */
+  /** Truncate text to a width; empty if too little would remain. */
   truncate(text: string, room: number): string {
     if (room < 12) return "";
     const full = this.widthOf(text);
     if (full <= room) return text;
-    // Letters are not equally wide: take a few less than would fit on average.
+    // Glyph widths vary: start below the average fit.
     const letters = Math.floor(0.93 * text.length * (room / full)) - 1;
     return letters < 2 ? "" : `${text.slice(0, letters)}…`;
   }

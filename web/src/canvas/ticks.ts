@@ -1,4 +1,4 @@
-// Where the ruler has its marks, and what they say.
+// Tick positions and labels of the ruler.
 import { timeUnit } from "../base/quantities";
 export interface Tick {
   ns: number;
@@ -9,15 +9,15 @@ export interface Ruler {
   ticks: Tick[];
   /** Nanoseconds between ticks. */
   step: number;
-  /** What the labels count from where that is not the origin, such as `12.345 s +`. */
+  /** Offset that the labels are relative to, such as `12.345 s +`; null for the origin. */
   anchor: string | null;
 }
 
 const SECOND = 1e9;
-/** Seconds, minutes, hours and days come in these. */
+/** Steps of seconds, minutes, hours and days. */
 const LONG_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
-/** The smallest usual step of at least so many nanoseconds. */
+/** Return the smallest round step of at least `minStepNs`. */
 export function tickStep(minStepNs: number): number {
   if (minStepNs > SECOND / 2) {
     const longStep = LONG_STEPS.find((seconds) => seconds * SECOND >= minStepNs);
@@ -29,7 +29,7 @@ export function tickStep(minStepNs: number): number {
   return 10 * power;
 }
 
-/** Marks of a window; `zero` is the time that the labels count from. */
+/** Compute the ticks of a window; labels are relative to `zero`. */
 export function rulerMarks(from: number, to: number, pixels: number, zero = 0, minLabelPx = 96): Ruler {
   const step = tickStep(((to - from) * minLabelPx) / Math.max(1, pixels));
   const anchor = anchorTime(from - zero, to - from);
@@ -43,7 +43,8 @@ export function rulerMarks(from: number, to: number, pixels: number, zero = 0, m
   return { ticks, step, anchor: anchor === 0 ? null : `${exactTime(anchor)} +` };
 }
 
-/** Windows far narrower than their distance from zero count from a round time before them. */
+/** Windows far narrower than their distance from zero have labels relative to a round time before
+ * them. */
 function anchorTime(from: number, spanNs: number): number {
   if (Math.abs(from) < 1000 * spanNs || spanNs >= SECOND) return 0;
   let unit = 1000;
@@ -51,7 +52,7 @@ function anchorTime(from: number, spanNs: number): number {
   return Math.floor(from / unit) * unit;
 }
 
-/** A time with as many digits as tell ticks of a step apart. */
+/** Format a time with as many digits as distinguish ticks of a step. */
 export function tickLabel(ns: number, step: number): string {
   if (ns === 0) return "0";
   const sign = ns < 0 ? "-" : "";
@@ -76,7 +77,7 @@ function clockLabel(ns: number, step: number): string {
   return `${Math.floor(minutes / 60)}:${two(minutes % 60)}:${seconds} h`;
 }
 
-/** A time to the nanosecond, without zeros at its end: for what is selected. */
+/** Format a time to the nanosecond, without trailing zeros. */
 export function exactTime(ns: number): string {
   const sign = ns < 0 ? "-" : "";
   const size = Math.round(Math.abs(ns));
@@ -90,7 +91,7 @@ export function exactTime(ns: number): string {
   return `${sign}${decimals === 0 ? text : text.replace(/\.?0+$/, "")} ${name}`;
 }
 
-/** Zeros at the end of a whole number. */
+/** Count the trailing zeros of an integer. */
 function trailingZeros(value: number): number {
   let count = 0;
   for (let rest = value; rest !== 0 && rest % 10 === 0; rest /= 10) count++;

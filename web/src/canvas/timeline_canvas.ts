@@ -1,4 +1,4 @@
-// The canvases of the timeline: rectangles below, text and lines above.
+// Canvases of the timeline: rectangles below, text and lines above.
 import { canvas2dPainter } from "./canvas2d";
 import { FONT, paintOverlay } from "./overlay";
 import { paint } from "./paint";
@@ -19,8 +19,8 @@ export class TimelineCanvas {
   private size = { width: 0, height: 0, ratio: 0 };
 
   /**
-   * @param host holds the canvases, and is positioned.
-   * @param redraw is called when the picture is lost and a frame is needed.
+   * @param host positioned element that holds the canvases.
+   * @param redraw called when the graphics context is lost and a frame is needed.
    */
   constructor(
     private readonly host: HTMLElement,
@@ -39,7 +39,7 @@ export class TimelineCanvas {
     return this.painter.kind;
   }
 
-  /** Draw a frame now; the number of rectangles in it. */
+  /** Draw a frame and return its number of rectangles. */
   draw(scene: Scene, ratio = window.devicePixelRatio): number {
     if (this.context === null) return 0;
     this.resize(scene.width, scene.height, ratio);
@@ -51,12 +51,12 @@ export class TimelineCanvas {
     return this.rectangles.count;
   }
 
-  /** Wait until the last frame is on screen: for measuring. */
+  /** Wait until the last frame is on screen; for benchmarks. */
   waitForGpu(): void {
     this.painter.waitForGpu();
   }
 
-  /** The picture of a scene as one canvas; must be read before the next frame. */
+  /** Render a scene to one canvas; must be read before the next frame. */
   snapshot(scene: Scene, background: string): HTMLCanvasElement {
     this.draw(scene, Math.max(2, window.devicePixelRatio));
     const copy = document.createElement("canvas");
@@ -86,7 +86,7 @@ export class TimelineCanvas {
     this.context?.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 
-  /** The device that draws was taken away: go on without it. */
+  /** Continue with Canvas2D after the WebGL context is lost. */
   private fallBackTo2d(): void {
     const next = canvas2dPainter();
     next.canvas.setAttribute("aria-hidden", "true");

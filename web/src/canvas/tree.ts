@@ -1,5 +1,5 @@
-// The tree of tracks as lines from top to bottom. A hundred thousand tracks are laid out by
-// counting only; what is drawn, asked for and put on the page are the lines in view.
+// Tree of tracks as a list of lines. A hundred thousand tracks are laid out arithmetically; only
+// visible lines are drawn, requested and rendered.
 import type { RankSteps, Track, TrackGroup } from "../api/views";
 
 export const ROW_PX = 18;
@@ -7,12 +7,12 @@ export const GROUP_HEADER_PX = 24;
 export const COUNTER_PX = 38;
 /** Space below the rows of a track. */
 export const GAP_PX = 4;
-/** A folded track squeezes its rows into this; each is at least `THINNEST_PX` high. */
+/** Height of a collapsed track; each row is at least `MIN_ROW_PX` high. */
 const FOLDED_PX = 18;
 const MIN_ROW_PX = 2;
-/** More rows are never laid out for one track: recordings do not nest deeper. */
+/** Upper bound of rows per track. */
 const MAX_ROWS = 400;
-/** Trees with more lines begin with their inner groups closed. */
+/** Trees with more lines start with their inner groups collapsed. */
 const MANY_LINES = 400;
 
 export interface Line {
@@ -21,23 +21,23 @@ export interface Line {
   kind: "group" | "track";
   group: TrackGroup;
   track: Track | null;
-  /** 1 for the outermost. */
+  /** Depth, 1 for the outermost. */
   level: number;
   isOpen: boolean;
   canCollapse: boolean;
-  /** Of its siblings: how many there are, and its place, counted from 1. */
+  /** Number of siblings, and position among them, counted from 1. */
   siblings: number;
   positionInSet: number;
-  /** Index of the line of its group; -1 for the outermost and for pinned ones. */
+  /** Index of the line of its group; -1 for outermost and pinned lines. */
   parent: number;
   y: number;
   height: number;
   /** Height of one row of slices. */
   rowPx: number;
   pinned: boolean;
-  /** Steps drawn in the line of a group. */
+  /** Steps drawn in the header of a group. */
   steps: RankSteps | null;
-  /** Tracks drawn in its one line, when the group is closed. */
+  /** Tracks drawn in the single line of a collapsed group. */
   summary: readonly Track[];
 }
 
@@ -51,13 +51,13 @@ export interface Tree {
 export interface Shape {
   groups: readonly TrackGroup[];
   steps: ReadonlyMap<string, RankSteps>;
-  /** Whether a group or track is not as it is at first: open ones closed, the other way around. */
+  /** Return true if a group or track differs from its default state. */
   isToggled: (id: string) => boolean;
-  /** All of these at first: open, closed, or by how large the tree is. */
+  /** Default state: open, closed, or by the size of the tree. */
   defaultState: "open" | "closed" | "auto";
-  /** Part of a name; what does not have it is left out. */
+  /** Part of a name; other tracks are hidden. */
   filter: string;
-  /** Rows that were drawn so far of tracks whose count grows. */
+  /** Row counts of growing tracks, as drawn so far. */
   rowCounts: ReadonlyMap<string, number>;
 }
 
@@ -68,7 +68,7 @@ interface LinePosition {
   siblings: number;
 }
 
-/** All lines that are not within a closed group. */
+/** Lay out all lines that are not in a collapsed group. */
 export function treeOf(shape: Shape): Tree {
   const lines: Line[] = [];
   const filter = shape.filter.trim().toLowerCase();
@@ -89,7 +89,7 @@ export function treeOf(shape: Shape): Tree {
     if (!isOpen) return;
     const groups = group.groups.filter((inner) => isVisible(inner.id));
     const tracks = group.tracks.filter((track) => isVisible(track.id));
-    // Devices come first: stacks of host threads are high, and what devices do is looked at most.
+    // Devices first: stacks of host threads are tall, and device work is of most interest.
     const devices = groups.filter((inner) => inner.kind === "device");
     const counters = groups.filter((inner) => inner.kind === "counters");
     const hostGroups = groups.filter((inner) => inner.kind !== "device" && inner.kind !== "counters");
@@ -108,7 +108,7 @@ export function treeOf(shape: Shape): Tree {
   return { lines, height: y, byId: new Map(lines.map((line) => [line.id, line])) };
 }
 
-/** Tracks that stay in view above all others. Where they need too much room they are folded. */
+/** Lay out the tracks that stay in view above all others, collapsed if they would exceed the height. */
 export function pinnedTree(shape: Shape, pinned: readonly string[], maxHeight: number): Tree {
   const pinnedTracks = new Map<string, [Track, TrackGroup]>();
   const ids = new Set(pinned);
@@ -163,7 +163,7 @@ function trackLine(
   return line;
 }
 
-/** Written out field by field: a hundred thousand of these are made at once. */
+/** All fields are listed: a hundred thousand of these are created at once. */
 function lineOf(id: string, name: string, group: TrackGroup, linePosition: LinePosition, y: number): Line {
   const { level, parent, positionInSet, siblings } = linePosition;
   return {
@@ -174,8 +174,8 @@ function lineOf(id: string, name: string, group: TrackGroup, linePosition: LineP
 
 const KIND_WEIGHT: Record<Track["kind"], number> = { counter: -1, host: 0, device: 1e12, spans: 2e12 };
 
-/** The tracks that say most about a group in one line: what the job recorded of itself all the
- * time, else what its devices did; the fullest of those. */
+/** Select the tracks that represent a group in one line: span logs of the job, else devices; those
+ * with most events. */
 export function summaryTracks(group: TrackGroup, maxCount = 2): Track[] {
   const best: Track[] = [];
   const weight = (track: Track): number =>
@@ -205,7 +205,7 @@ function lineCount(groups: readonly TrackGroup[]): number {
   return groups.reduce((sum, group) => sum + 1 + group.tracks.length + lineCount(group.groups), 0);
 }
 
-/** Ids of what has a part of a name, of what it is in, and of all within a group that has it. */
+/** Find ids of matching tracks, of groups around them, and of everything in a matching group. */
 function findMatchingIds(groups: readonly TrackGroup[], filter: string): Set<string> {
   const ids = new Set<string>();
   const isMatch = (name: string): boolean => name.toLowerCase().includes(filter);
@@ -225,7 +225,7 @@ function findMatchingIds(groups: readonly TrackGroup[], filter: string): Set<str
   return ids;
 }
 
-/** Index of the line at a height; the nearest where there is none. */
+/** Index of the line at a height, or the nearest. */
 export function lineAt(tree: Tree, y: number): number {
   let low = 0;
   let high = tree.lines.length - 1;
@@ -237,7 +237,7 @@ export function lineAt(tree: Tree, y: number): number {
   return low;
 }
 
-/** Lines of a part of the height, from top to bottom. */
+/** Return the lines of an interval of the height, from top to bottom. */
 export function linesIn(tree: Tree, top: number, bottom: number): Line[] {
   const lines: Line[] = [];
   for (let at = lineAt(tree, top); at < tree.lines.length; at++) {
@@ -248,7 +248,7 @@ export function linesIn(tree: Tree, top: number, bottom: number): Line[] {
   return lines;
 }
 
-/** Groups around a track or group, the outermost first; empty where there is no such track. */
+/** Groups around a track or group, outermost first; empty for an unknown id. */
 export function pathTo(groups: readonly TrackGroup[], id: string): TrackGroup[] {
   for (const group of groups) {
     if (group.id === id || group.tracks.some((track) => track.id === id)) return [group];

@@ -1,7 +1,7 @@
-// Vertices of what is filled in one way, and the call that draws them.
+// Vertices of one fill style, and the draw call.
 import type { Program } from "./shaders";
 
-/** Words of four bytes in a vertex: x, y, colour, row of the texture, height on a curve. */
+/** 32-bit words per vertex: x, y, colour, texture row, height on a curve. */
 const WORDS = 5;
 const CORNERS = 6;
 
@@ -33,7 +33,7 @@ export class Batch {
     this.count = 0;
   }
 
-  /** Two triangles; `high` and `low` are the heights of the curve at its top and bottom. */
+  /** Add two triangles; `high` and `low` are the heights of the curve at top and bottom. */
   add(x0: number, y0: number, x1: number, y1: number, colour: number, strip = 0, high = 0, low = 0): void {
     if ((this.count + CORNERS) * WORDS > this.floats.length) this.grow();
     this.vertex(x0, y0, colour, strip, high);
@@ -72,7 +72,7 @@ export class Batch {
   private grow(): void {
     const larger = new Float32Array(2 * this.floats.length);
     const words = new Uint32Array(larger.buffer);
-    words.set(this.words); // as words: a colour may be a NaN
+    words.set(this.words); // copied as integers: as a float a colour may be NaN
     [this.floats, this.words] = [larger, words];
   }
 }

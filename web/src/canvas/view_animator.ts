@@ -1,20 +1,20 @@
-// Windows that glide: to a place that was asked for, or for as long as a key is held.
+// Animated changes of the window: to a target, or while a key is held.
 import { interpolate, panSpan, zoomSpan, type Bounds, type Span } from "./viewport";
 
 export type Direction = "nearer" | "farther" | "earlier" | "later";
 
 const ANIMATION_MS = 180;
-/** Per second: the exponent of zooming, and the share of the window that is moved by. */
+/** Per second: exponent of zooming, and panned share of the window. */
 const ZOOM = 2.6;
 const PAN = 1.1;
-/** A key that is only tapped moves as if it had been held for so long. */
+/** A key that is only tapped moves as if held for this time. */
 const KEY_TAP_MS = 70;
 
 interface AnimatedView {
   read: () => Span;
   write: (span: Span) => void;
   bounds: () => Bounds;
-  /** Share of the width that zooming keeps in place. */
+  /** Share of the width that zooming keeps in position. */
   focus: () => number;
 }
 
@@ -28,7 +28,7 @@ export class ViewAnimator {
     private readonly reducedMotion: boolean,
   ) {}
 
-  /** Go to a window, gliding unless the reader wants less motion. */
+  /** Animate to a window, or jump there with reduced motion. */
   animateTo(target: Span): void {
     this.cancel();
     if (this.reducedMotion) {
@@ -45,7 +45,7 @@ export class ViewAnimator {
     this.frame = requestAnimationFrame(step);
   }
 
-  /** A key is down. */
+  /** Start moving when a key goes down. */
   startMoving(direction: Direction): void {
     if (this.activeDirections.has(direction)) return;
     if (this.activeDirections.size === 0) this.cancel();

@@ -1,27 +1,28 @@
-// The window of time on screen, in nanoseconds after the run's origin. Doubles count those exactly
-// for a hundred days; pixels are made from differences to the window's start, so nothing jitters.
+// Visible window of time, in nanoseconds after the origin of the run. Doubles are exact for a
+// hundred days; pixels are computed from differences to the start of the window, so positions do
+// not jitter.
 
 export interface Span {
   from: number;
   to: number;
 }
 
-/** What can be looked at, in nanoseconds; a margin shows that there is nothing beyond. */
+/** Extent that can be viewed, in nanoseconds; a margin shows where the data ends. */
 export interface Bounds {
   end: number;
 }
 
-/** The narrowest window: a nanosecond is then some twenty pixels wide. */
+/** Narrowest window: a nanosecond is about twenty pixels wide. */
 export const MIN_SPAN_NS = 50;
 const MARGIN = 0.02;
-/** Beside a whole run. */
+/** Margin around a whole run. */
 const OUTER_MARGIN = 0.006;
 
 export function widthOf(span: Span): number {
   return span.to - span.from;
 }
 
-/** A window of a usable width within the bounds; windows too wide show everything. */
+/** Clamp a window to a usable width within the bounds; a window that is too wide shows everything. */
 export function clampSpan(span: Span, bounds: Bounds): Span {
   const end = Math.max(bounds.end, MIN_SPAN_NS);
   const margin = MARGIN * end;
@@ -29,17 +30,17 @@ export function clampSpan(span: Span, bounds: Bounds): Span {
   const from = Number.isFinite(span.from) ? span.from : 0;
   const requested = Number.isFinite(span.to) ? span.to - from : end;
   const spanWidth = Math.min(widest, Math.max(MIN_SPAN_NS, requested));
-  // What is asked for too narrow or too wide keeps its middle.
+  // A requested window that is too narrow or too wide keeps its centre.
   const middle = from + requested / 2;
   const centred = spanWidth === requested ? from : middle - spanWidth / 2;
-  // A narrow window needs little margin beyond the ends: half of itself.
+  // A narrow window has a margin of half its width beyond the ends.
   const slack = Math.min(margin, spanWidth / 2);
   const first = Math.min(Math.max(centred, -slack), end + slack - spanWidth);
   const start = spanWidth >= end ? (end - spanWidth) / 2 : first;
   return { from: start, to: start + spanWidth };
 }
 
-/** Nearer (factor below 1) or farther, where the time under a share of the width stays. */
+/** Zoom in (factor below 1) or out, keeping the time at a share of the width in position. */
 export function zoomSpan(span: Span, factor: number, share: number, bounds: Bounds): Span {
   const spanWidth = Math.max(MIN_SPAN_NS, widthOf(span) * factor);
   const anchor = span.from + widthOf(span) * share;
@@ -50,13 +51,13 @@ export function panSpan(span: Span, byNs: number, bounds: Bounds): Span {
   return clampSpan({ from: span.from + byNs, to: span.to + byNs }, bounds);
 }
 
-/** The whole run, with its margins. */
+/** Return the whole run with its margins. */
 export function fullSpan(bounds: Bounds): Span {
   const end = Math.max(bounds.end, MIN_SPAN_NS);
   return { from: -OUTER_MARGIN * end, to: (1 + OUTER_MARGIN) * end };
 }
 
-/** A window that shows a range with some room on both sides. */
+/** Return a window that shows a range with a margin on both sides. */
 export function spanAround(range: Span, bounds: Bounds, room = 0.15): Span {
   const spanWidth = Math.max(widthOf(range), MIN_SPAN_NS / 2);
   const extra = spanWidth * room;
@@ -64,7 +65,7 @@ export function spanAround(range: Span, bounds: Bounds, room = 0.15): Span {
   return clampSpan({ from: middle - spanWidth / 2 - extra, to: middle + spanWidth / 2 + extra }, bounds);
 }
 
-/** The same width, moved as little as needed to show a range; centred where it is far away. */
+/** Move a window of the same width to show a range, centred if it is out of view. */
 export function revealRange(span: Span, range: Span, bounds: Bounds): Span {
   const spanWidth = widthOf(span);
   if (range.from >= span.from && range.to <= span.to) return span;
@@ -74,7 +75,7 @@ export function revealRange(span: Span, range: Span, bounds: Bounds): Span {
   return clampSpan({ from: middle - spanWidth / 2, to: middle + spanWidth / 2 }, bounds);
 }
 
-/** Part of the way from one window to another, by ratio where the widths differ. */
+/** Interpolate between two windows, geometrically in width. */
 export function interpolate(start: Span, target: Span, share: number): Span {
   if (share >= 1) return target;
   const [a, b] = [widthOf(start), widthOf(target)];
@@ -83,13 +84,13 @@ export function interpolate(start: Span, target: Span, share: number): Span {
     const from = start.from + (target.from - start.from) * share;
     return { from, to: from + spanWidth };
   }
-  // The point that lies at the same share of both windows stays where it is.
+  // The point at the same share of both windows stays in position.
   const anchor = (start.from * b - target.from * a) / (b - a);
   const from = anchor + ((start.from - anchor) * spanWidth) / a;
   return { from, to: from + spanWidth };
 }
 
-/** Maps times to pixels of one frame. */
+/** Mapping from times to pixels of one frame. */
 export interface Scale {
   from: number;
   pixelsPerNs: number;
@@ -108,7 +109,7 @@ export function toTime(scale: Scale, pixel: number): number {
   return scale.from + pixel / scale.pixelsPerNs;
 }
 
-/** Which power of two of nanoseconds is nearest to a pixel. */
+/** Level of detail: the power of two of nanoseconds nearest to a pixel. */
 export function levelOf(span: Span, pixels: number): number {
   return Math.max(0, Math.round(Math.log2(widthOf(span) / Math.max(1, pixels))));
 }

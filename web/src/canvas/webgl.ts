@@ -1,14 +1,14 @@
-// Rectangles by WebGL2: six vertices each, all that are filled in one way in one call. Drawing
-// instances instead is many times slower where a processor does the work.
+// Rectangle painter for WebGL2: six vertices each, one draw call per fill style. Instanced drawing
+// is many times slower on software renderers.
 import { Batch } from "./vertex_batch";
 import type { Painter } from "./rectangles";
 import { FILLS, programOf, type Fill } from "./shaders";
 import { MAX_STRIPS, Strips, type Target } from "./strips";
 
-/** In the order in which they cover each other. */
+/** Painting order. */
 const ORDER: readonly Fill[] = ["plain", "hatched", "strip", "curve"];
 
-/** Null where the browser has no WebGL2. `lost` is called when the device is taken away. */
+/** Create the painter; null without WebGL2. `lost` is called when the context is lost. */
 export function webglPainter(lost: () => void): Painter | null {
   const canvas = document.createElement("canvas");
   const gl = canvas.getContext("webgl2", { antialias: false, depth: false, stencil: false });
@@ -94,7 +94,7 @@ function stripTexture(gl: WebGL2RenderingContext): WebGLTexture {
   return texture;
 }
 
-/** Sends the strips of a frame; how many rows the texture has then. */
+/** Upload the strips of a frame and return the height of the texture. */
 function upload(gl: WebGL2RenderingContext, strips: Strips, width: number, rows: number): number {
   const { count } = strips;
   let room = rows;

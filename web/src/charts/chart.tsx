@@ -1,4 +1,4 @@
-// One chart on the page: draws its option in the current theme, at the width it has.
+// Chart in the current theme that follows the width of its container.
 import { effect, untracked } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
@@ -11,18 +11,18 @@ interface Props {
   option: (colours: Palette) => EChartsOption;
   label: string;
   height: number;
-  /** Many small shapes are drawn as pixels, all else as shapes that print sharply. */
+  /** Canvas for many small shapes, SVG otherwise: it prints sharply. */
   renderer?: "canvas" | "svg";
-  /** Drawn only once it is about to be seen: a screen may have dozens. */
+  /** Draw only when the chart comes into view: a screen may have dozens. */
   lazy?: boolean;
-  /** What a range does that is dragged across the chart, in values of the horizontal axis. */
+  /** Called with the range of x values that is dragged across the chart. */
   onRange?: ((from: number, to: number) => void) | undefined;
 }
 
-/** How far below the window a chart is made ready. */
+/** Distance below the viewport at which a chart is drawn. */
 const PRELOAD_MARGIN = "500px";
 
-/** Calls back once an element has come near the window, or at once when it is wanted on paper. */
+/** Call back when an element comes near the viewport, or at once in print. */
 function whenVisible(element: HTMLElement, start: () => void): () => void {
   const watching = new IntersectionObserver(
     (entries) => { if (entries.some((entry) => entry.isIntersecting)) start(); },
@@ -48,7 +48,7 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
     if (element === null) return undefined;
     const drag = isRangeSelectable ? (from: number, to: number) => { latestOnRange.current?.(from, to); } : null;
     let dispose: (() => void) | null = null;
-    // Not by a state of the component: a printer does not wait until that is drawn.
+    // Not component state: a printer does not wait for a render.
     const start = (): void => {
       isNear.current = true;
       dispose ??= draw(element, paper, option, renderer, drag);
@@ -75,7 +75,8 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
   );
 }
 
-/** Draws in every theme, at every width and on paper, until the function that comes back is called. */
+/** Draw and redraw on changes of theme, width and print media. Returns a function that disposes of
+ * the chart. */
 function draw(
   element: HTMLElement,
   paper: { current: HTMLElement | null },
@@ -90,7 +91,7 @@ function draw(
     chart.setOption(option(palette(dark.value)), { notMerge: true });
     chart.getZr().flush(); // a printer does not wait for the next frame
     if (printing.value && renderer === "canvas") {
-      // Pixels are drawn a few thousand shapes per frame; a copy is drawn at once.
+      // Canvas charts are drawn progressively; a copy for print is drawn at once.
       paper.current?.replaceChildren(chart.renderToCanvas({ pixelRatio: 2 }));
     }
   });
@@ -104,8 +105,7 @@ function draw(
     redraw();
     resizing.disconnect();
     if (renderer === "canvas") {
-      // Pixels are drawn over several frames, and the next would find its chart gone: begin anew,
-      // with nothing.
+      // Progressive drawing would access the disposed chart in its next frame: clear it first.
       chart.clear();
       chart.getZr().flush();
     }
@@ -115,7 +115,7 @@ function draw(
 
 const PNG_WIDTH = 1100;
 
-/** A chart as a PNG on the background of the theme, twice as sharp as on screen. */
+/** Render a chart as a PNG on the background of the theme, at twice the resolution. */
 export function renderPng(option: Props["option"], height: number): Promise<Blob | null> {
   const container = document.createElement("div");
   const colours = palette(dark.value);

@@ -1,13 +1,13 @@
-// What the options of all charts share.
+// Options that all charts share.
 import type { Mark } from "../api/report";
 import { fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
 import type { EChartsOption, LegendOption, TooltipOption } from "./echarts";
 
-// As in the style sheet: charts measure text before they place it.
+// As in the style sheet: charts measure text for their layout.
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
-/** A tooltip's content. Text nodes only: a name is never read as HTML. */
+/** Content of a tooltip. Text nodes only: names are never parsed as HTML. */
 export function tooltipContent(title: string, lines: string[]): HTMLElement {
   const box = document.createElement("div");
   const head = document.createElement("strong");
@@ -21,7 +21,7 @@ export function tooltipContent(title: string, lines: string[]): HTMLElement {
   return box;
 }
 
-/** A value of a payload that has been rounded there, with the symbol of its unit. */
+/** Format a value of a payload with the symbol of its unit. */
 export function withSymbol(value: number, digits: number, symbol: string): string {
   return `${fixed(value, digits)}${symbol === "" || symbol === "%" ? symbol : ` ${symbol}`}`;
 }
@@ -60,7 +60,7 @@ export function legendOption(colours: Palette, names: string[]): LegendOption {
   };
 }
 
-/** An axis with a name beside it. */
+/** Axis with a name next to it. */
 export function axisOption(colours: Palette, name: string): Record<string, unknown> {
   return {
     name,
@@ -72,7 +72,7 @@ export function axisOption(colours: Palette, name: string): Record<string, unkno
   };
 }
 
-/** Dashed lines with their name and value, across or along the chart. */
+/** Dashed marks with name and value, at x or y positions. */
 export function markLine(
   marks: Mark[],
   at: "xAxis" | "yAxis",

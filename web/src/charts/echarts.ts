@@ -1,4 +1,4 @@
-// ECharts with only the parts that the charts use.
+// ECharts with only the components in use.
 import { BarChart, BoxplotChart, HeatmapChart, LineChart, PieChart, ScatterChart } from "echarts/charts";
 import {
   AriaComponent,

@@ -1,4 +1,4 @@
-// A chart with its title, what it leaves out, and the numbers behind it as a table.
+// Chart with its title, notes, and its data as a table.
 import { useMemo, useState } from "preact/hooks";
 
 import type { Boxes, Heatmap, Histogram, Lines, Pie } from "../api/report";
@@ -25,7 +25,7 @@ interface FigureDescription {
   option: (colours: Palette) => EChartsOption;
 }
 
-/** How a figure is drawn. */
+/** Describe a figure: label, height, notes and chart options. */
 export function describeFigure(block: Figure): FigureDescription {
   switch (block.kind) {
     case "pie":
@@ -96,7 +96,7 @@ function optionalNote(note: string | null | undefined): string[] {
   return note === null || note === undefined ? [] : [note];
 }
 
-/** A figure with its title as the caption. */
+/** Figure with its title as the caption. */
 export function FigureView({ block }: { block: Figure }) {
   return (
     <figure class={block.kind}>
@@ -112,7 +112,7 @@ interface FigureBodyProps {
   onRange?: ((from: number, to: number) => void) | undefined;
 }
 
-/** A figure without its title. */
+/** Figure without its title. */
 export function FigureBody({ block, lazy = false, onRange }: FigureBodyProps) {
   const { label, height, notes, option } = useMemo(() => describeFigure(block), [block]);
   const more = "more" in block ? block.more : null;
@@ -131,7 +131,7 @@ function renderer(block: Figure): "canvas" | "svg" {
   return block.kind === "heatmap" || block.kind === "grid" ? "canvas" : "svg";
 }
 
-/** The table is made when somebody opens it: heat maps have thousands of cells. */
+/** The table is rendered when it is opened: heat maps have thousands of cells. */
 function FigureData({ block }: { block: Figure }) {
   const [open, setOpen] = useState(false);
   return (

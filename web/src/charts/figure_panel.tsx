@@ -1,4 +1,4 @@
-// A figure as a part of a screen, to take away as numbers or as a picture.
+// Figure in a panel, with download as CSV or PNG.
 import type { ComponentChildren } from "preact";
 
 import { csv, save } from "../base/save";

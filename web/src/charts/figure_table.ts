@@ -1,4 +1,4 @@
-// The numbers of a chart as a table, for those who cannot or would rather not look at it.
+// Data of a chart as a table, as the accessible alternative.
 import type { Boxes, Heatmap, Histogram, Lines, Pie } from "../api/report";
 import type { Cell, Heading } from "../widgets/table";
 import type { Grid } from "./grid";
@@ -96,12 +96,12 @@ function numberHeading(label: string, unit: string, digits: number): Heading {
   return { label, unit, digits };
 }
 
-/** Smallest, mean and largest of a row that holds percentages of `full`. */
+/** Minimum, mean and maximum of a row of percentages of `full`. */
 function scaledExtremes(percent: (number | null)[], full: number): Cell[] {
   return minMeanMax(percent).map((value) => (value === null ? null : (value / 100) * full));
 }
 
-/** Smallest, mean and largest. */
+/** Minimum, mean and maximum. */
 function minMeanMax(values: (number | null)[]): (number | null)[] {
   const numbers = values.filter((value) => value !== null);
   if (numbers.length === 0) return [null, null, null];

@@ -1,4 +1,4 @@
-// Figures of what payloads hold, where those speak in nanoseconds and counts.
+// Conversion of payloads in nanoseconds and counts to figures.
 import type { Histogram, Mark, Pie } from "../api/report";
 import type { Pie as Parts } from "../api/views";
 import { timeUnit } from "../base/quantities";
@@ -6,7 +6,7 @@ import { timeUnit } from "../base/quantities";
 
 const MAX_NAME_LENGTH = 160;
 
-/** A name that takes one line of a legend, from left to right, whatever is in it. */
+/** Clean a name for a legend: one line, left to right. */
 export function singleLine(name: string): string {
   return name.slice(0, MAX_NAME_LENGTH).replaceAll(/[\p{Cc}\p{Bidi_Control}\s]+/gu, " ").trim();
 }
@@ -22,7 +22,7 @@ export function pieOf(title: string, pie: Parts): Pie {
 
 interface Durations {
   title: string;
-  /** What is counted: "steps". */
+  /** Noun for the counts: "steps". */
   noun: string;
   edges_ns: readonly number[];
   series: { name: string; counts: number[]; above_count?: number }[];
@@ -30,7 +30,7 @@ interface Durations {
   marks_ns?: readonly Mark[];
 }
 
-/** How often something took how long. */
+/** Build a histogram of durations in a common unit. */
 export function durationHistogram(durations: Durations): Histogram {
   const [unit, size] = timeUnit(durations.edges_ns[durations.edges_ns.length - 1] ?? 0, 2);
   return {
@@ -47,10 +47,10 @@ export function durationHistogram(durations: Durations): Histogram {
   };
 }
 
-/** Slices of their own; what is smaller is the rest. */
+/** Upper bound of slices; the rest is merged. */
 const MAX_SLICES = 9;
 
-/** A pie of the largest shares by name, and of the rest of the whole. */
+/** Build a pie of the largest shares by name, and the remainder. */
 export function pieOfShares(
   title: string,
   share_of: string,

@@ -1,4 +1,4 @@
-// Rows and columns of values as colours.
+// Heat map of a matrix of values.
 import type { Heatmap } from "../api/report";
 import { MISSING, duration, percent } from "../base/quantities";
 import { VIRIDIS, type Palette } from "../base/palette";
@@ -11,7 +11,7 @@ export interface Grid {
   title: string;
   rows: string[];
   columns: string[];
-  /** What a column is: "step". */
+  /** Name of the column dimension: "step". */
   column: string;
   values: (number | null)[][];
   value: Scale;
@@ -25,7 +25,7 @@ export function gridHeight(rows: number): number {
   return Math.min(MAX_HEIGHT_PX, 96 + Math.max(44, ROW_HEIGHT * rows));
 }
 
-/** Smallest and largest value; both 0 where there are none. */
+/** Minimum and maximum; both 0 for an empty matrix. */
 export function extent(values: readonly (readonly (number | null)[])[]): [number, number] {
   let [min, max] = [Infinity, -Infinity];
   for (const row of values) {
@@ -73,7 +73,7 @@ export function heatmapLabel(block: Heatmap): string {
   return `Heat map: ${block.title}. Means over time: ${means.join(", ")}.`;
 }
 
-/** Metrics over time, each row a percentage of what is its most. */
+/** Metrics over time, each row in percent of its maximum. */
 export function heatmapOption(block: Heatmap, colours: Palette): EChartsOption {
   const count = Math.max(...block.rows.map((row) => row.percent.length));
   const time = (column: number): string => duration(1e9 * column * block.column_s);

@@ -13,7 +13,7 @@ export function histogramLabel(block: Histogram): string {
   return `Histogram: ${block.title}, ${block.axis} in ${block.unit}. ${summary}.`;
 }
 
-/** How many values a series has, and how many of them lie outside of the bins. */
+/** Describe how many values a series has, and how many are outside the bins. */
 export function describeCounts(bars: Bars, noun: string): string {
   const inside = bars.counts.reduce((sum, count) => sum + count, 0);
   const all = inside + bars.below_count + bars.above_count;
@@ -24,7 +24,7 @@ export function describeCounts(bars: Bars, noun: string): string {
   return [`${count(all)} ${noun}`, ...outside].join(", ");
 }
 
-/** Outline of the bins: each count from its left edge on, the last one up to the right edge. */
+/** Outline of the bins: each count from its left edge, the last one also at the right edge. */
 function outline(edges: number[], counts: number[]): [number, number][] {
   const points = counts.map((count, bin): [number, number] => [edges[bin] ?? 0, count]);
   return [...points, [edges[counts.length] ?? 0, counts[counts.length - 1] ?? 0]];

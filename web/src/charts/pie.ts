@@ -6,7 +6,7 @@ import type { EChartsOption, LegendOption } from "./echarts";
 
 const NARROW_PX = 360;
 
-/** With more slices than this their names and shares stand in a list beside them. */
+/** With more slices, names and shares are listed next to the pie. */
 const MAX_LABELS_BELOW = 4;
 
 export function pieLabel(block: Pie): string {
@@ -51,7 +51,7 @@ export function pieOption(block: Pie, colours: Palette): EChartsOption {
   };
 }
 
-/** Where there is no room beside the pie, names and shares stand below it. */
+/** Layout for narrow containers: names and shares below the pie. */
 function narrowOption(legendNames: LegendOption): EChartsOption {
   return {
     legend: { ...legendNames, type: "plain", orient: "horizontal", left: "center", right: "auto", top: "auto", bottom: 0, itemGap: 6 },

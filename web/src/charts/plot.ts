@@ -1,17 +1,17 @@
-// Values over time, over steps, or over another quantity: lines, steps and points.
+// Line, step or scatter plot over time, steps or another quantity.
 import { inUnit, percent } from "../base/quantities";
 import type { Palette } from "../base/palette";
 import { axisOption, baseOption, legendOption, tooltipContent, tooltipOption } from "./common";
 import type { EChartsOption } from "./echarts";
 
-/** What an axis measures. */
+/** Axis of a plot. */
 export interface Scale {
   name: string;
   unit: string;
   min?: number;
   max?: number;
   log?: boolean;
-  /** Names of the places 0, 1, …, where the axis has no numbers. */
+  /** Names of the positions 0, 1, …, for a categorical axis. */
   categories?: string[];
 }
 
@@ -19,10 +19,10 @@ export interface Series {
   name: string;
   x: number[];
   y: (number | null)[];
-  /** A line unless said otherwise; a step holds its value until the next. */
+  /** Line by default; a step holds its value until the next one. */
   draw?: "line" | "step" | "points";
   filled?: boolean;
-  /** What each point is called. */
+  /** Names of the points. */
   names?: string[];
 }
 
@@ -32,17 +32,17 @@ export interface Plot {
   x: Scale;
   y: Scale;
   series: Series[];
-  /** Lines across, from the left to the right. */
+  /** Horizontal marks. */
   levels?: { name: string; value: number }[];
   note?: string | null;
 }
 
 const STYLES = ["solid", "dashed", "dotted"] as const;
 const SYMBOLS = ["circle", "diamond", "triangle", "rect"] as const;
-/** Series with more points than this are drawn without a sign at each of them. */
+/** Series with more points have no symbols. */
 const MAX_SYMBOLS = 60;
 
-/** A value as the axis says it: times in few digits, a place by its name. */
+/** Format a value on an axis: a quantity in its unit, a category by its name. */
 export function formatOnScale(value: number, scale: Scale): string {
   if (scale.categories !== undefined) return scale.categories[value] ?? "";
   if (value === 0) return "0";
@@ -73,7 +73,7 @@ export function plotLabel(plot: Plot): string {
   return `${plot.title}: ${plot.y.name} over ${plot.x.name}. ${parts.join("; ")}${more}.`;
 }
 
-/** Distance of ticks, where round decimal numbers are not round in the unit that is shown. */
+/** Tick interval for units in which round decimal numbers are not round. */
 export function tickInterval(scale: Scale, span: number): number | undefined {
   if (scale.categories !== undefined || scale.log === true || !(span > 0)) return undefined;
   if (scale.unit === "bytes") return 2 ** Math.ceil(Math.log2(span / 6));
@@ -100,7 +100,7 @@ function scaledAxis(scale: Scale, values: number[], colours: Palette): Record<st
   };
 }
 
-/** A value beside its tick: ratios on an axis are whole percents. */
+/** Format a tick: ratios are whole percents. */
 export function formatTick(value: number, scale: Scale): string {
   return scale.unit === "ratio" ? percent(value) : formatOnScale(value, scale);
 }
@@ -145,12 +145,12 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
   };
 }
 
-/** Whether each point has a sign of its own. */
+/** Return true if each point has a symbol. */
 function hasSymbols(series: Series): boolean {
   return series.draw === "points" || series.x.length <= MAX_SYMBOLS;
 }
 
-/** A point; one without neighbours has a sign in any case, or nothing of it would be seen. */
+/** Data item of a point. An isolated point always has a symbol: a line would not show it. */
 function dataPoint(series: Series, x: number, point: number) {
   const value = [x, series.y[point] ?? null] as [number, number | null];
   const alone = value[1] !== null && (series.y[point - 1] ?? null) === null && (series.y[point + 1] ?? null) === null;
@@ -179,7 +179,7 @@ interface HoveredPoint {
   value: [number, number | null];
 }
 
-/** Most lines of a tooltip; with more series than this the largest values are told. */
+/** Upper bound of lines in a tooltip; the largest values are listed. */
 const MAX_TOOLTIP_LINES = 16;
 
 function tooltipOf(plot: Plot, items: unknown[]): HTMLElement {

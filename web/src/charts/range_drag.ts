@@ -1,10 +1,10 @@
-// Choosing a range of the horizontal axis by dragging across a chart.
+// Selection of a range on the horizontal axis by dragging across a chart.
 import type { EChartsType } from "./echarts";
 
-/** A shorter way of the pointer is a click. */
+/** A shorter drag is a click. */
 const MIN_DRAG_PX = 6;
 
-/** Listen until the function that comes back is called; `chosen` gets values of the axis. */
+/** Attach the handlers and return a function that detaches them; `onRange` receives axis values. */
 export function followDrags(
   chart: EChartsType,
   container: HTMLElement,

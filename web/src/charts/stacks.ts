@@ -1,4 +1,4 @@
-// Parts of several wholes as stacked bars; with steps down and up it is a waterfall.
+// Stacked bars; with offsets they form a waterfall.
 import type { Palette } from "../base/palette";
 import { axisOption, baseOption, legendOption, tooltipContent, tooltipOption } from "./common";
 import type { EChartsOption } from "./echarts";
@@ -7,14 +7,14 @@ import { formatOnScale, formatTick, type Scale } from "./plot";
 export interface Stacks {
   kind: "stacks";
   title: string;
-  /** What the bars are called, and what they are. */
+  /** Names of the bars, and the name of their dimension. */
   categories: string[];
   categoryName: string;
   value: Scale;
   parts: { name: string; values: (number | null)[] }[];
-  /** Names at the left, bars to the right: for long names and few bars. */
+  /** Horizontal bars, for long names and few bars. */
   horizontal: boolean;
-  /** Where each bar begins, when not at zero. */
+  /** Start of each bar, if not zero. */
   offsets?: number[];
   note?: string | null;
 }
@@ -90,7 +90,7 @@ export function stacksOption(block: Stacks, colours: Palette): EChartsOption {
   } as EChartsOption;
 }
 
-/** Room for names at the left, in pixels. */
+/** Width for names at the left, in pixels. */
 function nameWidth(names: readonly string[]): number {
   return Math.min(160, 12 + 7 * Math.max(0, ...names.map((name) => name.length)));
 }

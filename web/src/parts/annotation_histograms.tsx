@@ -1,4 +1,4 @@
-// Histograms of the durations of annotations that the reader names; kept in the address.
+// Histograms of annotation durations for names that the reader adds; names are in the URL.
 import { Plus, X } from "lucide";
 import { useState } from "preact/hooks";
 
@@ -99,7 +99,7 @@ interface SourceHistogram {
   histogram: AnnotationHistogram;
 }
 
-/** The histograms that hold anything, with what they are of. */
+/** Return the non-empty histograms with a label of their source. */
 export function histogramsOf(payload: AnnotationsView): SourceHistogram[] {
   return payload.sources.flatMap((source) =>
     source.histograms

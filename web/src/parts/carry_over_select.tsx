@@ -1,4 +1,4 @@
-// Whether device work that was launched before the recording began counts.
+// Select whether device work launched before the trace started is counted.
 import { useOption } from "./url_options";
 import { Select } from "../widgets/select";
 

@@ -1,4 +1,4 @@
-// Calls by path of names: each box as wide as the time of its calls, below what it is inside.
+// Flame graph: calls by path of names, each box as wide as its total time, below its caller.
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 
@@ -11,23 +11,23 @@ import { singleLine, displayText } from "../canvas/text";
 import { useText } from "./url_options";
 
 const ROW_PX = 20;
-/** Narrower boxes have no room for a name: shares of the width. */
+/** Minimum width for a label, as a share of the graph. */
 const MIN_LABELLED_WIDTH = 0.025;
 
 interface Props {
   roots: readonly FlameNode[];
   left_out_ns: number;
-  /** Another sentence below the graph. */
+  /** Note below the graph. */
   note?: string | null;
-  /** What is drawn, for those who do not see it. */
+  /** Accessible name of the graph. */
   label: string;
-  /** What the widest boxes stand for: "the outermost calls". */
+  /** Noun for the outermost boxes: "the outermost calls". */
   outermost: string;
-  /** What can be done with the box that is looked into. */
+  /** Actions on the focused box. */
   tools?: (node: FlameNode) => ComponentChildren;
 }
 
-/** The box that is looked into is in the address. */
+/** The focused box is in the URL. */
 export function FlameGraph({ roots, left_out_ns, note = null, label, outermost, tools }: Props) {
   const [text, setText] = useText("frame");
   const path = useMemo(() => pathOf(roots, text), [roots, text]);
@@ -84,7 +84,7 @@ function Boxes({ boxes, totalNs, label, onHover, onFocusNode }: BoxesProps) {
       container.current?.querySelector<HTMLElement>(`[data-path="${keyOf(next)}"]`)?.focus();
     }
     event.preventDefault();
-    event.stopPropagation(); // arrows and Escape have meanings of their own on the timeline
+    event.stopPropagation(); // the timeline handles arrows and Escape as well
   };
   return (
     <div class="flame-scroll">
@@ -119,7 +119,7 @@ function Boxes({ boxes, totalNs, label, onHover, onFocusNode }: BoxesProps) {
 interface BoxProps {
   box: FlameBox;
   words: string;
-  /** One box is reached by the tabulator, the others from it. */
+  /** One box is in the tab order; arrow keys reach the others. */
   focusedBox: boolean;
   onFocusNode: (path: readonly number[]) => void;
   onHover: () => void;

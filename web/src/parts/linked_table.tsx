@@ -1,4 +1,4 @@
-// A table whose order, filter and chosen row are in the address.
+// Table whose order, filter and selected row are in the URL.
 import type { ComponentChildren } from "preact";
 
 import { useText } from "./url_options";
@@ -6,7 +6,7 @@ import { DataTable } from "../widgets/data_table";
 import { type Field, type Order } from "../widgets/fields";
 
 interface Props<Row> {
-  /** Tells the tables of a screen apart in the address; the main one has none. */
+  /** Prefix of the URL parameters; the main table of a screen has none. */
   id?: string;
   title: string;
   rows: readonly Row[];
@@ -15,20 +15,20 @@ interface Props<Row> {
   tools?: ComponentChildren;
   more?: string | null | undefined;
   testid?: string;
-  /** Has a filter even with few rows. */
+  /** Show the filter for short tables as well. */
   searchable?: boolean;
-  /** Over the whole width of a screen of panels, unless it says otherwise. */
+  /** Span the full width of the panels; default true. */
   wide?: boolean;
-  /** What a row is called in the address; rows can be chosen where it is given. */
+  /** Key of a row in the URL; rows are selectable if it is set. */
   keyOf?: ((row: Row) => string) | undefined;
-  /** What a row does instead of being chosen, and which row that was. */
+  /** Called instead of selecting a row, and the row to highlight. */
   onRow?: (row: Row) => void;
   selected?: Row | undefined;
-  /** What is shown of the chosen row, below the table. */
+  /** Content below the table for the selected row. */
   renderSelected?: ((row: Row) => ComponentChildren) | undefined;
 }
 
-/** An order as the address has it: a minus stands for the largest first. */
+/** Parse an order: a leading minus means descending. */
 export function parseOrder(text: string): Order | null {
   if (text === "") return null;
   return text.startsWith("-")

@@ -1,7 +1,7 @@
-// What a row is called in the address: its name, where that is short enough for one.
+// Key of a row in the URL: its name, or a shortened name with a hash.
 const MAX_LENGTH = 120;
 
-/** A key of some texts that together name a row. */
+/** Build a key from the texts that identify a row. */
 export function rowKey(...texts: (string | number | null)[]): string {
   const text = texts.map((text) => text ?? "").join(" ");
   return text.length <= MAX_LENGTH ? text : `${text.slice(0, MAX_LENGTH / 2)}~${hash(text)}`;

@@ -1,4 +1,4 @@
-// How many rows of a long list are asked for.
+// Limit on the rows that are requested.
 import { useOption } from "./url_options";
 import { count } from "../base/quantities";
 import { Select } from "../widgets/select";
@@ -22,7 +22,7 @@ export function RowLimitSelect({ value, onChange }: { value: RowLimit; onChange:
   );
 }
 
-/** What a table says of rows that were not asked for. */
+/** Note below a table on rows that were not requested. */
 export function omittedRows(shownCount: number, totalCount: number): string | null {
   return shownCount < totalCount ? `the largest of ${count(totalCount)}` : null;
 }

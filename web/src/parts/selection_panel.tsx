@@ -1,4 +1,4 @@
-// What there is to say of the one event name that was chosen in a table, with the way to the timeline.
+// Panel on the event name selected in a table, with a link to the timeline.
 import type { ComponentChildren } from "preact";
 
 import { Panel } from "../widgets/panel";

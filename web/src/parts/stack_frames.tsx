@@ -1,4 +1,4 @@
-// Frames of a Python stack, each a way to its place in the source.
+// Frames of a Python stack, each a link to its source.
 import { openSource, parseFrame } from "../state/source_location";
 
 const MAX_FRAME_LENGTH = 400;

@@ -1,8 +1,8 @@
-// Sides of one screen; which one is shown is in the address.
+// Tabs of a screen; the selected one is in the URL.
 import { useOption } from "./url_options";
 import { link, screen } from "../state/url";
 
-/** The tab that is shown, and the row of tabs. */
+/** Return the selected tab and the tab bar. */
 export function useTabs<Name extends string>(
   tabs: readonly (readonly [Name, string])[],
 ): { selected: Name; bar: preact.JSX.Element } {

@@ -1,4 +1,4 @@
-// A figure over the time of the run, across which a range for all screens can be dragged.
+// Figure over the time of the run; dragging selects a range for all screens.
 import type { ComponentProps } from "preact";
 
 import { FigurePanel } from "../charts/figure_panel";

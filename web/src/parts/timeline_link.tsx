@@ -1,18 +1,18 @@
-// Ways from other screens to a place on the timeline.
+// Links from other screens to the timeline.
 import { useState } from "preact/hooks";
 
 import type { RankSteps } from "../api/views";
 import { fetchView } from "../state/fetch";
 import { navigate, link } from "../state/url";
 
-/** Longer names are searched for by their beginning. */
+/** Longer names are searched by prefix. */
 const MAX_QUERY_LENGTH = 200;
 
 export function TimelineLink({ name }: { name: string }) {
   return <a class="action" href={link("timeline", { find: name.slice(0, MAX_QUERY_LENGTH) })}>Show in timeline</a>;
 }
 
-/** The address of a window of the timeline around some time, in nanoseconds after the origin. */
+/** URL of a timeline window around an interval, in nanoseconds after the origin. */
 export function timelineAt(from_ns: number, to_ns: number): string {
   const margin = Math.max(1, (to_ns - from_ns) / 2);
   return link("timeline", {
@@ -21,7 +21,7 @@ export function timelineAt(from_ns: number, to_ns: number): string {
   });
 }
 
-/** Where a step ran: on the rank that is named so, or else on the first that has it. */
+/** Return the interval of a step on the given rank, or on the first rank that has it. */
 export function intervalOfStep(ranks: readonly RankSteps[], step: number, rank: string): [number, number] | null {
   const ofRank = ranks.filter((steps) => steps.title === rank);
   for (const steps of [...ofRank, ...ranks]) {
@@ -32,7 +32,7 @@ export function intervalOfStep(ranks: readonly RankSteps[], step: number, rank: 
   return null;
 }
 
-/** Goes to a step on the timeline; when it ran is asked for at the click. */
+/** Link to a step on the timeline; its interval is requested on click. */
 export function StepLink({ step, rank }: { step: number; rank: string }) {
   const [isMissing, setIsMissing] = useState(false);
   const open = (): void => {

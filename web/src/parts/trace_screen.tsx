@@ -1,4 +1,4 @@
-// Screens about one recording at a time: which one, what is doubtful about it, what is missing.
+// Screens on one trace at a time: selection, quality notes and missing data.
 import type { ComponentChildren } from "preact";
 
 import type { Options } from "../api/client";
@@ -26,7 +26,7 @@ interface TracesPayload {
   quality: QualityNote[];
 }
 
-/** Views that have a part for each recording. */
+/** Views with one entry per trace. */
 export type TraceViews = {
   [Name in keyof Views as Views[Name] extends TracesPayload ? Name : never]: Views[Name];
 };
@@ -37,28 +37,28 @@ interface Props<Name extends keyof TraceViews> {
   view: Name;
   title: string;
   options?: Options;
-  /** Choices besides that of the recording. */
+  /** Controls next to the trace selection. */
   tools?: ComponentChildren;
-  /** What stands above the recording's part: tabs. */
+  /** Tab bar above the content. */
   tabs?: ComponentChildren;
   children: (trace: TraceOf<TraceViews[Name]>, payload: TraceViews[Name]) => ComponentChildren;
 }
 
 const traceParam = param("trace");
 
-/** A recording in words: its rank, when it was made, how much it holds. */
+/** Label of a trace: rank, first step, file and event count. */
 export function traceLabel(recording: RecordingName): string {
   const rank = recording.rank === null ? "" : `rank ${recording.rank} · `;
   const step = recording.first_step === null ? "" : `from step ${recording.first_step} · `;
   return `${rank}${step}${recording.trace.slice(0, 80)} · ${count(recording.event_count)} events`;
 }
 
-/** What the run has recordings of; the same on every such screen. */
+/** Request the list of traces, which all of these screens share. */
 export function useTraces() {
   return useWholeView("recordings");
 }
 
-/** The recording of the address, or else the first one. */
+/** Return the trace named in the URL, or the first. */
 export function selectedTrace(traces: readonly RecordingName[]): RecordingName | undefined {
   return traces.find((recording) => recording.trace === traceParam.value) ?? traces[0];
 }
@@ -99,7 +99,7 @@ export function TraceScreen<Name extends keyof TraceViews>(props: Props<Name>) {
   );
 }
 
-/** The part of a view that is about one recording. */
+/** Content of a view for one trace. */
 export function TraceContent<Name extends keyof TraceViews>({
   view,
   trace,
@@ -110,7 +110,7 @@ export function TraceContent<Name extends keyof TraceViews>({
   return (
     <ResourceView resource={resource}>
       {(response) => {
-        // What views have in common, and what is of this one.
+        // Fields that all of these views have, and fields of this one.
         const payload: TraceViews[Name] & TracesPayload = response;
         const part = payload.traces[0];
         if (part === undefined) return <EmptyState text={payload.missing ?? "nothing was recorded here"} />;

@@ -1,7 +1,7 @@
-// Choices of a screen that live in the address.
+// Options of a screen that are in the URL.
 import { param, setParams } from "../state/url";
 
-/** One of several values; the first where the address says nothing, or nothing known. */
+/** One of several values; the first if the URL has none or an unknown one. */
 export function useOption<Value extends string>(
   name: string,
   values: readonly Value[],
@@ -16,7 +16,7 @@ export function useOption<Value extends string>(
   return [value, choose];
 }
 
-/** Any text; empty where the address says nothing. */
+/** Any text; empty if the URL has none. */
 export function useText(name: string): [string, (value: string) => void] {
   const value = param(name).value ?? "";
   const change = (next: string): void => {
@@ -25,7 +25,7 @@ export function useText(name: string): [string, (value: string) => void] {
   return [value, change];
 }
 
-/** Several texts, told apart by a character that names do not have. */
+/** Several texts, joined by a character that names do not contain. */
 export function useTexts(name: string): [string[], (values: string[]) => void] {
   const [text, change] = useText(name);
   return [text === "" ? [] : text.split(SEPARATOR), (values) => { change(values.join(SEPARATOR)); }];

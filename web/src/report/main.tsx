@@ -1,4 +1,4 @@
-// The report: reads its payload from the page and draws it.
+// Entry point of the report: reads the payload from the page and renders it.
 import { render } from "preact";
 
 import type { Report } from "../api/report";

@@ -1,4 +1,4 @@
-// Named ranges of recordings and of the job itself, and how long those of a name took.
+// Annotated ranges in traces and span logs, with statistics by name.
 import type { AnnotationGroup, Annotations as Source, AnnotationsView } from "../api/views";
 import { count } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";

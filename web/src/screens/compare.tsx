@@ -1,4 +1,4 @@
-// Two runs beside one another: what changed, and whether by more than noise.
+// Comparison of two runs: changes and their significance.
 import { ArrowLeftRight } from "lucide";
 
 import type { BeforeAfter, BeforeAfterRow, ComparedRun, Comparison, ContractTerms, FigureChange, NameChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
@@ -72,8 +72,8 @@ function Content({ payload }: { payload: Comparison }) {
         <p class="eyebrow">What changed</p>
         <h2 data-testid="compare-headline">{payload.headline}</h2>
         <div class="pair">
-          <RunSummary title="From" run={payload.base} />
-          <RunSummary title="To" run={payload.other} />
+          <RunSummary title="From" summary={payload.base} />
+          <RunSummary title="To" summary={payload.other} />
         </div>
       </section>
       {payload.notes.length === 0 ? null : <EmptyState title="These figures may be wrong" text={payload.notes.join(" ")} />}
@@ -82,9 +82,9 @@ function Content({ payload }: { payload: Comparison }) {
       ) : (
         <Steps steps={payload.steps} />
       )}
-      {payload.contributions === null ? null : <Contributions of={payload.contributions} />}
-      <BeforeAfterTable of={payload.before_after} />
-      <JobFigures rows={payload.figures} of={payload.figures_of} />
+      {payload.contributions === null ? null : <Contributions contributions={payload.contributions} />}
+      <BeforeAfterTable comparison={payload.before_after} />
+      <JobFigures rows={payload.figures} scope={payload.figures_of} />
       {payload.kernels === null ? null : <NameChangesTable id="kernels" title="Kernels" changes={payload.kernels} />}
       {payload.operators === null ? null : <NameChangesTable id="operators" title="Operators" changes={payload.operators} />}
       {payload.names_missing === null ? null : <EmptyState title="Kernels and operators" text={payload.names_missing} />}
@@ -94,17 +94,17 @@ function Content({ payload }: { payload: Comparison }) {
   );
 }
 
-function RunSummary({ title, run: of }: { title: string; run: ComparedRun }) {
+function RunSummary({ title, summary }: { title: string; summary: ComparedRun }) {
   return (
     <div>
-      <h3>{title}: {of.run_id.slice(0, 120)}</h3>
-      <p>{of.headline}</p>
+      <h3>{title}: {summary.run_id.slice(0, 120)}</h3>
+      <p>{summary.headline}</p>
       <p class="muted">
-        {of.step_ns === null
+        {summary.step_ns === null
           ? "No steps that could be compared."
-          : `${countOf(of.step_count, "step")}, ${duration(of.step_ns.mean)} each on average; confidence of the verdict ${percent(of.confidence_ratio)}.`}
+          : `${countOf(summary.step_count, "step")}, ${duration(summary.step_ns.mean)} each on average; confidence of the verdict ${percent(summary.confidence_ratio)}.`}
       </p>
-      <p class="muted"><code>{of.command.slice(0, 400)}</code></p>
+      <p class="muted"><code>{summary.command.slice(0, 400)}</code></p>
     </div>
   );
 }
@@ -148,14 +148,14 @@ function Steps({ steps }: { steps: StepChanges }) {
   );
 }
 
-/** What the change was worth. */
-function BeforeAfterTable({ of }: { of: BeforeAfter }) {
-  if (of.rows.length === 0) return null;
+/** Value of the change: speedup, hours and cost. */
+function BeforeAfterTable({ comparison }: { comparison: BeforeAfter }) {
+  if (comparison.rows.length === 0) return null;
   const summary = [
-    of.speed_up === null || of.speed_up_by === null ? null : `${multiple(of.speed_up)} as fast by the ${of.speed_up_by}`,
-    of.saved_hours === null ? null : `${inUnit(of.saved_hours, "instance-hours")} saved`,
-    of.saved_usd === null ? null : `${dollars(of.saved_usd)} saved${of.saving_ratio === null ? "" : ` (${percent(of.saving_ratio, 1)})`}`,
-    ...new Set([of.before_price, of.after_price].flatMap((price) => (price === null ? [] : [price.said]))),
+    comparison.speed_up === null || comparison.speed_up_by === null ? null : `${multiple(comparison.speed_up)} as fast by the ${comparison.speed_up_by}`,
+    comparison.saved_hours === null ? null : `${inUnit(comparison.saved_hours, "instance-hours")} saved`,
+    comparison.saved_usd === null ? null : `${dollars(comparison.saved_usd)} saved${comparison.saving_ratio === null ? "" : ` (${percent(comparison.saving_ratio, 1)})`}`,
+    ...new Set([comparison.before_price, comparison.after_price].flatMap((price) => (price === null ? [] : [price.said]))),
   ].filter((text) => text !== null);
   return (
     <>
@@ -164,25 +164,25 @@ function BeforeAfterTable({ of }: { of: BeforeAfter }) {
         title="Before and after"
         testid="table-compare-worth"
         about={summary.length === 0 ? undefined : sentence(summary.join("; "))}
-        rows={of.rows}
+        rows={comparison.rows}
         fields={[
           field("name", { label: "figure" }),
           field("text", { label: "from → to" }),
           field<BeforeAfterRow>("change_ratio", { label: "change", draw: (row) => <>{row.change_text ?? MISSING}</> }),
         ]}
       />
-      <QualityNotes quality={[]} notes={of.notes} />
+      <QualityNotes quality={[]} notes={comparison.notes} />
     </>
   );
 }
 
-function JobFigures({ rows, of }: { rows: FigureChange[]; of: string }) {
+function JobFigures({ rows, scope }: { rows: FigureChange[]; scope: string }) {
   return (
     <LinkedTable
       id="figures"
       title="The whole job"
       testid="table-compare-figures"
-      about={`Of ${of}.`}
+      about={`Of ${scope}.`}
       rows={rows}
       fields={[
         field("name", { label: "figure" }),
@@ -217,7 +217,7 @@ function NameChangesTable({ id, title, changes }: { id: string; title: string; c
   );
 }
 
-/** Whether both runs did the same work; what differs is listed, what only one says too. */
+/** Comparability of the two runs: differing and unknown terms. */
 function ContractTable({ terms }: { terms: ContractTerms[] }) {
   const groupsWithStatus = (status: string) => terms.filter((group) => group.standing === status).map((group) => group.group);
   const unknown = groupsWithStatus("unknown");

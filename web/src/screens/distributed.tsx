@@ -1,4 +1,4 @@
-// The ranks of a job beside one another: what they compute, what they wait for, who is late.
+// Ranks of a job: computation, waiting and stragglers.
 import type { DistributedView, RankTime, RankWindow } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";

@@ -1,4 +1,4 @@
-// What the devices of one recording did with their time.
+// GPU time of one trace.
 import { useTabs } from "../parts/tabs";
 import { Activity } from "./gpu/activity";
 import { Idle } from "./gpu/idle";

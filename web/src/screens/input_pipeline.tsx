@@ -1,4 +1,4 @@
-// The input pipeline: what steps wait for, and what making batches takes.
+// Input pipeline: waiting for batches, and a breakdown of batch creation.
 import type { InputPipelineView, MakingView, RankPipeline, StageView, WaitingView } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
@@ -61,7 +61,7 @@ function Rank({ rank }: { rank: RankPipeline }) {
   );
 }
 
-/** Shares of step time, and the rest of it. */
+/** Shares of step time, with the remainder. */
 function waitSegments(waiting: WaitingView) {
   return [
     { name: "starting workers", ratio: waiting.starting_ratio },

@@ -1,4 +1,4 @@
-// Rules: what was checked, what was found, on what evidence, and what to do.
+// Rules: status, findings, evidence and recommendations.
 import type { RuleStatus } from "../api/report";
 import type { InsightsView, RuleInsight } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
@@ -39,7 +39,7 @@ function evaluationText(payload: InsightsView): string {
   return `${origin}${until}. A rule triggers once in each scan of ${duration(payload.scan_ns)} in which its condition holds.`;
 }
 
-/** Which part of the findings a range has. */
+/** State how many of the findings are in the selected range. */
 export function findingsInRangeText({ fired: triggered, fired_count }: Pick<InsightsView, "fired" | "fired_count">): string {
   if (fired_count === 0) return "No rule found anything, in this range or outside of it.";
   const share = percent(triggered.length / fired_count);

@@ -1,4 +1,4 @@
-// All runs below what is served: how they stand, what they wait for, what they cost.
+// List of all runs with status, verdict and cost.
 import { useEffect, useMemo } from "preact/hooks";
 
 import type { Jobs } from "../api/views";
@@ -64,7 +64,7 @@ function Content({ payload }: { payload: Jobs }) {
   );
 }
 
-/** What can be done with the runs that are ticked. */
+/** Actions on the selected runs. */
 function SelectedRunActions({ ids }: { ids: string[] }) {
   const [first, second] = ids;
   if (first === undefined) return null;
@@ -75,7 +75,7 @@ function SelectedRunActions({ ids }: { ids: string[] }) {
         Open {ids.length === 1 ? "it" : count(ids.length)}
       </a>
       {second === undefined || ids.length > 2 ? null : (
-        // The older one is what the newer is compared with: the list is newest first.
+        // The list is newest first: the older run is the base of the comparison.
         <a class="action strong" href={link("compare", { run: first, with: second, open })} data-testid="compare-runs">
           Compare
         </a>

@@ -1,4 +1,4 @@
-// Kernels of one recording by name, or by how they were launched.
+// Kernels of one trace by name, or by launch properties.
 import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
 import { count, duration, inUnit, memory, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";

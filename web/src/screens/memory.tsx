@@ -1,4 +1,4 @@
-// Memory of one recording's devices: the curve, who holds the peak, who allocates.
+// Device memory of one trace: curve, peak and allocations.
 import type { DeviceMemoryView, MemoryPeakView, TraceMemory } from "../api/views";
 import { count, duration, memory } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
@@ -22,7 +22,7 @@ export default function Memory() {
   );
 }
 
-/** The devices, GPUs first: theirs is the memory that runs out. */
+/** Sort devices, GPUs first: their memory is the scarce one. */
 export function gpusFirst(devices: readonly DeviceMemoryView[]): DeviceMemoryView[] {
   return [...devices].sort((a, b) => Number(a.device === "CPU") - Number(b.device === "CPU"));
 }

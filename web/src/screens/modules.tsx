@@ -1,4 +1,4 @@
-// Modules of the model at their places: what each took, with and without those inside it.
+// Modules of the model as a tree: time with and without submodules.
 import type { Module, TraceModules } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { SelectionPanel } from "../parts/selection_panel";
@@ -76,7 +76,7 @@ function Content({ trace, shareOf, maxDepth }: { trace: TraceModules; shareOf: s
 const DEVICE_FIRST = ["device", "host"] as const;
 const HOST_FIRST = ["host", "device"] as const;
 
-/** Down to operators, however many modules the table has. */
+/** Down to operators, regardless of the row limit of the table. */
 function ModuleFlameGraph({ trace }: { trace: TraceModules }) {
   const [by, setBy] = useOption("time", trace.operator_device_ns === null ? HOST_FIRST : DEVICE_FIRST);
   const answer = useView("modules-flame", { trace: trace.trace, by });

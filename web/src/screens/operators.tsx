@@ -1,4 +1,4 @@
-// Operators of one recording: how often each was called, and what its calls took.
+// Operators of one trace: calls and time.
 import type { OperatorGroup, OperatorShape, OperatorStack, TraceOperators } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
@@ -75,7 +75,7 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
   );
 }
 
-/** Columns that say something in these rows. */
+/** Columns with data in these rows. */
 export function operatorFields(rows: readonly Row[]): Field<Row>[] {
   const device = rows.some((row) => row.device_self_ns !== null);
   const shapes = rows.some((row) => row.input_dims !== undefined);

@@ -1,4 +1,4 @@
-// The first look at a run: the verdict, how it stands, and the machines in pictures.
+// Overview of a run: verdict, status and utilization of the machines.
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
@@ -27,7 +27,7 @@ export default function Overview() {
   );
 }
 
-/** Charts come after the verdict: their script is the largest there is. */
+/** Charts are loaded after the verdict: their script is the largest. */
 function LazyDashboard() {
   const [module, setModule] = useState<{ Dashboard: ComponentType } | null>(null);
   useEffect(() => {
@@ -56,7 +56,7 @@ function Content({ payload }: { payload: Payload }) {
   );
 }
 
-/** How the job stands on all of its nodes. */
+/** Status of the job over all nodes. */
 export function jobStatusText(nodes: readonly NodeStatus[]): string {
   if (nodes.length === 0) return "↓ imported";
   const suffix = nodes.some((node) => node.monitor_lost) ? ", but silent" : "";
@@ -90,7 +90,7 @@ function moneyTiles({ money: cost }: Payload): Tile[] {
   ];
 }
 
-/** Whose price it is, of which day, and where it stands. */
+/** Price with its provider, date and source. */
 function PriceSource({ price }: { price: PriceUsed }) {
   const text = `${dollars(price.usd_per_hour)} an hour: ${price.said}`;
   return price.source === null ? <>{text}</> : <>{text}, <a href={price.source} rel="noreferrer">{price.source}</a></>;

@@ -1,4 +1,4 @@
-// Roofline: how near calls come to what the device can do at most.
+// Roofline: achieved performance relative to the limits of the device.
 import type { RooflineGroup, TraceRoofline } from "../api/views";
 import { count, duration, inUnit, memory, percent } from "../base/quantities";
 import { sentence } from "../base/text";

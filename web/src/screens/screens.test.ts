@@ -12,7 +12,7 @@ const { rooflinePlot } = await import("./roofline/figure");
 const { heatMapFigure } = await import("./system/heat_map");
 const { parseCores, metricPlots } = await import("./system/figures");
 
-/** Only what a test is about; the rest of a payload is left out. */
+/** Build a payload with only the fields under test. */
 const part = <T>(value: Partial<Record<keyof T, unknown>>): T => value as T;
 
 test("jobs are chosen by how they stand and when they were made", () => {

@@ -1,4 +1,4 @@
-// Steps: of the job as it was watched, and of the recordings.
+// Steps of the job as watched, and of the traces.
 import type { PhaseShare, RankStepsView, StepsView, TraceStepsView } from "../api/views";
 import { count, duration, number, percent } from "../base/quantities";
 import { capitalize, words } from "../base/text";
@@ -30,7 +30,7 @@ export default function Steps() {
 
 function Screen({ trace, choice }: { trace: string | null; choice: preact.ComponentChildren }) {
   const [carryOver, setCarryOver] = useCarryOver();
-  // With a recording named, the steps of the watched job would be left out.
+  // With a trace named, the view would omit the steps of the watched job.
   const answer = useView("steps", { carry_over: carryOver });
   return (
     <>
@@ -104,7 +104,7 @@ function RankTiles({ rank }: { rank: RankStepsView }) {
   );
 }
 
-/** Steps that are named one by one. */
+/** Upper bound of listed outlier steps. */
 const MAX_OUTLIERS = 24;
 
 function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string }) {

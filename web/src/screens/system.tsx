@@ -1,4 +1,4 @@
-// The machines: what they did over time, and what they are.
+// Machines: utilization over time and hardware.
 import { useOption } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { ResourceView, EmptyState } from "../widgets/resource_view";
@@ -10,7 +10,7 @@ import { Metrics } from "./system/metrics";
 import { OverTime } from "./system/time_series";
 
 export default function System() {
-  // Names come with the quickest of the views.
+  // The node names come with the fastest of the views.
   const answer = useView("system-heat");
   return (
     <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>

@@ -1,4 +1,4 @@
-// Numbers that the training script logged, as curves.
+// Scalars logged by the training script, as curves.
 import type { ScalarSeries, TensorsView } from "../api/views";
 import { countOf } from "../base/quantities";
 import { TimePanel } from "../parts/time_panel";
@@ -27,7 +27,7 @@ export default function Tensors() {
   );
 }
 
-/** Curves that are drawn at once. */
+/** Upper bound of plots drawn at once. */
 const MAX_PLOTS = 24;
 
 function Content({ payload, filter }: { payload: TensorsView; filter: string }) {

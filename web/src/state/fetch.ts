@@ -1,4 +1,4 @@
-// Payloads for screens: the newest one stays on screen until a newer one is there.
+// Payloads of screens: the last payload stays on screen until a newer one arrives.
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { RequestError, get, query, type Resource, type Options } from "../api/client";
@@ -8,7 +8,7 @@ import { param, run } from "./url";
 
 export { revision } from "./live";
 
-/** Answers that are kept: going back to a screen shows it at once, then what is new. */
+/** Upper bound of cached payloads: returning to a screen shows it at once, then updates it. */
 const MAX_CACHED = 24;
 const cache = new Map<string, unknown>();
 
@@ -24,12 +24,12 @@ function cachePayload(key: string, payload: unknown): void {
 const from = param("from");
 const to = param("to");
 
-/** The range that the reader chose, as options of a view. */
+/** Selected range as view options. */
 export function range(): Options {
   return { from_ns: from.value, to_ns: to.value };
 }
 
-/** One payload of the run on screen. */
+/** Request one payload of the current run. */
 export function fetchView<Name extends keyof Views>(
   view: Name,
   options: Options = {},
@@ -38,7 +38,7 @@ export function fetchView<Name extends keyof Views>(
   return get<Views[Name]>(`/api/views/${view}`, { run: run.value, ...options }, signal);
 }
 
-/** A payload of the run on screen, within the chosen range where nothing else is said. */
+/** Payload of the current run, within the selected range unless options override it. */
 export function useView<Name extends keyof Views>(
   view: Name,
   options: Options = {},
@@ -46,12 +46,13 @@ export function useView<Name extends keyof Views>(
   return useGet<Views[Name]>(`/api/views/${view}`, { run: run.value, ...range(), ...options });
 }
 
-/** A payload of the whole run on screen, whatever range the reader has chosen. */
+/** Payload of the whole current run, regardless of the selected range. */
 export function useWholeView<Name extends keyof Views>(view: Name): Resource<Views[Name]> {
   return useGet<Views[Name]>(`/api/views/${view}`, { run: run.value });
 }
 
-/** What the server says at a path; asked again when `version` changes: when the run has grown. */
+/** Response of the server at a path; requested again when `version` changes, as when the run has
+ * grown. */
 export function useGet<T>(
   path: string,
   options: Options = {},
@@ -73,14 +74,15 @@ export function useGet<T>(
       (error: unknown) => {
         if (abort.signal.aborted) return;
         const failure = error instanceof RequestError ? error : new RequestError(String(error), 0);
-        // What is on screen stays true of its time; only the first answer can be wanting.
+        // A payload on screen stays valid after an error; only the first request can leave it
+        // empty.
         setState((before) => ({ ...before, error: failure, loading: false }));
       },
     );
     return () => {
       abort.abort();
     };
-    // The key says all that `path` and `options` say.
+    // The key contains `path` and `options`.
   }, [key, version]);
   return state.key === key ? state : initialState<T>(key);
 }

@@ -1,4 +1,4 @@
-// The list of jobs, asked for again when the server says that it has changed.
+// List of jobs, requested again when the server announces a change.
 import { signal } from "@preact/signals";
 
 import type { Resource } from "../api/client";
@@ -7,12 +7,12 @@ import { useGet } from "./fetch";
 
 const listVersion = signal(0);
 
-/** The list. */
+/** Request the list of jobs. */
 export function useJobs(): Resource<Jobs> {
   return useGet<Jobs>("/api/jobs", {}, listVersion.value);
 }
 
-/** Listen to changes of the list until the function that comes back is called. */
+/** Follow changes of the list and return a function that stops it. */
 export function followJobs(): () => void {
   const events = new EventSource("/api/jobs/events");
   events.addEventListener("change", () => {

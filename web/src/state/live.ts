@@ -1,16 +1,16 @@
-// A run that grows: the server says when there is more to see.
+// Live updates: the server announces that the run has grown.
 import { effect, signal } from "@preact/signals";
 
 import { run } from "./url";
 
-/** Raised whenever the run on screen has grown. */
+/** Incremented when the current run has grown. */
 export const revision = signal(0);
-/** The run was there and no longer is. */
+/** The run was deleted while it was open. */
 export const isRunDeleted = signal(false);
-/** Whether the page redraws when the run grows; the reader may hold it still. */
+/** Update the page while the run grows; the reader can pause it. */
 export const isLive = signal(true);
 
-/** Listen to the run on screen. */
+/** Follow the current run. */
 export function followRun(): void {
   effect(() => {
     const id = run.value;

@@ -1,15 +1,13 @@
-// How far down a page the reader was, for when they come back to it by the browser's buttons.
-//
-// Every entry of the browser's history has a name in its state; what was reached there is kept for
-// as long as the tab is open. A screen that is come back to has no height until its payloads are
-// there: until then, or until the reader does something, it is scrolled to its place whenever it
-// has grown.
+// Scroll restoration for the browser's back and forward buttons. Every history entry has an id in
+// its state; scroll positions are kept by id for the lifetime of the tab. A restored screen has no
+// height until its payloads arrive: it is scrolled to its position whenever it grows, until it is
+// complete or the reader acts.
 
 import { countPendingRequests } from "../api/client";
 
-/** Longer than a payload may keep a reader waiting who then finds the page moving. */
+/** Upper bound of the time in which a restored page may still move. */
 const MAX_WAIT_MS = 10_000;
-/** A page that has kept its height for so long, and awaits no answer, is all there. */
+/** A page is complete if its height is unchanged for this time and no request is in flight. */
 const QUIET_MS = 1_000;
 const STORE = "stepscope-places";
 const MAX_ENTRIES = 200;
@@ -24,7 +22,7 @@ let entryId = "";
 let count = 0;
 let cancelRestore: (() => void) | null = null;
 
-/** What a new entry of the history has for its state. The one on screen is left behind. */
+/** Create the state of a new history entry, and leave the current one. */
 export function createHistoryEntry(): State {
   recordScroll();
   cancelRestore?.();
@@ -33,7 +31,7 @@ export function createHistoryEntry(): State {
   return { index: entryId };
 }
 
-/** The entry that the browser is at now; one without a name is new, as after a link within a page. */
+/** Restore the current history entry; one without an id is new, as after a link within a page. */
 export function restoreScroll(): void {
   cancelRestore?.();
   const id = entryIdOf(window.history.state);
@@ -45,7 +43,7 @@ export function restoreScroll(): void {
   scrollWhenLoaded(scrollByEntry.get(id) ?? 0);
 }
 
-/** Remember where the reader is, and bring them back after the page was loaded again. */
+/** Record scroll positions, and restore the position after a reload. */
 export function followScrolling(): void {
   window.history.scrollRestoration = "manual";
   scrollByEntry = readStoredEntries();
@@ -54,7 +52,7 @@ export function followScrolling(): void {
   window.addEventListener("pagehide", storeEntries);
 }
 
-/** At once: a smooth way there would be measured out on a page that still grows. */
+/** Instant: a smooth scroll would be computed for a page that still grows. */
 export function scrollPage(top: number): void {
   window.scrollTo({ top, behavior: "instant" });
 }
@@ -65,7 +63,7 @@ function entryIdOf(state: unknown): string | null {
 }
 
 function recordScroll(): void {
-  if (entryId === "" || cancelRestore !== null) return; // on the way the page is not where it shall be
+  if (entryId === "" || cancelRestore !== null) return; // during a restore the position is not the reader's
   scrollByEntry.delete(entryId);
   scrollByEntry.set(entryId, window.scrollY);
 }
@@ -81,14 +79,14 @@ function scrollWhenLoaded(top: number): void {
     window.clearTimeout(quietTimer);
     quietTimer = window.setTimeout(finishWhenQuiet, QUIET_MS);
   }
-  // What kept the page busy until now has its height only after the next frame.
+  // Content that kept the page busy has its height only after the next frame.
   function finishWhenQuiet(): void {
     if (countPendingRequests() > 0) restartQuietTimer();
     else frame = window.requestAnimationFrame(() => { quietTimer = window.setTimeout(end); });
   }
   const maxWaitTimer = window.setTimeout(end, MAX_WAIT_MS);
-  // What comes in above must not push the page down meanwhile. Chromium heeds this on the body, and
-  // not on the root element.
+  // Content inserted above must not shift the page meanwhile. Chromium respects this on the body
+  // only, not on the root element.
   const { style } = document.body;
   style.overflowAnchor = "none";
   function end(): void {
@@ -103,7 +101,7 @@ function scrollWhenLoaded(top: number): void {
   cancelRestore = end;
   for (const input of INPUTS) window.addEventListener(input, end, { passive: true });
   scrollPage(top);
-  resizeObserver.observe(document.body); // which also calls back at once
+  resizeObserver.observe(document.body); // calls back at once as well
 }
 
 function readStoredEntries(): Map<string, number> {
@@ -111,7 +109,7 @@ function readStoredEntries(): Map<string, number> {
     const entries: unknown = JSON.parse(window.sessionStorage.getItem(STORE) ?? "[]");
     return new Map(entries as [string, number][]);
   } catch {
-    return new Map(); // a browser may forbid it, and then the page begins at its top
+    return new Map(); // storage can be disabled: start at the top
   }
 }
 
@@ -119,6 +117,6 @@ function storeEntries(): void {
   try {
     window.sessionStorage.setItem(STORE, JSON.stringify([...scrollByEntry].slice(-MAX_ENTRIES)));
   } catch {
-    // as above
+    // storage can be disabled
   }
 }

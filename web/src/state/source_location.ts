@@ -1,4 +1,4 @@
-// The place in the source that the reader wants to see.
+// Source location that the reader opened.
 import { signal } from "@preact/signals";
 
 export interface SourceLocation {
@@ -12,7 +12,7 @@ export function openSource(file: string, line: number): void {
   sourceLocation.value = { file, line };
 }
 
-/** `file(line): function`, as stacks are written; null for what is no such frame. */
+/** Parse a stack frame `file(line): function`; null for other text. */
 export function parseFrame(frame: string): SourceLocation | null {
   const match = /^(.+?)\((\d+)\)(?::|$)/.exec(frame) ?? /^(.+?\.py):(\d+)(?:\D|$)/.exec(frame);
   return match?.[1] !== undefined && match[2] !== undefined

@@ -1,20 +1,20 @@
-// Where the reader is. All of it is in the address, so that every screen can be linked to.
+// URL state: it determines the screen, so every screen can be linked to.
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 
 import { createHistoryEntry, followScrolling, restoreScroll, scrollPage } from "./scroll";
 
-/** Parameters that stay when the screen changes; all others belong to one screen. */
+/** Parameters that all screens share; others belong to one screen. */
 const SHARED_PARAMS = ["run", "with", "open", "from", "to", "trace"];
 
 const currentUrl = signal(new URL(window.location.href));
 const params = computed(() => currentUrl.value.searchParams);
 
-/** Name of the screen: the path without its slash; the list of jobs has none. */
+/** Name of the screen: the path without its slash; empty for the list of jobs. */
 export const screen = computed(() => decodeURIComponent(currentUrl.value.pathname.slice(1)));
 
 const paramSignals = new Map<string, ReadonlySignal<string | null>>();
 
-/** A parameter of the address; null where it is absent. */
+/** Signal of a URL parameter; null if it is absent. */
 export function param(name: string): ReadonlySignal<string | null> {
   let paramSignal = paramSignals.get(name);
   if (paramSignal === undefined) {
@@ -24,12 +24,12 @@ export function param(name: string): ReadonlySignal<string | null> {
   return paramSignal;
 }
 
-/** The run on screen, by the id that the server knows it by. */
+/** Id of the current run. */
 export const run = param("run");
-/** The run that it is compared with. */
+/** Id of the run that it is compared with. */
 export const baseRun = param("with");
 
-/** Runs that are open, the one on screen among them. */
+/** Ids of the open runs, including the current one. */
 export const openRuns = computed(() => {
   const runIds = params.value.getAll("open");
   const shown = run.value;
@@ -53,7 +53,7 @@ function urlOf(path: string, search: URLSearchParams): string {
   return text === "" ? path : `${path}?${text}`;
 }
 
-/** The address of a screen, about the same runs and range. */
+/** URL of a screen with the same runs and range. */
 export function link(target: string, values: Values = {}): string {
   const search = new URLSearchParams();
   for (const name of SHARED_PARAMS) {
@@ -62,7 +62,7 @@ export function link(target: string, values: Values = {}): string {
   return urlOf(`/${target}`, withParams(search, values));
 }
 
-/** Go to an address of this page; `replace` leaves no step to go back to. */
+/** Navigate within the page; `replace` adds no history entry. */
 export function navigate(target: string, replace = false): void {
   if (replace) window.history.replaceState(window.history.state, "", target);
   else window.history.pushState(createHistoryEntry(), "", target);
@@ -71,7 +71,7 @@ export function navigate(target: string, replace = false): void {
   if (moved) scrollPage(0);
 }
 
-/** Change parameters of this screen. */
+/** Change URL parameters of the current screen. */
 export function setParams(values: Values, options: { replace?: boolean } = {}): void {
   const next = urlOf(currentUrl.value.pathname, withParams(params.value, values));
   if (next !== currentUrl.value.pathname + currentUrl.value.search) navigate(next, options.replace);
@@ -83,7 +83,7 @@ function readUrl(): void {
   });
 }
 
-/** Follow links and the browser's buttons. */
+/** Handle links and the browser's buttons. */
 export function followUrl(): void {
   followScrolling();
   window.addEventListener("popstate", () => {

@@ -1,10 +1,10 @@
-// A question before something is done.
+// Confirmation dialog.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
 interface Props {
   title: string;
-  /** What the button that does it is called. */
+  /** Label of the confirmation button. */
   confirmLabel: string;
   onConfirm: () => void;
   onCancel: () => void;

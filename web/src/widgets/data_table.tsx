@@ -1,4 +1,4 @@
-// A table of payload rows: sorted, filtered, and drawn only where it is seen.
+// Table of payload rows: sortable, filterable and virtualized.
 import { Virtualizer, elementScroll, observeElementOffset, observeElementRect } from "@tanstack/virtual-core";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
@@ -15,20 +15,20 @@ interface Props<Row> {
   rows: readonly Row[];
   fields: Field<Row>[];
   about?: string | null | undefined;
-  /** Where order and filter live, when they shall be in the address. */
+  /** Controlled order and filter, for state in the URL. */
   order?: Order | null;
   onOrder?: (order: Order) => void;
   filter?: string;
   onFilter?: (text: string) => void;
-  /** What a row leads to; its first cell is the button for that. */
+  /** Called on selection of a row; its first cell becomes a button. */
   onRow?: ((row: Row) => void) | undefined;
   selected?: Row | undefined;
   testid?: string | undefined;
-  /** Has a filter even with few rows. */
+  /** Show the filter for short tables as well. */
   searchable?: boolean | undefined;
   wide?: boolean | undefined;
   tools?: ComponentChildren;
-  /** Rows that the payload left out, said below. */
+  /** Note on rows that the payload omits. */
   footnote?: string | null | undefined;
 }
 
@@ -148,7 +148,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
   );
 }
 
-/** Longer names are cut: a row is one line high. */
+/** Upper bound of characters in a cell: a row is one line high. */
 const MAX_TEXT_LENGTH = 400;
 
 function CellText({ value, unit }: { value: Value; unit: string }) {
@@ -160,7 +160,7 @@ function CellText({ value, unit }: { value: Value; unit: string }) {
   );
 }
 
-/** The way to a row from the keyboard; its click is the row's. */
+/** Button that makes a row reachable by keyboard; the row handles its click. */
 function RowButton({ text, depth }: { text: string; depth: number }) {
   return (
     <button type="button" class="opens" title={text.slice(0, 4 * MAX_TEXT_LENGTH)} style={{ marginLeft: `${1.1 * depth}rem` }}>
@@ -185,7 +185,7 @@ function useVirtualRows(container: { current: HTMLDivElement | null }, count: nu
         onChange: () => { redraw(undefined); },
       }),
   );
-  const printed = printing.value; // a page that is printed is not scrolled
+  const printed = printing.value; // a printed page does not scroll
   rows.setOptions({ ...rows.options, count });
   useEffect(() => rows._didMount(), [rows]);
   useLayoutEffect(() => {

@@ -1,4 +1,4 @@
-// Fields of payload rows as columns: what they are called, how they read, how they sort and filter.
+// Columns of payload rows: label, unit, formatting, sorting and filtering.
 import type { ComponentChildren } from "preact";
 
 import { inUnit, labelOf, unitOf } from "../base/quantities";
@@ -11,18 +11,18 @@ export interface Field<Row> {
   name: string;
   label: string;
   unit: string;
-  /** Numbers stand at the right and sort from the largest. */
+  /** Right-aligned, and descending when first sorted. */
   numeric: boolean;
   value: (row: Row) => Value;
-  /** How it is drawn where that is more than its text. */
+  /** Custom rendering; default is the formatted value. */
   draw?: ((row: Row) => ComponentChildren) | undefined;
-  /** How deep a row's text is set in while the rows stand in their own order: a tree. */
+  /** Indentation of a row while the table is unsorted: a tree. */
   indent?: (row: Row) => number;
-  /** What it means, shown at the heading. */
+  /** Tooltip of the heading. */
   description?: string | undefined;
 }
 
-/** A field of the rows by its name; unit and label follow from it. */
+/** Column for a field of the rows; unit and label follow from its name. */
 export function field<Row extends object>(
   name: keyof Row & string,
   more: Partial<Omit<Field<Row>, "name">> = {},
@@ -38,7 +38,7 @@ export function field<Row extends object>(
   };
 }
 
-/** A ratio of the rows, drawn as a bar with its number. */
+/** Column for a ratio, rendered as a bar with its number. */
 export function bar<Row extends object>(name: keyof Row & string, label: string): Field<Row> {
   return field<Row>(name, {
     label,
@@ -49,7 +49,7 @@ export function bar<Row extends object>(name: keyof Row & string, label: string)
   });
 }
 
-/** A field of its own making. */
+/** Column with a computed value. */
 export function column<Row>(
   name: string,
   label: string,
@@ -78,14 +78,14 @@ export interface Order {
   descending: boolean;
 }
 
-/** Rows by one field; see `inOrder`. */
+/** Sort rows by one column; see `sortBy`. */
 export function sortRows<Row>(rows: readonly Row[], fields: Field<Row>[], order: Order | null): Row[] {
   const by = fields.find((candidate) => candidate.name === order?.field);
   if (by === undefined || order === null) return [...rows];
   return sortBy(rows, by.value, order.descending);
 }
 
-/** Rows in which some text occurs, regardless of case. */
+/** Keep rows that contain a text in any column, ignoring case. */
 export function filterRows<Row>(rows: readonly Row[], fields: Field<Row>[], text: string): Row[] {
   const query = text.trim().toLowerCase();
   if (query === "") return [...rows];

@@ -1,4 +1,4 @@
-// Icons of the lucide family; always beside words, or with a label of their own.
+// Lucide icons; used next to text, or with a label on the parent.
 import type { IconNode } from "lucide";
 import { h } from "preact";
 

@@ -1,9 +1,9 @@
-// Names with their values, as of a row that was chosen.
+// List of names and values.
 import type { ComponentChildren } from "preact";
 
 export type Entry = readonly [string, ComponentChildren];
 
-/** Values longer than this have a line of their own. */
+/** Longer values span the full width. */
 const MAX_INLINE_LENGTH = 80;
 
 export function KeyValues({ entries }: { entries: readonly Entry[] }) {

@@ -1,11 +1,11 @@
-// The little of Markdown that pages of rules use: headings, lists, code, paragraphs. No HTML.
+// Subset of Markdown for rule documentation: headings, lists, code, paragraphs. No HTML.
 import { Prose } from "./prose";
 
 export type Block =
   | { kind: "heading" | "paragraph" | "code"; text: string }
   | { kind: "list"; items: string[] };
 
-/** Blocks of a text, in order. */
+/** Parse text into blocks. */
 export function parseMarkdown(text: string): Block[] {
   const parsed: Block[] = [];
   let code: string[] | null = null;

@@ -1,4 +1,4 @@
-// The heading of a screen, what its numbers are shares of, and what can be chosen.
+// Header of a screen: title, description and controls.
 import type { ComponentChildren } from "preact";
 
 interface Props {

@@ -1,4 +1,4 @@
-// A part of a screen with its title, what it is a share of, and what can be taken away from it.
+// Panel of a screen: title, description, controls and downloads.
 import { Download, Image } from "lucide";
 import type { ComponentChildren } from "preact";
 
@@ -8,13 +8,13 @@ import { Prose } from "./prose";
 
 interface Props {
   title: string;
-  /** What its numbers are shares of, or another sentence below the title. */
+  /** Sentence below the title, such as the denominator of its shares. */
   description?: string | null | undefined;
   onCsv?: (() => void) | undefined;
   onPng?: (() => void) | undefined;
   tools?: ComponentChildren;
   wide?: boolean;
-  /** About what was chosen elsewhere on the screen. */
+  /** Highlighted as the details of a selection. */
   isSelection?: boolean;
   testid?: string | undefined;
   children: ComponentChildren;

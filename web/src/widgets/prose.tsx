@@ -1,4 +1,4 @@
-// Sentences in which backticks mark what is typed or called by name.
+// Text with inline code in backticks.
 export function Prose({ text }: { text: string }) {
   const parts = text.split(/`([^`]+)`/);
   return <>{parts.map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part))}</>;

@@ -1,7 +1,7 @@
-// The largest of many by name: a bar each, longest first.
+// Ranking of names by a value, with a bar each.
 interface Row {
   name: string;
-  /** Of the largest. */
+  /** Share of the largest value. */
   ratio: number;
   value: string;
   about?: string | undefined;
@@ -13,7 +13,7 @@ interface Props {
   linkOf?: ((name: string) => string) | undefined;
 }
 
-/** @param props.onName address that a name leads to */
+/** @param props.linkOf URL for a name */
 export function RankedBars({ label, rows, linkOf }: Props) {
   return (
     <ol class="ranked" aria-label={label}>

@@ -1,4 +1,4 @@
-// A ratio as a bar with its number: for cells, where a column of bars is read at a glance.
+// Ratio as a bar with its number, for table cells.
 import { percent } from "../base/quantities";
 
 export function RatioBar({ ratio }: { ratio: number | null }) {

@@ -1,4 +1,4 @@
-// A payload on its way, there, or refused; and what is missing from one that is there.
+// States of a requested payload: loading, loaded, failed, empty; and its quality notes.
 import type { ComponentChildren } from "preact";
 
 import type { Resource } from "../api/client";
@@ -11,7 +11,7 @@ interface Props<T> {
   children: (payload: T) => ComponentChildren;
 }
 
-/** What `children` makes of a payload, once it is there. */
+/** Render `children` with the payload once it has arrived. */
 export function ResourceView<T>({ resource, children }: Props<T>) {
   if (resource.data !== null) {
     return (
@@ -40,7 +40,7 @@ export function Skeleton() {
   );
 }
 
-/** Stands in for what cannot be shown; commands in back quotes can be copied. */
+/** Empty state; commands in backticks are shown as code. */
 export function EmptyState({ text, title = "Nothing to show here" }: { text: string; title?: string }) {
   return (
     <div class="empty">
@@ -53,11 +53,11 @@ export function EmptyState({ text, title = "Nothing to show here" }: { text: str
 interface QualityNotesProps {
   quality: QualityNote[];
   notes?: string[];
-  /** The range that the payload is about, null for the whole run. */
+  /** Selected range; null for the whole run. */
   range?: TimeRange | null;
 }
 
-/** What makes the numbers of a screen doubtful. */
+/** Quality notes on the numbers of a screen. */
 export function QualityNotes({ quality, notes = [], range = null }: QualityNotesProps) {
   const sentences = [...new Set([...(range === null ? [] : [`of the chosen range: ${range.range_of}`, ...range.notes]), ...quality.map((note) => note.sentence), ...notes])];
   if (sentences.length === 0) return null;

@@ -1,4 +1,4 @@
-// The status of a rule: a sign and its word, so that it needs no colour.
+// Status of a rule: symbol and word, so that it does not depend on colour.
 import type { RuleStatus } from "../api/report";
 
 const SIGNS: Record<RuleStatus, string> = {

@@ -1,8 +1,8 @@
-// One of several values.
+// Labelled selection of one of several values.
 interface Props {
   label: string;
   value: string;
-  /** Values with the words for them. */
+  /** Values with their labels. */
   choices: readonly (readonly [string, string])[];
   onChange: (value: string) => void;
 }

@@ -1,10 +1,10 @@
-// A whole divided into named parts: a bar with patterns, and the same as words and numbers.
+// Whole divided into named parts: a patterned bar with a legend of percentages.
 import { percent } from "../base/quantities";
 
 export interface Segment {
   name: string;
   ratio: number;
-  /** The same in another unit. */
+  /** Amount in another unit. */
   amount?: string | undefined;
 }
 

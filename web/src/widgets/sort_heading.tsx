@@ -1,7 +1,7 @@
-// Rows in an order of the reader's choice: by one column, up or down, chosen at its heading.
+// Sorting of tables by a column.
 import type { ComponentChildren } from "preact";
 
-/** Rows by a value; what is missing comes last either way, equal rows keep their order. */
+/** Sort rows by a value; missing values last in either direction, stable for equal values. */
 export function sortBy<Row>(
   rows: readonly Row[],
   value: (row: Row) => string | number | boolean | null,
@@ -17,7 +17,7 @@ export function sortBy<Row>(
 }
 
 interface Props {
-  /** How the column orders the rows; null where it does not. */
+  /** Current direction; null if the table is not sorted by this column. */
   descending: boolean | null;
   numeric: boolean;
   about?: string | undefined;
@@ -25,7 +25,7 @@ interface Props {
   children: ComponentChildren;
 }
 
-/** A heading that orders by its column: numbers from the largest, and the other way when chosen again. */
+/** Column heading that sorts: numbers descending first, and reversed on the next click. */
 export function SortHeading({ descending, numeric, about, onSort, children }: Props) {
   return (
     <th scope="col" class={numeric ? "number" : ""} aria-sort={direction(descending)} title={about}>

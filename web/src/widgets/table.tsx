@@ -1,4 +1,4 @@
-// A table whose columns sort it, by a click or from the keyboard.
+// Plain table, sortable by column.
 import { useState } from "preact/hooks";
 
 import { MISSING, fixed } from "../base/quantities";
@@ -9,7 +9,7 @@ export type Cell = string | number | null;
 export interface Heading {
   label: string;
   unit: string;
-  /** Decimals of a column of numbers; null for a column of words. */
+  /** Decimals of a numeric column; null for text. */
   digits: number | null;
 }
 
@@ -19,7 +19,7 @@ interface Props {
   rows: Cell[][];
 }
 
-/** Words longer than this get more room, and may be broken anywhere. */
+/** Longer texts get a wider cell and may wrap anywhere. */
 const MAX_SHORT_LENGTH = 30;
 
 interface Order {

@@ -1,10 +1,10 @@
-// A few numbers that stand for the whole.
+// Tiles with key figures.
 export interface Tile {
   label: string;
   value: string;
-  /** What it is a share of, or how it was had. */
+  /** Denominator or origin of the number. */
   caption?: string | null | undefined;
-  /** By which tests find the number. */
+  /** Test id of the number. */
   testid?: string;
 }
 

@@ -7,9 +7,9 @@ import { Prose } from "./prose";
 
 interface Props {
   verdict: Verdict;
-  /** Dollars a step that each fix would save; null for those that nobody can tell. */
+  /** Dollars per step that each fix would save; null if unknown. */
   savings?: (number | null)[];
-  /** What stands between the headline and what it rests on. */
+  /** Content between the headline and its evidence. */
   children?: ComponentChildren;
 }
 

@@ -1,4 +1,4 @@
-// Columns of changes, and how a change compares with the noise of the steps.
+// Columns of changes, and their relation to the noise of the steps.
 import { change, relativeChange } from "../../base/quantities";
 import { column, type Field } from "../../widgets/fields";
 
@@ -10,14 +10,14 @@ interface ChangedRatio {
   change_ratio: number | null;
 }
 
-/** The absolute change of a duration. */
+/** Absolute change of a duration. */
 export function changeField<Row extends Changed>(): Field<Row> {
   return column<Row>("change_ns", "change", "ns", (row) => row.change_ns, {
     draw: (row) => <>{change(row.change_ns, "ns")}</>,
   });
 }
 
-/** The change as a share of the value before. */
+/** Change as a share of the value before. */
 export function relativeField<Row extends ChangedRatio>(label: string): Field<Row> {
   return column<Row>("change_ratio", label, "ratio", (row) => row.change_ratio, {
     draw: (row) => <>{relativeChange(row.change_ratio)}</>,

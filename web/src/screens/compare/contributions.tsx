@@ -1,4 +1,4 @@
-// Where the change of the mean step comes from: what each call, stage or cause adds to it.
+// Contributions of calls, stages and causes to the change of the mean step.
 import type { Contribution, Contributions as Payload } from "../../api/views";
 import { change, number } from "../../base/quantities";
 import { words } from "../../base/text";
@@ -12,21 +12,21 @@ interface Row extends Contribution {
   part: string;
 }
 
-export function Contributions({ of }: { of: Payload }) {
-  const rows = of.parts.flatMap((part) => part.rows.map((row): Row => ({ part: part.part, ...row })));
+export function Contributions({ contributions }: { contributions: Payload }) {
+  const rows = contributions.parts.flatMap((part) => part.rows.map((row): Row => ({ part: part.part, ...row })));
   rows.sort((one, two) => Math.abs(two.change_ns) - Math.abs(one.change_ns));
-  const rest = of.change_ns - rows.reduce((sum, row) => sum + row.change_ns, 0);
-  const says = of.parts.flatMap((part) => (part.split_of === null ? [] : [part.split_of]));
-  if (rows.length === 0) return <EmptyState title="Where it comes from" text={of.missing ?? "neither run says what the parts of its steps consist of"} />;
+  const rest = contributions.change_ns - rows.reduce((sum, row) => sum + row.change_ns, 0);
+  const says = contributions.parts.flatMap((part) => (part.split_of === null ? [] : [part.split_of]));
+  if (rows.length === 0) return <EmptyState title="Where it comes from" text={contributions.missing ?? "neither run says what the parts of its steps consist of"} />;
   return (
     <LinkedTable
       id="from"
       title="Where the change comes from"
       testid="table-compare-contributions"
-      about={`What each adds to the change of the mean step, ${change(of.change_ns, "ns")}. ${[...new Set(says)].map((text) => `${text}.`).join(" ")}`}
+      about={`What each adds to the change of the mean step, ${change(contributions.change_ns, "ns")}. ${[...new Set(says)].map((text) => `${text}.`).join(" ")}`}
       rows={rows}
       keyOf={(row) => rowKey(row.part, row.kind, row.status, ...row.path, row.name)}
-      more={rest === 0 ? of.missing : `everything else: ${change(rest, "ns")}`}
+      more={rest === 0 ? contributions.missing : `everything else: ${change(rest, "ns")}`}
       fields={[
         field("name"),
         field<Row>("part", { value: (row) => words(row.part) }),

@@ -1,4 +1,4 @@
-// From one mean step to the other, part by part.
+// Waterfall from one mean step to the other, by part.
 import type { StepChanges } from "../../api/views";
 import { words } from "../../base/text";
 import type { Stacks } from "../../charts/stacks";

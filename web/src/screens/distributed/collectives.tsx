@@ -1,4 +1,4 @@
-// Collectives by name and group: how much they move, how fast, and how long they wait.
+// Collectives by name and group: size, bandwidth and waiting time.
 import type { Collective, RankWindow } from "../../api/views";
 import { LinkedTable } from "../../parts/linked_table";
 import { useOption } from "../../parts/url_options";

@@ -1,4 +1,4 @@
-// Figures of the ranks beside one another.
+// Figures that compare ranks.
 import type { RankTime, StepMatrix } from "../../api/views";
 import type { Grid } from "../../charts/grid";
 import type { Stacks } from "../../charts/stacks";
@@ -7,7 +7,7 @@ export function rankName(rank: RankTime): string {
   return rank.rank === null ? rank.trace.slice(0, 60) : `rank ${rank.rank}`;
 }
 
-/** Steps that any rank has, in the order of the first that has them. */
+/** Steps of any rank, in the order of the first rank that has them. */
 export function stepNames(ranks: readonly RankTime[]): string[] {
   return [...new Set(ranks.flatMap((rank) => rank.steps?.step ?? []))];
 }
@@ -21,14 +21,14 @@ const PARTS = [
 
 type Part = (typeof PARTS)[number][1] | "transfer_ns" | "waiting_ns";
 
-/** A part of a rank's time, of one step or of the whole recording. */
+/** Time of a part for one step, or for the whole trace. */
 function partTime(rank: RankTime, part: Part, step: string): number | null {
   if (step === "") return rank[part];
   const index = rank.steps?.step.indexOf(step) ?? -1;
   return index < 0 ? null : (rank.steps?.[part]?.[index] ?? null);
 }
 
-/** @param step its name, or nothing for the whole recording */
+/** @param step name of a step, or empty for the whole trace */
 export function rankTimeFigure(ranks: readonly RankTime[], step: string): Stacks {
   return {
     kind: "stacks",
@@ -41,7 +41,7 @@ export function rankTimeFigure(ranks: readonly RankTime[], step: string): Stacks
   };
 }
 
-/** Null where no collective was found on several ranks. */
+/** Return null if no collective was matched across ranks. */
 export function transferFigure(ranks: readonly RankTime[], step: string): Stacks | null {
   if (ranks.every((rank) => rank.transfer_ns === null)) return null;
   return {

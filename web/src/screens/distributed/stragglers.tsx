@@ -1,4 +1,4 @@
-// Steps of all ranks as a heat map, and who is the slowest how often.
+// Heat map of steps by rank, and how often each rank is the slowest.
 import { useMemo } from "preact/hooks";
 
 import type { StepMatrix } from "../../api/views";

@@ -1,4 +1,4 @@
-// What the devices' work was: kernels, copies by their direction, sets, synchronisation.
+// Device work by kind: kernels, copies by direction, sets, synchronization.
 import type { ComponentChildren } from "preact";
 
 import type { ActivityView, CopyKindView } from "../../api/views";

@@ -1,4 +1,4 @@
-// What streams wait for between their first and their last work.
+// Idle time of streams between their first and last work.
 import type { ComponentChildren } from "preact";
 
 import type { StreamIdleView } from "../../api/views";

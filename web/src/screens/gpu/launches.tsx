@@ -1,4 +1,4 @@
-// Launches: how long the calls take, and how long work waits on its stream after them.
+// Launches: duration of the calls, and delay of the work after them.
 import type { ComponentChildren } from "preact";
 
 import type { StreamQueue, TraceLaunches } from "../../api/views";

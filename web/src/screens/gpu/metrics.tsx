@@ -1,4 +1,4 @@
-// How well the devices were used while steps ran: utilisation, SM efficiency, occupancy.
+// Device utilization during steps: busy time, SM efficiency, occupancy.
 import type { ComponentChildren } from "preact";
 
 import type { DeviceMetrics, TraceMetrics } from "../../api/views";

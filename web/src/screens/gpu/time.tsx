@@ -1,4 +1,4 @@
-// Busy and idle time of the devices, and what the busy time went to.
+// Busy and idle time of the devices, with a breakdown of busy time.
 import type { ComponentChildren } from "preact";
 
 import type { DeviceGpuTime, TraceGpuTime } from "../../api/views";

@@ -1,4 +1,4 @@
-// One rule: its findings, the evidence at that time, its parameters and its page.
+// One rule: findings, evidence, parameters and documentation.
 import type { EvidenceChart, RuleInsight, RuleParameter } from "../../api/views";
 import { count, duration } from "../../base/quantities";
 import { capitalize, words } from "../../base/text";
@@ -62,7 +62,7 @@ export function Rule({ rule }: { rule: RuleInsight }) {
   );
 }
 
-/** Sentences that are told at once; a rule may have one for each of hundreds of ranks. */
+/** Sentences shown by default; a rule may have one for each of hundreds of ranks. */
 const MAX_SENTENCES = 6;
 
 function SentenceList({ all }: { all: string[] }) {
@@ -93,7 +93,7 @@ function ruleFacts(rule: RuleInsight) {
   ] as const;
 }
 
-/** Views whose screen has another name. */
+/** Screens of views with another name. */
 const SCREENS: Record<string, string> = {
   "gpu-time": "gpu",
   "gpu-metrics": "gpu",

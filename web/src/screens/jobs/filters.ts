@@ -1,4 +1,4 @@
-// Which runs the reader wants to see.
+// Filters of the list of runs.
 import type { JobRow } from "../../api/views";
 
 export type StatusFilter = "all" | JobRow["status"];

@@ -1,4 +1,4 @@
-// Kernel time as pies: by name, and on Tensor Cores or not.
+// Pies of kernel time: by name, and by use of Tensor Cores.
 import type { Pie } from "../../api/report";
 import type { KernelGroup, TraceKernels } from "../../api/views";
 import { pieOfShares } from "../../charts/from_payload";

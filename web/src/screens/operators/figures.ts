@@ -1,9 +1,9 @@
-// The operators' self times as pies.
+// Pies of operator self time.
 import type { Pie } from "../../api/report";
 import type { OperatorGroup } from "../../api/views";
 import { pieOfShares } from "../../charts/from_payload";
 
-/** Pies of device and host self time; none of what was not recorded. */
+/** Pies of device and host self time, without those that have no data. */
 export function operatorPies(rows: readonly OperatorGroup[]): Pie[] {
   return [
     pieOfShares("Device self time", "the device self time of all operators", rows.map((row) => [row.name, row.device_self_ratio])),

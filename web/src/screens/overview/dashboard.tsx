@@ -1,4 +1,4 @@
-// What the machines and the devices did, in pictures.
+// Dashboard: utilization of machines and devices as figures.
 import { useMemo } from "preact/hooks";
 
 import type { ActiveShare, Dashboard as Payload, KernelTime, StepDurations, UtilisationOverTime } from "../../api/views";
@@ -69,7 +69,7 @@ function Figures({ payload }: { payload: Payload }) {
 
 const PIE_NAMES: Record<string, string> = { "GPU active time": "gpu-active", "CPU active time": "cpu-active" };
 
-/** How much of the time, and when. */
+/** Active share as a pie, next to utilization over time. */
 function PieWithPlot({ name, pie, plot }: { name: string; pie: Pie | null; plot: Plot | null }) {
   if (plot === null) return null;
   return (
@@ -92,7 +92,7 @@ function activeShareFigure(title: string, name: string, share: ActiveShare): Pie
   };
 }
 
-/** Every node in one chart; null where none has such samples. */
+/** Utilization of every node in one chart; null without samples. */
 function utilizationFigure(utilisation: UtilisationOverTime, device: string, field: "gpu_busy_ratio" | "cpu_busy_ratio"): Plot | null {
   const nodes = utilisation.nodes.filter((node) => node[field].some((value) => value !== null));
   if (nodes.length === 0) return null;
@@ -168,7 +168,7 @@ const PARTS: Record<string, string> = {
   memory_operations: "Memory operations",
 };
 
-/** What this run has no picture of, and what would bring it. */
+/** Figures without data, and how to record it. */
 function MissingParts({ parts }: { parts: Record<string, string> }) {
   const rows = Object.entries(parts);
   if (rows.length === 0) return null;

@@ -1,8 +1,8 @@
-// The roofline: a slope for the memory's bandwidth, a level for each precision's peak.
+// Roofline plot: a slope for memory bandwidth, a level for the peak of each precision.
 import type { DeviceView, RooflineGroup } from "../../api/views";
 import type { Plot, Series } from "../../charts/plot";
 
-/** A power of ten at or below, or at or above. */
+/** Round to a power of ten, up or down. */
 function decade(value: number, up: boolean): number {
   return 10 ** (up ? Math.ceil(Math.log10(value)) : Math.floor(Math.log10(value)));
 }

@@ -1,4 +1,4 @@
-// Figures of the screen of steps.
+// Figures of the steps screen.
 import type { Pie } from "../../api/report";
 import type { RankStepsView, TraceStepsView } from "../../api/views";
 import type { Stacks } from "../../charts/stacks";
@@ -14,7 +14,7 @@ const CATEGORIES = [
   ["other", "other_ns"],
 ] as const;
 
-/** Mean step of each rank, divided into its phases; phases that no rank has are left out. */
+/** Mean step of each rank by phase, without empty phases. */
 export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
   const names = [...new Set(ranks.flatMap((rank) => rank.phases.filter((phase) => phase.mean_ns > 0).map((phase) => phase.name)))];
   return {
@@ -31,7 +31,7 @@ export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
   };
 }
 
-/** A category in words: `cpu_exec` is other work on the host. */
+/** Label of a category: `cpu_exec` is other work on the host. */
 export function categoryLabel(category: string): string {
   return category === "cpu_exec" ? "host" : category.replaceAll("_", " ");
 }

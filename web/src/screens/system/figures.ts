@@ -1,4 +1,4 @@
-// Which metrics share a picture, and the pictures.
+// Plots of metrics, grouped by kind.
 import type { MetricSeries, SystemSeriesView } from "../../api/views";
 import { duration } from "../../base/quantities";
 import { capitalize, words } from "../../base/text";
@@ -6,7 +6,7 @@ import type { Plot } from "../../charts/plot";
 
 export type Kind = "all" | "gpu" | "cpu" | "memory" | "io" | "process";
 
-/** Metrics by their picture: the first fitting line. Pictures stand in this order. */
+/** Plot of each metric: the first matching pattern. Plots are shown in this order. */
 const PLOT_GROUPS: readonly (readonly [RegExp, string, Kind])[] = [
   [/^gpu_busy/, "GPU busy", "gpu"],
   [/^gpu_memory_busy/, "GPU memory accessed", "gpu"],
@@ -28,7 +28,7 @@ const PLOT_GROUPS: readonly (readonly [RegExp, string, Kind])[] = [
   [/^process_/, "Processes", "process"],
 ];
 
-/** "0-3,8" as numbers; null for all of them, or where it cannot be read. */
+/** Parse a list of cores, such as "0-3,8"; null for all cores or invalid text. */
 export function parseCores(text: string): ReadonlySet<string> | null {
   const cores = new Set<string>();
   for (const part of text.split(",").map((range) => range.trim()).filter(Boolean)) {
@@ -46,7 +46,7 @@ interface PlotGroup {
 }
 
 function groupOf(series: MetricSeries): PlotGroup {
-  // Of one process, cores kept busy belong to the processes.
+  // CPU cores used by single processes are shown with the processes.
   const index = series.metric.startsWith("process_cpu") ? PLOT_GROUPS.length - 1 : PLOT_GROUPS.findIndex(([pattern]) => pattern.test(series.metric));
   const [, title, kind] = PLOT_GROUPS[index] ?? [/./, capitalize(words(series.metric)), "all" as const];
   return { title, kind, index: index < 0 ? PLOT_GROUPS.length : index };
@@ -73,7 +73,7 @@ export function metricPlots(
   return sorted.map(({ plotGroup, series }) => plotOf(payload, series, titleOf(plotGroup.title, series, titles)));
 }
 
-/** With its unit where several pictures would be called the same. */
+/** Append the metric to titles that several plots share. */
 function titleOf(title: string, series: readonly MetricSeries[], titles: readonly string[]): string {
   const isAmbiguous = titles.filter((candidate) => candidate === title).length > 1;
   return isAmbiguous ? `${title}: ${words(series[0]?.metric ?? "")}` : title;
@@ -97,7 +97,7 @@ function plotOf(payload: SystemSeriesView, seriesList: readonly MetricSeries[], 
   };
 }
 
-/** A metric without its unit. */
+/** Name of a metric without its unit. */
 function shortMetric(metric: string): string {
   return words(metric.replace(/_(ratio|bytes|bytes_per_s|watt|megahertz|celsius)$/, ""));
 }

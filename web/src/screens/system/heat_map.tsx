@@ -1,4 +1,4 @@
-// Everything that a machine did, as one picture: GPUs first, then cores, memory, disks, network.
+// All metrics of a machine as one heat map: GPUs first, then cores, memory, disks, network.
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 
@@ -16,7 +16,7 @@ type Cores = (typeof CORES)[number][0];
 
 interface Props {
   node: string;
-  /** What was asked for about all nodes: the first of them, each with its first cores. */
+  /** Payload without a node filter: the first nodes, each with its first cores. */
   initial: SystemHeatView;
 }
 
@@ -40,7 +40,7 @@ function HeatMapPanel({ block, tools }: { block: Heatmap; tools: ComponentChildr
 
 const DEFAULT_CORES = 32;
 
-/** The picture of one node; null where there is none. */
+/** Return the heat map of one node, or null. */
 export function heatMapFigure(payload: SystemHeatView, node: string, cores: Cores): Heatmap | null {
   const nodeHeat = payload.nodes.find((candidate) => candidate.node === node);
   if (nodeHeat === undefined) return null;

@@ -1,4 +1,4 @@
-// What a machine is, and its metrics over the whole run as statistics.
+// Hardware of a machine, and statistics of its metrics over the run.
 import type { MetricView, NodeView, SystemView } from "../../api/views";
 import { count, duration, inUnit, memory } from "../../base/quantities";
 import { LinkedTable } from "../../parts/linked_table";
@@ -9,7 +9,7 @@ import { column, field } from "../../widgets/fields";
 import { Prose } from "../../widgets/prose";
 import { Tiles } from "../../widgets/tiles";
 
-/** The numbers of one node, once they are there: on long runs they take a while. */
+/** Metrics of one node; on long runs they take a while to load. */
 export function Metrics({ node }: { node: string }) {
   const answer = useView("system");
   return (

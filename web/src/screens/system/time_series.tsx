@@ -1,4 +1,4 @@
-// Metrics of a machine over time, those of one kind together; cores can be chosen.
+// Metrics of a machine over time, grouped by kind; cores can be selected.
 import { useMemo } from "preact/hooks";
 
 import { TimePanel } from "../../parts/time_panel";

@@ -1,4 +1,4 @@
-// Curves of logged numbers, those of one name together.
+// Curves of logged scalars, one plot per name.
 import type { ScalarSeries } from "../../api/views";
 import type { Plot } from "../../charts/plot";
 

@@ -1,12 +1,13 @@
-// Ranks aligned on a step: every process is moved so that its step begins where the first one's does.
+// Alignment of ranks on a step: every process is shifted so that the step starts at the same
+// position.
 import type { RankSteps, TrackGroup } from "../../api/views";
 import { eachTrack, pathTo } from "../../canvas/tree";
 
 export interface Alignment {
   step: number;
-  /** Nanoseconds by which events happened later than they are drawn, by id of track or group. */
+  /** Nanoseconds by which events are shifted on screen, by id of track or group. */
   shifts: ReadonlyMap<string, number>;
-  /** One for each group that has steps; null where it has no such step. */
+  /** Shift of each group with steps; null if it does not have this step. */
   ranks: { title: string; shift: number | null }[];
 }
 
@@ -15,7 +16,7 @@ export function stepStart(steps: RankSteps, number: number): number | null {
   return index < 0 ? null : (steps.after_ns[index] ?? null);
 }
 
-/** Shifts that align all groups on a step of the first one that has it. */
+/** Compute the shifts that align all groups on a step of the first group that has it. */
 export function alignRanks(
   groups: readonly TrackGroup[],
   steps: readonly RankSteps[],
@@ -32,7 +33,7 @@ export function alignRanks(
     ranks.push({ title: rankSteps.title, shift });
     if (shift !== null) moved.push({ path: pathTo(groups, rankSteps.group), shift });
   }
-  // Groups within that have steps of their own, such as recordings, are moved by those.
+  // Inner groups with steps of their own, such as traces, are shifted by those.
   moved.sort((a, b) => a.path.length - b.path.length);
   for (const { path, shift } of moved) {
     const set = (group: TrackGroup): void => {
@@ -45,10 +46,10 @@ export function alignRanks(
   return first === null ? null : { step, shifts, ranks };
 }
 
-/** Names of the groups around every track, for sentences that name one. */
+/** Full names of tracks, with the groups around them. */
 export function trackPaths(groups: readonly TrackGroup[]): Map<string, string> {
   const names = new Map<string, string>();
-  const shared = groups.length === 1 ? 1 : 0; // what all are in tells none apart
+  const shared = groups.length === 1 ? 1 : 0; // a group around all tracks distinguishes none
   eachTrack(groups, (track, _, path) => {
     names.set(track.id, [...path.slice(shared).map((group) => group.name), track.name].join(" › "));
   });

@@ -1,4 +1,4 @@
-// The picture: canvases that are drawn whenever something they show has changed.
+// Canvas of the timeline, redrawn on every change of its scene.
 import { effect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
@@ -71,10 +71,10 @@ function draw(
   const stage = new TimelineCanvas(element, preferredRenderer(), soon);
   timelineMetrics.renderer = stage.renderer;
   const resizing = new ResizeObserver(() => {
-    if (element.clientWidth === 0) return; // hidden, as on paper: the picture keeps its size
+    if (element.clientWidth === 0) return; // hidden in print: the canvas keeps its size
     model.size.value = { width: element.clientWidth, height: element.clientHeight };
     cancelAnimationFrame(frame);
-    now(); // before the browser paints what has another size
+    now(); // before the browser paints the new size
   });
   resizing.observe(element);
   const stopDrawing = effect(() => {
@@ -82,7 +82,7 @@ function draw(
     soon();
   });
   const stopPrinting = effect(() => {
-    // A printer does not wait for frames, and does not see what WebGL drew.
+    // A printer does not wait for frames, and WebGL content does not print.
     const picture = printing.value ? renderScene(model.scene.peek()) : null;
     paper.current?.replaceChildren(...(picture === null ? [] : [picture]));
     if (picture === null) soon();

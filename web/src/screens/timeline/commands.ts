@@ -1,4 +1,4 @@
-// What the reader can do, whether by key, by button or by pointer.
+// Commands of the timeline, independent of key, button or pointer.
 import type { RankSteps } from "../../api/views";
 import { shortId } from "../../base/short_id";
 import type { SliceRef } from "../../canvas/scene";
@@ -13,13 +13,13 @@ import { selectNeighbour, selectInOtherRow } from "./slice_navigation";
 import { nextOutlier } from "./steps";
 
 const REDUCED_MOTION = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-/** A step, where it is jumped to, takes about a third of the width. */
+/** Margin of a step that is jumped to: it takes about a third of the width. */
 const STEP_MARGIN = 0.6;
 
 export type Commands = ReturnType<typeof createCommands>;
 
 export function createCommands(model: Model) {
-  /** Where the pointer is on the canvas; null where it is elsewhere. */
+  /** Position of the pointer on the canvas, or null. */
   let pointer: number | null = null;
   const motion = new ViewAnimator(
     {
@@ -37,7 +37,7 @@ export function createCommands(model: Model) {
     model.scrollTop.value = Math.max(0, Math.min(model.maxScroll.peek(), y));
   };
 
-  /** Brings a row of a track into view, opening what it is in. */
+  /** Scroll to a row of a track, opening the groups around it. */
   const scrollToRow = (track: string, row: number): void => {
     const collapsedLine = model.standIn(track);
     if (collapsedLine !== null) openAround(model, track);
@@ -50,7 +50,7 @@ export function createCommands(model: Model) {
     else if (top + line.rowPx > now + room - 8) scrollTo(top - (2 * room) / 3);
   };
 
-  /** Brings a line of the tree into view. */
+  /** Scroll to a line of the tree. */
   const scrollToLine = (line: Line): void => {
     const now = Math.min(model.scrollTop.peek(), model.maxScroll.peek());
     const room = model.treeHeight.peek();
@@ -69,14 +69,14 @@ export function createCommands(model: Model) {
     else address.setSelected(slice?.track ?? null, slice?.event ?? 0);
   };
 
-  /** Selects a slice that may be anywhere, and shows it. */
+  /** Select a slice anywhere in the run, and bring it into view. */
   const showSlice = (slice: SliceRef): void => {
     selectSlice(slice);
     scrollToRow(slice.track, slice.row);
     const shown = drawnSpan(slice);
     const span = model.span.peek();
     const pixels = (widthOf(shown) / widthOf(span)) * model.size.peek().width;
-    // What would be too thin to see is come nearer to.
+    // Zoom in on slices that would be too thin to see.
     animateTo(pixels < 2 && slice.duration_ns > 0
       ? spanAround(shown, bounds(), 20)
       : revealRange(span, shown, bounds()));
@@ -117,7 +117,7 @@ export function createCommands(model: Model) {
       if (dy !== 0) scrollTo(Math.min(model.scrollTop.peek(), model.maxScroll.peek()) - dy);
     },
     showFullRun: (): void => { animateTo(fullSpan(bounds())); },
-    /** What is selected, else the range, fills the window. */
+    /** Zoom to the selected slice, else to the range. */
     zoomToSelection: (): void => {
       const slice = model.selected.peek();
       const range = model.range.peek();
@@ -125,7 +125,7 @@ export function createCommands(model: Model) {
       else if (range !== null) animateTo(spanAround(range, bounds(), 0.05));
     },
     showStep,
-    /** Number of the step in the middle of the window; null where there are none. */
+    /** Number of the step at the centre of the window, or null. */
     stepInView: (): number | null => {
       const steps = model.band.peek();
       if (steps === null) return null;
@@ -133,12 +133,12 @@ export function createCommands(model: Model) {
       const middle = (span.from + span.to) / 2 + model.shiftOf(steps.group);
       return steps.numbers[Math.min(firstStepEndingAfter(steps, middle), steps.numbers.length - 1)] ?? null;
     },
-    /** Of the rank whose steps stand above; false where it has no such step. */
+    /** Jump to a step of the rank in the band; false if it does not have this step. */
     jumpToStep: (number: number): boolean => {
       const steps = model.band.peek();
       return steps !== null && showStep(steps, number);
     },
-    /** The next or previous outlier of that rank, around again at the end. */
+    /** Jump to the next or previous outlier of that rank, with wraparound. */
     jumpToOutlier: (by: 1 | -1): void => {
       const steps = model.band.peek();
       if (steps === null) return;
@@ -157,11 +157,11 @@ export function createCommands(model: Model) {
   };
 }
 
-/** Opens every group around a track. */
+/** Open all groups around a track. */
 function openAround(model: Model, track: string): void {
   const { defaultState: initially, toggledIds: toggled } = address.collapseState.peek();
   const next = new Set(toggled);
-  // An opened group may show another closed one: at most as often as groups nest.
+  // Opening a group may reveal another collapsed one: repeat up to the nesting depth.
   for (let turn = 0; turn < 20; turn++) {
     const closed = model.standIn(track);
     if (closed === null) return;

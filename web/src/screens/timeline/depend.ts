@@ -1,6 +1,6 @@
 import type { ReadonlySignal } from "@preact/signals";
 
-/** Runs the effect or computation around this again when one of these has changed. */
+/** Track signals as dependencies of the enclosing effect or computed value. */
 export function dependOn(...signals: readonly ReadonlySignal<unknown>[]): void {
   signals.forEach((dependency) => dependency.value);
 }

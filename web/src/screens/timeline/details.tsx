@@ -1,4 +1,4 @@
-// Everything that is known of the selected slice.
+// Details of the selected slice.
 import { Crosshair, Search as SearchIcon, SquareDashedMousePointer } from "lucide";
 
 import type { Linked, SliceView } from "../../api/views";
@@ -98,7 +98,7 @@ function ArgumentTable({ slice }: { slice: SliceView }) {
   );
 }
 
-/** A value as it was recorded; numbers in the unit that their name ends in. */
+/** Format an argument; numbers in the unit at the end of their name. */
 export function formatArgument(name: string, value: unknown): string {
   const unit = unitOf(name);
   if (typeof value === "number" && unit !== null) return inUnit(value, unit);
@@ -132,7 +132,7 @@ function LinkTable({ slice, model, commands }: Props & { slice: SliceView }) {
   );
 }
 
-/** How much later or earlier the other one begins. */
+/** Time by which the linked slice starts earlier or later. */
 function timeBetween(slice: SliceView, link: Linked): string {
   const by = link.after_ns - slice.after_ns;
   return by < 0 ? `${duration(-by)} earlier` : `${duration(by)} later`;

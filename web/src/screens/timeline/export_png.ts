@@ -1,4 +1,4 @@
-// The picture as a file, with the names of the tracks beside it.
+// Export of the timeline as a PNG, with track names.
 import { palette } from "../../base/palette";
 import { save } from "../../base/save";
 import { inkOf, regions, type Scene } from "../../canvas/scene";
@@ -18,7 +18,7 @@ export function exportPng(model: Model): void {
   });
 }
 
-/** The picture of a scene, names of tracks at the left. */
+/** Render a scene with track names at the left. */
 export function renderScene(scene: Scene): HTMLCanvasElement {
   const { surface } = palette(scene.dark);
   const stage = new TimelineCanvas(document.createElement("div"), preferredRenderer(), () => undefined);

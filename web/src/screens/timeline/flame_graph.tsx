@@ -1,4 +1,4 @@
-// A range by path of names.
+// Flame graph of a range.
 import type { Span } from "../../canvas/viewport";
 import { FlameGraph } from "../../parts/flame_graph";
 import { useView } from "../../state/fetch";

@@ -1,4 +1,4 @@
-// What the keys and the pointer do.
+// Dialog with keyboard shortcuts and pointer gestures.
 import { X } from "lucide";
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";

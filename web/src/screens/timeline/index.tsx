@@ -1,4 +1,4 @@
-// The timeline: every rank, thread, stream and counter of a run along one axis of time.
+// Timeline: every rank, thread, stream and counter of a run on one time axis.
 import { effect, signal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
@@ -25,13 +25,13 @@ import { Toolbar } from "./toolbar";
 import { Pinned, TrackTree, TreeHeader } from "./tree";
 import "./timeline.css";
 
-/** The window is written into the address when it has been still for so long. */
+/** Delay after the last change until the window is written to the URL. */
 const URL_DELAY_MS = 300;
 
 const namesWidth = signal(Math.min(280, Math.round(window.innerWidth * 0.22)));
 
 export default function Timeline() {
-  // The picture is of the whole run, whatever range the other screens are about.
+  // The timeline shows the whole run, whatever range is selected for other screens.
   const { data, error } = useView("timeline", { from_ns: null, to_ns: null });
   if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
   if (data.missing !== null) return <EmptyState title="No timeline" text={data.missing} />;
@@ -105,7 +105,7 @@ function BandLabel({ model }: { model: Model }) {
   return <p class="tl-band muted"><bdi>{band === null ? "findings" : `steps of ${displayText(band.title, 80)}`}</bdi></p>;
 }
 
-/** Says what is selected to those who do not see it. */
+/** Announce the selection to screen readers. */
 function SelectionStatus({ model }: { model: Model }) {
   const slice = model.selected.value;
   const text = slice === null
@@ -114,7 +114,7 @@ function SelectionStatus({ model }: { model: Model }) {
   return <p class="hidden" role="status" aria-live="polite" data-testid="timeline-said">{text}</p>;
 }
 
-/** A newer tree: what is drawn stays until its newer parts are there. */
+/** Apply an updated tree: cached data is drawn until newer data arrives. */
 function applyUpdate(model: Model, view: TimelineView, follow: () => void): void {
   const before = model.bounds.peek().end;
   const span = model.span.peek();
@@ -124,10 +124,10 @@ function applyUpdate(model: Model, view: TimelineView, follow: () => void): void
   model.view.value = view;
   if (model.followsEnd.peek()) follow();
   else if (sawAll) model.span.value = fullSpan(model.bounds.peek());
-  else model.span.value = { ...span }; // asks again for what is in view
+  else model.span.value = { ...span }; // requests what is in view
 }
 
-/** The window follows the address, and the address the window once that is still. */
+/** Keep URL and window in sync; the URL is written when the window has settled. */
 function syncSpanWithUrl(model: Model): () => void {
   let timer = 0;
   let written = urlSpan.peek();

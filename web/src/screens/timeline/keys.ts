@@ -1,4 +1,4 @@
-// The keyboard: letters move and zoom as in other trace viewers, arrows walk along slices.
+// Keyboard: letters pan and zoom as in other trace viewers, arrows move between slices.
 import { toggleHelp } from "./help";
 import type { Commands } from "./commands";
 
@@ -7,14 +7,14 @@ const DRIVES: Record<string, Drive> = {
   KeyW: "nearer", KeyS: "farther", KeyA: "earlier", KeyD: "later",
 };
 
-/** Keys that are words to someone else: fields to write in, lists, trees. */
+/** Return true if the target consumes keys: text fields, lists, dialogs. */
 function isTextInput(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   if (target.isContentEditable || target.closest("dialog") !== null) return true;
   return /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
 }
 
-/** Arrows scroll what has the focus, unless that is the picture or nothing at all. */
+/** Return true if arrow keys act on the timeline: the canvas or nothing has focus. */
 function acceptsArrowKeys(target: EventTarget | null): boolean {
   return target === document.body || (target instanceof HTMLElement && target.dataset.keys === "timeline");
 }
@@ -25,7 +25,7 @@ export interface KeyActions {
   nextOutlier: (by: 1 | -1) => void;
 }
 
-/** Listens to the page; the function that is returned ends it. */
+/** Attach the handlers to the window and return a function that detaches them. */
 export function bindKeys(commands: Commands, actions: KeyActions): () => void {
   const down = (event: KeyboardEvent): void => {
     if (event.ctrlKey || event.metaKey || event.altKey || isTextInput(event.target)) return;

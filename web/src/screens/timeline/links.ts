@@ -1,4 +1,4 @@
-// Links of a slice as arrows: from what caused something to what it caused.
+// Links of a slice as arrows from cause to effect.
 import type { Linked, SliceView } from "../../api/views";
 import type { Arrow, ArrowKind, SliceRef } from "../../canvas/scene";
 
@@ -8,10 +8,10 @@ const ARROW_KINDS: Partial<Record<Linked["relation"], { kind: ArrowKind; isOutgo
   backward: { kind: "gradient", isOutgoing: true },
   forward: { kind: "gradient", isOutgoing: false },
 };
-/** More arrows would be a cloth. */
+/** More arrows would be unreadable. */
 const MAX_ARROWS = 200;
 
-/** What a link's relation says, in words for the reader. */
+/** Labels of relations. */
 export const RELATION_LABELS: Record<Linked["relation"], string> = {
   launches: "launches",
   "launched by": "launched by",

@@ -1,4 +1,5 @@
-// Asks for what the window shows and the tracks in view need, and drops what is no longer wanted.
+// Loader: requests data for the window and the visible tracks, and aborts requests that are not
+// needed.
 import { effect, signal } from "@preact/signals";
 
 import { countersOf, emptyCounter } from "../../canvas/counters";
@@ -12,15 +13,15 @@ import { dependOn } from "./depend";
 import { timelineMetrics, recordTiming } from "./metrics";
 import type { Model } from "./model";
 
-/** Questions wait until the window has been still for so long, but never longer than that. */
+/** Requests wait until the window has settled, up to a maximum delay. */
 const DEBOUNCE_MS = 60;
 const MAX_DELAY_MS = 220;
-/** After a refusal, nothing is asked again before the reader moves or this has passed. */
+/** Delay of a retry after an error. */
 const RETRY_MS = 4_000;
-/** Lines this far out of view are asked for as well. */
+/** Lines this far out of view are loaded as well. */
 const PRELOAD_PX = 300;
 
-/** A line of fewer values cannot be seen to be one. */
+/** Minimum number of values for a curve. */
 const MIN_VALUES = 3;
 
 type Kind = "slices" | "counters";
@@ -31,10 +32,10 @@ interface PendingRequest {
   abort: AbortController;
 }
 
-/** What the server last refused with; null when it answers. */
+/** Message of the last failed request; null after a success. */
 export const loadError = signal<string | null>(null);
 
-/** Starts asking; the function that is returned ends it. */
+/** Start loading and return a function that stops it. */
 export function startLoader(model: Model): () => void {
   let pending: PendingRequest[] = [];
   let timer = 0;
@@ -44,7 +45,7 @@ export function startLoader(model: Model): () => void {
     timelineMetrics.ready = false;
     const now = performance.now();
     if (timer === 0) waitingSince = now;
-    else if (now - waitingSince > MAX_DELAY_MS - DEBOUNCE_MS) return; // what is scheduled comes soon
+    else if (now - waitingSince > MAX_DELAY_MS - DEBOUNCE_MS) return; // a scheduled request is due soon
     clearTimeout(timer);
     timer = window.setTimeout(sendRequests, DEBOUNCE_MS);
   };
@@ -78,7 +79,7 @@ export function startLoader(model: Model): () => void {
   const fetchPiece = async (next: PendingRequest): Promise<void> => {
     const startTime = performance.now();
     const { sendRequests: { from, to, pixels, tracks }, kind, abort } = next;
-    // A curve needs a value for every second pixel: it has the extremes between them, too.
+    // A curve has minimum and maximum per value, so half as many values as pixels suffice.
     const columns = kind === "counters" ? Math.ceil(pixels / 2) : pixels;
     const options = { from_ns: from, to_ns: to, pixels: columns, tracks: tracks.join(",") };
     try {
@@ -115,7 +116,7 @@ export function startLoader(model: Model): () => void {
 
 type View<Name extends "timeline-slices" | "timeline-counters"> = Awaited<ReturnType<typeof fetchView<Name>>>;
 
-/** Keeps an answer; true where tracks were left out of it, to be asked for again. */
+/** Store a response; true if it omitted tracks that must be requested again. */
 function storeSlices(model: Model, sendRequests: ChunkRequest, view: View<"timeline-slices">): boolean {
   const slicesByTrack = slicesOf(view);
   const omitted = new Set(view.omitted_tracks);
@@ -131,7 +132,7 @@ function storeSlices(model: Model, sendRequests: ChunkRequest, view: View<"timel
   return omitted.size > 0 && omitted.size < sendRequests.tracks.length;
 }
 
-/** Keeps an answer; what to ask for where it has too few values to draw. */
+/** Store a response; returns a wider request for counters with too few values. */
 function storeCounters(model: Model, sendRequests: ChunkRequest, view: View<"timeline-counters">): ChunkRequest | null {
   const counters = countersOf(view);
   const sparse: string[] = [];
@@ -157,7 +158,7 @@ function rowCount(model: Model, track: string): number {
   return Math.max(model.rows.peek().get(track) ?? 0, line?.track?.row_count ?? 0);
 }
 
-/** Tracks in view, those about to come into view, and pinned ones. */
+/** Tracks in view, tracks about to scroll into view, and pinned tracks. */
 function neededTracks(model: Model): Record<Kind, TrackRequest[]> {
   const top = model.scene.peek().scrollTop;
   const lines = [

@@ -1,17 +1,17 @@
-// Times of frames and queries, for benchmarks that drive the page.
+// Frame and query timings, for benchmarks that drive the page.
 
 export interface TimelineMetrics {
-  /** Milliseconds of work for each frame. */
+  /** Milliseconds of work per frame. */
   frames: number[];
-  /** Milliseconds from asking to having, for each question. */
+  /** Milliseconds from request to response, per query. */
   queries: number[];
   /** Rectangles of the last frame. */
   rectangles: number;
-  /** What draws. */
+  /** Rendering backend. */
   renderer: string;
-  /** Whether everything that is in view is drawn at its detail. */
+  /** Everything in view is drawn at its level of detail. */
   ready: boolean;
-  /** Set by whoever measures: frames then include the time until they are drawn. */
+  /** Set by benchmarks: frames then include the time until the GPU has finished. */
   finish: boolean;
 }
 

@@ -1,4 +1,4 @@
-// The whole run above the picture: where the window is, and where else it could be.
+// Minimap above the timeline: the whole run with the window on it.
 import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
@@ -15,7 +15,7 @@ import type { Search } from "./search";
 const HEIGHT_PX = 44;
 const MAX_TRACKS = 8;
 const PIXELS = 700;
-/** A pointer this near to an edge of the window moves the edge. */
+/** Distance from an edge of the window at which dragging resizes it. */
 const EDGE_PX = 6;
 
 interface Props {
@@ -60,7 +60,7 @@ function mountMinimap(canvas: HTMLCanvasElement, model: Model, commands: Command
       tracks: tracks.value,
       outliers: outlierTimes(model),
       findings: scene.findings,
-      matches: search.found.value?.matches.map((match) => match.after_ns) ?? [],
+      matches: search.results.value?.matches.map((match) => match.after_ns) ?? [],
       selected: scene.selected,
     };
   };
@@ -88,7 +88,8 @@ function mountMinimap(canvas: HTMLCanvasElement, model: Model, commands: Command
   };
 }
 
-/** Whole-run slices of the tracks that say most; again when the run has grown by a tenth. */
+/** Load slices of the whole run for the most representative tracks; again when it has grown by a
+ * tenth. */
 function loadOverview(model: Model, tracks: { value: Slices[] }): () => void {
   let loadedEnd = 0;
   let abort = new AbortController();
@@ -103,7 +104,7 @@ function loadOverview(model: Model, tracks: { value: Slices[] }): () => void {
     const ids = shownTracks.map((track) => track.id);
     fetchView("timeline-slices", { from_ns: 0, to_ns: end, pixels: PIXELS, tracks: ids.join(",") }, abort.signal).then(
       (view) => { tracks.value = [...slicesOf(view).values()]; },
-      () => { loadedEnd = 0; }, // the picture says why; this is tried again with it
+      () => { loadedEnd = 0; }, // the main view reports the error; this is retried with it
     );
   });
   return () => {
@@ -125,7 +126,7 @@ function outlierTimes(model: Model): number[] {
   return steps.outliers.slice(0, 500).map((number) => steps.after_ns[indexByNumber.get(number) ?? -1] ?? 0);
 }
 
-/** Dragging the window moves it, its edges change it, and elsewhere a new one is drawn. */
+/** Dragging the window moves it, dragging an edge resizes it, elsewhere it draws a new one. */
 function bindBrush(canvas: HTMLCanvasElement, model: Model, commands: Commands): () => void {
   const time = (x: number): number => (x / Math.max(1, canvas.clientWidth)) * model.bounds.peek().end;
   const pixel = (ns: number): number => (ns / model.bounds.peek().end) * canvas.clientWidth;

@@ -1,4 +1,4 @@
-// The state of a timeline: what is known of the run, where the reader looks, and what is drawn.
+// State of a timeline: data, view and selection.
 import { computed, signal } from "@preact/signals";
 
 import type { RankSteps, SliceView, TimelineView } from "../../api/views";
@@ -17,7 +17,7 @@ import { arrowsOf } from "./links";
 
 const SLICE_BYTES = 12 * 2 ** 20;
 const COUNTER_BYTES = 4 * 2 ** 20;
-/** Pinned tracks take at most this share of the height. */
+/** Upper bound of the height of pinned tracks, as a share. */
 const PINNED_SHARE = 0.5;
 
 export type Model = ReturnType<typeof createModel>;
@@ -29,21 +29,21 @@ export function createModel(initialView: TimelineView) {
   const span = signal<Span>(start === null ? fullSpan(bounds.peek()) : clampSpan(start, bounds.peek()));
   const size = signal({ width: 0, height: 0 });
   const scrollTop = signal(0);
-  /** Rows that tracks turned out to need, where that is more than their tree says. */
+  /** Row counts of tracks that need more rows than the tree states. */
   const rows = signal<ReadonlyMap<string, number>>(new Map());
   const hovered = signal<SliceRef | null>(null);
-  /** A range that is being drawn with the pointer. */
+  /** Range that is being drawn with the pointer. */
   const draftRange = signal<Span | null>(null);
   const selected = signal<SliceRef | null>(null);
   const details = signal<SliceView | null>(null);
-  /** Whether the end of a growing run stays in view. */
+  /** Keep the end of a growing run in view. */
   const followsEnd = signal(false);
-  /** Raised when something came that can be drawn. */
+  /** Incremented when new data can be drawn. */
   const dataVersion = signal(0);
   const slices = new ChunkCache<Slices>(SLICE_BYTES);
   const counters = new ChunkCache<Counter>(COUNTER_BYTES);
 
-  /** Where there is but one, its steps stand above all tracks anyway. */
+  /** A single rank's steps are in the band already. */
   const steps = computed(() => {
     const all = view.value.steps;
     return new Map(all.length < 2 ? [] : all.map((rankSteps) => [rankSteps.group, rankSteps]));
@@ -72,7 +72,7 @@ export function createModel(initialView: TimelineView) {
     pinnedTree(shape.value, address.pinnedIds.value, PINNED_SHARE * size.value.height));
   const trackPaths = computed(() => pathsOf(view.value.groups));
   const range = computed(() => draftRange.value ?? address.range.value);
-  /** Height of the part of the canvas that scrolls. */
+  /** Height of the scrolling part of the canvas. */
   const treeHeight = computed(() => {
     const head = headerHeight({ band: band.value, findings: view.value.findings });
     return Math.max(0, size.value.height - head - pinned.value.height);
@@ -80,7 +80,7 @@ export function createModel(initialView: TimelineView) {
   const maxScroll = computed(() => Math.max(0, tree.value.height - treeHeight.value));
 
   const shiftOf = (id: string): number => alignment.peek()?.shifts.get(id) ?? 0;
-  /** Of the tree as it is: closed groups by the tracks that they hide. */
+  /** Collapsed groups by the tracks that they hide, for the current tree. */
   const collapsedLines = computed(() => {
     dependOn(tree);
     return new Map<string, Line | null>();

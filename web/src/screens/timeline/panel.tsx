@@ -1,4 +1,4 @@
-// Below the picture: the selected slice, or the chosen range in numbers and as a flame graph.
+// Panel below the timeline: selected slice, summary or flame graph of the range.
 import { PanelBottomClose, PanelBottomOpen, X } from "lucide";
 import { effect, signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -22,14 +22,14 @@ type Tab = "slice" | "summary" | "flame";
 const TABS: readonly (readonly [Tab, string])[] = [
   ["slice", "Slice"], ["summary", "Range"], ["flame", "Flame graph"],
 ];
-/** Tracks of a range that are looked at: those on screen, all of a kind, or the pinned ones. */
+/** Tracks of a summary: those on screen, all of a kind, or the pinned ones. */
 type TrackKind = "host and device" | "host" | "device" | "pinned";
 
 const tab = signal<Tab>("slice");
 const open = signal(false);
 const height = signal(280);
 const selectedKind = signal<TrackKind>("host and device");
-/** Of one question; the server would leave out the others. */
+/** Tracks per request; the server omits further ones. */
 const MAX_TRACKS = 400;
 
 interface Props {

@@ -1,4 +1,4 @@
-// Events by a part of their name: how many there are, and from one to the next.
+// Search for events by part of their name.
 import { ChevronLeft, ChevronRight } from "lucide";
 import { effect, signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
@@ -13,22 +13,22 @@ import type { Commands } from "./commands";
 import { dependOn } from "./depend";
 import type { Model } from "./model";
 
-/** A reader who types is not asked after every letter. */
+/** Delay of the request while the reader types. */
 const TYPING_MS = 180;
 
 export type Search = ReturnType<typeof createSearch>;
 
 export function createSearch(model: Model, commands: Commands) {
   const results = signal<SearchView | null>(null);
-  /** Of all matches: which one is selected, counted from 0. */
+  /** Index of the selected match among all matches. */
   const current = signal<number | null>(null);
   const error = signal<string | null>(null);
   let abort = new AbortController();
-  /** Of the question that typing will ask. */
+  /** Timer of the request after typing. */
   let timer = 0;
 
   const requestMatches = async (around: number): Promise<SearchView | null> => {
-    clearTimeout(timer); // who asks at once needs no later question, which would abort this one
+    clearTimeout(timer); // a pending request would abort this one
     abort.abort();
     abort = new AbortController();
     const { signal: aborted } = abort;
@@ -54,7 +54,7 @@ export function createSearch(model: Model, commands: Commands) {
     return true;
   };
 
-  /** The match after or before the one that is selected, or the first one from here on. */
+  /** Select the next or previous match, or the first from the start of the window. */
   const selectNext = async (by: 1 | -1): Promise<void> => {
     let view = results.peek();
     if (view?.name !== searchText.peek().trim()) view = await requestMatches(model.span.peek().from);
@@ -63,7 +63,7 @@ export function createSearch(model: Model, commands: Commands) {
     const selectNext = now === null ? firstMatchFrom(view, model.span.peek().from, by) : now + by;
     const index = (selectNext + view.match_count) % view.match_count;
     if (selectMatch(view, index)) return;
-    // Beyond what is listed: the list around there is fetched first.
+    // Beyond the listed matches: load the list around the target first.
     const edge = by > 0 ? view.matches.at(-1) : view.matches[0];
     const wrapsAround = index !== selectNext;
     const around = wrapsAround ? (by > 0 ? 0 : model.bounds.peek().end) : (edge?.after_ns ?? 0);
@@ -89,10 +89,10 @@ export function createSearch(model: Model, commands: Commands) {
       abort.abort();
     };
   };
-  return { found: results, current, error, selectNext, start };
+  return { results, current, error, selectNext, start };
 }
 
-/** Among the listed matches, the first that begins in view or later; or the last before it. */
+/** Index of the first listed match at or after a time, or of the last one before it. */
 export function firstMatchFrom(view: SearchView, ns: number, by: 1 | -1): number {
   const index = view.matches.findIndex((match) => match.after_ns >= ns);
   const at = index < 0 ? view.matches.length : index;
@@ -124,7 +124,7 @@ export function SearchBox({ search }: { search: Search }) {
         onKeyDown={(event) => {
           if (event.key === "Enter") void search.selectNext(event.shiftKey ? -1 : 1);
           if (event.key !== "Escape") return;
-          event.preventDefault(); // browsers would clear the field only
+          event.preventDefault(); // browsers only clear the field
           setSearchText("");
           event.currentTarget.blur();
         }}
@@ -140,9 +140,9 @@ export function SearchBox({ search }: { search: Search }) {
   );
 }
 
-function resultText({ found, current, error }: Search): string {
+function resultText({ results, current, error }: Search): string {
   if (error.value !== null) return error.value;
-  const view = found.value;
+  const view = results.value;
   if (view === null) return "";
   if (view.match_count === 0) return "no match";
   const all = count(view.match_count);

@@ -1,4 +1,4 @@
-// Everything that is known of the selected slice, as the address names it.
+// Details of the selected slice, as named in the URL.
 import { effect, signal } from "@preact/signals";
 
 import { fetchView } from "../../state/fetch";
@@ -7,10 +7,10 @@ import type { Commands } from "./commands";
 import { sliceRef } from "./links";
 import type { Model } from "./model";
 
-/** Why there are no details; null where there are, or none are wanted. */
+/** Error of the details request, or null. */
 export const selectionError = signal<string | null>(null);
 
-/** Follows the address; the function that is returned ends it. */
+/** Follow the selection in the URL and return a function that stops it. */
 export function followSelection(model: Model, commands: Commands): () => void {
   let isFirst = true;
   let abort = new AbortController();
@@ -30,7 +30,7 @@ export function followSelection(model: Model, commands: Commands): () => void {
     fetchView("timeline-slice", { track: key.track, event: key.event }, aborted).then(
       (slice) => {
         model.details.value = slice;
-        // What was selected on the canvas is there already; what a link named must be shown.
+        // A slice selected on the canvas is in view; one named by a link must be scrolled to.
         const placed = sliceRef(slice);
         model.selected.value = placed;
         if (!isSameSlice || isFirst) commands.scrollToRow(placed.track, placed.row);

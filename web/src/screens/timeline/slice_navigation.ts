@@ -1,11 +1,11 @@
-// From one slice to the next of its row, and to the rows above and below.
+// Selection of neighbouring slices.
 import type { SliceRef } from "../../canvas/scene";
 import { levelOf, widthOf } from "../../canvas/viewport";
 import type { Model } from "./model";
 
 type ShowSlice = (slice: SliceRef) => void;
 
-/** The next or previous slice of the row that the selected one is in. */
+/** Select the next or previous slice in the row of the selected one. */
 export function selectNeighbour(model: Model, direction: 1 | -1, showSlice: ShowSlice): void {
   const current = model.selected.peek();
   if (current === null) return;
@@ -15,7 +15,7 @@ export function selectNeighbour(model: Model, direction: 1 | -1, showSlice: Show
   if (neighbour !== null) showSlice(neighbour);
 }
 
-/** The slice above or below the selected one: in the next row, or on the next track. */
+/** Select the slice above or below the selected one: next row, or next track. */
 export function selectInOtherRow(model: Model, direction: 1 | -1, showSlice: ShowSlice): void {
   const current = model.selected.peek();
   if (current === null) return;
@@ -40,7 +40,7 @@ export function selectInOtherRow(model: Model, direction: 1 | -1, showSlice: Sho
   }
 }
 
-/** The slice of a row nearest to a time that is wanted, among those that were fetched. */
+/** Nearest loaded slice of a row to a time that `accepts` admits. */
 function rowSlices(
   model: Model,
   track: string,

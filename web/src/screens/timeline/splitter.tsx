@@ -1,9 +1,9 @@
-// A border that can be moved, by pointer or with the arrow keys.
+// Movable border, by pointer or arrow keys.
 import type { Signal } from "@preact/signals";
 
 interface Props {
   label: string;
-  /** Size of what is before a vertical border, or below a horizontal one, in pixels. */
+  /** Size in pixels of the element before a vertical border, or below a horizontal one. */
   size: Signal<number>;
   min: number;
   max: number;

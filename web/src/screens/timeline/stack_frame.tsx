@@ -1,4 +1,4 @@
-// A frame of a stack: where it can be found, it opens the source there.
+// Stack frame; opens the source if its location is known.
 import { displayText } from "../../canvas/text";
 import { openSource, parseFrame } from "../../state/source_location";
 

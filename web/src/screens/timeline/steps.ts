@@ -1,4 +1,4 @@
-// Steps at a place of the picture, and from one outlier to the next.
+// Steps under the pointer, and navigation between outliers.
 import type { RankSteps } from "../../api/views";
 import { outliersOf, firstStepEndingAfter } from "../../canvas/paint_steps";
 import type { HitTarget } from "../../canvas/hit_test";
@@ -12,7 +12,7 @@ export interface StepHit {
   outlier: boolean;
 }
 
-/** The step of a rank at a time; null between steps. */
+/** Return the step of a rank at a time; null between steps. */
 export function stepAt(steps: RankSteps, ns: number): StepHit | null {
   const index = firstStepEndingAfter(steps, ns);
   const after = steps.after_ns[index];
@@ -22,7 +22,7 @@ export function stepAt(steps: RankSteps, ns: number): StepHit | null {
   return { steps, number, after_ns: after, duration_ns: steps.duration_ns[index] ?? 0, outlier };
 }
 
-/** The step under the pointer: of the band above, or of the line of a group. */
+/** Return the step under the pointer: in the band, or in a group's header. */
 export function stepUnderPointer(model: Model, target: HitTarget): StepHit | null {
   const steps = target.on === "band"
     ? model.band.peek()
@@ -30,7 +30,7 @@ export function stepUnderPointer(model: Model, target: HitTarget): StepHit | nul
   return steps === null ? null : stepAt(steps, target.ns + model.shiftOf(steps.group));
 }
 
-/** Number of the next outlier after a time, or the one before; null where there is none. */
+/** Number of the next or previous outlier from a time, or null. */
 export function nextOutlier(steps: RankSteps, ns: number, by: 1 | -1): number | null {
   const outliers = outliersOf(steps);
   const indices = steps.numbers.map((_, index) => index);

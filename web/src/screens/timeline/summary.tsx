@@ -1,4 +1,4 @@
-// A range in numbers: how busy its tracks were, and which names took the time.
+// Summary of a range: busy time by track, and self time by name.
 import { useMemo, useState } from "preact/hooks";
 
 import type { NameTime, SummaryView, TrackSummary } from "../../api/views";
@@ -12,7 +12,7 @@ import { field, type Field } from "../../widgets/fields";
 import { setSearchText } from "./url_state";
 import type { Model } from "./model";
 
-/** Names of one track that are asked for. */
+/** Requested names per track. */
 const NAMES_PER_TRACK = 200;
 
 interface NameRow extends NameTime {
@@ -68,7 +68,7 @@ function Tables({ view, model, range }: { view: SummaryView; model: Model; range
   );
 }
 
-/** A track before what it is in: columns are cut at the right. */
+/** Put the track before its groups: cells are truncated at the right. */
 function innermostFirst(name: string): string {
   return name.split(" › ").reverse().join(" ‹ ");
 }

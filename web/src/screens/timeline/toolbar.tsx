@@ -1,4 +1,4 @@
-// Above the picture: find, jump, align, and what the picture shows.
+// Toolbar of the timeline: search, jump, align and view options.
 import {
   AlignStartVertical, ArrowLeftToLine, ArrowRightToLine, Image, Keyboard, Maximize2, Minimize2,
   Radio, Timer,
@@ -39,7 +39,7 @@ export function Toolbar({ model, commands, search }: Props) {
   );
 }
 
-/** What makes the picture doubtful, behind a word that says that there is something. */
+/** Badge with quality notes. */
 function QualityBadge({ model }: { model: Model }) {
   const { quality, notes } = model.view.value;
   const count = quality.length + notes.length;

@@ -1,4 +1,4 @@
-// What is under the pointer, in a few words beside it. Names are text: nothing in them is read.
+// Tooltip of the timeline. Names are text nodes: nothing is parsed as HTML.
 import { signal } from "@preact/signals";
 
 import { countOf, duration, percent } from "../../base/quantities";
@@ -14,7 +14,7 @@ interface TooltipState {
   lines: string[];
   x: number;
   y: number;
-  /** Of the picture, to keep the box within. */
+  /** Size of the canvas, to keep the tooltip within. */
   width: number;
   height: number;
 }

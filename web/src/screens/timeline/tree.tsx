@@ -1,4 +1,4 @@
-// The tree of tracks beside the picture. Only lines in view are on the page.
+// Tree of tracks next to the canvas. Only visible lines are rendered.
 import { ChevronDown, ChevronRight, ChevronsDownUp, ChevronsUpDown, Pin, PinOff } from "lucide";
 import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
@@ -12,11 +12,11 @@ import { trackFilter, collapseState, pinnedIds, setTrackFilter, setCollapseState
 import type { Commands } from "./commands";
 import type { Model } from "./model";
 
-/** Browsers cannot lay out higher elements; what is beyond is scrolled to in larger steps. */
+/** Browsers limit the height of elements; beyond it, scrolling is scaled. */
 const MAX_ELEMENT_PX = 8_000_000;
 const LABEL_CHARACTERS = 300;
 
-/** Id of the line that has the keyboard's focus. */
+/** Id of the line with keyboard focus. */
 const focusedLine = signal<string | null>(null);
 
 export function toggleCollapsed(id: string): void {
@@ -85,7 +85,7 @@ export function TrackTree({ model, commands }: Props) {
   const room = model.treeHeight.value;
   const top = Math.min(model.scrollTop.value, model.maxScroll.value);
   const height = Math.min(MAX_ELEMENT_PX, Math.max(tree.height, room));
-  // Scrolled pixels of the tree for one of the scroll bar.
+  // Pixels of the tree per pixel of the scroll bar.
   const ratio = height > room ? Math.max(1, (tree.height - room) / (height - room)) : 1;
   useEffect(() => {
     const element = scroller.current;
@@ -186,7 +186,7 @@ function PinButton({ line }: { line: Line }) {
   );
 }
 
-/** Keys of a tree, as people who do not use a pointer expect them. */
+/** Keyboard navigation after the ARIA tree pattern: https://www.w3.org/WAI/ARIA/apg/patterns/treeview/ */
 function handleKey(event: KeyboardEvent, model: Model, commands: Commands): void {
   const { lines, byId } = model.tree.peek();
   const current = focusedLine.peek() === null ? undefined : byId.get(focusedLine.peek() ?? "");

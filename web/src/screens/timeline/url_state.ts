@@ -1,16 +1,16 @@
-// What the timeline keeps in the address, so that a copied link shows the same picture.
+// State of the timeline in the URL, so that a copied link shows the same view.
 import { computed } from "@preact/signals";
 
 import type { Span } from "../../canvas/viewport";
 import { param, setParams } from "../../state/url";
 
-/** Which groups and tracks are not as they are at first. */
+/** Groups and tracks that differ from their default state. */
 export interface CollapseState {
   defaultState: "auto" | "open" | "closed";
   toggledIds: ReadonlySet<string>;
 }
 
-/** A number of the address; null where it is none. */
+/** Parse a number; null if it is none. */
 export function parseNumber(text: string | null): number | null {
   if (text === null || text.trim() === "") return null;
   const value = Number(text);
@@ -44,26 +44,26 @@ const params = {
   trackFilter: param("filter"), preferredRenderer: param("renderer"),
 };
 
-/** The window; null for the whole run. */
+/** Window; null for the whole run. */
 export const urlSpan = computed(() => parseSpan(params.t0.value, params.t1.value));
-/** The range that all screens are about. */
+/** Range selected for all screens. */
 export const range = computed(() => parseSpan(params.from.value, params.to.value));
 export const collapseState = computed(() => parseCollapseState(params.fold.value));
 export const pinnedIds = computed(() => (params.pin.value ?? "").split(",").filter((id) => id !== ""));
 export const searchText = computed(() => params.searchText.value ?? "");
 export const trackFilter = computed(() => params.trackFilter.value ?? "");
-/** Number of the step that ranks are aligned on. */
+/** Number of the step on which ranks are aligned. */
 export const alignedStep = computed(() => parseNumber(params.alignedStep.value));
-/** Group whose steps stand above all tracks. */
+/** Group whose steps are in the band above all tracks. */
 export const bandGroup = computed(() => params.bandGroup.value);
-/** Whether the ruler counts from the beginning of what is selected. */
+/** The ruler is relative to the start of the selection. */
 export const isRulerRelative = computed(() => params.isRulerRelative.value === "1");
 export const selectedKey = computed(() => {
   const event = parseNumber(params.event.value);
   return params.track.value === null || event === null ? null : { track: params.track.value, event };
 });
 
-/** Canvas2D where it is asked for, to see what people without WebGL2 see. */
+/** Return the preferred backend; `renderer=2d` in the URL shows the view without WebGL2. */
 export function preferredRenderer(): "webgl2" | "2d" {
   return params.preferredRenderer.value === "2d" ? "2d" : "webgl2";
 }
