@@ -28,7 +28,7 @@ async function requestJson<T>(request: Promise<Response>): Promise<T> {
     response = await request;
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new RequestError("The server does not answer. Is `stepscope ui` still running?", 0);
+    throw new RequestError("The server does not respond. Is `stepscope ui` still running?", 0);
   }
   if (response.ok) return (await response.json()) as T;
   if (response.status === 401) window.location.reload(); // shows the page that asks for the token
@@ -42,7 +42,7 @@ async function errorMessage(response: Response): Promise<string> {
   } catch {
     // The response is not JSON from this server: the status is all there is to report.
   }
-  return `The server answered with status ${response.status}.`;
+  return `The server responded with status ${response.status}.`;
 }
 
 let pendingCount = 0;

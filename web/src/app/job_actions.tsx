@@ -15,7 +15,7 @@ type Detail = Omit<CaptureRequest, "run" | "steps">;
 
 const DETAIL_LABELS: readonly (readonly [keyof Detail, string])[] = [
   ["full", "operators"],
-  ["shapes", "shapes of inputs"],
+  ["shapes", "input shapes"],
   ["stacks", "Python stacks"],
   ["memory", "memory"],
   ["flops", "FLOPs"],
@@ -43,17 +43,17 @@ function Actions({ id }: { id: string }) {
   };
   const capture = (steps: number, detail: Detail): void => {
     setOpenDialog(null);
-    setStatus("Asking the job …");
+    setStatus("Requesting a window …");
     const body: CaptureRequest = { run: id, steps, ...detail };
     post<CaptureAccepted>("/api/capture", body).then((requested) => { setRequest(requested.request); }, showError);
   };
   const stop = (): void => {
     setOpenDialog(null);
-    post<StopAccepted>("/api/stop", { run: id }).then(() => { setStatus("The job was told to stop."); }, showError);
+    post<StopAccepted>("/api/stop", { run: id }).then(() => { setStatus("Stop requested."); }, showError);
   };
   return (
     <>
-      <span class="said muted" role="status">{status}</span>
+      <span class="muted" role="status">{status}</span>
       {session.can_capture ? (
         <button type="button" class="action" onClick={() => { setOpenDialog("capture"); }}>
           <Icon icon={Camera} size={16} /> Capture steps
@@ -66,8 +66,8 @@ function Actions({ id }: { id: string }) {
       ) : null}
       {openDialog === "capture" ? <CaptureDialog onCancel={cancel} onGo={capture} /> : null}
       {openDialog === "stop" ? (
-        <ConfirmDialog title="Stop this job?" confirmLabel="Stop the job" onCancel={cancel} onConfirm={stop}>
-          <p>The training of <b>{id}</b> ends: its launcher sends it a signal to finish, and ends it if it does not.</p>
+        <ConfirmDialog title="Stop this job?" confirmLabel="Stop job" onCancel={cancel} onConfirm={stop}>
+          <p>The launcher of <b>{id}</b> sends a termination signal to the job, and kills it after a grace period.</p>
         </ConfirmDialog>
       ) : null}
     </>
@@ -101,7 +101,7 @@ function useProgress(id: string, request: string | null, onStatus: (text: string
 export function progressText(captureProgress: CaptureProgress): string {
   if (captureProgress.failure !== null) return captureProgress.failure;
   if (captureProgress.finished) {
-    return captureProgress.stored_count === 1 ? "A window is in the run." : `${captureProgress.stored_count} windows are in the run.`;
+    return captureProgress.stored_count === 1 ? "1 window was added to the run." : `${captureProgress.stored_count} windows were added to the run.`;
   }
   return Object.values(captureProgress.nodes)[0]?.message ?? "Waiting for the monitor …";
 }
@@ -116,12 +116,12 @@ function CaptureDialog({ onCancel, onGo }: WindowProps) {
   const [detail, setDetail] = useState(DEFAULT_DETAIL);
   return (
     <ConfirmDialog
-      title="Capture a detailed window now"
+      title="Capture a detailed window"
       confirmLabel={`Capture ${steps} steps`}
       onCancel={onCancel}
       onConfirm={() => { onGo(steps, detail); }}
     >
-      <p class="muted">The same steps of every rank are recorded down to the kernel. More depth costs the job more while the window is open.</p>
+      <p class="muted">Records the same steps on every rank, down to kernels. More detail adds overhead to the job while the window is open.</p>
       <label class="choice">
         <span>Steps</span>
         <input
@@ -133,7 +133,7 @@ function CaptureDialog({ onCancel, onGo }: WindowProps) {
         />
       </label>
       <fieldset class="checks">
-        <legend>Depth</legend>
+        <legend>Detail</legend>
         {DETAIL_LABELS.map(([name, detailLabel]) => (
           <label key={name}>
             <input

@@ -12,11 +12,11 @@ export function RangeChip() {
   if (from.value === null && to.value === null) return null;
   const text = `${timeText(from.value, "start")} to ${timeText(to.value, "end")}`;
   return (
-    <span class="chip" title="Every screen is about this range of the run">
+    <span class="chip" title="All screens show this range of the run">
       {text}
       <button
         type="button"
-        aria-label="Show the whole run"
+        aria-label="Show the full run"
         onClick={() => { setParams({ from: null, to: null }); }}
       >
         <Icon icon={X} size={14} />

@@ -25,7 +25,7 @@ export function Shell() {
   }, [current, run.value]);
   return (
     <div class={narrow.value ? "shell narrow" : "shell"}>
-      <a class="skip" href="#main">Skip to the screen</a>
+      <a class="skip" href="#main">Skip to content</a>
       <Navigation current={current} />
       <header class="top">
         <RunTabs />
@@ -45,9 +45,9 @@ export function Shell() {
       </header>
       <main id="main" class={`screen ${current.name === "" ? "jobs" : current.name}`} tabIndex={-1}>
         {isRunDeleted.value ? (
-          <ErrorNotice text="This run has disappeared from its place; what is shown was read before." />
+          <ErrorNotice text="This run was deleted. The page shows data that was loaded before." />
         ) : null}
-        {isKnown ? <ScreenBody target={current} /> : <EmptyState title="No such screen" text="choose one at the left" />}
+        {isKnown ? <ScreenBody target={current} /> : <EmptyState title="Screen not found" text="select a screen on the left" />}
       </main>
       <SourceViewer />
     </div>
@@ -73,11 +73,11 @@ function Navigation({ current }: { current: ScreenEntry }) {
         type="button"
         class="quiet fold"
         aria-expanded={!narrow.value}
-        aria-label={narrow.value ? "Show the names of the screens" : "Fold to icons"}
+        aria-label={narrow.value ? "Expand the navigation" : "Collapse the navigation"}
         onClick={() => { narrow.value = !narrow.value; }}
       >
         <Icon icon={narrow.value ? ChevronsRight : ChevronsLeft} />
-        <span>{narrow.value ? "Names" : "Fold"}</span>
+        <span>{narrow.value ? "Expand" : "Collapse"}</span>
       </button>
     </nav>
   );
@@ -115,9 +115,9 @@ function ScreenBody({ target }: { target: ScreenEntry }) {
     );
   }, [target, Component]);
   if (target.name !== "" && run.value === null) {
-    return <EmptyState title="No run is open" text="choose one from the list of jobs" />;
+    return <EmptyState title="No run selected" text="select a run from the list of jobs" />;
   }
-  if (failed) return <ErrorNotice text="This screen could not be loaded. Is `stepscope ui` running?" />;
+  if (failed) return <ErrorNotice text="This screen failed to load. Is `stepscope ui` still running?" />;
   // A screen starts with fresh state for another run.
   return Component === undefined ? <Skeleton /> : <Component key={`${target.name} ${run.value ?? ""}`} />;
 }

@@ -40,7 +40,7 @@ function SourceDialog({ location }: { location: SourceLocation }) {
               })}
             </pre>
             <p class="muted">
-              {snippet.recorded ? "As the job ran it." : "As the file is today; the job may have run an older one."}
+              {snippet.recorded ? "Recorded when the job ran." : "Current version of the file; the job may have run an older one."}
             </p>
             <p class="editors">
               {snippet.opens.vscode === null ? null : <a href={snippet.opens.vscode} target="_self">Open in VS Code</a>}

@@ -67,7 +67,7 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
         class={`chart ${renderer} ${isRangeSelectable ? "ranged" : ""}`}
         role="img"
         aria-label={label}
-        title={isRangeSelectable ? "Drag across to choose a range of time for all screens" : undefined}
+        title={isRangeSelectable ? "Drag to select a time range for all screens" : undefined}
         style={{ height: `${height}px` }}
       />
       <div ref={paper} class="paper" aria-hidden="true" />

@@ -48,7 +48,7 @@ export function describeFigure(block: Figure): FigureDescription {
       return {
         label: boxesLabel(block),
         height: 340,
-        notes: ["Boxes are quartiles, whiskers reach 1.5 interquartile ranges; all samples."],
+        notes: ["Boxes show quartiles; whiskers extend to 1.5 times the interquartile range."],
         option: (colours) => boxesOption(block, colours),
       };
     case "heatmap":
@@ -56,8 +56,8 @@ export function describeFigure(block: Figure): FigureDescription {
         label: heatmapLabel(block),
         height: gridHeight(block.rows.length),
         notes: [
-          `From ${block.start} on; each column is the mean of ${duration(1e9 * block.column_s)}. Ratios are ` +
-            "shares of 100%, all else of the row's largest value. Blank: not sampled.",
+          `Starts ${block.start}. Each column is the mean of ${duration(1e9 * block.column_s)}. Ratios are ` +
+            "relative to 100%, other metrics to the maximum of their row. Blank: no samples.",
         ],
         option: (colours) => heatmapOption(block, colours),
       };
@@ -136,8 +136,8 @@ function FigureData({ block }: { block: Figure }) {
   const [open, setOpen] = useState(false);
   return (
     <details onToggle={(event) => { setOpen(event.currentTarget.open); }}>
-      <summary>Numbers</summary>
-      {open ? <Table caption={`${block.title}, as numbers`} {...figureTable(block)} /> : null}
+      <summary>Data</summary>
+      {open ? <Table caption={`${block.title}, data`} {...figureTable(block)} /> : null}
     </details>
   );
 }

@@ -64,6 +64,6 @@ export function pieOfShares(
   const largest = [...byName].sort(([, a], [, b]) => b - a).slice(0, MAX_SLICES);
   const slices = largest.map(([name, share_ratio]) => ({ name, share_ratio }));
   const rest = 1 - slices.reduce((sum, slice) => sum + slice.share_ratio, 0);
-  const remainder = slices.length > 0 && rest > 1e-6 ? [{ name: "all others", share_ratio: rest }] : [];
+  const remainder = slices.length > 0 && rest > 1e-6 ? [{ name: "others", share_ratio: rest }] : [];
   return { kind: "pie", title, share_of, slices: [...slices, ...remainder] };
 }

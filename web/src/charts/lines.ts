@@ -28,7 +28,7 @@ export function linesOption(block: Lines, colours: Palette): EChartsOption {
         const { seriesName, value } = item as { seriesName: string; value: [number, number] };
         return tooltipContent(seriesName, [
           withSymbol(value[1], block.digits, block.unit),
-          `${duration(1e9 * value[0])} after the first step began`,
+          `${duration(1e9 * value[0])} after the start of the first step`,
         ]);
       },
     },

@@ -198,6 +198,6 @@ function tooltipOf(plot: Plot, items: unknown[]): HTMLElement {
   const hiddenCount = points.length - max.length;
   return tooltipContent(`${plot.x.name}: ${formatOnScale(first.value[0], plot.x)}`, [
     ...max.map((item) => `${item.seriesName}: ${formatOnScale(item.value[1] ?? 0, plot.y)}`),
-    ...(hiddenCount > 0 ? [`and ${hiddenCount} smaller`] : []),
+    ...(hiddenCount > 0 ? [`and ${hiddenCount} more`] : []),
   ]);
 }

@@ -22,16 +22,16 @@ export function AnnotationHistograms({ suggestions }: { suggestions: readonly st
     setDraft("");
   };
   return (
-    <section class="histograms" aria-label="Histograms of annotations">
+    <section class="histograms" aria-label="Annotation histograms">
       <header class="head">
-        <h2>Histograms of annotations</h2>
+        <h2>Annotation histograms</h2>
         <form class="tools" onSubmit={add}>
           <label class="choice">
             <span>Annotation</span>
             <input
               type="text"
               list="annotation-names"
-              placeholder="choose or type a name"
+              placeholder="select or enter a name"
               value={draft}
               onInput={(event) => { setDraft(event.currentTarget.value); }}
               data-testid="histogram-name"
@@ -44,7 +44,7 @@ export function AnnotationHistograms({ suggestions }: { suggestions: readonly st
         </form>
       </header>
       {names.length === 0 ? (
-        <p class="muted">None yet: name an annotation to see how long its ranges took.</p>
+        <p class="muted">Add an annotation to see the distribution of its durations.</p>
       ) : (
         <div class="panels">
           {names.map((name) => (
@@ -59,7 +59,7 @@ export function AnnotationHistograms({ suggestions }: { suggestions: readonly st
 function HistogramPanel({ name, onClose }: { name: string; onClose: () => void }) {
   const answer = useView("annotations", { name });
   const close = (
-    <button type="button" class="quiet" aria-label={`Remove the histogram of ${name.slice(0, 80)}`} onClick={onClose}>
+    <button type="button" class="quiet" aria-label={`Remove histogram of ${name.slice(0, 80)}`} onClick={onClose}>
       <Icon icon={X} size={15} />
     </button>
   );
@@ -76,7 +76,7 @@ function HistogramPanel({ name, onClose }: { name: string; onClose: () => void }
     const why = data.missing ?? data.sources.find((source) => source.missing !== null)?.missing;
     return (
       <Panel title={name.slice(0, 120)} tools={close}>
-        <EmptyState text={why ?? "no range has this name"} />
+        <EmptyState text={why ?? "no annotation has this name"} />
       </Panel>
     );
   }

@@ -2,7 +2,7 @@
 import { useOption } from "./url_options";
 import { Select } from "../widgets/select";
 
-const CHOICES = [["keep", "counts"], ["drop", "left out"]] as const;
+const CHOICES = [["keep", "included"], ["drop", "excluded"]] as const;
 type CarryOverChoice = "keep" | "drop";
 
 export function useCarryOver() {
@@ -17,7 +17,7 @@ interface Props {
 export function CarryOverSelect({ value, onChange }: Props) {
   return (
     <Select
-      label="Work launched before"
+      label="Carry-over"
       value={value}
       choices={CHOICES}
       onChange={(next) => { onChange(next as CarryOverChoice); }}

@@ -37,18 +37,18 @@ export function FlameGraph({ roots, left_out_ns, note = null, label, outermost, 
   const totalNs = Math.max(1, totalTime(roots));
   const focusOn = (into: readonly number[]): void => { setText(pathText(roots, into)); };
   const describedNode = hoveredNode ?? focus;
-  const notes = [left_out_ns > 0 ? `Paths too small to be drawn took ${duration(left_out_ns)} of self time.` : null, note];
+  const notes = [left_out_ns > 0 ? `Omitted paths, too small to draw: ${duration(left_out_ns)} of self time.` : null, note];
   return (
     <div class="flame" data-testid="flame-graph">
       <p class="flame-words">
         <span role="status">
           {describedNode === null
-            ? `${duration(totalNs)} in ${outermost}. Choose a box to look into it; arrow keys go from box to box.`
+            ? `${duration(totalNs)} in ${outermost}. Select a box to zoom in; use arrow keys to move.`
             : describeNode(describedNode, totalNs)}
         </span>
         {focus === null ? null : (
           <>
-            <button type="button" class="quiet" onClick={() => { focusOn([]); }}>Show all</button>
+            <button type="button" class="quiet" onClick={() => { focusOn([]); }}>Reset zoom</button>
             {tools?.(focus)}
           </>
         )}
@@ -133,7 +133,7 @@ function Box({ box, words, focusedBox, onFocusNode, onHover, onFocus }: BoxProps
   return (
     <button
       type="button"
-      class={box.isAncestor ? "flame-box around" : "flame-box"}
+      class={box.isAncestor ? "flame-box ancestor" : "flame-box"}
       data-path={keyOf(box)}
       tabIndex={focusedBox ? 0 : -1}
       style={{
@@ -156,5 +156,5 @@ function Box({ box, words, focusedBox, onFocusNode, onHover, onFocus }: BoxProps
 
 function describeNode(node: FlameNode, totalNs: number): string {
   const share = percent(node.total_ns / totalNs, 1);
-  return `${displayText(node.name, 300)}: ${duration(node.total_ns)} (${share} of all), ${duration(node.self_ns)} itself, ${countOf(node.count, "call")}`;
+  return `${displayText(node.name, 300)}: ${duration(node.total_ns)} (${share} of total), ${duration(node.self_ns)} self, ${countOf(node.count, "call")}`;
 }

@@ -16,7 +16,7 @@ export function RowLimitSelect({ value, onChange }: { value: RowLimit; onChange:
     <Select
       label="Rows"
       value={value}
-      choices={choices.map((limit) => [limit, limit === "0" ? "all" : `largest ${count(Number(limit))}`] as const)}
+      choices={choices.map((limit) => [limit, limit === "0" ? "all" : `top ${count(Number(limit))}`] as const)}
       onChange={(next) => { onChange(next as RowLimit); }}
     />
   );
@@ -24,5 +24,5 @@ export function RowLimitSelect({ value, onChange }: { value: RowLimit; onChange:
 
 /** Note below a table on rows that were not requested. */
 export function omittedRows(shownCount: number, totalCount: number): string | null {
-  return shownCount < totalCount ? `the largest of ${count(totalCount)}` : null;
+  return shownCount < totalCount ? `top rows of ${count(totalCount)}` : null;
 }

@@ -8,7 +8,7 @@ export function useTabs<Name extends string>(
 ): { selected: Name; bar: preact.JSX.Element } {
   const [selected] = useOption("tab", tabs.map(([name]) => name));
   const bar = (
-    <nav class="tabs" aria-label="Sides of this screen">
+    <nav class="tabs" aria-label="Tabs">
       {tabs.map(([name, words], index) => (
         <a
           key={name}

@@ -68,7 +68,7 @@ export function TraceSelect({ traces }: { traces: readonly RecordingName[] }) {
   if (selected === undefined || traces.length < 2) return null;
   return (
     <Select
-      label="Recording"
+      label="Trace"
       value={selected.trace}
       choices={traces.map((recording) => [recording.trace, traceLabel(recording)] as const)}
       onChange={(trace) => { setParams({ trace }, { replace: true }); }}
@@ -89,7 +89,7 @@ export function TraceScreen<Name extends keyof TraceViews>(props: Props<Name>) {
         {(payload) => {
           const selected = selectedTrace(payload.recordings);
           return selected === undefined ? (
-            <EmptyState text={payload.missing ?? "the run holds no recording"} />
+            <EmptyState text={payload.missing ?? "the run has no traces"} />
           ) : (
             <TraceContent {...props} trace={selected.trace} />
           );
@@ -113,7 +113,7 @@ export function TraceContent<Name extends keyof TraceViews>({
         // Fields that all of these views have, and fields of this one.
         const payload: TraceViews[Name] & TracesPayload = response;
         const part = payload.traces[0];
-        if (part === undefined) return <EmptyState text={payload.missing ?? "nothing was recorded here"} />;
+        if (part === undefined) return <EmptyState text={payload.missing ?? "no data was recorded"} />;
         return (
           <>
             <QualityNotes quality={[...payload.quality, ...part.quality]} notes={part.notes ?? []} range={payload.range} />

@@ -9,7 +9,7 @@ export function useOption<Value extends string>(
   const text = param(name).value;
   const [first] = values;
   const value = values.find((candidate) => candidate === text) ?? first;
-  if (value === undefined) throw new Error(`no choice for ${name}`);
+  if (value === undefined) throw new Error(`no values for ${name}`);
   const choose = (next: Value): void => {
     setParams({ [name]: next === first ? null : next }, { replace: true });
   };

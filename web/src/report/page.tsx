@@ -29,7 +29,7 @@ export function Page({ report }: { report: Report }) {
             <SectionView key={section.id} section={section} level={2} />
           ))}
           <footer>
-            Made by stepscope {report.version} on {report.made_at}.
+            Created by stepscope {report.version} on {report.made_at}.
           </footer>
         </main>
       </div>
@@ -43,7 +43,7 @@ function Head({ report }: { report: Report }) {
       {report.command === "" ? null : <p><code>{report.command}</code></p>}
       <p class={report.in_progress ? "state live" : "state"}>
         {report.in_progress
-          ? `The job is in progress: this report covers it until ${report.until}.`
+          ? `Job in progress: this report covers it until ${report.until}.`
           : `This report covers the run until ${report.until}.`}
       </p>
       <p>{report.about}</p>

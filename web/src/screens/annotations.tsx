@@ -33,7 +33,7 @@ function Content({ payload }: { payload: AnnotationsView }) {
   const [shown, choose] = useOption("source", names.length === 0 ? [""] : names);
   const [histograms, setHistograms] = useTexts("histogram");
   const source = payload.sources[Math.max(0, names.indexOf(shown))];
-  if (source === undefined) return <EmptyState text={payload.missing ?? "nothing was annotated"} />;
+  if (source === undefined) return <EmptyState text={payload.missing ?? "the run has no annotations"} />;
   const toggle = (row: AnnotationGroup): void => {
     setHistograms(histograms.includes(row.name) ? histograms.filter((name) => name !== row.name) : [...histograms, row.name]);
   };
@@ -42,16 +42,16 @@ function Content({ payload }: { payload: AnnotationsView }) {
       <QualityNotes quality={[...payload.quality, ...source.quality]} range={payload.range} />
       {names.length < 2 ? null : (
         <p class="tools spaced">
-          <Select label="Recording or process" value={shown} choices={names.map((name) => [name, name] as const)} onChange={choose} />
+          <Select label="Trace or process" value={shown} choices={names.map((name) => [name, name] as const)} onChange={choose} />
         </p>
       )}
       {source.annotations.length === 0 ? (
-        <EmptyState text={source.missing ?? "no range was annotated here"} />
+        <EmptyState text={source.missing ?? "no annotations in this source"} />
       ) : (
         <LinkedTable
           title="Annotations"
           testid="table-annotations"
-          about={`${count(source.row_count)} names, those on devices apart. Names that differ only in a number after # are one. A row adds its histogram below.`}
+          about={`${count(source.row_count)} names, host and device listed separately. Names that differ only in a number after # are merged. Select a row to add its histogram.`}
           rows={source.annotations}
           more={omittedRows(source.annotations.length, source.row_count)}
           onRow={toggle}

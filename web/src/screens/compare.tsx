@@ -29,9 +29,9 @@ export default function Compare() {
         <RunSelects />
       </PageHeader>
       {base === null ? (
-        <EmptyState title="Compare with which run?" text="choose the run that this one is compared with, above or in the list of jobs" />
+        <EmptyState title="No base run selected" text="select a base run above or in the list of jobs" />
       ) : base === comparedRun ? (
-        <EmptyState title="One run twice" text="choose another run to compare this one with" />
+        <EmptyState title="Both runs are the same" text="select another base run" />
       ) : (
         <ComparisonLoader base={base} comparedRun={comparedRun ?? ""} />
       )}
@@ -44,14 +44,14 @@ function RunSelects() {
   const runIds = (data?.jobs ?? []).filter((job) => job.problem === null).map((job) => job.id);
   const [base, comparedRun] = [baseRun.value, run.value];
   const choices = (value: string | null) => [
-    ...(value === null ? [["", "choose a run"] as const] : runIds.includes(value) ? [] : [[value, value] as const]),
+    ...(value === null ? [["", "select a run"] as const] : runIds.includes(value) ? [] : [[value, value] as const]),
     ...runIds.map((id) => [id, id] as const),
   ];
   return (
     <>
       <Select label="From" value={base ?? ""} choices={choices(base)} onChange={(id) => { setParams({ with: id === "" ? null : id }); }} />
       {base === null ? null : (
-        <a class="quiet" href={link("compare", { run: base, with: comparedRun })} aria-label="Swap the two runs" title="Swap the two runs">
+        <a class="quiet" href={link("compare", { run: base, with: comparedRun })} aria-label="Swap runs" title="Swap runs">
           <Icon icon={ArrowLeftRight} size={16} />
         </a>
       )}
@@ -68,17 +68,17 @@ function ComparisonLoader({ base, comparedRun }: { base: string; comparedRun: st
 function Content({ payload }: { payload: Comparison }) {
   return (
     <>
-      <section class="verdict comparison" aria-label="What changed">
-        <p class="eyebrow">What changed</p>
+      <section class="verdict comparison" aria-label="Changes">
+        <p class="eyebrow">Changes</p>
         <h2 data-testid="compare-headline">{payload.headline}</h2>
         <div class="pair">
           <RunSummary title="From" summary={payload.base} />
           <RunSummary title="To" summary={payload.other} />
         </div>
       </section>
-      {payload.notes.length === 0 ? null : <EmptyState title="These figures may be wrong" text={payload.notes.join(" ")} />}
+      {payload.notes.length === 0 ? null : <EmptyState title="Results may be inaccurate" text={payload.notes.join(" ")} />}
       {payload.steps === null ? (
-        <EmptyState title="Steps cannot be compared" text={payload.steps_missing ?? "one of the runs has no steps"} />
+        <EmptyState title="Steps not comparable" text={payload.steps_missing ?? "one of the runs has no steps"} />
       ) : (
         <Steps steps={payload.steps} />
       )}
@@ -101,8 +101,8 @@ function RunSummary({ title, summary }: { title: string; summary: ComparedRun })
       <p>{summary.headline}</p>
       <p class="muted">
         {summary.step_ns === null
-          ? "No steps that could be compared."
-          : `${countOf(summary.step_count, "step")}, ${duration(summary.step_ns.mean)} each on average; confidence of the verdict ${percent(summary.confidence_ratio)}.`}
+          ? "No comparable steps."
+          : `${countOf(summary.step_count, "step")}, mean ${duration(summary.step_ns.mean)}. Verdict confidence ${percent(summary.confidence_ratio)}.`}
       </p>
       <p class="muted"><code>{summary.command.slice(0, 400)}</code></p>
     </div>
@@ -120,18 +120,18 @@ function Steps({ steps }: { steps: StepChanges }) {
         tiles={steps.figures.map((figure) => ({
           label: `Step, ${figure.name === "p50" ? "median" : figure.name}`,
           value: relativeChange(figure.change_ratio),
-          about: `${duration(figure.base_ns)} to ${duration(figure.other_ns)}; ${figure.noise_ns === null ? "too few steps to know the noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
+          about: `${duration(figure.base_ns)} to ${duration(figure.other_ns)}; ${figure.noise_ns === null ? "too few steps to estimate noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
           testid: `compare-${figure.name}`,
         }))}
       />
       <div class="panels">
-        <FigurePanel wide testid="waterfall" block={stepWaterfall(steps)} about={`Parts of ${steps.share_of}.`} />
+        <FigurePanel wide testid="waterfall" block={stepWaterfall(steps)} about={`Breakdown of ${steps.share_of}.`} />
       </div>
       <LinkedTable
         id="parts"
-        title="The mean step by part"
+        title="Mean step by part"
         testid="table-compare-parts"
-        about={`The changes of the parts sum to that of the mean. ${sentence(steps.noise)}`}
+        about={`The changes of the parts add up to the change of the mean. ${sentence(steps.noise)}`}
         rows={steps.parts}
         fields={[
           column<StepChange>("name", "part", "none", (row) => words(row.name)),
@@ -180,9 +180,9 @@ function JobFigures({ rows, scope }: { rows: FigureChange[]; scope: string }) {
   return (
     <LinkedTable
       id="figures"
-      title="The whole job"
+      title="Job totals"
       testid="table-compare-figures"
-      about={`Of ${scope}.`}
+      about={`Figures of ${scope}.`}
       rows={rows}
       fields={[
         field("name", { label: "figure" }),
@@ -203,15 +203,15 @@ function NameChangesTable({ id, title, changes }: { id: string; title: string; c
       about={`${changes.time_of}: ${duration(changes.base_ns)} to ${duration(changes.other_ns)} (${change(changes.change_ns, "ns")}).`}
       rows={changes.rows}
       keyOf={(row) => rowKey(row.name)}
-      more={changes.rest_count === 0 ? null : `${count(changes.rest_count)} others changed by ${change(changes.rest_ns, "ns")} together`}
+      more={changes.rest_count === 0 ? null : `${count(changes.rest_count)} more names changed by ${change(changes.rest_ns, "ns")} in total`}
       fields={[
         field("name"),
         field("status"),
         field("base_ns", { label: "from" }),
         field("other_ns", { label: "to" }),
         changeField<NameChange>(),
-        field("base_calls", { label: "calls, from", numeric: true, unit: "count" }),
-        field("other_calls", { label: "to", numeric: true, unit: "count" }),
+        field("base_calls", { label: "calls from", numeric: true, unit: "count" }),
+        field("other_calls", { label: "calls to", numeric: true, unit: "count" }),
       ]}
     />
   );
@@ -223,20 +223,20 @@ function ContractTable({ terms }: { terms: ContractTerms[] }) {
   const unknown = groupsWithStatus("unknown");
   const rows = terms.flatMap((group) => group.differences.map((difference) => ({ group: group.group, ...difference })));
   const about = [
-    groupsWithStatus("same").length === 0 ? "" : `The same in both runs: ${groupsWithStatus("same").join(", ")}.`,
-    unknown.length === 0 ? "" : `Not known of both: ${unknown.join(", ")}.`,
+    groupsWithStatus("same").length === 0 ? "" : `Same in both runs: ${groupsWithStatus("same").join(", ")}.`,
+    unknown.length === 0 ? "" : `Unknown for at least one run: ${unknown.join(", ")}.`,
   ].filter((text) => text !== "").join(" ");
-  if (rows.length === 0) return <Panel title="The same work" wide><p class="muted">{about}</p></Panel>;
+  if (rows.length === 0) return <Panel title="Same workload" wide><p class="muted">{about}</p></Panel>;
   return (
     <LinkedTable
       id="contract"
-      title={groupsWithStatus("different").length === 0 ? "The same work, as far as is known" : "Not the same work"}
+      title={groupsWithStatus("different").length === 0 ? "Same workload, as far as known" : "Different workloads"}
       testid="table-compare-contract"
       about={about}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
       fields={[
-        field("name", { label: "what" }),
+        field("name", { label: "term" }),
         field("group", { label: "of" }),
         field("base", { label: "from" }),
         field("other", { label: "to" }),
@@ -248,14 +248,14 @@ function ContractTable({ terms }: { terms: ContractTerms[] }) {
 
 function Settings({ rows, sameCount }: { rows: SettingChange[]; sameCount: number }) {
   if (rows.length === 0) {
-    return <Panel title="Configuration" wide><p class="muted">{`${countOf(sameCount, "setting")} of both runs are alike, and none differs.`}</p></Panel>;
+    return <Panel title="Configuration" wide><p class="muted">{`${countOf(sameCount, "setting")} are the same in both runs; none differs.`}</p></Panel>;
   }
   return (
     <LinkedTable
       id="settings"
-      title="What is set up differently"
+      title="Configuration differences"
       testid="table-compare-settings"
-      about={`${countOf(sameCount, "setting")} of both runs are alike.`}
+      about={`${countOf(sameCount, "setting")} are the same in both runs.`}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
       fields={[

@@ -57,7 +57,7 @@ function Window({ window, payload }: { window: RankWindow; payload: DistributedV
       <Select
         label="Step"
         value={step}
-        choices={[["", "whole recording"] as const, ...steps.map((name) => [name, name] as const)]}
+        choices={[["", "full trace"] as const, ...steps.map((name) => [name, name] as const)]}
         onChange={setStep}
       />
     );
@@ -81,14 +81,14 @@ function Window({ window, payload }: { window: RankWindow; payload: DistributedV
           bar("overlap_ratio", "overlap"),
           bar("communication_ratio", "communication"),
           bar("other_ratio", "other"),
-          field("hidden_ratio", { label: "hidden", description: "Share of the time of collectives that computation hides" }),
+          field("hidden_ratio", { label: "hidden", description: "Share of collective time that overlaps with computation" }),
           field("collective_count", { label: "collectives" }),
           field("matched_count", { label: "matched" }),
           field("transfer_ns"),
           field("waiting_ns"),
           field("unmatched_ns"),
-          field("last_count", { label: "came last", description: "Matched collectives that began last here" }),
-          field("missing", { label: "remark" }),
+          field("last_count", { label: "last to arrive", description: "Matched collectives that this rank entered last" }),
+          field("missing", { label: "note" }),
         ]}
       />
       <Collectives window={window} bandwidthOf={payload.bandwidth_of} />

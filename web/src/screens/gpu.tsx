@@ -8,7 +8,7 @@ import { Time } from "./gpu/time";
 
 const TABS = [
   ["time", "Time"],
-  ["metrics", "Utilisation"],
+  ["metrics", "Utilization"],
   ["idle", "Idle time"],
   ["launches", "Launches"],
   ["activity", "Activity"],

@@ -43,20 +43,20 @@ function Rank({ rank }: { rank: RankPipeline }) {
     <>
       <Tiles
         tiles={[
-          { label: "Waiting for data", value: percent(waiting.share_ratio, 1), caption: "of the step time", testid: "data-wait" },
-          { label: "Worker queues empty", value: percent(waiting.starved_ratio, 1), caption: "of the batches that were asked for" },
-          { label: "A batch takes", value: duration(making?.mean_ns ?? null), caption: making === null ? null : `mean of ${count(making.batch_count)} batches` },
-          { label: "Workers busy", value: percent(making?.worker_busy_ratio ?? null, 1), caption: "of the time of the loop" },
+          { label: "Waiting for data", value: percent(waiting.share_ratio, 1), caption: "of step time", testid: "data-wait" },
+          { label: "Worker queues empty", value: percent(waiting.starved_ratio, 1), caption: "of batch requests" },
+          { label: "Batch creation", value: duration(making?.mean_ns ?? null), caption: making === null ? null : `mean of ${count(making.batch_count)} batches` },
+          { label: "Workers busy", value: percent(making?.worker_busy_ratio ?? null, 1), caption: "of loop time" },
         ]}
       />
       <div class="panels">
-        <Panel title="What the waiting consists of" wide description={`Parts of the ${percent(waiting.share_ratio, 1)} of step time.`}>
-          <ShareBar label="Waiting by its reason" segments={waitSegments(waiting)} />
+        <Panel title="Wait breakdown" wide description={`Breakdown of the ${percent(waiting.share_ratio, 1)} of step time spent waiting.`}>
+          <ShareBar label="Wait breakdown" segments={waitSegments(waiting)} />
         </Panel>
         {making === null ? null : <Stages making={making} />}
         {rank.loader === null ? null : <LoaderSettings loader={rank.loader} cores={rank.cores_available} />}
       </div>
-      {rank.missing === null ? null : <EmptyState title="More could be said" text={rank.missing} />}
+      {rank.missing === null ? null : <EmptyState title="Incomplete data" text={rank.missing} />}
     </>
   );
 }
@@ -65,8 +65,8 @@ function Rank({ rank }: { rank: RankPipeline }) {
 function waitSegments(waiting: WaitingView) {
   return [
     { name: "starting workers", ratio: waiting.starting_ratio },
-    { name: "making batches", ratio: waiting.making_ratio },
-    { name: "handing over", ratio: waiting.handing_over_ratio },
+    { name: "batch creation", ratio: waiting.making_ratio },
+    { name: "handover", ratio: waiting.handing_over_ratio },
     { name: "not waiting for data", ratio: Math.max(0, 1 - waiting.share_ratio) },
   ];
 }
@@ -76,13 +76,13 @@ function Stages({ making }: { making: MakingView }) {
   return (
     <>
       <LinkedTable
-        title="Stages of making a batch"
+        title="Batch creation by stage"
         testid="table-stages"
-        about={`From ${count(making.stack_sample_count)} samples of the workers' stacks; ${percent(making.cpu_ratio, 1)} of the time was on a CPU.`}
+        about={`Based on ${count(making.stack_sample_count)} stack samples of the workers; ${percent(making.cpu_ratio, 1)} of the time on CPU.`}
         rows={making.stages}
         fields={[
           field("name", { label: "stage" }),
-          bar("of_making_ratio", "of making"),
+          bar("of_making_ratio", "of batch creation"),
           bar("of_step_ratio", "of step time"),
           field<StageView>("labels", {
             label: "functions",
@@ -91,7 +91,7 @@ function Stages({ making }: { making: MakingView }) {
         ]}
       />
       {transforms.length === 0 ? null : (
-        <Panel title="Transforms" description="Shares of the time of making batches, as timed around each transform.">
+        <Panel title="Transforms" description="Shares of batch creation time, measured around each transform.">
           <RankedBars
             label="Transforms"
             rows={transforms.map(([name, ratio]) => ({ name, ratio, value: percent(ratio, 1) }))}
@@ -105,7 +105,7 @@ function Stages({ making }: { making: MakingView }) {
 function LoaderSettings({ loader, cores }: { loader: Record<string, unknown>; cores: number | null }) {
   const settings = Object.entries(loader).filter(([name]) => name !== "fact");
   return (
-    <Panel title="The loader" description={cores === null ? null : `${count(cores)} cores are available to the job.`}>
+    <Panel title="DataLoader" description={cores === null ? null : `${count(cores)} cores available to the job.`}>
       <KeyValues entries={settings.map(([name, value]) => [name.replaceAll("_", " "), formatSetting(value)] as const)} />
     </Panel>
   );
@@ -126,7 +126,7 @@ function RankTable({ ranks }: { ranks: RankPipeline[] }) {
       fields={[
         field("rank"),
         field<RankPipeline>("waiting", { label: "waiting", unit: "ratio", numeric: true, value: (row) => row.waiting.share_ratio }),
-        field<RankPipeline>("making", { label: "a batch takes", unit: "ns", numeric: true, value: (row) => row.making?.mean_ns ?? null }),
+        field<RankPipeline>("making", { label: "batch creation", unit: "ns", numeric: true, value: (row) => row.making?.mean_ns ?? null }),
       ]}
     />
   );

@@ -36,14 +36,14 @@ export default function Insights() {
 function evaluationText(payload: InsightsView): string {
   const origin = payload.source === "recorded" ? "Evaluated while the job ran" : "Evaluated now";
   const until = payload.until_after_ns === null ? "" : `, up to ${duration(payload.until_after_ns)} after its start`;
-  return `${origin}${until}. A rule triggers once in each scan of ${duration(payload.scan_ns)} in which its condition holds.`;
+  return `${origin}${until}. A rule triggers at most once per scan interval (${duration(payload.scan_ns)}).`;
 }
 
 /** State how many of the findings are in the selected range. */
 export function findingsInRangeText({ fired: triggered, fired_count }: Pick<InsightsView, "fired" | "fired_count">): string {
-  if (fired_count === 0) return "No rule found anything, in this range or outside of it.";
+  if (fired_count === 0) return "No findings in the run.";
   const share = percent(triggered.length / fired_count);
-  return `${count(triggered.length)} of the run's ${count(fired_count)} findings (${share}) are of the chosen range.`;
+  return `${count(triggered.length)} of the run's ${count(fired_count)} findings (${share}) are in the selected range.`;
 }
 
 function Content({ payload }: { payload: InsightsView }) {
@@ -58,7 +58,7 @@ function Content({ payload }: { payload: InsightsView }) {
       <QualityNotes quality={[]} notes={payload.notes} range={payload.range} />
       {payload.range === null ? null : <p data-testid="findings-of-range">{findingsInRangeText(payload)}</p>}
       <LinkedTable
-        title={payload.range === null ? `${count(triggered.length)} of ${count(payload.rules.length)} rules found something` : "Rules"}
+        title={payload.range === null ? `${count(triggered.length)} of ${count(payload.rules.length)} rules have findings` : "Rules"}
         testid="table-rules"
         rows={rows}
         onRow={(rule) => { setOpenRule(rule.rule); }}
@@ -70,7 +70,7 @@ function Content({ payload }: { payload: InsightsView }) {
           field("triggered_count", { label: "triggers" }),
           field("violation_count", { label: "violations" }),
           field("datapoint_count", { label: "data points" }),
-          field("summary", { label: "what it checks" }),
+          field("summary", { label: "description" }),
         ]}
       />
       {selected === undefined ? null : <Rule key={selected.rule} rule={selected} />}
@@ -83,7 +83,7 @@ function Deliveries({ payload }: { payload: InsightsView }) {
   return (
     <LinkedTable
       id="deliveries"
-      title="Who was told"
+      title="Notifications"
       rows={payload.deliveries}
       keyOf={(row) => rowKey(row.action, row.rule)}
       fields={[

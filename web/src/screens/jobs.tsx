@@ -25,8 +25,8 @@ export default function JobsScreen() {
 }
 
 function countText(payload: Jobs): string {
-  const pending = payload.pending_count === 0 ? "" : `; the verdict on ${count(payload.pending_count)} of them is being worked out`;
-  return `${countOf(payload.jobs.length, "run")} below ${payload.root}${pending}.`;
+  const pending = payload.pending_count === 0 ? "" : `; ${countOf(payload.pending_count, "verdict")} pending`;
+  return `${countOf(payload.jobs.length, "run")} in ${payload.root}${pending}.`;
 }
 
 function Content({ payload }: { payload: Jobs }) {
@@ -39,7 +39,7 @@ function Content({ payload }: { payload: Jobs }) {
     [checkedIds.join("\n")],
   );
   if (payload.jobs.length === 0) {
-    return <EmptyState title="No runs yet" text={`there is no run below ${payload.root}: record one with \`stepscope run -- python train.py\`, or bring in a trace with \`stepscope import FILE\``} />;
+    return <EmptyState title="No runs yet" text={`${payload.root} contains no runs. Record one with \`stepscope run -- python train.py\`, or import a trace with \`stepscope import FILE\``} />;
   }
   const rows = filterJobs(payload.jobs, status, period, Date.now());
   return (
@@ -58,7 +58,7 @@ function Content({ payload }: { payload: Jobs }) {
             <Select label="Created" value={period} choices={PERIODS} onChange={(value) => { setPeriod(value as Period); }} />
           </>
         }
-        more={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} more of another status or time` : null}
+        more={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} hidden by filters` : null}
       />
     </>
   );
@@ -72,7 +72,7 @@ function SelectedRunActions({ ids }: { ids: string[] }) {
   return (
     <>
       <a class="action" href={link("overview", { run: first, open })} data-testid="open-runs">
-        Open {ids.length === 1 ? "it" : count(ids.length)}
+        Open {count(ids.length)}
       </a>
       {second === undefined || ids.length > 2 ? null : (
         // The list is newest first: the older run is the base of the comparison.

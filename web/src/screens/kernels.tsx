@@ -49,8 +49,8 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
       <Tiles
         tiles={[
           { label: "Launches", value: count(trace.call_count), testid: "kernel-launches" },
-          { label: "Time of all kernels", value: duration(trace.total_ns), caption: "summed, also where they overlap", testid: "kernel-time" },
-          { label: "On Tensor Cores", value: percent(trace.tensor_core_ratio, 1), caption: "of kernel time, by the kernels' names" },
+          { label: "Total kernel time", value: duration(trace.total_ns), caption: "sum of durations, including overlaps", testid: "kernel-time" },
+          { label: "On Tensor Cores", value: percent(trace.tensor_core_ratio, 1), caption: "of kernel time, by kernel name" },
           { label: "Communication", value: percent(trace.communication_ratio, 1), caption: "of kernel time" },
         ]}
       />
@@ -100,8 +100,8 @@ export function kernelFields(rows: readonly Row[]): Field<Row>[] {
     field<Row>("max_ns"),
     field<Row>("mean_blocks_per_multiprocessor", { label: "blocks per SM", unit: "count", description: "Mean, weighted by duration" }),
     field<Row>("mean_occupancy_percent", { label: "occupancy", description: "Estimated, mean weighted by duration" }),
-    field<Row>("precision", { description: "By the kernel's name" }),
-    field<Row>("tensor_cores", { label: "Tensor Cores", description: "By the kernel's name" }),
+    field<Row>("precision", { description: "Derived from the kernel name" }),
+    field<Row>("tensor_cores", { label: "Tensor Cores", description: "Derived from the kernel name" }),
   ];
 }
 
@@ -113,15 +113,15 @@ function KernelDetails({ row }: { row: Row }) {
           ["Launches", count(row.calls)],
           ["Total", `${duration(row.total_ns)} (${percent(row.share_ratio, 1)})`],
           ["Mean", duration(row.mean_ns)],
-          ["Shortest and longest", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],
-          ["Precision, by the name", row.precision ?? "not known"],
-          ["Tensor Cores, by the name", row.tensor_cores ? "yes" : "no"],
+          ["Min and max", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],
+          ["Precision, by name", row.precision ?? "unknown"],
+          ["Tensor Cores, by name", row.tensor_cores ? "yes" : "no"],
           ["Blocks per SM", count(row.mean_blocks_per_multiprocessor)],
           ["Estimated occupancy", inUnit(row.mean_occupancy_percent, "percent")],
           ...(row.operator === undefined
             ? []
             : ([
-                ["Operator", row.operator ?? "not known"],
+                ["Operator", row.operator ?? "unknown"],
                 ["Grid and block", `${row.grid?.join(" x ") ?? "n/a"}, ${row.block?.join(" x ") ?? "n/a"}`],
                 ["Registers per thread", count(row.registers_per_thread ?? null)],
                 ["Shared memory", memory(row.shared_memory_bytes ?? null)],
@@ -136,14 +136,14 @@ function GraphTable({ graphs }: { graphs: GraphReplays[] }) {
   return (
     <LinkedTable
       id="graphs"
-      title="Captured graphs"
-      about="Their kernels are also in the list above."
+      title="CUDA graphs"
+      about="Their kernels are included in the table above."
       rows={graphs}
       fields={[
         field("graph", { unit: "count" }),
         field("replays", { unit: "count" }),
         field("kernel_count", { label: "kernels" }),
-        field("distinct_kernel_count", { label: "different ones" }),
+        field("distinct_kernel_count", { label: "distinct kernels" }),
         field("total_ns"),
         bar("share_ratio", "share"),
       ]}

@@ -50,11 +50,11 @@ function Device({ device }: { device: DeviceMemoryView }) {
     <>
       <Tiles
         tiles={[
-          { label: "Peak allocated", value: memory(device.peak_bytes), caption: `${duration(device.peak_after_ns)} after the recording began`, testid: "memory-peak" },
+          { label: "Peak allocated", value: memory(device.peak_bytes), caption: `${duration(device.peak_after_ns)} after the start of the trace`, testid: "memory-peak" },
           { label: "Peak reserved", value: memory(device.peak_reserved_bytes), caption: "by the framework's allocator" },
-          { label: "At the start", value: memory(device.start_bytes), caption: device.absolute ? "allocated before the recording" : "not known: the curve is a change" },
+          { label: "At the start", value: memory(device.start_bytes), caption: device.absolute ? "allocated before the trace" : "unknown: the curve shows changes" },
           { label: "At the end", value: memory(device.end_bytes) },
-          { label: "Events", value: count(device.event_count), caption: `${count(device.outside_count)} outside of any operator` },
+          { label: "Events", value: count(device.event_count), caption: `${count(device.outside_count)} outside of operators` },
         ]}
       />
       <div class="panels">
@@ -63,9 +63,9 @@ function Device({ device }: { device: DeviceMemoryView }) {
       </div>
       <LinkedTable
         id="operators"
-        title="Operators that allocate"
+        title="Allocations by operator"
         testid="table-memory-operators"
-        about="With everything below the calls, unless it says self."
+        about="Including child operators, except for self columns."
         rows={device.operators}
         keyOf={(row) => rowKey(row.name)}
         more={omittedRows(device.operators.length, device.operator_count)}
@@ -84,7 +84,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         id="blocks"
         title="Largest blocks"
         testid="table-memory-blocks"
-        about="Each allocation with its release; times are after the recording began, and missing for what happened outside of it."
+        about="Allocations with their release. Times are relative to the start of the trace; events outside of it have none."
         rows={device.blocks}
         more={omittedRows(device.blocks.length, device.block_count)}
         fields={[
@@ -105,8 +105,8 @@ function memoryFigure(device: DeviceMemoryView): Plot {
   return {
     kind: "plot",
     title: `Memory of ${device.device} over time`,
-    x: { name: "after the recording began", unit: "ns", min: 0 },
-    y: { name: device.absolute ? "memory" : "change of memory", unit: "bytes" },
+    x: { name: "after the start of the trace", unit: "ns", min: 0 },
+    y: { name: device.absolute ? "memory" : "change in memory", unit: "bytes" },
     series: [
       { name: "allocated", x, y: device.allocated_curve_bytes, draw: "step", filled: true },
       ...(reserved === null ? [] : [{ name: "reserved", x, y: reserved, draw: "step" as const }]),
@@ -116,14 +116,14 @@ function memoryFigure(device: DeviceMemoryView): Plot {
 }
 
 function Peak({ peak }: { peak: MemoryPeakView }) {
-  if (peak.missing !== null && peak.holders.length === 0) return <EmptyState title="The peak" text={peak.missing} />;
+  if (peak.missing !== null && peak.holders.length === 0) return <EmptyState title="Memory peak" text={peak.missing} />;
   return (
     <>
       {peak.purposes.length === 0 ? null : (
         <FigurePanel
           block={{
             kind: "pie",
-            title: "What the memory at the peak is for",
+            title: "Memory at the peak by purpose",
             share_of: `the ${memory(peak.allocated_bytes)} ${peak.share_of}`,
             slices: peak.purposes.map((purpose) => ({ name: `${purpose.purpose} (${memory(purpose.held_bytes)})`, share_ratio: purpose.held_ratio })),
           }}
@@ -132,9 +132,9 @@ function Peak({ peak }: { peak: MemoryPeakView }) {
       <LinkedTable
         id="holders"
         wide={false}
-        title="Who holds the peak"
+        title="Memory at the peak by operator"
         testid="table-memory-holders"
-        about={`${count(peak.block_count)} blocks of the recording, and ${memory(peak.before_bytes)} from before it. Shares are of ${peak.share_of}.`}
+        about={`${count(peak.block_count)} blocks of the trace, plus ${memory(peak.before_bytes)} allocated before it. Shares are of ${peak.share_of}.`}
         rows={peak.holders}
         more={omittedRows(peak.holders.length, peak.holder_count)}
         fields={[

@@ -30,9 +30,9 @@ export default function Modules() {
       tools={
         <>
           <Select
-            label="Down to"
+            label="Depth"
             value={depth}
-            choices={DEPTHS.map((level) => [level, level === "all" ? "every level" : `level ${level}`] as const)}
+            choices={DEPTHS.map((level) => [level, level === "all" ? "all levels" : `level ${level}`] as const)}
             onChange={(value) => { setDepth(value as typeof depth); }}
           />
           <RowLimitSelect value={top} onChange={setTop} />
@@ -55,14 +55,14 @@ function Content({ trace, shareOf, maxDepth }: { trace: TraceModules; shareOf: s
         tiles={[
           { label: "Modules", value: count(trace.module_count), caption: trace.source === null ? null : `as recorded by ${trace.source}` },
           { label: "Device time of operators", value: duration(trace.operator_device_ns) },
-          { label: "Outside of any module", value: duration(trace.outside_device_ns), caption: "of that device time" },
+          { label: "Outside of modules", value: duration(trace.outside_device_ns), caption: "of that device time" },
         ]}
       />
       <ModuleFlameGraph key={trace.trace} trace={trace} />
       <LinkedTable
         title="Modules"
         testid="table-modules"
-        about={`Shares are of ${shareOf}. Each module stands before those inside it until the table is sorted.`}
+        about={`Shares are of ${shareOf}. Unsorted, the table is a tree: each module is followed by its submodules.`}
         rows={rows}
         fields={moduleFields(rows)}
         keyOf={(row) => rowKey(row.name.trim(), row.depth)}
@@ -98,12 +98,12 @@ function ModuleFlameGraph({ trace }: { trace: TraceModules }) {
       <ResourceView resource={answer}>
         {({ traces: [graph] }) => {
           if (graph === undefined) return null;
-          if (graph.roots.length === 0) return <EmptyState text={graph.missing ?? "no module took any time here"} />;
+          if (graph.roots.length === 0) return <EmptyState text={graph.missing ?? "no module has any time"} />;
           return (
             <FlameGraph
               roots={graph.roots}
               left_out_ns={graph.left_out_ns}
-              note={graph.outside_ns > 0 ? `Operators outside of any module, which are not drawn, took ${duration(graph.outside_ns)}.` : null}
+              note={graph.outside_ns > 0 ? `Operators outside of modules, not shown: ${duration(graph.outside_ns)}.` : null}
               label="Flame graph of modules and their operators"
               outermost="the outermost modules"
               tools={(node) => <TimelineLink name={node.name} />}
@@ -144,13 +144,13 @@ function ModuleDetails({ row }: { row: Module }) {
       <KeyValues
         entries={[
           ["Calls", count(row.occurrences)],
-          ["Operators directly in it", count(row.operator_count)],
+          ["Direct operators", count(row.operator_count)],
           ["Device total", `${duration(row.device_total_ns)} (${percent(row.device_ratio, 1)})`],
           ["Device self", duration(row.device_self_ns)],
           ["Host total", duration(row.host_total_ns)],
           ["Host self", duration(row.host_self_ns)],
-          ["Backward, host", duration(row.backward_host_ns)],
-          ["Backward, device", duration(row.backward_device_ns)],
+          ["Backward host", duration(row.backward_host_ns)],
+          ["Backward device", duration(row.backward_device_ns)],
         ]}
       />
     </SelectionPanel>

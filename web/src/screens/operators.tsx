@@ -55,7 +55,7 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
           { label: "Calls", value: count(trace.call_count), testid: "operator-calls" },
           { label: "Groups", value: count(trace.group_count) },
           { label: "Host self time", value: duration(trace.host_self_ns), caption: "of all calls" },
-          { label: "Device self time", value: duration(trace.device_self_ns), caption: "what calls launched themselves" },
+          { label: "Device self time", value: duration(trace.device_self_ns), caption: "work launched directly" },
         ]}
       />
       <LinkedTable
@@ -95,11 +95,11 @@ export function operatorFields(rows: readonly Row[]): Field<Row>[] {
     field<Row>("host_total_ns"),
     ...(device
       ? [
-          field<Row>("tensor_core_eligible", { label: "Tensor Cores possible" }),
+          field<Row>("tensor_core_eligible", { label: "Tensor Core eligible" }),
           field<Row>("tensor_core_total_ratio", { label: "on Tensor Cores" }),
         ]
       : []),
-    ...(shapes ? [field<Row>("input_dims", { label: "shapes of inputs" })] : []),
+    ...(shapes ? [field<Row>("input_dims", { label: "input shapes" })] : []),
     ...(stacks ? [field<Row>("stack", { label: "called from", draw: (row) => <span class="name">{(row.stack ?? "n/a").split(";")[0]?.slice(0, 300)}</span> })] : []),
   ];
 }
@@ -115,12 +115,12 @@ function OperatorDetails({ row }: { row: Row }) {
             : ([
                 ["Device self", `${duration(row.device_self_ns)} (${percent(row.device_self_ratio, 1)})`],
                 ["Device total", duration(row.device_total_ns)],
-                ["Own kernel time on Tensor Cores", percent(row.tensor_core_self_ratio, 1)],
-                ["The same with what is below", percent(row.tensor_core_total_ratio, 1)],
+                ["Tensor Core share, self", percent(row.tensor_core_self_ratio, 1)],
+                ["Tensor Core share, total", percent(row.tensor_core_total_ratio, 1)],
               ] as const)),
           ["Host self", `${duration(row.host_self_ns)} (${percent(row.host_self_ratio, 1)})`],
           ["Host total", duration(row.host_total_ns)],
-          ...(row.input_dims === undefined ? [] : [["Shapes of inputs", row.input_dims ?? "not recorded"] as const]),
+          ...(row.input_dims === undefined ? [] : [["Input shapes", row.input_dims ?? "not recorded"] as const]),
         ]}
       />
       {row.stack === undefined || row.stack === null ? null : (

@@ -41,7 +41,7 @@ function Content({ payload }: { payload: Payload }) {
     <>
       <PageHeader
         title={payload.run_id}
-        about={`Started ${dateTime(payload.created_ns / 1e6)}, ${duration(payload.duration_ns)} long.`}
+        about={`Started ${dateTime(payload.created_ns / 1e6)}, duration ${duration(payload.duration_ns)}.`}
       >
         <span class="badge" data-testid="job-status">{jobStatusText(payload.nodes)}</span>
       </PageHeader>
@@ -59,7 +59,7 @@ function Content({ payload }: { payload: Payload }) {
 /** Status of the job over all nodes. */
 export function jobStatusText(nodes: readonly NodeStatus[]): string {
   if (nodes.length === 0) return "↓ imported";
-  const suffix = nodes.some((node) => node.monitor_lost) ? ", but silent" : "";
+  const suffix = nodes.some((node) => node.monitor_lost) ? ", monitor lost" : "";
   return `${[...new Set(nodes.map((node) => node.state))].join(", ")}${suffix}`;
 }
 
@@ -69,43 +69,43 @@ function overviewTiles(payload: Payload): Tile[] {
   const events = recordings.reduce((sum, recording) => sum + recording.event_count, 0);
   return [
     ...(hasEvidence && payload.suspect_step_ns !== null
-      ? [{ label: "The suspect takes", value: duration(payload.suspect_step_ns), caption: `a step; ${percent(verdict.share_ratio)} of the ${verdict.share_of}`, testid: "suspect-ms" }]
+      ? [{ label: "Suspect", value: duration(payload.suspect_step_ns), caption: `per step; ${percent(verdict.share_ratio)} of ${verdict.share_of}`, testid: "suspect-ms" }]
       : []),
-    { label: "Mean step", value: duration(payload.step_ns?.mean ?? verdict.mean_step_ns), caption: payload.step_ns === null ? "no step was measured" : `of ${count(payload.step_ns.count)} measured steps, p95 ${duration(payload.step_ns.p95)}`, testid: "step-mean" },
+    { label: "Mean step", value: duration(payload.step_ns?.mean ?? verdict.mean_step_ns), caption: payload.step_ns === null ? "no steps measured" : `of ${count(payload.step_ns.count)} measured steps, p95 ${duration(payload.step_ns.p95)}`, testid: "step-mean" },
     ...moneyTiles(payload),
-    { label: "Ranks", value: count(payload.rank_count), caption: payload.nodes.length === 0 ? "none was watched" : `on ${countOf(payload.nodes.length, "node")}` },
-    { label: "GPU busy", value: percent(payload.gpu_busy_ratio), caption: payload.gpu_busy_ratio === null ? "no GPU was sampled" : "mean of nodes, GPUs and samples", testid: "gpu-busy" },
-    { label: "CPU busy", value: percent(payload.cpu_busy_ratio), caption: payload.cpu_busy_ratio === null ? "no machine was sampled" : "mean of nodes and samples", testid: "cpu-busy" },
-    { label: "Recordings", value: count(recordings.length), caption: recordings.length === 0 ? "no window of the profiler" : countOf(events, "event") },
+    { label: "Ranks", value: count(payload.rank_count), caption: payload.nodes.length === 0 ? "no rank was watched" : `on ${countOf(payload.nodes.length, "node")}` },
+    { label: "GPU busy", value: percent(payload.gpu_busy_ratio), caption: payload.gpu_busy_ratio === null ? "no GPU samples" : "mean over nodes, GPUs and samples", testid: "gpu-busy" },
+    { label: "CPU busy", value: percent(payload.cpu_busy_ratio), caption: payload.cpu_busy_ratio === null ? "no samples" : "mean over nodes and samples", testid: "cpu-busy" },
+    { label: "Traces", value: count(recordings.length), caption: recordings.length === 0 ? "no profiler traces" : countOf(events, "event") },
   ];
 }
 
 function moneyTiles({ money: cost }: Payload): Tile[] {
   if (cost === null) return [];
   return [
-    { label: "Cost", value: dollars(cost.job_usd), caption: `${countOf(cost.instance_count, "machine")} at ${dollars(cost.usd_per_hour)} an hour: ${cost.price.said}`, testid: "cost" },
+    { label: "Cost", value: dollars(cost.job_usd), caption: `${countOf(cost.instance_count, "machine")} at ${dollars(cost.usd_per_hour)} per hour, ${cost.price.said}`, testid: "cost" },
     ...(cost.suspect_step_usd === null || cost.step_usd === null
       ? []
-      : [{ label: "Cost of a step", value: dollars(cost.step_usd), caption: `${dollars(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" }]),
+      : [{ label: "Cost per step", value: dollars(cost.step_usd), caption: `${dollars(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" }]),
   ];
 }
 
 /** Price with its provider, date and source. */
 function PriceSource({ price }: { price: PriceUsed }) {
-  const text = `${dollars(price.usd_per_hour)} an hour: ${price.said}`;
+  const text = `${dollars(price.usd_per_hour)} per hour, ${price.said}`;
   return price.source === null ? <>{text}</> : <>{text}, <a href={price.source} rel="noreferrer">{price.source}</a></>;
 }
 
 function Findings({ findings, missing }: { findings: ShortFinding[]; missing: string | null }) {
   if (findings.length === 0) {
     return missing === null ? null : (
-      <Panel title="Findings of rules" description={missing} wide tools={<a class="quiet" href={link("insights")}>Evaluate them now</a>}>
+      <Panel title="Rule findings" description={missing} wide tools={<a class="quiet" href={link("insights")}>Evaluate now</a>}>
         {null}
       </Panel>
     );
   }
   return (
-    <Panel title="Findings of rules" wide tools={<a class="quiet" href={link("insights")}>All insights</a>}>
+    <Panel title="Rule findings" wide tools={<a class="quiet" href={link("insights")}>All rules</a>}>
       <ul class="findings">
         {findings.map((finding) => (
           <li key={finding.rule}>
@@ -129,7 +129,7 @@ function Nodes({ nodes }: { nodes: NodeStatus[] }) {
       fields={[
         field("node"),
         field("state"),
-        column<NodeStatus>("reason", "reason", "none", (row) => (row.monitor_lost ? "silent since its last word" : row.reason)),
+        column<NodeStatus>("reason", "reason", "none", (row) => (row.monitor_lost ? "monitor lost" : row.reason)),
         column<NodeStatus>("duration", "duration", "ns", (row) => (row.ended_ns ?? row.heartbeat_ns) - row.started_ns),
         field("gpu_busy_ratio", { label: "GPU busy" }),
         field("cpu_busy_ratio", { label: "CPU busy" }),
@@ -145,10 +145,10 @@ function RunFacts({ payload }: { payload: Payload }) {
       <KeyValues
         entries={[
           ["Command", <code key="command">{payload.command.join(" ").slice(0, 2000)}</code>],
-          ["In", payload.working_directory],
-          ["Revision", payload.git_revision ?? "not under git"],
+          ["Working directory", payload.working_directory],
+          ["Revision", payload.git_revision ?? "not in a git repository"],
           ["Versions", versions.join(", ")],
-          ...(payload.money === null ? [] : [["Price of a machine", <PriceSource key="price" price={payload.money.price} />] as const]),
+          ...(payload.money === null ? [] : [["Instance price", <PriceSource key="price" price={payload.money.price} />] as const]),
           ...(payload.money_missing === null ? [] : [["Cost", <Prose key="cost" text={sentence(payload.money_missing)} />] as const]),
         ]}
       />

@@ -28,9 +28,9 @@ export default function Roofline() {
             <span>Peaks</span>
             <input
               type="text"
-              placeholder="of the device's model"
+              placeholder="from the device model"
               value={peaks}
-              title="What the device can do at most, as `--peaks` takes it"
+              title="Peak rates of the device, in the format of `--peaks`"
               onChange={(event) => { setPeaks(event.currentTarget.value.trim()); }}
             />
           </label>
@@ -49,9 +49,9 @@ function Content({ trace }: { trace: TraceRoofline }) {
     <>
       <Tiles
         tiles={[
-          { label: "Model FLOPs utilisation", value: percent(utilization?.mean_mfu_ratio ?? null, 1), caption: utilization === null ? "no steps in the recording" : `of ${utilization.share_of}`, testid: "mfu" },
-          { label: "Device", value: hardware?.device_name ?? "not known", caption: hardware === null ? null : (hardware.source ?? hardware.peaks_of) },
-          { label: "Memory bandwidth at most", value: inUnit(hardware?.memory_bytes_per_s ?? null, "bytes_per_s") },
+          { label: "Model FLOPs utilization", value: percent(utilization?.mean_mfu_ratio ?? null, 1), caption: utilization === null ? "the trace has no steps" : `of ${utilization.share_of}`, testid: "mfu" },
+          { label: "Device", value: hardware?.device_name ?? "unknown", caption: hardware === null ? null : (hardware.source ?? hardware.peaks_of) },
+          { label: "Peak memory bandwidth", value: inUnit(hardware?.memory_bytes_per_s ?? null, "bytes_per_s") },
           { label: "Modelled", value: percent(trace.modelled_ratio, 1), caption: trace.share_of === null ? null : `of the ${trace.share_of}` },
         ]}
       />
@@ -60,7 +60,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
       </div>
       <LinkedTable
         id="gaps"
-        title="What would be gained on the roofline"
+        title="Potential savings at the roofline"
         testid="table-roofline-gaps"
         rows={trace.gaps}
         keyOf={(row) => rowKey(row.name, row.input_dims)}
@@ -70,11 +70,11 @@ function Content({ trace }: { trace: TraceRoofline }) {
           bar("saved_ratio", "share"),
           field("roofline_ratio", { label: "of the roofline" }),
           field("bound", { label: "bound by" }),
-          field("input_dims", { label: "shapes of inputs" }),
+          field("input_dims", { label: "input shapes" }),
         ]}
       />
       <LinkedTable
-        title="Calls alike"
+        title="Call groups"
         testid="table-roofline"
         about={trace.share_of === null ? null : `Shares are of ${trace.share_of}.`}
         rows={trace.groups}
@@ -93,7 +93,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
           field("achieved_flop_per_s", { label: "achieved" }),
           field("achieved_bytes_per_s", { label: "bandwidth" }),
           field("family"),
-          field("input_dims", { label: "shapes of inputs" }),
+          field("input_dims", { label: "input shapes" }),
         ]}
       />
       <LinkedTable
@@ -113,14 +113,14 @@ function Content({ trace }: { trace: TraceRoofline }) {
       {utilization === null || utilization.steps.length === 0 ? null : (
         <LinkedTable
           id="steps"
-          title="Utilisation by step"
+          title="Utilization by step"
           about={[`Of ${utilization.share_of}.`, ...utilization.notes.map(sentence)].join(" ")}
           rows={utilization.steps}
           fields={[
             field("step"),
             field("step_ns", { label: "duration" }),
-            field("matrix_flop", { label: "work of matrices" }),
-            bar("mfu_ratio", "utilisation"),
+            field("matrix_flop", { label: "matrix work" }),
+            bar("mfu_ratio", "utilization"),
           ]}
         />
       )}
@@ -133,19 +133,19 @@ function RooflineDetails({ row }: { row: RooflineGroup }) {
     <SelectionPanel name={row.name}>
       <KeyValues
         entries={[
-          ["Shapes of inputs", row.input_dims ?? "not recorded"],
+          ["Input shapes", row.input_dims ?? "not recorded"],
           ["Types", row.input_types ?? "not recorded"],
           ["Strides", row.input_strides ?? "not recorded"],
           ["Other arguments", row.concrete_inputs ?? "not recorded"],
-          ["Precision", row.precision ?? "not known"],
-          ["Work of a call", `${inUnit(row.call_flop, "flop")}, ${memory(row.call_bytes)}`],
-          ["Mean, median", `${duration(row.mean_ns)}, ${duration(row.p50_ns)}`],
-          ["Shortest and longest", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],
-          ["On the roofline", duration(row.roofline_ns)],
-          ["Of peak compute", percent(row.peak_compute_ratio, 1)],
-          ["Of peak bandwidth", percent(row.peak_bandwidth_ratio, 1)],
+          ["Precision", row.precision ?? "unknown"],
+          ["Work per call", `${inUnit(row.call_flop, "flop")}, ${memory(row.call_bytes)}`],
+          ["Mean and median", `${duration(row.mean_ns)}, ${duration(row.p50_ns)}`],
+          ["Min and max", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],
+          ["Time at the roofline", duration(row.roofline_ns)],
+          ["Share of peak compute", percent(row.peak_compute_ratio, 1)],
+          ["Share of peak bandwidth", percent(row.peak_bandwidth_ratio, 1)],
           ["Calls", count(row.calls)],
-          ...([["Estimate", row.estimate], ["Doubtful", row.anomaly], ["Without a model", row.reason]] as const).flatMap(
+          ...([["Estimate", row.estimate], ["Anomaly", row.anomaly], ["Not modelled", row.reason]] as const).flatMap(
             ([name, text]) => (text === null ? [] : [[name, text] as const]),
           ),
         ]}

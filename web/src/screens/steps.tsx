@@ -45,7 +45,7 @@ function Screen({ trace, choice }: { trace: string | null; choice: preact.Compon
 
 function Content({ payload, selectedTrace }: { payload: StepsView; selectedTrace: string | null }) {
   if (payload.ranks.length === 0 && payload.traces.length === 0) {
-    return <EmptyState text={payload.missing ?? "no step was recorded"} />;
+    return <EmptyState text={payload.missing ?? "no steps were recorded"} />;
   }
   return (
     <>
@@ -67,7 +67,7 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
       <LinkedTable
         title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}
         testid="table-steps"
-        about="As the job was watched from its start to its end; steps under the profiler and those of evaluation are left out."
+        about="Watched over the full job; steps under the profiler and evaluation steps are excluded."
         rows={ranks}
         keyOf={(row) => rowKey(row.rank)}
         renderSelected={(row) => <PhaseTable rank={row} shareOf={shareOf} />}
@@ -81,7 +81,7 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
           ),
           column<RankStepsView>("outliers", "outliers", "count", (row) => row.step_ns?.outlier_count ?? null),
           field("evaluation_ns"),
-          field("source", { description: "By what steps were told apart" }),
+          field("source", { description: "Source of the step boundaries" }),
           field("clock"),
         ]}
       />
@@ -98,7 +98,7 @@ function RankTiles({ rank }: { rank: RankStepsView }) {
         { label: "Median", value: duration(rank.step_ns?.p50 ?? null), testid: "step-p50" },
         { label: "p95", value: duration(rank.step_ns?.p95 ?? null), testid: "step-p95" },
         { label: "Outliers", value: count(rank.step_ns?.outlier_count ?? null), caption: rank.step_ns === null ? null : `longer than ${duration(rank.step_ns.outlier_threshold)}` },
-        { label: "Steps", value: count(rank.step_count), caption: `${number(rank.fetches_per_step)} batches each` },
+        { label: "Steps", value: count(rank.step_count), caption: `${number(rank.fetches_per_step)} batches per step` },
       ]}
     />
   );
@@ -112,7 +112,7 @@ function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string })
     <>
       <LinkedTable
         id="phases"
-        title={`A step of ${rank.rank} by phase`}
+        title={`Phases of a step, ${rank.rank}`}
         testid="table-phases"
         about={`Shares are of ${shareOf}.`}
         rows={rank.phases}
@@ -125,7 +125,7 @@ function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string })
         ]}
       />
       {rank.outlier_steps.length === 0 ? null : (
-        <Panel title="Outlier steps" description="The longest first; each leads to its place on the timeline.">
+        <Panel title="Outlier steps" description="Longest first; select a step to show it on the timeline.">
           <p class="links">
             {rank.outlier_steps.slice(0, MAX_OUTLIERS).map((step) => (
               <StepLink key={step} step={step} rank={rank.rank} />
@@ -141,20 +141,20 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
   const pie = categoryPie(trace);
   return (
     <>
-      <h2 class="part">Steps of the recording {trace.rank === null ? "" : `of rank ${trace.rank}`}</h2>
+      <h2 class="part">Steps of the trace {trace.rank === null ? "" : `of rank ${trace.rank}`}</h2>
       <QualityNotes quality={trace.quality} notes={trace.notes} />
       {trace.step_count === 0 ? null : (
         <>
           <Tiles
             tiles={[
-              { label: "Mean step", value: duration(trace.mean_step_ns), caption: "until its device work is done", testid: "recorded-step-mean" },
-              { label: "Steps", value: count(trace.step_count), caption: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} cut off and left out` },
+              { label: "Mean step", value: duration(trace.mean_step_ns), caption: "until its device work has finished", testid: "recorded-step-mean" },
+              { label: "Steps", value: count(trace.step_count), caption: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} incomplete steps excluded` },
               ...trace.categories
                 .filter((category) => (category.share_ratio ?? 0) >= 0.05)
                 .map((category) => ({
                   label: capitalize(categoryLabel(category.category)),
                   value: percent(category.share_ratio, 1),
-                  about: `${duration(category.mean_ns)} of a step`,
+                  about: `${duration(category.mean_ns)} per step`,
                 })),
             ]}
           />
@@ -164,16 +164,16 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
           </div>
           <LinkedTable
             id="recorded"
-            title="Recorded steps"
+            title="Traced steps"
             testid="table-recorded-steps"
-            about="Each moment belongs to the first of these that happens: kernel, copy, set, communication, runtime call, data loader, other work on the host."
+            about="Each instant counts for the first active category: kernel, copy, set, communication, runtime call, data loader, other host work."
             rows={trace.steps}
             fields={[
               field("step", { numeric: false }),
               field("wall_ns", { label: "duration" }),
               field("kernel_ns"),
               field("memcpy_ns", { label: "copy" }),
-              field("memset_ns", { label: "set" }),
+              field("memset_ns", { label: "memset" }),
               field("communication_ns"),
               field("runtime_ns", { label: "runtime calls" }),
               field("data_loader_ns"),
@@ -185,8 +185,8 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
           {trace.host_steps.length === 0 ? null : (
             <LinkedTable
               id="host"
-              title="Steps as the host marked them"
-              about="What the devices did between the host's marks: their work may belong to the step before."
+              title="Steps as marked on the host"
+              about="Device work between the marks of the host; it may belong to the previous step."
               rows={trace.host_steps}
               fields={[
                 field("step"),
@@ -199,7 +199,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             />
           )}
           <Panel title="About these steps">
-            <KeyValues entries={[["Recording", trace.trace.slice(0, 300)], ["Shares are of", trace.share_of]]} />
+            <KeyValues entries={[["Trace", trace.trace.slice(0, 300)], ["Shares are of", trace.share_of]]} />
           </Panel>
         </>
       )}

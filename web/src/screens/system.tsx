@@ -28,7 +28,7 @@ function Content({ payload }: { payload: SystemHeatView }) {
         )}
       </PageHeader>
       {node === "" ? (
-        <EmptyState text={payload.missing ?? "no node was sampled"} />
+        <EmptyState text={payload.missing ?? "no node has samples"} />
       ) : (
         <>
           <HeatMap key={`heat ${node}`} node={node} initial={payload} />

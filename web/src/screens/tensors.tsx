@@ -34,7 +34,7 @@ function Content({ payload, filter }: { payload: TensorsView; filter: string }) 
   if (payload.scalars.length === 0) {
     return (
       <>
-        <EmptyState title="No numbers were logged" text={payload.missing ?? "nothing was logged"} />
+        <EmptyState title="No scalars logged" text={payload.missing ?? "the run has no logged scalars"} />
         <p class="muted centred">{payload.tensors_missing}</p>
       </>
     );
@@ -50,15 +50,15 @@ function Content({ payload, filter }: { payload: TensorsView; filter: string }) 
         range={payload.range}
         notes={[
           payload.tensors_missing,
-          ...(payload.left_out_count > 0 ? [`${countOf(payload.left_out_count, "more series", "more series")} are not shown: there are too many`] : []),
-          ...(hiddenCount > 0 ? [`the first ${MAX_PLOTS} names are drawn; filter by name to see the others`] : []),
+          ...(payload.left_out_count > 0 ? [`${countOf(payload.left_out_count, "more series", "more series")} are omitted to limit the size of the response`] : []),
+          ...(hiddenCount > 0 ? [`showing the first ${MAX_PLOTS} names; filter by name to see others`] : []),
         ]}
       />
       <div class="panels">
         {plots.slice(0, MAX_PLOTS).map((plot) => <TimePanel key={plot.title} block={plot} />)}
       </div>
       <LinkedTable
-        title="Logged numbers"
+        title="Logged scalars"
         testid="table-scalars"
         rows={rows}
         keyOf={(row) => rowKey(row.name, row.process)}
@@ -69,7 +69,7 @@ function Content({ payload, filter }: { payload: TensorsView; filter: string }) 
           ...(["count", "mean", "min", "p50", "max"] as const).map((statistic) =>
             column<ScalarSeries>(statistic, statistic === "count" ? "values" : statistic, "none", (row) => row.statistics?.[statistic] ?? null, { numeric: true }),
           ),
-          field("nan_count", { label: "no number" }),
+          field("nan_count", { label: "NaN" }),
         ]}
       />
     </>

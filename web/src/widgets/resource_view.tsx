@@ -15,7 +15,7 @@ interface Props<T> {
 export function ResourceView<T>({ resource, children }: Props<T>) {
   if (resource.data !== null) {
     return (
-      <div class={resource.loading ? "answer stale" : "answer"} aria-busy={resource.loading}>
+      <div class={resource.loading ? "resource stale" : "resource"} aria-busy={resource.loading}>
         {resource.error === null ? null : <ErrorNotice text={resource.error.message} />}
         {children(resource.data)}
       </div>
@@ -26,12 +26,12 @@ export function ResourceView<T>({ resource, children }: Props<T>) {
 }
 
 export function ErrorNotice({ text }: { text: string }) {
-  return <p class="refused" role="alert">{text}</p>;
+  return <p class="error-notice" role="alert">{text}</p>;
 }
 
 export function Skeleton() {
   return (
-    <div class="waiting" role="status">
+    <div class="skeleton" role="status">
       <span class="hidden">Loading</span>
       <div class="shimmer wide" />
       <div class="shimmer" />
@@ -41,7 +41,7 @@ export function Skeleton() {
 }
 
 /** Empty state; commands in backticks are shown as code. */
-export function EmptyState({ text, title = "Nothing to show here" }: { text: string; title?: string }) {
+export function EmptyState({ text, title = "No data" }: { text: string; title?: string }) {
   return (
     <div class="empty">
       <h2>{title}</h2>
@@ -59,11 +59,11 @@ interface QualityNotesProps {
 
 /** Quality notes on the numbers of a screen. */
 export function QualityNotes({ quality, notes = [], range = null }: QualityNotesProps) {
-  const sentences = [...new Set([...(range === null ? [] : [`of the chosen range: ${range.range_of}`, ...range.notes]), ...quality.map((note) => note.sentence), ...notes])];
+  const sentences = [...new Set([...(range === null ? [] : [`selected range: ${range.range_of}`, ...range.notes]), ...quality.map((note) => note.sentence), ...notes])];
   if (sentences.length === 0) return null;
   return (
-    <details class="doubts" open={sentences.length <= 2}>
-      <summary>What to know about these numbers ({sentences.length})</summary>
+    <details class="quality-notes" open={sentences.length <= 2}>
+      <summary>Data quality notes ({sentences.length})</summary>
       <ul>{sentences.map((text) => <li key={text}><Prose text={sentence(text)} /></li>)}</ul>
     </details>
   );

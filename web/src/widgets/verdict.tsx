@@ -28,7 +28,7 @@ export function VerdictView({ verdict, savings, children }: Props) {
       <div class="pair">
         <Points title="Evidence" lines={verdict.evidence.slice(1).map((item) => item.text)} />
         <Points
-          title={verdict.suspect === "healthy" ? "Checked" : "Not the cause"}
+          title={verdict.suspect === "healthy" ? "Checked" : "Ruled out"}
           lines={verdict.ruled_out.map((item) => `${words(item.suspect)}: ${item.why}`)}
         />
       </div>
@@ -54,7 +54,7 @@ function Phases({ verdict }: { verdict: Verdict }) {
   if (phases.length === 0) return null;
   return (
     <div>
-      <h3>A step by phase</h3>
+      <h3>Step by phase</h3>
       <ul class="phases">
         {phases.map(([name, share]) => (
           <li key={name}>
@@ -72,7 +72,7 @@ function Stages({ verdict }: { verdict: Verdict }) {
   if (verdict.stages.length === 0) return null;
   return (
     <div>
-      <h3>What it consists of</h3>
+      <h3>Breakdown</h3>
       <ul class="stages">
         {verdict.stages.map((stage) => (
           <li key={stage.name}>
@@ -89,7 +89,7 @@ function Also({ verdict }: { verdict: Verdict }) {
   if (verdict.also.length === 0) return null;
   return (
     <div>
-      <h3>Beside it</h3>
+      <h3>Contributing causes</h3>
       <ul class="stages" data-testid="also">
         {verdict.also.map((cause) => (
           <li key={cause.cause}>
@@ -105,11 +105,11 @@ function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null
   if (verdict.fixes.length === 0) return null;
   return (
     <div>
-      <h3>What to do</h3>
+      <h3>Fixes</h3>
       <ol class="fixes">
         {verdict.fixes.map((fix, index) => (
           <li key={fix.title}>
-            <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">because {fix.why}</span>
+            <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
             <Predicted prediction={fix.prediction} usd={savings[index] ?? null} />
           </li>
         ))}
@@ -123,8 +123,8 @@ function Predicted({ prediction, usd }: { prediction: Prediction | null; usd: nu
   const saving = prediction.saving_ratio;
   return (
     <p class="predicted" data-testid="prediction">
-      <span aria-hidden="true">→ </span>predicted: {prediction.text}
-      {usd !== null && saving > 0 ? `, which saves ${dollars(usd)} a step` : ""}
+      <span aria-hidden="true">→ </span>Predicted: {prediction.text}
+      {usd !== null && saving > 0 ? ` Saves ${dollars(usd)} per step.` : ""}
     </p>
   );
 }

@@ -17,16 +17,16 @@ export function Contributions({ contributions }: { contributions: Payload }) {
   rows.sort((one, two) => Math.abs(two.change_ns) - Math.abs(one.change_ns));
   const rest = contributions.change_ns - rows.reduce((sum, row) => sum + row.change_ns, 0);
   const says = contributions.parts.flatMap((part) => (part.split_of === null ? [] : [part.split_of]));
-  if (rows.length === 0) return <EmptyState title="Where it comes from" text={contributions.missing ?? "neither run says what the parts of its steps consist of"} />;
+  if (rows.length === 0) return <EmptyState title="Contributions" text={contributions.missing ?? "neither run has a breakdown of its steps"} />;
   return (
     <LinkedTable
       id="from"
-      title="Where the change comes from"
+      title="Contributions to the change"
       testid="table-compare-contributions"
-      about={`What each adds to the change of the mean step, ${change(contributions.change_ns, "ns")}. ${[...new Set(says)].map((text) => `${text}.`).join(" ")}`}
+      about={`Contribution of each row to the change of the mean step, ${change(contributions.change_ns, "ns")}. ${[...new Set(says)].map((text) => `${text}.`).join(" ")}`}
       rows={rows}
       keyOf={(row) => rowKey(row.part, row.kind, row.status, ...row.path, row.name)}
-      more={rest === 0 ? contributions.missing : `everything else: ${change(rest, "ns")}`}
+      more={rest === 0 ? contributions.missing : `remainder: ${change(rest, "ns")}`}
       fields={[
         field("name"),
         field<Row>("part", { value: (row) => words(row.part) }),
@@ -35,8 +35,8 @@ export function Contributions({ contributions }: { contributions: Payload }) {
         field("base_ns", { label: "from" }),
         field("other_ns", { label: "to" }),
         changeField<Row>(),
-        field<Row>("base_busy_ns", { label: "duration, from" }),
-        field<Row>("other_busy_ns", { label: "to" }),
+        field<Row>("base_busy_ns", { label: "busy time from" }),
+        field<Row>("other_busy_ns", { label: "busy time to" }),
         column<Row>("calls", "calls", "none", (row) => (row.base_calls === null || row.other_calls === null ? null : `${number(row.base_calls)} to ${number(row.other_calls)}`)),
       ]}
     />

@@ -13,7 +13,7 @@ export function stepWaterfall(steps: StepChanges): Stacks {
   const only = (values: (number | null)[]): (number | null)[] => [null, ...values, null];
   return {
     kind: "stacks",
-    title: "From one mean step to the other",
+    title: "Mean step, from base to new run",
     categoryName: "part",
     categories: ["from", ...changed.map((part) => words(part.name)), "to"],
     value: { name: "mean step", unit: "ns" },

@@ -35,7 +35,7 @@ export function rankTimeFigure(ranks: readonly RankTime[], step: string): Stacks
     title: "Computation and communication",
     categoryName: "rank",
     categories: ranks.map(rankName),
-    value: { name: step === "" ? "time of the recording" : `time of step ${step}`, unit: "ns" },
+    value: { name: step === "" ? "trace time" : `time of step ${step}`, unit: "ns" },
     horizontal: true,
     parts: PARTS.map(([name, part]) => ({ name, values: ranks.map((rank) => partTime(rank, part, step)) })),
   };
@@ -61,12 +61,12 @@ export function transferFigure(ranks: readonly RankTime[], step: string): Stacks
 export function stepDurationGrid(matrix: StepMatrix): Grid {
   return {
     kind: "grid",
-    title: "Duration of each step on each rank",
+    title: "Step duration by rank",
     rows: matrix.ranks,
     columns: matrix.steps,
     column: "step",
     values: matrix.duration_ns,
     value: { name: "duration", unit: "ns" },
-    note: matrix.steps_per_column > 1 ? `A column is the mean of ${matrix.steps_per_column} steps.` : null,
+    note: matrix.steps_per_column > 1 ? `Each column is the mean of ${matrix.steps_per_column} steps.` : null,
   };
 }

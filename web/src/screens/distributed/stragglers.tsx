@@ -28,7 +28,7 @@ export function Stragglers({ matrix }: { matrix: StepMatrix }) {
           wide
           testid="step-matrix"
           block={grid}
-          about={matrix.source === "watched" ? "The job's own steps." : "Steps of the recordings."}
+          about={matrix.source === "watched" ? "Steps of the watched job." : "Steps of the traces."}
         />
       </div>
       {matrix.ranks.length < 2 ? null : (
@@ -36,12 +36,12 @@ export function Stragglers({ matrix }: { matrix: StepMatrix }) {
           id="stragglers"
           title="Stragglers"
           testid="table-stragglers"
-          about={`Of ${count(matrix.step_count)} steps that at least two ranks have.`}
+          about={`Based on ${count(matrix.step_count)} steps that at least two ranks have.`}
           rows={rows}
           fields={[
             column<Row>("rank", "rank", "none", (row) => row.rank),
-            column<Row>("slowest", "steps in which it was the slowest", "count", (row) => row.slowest),
-            column<Row>("excess", "longer than the median rank, mean", "ns", (row) => row.excess),
+            column<Row>("slowest", "slowest in steps", "count", (row) => row.slowest),
+            column<Row>("excess", "mean excess over median rank", "ns", (row) => row.excess),
           ]}
         />
       )}

@@ -29,7 +29,7 @@ export function Idle({ tabs }: { tabs: ComponentChildren }) {
             <LinkedTable
               title="Idle time by stream"
               testid="table-idle"
-              about={`Shares are of the ${payload.share_of}. A wait for the next kernel is shorter than ${duration(payload.kernel_wait_below_ns)}; a wait for the host means that nothing had been launched.`}
+              about={`Shares are of the ${payload.share_of}. Kernel wait: gaps shorter than ${duration(payload.kernel_wait_below_ns)}. Host wait: no work had been launched.`}
               rows={trace.streams}
               fields={[
                 field<StreamIdleView>("stream", { value: streamName }),
@@ -38,10 +38,10 @@ export function Idle({ tabs }: { tabs: ComponentChildren }) {
                 field("span_ns"),
                 field("busy_ns"),
                 field("idle_ns"),
-                bar("host_wait_ratio", "waits for the host"),
-                bar("kernel_wait_ratio", "for the next kernel"),
+                bar("host_wait_ratio", "host wait"),
+                bar("kernel_wait_ratio", "kernel wait"),
                 bar("other_ratio", "other"),
-                field("host_wait_count", { label: "waits for the host, count" }),
+                field("host_wait_count", { label: "host waits" }),
                 field("longest_host_wait_ns"),
               ]}
             />
@@ -53,21 +53,21 @@ export function Idle({ tabs }: { tabs: ComponentChildren }) {
 }
 
 function streamName(row: StreamIdleView): string {
-  return row.stream === null ? "not known" : String(row.stream);
+  return row.stream === null ? "unknown" : String(row.stream);
 }
 
 function streamFigure(rows: readonly StreamIdleView[]): Stacks {
   return {
     kind: "stacks",
-    title: "Time of each stream",
+    title: "Stream time",
     categoryName: "stream",
     categories: rows.map((row) => `GPU ${row.device} stream ${streamName(row)}`),
-    value: { name: "from its first work to its last", unit: "ns" },
+    value: { name: "first to last work", unit: "ns" },
     horizontal: true,
     parts: [
       { name: "busy", values: rows.map((row) => row.busy_ns) },
-      { name: "waits for the host", values: rows.map((row) => row.host_wait_ns) },
-      { name: "waits for the next kernel", values: rows.map((row) => row.kernel_wait_ns) },
+      { name: "host wait", values: rows.map((row) => row.host_wait_ns) },
+      { name: "kernel wait", values: rows.map((row) => row.kernel_wait_ns) },
       { name: "other idle time", values: rows.map((row) => row.other_ns) },
     ],
   };

@@ -19,20 +19,20 @@ export function Launches({ tabs }: { tabs: ComponentChildren }) {
               title="Launches by call"
               testid="table-launches"
               about={
-                "Delay is from the end of the call to the start of the work. Short: the work took less time " +
-                `than its launch; long: the call took more than ${duration(payload.long_call_ns)}, or the delay more than ${duration(payload.long_delay_ns)}.`
+                "Delay: time from the end of the call to the start of the work. Short work: shorter than its launch call. " +
+                `Long: calls above ${duration(payload.long_call_ns)}, delays above ${duration(payload.long_delay_ns)}.`
               }
               rows={trace.calls}
               fields={[
                 field("call"),
                 field("launch_count", { label: "launches" }),
                 field("work_count", { label: "work" }),
-                field("call_mean_ns", { label: "call, mean" }),
-                field("call_p95_ns", { label: "p95" }),
-                field("device_mean_ns", { label: "work, mean" }),
-                field("delay_p50_ns", { label: "delay, median" }),
-                field("delay_p95_ns", { label: "p95" }),
-                field("delay_max_ns", { label: "largest" }),
+                field("call_mean_ns", { label: "mean call" }),
+                field("call_p95_ns", { label: "p95 call" }),
+                field("device_mean_ns", { label: "mean work" }),
+                field("delay_p50_ns", { label: "median delay" }),
+                field("delay_p95_ns", { label: "p95 delay" }),
+                field("delay_max_ns", { label: "max delay" }),
                 field("short_count", { label: "short work" }),
                 field("long_call_count", { label: "long calls" }),
                 field("long_delay_count", { label: "long delays" }),
@@ -55,10 +55,10 @@ function QueueTable({ trace, blockedDepth }: { trace: TraceLaunches; blockedDept
       <LinkedTable
         id="queues"
         title="Queues by stream"
-        about={`Blocked: while ${count(blockedDepth)} or more launches were waiting, more than which a stream does not take.`}
+        about={`Blocked: time with ${count(blockedDepth)} or more pending launches, the limit of a stream.`}
         rows={trace.queues}
         fields={[
-          field<StreamQueue>("stream", { value: (row) => (row.stream === null ? "not known" : String(row.stream)) }),
+          field<StreamQueue>("stream", { value: (row) => (row.stream === null ? "unknown" : String(row.stream)) }),
           field("launch_count", { label: "launches" }),
           field("span_ns"),
           field("mean_depth", { numeric: true, unit: "count" }),
@@ -74,11 +74,11 @@ function queueDepthFigure(trace: TraceLaunches): Plot {
   const bucket = trace.bucket_ns ?? 1;
   return {
     kind: "plot",
-    title: "Work waiting on each stream",
+    title: "Pending work by stream",
     x: { name: "after the first launch", unit: "ns", min: 0 },
-    y: { name: "largest queue", unit: "count" },
+    y: { name: "max queue depth", unit: "count" },
     series: trace.queues.map((queue) => ({
-      name: queue.stream === null ? "stream not known" : `stream ${queue.stream}`,
+      name: queue.stream === null ? "unknown stream" : `stream ${queue.stream}`,
       x: queue.depth_curve.map((_, index) => index * bucket),
       y: queue.depth_curve,
       draw: "step" as const,

@@ -24,7 +24,7 @@ function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
     <>
       {first === undefined || trace.devices.length > 1 ? null : <DeviceTiles device={first} />}
       <div class="panels">
-        <FigurePanel wide testid="gpu-utilisation" block={utilizationFigure(trace)} about={`Shares of the ${shareOf}.`} />
+        <FigurePanel wide testid="gpu-utilization" block={utilizationFigure(trace)} about={`Shares of the ${shareOf}.`} />
       </div>
       <LinkedTable
         title="By device"
@@ -37,7 +37,7 @@ function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
           field("compute_capability"),
           field("multiprocessor_count", { label: "SMs" }),
           field("kernel_count", { label: "kernels" }),
-          field("utilization_ratio", { label: "utilisation" }),
+          field("utilization_ratio", { label: "utilization" }),
           field("est_sm_efficiency_ratio", { label: "est. SM efficiency" }),
           field("est_achieved_occupancy_ratio", { label: "est. occupancy" }),
           field("tensor_core_ratio", { label: "on Tensor Cores" }),
@@ -52,10 +52,10 @@ function DeviceTiles({ device }: { device: DeviceMetrics }) {
     <Tiles
       tiles={[
         { label: "Device", value: device.device_name ?? `GPU ${device.device}`, caption: `${memory(device.memory_bytes)}, ${count(device.multiprocessor_count)} SMs` },
-        { label: "Utilisation", value: percent(device.utilization_ratio, 1), caption: "of the range, while a kernel runs", testid: "gpu-utilization" },
-        { label: "Est. SM efficiency", value: percent(device.est_sm_efficiency_ratio, 1), caption: "of the range, SMs that have a block" },
-        { label: "Est. achieved occupancy", value: percent(device.est_achieved_occupancy_ratio, 1), caption: "of warps, while kernels run" },
-        { label: "Kernel time on Tensor Cores", value: percent(device.tensor_core_ratio, 1), caption: "by the kernels' names" },
+        { label: "Utilization", value: percent(device.utilization_ratio, 1), caption: "share of the range with a kernel running", testid: "gpu-utilization" },
+        { label: "Est. SM efficiency", value: percent(device.est_sm_efficiency_ratio, 1), caption: "share of SMs with at least one block" },
+        { label: "Est. achieved occupancy", value: percent(device.est_achieved_occupancy_ratio, 1), caption: "share of warps while kernels run" },
+        { label: "Kernel time on Tensor Cores", value: percent(device.tensor_core_ratio, 1), caption: "share of kernel time, by kernel name" },
       ]}
     />
   );
@@ -68,14 +68,14 @@ function utilizationFigure(trace: TraceMetrics): Plot {
     trace.devices.length > 1 ? `GPU ${device.device} ${metric}` : metric;
   return {
     kind: "plot",
-    title: "Utilisation over time",
-    x: { name: "after the first step began", unit: "ns", min: 0 },
-    y: { name: "share of each piece", unit: "ratio", max: 1 },
+    title: "Utilization over time",
+    x: { name: "after the start of the first step", unit: "ns", min: 0 },
+    y: { name: "share of each interval", unit: "ratio", max: 1 },
     series: trace.devices.flatMap((device) => {
       const busy = device.utilization_curve_ratio;
       const efficiency = device.est_sm_efficiency_curve_ratio;
       return [
-        { name: seriesName(device, "utilisation"), x: bucketStarts(busy.length), y: busy, draw: "step" as const },
+        { name: seriesName(device, "utilization"), x: bucketStarts(busy.length), y: busy, draw: "step" as const },
         ...(efficiency === null
           ? []
           : [{ name: seriesName(device, "est. SM efficiency"), x: bucketStarts(efficiency.length), y: efficiency, draw: "step" as const }]),

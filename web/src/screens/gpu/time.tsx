@@ -33,17 +33,17 @@ function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
         tiles={[
           { label: "Busy", value: percent(trace.shares?.busy_ratio ?? null, 1), caption: `${duration(trace.busy_ns)} of ${duration(trace.total_ns)}`, testid: "gpu-busy" },
           { label: "Idle", value: percent(trace.shares?.idle_ratio ?? null, 1), caption: duration(trace.idle_ns), testid: "gpu-idle" },
-          { label: "Communication", value: duration(trace.comm_ns), caption: `${duration(trace.exposed_comm_ns)} of it not hidden by computation` },
-          { label: "Communication hidden", value: percent(trace.comm_hidden_ratio, 1), caption: "of its time" },
+          { label: "Communication", value: duration(trace.comm_ns), caption: `${duration(trace.exposed_comm_ns)} exposed` },
+          { label: "Communication hidden", value: percent(trace.comm_hidden_ratio, 1), caption: "share of communication time" },
         ]}
       />
-      <Panel title="All devices together" description={`Shares of the ${shareOf}.`} wide>
+      <Panel title="All devices" description={`Shares of the ${shareOf}.`} wide>
         <ShareBar label="Time of all devices" segments={timeSegments(trace)} />
       </Panel>
       <LinkedTable
         title="By device"
         testid="table-gpu-time"
-        about="Each from its own first work to its own last."
+        about="From the first to the last work of each device."
         rows={trace.devices}
         fields={[
           field("device", { numeric: true, unit: "count" }),
@@ -57,7 +57,7 @@ function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
           field("exposed_memcpy_ns", { label: "exposed copies" }),
           field("memset_ns", { label: "sets" }),
           field("gpu_event_count", { label: "events" }),
-          field("same_stream_overlap_count", { label: "overlaps on one stream" }),
+          field("same_stream_overlap_count", { label: "overlaps within a stream" }),
         ]}
       />
     </>

@@ -34,8 +34,8 @@ export function Rule({ rule }: { rule: RuleInsight }) {
       >
         {rule.error === null ? null : <ErrorNotice text={rule.error} />}
         {rule.sentences.length === 0 ? <p>{rule.summary}</p> : <SentenceList all={rule.sentences} />}
-        {rule.recommendation === "" ? null : <p class="advice"><b>What to do:</b> <Prose text={rule.recommendation} /></p>}
-        {rule.missing === null ? null : <EmptyState title="Not applicable here" text={rule.missing} />}
+        {rule.recommendation === "" ? null : <p class="advice"><b>Recommendation:</b> <Prose text={rule.recommendation} /></p>}
+        {rule.missing === null ? null : <EmptyState title="Not applicable" text={rule.missing} />}
         <KeyValues entries={ruleFacts(rule)} />
         {rule.evidence.length === 0 ? null : (
           <p class="muted">
@@ -54,7 +54,7 @@ export function Rule({ rule }: { rule: RuleInsight }) {
       <Parameters rows={rule.parameters} />
       <Panel title={`About ${rule.rule}`} wide>
         <details open={rule.charts.length === 0}>
-          <summary>The rule's page</summary>
+          <summary>Documentation</summary>
           <Markdown text={rule.page} />
         </details>
       </Panel>
@@ -86,7 +86,7 @@ function ruleFacts(rule: RuleInsight) {
   return [
     ["Triggers", count(rule.triggered_count)],
     ["Violations", `${count(rule.violation_count)} of ${count(rule.datapoint_count)} data points`],
-    ["First and last", rule.first_after_ns === null ? "never" : `${duration(rule.first_after_ns)} and ${duration(rule.last_after_ns)} after the start`],
+    ["First and last trigger", rule.first_after_ns === null ? "never" : `${duration(rule.first_after_ns)} and ${duration(rule.last_after_ns)} after the start`],
     ["Nodes", list(rule.nodes)],
     ["Ranks", list(rule.ranks)],
     ["Devices", list(rule.devices)],

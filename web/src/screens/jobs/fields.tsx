@@ -16,7 +16,7 @@ const STATUS_LABELS: Record<JobRow["status"], readonly [string, string, "good" |
 
 export function StatusLabel({ job }: { job: JobRow }) {
   const [symbol, label, tone] = STATUS_LABELS[job.status];
-  const suffix = job.monitor_lost ? ", but silent" : "";
+  const suffix = job.monitor_lost ? ", monitor lost" : "";
   return (
     <span class={`sign-word ${job.monitor_lost ? "bad" : tone}`} title={job.reason ?? undefined}>
       <span aria-hidden="true">{symbol}</span> {label}{suffix}
@@ -30,7 +30,7 @@ export function jobFields(checkedIds: readonly string[], toggle: (id: string) =>
       draw: (job) => (
         <input
           type="checkbox"
-          aria-label={`Choose ${job.id.slice(0, 200)}`}
+          aria-label={`Select ${job.id.slice(0, 200)}`}
           checked={checkedIds.includes(job.id)}
           disabled={job.problem !== null}
           onChange={() => { toggle(job.id); }}
@@ -71,7 +71,7 @@ export function jobFields(checkedIds: readonly string[], toggle: (id: string) =>
 
 function VerdictCell({ job }: { job: JobRow }) {
   const { verdict } = job;
-  if (verdict === null) return <span class="muted">{job.problem === null ? "not yet" : MISSING}</span>;
+  if (verdict === null) return <span class="muted">{job.problem === null ? "pending" : MISSING}</span>;
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
   return (
     <span class="name" title={verdict.headline.slice(0, 800)}>

@@ -16,11 +16,11 @@ export const STATUS_FILTERS: readonly (readonly [StatusFilter, string])[] = [
 const HOUR_MS = 3_600_000;
 
 export const PERIODS = [
-  ["any", "at any time"],
-  ["hour", "in the last hour"],
-  ["day", "in the last day"],
-  ["week", "in the last week"],
-  ["month", "in the last 30 days"],
+  ["any", "any time"],
+  ["hour", "last hour"],
+  ["day", "last 24 hours"],
+  ["week", "last 7 days"],
+  ["month", "last 30 days"],
 ] as const;
 
 export type Period = (typeof PERIODS)[number][0];

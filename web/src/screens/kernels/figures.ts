@@ -5,7 +5,7 @@ import { pieOfShares } from "../../charts/from_payload";
 
 export function kernelPies(rows: readonly KernelGroup[], trace: TraceKernels): Pie[] {
   const cores = trace.tensor_core_ratio;
-  const share_of = "the durations of all kernels";
+  const share_of = "total kernel time";
   return [
     pieOfShares("Kernels by time", share_of, rows.map((row) => [row.name, row.share_ratio])),
     ...(cores === null
@@ -17,7 +17,7 @@ export function kernelPies(rows: readonly KernelGroup[], trace: TraceKernels): P
             share_of,
             slices: [
               { name: "on Tensor Cores", share_ratio: cores },
-              { name: "not on Tensor Cores", share_ratio: 1 - cores },
+              { name: "other", share_ratio: 1 - cores },
             ],
           },
         ]),

@@ -6,7 +6,7 @@ import { pieOfShares } from "../../charts/from_payload";
 /** Pies of device and host self time, without those that have no data. */
 export function operatorPies(rows: readonly OperatorGroup[]): Pie[] {
   return [
-    pieOfShares("Device self time", "the device self time of all operators", rows.map((row) => [row.name, row.device_self_ratio])),
-    pieOfShares("Host self time", "the host self time of all operators", rows.map((row) => [row.name, row.host_self_ratio])),
+    pieOfShares("Device self time", "device self time of all operators", rows.map((row) => [row.name, row.device_self_ratio])),
+    pieOfShares("Host self time", "host self time of all operators", rows.map((row) => [row.name, row.host_self_ratio])),
   ].filter((pie) => pie.slices.length > 0);
 }

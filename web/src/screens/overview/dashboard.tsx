@@ -31,14 +31,14 @@ function Figures({ payload }: { payload: Payload }) {
   const { gpu_active, cpu_active, utilisation, step_durations } = payload;
   const figures = useMemo(
     () => ({
-      gpu: gpu_active === null ? null : activeShareFigure("GPU active time", "any GPU is active", gpu_active),
+      gpu: gpu_active === null ? null : activeShareFigure("GPU active time", "any GPU active", gpu_active),
       cpu: cpu_active === null ? null : activeShareFigure("CPU active time", "CPU active", cpu_active),
       gpus: utilisation === null ? null : utilizationFigure(utilisation, "GPU", "gpu_busy_ratio"),
       cpus: utilisation === null ? null : utilizationFigure(utilisation, "CPU", "cpu_busy_ratio"),
       stepHistogram: step_durations === null ? null : stepHistogram(step_durations),
       pies: (
         [
-          ["Precision of kernels", payload.precision],
+          ["Kernel precision", payload.precision],
           ["GPU activity", payload.activity],
           ["Memory operations", payload.memory_operations],
         ] as const
@@ -98,22 +98,22 @@ function utilizationFigure(utilisation: UtilisationOverTime, device: string, fie
   if (nodes.length === 0) return null;
   return {
     kind: "plot",
-    title: `${device} utilisation over time`,
+    title: `${device} utilization over time`,
     x: { name: "after the start of the run", unit: "ns", min: utilisation.start_after_ns },
-    y: { name: "utilisation", unit: "ratio", max: 1 },
+    y: { name: "utilization", unit: "ratio", max: 1 },
     series: nodes.map((node) => ({
       name: node.node,
       x: node[field].map((_, index) => utilisation.start_after_ns + index * utilisation.piece_ns),
       y: node[field],
       filled: nodes.length === 1,
     })),
-    note: `Means of ${duration(utilisation.piece_ns)}${device === "GPU" ? ", over the GPUs of a node" : ""}.`,
+    note: `Mean per ${duration(utilisation.piece_ns)}${device === "GPU" ? ", over the GPUs of a node" : ""}.`,
   };
 }
 
 function stepHistogram(durations: StepDurations) {
   return durationHistogram({
-    title: durations.source === "watched" ? "Step durations" : "Durations of recorded steps",
+    title: durations.source === "watched" ? "Step durations" : "Traced step durations",
     noun: "steps",
     edges_ns: durations.edges_ns,
     series: [{ name: "all ranks", counts: durations.counts, above_count: durations.above_count }],
@@ -145,7 +145,7 @@ function KernelRanking({ title, rows, all, value, weight, about }: KernelsProps)
   return (
     <Panel
       title={title}
-      description={`The first ${count(rows.length)} of ${count(all)}.`}
+      description={`Top ${count(rows.length)} of ${count(all)}.`}
       tools={<a class="quiet" href={link("kernels")}>All kernels</a>}
     >
       <RankedBars
@@ -160,7 +160,7 @@ function KernelRanking({ title, rows, all, value, weight, about }: KernelsProps)
 const PARTS: Record<string, string> = {
   gpu_active: "GPU active time",
   cpu_active: "CPU active time",
-  utilisation: "Utilisation over time",
+  utilisation: "Utilization over time",
   step_durations: "Step durations",
   kernels_by_time: "Kernels",
   precision: "Precision",
@@ -173,7 +173,7 @@ function MissingParts({ parts }: { parts: Record<string, string> }) {
   const rows = Object.entries(parts);
   if (rows.length === 0) return null;
   return (
-    <Panel title="Not shown">
+    <Panel title="Missing data">
       <ul class="plain">
         {rows.map(([part, why]) => (
           <li key={part}><b>{PARTS[part] ?? part.replaceAll("_", " ")}</b>: <Prose text={why} /></li>

@@ -18,7 +18,7 @@ export function rooflinePlot(device: DeviceView, groups: readonly RooflineGroup[
   for (const group of groups) {
     const { intensity_flop_per_byte: x, achieved_flop_per_s: y } = group;
     if (x === null || y === null || x <= 0 || y <= 0) continue;
-    const precision = group.precision ?? "precision not known";
+    const precision = group.precision ?? "unknown precision";
     const point = { x, y, name: `${group.name} ${group.input_dims ?? ""}`.slice(0, 200) };
     byPrecision.set(precision, [...(byPrecision.get(precision) ?? []), point]);
   }
@@ -28,11 +28,11 @@ export function rooflinePlot(device: DeviceView, groups: readonly RooflineGroup[
   const max = decade(Math.max(1000, ...points.map(({ x }) => x)), true);
   return {
     kind: "plot",
-    title: "Calls under the roofline",
+    title: "Roofline",
     x: { name: "FLOP per byte", unit: "count", log: true, min, max },
     y: { name: "achieved", unit: "flop_per_s", log: true },
     series: [...roofs(device, peaks, min, max), ...[...byPrecision].map(pointsOf)],
-    note: `A point for each of the groups below that has a model. The lines are what the device can do at most${device.estimate ? ", as an estimate" : ""}.`,
+    note: `One point per modelled call group. Lines show the peak rates of the device${device.estimate ? " (estimated)" : ""}.`,
   };
 }
 

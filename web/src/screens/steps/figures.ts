@@ -19,7 +19,7 @@ export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
   const names = [...new Set(ranks.flatMap((rank) => rank.phases.filter((phase) => phase.mean_ns > 0).map((phase) => phase.name)))];
   return {
     kind: "stacks",
-    title: "A mean step by phase",
+    title: "Mean step by phase",
     categoryName: "rank",
     categories: ranks.map((rank) => rank.rank),
     value: { name: "mean step", unit: "ns" },
@@ -39,7 +39,7 @@ export function categoryLabel(category: string): string {
 export function categoryPie(trace: TraceStepsView): Pie {
   return {
     kind: "pie",
-    title: "A mean recorded step",
+    title: "Mean traced step",
     share_of: `the ${trace.share_of}`,
     slices: trace.categories
       .filter((category) => (category.share_ratio ?? 0) > 0)
@@ -50,7 +50,7 @@ export function categoryPie(trace: TraceStepsView): Pie {
 export function traceStepsFigure(trace: TraceStepsView): Stacks {
   return {
     kind: "stacks",
-    title: "Each recorded step",
+    title: "Traced steps",
     categoryName: "step",
     categories: trace.steps.map((step) => step.step),
     value: { name: "duration", unit: "ns" },

@@ -9,22 +9,22 @@ export type Kind = "all" | "gpu" | "cpu" | "memory" | "io" | "process";
 /** Plot of each metric: the first matching pattern. Plots are shown in this order. */
 const PLOT_GROUPS: readonly (readonly [RegExp, string, Kind])[] = [
   [/^gpu_busy/, "GPU busy", "gpu"],
-  [/^gpu_memory_busy/, "GPU memory accessed", "gpu"],
+  [/^gpu_memory_busy/, "GPU memory busy", "gpu"],
   [/^gpu_memory_used/, "GPU memory in use", "gpu"],
   [/^gpu_power/, "GPU power", "gpu"],
   [/^gpu_temperature/, "GPU temperature", "gpu"],
   [/^gpu_.*clock/, "GPU clocks", "gpu"],
   [/^gpu_pcie/, "PCIe", "gpu"],
-  [/^gpu_/, "GPU, other", "gpu"],
+  [/^gpu_/, "Other GPU metrics", "gpu"],
   [/^cpu_/, "CPU", "cpu"],
   [/^core_busy/, "Cores busy", "cpu"],
-  [/^core_iowait/, "Cores waiting for I/O", "cpu"],
-  [/_cpu_cores$/, "Cores kept busy", "cpu"],
+  [/^core_iowait/, "I/O wait by core", "cpu"],
+  [/_cpu_cores$/, "Cores in use", "cpu"],
   [/^cgroup_/, "Throttling", "cpu"],
   [/^(memory|swap)_/, "Memory", "memory"],
   [/^disk_/, "Disks", "io"],
   [/^network_/, "Network", "io"],
-  [/^process_memory/, "Memory of processes", "process"],
+  [/^process_memory/, "Process memory", "process"],
   [/^process_/, "Processes", "process"],
 ];
 
@@ -93,7 +93,7 @@ function plotOf(payload: SystemSeriesView, seriesList: readonly MetricSeries[], 
       x,
       y: series.mean,
     })),
-    note: `Means of ${duration(payload.piece_ns)}.`,
+    note: `Mean per ${duration(payload.piece_ns)}.`,
   };
 }
 

@@ -11,7 +11,7 @@ import { useView } from "../../state/fetch";
 import { EmptyState, ErrorNotice, Skeleton } from "../../widgets/resource_view";
 import { Select } from "../../widgets/select";
 
-const CORES = [["few", "the first 32"], ["all", "all"], ["none", "none"]] as const;
+const CORES = [["few", "first 32"], ["all", "all"], ["none", "none"]] as const;
 type Cores = (typeof CORES)[number][0];
 
 interface Props {
@@ -31,7 +31,7 @@ function LoadedHeatMap({ node, cores, tools }: { node: string; cores: Cores; too
   const { data, error } = useView("system-heat", { name: node });
   const block = useMemo(() => (data === null ? null : heatMapFigure(data, node, cores)), [data, node, cores]);
   if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
-  return block === null ? <EmptyState text={data.missing ?? "nothing was sampled here"} /> : <HeatMapPanel block={block} tools={tools} />;
+  return block === null ? <EmptyState text={data.missing ?? "no samples"} /> : <HeatMapPanel block={block} tools={tools} />;
 }
 
 function HeatMapPanel({ block, tools }: { block: Heatmap; tools: ComponentChildren }) {
@@ -54,7 +54,7 @@ export function heatMapFigure(payload: SystemHeatView, node: string, cores: Core
   const hiddenCount = nodeHeat.rows.length - rows.length + nodeHeat.left_out_count;
   return {
     kind: "heatmap",
-    title: `What ${node.slice(0, 80)} did`,
+    title: `Metrics of ${node.slice(0, 80)}`,
     start: `${duration(Math.max(0, payload.start_after_ns))} after the start of the run`,
     column_s: payload.column_ns / 1e9,
     rows: rows.map((row) => ({
@@ -63,6 +63,6 @@ export function heatMapFigure(payload: SystemHeatView, node: string, cores: Core
       full: row.unit === "ratio" ? 100 * row.full : row.full,
       percent: row.shade_ratio.map((shade) => (shade === null ? null : 100 * shade)),
     })),
-    more: hiddenCount === 0 ? null : `${countOf(hiddenCount, "more row")} of cores`,
+    more: hiddenCount === 0 ? null : `${countOf(hiddenCount, "more core")} not shown`,
   };
 }

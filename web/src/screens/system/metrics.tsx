@@ -13,8 +13,8 @@ import { Tiles } from "../../widgets/tiles";
 export function Metrics({ node }: { node: string }) {
   const answer = useView("system");
   return (
-    <section aria-label="The machine">
-      <header class="head part"><h2>The machine</h2></header>
+    <section aria-label="Node">
+      <header class="head part"><h2>Node</h2></header>
       <ResourceView resource={answer}>{(payload) => <NodeMetrics payload={payload} node={node} />}</ResourceView>
     </section>
   );
@@ -22,13 +22,13 @@ export function Metrics({ node }: { node: string }) {
 
 function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
   const nodeView = payload.nodes.find((candidate) => candidate.node === node);
-  if (nodeView === undefined) return <EmptyState text={payload.missing ?? "nothing is known of this node"} />;
+  if (nodeView === undefined) return <EmptyState text={payload.missing ?? "no data for this node"} />;
   return (
     <>
       <Tiles tiles={nodeTiles(nodeView)} />
       <QualityNotes
         quality={[]}
-        notes={Object.entries(nodeView.metrics_missing).map(([name, why]) => `no metrics of ${name}: ${why}`)}
+        notes={Object.entries(nodeView.metrics_missing).map(([name, why]) => `no ${name} metrics: ${why}`)}
         range={payload.range}
       />
       <LinkedTable
@@ -58,13 +58,13 @@ function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
 function nodeTiles(node: NodeView) {
   return [
     { label: "Processor", value: node.cpu_model },
-    { label: "Cores", value: count(node.cores_available), about: `available to the job, of ${count(node.cores_total)}` },
+    { label: "Cores", value: count(node.cores_available), about: `available to the job, ${count(node.cores_total)} in total` },
     {
       label: "Memory",
       value: memory(node.memory_limit_bytes ?? node.memory_bytes),
-      about: node.memory_limit_bytes === null ? "of the machine" : `the job's limit, of ${memory(node.memory_bytes)}`,
+      about: node.memory_limit_bytes === null ? "of the node" : `limit of the job, ${memory(node.memory_bytes)} in total`,
     },
-    { label: "GPUs", value: count(node.gpus.length), about: [...new Set(node.gpus)].join(", ") || "none was found" },
+    { label: "GPUs", value: count(node.gpus.length), about: [...new Set(node.gpus)].join(", ") || "none found" },
     {
       label: "Samples",
       value: count(node.sample_count),

@@ -29,9 +29,9 @@ export function OverTime({ node }: { node: string }) {
   if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
   if (series === undefined) return null;
   return (
-    <section aria-label="Over time">
+    <section aria-label="Metrics over time">
       <header class="head part">
-        <h2>Over time</h2>
+        <h2>Metrics over time</h2>
         <div class="tools">
           <label class="choice">
             <span>Cores</span>
@@ -46,7 +46,7 @@ export function OverTime({ node }: { node: string }) {
           <Select label="Show" value={kind} choices={KINDS} onChange={(value) => { setKind(value as typeof kind); }} />
         </div>
       </header>
-      <QualityNotes quality={[]} notes={[...data.notes, ...(data.left_out_count === 0 ? [] : [`${data.left_out_count} series were left out: the answer would have become too long`])]} />
+      <QualityNotes quality={[]} notes={[...data.notes, ...(data.left_out_count === 0 ? [] : [`${data.left_out_count} series are omitted to limit the size of the response`])]} />
       <div class="panels">
         {plots.map((plot) => <TimePanel key={plot.title} block={plot} />)}
       </div>

@@ -18,7 +18,7 @@ export function scalarPlots(scalars: readonly ScalarSeries[]): Plot[] {
         x: series.after_ns,
         y: series.value,
       })),
-      note: valuesPerPoint > 1 ? `A point is the mean of up to ${valuesPerPoint} values.` : null,
+      note: valuesPerPoint > 1 ? `Each point is the mean of up to ${valuesPerPoint} values.` : null,
     };
   });
 }

@@ -38,7 +38,7 @@ export function Picture({ model, commands }: Props) {
         class="tl-canvas"
         role="application"
         aria-roledescription="timeline"
-        aria-label={`Timeline of the run${selected === null ? "" : `; selected: ${selected.name.slice(0, 200)}`}. W and S zoom, A and D move, arrow keys go from slice to slice, question mark lists all keys.`}
+        aria-label={`Timeline of the run${selected === null ? "" : `; selected: ${selected.name.slice(0, 200)}`}. W and S zoom, A and D pan, arrow keys move between slices, question mark lists all shortcuts.`}
         tabIndex={0}
         data-keys="timeline"
         data-testid="timeline-canvas"

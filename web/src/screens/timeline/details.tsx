@@ -25,7 +25,7 @@ export function Details({ model, commands }: Props) {
   const slice = model.details.value;
   if (placed === null) {
     return selectionError.value === null
-      ? <p class="muted tl-hint">Select a slice to see what is known of it.</p>
+      ? <p class="muted tl-hint">Select a slice to see its details.</p>
       : <p class="refused" role="alert">{selectionError.value}</p>;
   }
   const sliceDetails = slice?.track === placed.track && slice.event === placed.event ? slice : null;
@@ -37,17 +37,17 @@ export function Details({ model, commands }: Props) {
         <TimingFacts placed={placed} slice={sliceDetails} />
         <div class="tl-buttons">
           <button type="button" class="action" onClick={() => { commands.zoomTo(placed); }}>
-            <Icon icon={Crosshair} size={14} /> Come close
+            <Icon icon={Crosshair} size={14} /> Zoom in
           </button>
           <button type="button" class="action" onClick={() => { setRange({ from: placed.after_ns, to: placed.after_ns + placed.duration_ns }); }}>
-            <Icon icon={SquareDashedMousePointer} size={14} /> Range of this slice
+            <Icon icon={SquareDashedMousePointer} size={14} /> Select as range
           </button>
           <button type="button" class="action" onClick={() => { setSearchText(placed.name.slice(0, 400)); }}>
-            <Icon icon={SearchIcon} size={14} /> All of this name
+            <Icon icon={SearchIcon} size={14} /> Find this name
           </button>
         </div>
         {placed.event < 0 ? (
-          <p class="muted">Several events, each too short to be seen from here. Come closer to select one of them.</p>
+          <p class="muted">Several events, too short to draw at this zoom level. Zoom in to select one.</p>
         ) : null}
         {selectionError.value === null ? null : <p class="refused" role="alert">{selectionError.value}</p>}
       </section>
@@ -62,8 +62,8 @@ function TimingFacts({ placed, slice }: { placed: SliceRef; slice: SliceView | n
   const { after_ns, duration_ns } = placed;
   const facts: [string, string][] = [
     ["duration", `${duration(duration_ns)} (${count(duration_ns)} ns)`],
-    ["begins", `${exactTime(after_ns)} after the origin`],
-    ["ends", exactTime(after_ns + duration_ns)],
+    ["start", `${exactTime(after_ns)} after the origin`],
+    ["end", exactTime(after_ns + duration_ns)],
   ];
   if (slice !== null) {
     if (slice.self_ns !== null) {

@@ -9,7 +9,7 @@ export function RangeFlame({ range, tracks }: { range: Span; tracks: string }) {
   return (
     <ResourceView resource={resource}>
       {(view) => view.roots.length === 0
-        ? <p class="muted tl-hint">Nothing ran in this range on these tracks.</p>
+        ? <p class="muted tl-hint">These tracks have no events in this range.</p>
         : <FlameGraph roots={view.roots} left_out_ns={view.left_out_ns} label="Flame graph of the range" outermost="the outermost calls" />}
     </ResourceView>
   );

@@ -13,30 +13,30 @@ export function toggleHelp(): void {
 
 const KEYS: readonly (readonly [string, readonly (readonly [string[], string])[]])[] = [
   ["Move", [
-    [["W", "S"], "nearer, farther, at the pointer"],
-    [["A", "D"], "earlier, later"],
-    [["wheel"], "nearer, farther"],
-    [["Shift", "wheel"], "earlier, later"],
-    [["drag"], "move the picture; two fingers zoom"],
-    [["0"], "the whole run"],
+    [["W", "S"], "zoom at the pointer"],
+    [["A", "D"], "pan left, pan right"],
+    [["wheel"], "zoom in, zoom out"],
+    [["Shift", "wheel"], "pan left, pan right"],
+    [["drag"], "pan; pinch to zoom"],
+    [["0"], "show the full run"],
   ]],
   ["Select", [
-    [["click"], "a slice and its details"],
-    [["double click"], "come close to a slice or step"],
-    [["←", "→"], "previous, next slice of the row"],
+    [["click"], "select a slice"],
+    [["double click"], "zoom to a slice or step"],
+    [["←", "→"], "previous, next slice in the row"],
     [["↑", "↓"], "row above, row below"],
-    [["F"], "come close to what is selected"],
-    [["Esc"], "select nothing"],
+    [["F"], "zoom to the selection"],
+    [["Esc"], "clear the selection"],
   ]],
   ["Range", [
-    [["drag on the ruler"], "choose a range, for all screens"],
-    [["Shift", "drag"], "the same, anywhere"],
+    [["drag on the ruler"], "select a range for all screens"],
+    [["Shift", "drag"], "select a range anywhere"],
   ]],
   ["Find", [
-    [["/"], "find by name"],
-    [["N"], "next match; with Shift the previous one"],
-    [["O"], "next outlier step; with Shift the previous one"],
-    [["?"], "this list"],
+    [["/"], "search by name"],
+    [["N"], "next match; Shift for the previous"],
+    [["O"], "next outlier step; Shift for the previous"],
+    [["?"], "keyboard shortcuts"],
   ]],
 ];
 
@@ -52,13 +52,13 @@ function Dialog() {
     <dialog
       ref={dialog}
       class="tl-help"
-      aria-label="Keys of the timeline"
+      aria-label="Timeline shortcuts"
       onClose={close}
       onKeyDown={(event) => { if (event.key === "?") close(); }}
       onClick={(event) => { if (event.target === dialog.current) close(); }}
     >
       <header>
-        <h2>Keys and gestures</h2>
+        <h2>Shortcuts and gestures</h2>
         <button type="button" class="quiet" aria-label="Close" onClick={close}><Icon icon={X} /></button>
       </header>
       <div class="tl-help-groups">

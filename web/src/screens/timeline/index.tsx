@@ -80,7 +80,7 @@ function Workspace({ view }: { view: TimelineView }) {
           <Pinned model={model} />
           <TrackTree model={model} commands={commands} />
         </div>
-        <Splitter label="Width of the names" size={namesWidth} min={120} max={600} vertical />
+        <Splitter label="Width of the track names" size={namesWidth} min={120} max={600} vertical />
         <Picture model={model} commands={commands} />
       </div>
       <BottomPanel model={model} commands={commands} />

@@ -36,7 +36,7 @@ export function Minimap({ model, commands, search }: Props) {
       ref={canvasRef}
       class="tl-minimap"
       role="img"
-      aria-label="The whole run, and the part of it that is in view"
+      aria-label="Minimap of the full run with the visible window"
       data-testid="timeline-minimap"
       style={{ height: `${HEIGHT_PX}px` }}
     />

@@ -55,7 +55,7 @@ export function BottomPanel({ model, commands }: Props) {
   }, [model]);
   return (
     <section class={open.value ? "tl-panel" : "tl-panel closed"} aria-label="Details">
-      {open.value ? <Splitter label="Height of the details" size={height} min={120} max={640} vertical={false} /> : null}
+      {open.value ? <Splitter label="Height of the details panel" size={height} min={120} max={640} vertical={false} /> : null}
       <Heads model={model} />
       {open.value ? (
         <div id="tl-panel-body" class="tl-panel-body" role="tabpanel" aria-labelledby={`tl-tab-${tab.value}`} tabIndex={0} style={{ height: `${height.value}px` }}>
@@ -92,8 +92,8 @@ function Heads({ model }: { model: Model }) {
       </div>
       {shown === null ? null : (
         <span class="chip">
-          {exactTime(shown.from)} to {exactTime(shown.to)} ({duration(widthOf(shown))}), on all screens
-          <button type="button" aria-label="Clear the range" title="Clear the range" onClick={() => { setRange(null); }}>
+          {exactTime(shown.from)} to {exactTime(shown.to)} ({duration(widthOf(shown))}), all screens
+          <button type="button" aria-label="Clear range" title="Clear range" onClick={() => { setRange(null); }}>
             <Icon icon={X} size={14} />
           </button>
         </span>
@@ -104,7 +104,7 @@ function Heads({ model }: { model: Model }) {
         type="button"
         class="quiet"
         aria-expanded={open.value}
-        aria-label={open.value ? "Close the details" : "Open the details"}
+        aria-label={open.value ? "Close details" : "Open details"}
         onClick={() => { open.value = !open.value; }}
       >
         <Icon icon={open.value ? PanelBottomClose : PanelBottomOpen} size={16} />
@@ -122,11 +122,11 @@ function WhichTracks({ model }: { model: Model }) {
 function OfRange({ model }: { model: Model }) {
   const shownRange = range.value ?? model.draftRange.value;
   if (shownRange === null) {
-    return <p class="muted tl-hint">Drag along the ruler, or hold Shift and drag anywhere, to choose a range.</p>;
+    return <p class="muted tl-hint">Drag on the ruler, or hold Shift and drag anywhere, to select a range.</p>;
   }
   const tracks = tracksOf(model, selectedKind.value).join(",");
   const span: Span = { from: Math.max(0, Math.floor(shownRange.from)), to: Math.ceil(shownRange.to) };
-  if (tracks === "") return <p class="muted tl-hint">There are no such tracks.</p>;
+  if (tracks === "") return <p class="muted tl-hint">No matching tracks.</p>;
   return tab.value === "summary"
     ? <Summary model={model} range={span} tracks={tracks} />
     : <RangeFlame range={span} tracks={tracks} />;

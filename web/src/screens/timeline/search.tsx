@@ -113,8 +113,8 @@ export function SearchBox({ search }: { search: Search }) {
       <input
         id={SEARCH_ID}
         type="search"
-        placeholder="Find by name  /"
-        aria-label="Find events by a part of their name"
+        placeholder="Search by name  /"
+        aria-label="Search events by name"
         data-testid="timeline-search"
         value={text}
         onInput={(event) => {
@@ -144,10 +144,10 @@ function resultText({ results, current, error }: Search): string {
   if (error.value !== null) return error.value;
   const view = results.value;
   if (view === null) return "";
-  if (view.match_count === 0) return "no match";
+  if (view.match_count === 0) return "no matches";
   const all = count(view.match_count);
   const index = current.value === null
     ? `${all} ${view.match_count === 1 ? "match" : "matches"}`
     : `${count(current.value + 1)} of ${all}`;
-  return `${index}, ${duration(view.total_ns)} in all`;
+  return `${index}, ${duration(view.total_ns)} in total`;
 }

@@ -7,7 +7,7 @@ export function StackFrame({ text }: { text: string }) {
   const words = <bdi>{displayText(text, 500)}</bdi>;
   if (location === null) return <span class="tl-frame">{words}</span>;
   return (
-    <button type="button" class="tl-frame" title="Show the source" onClick={() => { openSource(location.file, location.line); }}>
+    <button type="button" class="tl-frame" title="Show source" onClick={() => { openSource(location.file, location.line); }}>
       {words}
     </button>
   );

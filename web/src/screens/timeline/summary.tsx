@@ -50,7 +50,7 @@ function Tables({ view, model, range }: { view: SummaryView; model: Model; range
     <>
       <DataTable
         title="Names by self time"
-        about={`Shares of the ${duration(widthOf(range))} of the range; events are cut at its ends.`}
+        about={`Shares of the range (${duration(widthOf(range))}); events are clipped to it.`}
         rows={rows}
         fields={NAME_FIELDS}
         onRow={(row) => { setSearchText(row.name.slice(0, 400)); }}
@@ -59,7 +59,7 @@ function Tables({ view, model, range }: { view: SummaryView; model: Model; range
       />
       <DataTable
         title="Tracks"
-        about="Busy: the union of a track's events, as a share of the range."
+        about="Busy: union of the events of a track, as a share of the range."
         rows={view.tracks}
         fields={trackFields(nameOf)}
         footnote={view.notes.length === 0 ? null : view.notes.join("; ")}
@@ -103,7 +103,7 @@ export function nameRows(
 function omittedNamesText(view: SummaryView, track: string): string | null {
   const all = view.tracks.filter((trackSummary) => track === ALL_TRACKS || trackSummary.track === track);
   const omittedCount = all.reduce((sum, trackSummary) => sum + trackSummary.name_count - trackSummary.names.length, 0);
-  return omittedCount > 0 ? `${omittedCount} names with less time are not listed` : null;
+  return omittedCount > 0 ? `${omittedCount} names with less time omitted` : null;
 }
 
 function trackFields(nameOf: (id: string) => string): Field<TrackSummary>[] {

@@ -5,7 +5,7 @@ import {
 } from "lucide";
 import { useState } from "preact/hooks";
 
-import { duration } from "../../base/quantities";
+import { change, duration } from "../../base/quantities";
 import { revision } from "../../state/fetch";
 import { Select } from "../../widgets/select";
 import { Icon } from "../../widgets/icon";
@@ -65,7 +65,7 @@ function StepJump({ model, commands }: { model: Model; commands: Commands }) {
   const last = band?.numbers.at(-1) ?? 0;
   const jump = (text: string): void => {
     const step = parseNumber(text);
-    setErrorText(step === null || commands.jumpToStep(step) ? "" : `there is no step ${step}`);
+    setErrorText(step === null || commands.jumpToStep(step) ? "" : `step ${step} not found`);
   };
   return (
     <div class="tl-group">
@@ -78,7 +78,7 @@ function StepJump({ model, commands }: { model: Model; commands: Commands }) {
           min={first}
           max={last}
           data-testid="timeline-jump"
-          aria-label="Jump to a step"
+          aria-label="Jump to step"
           onChange={(event) => { jump(event.currentTarget.value); }}
           onKeyDown={(event) => { if (event.key === "Enter") jump(event.currentTarget.value); }}
         />
@@ -122,7 +122,7 @@ function AlignRanks({ model, commands }: { model: Model; commands: Commands }) {
   };
   const maxShift = Math.max(0, ...(aligned?.ranks ?? []).map((rank) => Math.abs(rank.shift ?? 0)));
   const shiftTexts = aligned?.ranks.map(({ title, shift }) =>
-    `${title}: ${shift === null ? "has no such step" : `${shift < 0 ? "−" : "+"}${duration(Math.abs(shift))}`}`);
+    `${title}: ${shift === null ? "no such step" : change(shift, "ns")}`);
   return (
     <div class="tl-group">
       <button
@@ -130,7 +130,7 @@ function AlignRanks({ model, commands }: { model: Model; commands: Commands }) {
         class={isAligned ? "quiet on" : "quiet"}
         aria-pressed={isAligned}
         data-testid="timeline-align"
-        title="Move every rank so that the step in the middle begins at the same place"
+        title="Shift ranks so that the step at the centre starts at the same position"
         onClick={toggle}
       >
         <Icon icon={AlignStartVertical} size={15} /> {isAligned ? "Aligned" : "Align ranks"}
@@ -138,7 +138,7 @@ function AlignRanks({ model, commands }: { model: Model; commands: Commands }) {
       {isAligned ? (
         <details class="tl-badge">
           <summary>
-            {aligned === null ? `no rank has step ${alignedStep.value}` : `on step ${aligned.step}, up to ${duration(maxShift)} apart`}
+            {aligned === null ? `no rank has step ${alignedStep.value}` : `step ${aligned.step}, shifted by up to ${duration(maxShift)}`}
           </summary>
           <ul>{shiftTexts?.slice(0, 200).map((text) => <li key={text}>{text}</li>)}</ul>
         </details>
@@ -156,35 +156,35 @@ function ViewButtons({ model, commands }: { model: Model; commands: Commands }) 
           type="button"
           class={model.followsEnd.value ? "quiet on" : "quiet"}
           aria-pressed={model.followsEnd.value}
-          title="Keep the end of the growing run in view"
+          title="Keep the end of the run in view"
           onClick={() => {
             model.followsEnd.value = !model.followsEnd.value;
             if (model.followsEnd.value) commands.followEnd();
           }}
         >
-          <Icon icon={Radio} size={15} /> Follow the end
+          <Icon icon={Radio} size={15} /> Follow
         </button>
       ) : null}
       <button
         type="button"
         class={isRulerRelative.value ? "quiet on" : "quiet"}
         aria-pressed={isRulerRelative.value}
-        title="Let the ruler count from the beginning of what is selected"
-        aria-label="Ruler counts from the selection"
+        title="Show ruler times relative to the selection"
+        aria-label="Ruler relative to the selection"
         onClick={() => { setRulerRelative(!isRulerRelative.value); }}
       >
         <Icon icon={Timer} size={15} />
       </button>
-      <button type="button" class="quiet" title="Come close to what is selected (F)" aria-label="Zoom to the selection" onClick={commands.zoomToSelection}>
+      <button type="button" class="quiet" title="Zoom to the selection (F)" aria-label="Zoom to the selection" onClick={commands.zoomToSelection}>
         <Icon icon={Maximize2} size={15} />
       </button>
-      <button type="button" class="quiet" title="The whole run (0)" aria-label="Show the whole run" onClick={commands.showFullRun}>
+      <button type="button" class="quiet" title="Show the full run (0)" aria-label="Show the full run" onClick={commands.showFullRun}>
         <Icon icon={Minimize2} size={15} />
       </button>
-      <button type="button" class="quiet" title="Save the picture as PNG" aria-label="Save the picture as PNG" onClick={() => { exportPng(model); }}>
+      <button type="button" class="quiet" title="Save as PNG" aria-label="Save as PNG" onClick={() => { exportPng(model); }}>
         <Icon icon={Image} size={15} />
       </button>
-      <button type="button" class="quiet" title="Keys and gestures (?)" aria-label="Keys and gestures" onClick={toggleHelp}>
+      <button type="button" class="quiet" title="Shortcuts and gestures (?)" aria-label="Shortcuts and gestures" onClick={toggleHelp}>
         <Icon icon={Keyboard} size={15} />
       </button>
     </div>

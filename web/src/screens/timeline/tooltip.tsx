@@ -51,7 +51,7 @@ function describeTarget(model: Model, target: HitTarget): TooltipText | null {
   if (step !== null) {
     const { steps: { title }, number: step_, duration_ns, outlier } = step;
     const lines = [`${duration(duration_ns)}, ${title}`];
-    if (outlier) lines.push("▲ lasts far longer than the others");
+    if (outlier) lines.push("▲ outlier: much longer than other steps");
     return { title: `Step ${step_}`, lines };
   }
   if (target.on !== "line") return null;
@@ -71,7 +71,7 @@ function describeSlice({ slices, index }: HitSlice): TooltipText {
   const busy = `${percent(slices.busy[index] ?? 0)} of ${duration(length)} busy`;
   return {
     title: eventCount === 1 ? name : countOf(eventCount, "event"),
-    lines: eventCount === 1 ? [busy] : [busy, `longest: ${name}`, "come nearer to see them"],
+    lines: eventCount === 1 ? [busy] : [busy, `longest: ${name}`, "zoom in to see them"],
   };
 }
 

@@ -108,7 +108,7 @@ export function TrackTree({ model, commands }: Props) {
       <div role="none" style={{ height: `${height}px` }}>
         <div role="none" class="tl-lines" style={{ height: `${room}px` }}>
           {lines.length === 0
-            ? <p role="treeitem" class="muted tl-none">No track has this name.</p>
+            ? <p role="treeitem" class="muted tl-none">No matching tracks.</p>
             : lines.map((line) => <TreeItem key={line.id} line={line} top={top} focusedId={line.id === focusedId} />)}
         </div>
       </div>
@@ -138,7 +138,7 @@ function TreeItem({ line, top, focusedId }: { line: Line; top: number; focusedId
           type="button"
           class="tl-fold"
           tabIndex={-1}
-          aria-label={line.isOpen ? "Fold" : "Unfold"}
+          aria-label={line.isOpen ? "Collapse" : "Expand"}
           onClick={(event) => {
             event.stopPropagation();
             toggleCollapsed(line.id);
@@ -173,7 +173,7 @@ function PinButton({ line }: { line: Line }) {
       type="button"
       class={isPinned ? "tl-pin on" : "tl-pin"}
       tabIndex={-1}
-      title={isPinned ? "Unpin" : "Pin to the top"}
+      title={isPinned ? "Unpin" : "Pin to top"}
       aria-label={label}
       aria-pressed={isPinned}
       onClick={(event) => {
