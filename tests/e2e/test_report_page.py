@@ -163,7 +163,7 @@ def test_it_prints_in_light_on_paper(opened: Opened, tmp_path: Path) -> None:
     assert not page.locator(".tools").is_visible()
     wide = "[...document.querySelectorAll('main .table, main figure')].map(e => e.scrollWidth)"
     assert max(page.evaluate(wide)) <= 700
-    for paper in page.locator(".paper canvas").all():
+    for paper in page.locator(".print-copy canvas").all():
         assert paper.is_visible()
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"

@@ -30,14 +30,14 @@ def browser() -> Iterator[Browser]:
 
 
 def watch_for_flicker(page: Page) -> None:
-    """Notes when a place that has shown something goes back to waiting, or the page is reloaded."""
+    """Notes when a place that has shown something goes back to its skeleton, or the page is reloaded."""
     page.evaluate(
         """() => {
             window.__flickers = 0;
             new MutationObserver((changes) => {
                 for (const { addedNodes } of changes)
                     for (const node of addedNodes)
-                        if (node.querySelector?.(".waiting") || node.classList?.contains("waiting"))
+                        if (node.querySelector?.(".skeleton") || node.classList?.contains("skeleton"))
                             window.__flickers += 1;
             }).observe(document.querySelector("main"), { childList: true, subtree: true });
         }"""
@@ -69,14 +69,14 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
             asked = page.get_by_role("dialog")
             asked.get_by_role("spinbutton").fill("5")
             asked.get_by_role("button", name="Capture 5 steps").click()
-            said = page.get_by_role("status").filter(has_text="A window is in the run.")
+            said = page.get_by_role("status").filter(has_text="1 window was added to the run.")
             expect(said).to_be_visible(timeout=PATIENCE_MS)
 
             page.get_by_role("button", name="Stop job").click()
             page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
             assert launcher.poll() is None
             page.get_by_role("button", name="Stop job").click()
-            page.get_by_role("dialog").get_by_role("button", name="Stop the job").click()
+            page.get_by_role("dialog").get_by_role("button", name="Stop job").click()
             expect(page.get_by_test_id("job-status")).to_contain_text(
                 "Stopped", timeout=PATIENCE_MS
             )

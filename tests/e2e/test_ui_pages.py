@@ -59,7 +59,7 @@ def ui(served: Ui) -> Iterator[Ui]:
 def settled(page: Page) -> None:
     """Wait until no answer is on its way."""
     page.wait_for_function(
-        "() => document.querySelector('main .waiting, main [aria-busy=true]') === null"
+        "() => document.querySelector('main .skeleton, main [aria-busy=true]') === null"
         " && document.querySelector('main')?.children.length > 0"
     )
     page.wait_for_timeout(150)
@@ -180,7 +180,7 @@ def test_fixes_say_what_they_would_save(ui: Ui) -> None:
     assert fixes[0]["prediction"]["step_ns"] == pytest.approx(40e6)  # all the waiting is gone
     for fix, line in zip(fixes, written, strict=True):
         assert line.startswith(fix["title"])
-        assert f"predicted: {fix['prediction']['text']}" in line
+        assert f"Predicted: {fix['prediction']['text']}" in line
 
 
 def test_api_answers_what_show_prints(ui: Ui) -> None:
@@ -207,7 +207,7 @@ def test_slowest_kernel_is_found_and_followed_to_the_timeline(ui: Ui) -> None:
     # Along the arrow, to the call that launched it.
     details.get_by_role("button", name="cudaLaunchKernel").first.click()
     expect(details).to_contain_text("cudaLaunchKernel")
-    expect(page.get_by_test_id("timeline-said")).to_contain_text("cudaLaunchKernel")
+    expect(page.get_by_test_id("timeline-status")).to_contain_text("cudaLaunchKernel")
 
 
 def test_timeline_zooms_to_a_step_and_back(ui: Ui) -> None:
@@ -237,7 +237,7 @@ def test_range_chosen_on_the_timeline_applies_everywhere(ui: Ui) -> None:
     headings, rows = cells(page, "table-kernels")
     calls = headings.index("calls")
     assert {row[0]: row[calls] for row in rows}[SLOWEST] == "2"
-    page.get_by_role("button", name="Show the whole run").click()
+    page.get_by_role("button", name="Show the full run").click()
     page.wait_for_function("() => !new URL(location).searchParams.has('from')")
     settled(page)
     headings, rows = cells(page, "table-kernels")
@@ -258,7 +258,7 @@ def test_findings_of_the_chosen_range(ui: Ui) -> None:
     assert {row[0] for row in every} - {row[0] for row in rows} == {r["rule"] for r in timed}
     said = page.get_by_test_id("findings-of-range")
     expect(said).to_contain_text(f"0 of the run's {found['fired_count']} findings (0%)")
-    page.get_by_role("button", name="Show the whole run").click()
+    page.get_by_role("button", name="Show the full run").click()
     expect(said).to_have_count(0)
 
 
@@ -296,8 +296,8 @@ def test_flame_graph_of_a_range(ui: Ui) -> None:
     boxes.first.click()
     page.wait_for_function("() => new URL(location).searchParams.has('frame')")
     boxes.first.press("ArrowDown")  # to the next box, not to the next slice
-    assert page.locator(":focus").get_attribute("class") in {"flame-box", "flame-box around"}
-    page.get_by_role("button", name="Show all").click()
+    assert page.locator(":focus").get_attribute("class") in {"flame-box", "flame-box ancestor"}
+    page.get_by_role("button", name="Reset zoom").click()
     page.wait_for_function("() => !new URL(location).searchParams.has('frame')")
 
 
@@ -343,7 +343,7 @@ def test_a_page_looked_at_as_it_is_printed(ui: Ui) -> None:
     page.wait_for_function("() => document.documentElement.dataset.theme === 'light'")
     assert all(page.evaluate(DRAWN)["drawn"])
     assert not page.locator(".side").is_visible()
-    expect(page.locator(".paper canvas").first).to_be_visible()
+    expect(page.locator(".print-copy canvas").first).to_be_visible()
     rows = page.locator('[data-testid="table-metrics"] tbody tr').count()
     assert rows == sum(len(n["metrics"]) for n in shown(ui, JOB, "system")["nodes"][:1])
     page.emulate_media(media="screen")

@@ -71,7 +71,7 @@ function Navigation({ current }: { current: ScreenEntry }) {
       ))}
       <button
         type="button"
-        class="quiet fold"
+        class="quiet collapse"
         aria-expanded={!narrow.value}
         aria-label={narrow.value ? "Expand the navigation" : "Collapse the navigation"}
         onClick={() => { narrow.value = !narrow.value; }}

@@ -33,7 +33,7 @@ function SourceDialog({ location }: { location: SourceLocation }) {
               {snippet.lines.map((text, index) => {
                 const line = snippet.first_line + index;
                 return (
-                  <div key={line} class={line === snippet.line ? "here" : ""}>
+                  <div key={line} class={line === snippet.line ? "current-line" : ""}>
                     <span class="line-number">{line}</span>{text || " "}
                   </div>
                 );

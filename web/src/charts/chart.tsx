@@ -64,13 +64,13 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
     <>
       <div
         ref={container}
-        class={`chart ${renderer} ${isRangeSelectable ? "ranged" : ""}`}
+        class={`chart ${renderer} ${isRangeSelectable ? "range-selectable" : ""}`}
         role="img"
         aria-label={label}
         title={isRangeSelectable ? "Drag to select a time range for all screens" : undefined}
         style={{ height: `${height}px` }}
       />
-      <div ref={paper} class="paper" aria-hidden="true" />
+      <div ref={paper} class="print-copy" aria-hidden="true" />
     </>
   );
 }

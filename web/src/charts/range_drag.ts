@@ -11,7 +11,7 @@ export function followDrags(
   onRange: (from: number, to: number) => void,
 ): () => void {
   const band = document.createElement("div");
-  band.className = "drag-band";
+  band.className = "range-drag";
   let start: number | null = null;
   const pointerX = (event: PointerEvent): number => event.clientX - container.getBoundingClientRect().left;
   const down = (event: PointerEvent): void => {

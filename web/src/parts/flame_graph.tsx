@@ -40,7 +40,7 @@ export function FlameGraph({ roots, left_out_ns, note = null, label, outermost, 
   const notes = [left_out_ns > 0 ? `Omitted paths, too small to draw: ${duration(left_out_ns)} of self time.` : null, note];
   return (
     <div class="flame" data-testid="flame-graph">
-      <p class="flame-words">
+      <p class="flame-description">
         <span role="status">
           {describedNode === null
             ? `${duration(totalNs)} in ${outermost}. Select a box to zoom in; use arrow keys to move.`

@@ -71,7 +71,7 @@ function Content({ payload }: { payload: Comparison }) {
       <section class="verdict comparison" aria-label="Changes">
         <p class="eyebrow">Changes</p>
         <h2 data-testid="compare-headline">{payload.headline}</h2>
-        <div class="pair">
+        <div class="two-columns">
           <RunSummary title="From" summary={payload.base} />
           <RunSummary title="To" summary={payload.other} />
         </div>
@@ -141,7 +141,7 @@ function Steps({ steps }: { steps: StepChanges }) {
           relativeField<StepChange>("relative"),
           column<StepChange>("interval", `${steps.interval_percent}% interval`, "none", interval),
           field<StepChange>("noise_ns", { label: "noise floor" }),
-          field<StepChange>("beyond_noise", { draw: (row) => (row.noise_ns === null ? <span class="sign-word quiet">too few steps</span> : <NoiseLabel beyond={row.beyond_noise} worse={row.estimate_ns > 0} />) }),
+          field<StepChange>("beyond_noise", { draw: (row) => (row.noise_ns === null ? <span class="status-text quiet">too few steps</span> : <NoiseLabel beyond={row.beyond_noise} worse={row.estimate_ns > 0} />) }),
         ]}
       />
     </>

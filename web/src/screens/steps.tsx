@@ -141,7 +141,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
   const pie = categoryPie(trace);
   return (
     <>
-      <h2 class="part">Steps of the trace {trace.rank === null ? "" : `of rank ${trace.rank}`}</h2>
+      <h2 class="section-title">Steps of the trace {trace.rank === null ? "" : `of rank ${trace.rank}`}</h2>
       <QualityNotes quality={trace.quality} notes={trace.notes} />
       {trace.step_count === 0 ? null : (
         <>

@@ -126,7 +126,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
                 key={index}
                 aria-rowindex={index + 2}
                 aria-current={row === selected ? "true" : undefined}
-                class={`${onRow === undefined ? "" : "choosable"} ${row === selected ? "selected" : ""}`}
+                class={`${onRow === undefined ? "" : "selectable"} ${row === selected ? "selected" : ""}`}
                 onClick={onRow === undefined ? undefined : () => { onRow(row); }}
               >
                 {fields.map((column, columnIndex) => (
@@ -163,7 +163,7 @@ function CellText({ value, unit }: { value: Value; unit: string }) {
 /** Button that makes a row reachable by keyboard; the row handles its click. */
 function RowButton({ text, depth }: { text: string; depth: number }) {
   return (
-    <button type="button" class="opens" title={text.slice(0, 4 * MAX_TEXT_LENGTH)} style={{ marginLeft: `${1.1 * depth}rem` }}>
+    <button type="button" class="row-button" title={text.slice(0, 4 * MAX_TEXT_LENGTH)} style={{ marginLeft: `${1.1 * depth}rem` }}>
       {text.slice(0, MAX_TEXT_LENGTH)}
     </button>
   );

@@ -8,9 +8,9 @@ const MAX_INLINE_LENGTH = 80;
 
 export function KeyValues({ entries }: { entries: readonly Entry[] }) {
   return (
-    <dl class="facts">
+    <dl class="key-values">
       {entries.map(([name, value]) => (
-        <div key={name} class={typeof value === "string" && value.length < MAX_INLINE_LENGTH ? "" : "whole"}>
+        <div key={name} class={typeof value === "string" && value.length < MAX_INLINE_LENGTH ? "" : "full-width"}>
           <dt>{name}</dt>
           <dd>{value}</dd>
         </div>

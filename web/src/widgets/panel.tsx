@@ -22,7 +22,7 @@ interface Props {
 
 export function Panel({ title, description, onCsv, onPng, tools, wide = false, isSelection: isSelection = false, testid, children }: Props) {
   return (
-    <section class={`panel ${wide ? "wide" : ""} ${isSelection ? "chosen" : ""}`} aria-label={title} data-testid={testid}>
+    <section class={`panel ${wide ? "wide" : ""} ${isSelection ? "selection-panel" : ""}`} aria-label={title} data-testid={testid}>
       <header>
         <h2>{title}</h2>
         <div class="panel-tools">

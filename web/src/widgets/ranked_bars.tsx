@@ -16,13 +16,13 @@ interface Props {
 /** @param props.linkOf URL for a name */
 export function RankedBars({ label, rows, linkOf }: Props) {
   return (
-    <ol class="ranked" aria-label={label}>
+    <ol class="ranked-bars" aria-label={label}>
       {rows.map((row) => (
         <li key={row.name}>
-          <span class="ranked-name" title={row.name.slice(0, 1600)}>
+          <span class="ranked-bars-name" title={row.name.slice(0, 1600)}>
             {linkOf === undefined ? truncate(row.name) : <a href={linkOf(row.name)}>{truncate(row.name)}</a>}
           </span>
-          <span class="ranked-value">
+          <span class="ranked-bars-value">
             {row.value}
             {row.about === undefined ? null : <small>{row.about}</small>}
           </span>

@@ -33,9 +33,9 @@ export function Skeleton() {
   return (
     <div class="skeleton" role="status">
       <span class="hidden">Loading</span>
-      <div class="shimmer wide" />
-      <div class="shimmer" />
-      <div class="shimmer tall" />
+      <div class="skeleton-block wide" />
+      <div class="skeleton-block" />
+      <div class="skeleton-block tall" />
     </div>
   );
 }

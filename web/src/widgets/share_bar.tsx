@@ -21,7 +21,7 @@ export function ShareBar({ label, segments }: Props) {
         {visibleSegments.map((part) => (
           <i
             key={part.name}
-            class={`part p${segments.indexOf(part) % 8}`}
+            class={`segment p${segments.indexOf(part) % 8}`}
             style={{ width: `${100 * part.ratio}%` }}
             title={`${part.name} ${percent(part.ratio, 1)}`}
           />
@@ -30,7 +30,7 @@ export function ShareBar({ label, segments }: Props) {
       <ul aria-label={label}>
         {segments.map((part, index) => (
           <li key={part.name}>
-            <i class={`part p${index % 8}`} aria-hidden="true" />
+            <i class={`segment p${index % 8}`} aria-hidden="true" />
             <span>{part.name}</span>
             <b>{percent(part.ratio, 1)}</b>
             {part.amount === undefined ? null : <span class="muted">{part.amount}</span>}

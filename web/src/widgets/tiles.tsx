@@ -14,7 +14,7 @@ export function Tiles({ tiles }: { tiles: Tile[] }) {
       {tiles.map((tile) => (
         <div key={tile.label}>
           <dt>{tile.label}</dt>
-          <dd class={/\d/.test(tile.value) && tile.value.length < 9 ? "" : "worded"} data-testid={tile.testid}>{tile.value}</dd>
+          <dd class={/\d/.test(tile.value) && tile.value.length < 9 ? "" : "text-value"} data-testid={tile.testid}>{tile.value}</dd>
           {tile.caption === undefined || tile.caption === null ? null : <dd class="muted">{tile.caption}</dd>}
         </div>
       ))}

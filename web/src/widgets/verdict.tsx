@@ -21,11 +21,11 @@ export function VerdictView({ verdict, savings, children }: Props) {
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
       {hasEvidence ? <Measured verdict={verdict} /> : null}
       {children}
-      <div class="pair">
+      <div class="two-columns">
         {hasEvidence ? <Phases verdict={verdict} /> : null}
         <Stages verdict={verdict} />
       </div>
-      <div class="pair">
+      <div class="two-columns">
         <Points title="Evidence" lines={verdict.evidence.slice(1).map((item) => item.text)} />
         <Points
           title={verdict.suspect === "healthy" ? "Checked" : "Ruled out"}
@@ -42,9 +42,8 @@ export function VerdictView({ verdict, savings, children }: Props) {
 function Measured({ verdict }: { verdict: Verdict }) {
   return (
     <p class="muted">
-      {countOf(verdict.step_count, "step")} measured, {duration(verdict.mean_step_ns)}
-      {" "}each on average; confidence {percent(verdict.confidence_ratio)}; the share is of the{" "}
-      {verdict.share_of}.
+      {countOf(verdict.step_count, "step")} measured, mean {duration(verdict.mean_step_ns)}. Confidence{" "}
+      {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}.
     </p>
   );
 }

@@ -25,6 +25,6 @@ export function relativeField<Row extends ChangedRatio>(label: string): Field<Ro
 }
 
 export function NoiseLabel({ beyond, worse }: { beyond: boolean; worse: boolean }) {
-  if (!beyond) return <span class="sign-word quiet">within noise</span>;
-  return <span class={`sign-word ${worse ? "bad" : "good"}`}><span aria-hidden="true">{worse ? "▲" : "▼"}</span> {worse ? "slower" : "faster"}</span>;
+  if (!beyond) return <span class="status-text quiet">within noise</span>;
+  return <span class={`status-text ${worse ? "bad" : "good"}`}><span aria-hidden="true">{worse ? "▲" : "▼"}</span> {worse ? "slower" : "faster"}</span>;
 }

@@ -18,7 +18,7 @@ export function StatusLabel({ job }: { job: JobRow }) {
   const [symbol, label, tone] = STATUS_LABELS[job.status];
   const suffix = job.monitor_lost ? ", monitor lost" : "";
   return (
-    <span class={`sign-word ${job.monitor_lost ? "bad" : tone}`} title={job.reason ?? undefined}>
+    <span class={`status-text ${job.monitor_lost ? "bad" : tone}`} title={job.reason ?? undefined}>
       <span aria-hidden="true">{symbol}</span> {label}{suffix}
     </span>
   );

@@ -73,7 +73,7 @@ const PIE_NAMES: Record<string, string> = { "GPU active time": "gpu-active", "CP
 function PieWithPlot({ name, pie, plot }: { name: string; pie: Pie | null; plot: Plot | null }) {
   if (plot === null) return null;
   return (
-    <div class={pie === null ? "panels" : "panels beside"}>
+    <div class={pie === null ? "panels" : "panels side-by-side"}>
       {pie === null ? null : <FigurePanel testid={`${name}-active`} block={pie} />}
       <TimePanel wide={pie === null} testid={`${name}-utilisation`} block={plot} />
     </div>

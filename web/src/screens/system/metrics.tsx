@@ -14,7 +14,7 @@ export function Metrics({ node }: { node: string }) {
   const answer = useView("system");
   return (
     <section aria-label="Node">
-      <header class="head part"><h2>Node</h2></header>
+      <header class="head section-title"><h2>Node</h2></header>
       <ResourceView resource={answer}>{(payload) => <NodeMetrics payload={payload} node={node} />}</ResourceView>
     </section>
   );

@@ -30,7 +30,7 @@ export function OverTime({ node }: { node: string }) {
   if (series === undefined) return null;
   return (
     <section aria-label="Metrics over time">
-      <header class="head part">
+      <header class="head section-title">
         <h2>Metrics over time</h2>
         <div class="tools">
           <label class="choice">

@@ -32,7 +32,7 @@ export function Picture({ model, commands }: Props) {
   }, [model, commands]);
   const selected = model.selected.value;
   return (
-    <div class="tl-picture">
+    <div class="tl-canvas-area">
       <div
         ref={host}
         class="tl-canvas"
@@ -43,7 +43,7 @@ export function Picture({ model, commands }: Props) {
         data-keys="timeline"
         data-testid="timeline-canvas"
       />
-      <div ref={paper} class="paper tl-paper" aria-hidden="true" />
+      <div ref={paper} class="print-copy tl-print-copy" aria-hidden="true" />
       <Tooltip />
     </div>
   );

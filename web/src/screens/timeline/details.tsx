@@ -26,14 +26,14 @@ export function Details({ model, commands }: Props) {
   if (placed === null) {
     return selectionError.value === null
       ? <p class="muted tl-hint">Select a slice to see its details.</p>
-      : <p class="refused" role="alert">{selectionError.value}</p>;
+      : <p class="error-notice" role="alert">{selectionError.value}</p>;
   }
   const sliceDetails = slice?.track === placed.track && slice.event === placed.event ? slice : null;
   return (
     <div class="tl-details">
       <section class="tl-main">
         <h2 class="tl-title"><bdi>{displayText(placed.name)}</bdi></h2>
-        <p class="muted tl-where"><bdi>{model.trackPaths.value.get(placed.track) ?? placed.track}</bdi></p>
+        <p class="muted tl-path"><bdi>{model.trackPaths.value.get(placed.track) ?? placed.track}</bdi></p>
         <TimingFacts placed={placed} slice={sliceDetails} />
         <div class="tl-buttons">
           <button type="button" class="action" onClick={() => { commands.zoomTo(placed); }}>
@@ -49,7 +49,7 @@ export function Details({ model, commands }: Props) {
         {placed.event < 0 ? (
           <p class="muted">Several events, too short to draw at this zoom level. Zoom in to select one.</p>
         ) : null}
-        {selectionError.value === null ? null : <p class="refused" role="alert">{selectionError.value}</p>}
+        {selectionError.value === null ? null : <p class="error-notice" role="alert">{selectionError.value}</p>}
       </section>
       {sliceDetails === null ? null : <ArgumentTable slice={sliceDetails} />}
       {sliceDetails === null ? null : <LinkTable slice={sliceDetails} model={model} commands={commands} />}
@@ -74,7 +74,7 @@ function TimingFacts({ placed, slice }: { placed: SliceRef; slice: SliceView | n
     facts.push(["kind", words(slice.kind)]);
   }
   return (
-    <dl class="tl-facts">
+    <dl class="tl-key-values">
       {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{displayText(value, 300)}</dd></div>)}
     </dl>
   );

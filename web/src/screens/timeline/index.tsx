@@ -67,13 +67,13 @@ function Workspace({ view }: { view: TimelineView }) {
     <div class="tl" style={{ "--names": `${namesWidth.value}px` }}>
       <h1 class="hidden">Timeline</h1>
       <Toolbar model={model} commands={commands} search={search} />
-      <div class="tl-middle">
+      <div class="tl-body">
         <div class="tl-overview">
           <VisibleDuration model={model} />
           <Minimap model={model} commands={commands} search={search} />
         </div>
-        <div class="tl-names">
-          <div class="tl-names-head" style={{ height: `${head}px` }}>
+        <div class="tl-sidebar">
+          <div class="tl-sidebar-head" style={{ height: `${head}px` }}>
             <TreeHeader />
             {head > RULER_PX ? <BandLabel model={model} /> : null}
           </div>
@@ -94,7 +94,7 @@ function VisibleDuration({ model }: { model: Model }) {
   const span = model.span.value;
   const visibleNs = Math.min(span.to, model.bounds.value.end) - Math.max(span.from, 0);
   return (
-    <p class="tl-extent">
+    <p class="tl-visible-duration">
       <b>{duration(Math.max(0, visibleNs))}</b> <span class="muted">of {duration(model.bounds.value.end)}</span>
     </p>
   );
@@ -111,7 +111,7 @@ function SelectionStatus({ model }: { model: Model }) {
   const text = slice === null
     ? ""
     : `${displayText(slice.name, 200)}, ${duration(slice.duration_ns)}, on ${displayText(model.trackPaths.value.get(slice.track) ?? "", 200)}`;
-  return <p class="hidden" role="status" aria-live="polite" data-testid="timeline-said">{text}</p>;
+  return <p class="hidden" role="status" aria-live="polite" data-testid="timeline-status">{text}</p>;
 }
 
 /** Apply an updated tree: cached data is drawn until newer data arrives. */

@@ -99,7 +99,7 @@ function Heads({ model }: { model: Model }) {
         </span>
       )}
       {tab.value === "slice" || !open.value ? null : <WhichTracks model={model} />}
-      <span class="tl-space" />
+      <span class="tl-spacer" />
       <button
         type="button"
         class="quiet"

@@ -17,7 +17,7 @@ export function Splitter({ label, size, min, max, vertical }: Props) {
   const pointerPosition = (event: PointerEvent): number => vertical ? event.clientX : -event.clientY;
   return (
     <div
-      class={vertical ? "tl-splitter upright" : "tl-splitter"}
+      class={vertical ? "tl-splitter vertical" : "tl-splitter"}
       role="separator"
       aria-label={label}
       aria-orientation={vertical ? "vertical" : "horizontal"}

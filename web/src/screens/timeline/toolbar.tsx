@@ -31,8 +31,8 @@ export function Toolbar({ model, commands, search }: Props) {
       <SearchBox search={search} />
       {ranks.length === 0 ? null : <StepJump model={model} commands={commands} />}
       {ranks.length < 2 ? null : <AlignRanks model={model} commands={commands} />}
-      <span class="tl-space" />
-      {loadError.value === null ? null : <span class="tl-refused" role="alert">{loadError.value}</span>}
+      <span class="tl-spacer" />
+      {loadError.value === null ? null : <span class="tl-error" role="alert">{loadError.value}</span>}
       <QualityBadge model={model} />
       <ViewButtons model={model} commands={commands} />
     </div>
@@ -45,7 +45,7 @@ function QualityBadge({ model }: { model: Model }) {
   const count = quality.length + notes.length;
   if (count === 0) return null;
   return (
-    <details class="tl-badge doubt">
+    <details class="tl-badge quality">
       <summary>▲ {count} {count === 1 ? "note" : "notes"}</summary>
       <ul>
         {[...quality.map((note) => note.sentence), ...notes].map((text) => (

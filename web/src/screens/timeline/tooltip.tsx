@@ -93,7 +93,7 @@ export function Tooltip() {
   const x0 = Math.max(4, Math.min(x + 14, width - MAX_WIDTH_PX - 8));
   const vertical = y > height - 110 ? { bottom: `${height - y + 12}px` } : { top: `${y + 16}px` };
   return (
-    <div class="tl-tip" role="presentation" style={{ left: `${x0}px`, maxWidth: `${MAX_WIDTH_PX}px`, ...vertical }}>
+    <div class="tl-tooltip" role="presentation" style={{ left: `${x0}px`, maxWidth: `${MAX_WIDTH_PX}px`, ...vertical }}>
       <b><bdi>{current.title}</bdi></b>
       {current.lines.map((text) => <span key={text}><bdi>{text}</bdi></span>)}
     </div>

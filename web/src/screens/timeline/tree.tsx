@@ -108,7 +108,7 @@ export function TrackTree({ model, commands }: Props) {
       <div role="none" style={{ height: `${height}px` }}>
         <div role="none" class="tl-lines" style={{ height: `${room}px` }}>
           {lines.length === 0
-            ? <p role="treeitem" class="muted tl-none">No matching tracks.</p>
+            ? <p role="treeitem" class="muted tl-empty">No matching tracks.</p>
             : lines.map((line) => <TreeItem key={line.id} line={line} top={top} focusedId={line.id === focusedId} />)}
         </div>
       </div>
@@ -136,7 +136,7 @@ function TreeItem({ line, top, focusedId }: { line: Line; top: number; focusedId
       {line.canCollapse ? (
         <button
           type="button"
-          class="tl-fold"
+          class="tl-collapse"
           tabIndex={-1}
           aria-label={line.isOpen ? "Collapse" : "Expand"}
           onClick={(event) => {
@@ -146,7 +146,7 @@ function TreeItem({ line, top, focusedId }: { line: Line; top: number; focusedId
         >
           <Icon icon={line.isOpen ? ChevronDown : ChevronRight} size={14} />
         </button>
-      ) : <span class="tl-fold" />}
+      ) : <span class="tl-collapse" />}
       <LineName line={line} />
       {line.kind === "track" ? <PinButton line={line} /> : null}
     </div>
