@@ -180,7 +180,7 @@ def test_fixes_say_what_they_would_save(ui: Ui) -> None:
     assert fixes[0]["prediction"]["step_ns"] == pytest.approx(40e6)  # all the waiting is gone
     for fix, line in zip(fixes, written, strict=True):
         assert line.startswith(fix["title"])
-        assert f"Predicted: {fix['prediction']['text']}" in line
+        assert f"Predicted {fix['prediction']['text']}." in line
 
 
 def test_api_answers_what_show_prints(ui: Ui) -> None:

@@ -3,14 +3,14 @@
 import { boxOf } from "./hit_test";
 import type { Arrow, Frame } from "./scene";
 
-const OUTSIDE_PX = 14;
+const OVERSHOOT_PX = 14;
 const HEAD_PX = 6;
 
 export function paintArrows(context: CanvasRenderingContext2D, frame: Frame): void {
   for (const arrow of frame.scene.arrows) paintArrow(context, frame, arrow);
 }
 
-export interface Ends {
+export interface ArrowEnds {
   x0: number;
   y0: number;
   x1: number;
@@ -19,24 +19,24 @@ export interface Ends {
 
 /** Compute both ends of an arrow. It starts inside its cause if the effect starts before the cause
  * ends. */
-export function ends(frame: Pick<Frame, "scene" | "scale">, arrow: Arrow): Ends | null {
+export function arrowEnds(frame: Pick<Frame, "scene" | "scale">, arrow: Arrow): ArrowEnds | null {
   const { scene, scale } = frame;
   const from = boxOf(scene, scale, arrow.from);
   const to = boxOf(scene, scale, arrow.to);
   if (from === null || to === null) return null;
-  const within = (x: number): number => Math.min(scene.width + OUTSIDE_PX, Math.max(-OUTSIDE_PX, x));
-  const between = (y: number): number => Math.min(scene.height + OUTSIDE_PX, Math.max(-OUTSIDE_PX, y));
-  const leaves = to.x0 >= from.x1 ? from.x1 : Math.max(from.x0, Math.min(from.x1, to.x0));
+  const clampX = (x: number): number => Math.min(scene.width + OVERSHOOT_PX, Math.max(-OVERSHOOT_PX, x));
+  const clampY = (y: number): number => Math.min(scene.height + OVERSHOOT_PX, Math.max(-OVERSHOOT_PX, y));
+  const startX = to.x0 >= from.x1 ? from.x1 : Math.max(from.x0, Math.min(from.x1, to.x0));
   return {
-    x0: within(leaves),
-    y0: between((from.top + from.bottom) / 2),
-    x1: within(to.x0),
-    y1: between((to.top + to.bottom) / 2),
+    x0: clampX(startX),
+    y0: clampY((from.top + from.bottom) / 2),
+    x1: clampX(to.x0),
+    y1: clampY((to.top + to.bottom) / 2),
   };
 }
 
 function paintArrow(context: CanvasRenderingContext2D, frame: Frame, arrow: Arrow): void {
-  const endpoints = ends(frame, arrow);
+  const endpoints = arrowEnds(frame, arrow);
   if (endpoints === null) return;
   const { x0, y0, x1, y1 } = endpoints;
   const bend = Math.min(120, Math.max(14, Math.abs(x1 - x0) / 2));

@@ -6,7 +6,7 @@ import { HATCHED, type Painter, type Rectangles } from "./rectangles";
 export function canvas2dPainter(): Painter {
   const canvas = document.createElement("canvas");
   const context = canvas.getContext("2d");
-  const stripes = context?.createPattern(hatching(), "repeat") ?? null;
+  const stripes = context?.createPattern(stripeTile(), "repeat") ?? null;
   return {
     canvas,
     kind: "2d",
@@ -18,9 +18,9 @@ export function canvas2dPainter(): Painter {
     draw(rectangles) {
       if (context === null) return;
       context.clearRect(0, 0, canvas.width, canvas.height);
-      fill(context, rectangles);
-      if (stripes !== null) hatch(context, rectangles, stripes);
-      for (const curve of rectangles.curves) trace(context, curve);
+      fillRectangles(context, rectangles);
+      if (stripes !== null) eraseStripes(context, rectangles, stripes);
+      for (const curve of rectangles.curves) fillCurve(context, curve);
     },
     waitForGpu() {
       context?.getImageData(0, 0, 1, 1);
@@ -31,37 +31,37 @@ export function canvas2dPainter(): Painter {
   };
 }
 
-function fill(context: CanvasRenderingContext2D, from: Rectangles): void {
+function fillRectangles(context: CanvasRenderingContext2D, rectangles: Rectangles): void {
   let last = -1;
-  for (let index = 0; index < from.count; index++) {
-    const colour = from.colour[index] ?? 0;
+  for (let index = 0; index < rectangles.count; index++) {
+    const colour = rectangles.colour[index] ?? 0;
     if (colour !== last) context.fillStyle = css(colour);
     last = colour;
-    const x0 = from.x0[index] ?? 0;
-    const y0 = from.y0[index] ?? 0;
-    context.fillRect(x0, y0, (from.x1[index] ?? 0) - x0, (from.y1[index] ?? 0) - y0);
+    const x0 = rectangles.x0[index] ?? 0;
+    const y0 = rectangles.y0[index] ?? 0;
+    context.fillRect(x0, y0, (rectangles.x1[index] ?? 0) - x0, (rectangles.y1[index] ?? 0) - y0);
   }
 }
 
 /** Erase stripes from hatched rectangles, so that the background shows through as in WebGL. */
-function hatch(
+function eraseStripes(
   context: CanvasRenderingContext2D,
-  from: Rectangles,
+  rectangles: Rectangles,
   stripes: CanvasPattern,
 ): void {
   context.save();
   context.globalCompositeOperation = "destination-out";
   context.fillStyle = stripes;
-  for (let index = 0; index < from.count; index++) {
-    if (from.style[index] !== HATCHED) continue;
-    const x0 = from.x0[index] ?? 0;
-    const y0 = from.y0[index] ?? 0;
-    context.fillRect(x0, y0, (from.x1[index] ?? 0) - x0, (from.y1[index] ?? 0) - y0);
+  for (let index = 0; index < rectangles.count; index++) {
+    if (rectangles.style[index] !== HATCHED) continue;
+    const x0 = rectangles.x0[index] ?? 0;
+    const y0 = rectangles.y0[index] ?? 0;
+    context.fillRect(x0, y0, (rectangles.x1[index] ?? 0) - x0, (rectangles.y1[index] ?? 0) - y0);
   }
   context.restore();
 }
 
-function trace(context: CanvasRenderingContext2D, curve: Curve): void {
+function fillCurve(context: CanvasRenderingContext2D, curve: Curve): void {
   const { top, bottom, clipTop, clipBottom, mean, min, max, colour } = curve;
   const y = (share: number): number => bottom - share * (bottom - top);
   const [area, band, line] = [new Path2D(), new Path2D(), new Path2D()];
@@ -71,11 +71,11 @@ function trace(context: CanvasRenderingContext2D, curve: Curve): void {
     while (next < mean.length && mean[next] === mean[first] && min[next] === min[first] && max[next] === max[first]) next++;
     const middle = y(mean[first] ?? NaN);
     if (!Number.isNaN(middle)) {
-      const wide = next - first;
+      const columnCount = next - first;
       const [low, high] = [y(min[first] ?? 0), y(max[first] ?? 0)];
-      area.rect(first, middle, wide, bottom - middle);
-      if (low - high > 1) band.rect(first, high, wide, low - high);
-      line.rect(first, middle - LINE_PX, wide, 2 * LINE_PX);
+      area.rect(first, middle, columnCount, bottom - middle);
+      if (low - high > 1) band.rect(first, high, columnCount, low - high);
+      line.rect(first, middle - LINE_PX, columnCount, 2 * LINE_PX);
     }
     first = next;
   }
@@ -90,7 +90,7 @@ function trace(context: CanvasRenderingContext2D, curve: Curve): void {
   context.restore();
 }
 
-function hatching(): HTMLCanvasElement {
+function stripeTile(): HTMLCanvasElement {
   const tile = document.createElement("canvas");
   tile.width = tile.height = 6;
   const context = tile.getContext("2d");

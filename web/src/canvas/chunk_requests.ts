@@ -26,7 +26,7 @@ export interface View {
   end: number;
 }
 
-function widened(span: Span, share: number, shift: number, end: number): Span {
+function widenSpan(span: Span, share: number, shift: number, end: number): Span {
   const extra = widthOf(span) * share;
   const from = Math.floor(Math.max(0, span.from - extra + shift));
   const to = Math.ceil(Math.min(end, span.to + extra + shift));
@@ -42,7 +42,7 @@ export function planRequests(
   const level = levelOf(view.span, view.pixels);
   const byShift = new Map<number, string[]>();
   for (const { track, shift } of tracksInView) {
-    const needed = widened(view.span, REQUIRED_MARGIN, shift, view.end);
+    const needed = widenSpan(view.span, REQUIRED_MARGIN, shift, view.end);
     if (needed.from >= view.end || isCovered(track, needed, level)) continue;
     const tracks = byShift.get(shift) ?? [];
     if (!tracks.includes(track)) tracks.push(track);
@@ -50,7 +50,7 @@ export function planRequests(
   }
   const requests: ChunkRequest[] = [];
   for (const [shift, tracks] of byShift) {
-    const span = widened(view.span, MARGIN, shift, view.end);
+    const span = widenSpan(view.span, MARGIN, shift, view.end);
     const pixels = Math.max(1, Math.ceil(widthOf(span) / 2 ** level));
     for (let at = 0; at < tracks.length; at += MAX_TRACKS) {
       requests.push({ ...span, level, pixels, tracks: tracks.slice(at, at + MAX_TRACKS) });
@@ -64,19 +64,19 @@ const WIDE_MARGIN_NS = 10e9;
 const WIDE_PIXELS = 1_000;
 
 /** Widen a request for counters with too few values in the window; null if it is wide enough already. */
-export function widenRequest(ask: ChunkRequest, tracks: string[], end: number): ChunkRequest | null {
-  if (tracks.length === 0 || widthOf(ask) > WIDE_MARGIN_NS) return null;
-  const from = Math.max(0, ask.from - WIDE_MARGIN_NS);
-  const to = Math.max(from + 1, Math.min(end, ask.to + WIDE_MARGIN_NS));
+export function widenRequest(request: ChunkRequest, tracks: string[], end: number): ChunkRequest | null {
+  if (tracks.length === 0 || widthOf(request) > WIDE_MARGIN_NS) return null;
+  const from = Math.max(0, request.from - WIDE_MARGIN_NS);
+  const to = Math.max(from + 1, Math.min(end, request.to + WIDE_MARGIN_NS));
   return { from, to, level: levelOf({ from, to }, WIDE_PIXELS), pixels: WIDE_PIXELS, tracks };
 }
 
 /** Return true if a request in flight will cover an interval of a track. */
-export function satisfies(ask: ChunkRequest, track: string, span: Span, level: number): boolean {
+export function satisfies(request: ChunkRequest, track: string, span: Span, level: number): boolean {
   return (
-    ask.level === level &&
-    ask.from <= span.from &&
-    ask.to >= span.to &&
-    ask.tracks.includes(track)
+    request.level === level &&
+    request.from <= span.from &&
+    request.to >= span.to &&
+    request.tracks.includes(track)
   );
 }

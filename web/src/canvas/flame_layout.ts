@@ -65,11 +65,11 @@ const isSamePath = (a: readonly number[], b: readonly number[]): boolean =>
 
 /** Return the box that an arrow key leads to: parent, first child or neighbour. */
 export function neighbourBox(boxes: readonly FlameBox[], from: FlameBox, key: string): FlameBox | undefined {
-  const inside = (box: FlameBox): boolean =>
+  const isChild = (box: FlameBox): boolean =>
     box.depth === from.depth + 1 && isSamePath(box.path.slice(0, -1), from.path);
   switch (key) {
     case "ArrowUp": return boxes.find((box) => isSamePath(box.path, from.path.slice(0, -1)));
-    case "ArrowDown": return boxes.find(inside);
+    case "ArrowDown": return boxes.find(isChild);
     case "ArrowLeft": case "ArrowRight": {
       const row = boxes.filter((box) => box.depth === from.depth);
       const index = row.findIndex((box) => isSamePath(box.path, from.path));
@@ -92,21 +92,21 @@ export function flameBoxes(roots: readonly FlameNode[], path: readonly number[])
     if (node !== null) boxes.push({ node, path: ancestorPath, depth, offset: 0, width: 1, isAncestor: true });
   });
   const focus = nodeAt(roots, path);
-  const add = (
-    nodes: readonly FlameNode[], total: number, offset: number, before: readonly number[],
+  const layOut = (
+    nodes: readonly FlameNode[], total: number, offset: number, parentPath: readonly number[],
   ): void => {
     let x = offset;
     nodes.forEach((node, index) => {
       const width = Math.max(0, node.total_ns) / total;
-      const nodePath = [...before, index];
+      const nodePath = [...parentPath, index];
       if (width >= MIN_WIDTH && boxes.length < MAX_BOXES) {
-        boxes.push({ node, path: nodePath, depth: before.length, offset: x, width, isAncestor: false });
-        add(node.children, total, x, nodePath);
+        boxes.push({ node, path: nodePath, depth: parentPath.length, offset: x, width, isAncestor: false });
+        layOut(node.children, total, x, nodePath);
       }
       x += width;
     });
   };
-  if (focus === null) add(roots, Math.max(1, totalTime(roots)), 0, []);
-  else add(focus.children, Math.max(1, focus.total_ns), 0, path);
+  if (focus === null) layOut(roots, Math.max(1, totalTime(roots)), 0, []);
+  else layOut(focus.children, Math.max(1, focus.total_ns), 0, path);
   return boxes;
 }

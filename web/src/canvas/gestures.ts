@@ -1,4 +1,5 @@
 // Pointer, wheel and touch gestures on the timeline.
+import { addListeners } from "../base/listeners";
 
 /** A drag on the ruler selects a range, elsewhere it pans. */
 export type DragKind = "pan" | "range";
@@ -29,7 +30,7 @@ interface Finger {
 }
 
 /** Attach the handlers to an element and return a function that detaches them. */
-export function listenToGestures(element: HTMLElement, actions: GestureHandlers): () => void {
+export function listenToGestures(element: HTMLElement, handlers: GestureHandlers): () => void {
   const fingers = new Map<number, Finger>();
   let start: (Finger & { kind: DragKind; moved: boolean }) | null = null;
 
@@ -38,76 +39,66 @@ export function listenToGestures(element: HTMLElement, actions: GestureHandlers)
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
 
-  const wheel = (event: WheelEvent): void => {
+  const onWheel = (event: WheelEvent): void => {
     event.preventDefault();
     const scale = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? LINE_PX : 1;
     const [dx, dy] = [event.deltaX * scale, event.deltaY * scale];
-    if (event.shiftKey) actions.pan(-(dx === 0 ? dy : dx), 0);
-    else if (Math.abs(dx) > Math.abs(dy)) actions.pan(-dx, 0); // horizontal two-finger scroll
-    else actions.zoom(Math.exp(Math.max(-240, Math.min(240, dy)) * WHEEL_ZOOM), pointOf(event).x);
+    if (event.shiftKey) handlers.pan(-(dx === 0 ? dy : dx), 0);
+    else if (Math.abs(dx) > Math.abs(dy)) handlers.pan(-dx, 0); // horizontal two-finger scroll
+    else handlers.zoom(Math.exp(Math.max(-240, Math.min(240, dy)) * WHEEL_ZOOM), pointOf(event).x);
   };
 
-  const down = (event: PointerEvent): void => {
+  const onDown = (event: PointerEvent): void => {
     if (event.button !== 0) return;
     const point = pointOf(event);
     fingers.set(event.pointerId, point);
     element.setPointerCapture(event.pointerId);
     start = fingers.size > 1
       ? null
-      : { ...point, kind: actions.dragKind(point.x, point.y, event.shiftKey), moved: false };
+      : { ...point, kind: handlers.dragKind(point.x, point.y, event.shiftKey), moved: false };
   };
 
-  const move = (event: PointerEvent): void => {
+  const onMove = (event: PointerEvent): void => {
     const point = pointOf(event);
     const previous = fingers.get(event.pointerId);
     if (previous === undefined) {
-      actions.hover(point.x, point.y);
+      handlers.hover(point.x, point.y);
       return;
     }
     fingers.set(event.pointerId, point);
     if (fingers.size === 2) {
-      pinch(fingers, event.pointerId, previous, point, actions);
+      pinch(fingers, event.pointerId, previous, point, handlers);
       return;
     }
     if (start === null) return;
     if (!start.moved && Math.hypot(point.x - start.x, point.y - start.y) < MIN_DRAG_PX) return;
     start.moved = true;
-    if (start.kind === "range") actions.range(start.x, point.x, false);
-    else actions.pan(point.x - previous.x, point.y - previous.y);
+    if (start.kind === "range") handlers.range(start.x, point.x, false);
+    else handlers.pan(point.x - previous.x, point.y - previous.y);
   };
 
-  const up = (event: PointerEvent): void => {
+  const onUp = (event: PointerEvent): void => {
     if (!fingers.delete(event.pointerId)) return;
     const point = pointOf(event);
     if (start !== null && event.type === "pointerup") {
-      if (!start.moved) actions.click(point.x, point.y);
-      else if (start.kind === "range") actions.range(start.x, point.x, true);
+      if (!start.moved) handlers.click(point.x, point.y);
+      else if (start.kind === "range") handlers.range(start.x, point.x, true);
     }
     start = null;
   };
 
-  const doubleClick = (event: MouseEvent): void => {
-    const point = pointOf(event);
-    actions.doubleClick(point.x, point.y);
-  };
-  const leave = (): void => { actions.leave(); };
-
-  element.addEventListener("wheel", wheel, { passive: false });
-  element.addEventListener("pointerdown", down);
-  element.addEventListener("pointermove", move);
-  element.addEventListener("pointerup", up);
-  element.addEventListener("pointercancel", up);
-  element.addEventListener("pointerleave", leave);
-  element.addEventListener("dblclick", doubleClick);
-  return () => {
-    element.removeEventListener("wheel", wheel);
-    element.removeEventListener("pointerdown", down);
-    element.removeEventListener("pointermove", move);
-    element.removeEventListener("pointerup", up);
-    element.removeEventListener("pointercancel", up);
-    element.removeEventListener("pointerleave", leave);
-    element.removeEventListener("dblclick", doubleClick);
-  };
+  return addListeners(element, {
+    wheel: onWheel,
+    pointerdown: onDown,
+    pointermove: onMove,
+    pointerup: onUp,
+    pointercancel: onUp,
+    pointerleave: () => { handlers.leave(); },
+    dblclick: (event) => {
+      const point = pointOf(event);
+      handlers.doubleClick(point.x, point.y);
+    },
+  });
 }
 
 /** Handle two fingers: their distance zooms around the midpoint, and the midpoint pans. */
@@ -116,12 +107,12 @@ function pinch(
   id: number,
   previous: Finger,
   current: Finger,
-  actions: GestureHandlers,
+  handlers: GestureHandlers,
 ): void {
   const otherFinger = [...fingers].find(([pointerId]) => pointerId !== id)?.[1];
   if (otherFinger === undefined) return;
   const distanceTo = (finger: Finger): number => Math.max(20, Math.abs(finger.x - otherFinger.x));
-  const middle = (current.x + otherFinger.x) / 2;
-  actions.pan((current.x - previous.x) / 2, (current.y - previous.y) / 2);
-  actions.zoom(distanceTo(previous) / distanceTo(current), middle);
+  const centre = (current.x + otherFinger.x) / 2;
+  handlers.pan((current.x - previous.x) / 2, (current.y - previous.y) / 2);
+  handlers.zoom(distanceTo(previous) / distanceTo(current), centre);
 }

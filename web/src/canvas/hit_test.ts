@@ -3,7 +3,7 @@ import { valueAt, type Counter } from "./counters";
 import { lanes } from "./paint_slices";
 import { BAND_PX, RULER_PX, headerHeight, regions, type SliceRef, type Region, type Scene } from "./scene";
 import { sliceAt, type Slices } from "./slices";
-import { GROUP_HEADER_PX, lineAt, type Line } from "./tree";
+import { lineAt, type Line } from "./tree";
 import { levelOf, scaleOf, toPixel, toTime, type Scale } from "./viewport";
 
 export interface Box {
@@ -89,9 +89,9 @@ function sliceOf(scene: Scene, scale: Scale, line: Line, region: Region, x: numb
     if (row < 0 || (lane.onlyFirst && row > 0)) continue;
     const ns = toTime(scale, x) + scene.shiftOf(lane.track);
     const tolerance = HIT_TOLERANCE_PX / scale.pixelsPerNs;
-    for (const { chunk: piece } of scene.slices.partsIn(lane.track, { from: ns - tolerance, to: ns + tolerance }, level)) {
-      const index = sliceAt(piece.data, row, ns, tolerance);
-      if (index >= 0) return { track: lane.track, row, slices: piece.data, index };
+    for (const { chunk: chunk } of scene.slices.partsIn(lane.track, { from: ns - tolerance, to: ns + tolerance }, level)) {
+      const index = sliceAt(chunk.data, row, ns, tolerance);
+      if (index >= 0) return { track: lane.track, row, slices: chunk.data, index };
     }
   }
   return null;
@@ -100,29 +100,24 @@ function sliceOf(scene: Scene, scale: Scale, line: Line, region: Region, x: numb
 function valueOf(scene: Scene, line: Line, ns: number): HitValue | null {
   if (line.track?.kind !== "counter") return null;
   const level = levelOf(scene.span, scene.width);
-  const at = ns + scene.shiftOf(line.id);
-  for (const { chunk: piece } of scene.counters.partsIn(line.id, { from: at, to: at + 1 }, level)) {
-    const index = valueAt(piece.data, at);
-    if (index >= 0) return { counter: piece.data, index };
+  const timeNs = ns + scene.shiftOf(line.id);
+  for (const { chunk: chunk } of scene.counters.partsIn(line.id, { from: timeNs, to: timeNs + 1 }, level)) {
+    const index = valueAt(chunk.data, timeNs);
+    if (index >= 0) return { counter: chunk.data, index };
   }
   return null;
 }
 
 /** Reference to the slice under the pointer. */
 export function sliceRefOf(target: HitSlice): SliceRef {
-  const { slices, index: at } = target;
-  const start = slices.start[at] ?? 0;
+  const { slices, index: timeNs } = target;
+  const start = slices.start[timeNs] ?? 0;
   return {
     track: target.track,
-    event: slices.event[at] ?? -1,
+    event: slices.event[timeNs] ?? -1,
     row: target.row,
     after_ns: start,
-    duration_ns: (slices.end[at] ?? start) - start,
-    name: slices.names.full[slices.name[at] ?? 0] ?? "",
+    duration_ns: (slices.end[timeNs] ?? start) - start,
+    name: slices.names.full[slices.name[timeNs] ?? 0] ?? "",
   };
-}
-
-/** Return true if a height is within the steps of a group's header. */
-export function isOnSteps(line: Line, tolerance: number): boolean {
-  return line.steps !== null && tolerance < GROUP_HEADER_PX;
 }

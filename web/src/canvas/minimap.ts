@@ -24,31 +24,31 @@ export interface MinimapState {
 /** Margin for marks above and below the tracks. */
 const EDGE_PX = 7;
 
-export function paintMinimap(context: CanvasRenderingContext2D, view: MinimapState): void {
-  const { width, height, dark } = view;
+export function paintMinimap(context: CanvasRenderingContext2D, state: MinimapState): void {
+  const { width, height, dark } = state;
   const colours = inkOf(dark);
-  const x = (ns: number): number => (ns / Math.max(1, view.end)) * width;
+  const x = (ns: number): number => (ns / Math.max(1, state.end)) * width;
   context.clearRect(0, 0, width, height);
-  paintTracks(context, view, x);
+  paintTracks(context, state, x);
   context.fillStyle = colours.warn;
-  for (const ns of view.outliers) triangle(context, x(ns), 0, 4);
-  for (const finding of view.findings) triangle(context, x(finding.first_after_ns), height, -4);
+  for (const ns of state.outliers) triangle(context, x(ns), 0, 4);
+  for (const finding of state.findings) triangle(context, x(finding.first_after_ns), height, -4);
   context.fillStyle = colours.text;
-  for (const ns of view.matches) context.fillRect(x(ns) - 0.5, height / 2 - 4, 1.5, 8);
-  if (view.selected !== null) context.fillRect(x(view.selected.after_ns) - 0.75, 0, 1.5, height);
-  if (view.range !== null) {
+  for (const ns of state.matches) context.fillRect(x(ns) - 0.5, height / 2 - 4, 1.5, 8);
+  if (state.selected !== null) context.fillRect(x(state.selected.after_ns) - 0.75, 0, 1.5, height);
+  if (state.range !== null) {
     context.fillStyle = css(withOpacity(colours.step, 0.3));
-    context.fillRect(x(view.range.from), 0, Math.max(1.5, x(view.range.to) - x(view.range.from)), height);
+    context.fillRect(x(state.range.from), 0, Math.max(1.5, x(state.range.to) - x(state.range.from)), height);
   }
-  paintWindow(context, view, x);
+  paintWindow(context, state, x);
 }
 
-function paintTracks(context: CanvasRenderingContext2D, view: MinimapState, x: (ns: number) => number): void {
-  const colours = inkOf(view.dark);
-  const lane = (view.height - 2 * EDGE_PX) / Math.max(1, view.tracks.length);
-  view.tracks.forEach((slices, at) => {
-    const top = EDGE_PX + at * lane;
-    const high = Math.max(1, lane - 1);
+function paintTracks(context: CanvasRenderingContext2D, state: MinimapState, x: (ns: number) => number): void {
+  const colours = inkOf(state.dark);
+  const lane = (state.height - 2 * EDGE_PX) / Math.max(1, state.tracks.length);
+  state.tracks.forEach((slices, trackIndex) => {
+    const top = EDGE_PX + trackIndex * lane;
+    const laneHeight = Math.max(1, lane - 1);
     const last = slices.rowOffsets[1] ?? 0;
     for (let index = 0; index < last; index++) {
       const start = slices.start[index] ?? 0;
@@ -57,16 +57,16 @@ function paintTracks(context: CanvasRenderingContext2D, view: MinimapState, x: (
       const name = slices.names.full[slices.name[index] ?? 0] ?? "";
       const colour = colours.slices.fill[colourIndex(name)] ?? 0;
       context.fillStyle = css(withOpacity(colour, 0.25 + 0.6 * (slices.busy[index] ?? 1)));
-      context.fillRect(x0, top, x1 - x0, high);
+      context.fillRect(x0, top, x1 - x0, laneHeight);
     }
   });
 }
 
-function paintWindow(context: CanvasRenderingContext2D, view: MinimapState, x: (ns: number) => number): void {
-  const { width, height } = view;
-  const colours = inkOf(view.dark);
-  const x0 = Math.max(0, Math.min(width - 3, x(view.span.from)));
-  const x1 = Math.min(width, Math.max(x(view.span.to), x0 + 3));
+function paintWindow(context: CanvasRenderingContext2D, state: MinimapState, x: (ns: number) => number): void {
+  const { width, height } = state;
+  const colours = inkOf(state.dark);
+  const x0 = Math.max(0, Math.min(width - 3, x(state.span.from)));
+  const x1 = Math.min(width, Math.max(x(state.span.to), x0 + 3));
   context.globalAlpha = 0.62;
   context.fillStyle = colours.surface;
   context.fillRect(0, 0, x0, height);

@@ -1,7 +1,7 @@
 // Overlay above the rectangles: text, ruler, selection and arrows between slices.
 import { duration } from "../base/quantities";
 import { paintArrows } from "./arrows";
-import { boxOf as placeOn } from "./hit_test";
+import { boxOf } from "./hit_test";
 import { BAND_PX, RULER_PX, headerHeight, type Frame, type SliceRef } from "./scene";
 import type { TextMeasurer } from "./text";
 import type { Ruler } from "./ticks";
@@ -13,14 +13,14 @@ export function paintOverlay(
   context: CanvasRenderingContext2D,
   frame: Frame,
   marks: Ruler,
-  widths: TextMeasurer,
+  measurer: TextMeasurer,
 ): void {
   const { scene } = frame;
   context.clearRect(0, 0, scene.width, scene.height);
   context.font = FONT;
   context.textBaseline = "middle";
   context.direction = "ltr"; // labels start at the left of their slice in every script
-  paintLabels(context, frame, widths);
+  paintLabels(context, frame, measurer);
   paintRange(context, frame);
   if (scene.hovered !== null) outline(context, frame, scene.hovered, 1);
   if (scene.selected !== null) outline(context, frame, scene.selected, 2);
@@ -32,18 +32,18 @@ export function paintOverlay(
   context.restore();
   paintRuler(context, frame, marks);
   paintFindings(context, frame);
-  paintRangeEnds(context, frame, widths);
+  paintRangeEnds(context, frame, measurer);
 }
 
-function paintLabels(context: CanvasRenderingContext2D, frame: Frame, widths: TextMeasurer): void {
+function paintLabels(context: CanvasRenderingContext2D, frame: Frame, measurer: TextMeasurer): void {
   let colour = "";
   for (const label of frame.labels) {
-    const text = widths.truncate(label.text, label.maxWidth);
+    const text = measurer.truncate(label.text, label.maxWidth);
     if (text === "") continue;
     if (label.hasBackground === true) {
       context.globalAlpha = 0.75;
       context.fillStyle = colour = frame.ink.surface;
-      context.fillRect(label.x - 3, label.y - 7, widths.widthOf(text) + 6, 14);
+      context.fillRect(label.x - 3, label.y - 7, measurer.widthOf(text) + 6, 14);
       context.globalAlpha = 1;
     }
     if (label.colour !== colour) context.fillStyle = colour = label.colour;
@@ -98,17 +98,17 @@ function paintRange(context: CanvasRenderingContext2D, frame: Frame): void {
   const x1 = Math.min(scene.width + 2, toPixel(scale, scene.range.to));
   context.globalAlpha = 0.42;
   context.fillStyle = ink.surface;
-  const head = RULER_PX;
-  if (x0 > 0) context.fillRect(0, head, Math.min(x0, scene.width), scene.height);
-  if (x1 < scene.width) context.fillRect(Math.max(0, x1), head, scene.width, scene.height);
+  const top = RULER_PX;
+  if (x0 > 0) context.fillRect(0, top, Math.min(x0, scene.width), scene.height);
+  if (x1 < scene.width) context.fillRect(Math.max(0, x1), top, scene.width, scene.height);
   context.globalAlpha = 1;
   context.fillStyle = ink.accent;
-  if (x0 >= 0) context.fillRect(Math.round(x0) - 1, head, 1.5, scene.height);
-  if (x1 <= scene.width) context.fillRect(Math.round(x1), head, 1.5, scene.height);
+  if (x0 >= 0) context.fillRect(Math.round(x0) - 1, top, 1.5, scene.height);
+  if (x1 <= scene.width) context.fillRect(Math.round(x1), top, 1.5, scene.height);
 }
 
 /** On the ruler: the duration of the range between its ends. */
-function paintRangeEnds(context: CanvasRenderingContext2D, frame: Frame, widths: TextMeasurer): void {
+function paintRangeEnds(context: CanvasRenderingContext2D, frame: Frame, measurer: TextMeasurer): void {
   const { scene, scale, ink } = frame;
   if (scene.range === null) return;
   const x0 = toPixel(scale, scene.range.from);
@@ -118,17 +118,17 @@ function paintRangeEnds(context: CanvasRenderingContext2D, frame: Frame, widths:
   context.fillStyle = ink.accent;
   context.fillRect(start, RULER_PX - 4, end - start, 3);
   const text = duration(widthOf(scene.range));
-  const room = widths.widthOf(text) + 10;
-  const x = Math.min(scene.width - room, Math.max(0, (start + end - room) / 2));
+  const labelWidth = measurer.widthOf(text) + 10;
+  const x = Math.min(scene.width - labelWidth, Math.max(0, (start + end - labelWidth) / 2));
   context.beginPath();
-  context.roundRect(x, 2, room, 18, 4);
+  context.roundRect(x, 2, labelWidth, 18, 4);
   context.fill();
   context.fillStyle = ink.surface;
   context.fillText(text, x + 5, 11);
 }
 
 function outline(context: CanvasRenderingContext2D, frame: Frame, slice: SliceRef, line: number): void {
-  const box = placeOn(frame.scene, frame.scale, slice);
+  const box = boxOf(frame.scene, frame.scale, slice);
   if (box === null || !box.isVisible) return;
   const x0 = Math.max(-4, box.x0);
   const x1 = Math.min(frame.scene.width + 4, Math.max(box.x1, box.x0 + 2));

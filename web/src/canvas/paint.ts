@@ -18,9 +18,9 @@ export function paint(frame: Frame, marks: Ruler): void {
     }
   }
   const { pinned, band } = scene;
-  const head = headerHeight(scene);
+  const headerPx = headerHeight(scene);
   if (pinned.lines.length > 0) {
-    const y = head + pinned.height;
+    const y = headerPx + pinned.height;
     frame.rectangles.add(0, y - 2, scene.width, y, withOpacity(frame.ink.separator, 1));
   }
   if (band !== null) {
@@ -35,9 +35,9 @@ function paintBackground(frame: Frame, marks: Ruler): void {
     rectangles.add(x, RULER_PX, x + 1, scene.height, ink.grid);
   }
   // Intervals without recorded data are hatched: missing data is not idle time.
-  const begin = toPixel(scale, 0);
+  const start = toPixel(scale, 0);
   const end = toPixel(scale, scene.end);
-  if (begin > 0) rectangles.add(0, RULER_PX, Math.min(begin, scene.width), scene.height, ink.outside, HATCHED);
+  if (start > 0) rectangles.add(0, RULER_PX, Math.min(start, scene.width), scene.height, ink.outside, HATCHED);
   if (end < scene.width) rectangles.add(Math.max(0, end), RULER_PX, scene.width, scene.height, ink.outside, HATCHED);
 }
 
@@ -45,15 +45,15 @@ function paintLine(frame: Frame, line: Line, region: Region): void {
   const { scene, rectangles, ink } = frame;
   const top = region.top + line.y - region.scrollTop;
   const bottom = top + line.height;
-  const clipped = (y: number): number => Math.min(region.bottom, Math.max(region.top, y));
+  const clampY = (y: number): number => Math.min(region.bottom, Math.max(region.top, y));
   if (line.kind === "group") {
-    rectangles.add(0, clipped(top), scene.width, clipped(bottom), ink.header);
+    rectangles.add(0, clampY(top), scene.width, clampY(bottom), ink.header);
     if (line.steps !== null) {
-      const box = { top: clipped(top + 4), bottom: clipped(top + GROUP_HEADER_PX - 5), shift: scene.shiftOf(line.group.id) };
+      const box = { top: clampY(top + 4), bottom: clampY(top + GROUP_HEADER_PX - 5), shift: scene.shiftOf(line.group.id) };
       if (box.bottom - box.top > 10) paintSteps(frame, line.steps, box);
     }
   }
-  rectangles.add(0, clipped(bottom - 1), scene.width, clipped(bottom), ink.grid);
+  rectangles.add(0, clampY(bottom - 1), scene.width, clampY(bottom), ink.grid);
   if (line.track?.kind === "counter") paintCounter(frame, line, region);
   for (const lane of lanes(line, region)) paintSlices(frame, lane, region);
 }

@@ -15,14 +15,14 @@ export function paintCounter(frame: Frame, line: Line, region: Region): void {
   const parts = scene.counters.partsIn(line.id, window, frame.level);
   const [first] = parts;
   if (first === undefined) return;
-  const curve = emptyCurve(scale.widthOf, {
+  const curve = emptyCurve(scale.width, {
     top,
     bottom: top + COUNTER_PX - 2,
     clipTop: region.top,
     clipBottom: region.bottom,
     colour: ink.slices.fill[colourIndex(line.name)] ?? 0,
   });
-  for (const { chunk: piece, from, to } of parts) addPart(curve, piece.data, frame, { from, to, shift });
+  for (const { chunk: chunk, from, to } of parts) addPart(curve, chunk.data, frame, { from, to, shift });
   frame.rectangles.curves.push(curve);
   if (top < region.top || top + 14 > region.bottom) return;
   const text = valueText(first.chunk.data.maxValue, first.chunk.data.unit);

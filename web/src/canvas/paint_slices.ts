@@ -44,8 +44,8 @@ export function paintSlices(frame: Frame, lane: Lane, region: Region): void {
   const { scene } = frame;
   const shift = scene.shiftOf(lane.track);
   const window = { from: scene.span.from + shift, to: scene.span.to + shift };
-  for (const { chunk: piece, from, to } of scene.slices.partsIn(lane.track, window, frame.level)) {
-    const slices = piece.data;
+  for (const { chunk: chunk, from, to } of scene.slices.partsIn(lane.track, window, frame.level)) {
+    const slices = chunk.data;
     const first = Math.max(0, Math.floor((region.top - lane.top) / lane.rowPx));
     const last = lane.onlyFirst
       ? 1
@@ -54,7 +54,7 @@ export function paintSlices(frame: Frame, lane: Lane, region: Region): void {
       const top = lane.top + row * lane.rowPx;
       const bottom = top + (lane.rowPx >= 5 ? lane.rowPx - 1 : lane.rowPx);
       const band = { top: Math.max(top, region.top), bottom: Math.min(bottom, region.bottom) };
-      paintRow(frame, slices, { row, from, to, shift, ...band, whole: bottom - top });
+      paintRow(frame, slices, { row, from, to, shift, ...band, fullHeight: bottom - top });
     }
   }
 }
@@ -67,54 +67,54 @@ interface Row {
   top: number;
   bottom: number;
   /** Height of the row, including parts out of view. */
-  whole: number;
+  fullHeight: number;
 }
 
 function paintRow(frame: Frame, slices: Slices, band: Row): void {
   const { scale, rectangles, ink } = frame;
   const x = Math.max(-2, toPixel(scale, band.from - band.shift));
-  const right = Math.min(scale.widthOf + 2, toPixel(scale, band.to - band.shift));
+  const maxX = Math.min(scale.width + 2, toPixel(scale, band.to - band.shift));
   const end = slices.rowOffsets[band.row + 1] ?? 0;
-  const sought = frame.scene.query === "" ? null : matches(slices.names, frame.scene.query);
-  let drawn = x;
+  const searchMatches = frame.scene.query === "" ? null : matches(slices.names, frame.scene.query);
+  let drawnEnd = x;
   for (let index = firstEndingAfter(slices, band.row, band.from); index < end; index++) {
     const start = slices.start[index] ?? 0;
     if (start >= band.to) break;
-    const x0 = Math.max(drawn, toPixel(scale, start - band.shift));
+    const x0 = Math.max(drawnEnd, toPixel(scale, start - band.shift));
     // Slices thinner than a pixel are drawn as one pixel; further slices in that pixel are skipped.
-    const x1 = Math.min(right, Math.max(x0 + 1, toPixel(scale, (slices.end[index] ?? 0) - band.shift)));
-    if (x1 - drawn < 1) continue;
-    drawn = x1;
+    const x1 = Math.min(maxX, Math.max(x0 + 1, toPixel(scale, (slices.end[index] ?? 0) - band.shift)));
+    if (x1 - drawnEnd < 1) continue;
+    drawnEnd = x1;
     const name = slices.name[index] ?? 0;
     const hue = slices.names.colour[name] ?? 0;
     const count = slices.count[index] ?? 1;
-    const summary = count > 1;
-    const dim = sought !== null && sought[name] !== 1;
-    const wide = x1 - x0;
-    const opacity = (summary ? 0.3 + 0.55 * (slices.busy[index] ?? 1) : 1) * (dim ? DIMMED : 1);
-    const style = summary && wide >= 4 && band.whole >= 8 ? HATCHED : SOLID;
-    const visibleEnd = wide >= 3 ? x1 - 0.8 : x1;
+    const isSummary = count > 1;
+    const isDimmed = searchMatches !== null && searchMatches[name] !== 1;
+    const widthPx = x1 - x0;
+    const opacity = (isSummary ? 0.3 + 0.55 * (slices.busy[index] ?? 1) : 1) * (isDimmed ? DIMMED : 1);
+    const style = isSummary && widthPx >= 4 && band.fullHeight >= 8 ? HATCHED : SOLID;
+    const visibleEnd = widthPx >= 3 ? x1 - 0.8 : x1;
     rectangles.add(x0, band.top, visibleEnd, band.bottom, withOpacity(ink.slices.fill[hue] ?? 0, opacity), style);
-    if (wide < LABEL_PX || band.bottom - band.top < LABEL_ROW_PX) continue;
+    if (widthPx < LABEL_PX || band.bottom - band.top < LABEL_ROW_PX) continue;
     if (frame.labels.length >= MAX_LABELS) continue;
     const text = slices.names.labels[name] ?? "";
     frame.labels.push({
       x: Math.max(0, x0) + PADDING_PX,
       y: (band.top + band.bottom) / 2,
-      maxWidth: Math.min(scale.widthOf, x1) - Math.max(0, x0) - 2 * PADDING_PX,
-      text: summary ? `${text} +${count - 1}` : text,
-      colour: dim ? ink.muted : summary ? ink.text : (ink.slices.text[hue] ?? ink.text),
+      maxWidth: Math.min(scale.width, x1) - Math.max(0, x0) - 2 * PADDING_PX,
+      text: isSummary ? `${text} +${count - 1}` : text,
+      colour: isDimmed ? ink.muted : isSummary ? ink.text : (ink.slices.text[hue] ?? ink.text),
     });
   }
 }
 
-const sought = new WeakMap<Names, { find: string; is: Uint8Array }>();
+const matchCache = new WeakMap<Names, { query: string; flags: Uint8Array }>();
 
 /** For each name, 1 if it matches the search. */
-function matches(names: Names, find: string): Uint8Array {
-  const cached = sought.get(names);
-  if (cached?.find === find) return cached.is;
-  const is = Uint8Array.from(names.full, (name) => Number(name.toLowerCase().includes(find)));
-  sought.set(names, { find, is });
-  return is;
+function matches(names: Names, query: string): Uint8Array {
+  const cached = matchCache.get(names);
+  if (cached?.query === query) return cached.flags;
+  const flags = Uint8Array.from(names.full, (name) => Number(name.toLowerCase().includes(query)));
+  matchCache.set(names, { query, flags });
+  return flags;
 }

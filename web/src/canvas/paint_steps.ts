@@ -17,33 +17,33 @@ const OUTLIER_ROOM_PX = 9;
 export function paintSteps(frame: Frame, steps: RankSteps, box: Box): void {
   const { scale, rectangles, ink } = frame;
   const from = scale.from + box.shift;
-  const to = from + scale.widthOf / scale.pixelsPerNs;
+  const to = from + scale.width / scale.pixelsPerNs;
   const outliers = outliersOf(steps);
-  let drawn = -2;
-  let marked = -OUTLIER_ROOM_PX;
+  let drawnEnd = -2;
+  let markedX = -OUTLIER_ROOM_PX;
   for (let index = firstStepEndingAfter(steps, from); index < steps.after_ns.length; index++) {
     const start = steps.after_ns[index] ?? 0;
     if (start >= to) break;
-    const outlier = outliers.has(steps.numbers[index] ?? -1);
+    const isOutlier = outliers.has(steps.numbers[index] ?? -1);
     const x0 = Math.max(-2, toPixel(scale, start - box.shift));
     const end = start + Math.max(0, steps.duration_ns[index] ?? 0);
-    const x1 = Math.min(scale.widthOf + 2, Math.max(x0 + 1, toPixel(scale, end - box.shift)));
-    if (outlier && x0 - marked >= OUTLIER_ROOM_PX) {
-      marked = Math.max(0, x0);
-      frame.labels.push({ x: marked + 2, y: (box.top + box.bottom) / 2, maxWidth: 14, text: "▲", colour: ink.warn });
+    const x1 = Math.min(scale.width + 2, Math.max(x0 + 1, toPixel(scale, end - box.shift)));
+    if (isOutlier && x0 - markedX >= OUTLIER_ROOM_PX) {
+      markedX = Math.max(0, x0);
+      frame.labels.push({ x: markedX + 2, y: (box.top + box.bottom) / 2, maxWidth: 14, text: "▲", colour: ink.warn });
     }
-    if (x1 - drawn < 1) continue;
-    drawn = x1;
+    if (x1 - drawnEnd < 1) continue;
+    drawnEnd = x1;
     const number = steps.numbers[index] ?? index;
-    const odd = number % 2 === 1;
-    const colour = outlier ? ink.outlier : odd ? ink.stepOdd : ink.step;
-    const wide = x1 - x0;
-    rectangles.add(x0, box.top, wide >= BOX_PX ? x1 - 1 : x1, box.bottom, colour);
-    const room = Math.min(scale.widthOf, x1) - Math.max(0, x0) - (outlier ? 22 : 8);
-    if (room < 12) continue;
-    const x = Math.max(0, x0) + (outlier ? 16 : 4);
-    const text = room > 70 ? `step ${number}` : String(number);
-    frame.labels.push({ x, y: (box.top + box.bottom) / 2, maxWidth: room, text, colour: ink.text });
+    const isOdd = number % 2 === 1;
+    const colour = isOutlier ? ink.outlier : isOdd ? ink.stepOdd : ink.step;
+    const widthPx = x1 - x0;
+    rectangles.add(x0, box.top, widthPx >= BOX_PX ? x1 - 1 : x1, box.bottom, colour);
+    const labelWidth = Math.min(scale.width, x1) - Math.max(0, x0) - (isOutlier ? 22 : 8);
+    if (labelWidth < 12) continue;
+    const x = Math.max(0, x0) + (isOutlier ? 16 : 4);
+    const text = labelWidth > 70 ? `step ${number}` : String(number);
+    frame.labels.push({ x, y: (box.top + box.bottom) / 2, maxWidth: labelWidth, text, colour: ink.text });
   }
 }
 

@@ -7,18 +7,18 @@ export const HATCHED = 1;
 
 /** Upper bound per frame; the levels of detail stay far below it. */
 export const MAX_RECTANGLES = 60_000;
-const FIRST = 4_096;
+const INITIAL_CAPACITY = 4_096;
 
 export class Rectangles {
   count = 0;
   readonly curves: Curve[] = [];
-  x0 = new Float32Array(FIRST);
-  y0 = new Float32Array(FIRST);
-  x1 = new Float32Array(FIRST);
-  y1 = new Float32Array(FIRST);
+  x0 = new Float32Array(INITIAL_CAPACITY);
+  y0 = new Float32Array(INITIAL_CAPACITY);
+  x1 = new Float32Array(INITIAL_CAPACITY);
+  y1 = new Float32Array(INITIAL_CAPACITY);
   /** Red in the lowest byte, then green, blue and opacity. */
-  colour = new Uint32Array(FIRST);
-  style = new Uint8Array(FIRST);
+  colour = new Uint32Array(INITIAL_CAPACITY);
+  style = new Uint8Array(INITIAL_CAPACITY);
 
   clear(): void {
     this.count = 0;

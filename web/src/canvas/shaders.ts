@@ -4,7 +4,7 @@ import { AREA, BAND, LINE_PX } from "./curves";
 import { COUNTER_PX } from "./tree";
 
 const VERTEX = `#version 300 es
-layout(location=0) in vec2 place;
+layout(location=0) in vec2 position;
 layout(location=1) in vec4 colour;
 layout(location=2) in vec2 texel;
 uniform vec2 size;
@@ -12,7 +12,7 @@ flat out vec4 shade;
 flat out int strip;
 out float level;
 void main() {
-  vec2 unit = place / size * 2.0 - 1.0;
+  vec2 unit = position / size * 2.0 - 1.0;
   gl_Position = vec4(unit.x, -unit.y, 0.0, 1.0);
   shade = vec4(colour.rgb * colour.a, colour.a);
   strip = int(texel.x);

@@ -31,46 +31,46 @@ export class Strips {
   }
 
   /** Pass on all rectangles, merging runs of one row into strips. */
-  collect(from: Rectangles, to: Target): void {
+  collect(rectangles: Rectangles, target: Target): void {
     this.count = 0;
-    for (let first = 0; first < from.count; ) {
-      const next = runEnd(from, first);
-      if (next - first >= MIN_RUN && this.count < MAX_STRIPS) this.collectRun(from, first, next, to);
-      else for (let index = first; index < next; index++) addRectangle(from, index, to);
+    for (let first = 0; first < rectangles.count; ) {
+      const next = runEnd(rectangles, first);
+      if (next - first >= MIN_RUN && this.count < MAX_STRIPS) this.collectRun(rectangles, first, next, target);
+      else for (let index = first; index < next; index++) addRectangle(rectangles, index, target);
       first = next;
     }
-    for (const curve of from.curves) if (this.count < MAX_STRIPS) this.collectCurve(curve, to);
+    for (const curve of rectangles.curves) if (this.count < MAX_STRIPS) this.collectCurve(curve, target);
   }
 
-  private collectRun(from: Rectangles, first: number, next: number, to: Target): void {
-    const { strip, base } = this.begin();
+  private collectRun(rectangles: Rectangles, first: number, next: number, target: Target): void {
+    const { strip, base } = this.addRow();
     let right = 0;
     for (let index = first; index < next; index++) {
-      if (from.style[index] === HATCHED) {
-        addRectangle(from, index, to); // stripes vary vertically
+      if (rectangles.style[index] === HATCHED) {
+        addRectangle(rectangles, index, target); // stripes vary vertically
         continue;
       }
-      const x0 = Math.max(0, column((from.x0[index] ?? 0) * this.ratio));
-      const x1 = Math.min(this.width, Math.max(x0 + 1, column((from.x1[index] ?? 0) * this.ratio)));
-      this.texels.fill(premultiplied(from.colour[index] ?? 0), base + x0, base + x1);
+      const x0 = Math.max(0, column((rectangles.x0[index] ?? 0) * this.ratio));
+      const x1 = Math.min(this.width, Math.max(x0 + 1, column((rectangles.x1[index] ?? 0) * this.ratio)));
+      this.texels.fill(premultiplied(rectangles.colour[index] ?? 0), base + x0, base + x1);
       right = Math.max(right, x1);
     }
-    if (right > 0) to.addStrip(right / this.ratio, from.y0[first] ?? 0, from.y1[first] ?? 0, strip);
+    if (right > 0) target.addStrip(right / this.ratio, rectangles.y0[first] ?? 0, rectangles.y1[first] ?? 0, strip);
   }
 
-  private collectCurve(curve: Curve, to: Target): void {
-    const { strip, base } = this.begin();
+  private collectCurve(curve: Curve, target: Target): void {
+    const { strip, base } = this.addRow();
     const { mean, min, max } = curve;
     const columns = Math.min(this.width, mean.length); // one texel per CSS pixel
-    for (let at = 0; at < columns; at++) {
-      const middle = mean[at] ?? NaN;
+    for (let x = 0; x < columns; x++) {
+      const middle = mean[x] ?? NaN;
       if (Number.isNaN(middle)) continue;
-      this.texels[base + at] = pack(255 * middle, 255 * (min[at] ?? 0), 255 * (max[at] ?? 0));
+      this.texels[base + x] = pack(255 * middle, 255 * (min[x] ?? 0), 255 * (max[x] ?? 0));
     }
-    to.addCurve(curve, columns, strip);
+    target.addCurve(curve, columns, strip);
   }
 
-  private begin(): { strip: number; base: number } {
+  private addRow(): { strip: number; base: number } {
     const strip = this.count++;
     const base = strip * this.width;
     this.reserve(base + this.width);
@@ -80,16 +80,16 @@ export class Strips {
 
   private reserve(length: number): void {
     if (this.texels.length >= length) return;
-    const larger = new Uint32Array(Math.min(MAX_STRIPS * this.width, 2 * length + 32 * this.width));
-    larger.set(this.texels);
-    this.texels = larger;
+    const grown = new Uint32Array(Math.min(MAX_STRIPS * this.width, 2 * length + 32 * this.width));
+    grown.set(this.texels);
+    this.texels = grown;
   }
 }
 
-function addRectangle(from: Rectangles, index: number, to: Target): void {
-  to.add(
-    from.x0[index] ?? 0, from.y0[index] ?? 0, from.x1[index] ?? 0, from.y1[index] ?? 0,
-    from.colour[index] ?? 0, from.style[index] === HATCHED,
+function addRectangle(rectangles: Rectangles, index: number, target: Target): void {
+  target.add(
+    rectangles.x0[index] ?? 0, rectangles.y0[index] ?? 0, rectangles.x1[index] ?? 0, rectangles.y1[index] ?? 0,
+    rectangles.colour[index] ?? 0, rectangles.style[index] === HATCHED,
   );
 }
 
@@ -107,12 +107,12 @@ function premultiplied(colour: number): number {
 }
 
 /** Find the end of a run of rectangles with equal top and bottom, ordered from left to right. */
-function runEnd(from: Rectangles, first: number): number {
-  const [top, bottom] = [from.y0[first], from.y1[first]];
+function runEnd(rectangles: Rectangles, first: number): number {
+  const [top, bottom] = [rectangles.y0[first], rectangles.y1[first]];
   let next = first + 1;
   while (
-    next < from.count && from.y0[next] === top && from.y1[next] === bottom &&
-    (from.x0[next] ?? 0) >= (from.x1[next - 1] ?? 0) - 0.01
+    next < rectangles.count && rectangles.y0[next] === top && rectangles.y1[next] === bottom &&
+    (rectangles.x0[next] ?? 0) >= (rectangles.x1[next - 1] ?? 0) - 0.01
   ) next++;
   return next;
 }

@@ -39,12 +39,12 @@ export class TextMeasurer {
   }
 
   /** Truncate text to a width; empty if too little would remain. */
-  truncate(text: string, room: number): string {
-    if (room < 12) return "";
+  truncate(text: string, maxWidth: number): string {
+    if (maxWidth < 12) return "";
     const full = this.widthOf(text);
-    if (full <= room) return text;
+    if (full <= maxWidth) return text;
     // Glyph widths vary: start below the average fit.
-    const letters = Math.floor(0.93 * text.length * (room / full)) - 1;
-    return letters < 2 ? "" : `${text.slice(0, letters)}…`;
+    const length = Math.floor(0.93 * text.length * (maxWidth / full)) - 1;
+    return length < 2 ? "" : `${text.slice(0, length)}…`;
   }
 }

@@ -14,7 +14,7 @@ export class TimelineCanvas {
   readonly overlay = document.createElement("canvas");
   private readonly context = this.overlay.getContext("2d");
   private readonly rectangles = new Rectangles();
-  private readonly widths: TextMeasurer;
+  private readonly measurer: TextMeasurer;
   private painter: Painter;
   private size = { width: 0, height: 0, ratio: 0 };
 
@@ -30,7 +30,7 @@ export class TimelineCanvas {
     const onContextLost = (): void => { this.fallBackTo2d(); };
     this.painter = (prefer === "webgl2" ? webglPainter(onContextLost) : null) ?? canvas2dPainter();
     if (this.context !== null) this.context.font = FONT;
-    this.widths = new TextMeasurer((text) => this.context?.measureText(text).width ?? 7 * text.length);
+    this.measurer = new TextMeasurer((text) => this.context?.measureText(text).width ?? 7 * text.length);
     this.painter.canvas.setAttribute("aria-hidden", "true");
     host.append(this.painter.canvas, this.overlay);
   }
@@ -47,7 +47,7 @@ export class TimelineCanvas {
     const marks = rulerMarks(scene.span.from, scene.span.to, scene.width, scene.rulerOrigin);
     paint(frame, marks);
     this.painter.draw(this.rectangles);
-    paintOverlay(this.context, frame, marks, this.widths);
+    paintOverlay(this.context, frame, marks, this.measurer);
     return this.rectangles.count;
   }
 

@@ -8,12 +8,12 @@ export const COUNTER_PX = 38;
 /** Space below the rows of a track. */
 export const GAP_PX = 4;
 /** Height of a collapsed track; each row is at least `MIN_ROW_PX` high. */
-const FOLDED_PX = 18;
+const COLLAPSED_PX = 18;
 const MIN_ROW_PX = 2;
 /** Upper bound of rows per track. */
 const MAX_ROWS = 400;
 /** Trees with more lines start with their inner groups collapsed. */
-const MANY_LINES = 400;
+const MAX_AUTO_OPEN_LINES = 400;
 
 export interface Line {
   id: string;
@@ -72,7 +72,7 @@ interface LinePosition {
 export function treeOf(shape: Shape): Tree {
   const lines: Line[] = [];
   const filter = shape.filter.trim().toLowerCase();
-  const small = lineCount(shape.groups) <= MANY_LINES;
+  const isSmall = lineCount(shape.groups) <= MAX_AUTO_OPEN_LINES;
   const matchingIds = filter === "" ? null : findMatchingIds(shape.groups, filter);
   const isVisible = (id: string): boolean => matchingIds === null || matchingIds.has(id);
   let y = 0;
@@ -81,9 +81,9 @@ export function treeOf(shape: Shape): Tree {
     y += line.height;
   };
   const walk = (group: TrackGroup, linePosition: LinePosition): void => {
-    const auto = small || linePosition.level === 1;
-    const first = shape.defaultState === "auto" ? auto : shape.defaultState === "open";
-    const isOpen = matchingIds !== null || shape.isToggled(group.id) !== first;
+    const auto = isSmall || linePosition.level === 1;
+    const isOpenByDefault = shape.defaultState === "auto" ? auto : shape.defaultState === "open";
+    const isOpen = matchingIds !== null || shape.isToggled(group.id) !== isOpenByDefault;
     const parent = lines.length;
     push(groupLine(group, isOpen, linePosition, y, shape));
     if (!isOpen) return;
@@ -115,14 +115,14 @@ export function pinnedTree(shape: Shape, pinned: readonly string[], maxHeight: n
   if (ids.size > 0) eachTrack(shape.groups, (track, group) => {
     if (ids.has(track.id)) pinnedTracks.set(track.id, [track, group]);
   });
-  const build = (folded: boolean): Tree => {
+  const build = (collapsed: boolean): Tree => {
     let y = 0;
     const lines: Line[] = [];
     for (const id of pinned) {
       const [track, group] = pinnedTracks.get(id) ?? [];
       if (track === undefined || group === undefined) continue;
       const linePosition = { level: 1, parent: -1, positionInSet: lines.length + 1, siblings: pinnedTracks.size };
-      const line = trackLine(track, group, linePosition, y, shape, folded);
+      const line = trackLine(track, group, linePosition, y, shape, collapsed);
       line.pinned = true;
       lines.push(line);
       y += line.height;
@@ -150,16 +150,16 @@ function trackLine(
   linePosition: LinePosition,
   y: number,
   shape: Shape,
-  folded = false,
+  collapsed = false,
 ): Line {
   const line = lineOf(track.id, track.name, group, linePosition, y);
-  const rowCounts = Math.min(MAX_ROWS, Math.max(1, shape.rowCounts.get(track.id) ?? track.row_count));
+  const rowCount = Math.min(MAX_ROWS, Math.max(1, shape.rowCounts.get(track.id) ?? track.row_count));
   line.kind = "track";
   line.track = track;
-  line.canCollapse = track.kind !== "counter" && rowCounts > 1;
-  line.isOpen = !line.canCollapse || !(folded || shape.isToggled(track.id));
-  line.rowPx = line.isOpen ? ROW_PX : Math.max(MIN_ROW_PX, FOLDED_PX / rowCounts);
-  line.height = GAP_PX + (track.kind === "counter" ? COUNTER_PX : rowCounts * line.rowPx);
+  line.canCollapse = track.kind !== "counter" && rowCount > 1;
+  line.isOpen = !line.canCollapse || !(collapsed || shape.isToggled(track.id));
+  line.rowPx = line.isOpen ? ROW_PX : Math.max(MIN_ROW_PX, COLLAPSED_PX / rowCount);
+  line.height = GAP_PX + (track.kind === "counter" ? COUNTER_PX : rowCount * line.rowPx);
   return line;
 }
 

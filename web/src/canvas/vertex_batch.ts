@@ -61,18 +61,18 @@ export class Batch {
   }
 
   private vertex(x: number, y: number, colour: number, strip: number, level: number): void {
-    const at = WORDS * this.count++;
-    this.floats[at] = x;
-    this.floats[at + 1] = y;
-    this.words[at + 2] = colour;
-    this.floats[at + 3] = strip;
-    this.floats[at + 4] = level;
+    const offset = WORDS * this.count++;
+    this.floats[offset] = x;
+    this.floats[offset + 1] = y;
+    this.words[offset + 2] = colour;
+    this.floats[offset + 3] = strip;
+    this.floats[offset + 4] = level;
   }
 
   private grow(): void {
-    const larger = new Float32Array(2 * this.floats.length);
-    const words = new Uint32Array(larger.buffer);
+    const grown = new Float32Array(2 * this.floats.length);
+    const words = new Uint32Array(grown.buffer);
     words.set(this.words); // copied as integers: as a float a colour may be NaN
-    [this.floats, this.words] = [larger, words];
+    [this.floats, this.words] = [grown, words];
   }
 }

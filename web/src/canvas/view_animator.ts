@@ -1,7 +1,7 @@
 // Animated changes of the window: to a target, or while a key is held.
 import { interpolate, panSpan, zoomSpan, type Bounds, type Span } from "./viewport";
 
-export type Direction = "nearer" | "farther" | "earlier" | "later";
+export type Direction = "zoom-in" | "zoom-out" | "pan-left" | "pan-right";
 
 const ANIMATION_MS = 180;
 /** Per second: exponent of zooming, and panned share of the window. */
@@ -54,9 +54,9 @@ export class ViewAnimator {
     if (this.frame !== 0) return;
     this.last = performance.now();
     const step = (now: number): void => {
-      const passed = Math.min(100, Math.max(0, now - this.last));
+      const elapsedMs = Math.min(100, Math.max(0, now - this.last));
       this.last = now;
-      for (const active of this.activeDirections) this.move(active, passed);
+      for (const active of this.activeDirections) this.move(active, elapsedMs);
       this.frame = this.activeDirections.size > 0 ? requestAnimationFrame(step) : 0;
     };
     this.frame = requestAnimationFrame(step);
@@ -77,9 +77,9 @@ export class ViewAnimator {
     const bounds = this.view.bounds();
     const seconds = ms / 1000;
     const distanceNs = (span.to - span.from) * PAN * seconds;
-    const factor = Math.exp((direction === "nearer" ? -1 : 1) * ZOOM * seconds);
-    if (direction === "earlier") this.view.write(panSpan(span, -distanceNs, bounds));
-    else if (direction === "later") this.view.write(panSpan(span, distanceNs, bounds));
+    const factor = Math.exp((direction === "zoom-in" ? -1 : 1) * ZOOM * seconds);
+    if (direction === "pan-left") this.view.write(panSpan(span, -distanceNs, bounds));
+    else if (direction === "pan-right") this.view.write(panSpan(span, distanceNs, bounds));
     else this.view.write(zoomSpan(span, factor, this.view.focus(), bounds));
   }
 }

@@ -94,11 +94,11 @@ export function interpolate(start: Span, target: Span, share: number): Span {
 export interface Scale {
   from: number;
   pixelsPerNs: number;
-  widthOf: number;
+  width: number;
 }
 
 export function scaleOf(span: Span, pixels: number): Scale {
-  return { from: span.from, pixelsPerNs: pixels / widthOf(span), widthOf: pixels };
+  return { from: span.from, pixelsPerNs: pixels / widthOf(span), width: pixels };
 }
 
 export function toPixel(scale: Scale, ns: number): number {

@@ -9,19 +9,19 @@ import { figureTable } from "./figure_table";
 
 interface Props {
   block: Figure;
-  about?: string | null | undefined;
+  description?: string | null | undefined;
   tools?: ComponentChildren;
   wide?: boolean;
   testid?: string;
   onRange?: ((from: number, to: number) => void) | undefined;
 }
 
-export function FigurePanel({ block, about, tools, wide = false, testid, onRange }: Props) {
+export function FigurePanel({ block, description: description, tools, wide = false, testid, onRange }: Props) {
   const { title } = block;
   return (
     <Panel
       title={title}
-      description={about}
+      description={description}
       tools={tools}
       wide={wide}
       testid={testid}

@@ -1,8 +1,7 @@
 // Conversion of payloads in nanoseconds and counts to figures.
 import type { Histogram, Mark, Pie } from "../api/report";
-import type { Pie as Parts } from "../api/views";
+import type { Breakdown } from "../api/views";
 import { timeUnit } from "../base/quantities";
-
 
 const MAX_NAME_LENGTH = 160;
 
@@ -11,12 +10,12 @@ export function singleLine(name: string): string {
   return name.slice(0, MAX_NAME_LENGTH).replaceAll(/[\p{Cc}\p{Bidi_Control}\s]+/gu, " ").trim();
 }
 
-export function pieOf(title: string, pie: Parts): Pie {
+export function pieOf(title: string, breakdown: Breakdown): Pie {
   return {
     kind: "pie",
     title,
-    share_of: pie.share_of,
-    slices: pie.parts.map(({ name, share_ratio }) => ({ name: singleLine(name), share_ratio })),
+    share_of: breakdown.share_of,
+    slices: breakdown.parts.map(({ name, share_ratio }) => ({ name: singleLine(name), share_ratio })),
   };
 }
 

@@ -1,4 +1,5 @@
 // Selection of a range on the horizontal axis by dragging across a chart.
+import { addListeners } from "../base/listeners";
 import type { EChartsType } from "./echarts";
 
 /** A shorter drag is a click. */
@@ -42,9 +43,5 @@ export function followDrags(
     start = null;
     band.remove();
   };
-  const listeners = [["pointerdown", down], ["pointermove", move], ["pointerup", up], ["pointercancel", cancel]] as const;
-  for (const [name, listener] of listeners) container.addEventListener(name, listener);
-  return () => {
-    for (const [name, listener] of listeners) container.removeEventListener(name, listener);
-  };
+  return addListeners(container, { pointerdown: down, pointermove: move, pointerup: up, pointercancel: cancel });
 }

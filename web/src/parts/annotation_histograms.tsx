@@ -86,7 +86,7 @@ function HistogramPanel({ name, onClose }: { name: string; onClose: () => void }
         <FigurePanel
           key={source}
           block={histogramFigure(name, source, histogram)}
-          about={`Total ${duration(histogram.total_ns)}`}
+          description={`Total ${duration(histogram.total_ns)}`}
           tools={index === 0 ? close : undefined}
         />
       ))}

@@ -11,7 +11,7 @@ interface Props<Row> {
   title: string;
   rows: readonly Row[];
   fields: Field<Row>[];
-  about?: string | null | undefined;
+  description?: string | null | undefined;
   tools?: ComponentChildren;
   more?: string | null | undefined;
   testid?: string;

@@ -65,7 +65,7 @@ describe("keys of rows", () => {
 });
 
 test("rows that were not asked for are told", () => {
-  expect(omittedRows(500, 2310)).toBe("the largest of 2,310");
+  expect(omittedRows(500, 2310)).toBe("top rows of 2,310");
   expect(omittedRows(7, 7)).toBeNull();
 });
 

@@ -51,7 +51,7 @@ function Content({ payload }: { payload: AnnotationsView }) {
         <LinkedTable
           title="Annotations"
           testid="table-annotations"
-          about={`${count(source.row_count)} names, host and device listed separately. Names that differ only in a number after # are merged. Select a row to add its histogram.`}
+          description={`${count(source.row_count)} names, host and device listed separately. Names that differ only in a number after # are merged. Select a row to add its histogram.`}
           rows={source.annotations}
           more={omittedRows(source.annotations.length, source.row_count)}
           onRow={toggle}

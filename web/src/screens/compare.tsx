@@ -120,18 +120,18 @@ function Steps({ steps }: { steps: StepChanges }) {
         tiles={steps.figures.map((figure) => ({
           label: `Step, ${figure.name === "p50" ? "median" : figure.name}`,
           value: relativeChange(figure.change_ratio),
-          about: `${duration(figure.base_ns)} to ${duration(figure.other_ns)}; ${figure.noise_ns === null ? "too few steps to estimate noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
+          caption: `${duration(figure.base_ns)} to ${duration(figure.other_ns)}; ${figure.noise_ns === null ? "too few steps to estimate noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
           testid: `compare-${figure.name}`,
         }))}
       />
       <div class="panels">
-        <FigurePanel wide testid="waterfall" block={stepWaterfall(steps)} about={`Breakdown of ${steps.share_of}.`} />
+        <FigurePanel wide testid="waterfall" block={stepWaterfall(steps)} description={`Breakdown of ${steps.share_of}.`} />
       </div>
       <LinkedTable
         id="parts"
         title="Mean step by part"
         testid="table-compare-parts"
-        about={`The changes of the parts add up to the change of the mean. ${sentence(steps.noise)}`}
+        description={`The changes of the parts add up to the change of the mean. ${sentence(steps.noise)}`}
         rows={steps.parts}
         fields={[
           column<StepChange>("name", "part", "none", (row) => words(row.name)),
@@ -163,7 +163,7 @@ function BeforeAfterTable({ comparison }: { comparison: BeforeAfter }) {
         id="worth"
         title="Before and after"
         testid="table-compare-worth"
-        about={summary.length === 0 ? undefined : sentence(summary.join("; "))}
+        description={summary.length === 0 ? undefined : sentence(summary.join("; "))}
         rows={comparison.rows}
         fields={[
           field("name", { label: "figure" }),
@@ -182,7 +182,7 @@ function JobFigures({ rows, scope }: { rows: FigureChange[]; scope: string }) {
       id="figures"
       title="Job totals"
       testid="table-compare-figures"
-      about={`Figures of ${scope}.`}
+      description={`Figures of ${scope}.`}
       rows={rows}
       fields={[
         field("name", { label: "figure" }),
@@ -200,7 +200,7 @@ function NameChangesTable({ id, title, changes }: { id: string; title: string; c
       id={id}
       title={title}
       testid={`table-compare-${id}`}
-      about={`${changes.time_of}: ${duration(changes.base_ns)} to ${duration(changes.other_ns)} (${change(changes.change_ns, "ns")}).`}
+      description={`${changes.time_of}: ${duration(changes.base_ns)} to ${duration(changes.other_ns)} (${change(changes.change_ns, "ns")}).`}
       rows={changes.rows}
       keyOf={(row) => rowKey(row.name)}
       more={changes.rest_count === 0 ? null : `${count(changes.rest_count)} more names changed by ${change(changes.rest_ns, "ns")} in total`}
@@ -222,17 +222,17 @@ function ContractTable({ terms }: { terms: ContractTerms[] }) {
   const groupsWithStatus = (status: string) => terms.filter((group) => group.standing === status).map((group) => group.group);
   const unknown = groupsWithStatus("unknown");
   const rows = terms.flatMap((group) => group.differences.map((difference) => ({ group: group.group, ...difference })));
-  const about = [
+  const summaryText = [
     groupsWithStatus("same").length === 0 ? "" : `Same in both runs: ${groupsWithStatus("same").join(", ")}.`,
     unknown.length === 0 ? "" : `Unknown for at least one run: ${unknown.join(", ")}.`,
   ].filter((text) => text !== "").join(" ");
-  if (rows.length === 0) return <Panel title="Same workload" wide><p class="muted">{about}</p></Panel>;
+  if (rows.length === 0) return <Panel title="Same workload" wide><p class="muted">{summaryText}</p></Panel>;
   return (
     <LinkedTable
       id="contract"
       title={groupsWithStatus("different").length === 0 ? "Same workload, as far as known" : "Different workloads"}
       testid="table-compare-contract"
-      about={about}
+      description={summaryText}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
       fields={[
@@ -255,7 +255,7 @@ function Settings({ rows, sameCount }: { rows: SettingChange[]; sameCount: numbe
       id="settings"
       title="Configuration differences"
       testid="table-compare-settings"
-      about={`${countOf(sameCount, "setting")} are the same in both runs.`}
+      description={`${countOf(sameCount, "setting")} are the same in both runs.`}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
       fields={[

@@ -65,13 +65,13 @@ function Window({ window, payload }: { window: RankWindow; payload: DistributedV
     <>
       {ranks.length === 1 && ranks[0] !== undefined ? <OneRank rank={ranks[0]} /> : null}
       <div class="panels">
-        <FigurePanel wide={waiting === null} testid="rank-time" block={divided} about={`Shares are of ${payload.share_of}.`} tools={choice} />
-        {waiting === null ? null : <FigurePanel testid="rank-waiting" block={waiting} about={payload.transfer_of} />}
+        <FigurePanel wide={waiting === null} testid="rank-time" block={divided} description={`Shares are of ${payload.share_of}.`} tools={choice} />
+        {waiting === null ? null : <FigurePanel testid="rank-waiting" block={waiting} description={payload.transfer_of} />}
       </div>
       <LinkedTable
         title="Ranks"
         testid="table-ranks"
-        about={`Shares are of ${payload.share_of}.`}
+        description={`Shares are of ${payload.share_of}.`}
         rows={ranks}
         keyOf={(row) => rowKey(rankName(row))}
         fields={[

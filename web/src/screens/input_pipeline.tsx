@@ -25,7 +25,7 @@ function Content({ payload }: { payload: InputPipelineView }) {
   const rank = ranks.find((candidate) => candidate.rank === selected);
   return (
     <>
-      <PageHeader title="Input pipeline" about={`Shares are of ${payload.share_of}.`}>
+      <PageHeader title="Input pipeline" description={`Shares are of ${payload.share_of}.`}>
         {ranks.length < 2 ? null : (
           <Select label="Rank" value={selected} choices={ranks.map((choice) => [choice.rank, choice.rank] as const)} onChange={setSelected} />
         )}
@@ -78,7 +78,7 @@ function Stages({ making }: { making: MakingView }) {
       <LinkedTable
         title="Batch creation by stage"
         testid="table-stages"
-        about={`Based on ${count(making.stack_sample_count)} stack samples of the workers; ${percent(making.cpu_ratio, 1)} of the time on CPU.`}
+        description={`Based on ${count(making.stack_sample_count)} stack samples of the workers; ${percent(making.cpu_ratio, 1)} of the time on CPU.`}
         rows={making.stages}
         fields={[
           field("name", { label: "stage" }),

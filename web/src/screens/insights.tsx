@@ -27,7 +27,7 @@ export default function Insights() {
   const answer = useView("insights");
   return (
     <>
-      <PageHeader title="Insights" about={answer.data === null ? null : evaluationText(answer.data)} />
+      <PageHeader title="Insights" description={answer.data === null ? null : evaluationText(answer.data)} />
       <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );

@@ -18,7 +18,7 @@ export default function JobsScreen() {
   useEffect(() => followJobs(), []);
   return (
     <>
-      <PageHeader title="Jobs" about={answer.data === null ? null : countText(answer.data)} />
+      <PageHeader title="Jobs" description={answer.data === null ? null : countText(answer.data)} />
       <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );

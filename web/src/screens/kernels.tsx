@@ -57,7 +57,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
       <LinkedTable
         title="Kernels"
         testid="table-kernels"
-        about={`Shares are of ${shareOf}.`}
+        description={`Shares are of ${shareOf}.`}
         rows={rows}
         fields={kernelFields(rows)}
         keyOf={(row) => rowKey(row.name, launchKey(row))}
@@ -137,7 +137,7 @@ function GraphTable({ graphs }: { graphs: GraphReplays[] }) {
     <LinkedTable
       id="graphs"
       title="CUDA graphs"
-      about="Their kernels are included in the table above."
+      description="Their kernels are included in the table above."
       rows={graphs}
       fields={[
         field("graph", { unit: "count" }),

@@ -65,7 +65,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         id="operators"
         title="Allocations by operator"
         testid="table-memory-operators"
-        about="Including child operators, except for self columns."
+        description="Including child operators, except for self columns."
         rows={device.operators}
         keyOf={(row) => rowKey(row.name)}
         more={omittedRows(device.operators.length, device.operator_count)}
@@ -84,7 +84,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         id="blocks"
         title="Largest blocks"
         testid="table-memory-blocks"
-        about="Allocations with their release. Times are relative to the start of the trace; events outside of it have none."
+        description="Allocations with their release. Times are relative to the start of the trace; events outside of it have none."
         rows={device.blocks}
         more={omittedRows(device.blocks.length, device.block_count)}
         fields={[
@@ -134,7 +134,7 @@ function Peak({ peak }: { peak: MemoryPeakView }) {
         wide={false}
         title="Memory at the peak by operator"
         testid="table-memory-holders"
-        about={`${count(peak.block_count)} blocks of the trace, plus ${memory(peak.before_bytes)} allocated before it. Shares are of ${peak.share_of}.`}
+        description={`${count(peak.block_count)} blocks of the trace, plus ${memory(peak.before_bytes)} allocated before it. Shares are of ${peak.share_of}.`}
         rows={peak.holders}
         more={omittedRows(peak.holders.length, peak.holder_count)}
         fields={[

@@ -62,7 +62,7 @@ function Content({ trace, shareOf, maxDepth }: { trace: TraceModules; shareOf: s
       <LinkedTable
         title="Modules"
         testid="table-modules"
-        about={`Shares are of ${shareOf}. Unsorted, the table is a tree: each module is followed by its submodules.`}
+        description={`Shares are of ${shareOf}. Unsorted, the table is a tree: each module is followed by its submodules.`}
         rows={rows}
         fields={moduleFields(rows)}
         keyOf={(row) => rowKey(row.name.trim(), row.depth)}

@@ -61,7 +61,7 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
       <LinkedTable
         title="Operators"
         testid="table-operators"
-        about={`Shares are of ${shareOf}.`}
+        description={`Shares are of ${shareOf}.`}
         rows={rows}
         fields={operatorFields(rows)}
         keyOf={keyOf}

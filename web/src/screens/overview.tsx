@@ -41,7 +41,7 @@ function Content({ payload }: { payload: Payload }) {
     <>
       <PageHeader
         title={payload.run_id}
-        about={`Started ${dateTime(payload.created_ns / 1e6)}, duration ${duration(payload.duration_ns)}.`}
+        description={`Started ${dateTime(payload.created_ns / 1e6)}, duration ${duration(payload.duration_ns)}.`}
       >
         <span class="badge" data-testid="job-status">{jobStatusText(payload.nodes)}</span>
       </PageHeader>

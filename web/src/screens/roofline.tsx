@@ -76,7 +76,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
       <LinkedTable
         title="Call groups"
         testid="table-roofline"
-        about={trace.share_of === null ? null : `Shares are of ${trace.share_of}.`}
+        description={trace.share_of === null ? null : `Shares are of ${trace.share_of}.`}
         rows={trace.groups}
         keyOf={(row) => rowKey(row.name, row.input_dims, row.input_types, row.input_strides)}
         more={omittedRows(trace.groups.length, trace.group_count)}
@@ -114,7 +114,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
         <LinkedTable
           id="steps"
           title="Utilization by step"
-          about={[`Of ${utilization.share_of}.`, ...utilization.notes.map(sentence)].join(" ")}
+          description={[`Of ${utilization.share_of}.`, ...utilization.notes.map(sentence)].join(" ")}
           rows={utilization.steps}
           fields={[
             field("step"),

@@ -79,7 +79,7 @@ describe("a machine", () => {
     const row = (metric: string, device: string) => ({ name: `${metric}${device}`, metric, device, unit: "ratio", full: 1, shade_ratio: [0.5, null] });
     const payload = part<SystemHeatView>({ start_after_ns: 0, column_ns: 1e9, nodes: [{ node: "n", left_out_count: 0, rows: [row("gpu_busy_ratio", "0"), ...Array.from({ length: 40 }, (_, core) => row("core_busy_ratio", String(core)))] }] });
     expect(heatMapFigure(payload, "n", "few")?.rows).toHaveLength(33);
-    expect(heatMapFigure(payload, "n", "few")?.more).toBe("8 more rows of cores");
+    expect(heatMapFigure(payload, "n", "few")?.more).toBe("8 cores not shown");
     expect(heatMapFigure(payload, "n", "all")?.rows).toHaveLength(41);
     expect(heatMapFigure(payload, "n", "none")?.rows[0]).toMatchObject({ unit: "%", full: 100, percent: [50, null] });
     expect(heatMapFigure(payload, "other", "all")).toBeNull();

@@ -62,12 +62,12 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
     <>
       {first === undefined || ranks.length > 1 ? null : <RankTiles rank={first} />}
       <div class="panels">
-        <FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} about={`Shares of ${shareOf}.`} />
+        <FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} description={`Shares of ${shareOf}.`} />
       </div>
       <LinkedTable
         title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}
         testid="table-steps"
-        about="Watched over the full job; steps under the profiler and evaluation steps are excluded."
+        description="Watched over the full job; steps under the profiler and evaluation steps are excluded."
         rows={ranks}
         keyOf={(row) => rowKey(row.rank)}
         renderSelected={(row) => <PhaseTable rank={row} shareOf={shareOf} />}
@@ -114,7 +114,7 @@ function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string })
         id="phases"
         title={`Phases of a step, ${rank.rank}`}
         testid="table-phases"
-        about={`Shares are of ${shareOf}.`}
+        description={`Shares are of ${shareOf}.`}
         rows={rank.phases}
         fields={[
           column<PhaseShare>("name", "phase", "none", (row) => words(row.name)),
@@ -154,7 +154,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
                 .map((category) => ({
                   label: capitalize(categoryLabel(category.category)),
                   value: percent(category.share_ratio, 1),
-                  about: `${duration(category.mean_ns)} per step`,
+                  caption: `${duration(category.mean_ns)} per step`,
                 })),
             ]}
           />
@@ -166,7 +166,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             id="recorded"
             title="Traced steps"
             testid="table-recorded-steps"
-            about="Each instant counts for the first active category: kernel, copy, set, communication, runtime call, data loader, other host work."
+            description="Each instant counts for the first active category: kernel, copy, set, communication, runtime call, data loader, other host work."
             rows={trace.steps}
             fields={[
               field("step", { numeric: false }),
@@ -186,7 +186,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             <LinkedTable
               id="host"
               title="Steps as marked on the host"
-              about="Device work between the marks of the host; it may belong to the previous step."
+              description="Device work between the marks of the host; it may belong to the previous step."
               rows={trace.host_steps}
               fields={[
                 field("step"),

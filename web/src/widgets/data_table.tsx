@@ -14,7 +14,7 @@ interface Props<Row> {
   title: string;
   rows: readonly Row[];
   fields: Field<Row>[];
-  about?: string | null | undefined;
+  description?: string | null | undefined;
   /** Controlled order and filter, for state in the URL. */
   order?: Order | null;
   onOrder?: (order: Order) => void;
@@ -67,7 +67,7 @@ export function DataTable<Row extends object>(props: Props<Row>) {
     </>
   );
   return (
-    <Panel title={props.title} description={props.about} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
+    <Panel title={props.title} description={props.description} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
       <Rows {...props} shown={shown} order={order} onOrder={props.onOrder ?? setLocalOrder} />
       <p class="muted counts">
         {shown.length === rows.length ? "" : `${count(shown.length)} of `}
@@ -108,7 +108,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
                 key={column.name}
                 descending={order?.field === column.name ? order.descending : null}
                 numeric={column.numeric}
-                about={column.description}
+                description={column.description}
                 onSort={(descending) => { onOrder({ field: column.name, descending }); }}
               >
                 {column.label}

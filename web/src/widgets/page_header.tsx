@@ -3,16 +3,16 @@ import type { ComponentChildren } from "preact";
 
 interface Props {
   title: string;
-  about?: string | null | undefined;
+  description?: string | null | undefined;
   children?: ComponentChildren;
 }
 
-export function PageHeader({ title, about, children }: Props) {
+export function PageHeader({ title, description: description, children }: Props) {
   return (
     <header class="head">
       <div>
         <h1>{title}</h1>
-        {about === undefined || about === null ? null : <p class="muted">{about}</p>}
+        {description === undefined || description === null ? null : <p class="muted">{description}</p>}
       </div>
       <div class="tools">{children}</div>
     </header>

@@ -4,7 +4,7 @@ interface Row {
   /** Share of the largest value. */
   ratio: number;
   value: string;
-  about?: string | undefined;
+  detail?: string | undefined;
 }
 
 interface Props {
@@ -24,7 +24,7 @@ export function RankedBars({ label, rows, linkOf }: Props) {
           </span>
           <span class="ranked-bars-value">
             {row.value}
-            {row.about === undefined ? null : <small>{row.about}</small>}
+            {row.detail === undefined ? null : <small>{row.detail}</small>}
           </span>
           <i aria-hidden="true"><b style={{ width: `${100 * Math.min(1, row.ratio)}%` }} /></i>
         </li>

@@ -20,15 +20,15 @@ interface Props {
   /** Current direction; null if the table is not sorted by this column. */
   descending: boolean | null;
   numeric: boolean;
-  about?: string | undefined;
+  description?: string | undefined;
   onSort: (descending: boolean) => void;
   children: ComponentChildren;
 }
 
 /** Column heading that sorts: numbers descending first, and reversed on the next click. */
-export function SortHeading({ descending, numeric, about, onSort, children }: Props) {
+export function SortHeading({ descending, numeric, description: description, onSort, children }: Props) {
   return (
-    <th scope="col" class={numeric ? "number" : ""} aria-sort={direction(descending)} title={about}>
+    <th scope="col" class={numeric ? "number" : ""} aria-sort={direction(descending)} title={description}>
       <button type="button" onClick={() => { onSort(descending === null ? numeric : !descending); }}>
         {children}
         <span class="order" aria-hidden="true">

@@ -28,7 +28,7 @@ export function VerdictView({ verdict, savings, children }: Props) {
       <div class="two-columns">
         <Points title="Evidence" lines={verdict.evidence.slice(1).map((item) => item.text)} />
         <Points
-          title={verdict.suspect === "healthy" ? "Checked" : "Ruled out"}
+          title={verdict.suspect === "healthy" ? "Checked" : "Not the cause"}
           lines={verdict.ruled_out.map((item) => `${words(item.suspect)}: ${item.why}`)}
         />
       </div>
@@ -39,11 +39,14 @@ export function VerdictView({ verdict, savings, children }: Props) {
   );
 }
 
+const CONFIDENCE =
+  "Confidence is the share of such verdicts that were right on benchmark jobs whose authors did not know the rules.";
+
 function Measured({ verdict }: { verdict: Verdict }) {
   return (
     <p class="muted">
       {countOf(verdict.step_count, "step")} measured, mean {duration(verdict.mean_step_ns)}. Confidence{" "}
-      {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}.
+      {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. {CONFIDENCE}
     </p>
   );
 }
@@ -104,7 +107,7 @@ function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null
   if (verdict.fixes.length === 0) return null;
   return (
     <div>
-      <h3>Fixes</h3>
+      <h3>What to do</h3>
       <ol class="fixes">
         {verdict.fixes.map((fix, index) => (
           <li key={fix.title}>
@@ -122,7 +125,7 @@ function Predicted({ prediction, usd }: { prediction: Prediction | null; usd: nu
   const saving = prediction.saving_ratio;
   return (
     <p class="predicted" data-testid="prediction">
-      <span aria-hidden="true">→ </span>Predicted: {prediction.text}
+      <span aria-hidden="true">→ </span>Predicted {prediction.text}.
       {usd !== null && saving > 0 ? ` Saves ${dollars(usd)} per step.` : ""}
     </p>
   );

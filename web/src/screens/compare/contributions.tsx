@@ -23,7 +23,7 @@ export function Contributions({ contributions }: { contributions: Payload }) {
       id="from"
       title="Contributions to the change"
       testid="table-compare-contributions"
-      about={`Contribution of each row to the change of the mean step, ${change(contributions.change_ns, "ns")}. ${[...new Set(says)].map((text) => `${text}.`).join(" ")}`}
+      description={`Contribution of each row to the change of the mean step, ${change(contributions.change_ns, "ns")}. ${[...new Set(says)].map((text) => `${text}.`).join(" ")}`}
       rows={rows}
       keyOf={(row) => rowKey(row.part, row.kind, row.status, ...row.path, row.name)}
       more={rest === 0 ? contributions.missing : `remainder: ${change(rest, "ns")}`}

@@ -16,7 +16,7 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
       id="collectives"
       title="Collectives"
       testid="table-collectives"
-      about={bandwidthOf}
+      description={bandwidthOf}
       rows={rows}
       keyOf={(row) => rowKey(row.name, row.group, row.dtype)}
       tools={

@@ -28,7 +28,7 @@ export function Stragglers({ matrix }: { matrix: StepMatrix }) {
           wide
           testid="step-matrix"
           block={grid}
-          about={matrix.source === "watched" ? "Steps of the watched job." : "Steps of the traces."}
+          description={matrix.source === "watched" ? "Steps of the watched job." : "Steps of the traces."}
         />
       </div>
       {matrix.ranks.length < 2 ? null : (
@@ -36,7 +36,7 @@ export function Stragglers({ matrix }: { matrix: StepMatrix }) {
           id="stragglers"
           title="Stragglers"
           testid="table-stragglers"
-          about={`Based on ${count(matrix.step_count)} steps that at least two ranks have.`}
+          description={`Based on ${count(matrix.step_count)} steps that at least two ranks have.`}
           rows={rows}
           fields={[
             column<Row>("rank", "rank", "none", (row) => row.rank),

@@ -29,7 +29,7 @@ export function Idle({ tabs }: { tabs: ComponentChildren }) {
             <LinkedTable
               title="Idle time by stream"
               testid="table-idle"
-              about={`Shares are of the ${payload.share_of}. Kernel wait: gaps shorter than ${duration(payload.kernel_wait_below_ns)}. Host wait: no work had been launched.`}
+              description={`Shares are of the ${payload.share_of}. Kernel wait: gaps shorter than ${duration(payload.kernel_wait_below_ns)}. Host wait: no work had been launched.`}
               rows={trace.streams}
               fields={[
                 field<StreamIdleView>("stream", { value: streamName }),

@@ -18,7 +18,7 @@ export function Launches({ tabs }: { tabs: ComponentChildren }) {
             <LinkedTable
               title="Launches by call"
               testid="table-launches"
-              about={
+              description={
                 "Delay: time from the end of the call to the start of the work. Short work: shorter than its launch call. " +
                 `Long: calls above ${duration(payload.long_call_ns)}, delays above ${duration(payload.long_delay_ns)}.`
               }
@@ -55,7 +55,7 @@ function QueueTable({ trace, blockedDepth }: { trace: TraceLaunches; blockedDept
       <LinkedTable
         id="queues"
         title="Queues by stream"
-        about={`Blocked: time with ${count(blockedDepth)} or more pending launches, the limit of a stream.`}
+        description={`Blocked: time with ${count(blockedDepth)} or more pending launches, the limit of a stream.`}
         rows={trace.queues}
         fields={[
           field<StreamQueue>("stream", { value: (row) => (row.stream === null ? "unknown" : String(row.stream)) }),

@@ -43,7 +43,7 @@ function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
       <LinkedTable
         title="By device"
         testid="table-gpu-time"
-        about="From the first to the last work of each device."
+        description="From the first to the last work of each device."
         rows={trace.devices}
         fields={[
           field("device", { numeric: true, unit: "count" }),

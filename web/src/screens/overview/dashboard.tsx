@@ -58,9 +58,9 @@ function Figures({ payload }: { payload: Payload }) {
         </div>
       )}
       <div class="panels">
-        {figures.stepHistogram === null ? null : <FigurePanel wide testid="step-histogram" block={figures.stepHistogram} about={stepStatisticsText(step_durations)} />}
-        <KernelRanking title="Kernels by time" rows={payload.kernels_by_time} all={payload.kernel_count} value={(row) => duration(row.total_ns)} weight={(row) => row.total_ns} about={(row) => percent(row.share_ratio, 1)} />
-        <KernelRanking title="Kernels by launches" rows={payload.kernels_by_launches} all={payload.kernel_count} value={(row) => count(row.launch_count)} weight={(row) => row.launch_count} about={(row) => duration(row.total_ns)} />
+        {figures.stepHistogram === null ? null : <FigurePanel wide testid="step-histogram" block={figures.stepHistogram} description={stepStatisticsText(step_durations)} />}
+        <KernelRanking title="Kernels by time" rows={payload.kernels_by_time} all={payload.kernel_count} value={(row) => duration(row.total_ns)} weight={(row) => row.total_ns} detail={(row) => percent(row.share_ratio, 1)} />
+        <KernelRanking title="Kernels by launches" rows={payload.kernels_by_launches} all={payload.kernel_count} value={(row) => count(row.launch_count)} weight={(row) => row.launch_count} detail={(row) => duration(row.total_ns)} />
       </div>
       <MissingParts parts={payload.missing_parts} />
     </>
@@ -136,10 +136,10 @@ interface KernelsProps {
   all: number;
   value: (row: KernelTime) => string;
   weight: (row: KernelTime) => number;
-  about: (row: KernelTime) => string;
+  detail: (row: KernelTime) => string;
 }
 
-function KernelRanking({ title, rows, all, value, weight, about }: KernelsProps) {
+function KernelRanking({ title, rows, all, value, weight, detail: detail }: KernelsProps) {
   const largest = Math.max(1, ...rows.map(weight));
   if (rows.length === 0) return null;
   return (
@@ -150,7 +150,7 @@ function KernelRanking({ title, rows, all, value, weight, about }: KernelsProps)
     >
       <RankedBars
         label={title}
-        rows={rows.map((row) => ({ name: row.name, value: value(row), ratio: weight(row) / largest, about: about(row) }))}
+        rows={rows.map((row) => ({ name: row.name, value: value(row), ratio: weight(row) / largest, detail: detail(row) }))}
         linkOf={(name) => link("timeline", { find: name.slice(0, 200) })}
       />
     </Panel>

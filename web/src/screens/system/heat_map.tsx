@@ -63,6 +63,6 @@ export function heatMapFigure(payload: SystemHeatView, node: string, cores: Core
       full: row.unit === "ratio" ? 100 * row.full : row.full,
       percent: row.shade_ratio.map((shade) => (shade === null ? null : 100 * shade)),
     })),
-    more: hiddenCount === 0 ? null : `${countOf(hiddenCount, "more core")} not shown`,
+    more: hiddenCount === 0 ? null : `${countOf(hiddenCount, "core")} not shown`,
   };
 }

@@ -7,7 +7,7 @@ import { useView } from "../../state/fetch";
 import { ResourceView, QualityNotes, EmptyState } from "../../widgets/resource_view";
 import { column, field } from "../../widgets/fields";
 import { Prose } from "../../widgets/prose";
-import { Tiles } from "../../widgets/tiles";
+import { Tiles, type Tile } from "../../widgets/tiles";
 
 /** Metrics of one node; on long runs they take a while to load. */
 export function Metrics({ node }: { node: string }) {
@@ -55,20 +55,20 @@ function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
   );
 }
 
-function nodeTiles(node: NodeView) {
+function nodeTiles(node: NodeView): Tile[] {
   return [
     { label: "Processor", value: node.cpu_model },
-    { label: "Cores", value: count(node.cores_available), about: `available to the job, ${count(node.cores_total)} in total` },
+    { label: "Cores", value: count(node.cores_available), caption: `available to the job, ${count(node.cores_total)} in total` },
     {
       label: "Memory",
       value: memory(node.memory_limit_bytes ?? node.memory_bytes),
-      about: node.memory_limit_bytes === null ? "of the node" : `limit of the job, ${memory(node.memory_bytes)} in total`,
+      caption: node.memory_limit_bytes === null ? "of the node" : `limit of the job, ${memory(node.memory_bytes)} in total`,
     },
-    { label: "GPUs", value: count(node.gpus.length), about: [...new Set(node.gpus)].join(", ") || "none found" },
+    { label: "GPUs", value: count(node.gpus.length), caption: [...new Set(node.gpus)].join(", ") || "none found" },
     {
       label: "Samples",
       value: count(node.sample_count),
-      about: `every ${duration(node.sample_interval_ns)}; ${count(node.missed_sample_count)} missed`,
+      caption: `every ${duration(node.sample_interval_ns)}; ${count(node.missed_sample_count)} missed`,
       testid: "samples",
     },
   ];

@@ -22,13 +22,13 @@ interface Props {
   commands: Commands;
 }
 
-export function Picture({ model, commands }: Props) {
+export function CanvasView({ model, commands }: Props) {
   const host = useRef<HTMLDivElement>(null);
-  const paper = useRef<HTMLDivElement>(null);
+  const printCopy = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = host.current;
     if (element === null) return undefined;
-    return draw(element, paper, model, commands);
+    return draw(element, printCopy, model, commands);
   }, [model, commands]);
   const selected = model.selected.value;
   return (
@@ -43,7 +43,7 @@ export function Picture({ model, commands }: Props) {
         data-keys="timeline"
         data-testid="timeline-canvas"
       />
-      <div ref={paper} class="print-copy tl-print-copy" aria-hidden="true" />
+      <div ref={printCopy} class="print-copy tl-print-copy" aria-hidden="true" />
       <Tooltip />
     </div>
   );
@@ -51,12 +51,12 @@ export function Picture({ model, commands }: Props) {
 
 function draw(
   element: HTMLDivElement,
-  paper: { current: HTMLDivElement | null },
+  printCopy: { current: HTMLDivElement | null },
   model: Model,
   commands: Commands,
 ): () => void {
   let frame = 0;
-  const now = (): void => {
+  const drawNow = (): void => {
     frame = 0;
     const scene = model.scene.peek();
     if (scene.width === 0 || scene.height === 0) return;
@@ -65,34 +65,34 @@ function draw(
     if (timelineMetrics.finish) stage.waitForGpu();
     recordTiming("frames", performance.now() - startTime);
   };
-  const soon = (): void => {
-    if (frame === 0) frame = requestAnimationFrame(now);
+  const scheduleFrame = (): void => {
+    if (frame === 0) frame = requestAnimationFrame(drawNow);
   };
-  const stage = new TimelineCanvas(element, preferredRenderer(), soon);
+  const stage = new TimelineCanvas(element, preferredRenderer(), scheduleFrame);
   timelineMetrics.renderer = stage.renderer;
-  const resizing = new ResizeObserver(() => {
+  const resizeObserver = new ResizeObserver(() => {
     if (element.clientWidth === 0) return; // hidden in print: the canvas keeps its size
     model.size.value = { width: element.clientWidth, height: element.clientHeight };
     cancelAnimationFrame(frame);
-    now(); // before the browser paints the new size
+    drawNow(); // before the browser paints the new size
   });
-  resizing.observe(element);
+  resizeObserver.observe(element);
   const stopDrawing = effect(() => {
     dependOn(model.scene);
-    soon();
+    scheduleFrame();
   });
   const stopPrinting = effect(() => {
     // A printer does not wait for frames, and WebGL content does not print.
-    const picture = printing.value ? renderScene(model.scene.peek()) : null;
-    paper.current?.replaceChildren(...(picture === null ? [] : [picture]));
-    if (picture === null) soon();
+    const printCanvas = printing.value ? renderScene(model.scene.peek()) : null;
+    printCopy.current?.replaceChildren(...(printCanvas === null ? [] : [printCanvas]));
+    if (printCanvas === null) scheduleFrame();
   });
   const stopListening = listenToGestures(element, gestureHandlers(element, model, commands));
   return () => {
     stopListening();
     stopDrawing();
     stopPrinting();
-    resizing.disconnect();
+    resizeObserver.disconnect();
     cancelAnimationFrame(frame);
     stage.dispose();
   };
@@ -136,8 +136,8 @@ function gestureHandlers(element: HTMLDivElement, model: Model, commands: Comman
       commands.setPointer(x);
       const target = hitTest(model.scene.peek(), x, y);
       const slice = target?.on === "line" && target.slice !== null ? sliceRefOf(target.slice) : null;
-      const before = model.hovered.peek();
-      if (slice?.track !== before?.track || slice?.after_ns !== before?.after_ns || slice?.row !== before?.row) {
+      const previous = model.hovered.peek();
+      if (slice?.track !== previous?.track || slice?.after_ns !== previous?.after_ns || slice?.row !== previous?.row) {
         model.hovered.value = slice;
       }
       element.style.cursor = target?.on === "ruler" || target?.on === "band" ? "col-resize" : slice === null ? "" : "pointer";

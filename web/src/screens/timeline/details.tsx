@@ -21,32 +21,32 @@ interface Props {
 }
 
 export function Details({ model, commands }: Props) {
-  const placed = model.selected.value;
+  const selected = model.selected.value;
   const slice = model.details.value;
-  if (placed === null) {
+  if (selected === null) {
     return selectionError.value === null
       ? <p class="muted tl-hint">Select a slice to see its details.</p>
       : <p class="error-notice" role="alert">{selectionError.value}</p>;
   }
-  const sliceDetails = slice?.track === placed.track && slice.event === placed.event ? slice : null;
+  const sliceDetails = slice?.track === selected.track && slice.event === selected.event ? slice : null;
   return (
     <div class="tl-details">
       <section class="tl-main">
-        <h2 class="tl-title"><bdi>{displayText(placed.name)}</bdi></h2>
-        <p class="muted tl-path"><bdi>{model.trackPaths.value.get(placed.track) ?? placed.track}</bdi></p>
-        <TimingFacts placed={placed} slice={sliceDetails} />
+        <h2 class="tl-title"><bdi>{displayText(selected.name)}</bdi></h2>
+        <p class="muted tl-path"><bdi>{model.trackPaths.value.get(selected.track) ?? selected.track}</bdi></p>
+        <TimingFacts selected={selected} slice={sliceDetails} />
         <div class="tl-buttons">
-          <button type="button" class="action" onClick={() => { commands.zoomTo(placed); }}>
+          <button type="button" class="action" onClick={() => { commands.zoomTo(selected); }}>
             <Icon icon={Crosshair} size={14} /> Zoom in
           </button>
-          <button type="button" class="action" onClick={() => { setRange({ from: placed.after_ns, to: placed.after_ns + placed.duration_ns }); }}>
+          <button type="button" class="action" onClick={() => { setRange({ from: selected.after_ns, to: selected.after_ns + selected.duration_ns }); }}>
             <Icon icon={SquareDashedMousePointer} size={14} /> Select as range
           </button>
-          <button type="button" class="action" onClick={() => { setSearchText(placed.name.slice(0, 400)); }}>
+          <button type="button" class="action" onClick={() => { setSearchText(selected.name.slice(0, 400)); }}>
             <Icon icon={SearchIcon} size={14} /> Find this name
           </button>
         </div>
-        {placed.event < 0 ? (
+        {selected.event < 0 ? (
           <p class="muted">Several events, too short to draw at this zoom level. Zoom in to select one.</p>
         ) : null}
         {selectionError.value === null ? null : <p class="error-notice" role="alert">{selectionError.value}</p>}
@@ -58,8 +58,8 @@ export function Details({ model, commands }: Props) {
   );
 }
 
-function TimingFacts({ placed, slice }: { placed: SliceRef; slice: SliceView | null }) {
-  const { after_ns, duration_ns } = placed;
+function TimingFacts({ selected, slice }: { selected: SliceRef; slice: SliceView | null }) {
+  const { after_ns, duration_ns } = selected;
   const facts: [string, string][] = [
     ["duration", `${duration(duration_ns)} (${count(duration_ns)} ns)`],
     ["start", `${exactTime(after_ns)} after the origin`],
@@ -134,8 +134,8 @@ function LinkTable({ slice, model, commands }: Props & { slice: SliceView }) {
 
 /** Time by which the linked slice starts earlier or later. */
 function timeBetween(slice: SliceView, link: Linked): string {
-  const by = link.after_ns - slice.after_ns;
-  return by < 0 ? `${duration(-by)} earlier` : `${duration(by)} later`;
+  const offsetNs = link.after_ns - slice.after_ns;
+  return offsetNs < 0 ? `${duration(-offsetNs)} earlier` : `${duration(offsetNs)} later`;
 }
 
 function Stack({ slice }: { slice: SliceView }) {

@@ -4,7 +4,7 @@ import { save } from "../../base/save";
 import { inkOf, regions, type Scene } from "../../canvas/scene";
 import { TimelineCanvas } from "../../canvas/timeline_canvas";
 import { FONT } from "../../canvas/overlay";
-import { TextMeasurer, singleLine as oneLine } from "../../canvas/text";
+import { TextMeasurer, singleLine } from "../../canvas/text";
 import { linesIn } from "../../canvas/tree";
 import { preferredRenderer } from "./url_state";
 import type { Model } from "./model";
@@ -21,8 +21,8 @@ export function exportPng(model: Model): void {
 /** Render a scene with track names at the left. */
 export function renderScene(scene: Scene): HTMLCanvasElement {
   const { surface } = palette(scene.dark);
-  const stage = new TimelineCanvas(document.createElement("div"), preferredRenderer(), () => undefined);
-  const canvas = stage.snapshot(scene, surface);
+  const timelineCanvas = new TimelineCanvas(document.createElement("div"), preferredRenderer(), () => undefined);
+  const canvas = timelineCanvas.snapshot(scene, surface);
   const combined = document.createElement("canvas");
   combined.width = NAMES_PX * SCALE + canvas.width;
   combined.height = canvas.height;
@@ -34,13 +34,13 @@ export function renderScene(scene: Scene): HTMLCanvasElement {
     context.scale(canvas.height / scene.height, canvas.height / scene.height);
     paintNames(context, scene);
   }
-  stage.dispose();
+  timelineCanvas.dispose();
   return combined;
 }
 
 function paintNames(context: CanvasRenderingContext2D, scene: Scene): void {
   const colours = inkOf(scene.dark);
-  const widths = new TextMeasurer((text) => context.measureText(text).width);
+  const measurer = new TextMeasurer((text) => context.measureText(text).width);
   context.font = FONT;
   context.textBaseline = "middle";
   for (const region of regions(scene)) {
@@ -52,7 +52,7 @@ function paintNames(context: CanvasRenderingContext2D, scene: Scene): void {
       const x = 8 + 12 * (line.level - 1);
       const y = region.top + line.y - region.scrollTop;
       context.fillStyle = line.kind === "group" ? colours.text : colours.muted;
-      context.fillText(widths.truncate(oneLine(line.name), NAMES_PX - x - 8), x, y + 11);
+      context.fillText(measurer.truncate(singleLine(line.name), NAMES_PX - x - 8), x, y + 11);
     }
     context.restore();
   }

@@ -4,7 +4,7 @@ import { FlameGraph } from "../../parts/flame_graph";
 import { useView } from "../../state/fetch";
 import { ResourceView } from "../../widgets/resource_view";
 
-export function RangeFlame({ range, tracks }: { range: Span; tracks: string }) {
+export function RangeFlameGraph({ range, tracks }: { range: Span; tracks: string }) {
   const resource = useView("timeline-flame", { from_ns: range.from, to_ns: range.to, tracks });
   return (
     <ResourceView resource={resource}>

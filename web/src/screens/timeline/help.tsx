@@ -66,10 +66,10 @@ function Dialog() {
           <section key={title}>
             <h3>{title}</h3>
             <dl>
-              {rows.map(([keys, words]) => (
-                <div key={words}>
+              {rows.map(([keys, description]) => (
+                <div key={description}>
                   <dt>{keys.map((key) => <kbd key={key}>{key}</kbd>)}</dt>
-                  <dd>{words}</dd>
+                  <dd>{description}</dd>
                 </div>
               ))}
             </dl>

@@ -17,7 +17,7 @@ import { startLoader } from "./loader";
 import { Minimap } from "./minimap";
 import { createModel, type Model } from "./model";
 import { BottomPanel } from "./panel";
-import { Picture } from "./canvas_view";
+import { CanvasView } from "./canvas_view";
 import { SEARCH_ID, createSearch } from "./search";
 import { followSelection } from "./selection";
 import { Splitter } from "./splitter";
@@ -42,27 +42,27 @@ function Workspace({ view }: { view: TimelineView }) {
   const model = useMemo(() => createModel(view), []);
   const commands = useMemo(() => createCommands(model), [model]);
   const search = useMemo(() => createSearch(model, commands), [model, commands]);
-  const first = useRef(view);
+  const latestView = useRef(view);
   useEffect(() => {
-    if (first.current === view) return;
-    first.current = view;
+    if (latestView.current === view) return;
+    latestView.current = view;
     applyUpdate(model, view, commands.followEnd);
   }, [model, view]);
   useEffect(() => {
-    const ends = [
+    const cleanups = [
       startLoader(model),
       followSelection(model, commands),
       search.start(),
       syncSpanWithUrl(model),
       bindKeys(commands, {
         focusSearch: () => { document.getElementById(SEARCH_ID)?.focus(); },
-        nextMatch: (by) => { void search.selectNext(by); },
+        nextMatch: (direction) => { void search.selectNext(direction); },
         nextOutlier: commands.jumpToOutlier,
       }),
     ];
-    return () => { ends.forEach((end) => { end(); }); };
+    return () => { cleanups.forEach((cleanup) => { cleanup(); }); };
   }, [model, commands, search]);
-  const head = headerHeight({ band: model.band.value, findings: view.findings });
+  const headerPx = headerHeight({ band: model.band.value, findings: view.findings });
   return (
     <div class="tl" style={{ "--names": `${namesWidth.value}px` }}>
       <h1 class="hidden">Timeline</h1>
@@ -73,15 +73,15 @@ function Workspace({ view }: { view: TimelineView }) {
           <Minimap model={model} commands={commands} search={search} />
         </div>
         <div class="tl-sidebar">
-          <div class="tl-sidebar-head" style={{ height: `${head}px` }}>
+          <div class="tl-sidebar-head" style={{ height: `${headerPx}px` }}>
             <TreeHeader />
-            {head > RULER_PX ? <BandLabel model={model} /> : null}
+            {headerPx > RULER_PX ? <BandLabel model={model} /> : null}
           </div>
           <Pinned model={model} />
           <TrackTree model={model} commands={commands} />
         </div>
         <Splitter label="Width of the track names" size={namesWidth} min={120} max={600} vertical />
-        <Picture model={model} commands={commands} />
+        <CanvasView model={model} commands={commands} />
       </div>
       <BottomPanel model={model} commands={commands} />
       <SelectionStatus model={model} />
@@ -116,35 +116,35 @@ function SelectionStatus({ model }: { model: Model }) {
 
 /** Apply an updated tree: cached data is drawn until newer data arrives. */
 function applyUpdate(model: Model, view: TimelineView, follow: () => void): void {
-  const before = model.bounds.peek().end;
+  const previousEnd = model.bounds.peek().end;
   const span = model.span.peek();
-  const sawAll = span.from <= 0 && span.to >= before;
+  const showedFullRun = span.from <= 0 && span.to >= previousEnd;
   model.slices.markStale();
   model.counters.markStale();
   model.view.value = view;
   if (model.followsEnd.peek()) follow();
-  else if (sawAll) model.span.value = fullSpan(model.bounds.peek());
+  else if (showedFullRun) model.span.value = fullSpan(model.bounds.peek());
   else model.span.value = { ...span }; // requests what is in view
 }
 
 /** Keep URL and window in sync; the URL is written when the window has settled. */
 function syncSpanWithUrl(model: Model): () => void {
   let timer = 0;
-  let written = urlSpan.peek();
+  let lastWritten = urlSpan.peek();
   const stopUrlWrites = effect(() => {
     const span = model.span.value;
     clearTimeout(timer);
     timer = window.setTimeout(() => {
-      const all = span.from <= 0 && span.to >= model.bounds.peek().end;
-      written = all ? null : span;
-      setUrlSpan(written);
-      written = urlSpan.peek();
+      const isFullRun = span.from <= 0 && span.to >= model.bounds.peek().end;
+      lastWritten = isFullRun ? null : span;
+      setUrlSpan(lastWritten);
+      lastWritten = urlSpan.peek();
     }, URL_DELAY_MS);
   });
   const stopUrlReads = effect(() => {
     const requested = urlSpan.value;
-    if (requested === written || (requested?.from === written?.from && requested?.to === written?.to)) return;
-    written = requested;
+    if (requested === lastWritten || (requested?.from === lastWritten?.from && requested?.to === lastWritten?.to)) return;
+    lastWritten = requested;
     model.span.value = requested === null ? fullSpan(model.bounds.peek()) : clampSpan(requested, model.bounds.peek());
   });
   return () => {

@@ -1,10 +1,11 @@
 // Keyboard: letters pan and zoom as in other trace viewers, arrows move between slices.
+import { addListeners } from "../../base/listeners";
 import { toggleHelp } from "./help";
 import type { Commands } from "./commands";
 
-type Drive = Parameters<Commands["startMoving"]>[0];
-const DRIVES: Record<string, Drive> = {
-  KeyW: "nearer", KeyS: "farther", KeyA: "earlier", KeyD: "later",
+type Direction = Parameters<Commands["startMoving"]>[0];
+const DIRECTIONS: Record<string, Direction> = {
+  KeyW: "zoom-in", KeyS: "zoom-out", KeyA: "pan-left", KeyD: "pan-right",
 };
 
 /** Return true if the target consumes keys: text fields, lists, dialogs. */
@@ -21,17 +22,17 @@ function acceptsArrowKeys(target: EventTarget | null): boolean {
 
 export interface KeyActions {
   focusSearch: () => void;
-  nextMatch: (by: 1 | -1) => void;
-  nextOutlier: (by: 1 | -1) => void;
+  nextMatch: (direction: 1 | -1) => void;
+  nextOutlier: (direction: 1 | -1) => void;
 }
 
 /** Attach the handlers to the window and return a function that detaches them. */
 export function bindKeys(commands: Commands, actions: KeyActions): () => void {
-  const down = (event: KeyboardEvent): void => {
+  const onKeyDown = (event: KeyboardEvent): void => {
     if (event.ctrlKey || event.metaKey || event.altKey || isTextInput(event.target)) return;
-    const drive = DRIVES[event.code];
-    if (drive !== undefined && !event.shiftKey) {
-      commands.startMoving(drive);
+    const direction = DIRECTIONS[event.code];
+    if (direction !== undefined && !event.shiftKey) {
+      commands.startMoving(direction);
       event.preventDefault();
       return;
     }
@@ -40,20 +41,16 @@ export function bindKeys(commands: Commands, actions: KeyActions): () => void {
     action();
     event.preventDefault();
   };
-  const up = (event: KeyboardEvent): void => {
-    const drive = DRIVES[event.code];
-    if (drive !== undefined) commands.stopMoving(drive);
+  const onKeyUp = (event: KeyboardEvent): void => {
+    const direction = DIRECTIONS[event.code];
+    if (direction !== undefined) commands.stopMoving(direction);
   };
   const releaseAll = (): void => {
-    Object.values(DRIVES).forEach((drive) => { commands.stopMoving(drive); });
+    Object.values(DIRECTIONS).forEach((direction) => { commands.stopMoving(direction); });
   };
-  window.addEventListener("keydown", down);
-  window.addEventListener("keyup", up);
-  window.addEventListener("blur", releaseAll);
+  const detach = addListeners(window, { keydown: onKeyDown, keyup: onKeyUp, blur: releaseAll });
   return () => {
-    window.removeEventListener("keydown", down);
-    window.removeEventListener("keyup", up);
-    window.removeEventListener("blur", releaseAll);
+    detach();
     releaseAll();
   };
 }

@@ -28,7 +28,7 @@ type Kind = "slices" | "counters";
 
 interface PendingRequest {
   kind: Kind;
-  sendRequests: ChunkRequest;
+  request: ChunkRequest;
   abort: AbortController;
 }
 
@@ -52,23 +52,23 @@ export function startLoader(model: Model): () => void {
 
   const sendRequests = (): void => {
     timer = 0;
-    const wants = neededTracks(model);
+    const tracks = neededTracks(model);
     const { width } = model.size.peek();
     if (width === 0) return;
     const view = { span: model.span.peek(), pixels: width, end: model.bounds.peek().end };
     const needed = new Set<PendingRequest>();
     for (const kind of ["slices", "counters"] as const) {
-      const pieces = model[kind];
-      const covered = (track: string, span: Span, level: number): boolean => {
-        if (pieces.covers(track, span, level)) return true;
-        const matching = pending.find((pendingRequest) => pendingRequest.kind === kind && satisfies(pendingRequest.sendRequests, track, span, level));
+      const chunks = model[kind];
+      const isCovered = (track: string, span: Span, level: number): boolean => {
+        if (chunks.covers(track, span, level)) return true;
+        const matching = pending.find((pendingRequest) => pendingRequest.kind === kind && satisfies(pendingRequest.request, track, span, level));
         if (matching !== undefined) needed.add(matching);
         return matching !== undefined;
       };
-      for (const planned of planRequests(wants[kind], view, covered)) {
-        const next = { kind, sendRequests: planned, abort: new AbortController() };
-        needed.add(next);
-        void fetchPiece(next);
+      for (const planned of planRequests(tracks[kind], view, isCovered)) {
+        const newRequest = { kind, request: planned, abort: new AbortController() };
+        needed.add(newRequest);
+        void loadChunk(newRequest);
       }
     }
     for (const pendingRequest of pending) if (!needed.has(pendingRequest)) pendingRequest.abort.abort();
@@ -76,26 +76,26 @@ export function startLoader(model: Model): () => void {
     timelineMetrics.ready = pending.length === 0;
   };
 
-  const fetchPiece = async (next: PendingRequest): Promise<void> => {
+  const loadChunk = async (newRequest: PendingRequest): Promise<void> => {
     const startTime = performance.now();
-    const { sendRequests: { from, to, pixels, tracks }, kind, abort } = next;
+    const { request: { from, to, pixels, tracks }, kind, abort } = newRequest;
     // A curve has minimum and maximum per value, so half as many values as pixels suffice.
     const columns = kind === "counters" ? Math.ceil(pixels / 2) : pixels;
     const options = { from_ns: from, to_ns: to, pixels: columns, tracks: tracks.join(",") };
     try {
       const isIncomplete = kind === "slices"
-        && storeSlices(model, next.sendRequests, await fetchView("timeline-slices", options, abort.signal));
+        && storeSlices(model, newRequest.request, await fetchView("timeline-slices", options, abort.signal));
       const retry = kind === "counters"
-        ? storeCounters(model, next.sendRequests, await fetchView("timeline-counters", options, abort.signal))
+        ? storeCounters(model, newRequest.request, await fetchView("timeline-counters", options, abort.signal))
         : null;
       recordTiming("queries", performance.now() - startTime);
       loadError.value = null;
-      pending = pending.filter((pendingRequest) => pendingRequest !== next);
-      if (retry !== null) void fetchPiece({ kind, sendRequests: retry, abort });
+      pending = pending.filter((pendingRequest) => pendingRequest !== newRequest);
+      if (retry !== null) void loadChunk({ kind, request: retry, abort });
       if (isIncomplete) schedule();
       else if (pending.length === 0 && timer === 0) timelineMetrics.ready = true;
     } catch (error) {
-      pending = pending.filter((pendingRequest) => pendingRequest !== next);
+      pending = pending.filter((pendingRequest) => pendingRequest !== newRequest);
       if (abort.signal.aborted) return;
       loadError.value = error instanceof Error ? error.message : String(error);
       window.setTimeout(schedule, RETRY_MS);
@@ -117,45 +117,45 @@ export function startLoader(model: Model): () => void {
 type View<Name extends "timeline-slices" | "timeline-counters"> = Awaited<ReturnType<typeof fetchView<Name>>>;
 
 /** Store a response; true if it omitted tracks that must be requested again. */
-function storeSlices(model: Model, sendRequests: ChunkRequest, view: View<"timeline-slices">): boolean {
+function storeSlices(model: Model, request: ChunkRequest, view: View<"timeline-slices">): boolean {
   const slicesByTrack = slicesOf(view);
   const omitted = new Set(view.omitted_tracks);
   const grownRows = new Map<string, number>();
-  for (const track of sendRequests.tracks) {
+  for (const track of request.tracks) {
     if (omitted.has(track)) continue;
     const data = slicesByTrack.get(track) ?? emptySlices();
-    model.slices.add(track, toChunk(sendRequests, data, data.complete));
+    model.slices.add(track, toChunk(request, data, data.complete));
     if (data.rowCount > rowCount(model, track)) grownRows.set(track, data.rowCount);
   }
-  if (grownRows.size > 0) model.rows.value = new Map([...model.rows.peek(), ...grownRows]);
+  if (grownRows.size > 0) model.rowCounts.value = new Map([...model.rowCounts.peek(), ...grownRows]);
   model.dataVersion.value += 1;
-  return omitted.size > 0 && omitted.size < sendRequests.tracks.length;
+  return omitted.size > 0 && omitted.size < request.tracks.length;
 }
 
 /** Store a response; returns a wider request for counters with too few values. */
-function storeCounters(model: Model, sendRequests: ChunkRequest, view: View<"timeline-counters">): ChunkRequest | null {
+function storeCounters(model: Model, request: ChunkRequest, view: View<"timeline-counters">): ChunkRequest | null {
   const counters = countersOf(view);
   const sparse: string[] = [];
-  for (const track of sendRequests.tracks) {
+  for (const track of request.tracks) {
     const data = counters.get(track) ?? emptyCounter();
     const isSparse = data.start.length < MIN_VALUES;
-    model.counters.add(track, { ...toChunk(sendRequests, data, false), sparse: isSparse });
+    model.counters.add(track, { ...toChunk(request, data, false), sparse: isSparse });
     if (isSparse) sparse.push(track);
   }
   model.dataVersion.value += 1;
-  const retry = widenRequest(sendRequests, sparse, model.bounds.peek().end);
-  const unknown = retry?.tracks.filter((track) => !model.counters.covers(track, sendRequests, retry.level));
-  return retry === null || unknown?.length === 0 ? null : { ...retry, tracks: unknown ?? [] };
+  const retry = widenRequest(request, sparse, model.bounds.peek().end);
+  const missingTracks = retry?.tracks.filter((track) => !model.counters.covers(track, request, retry.level));
+  return retry === null || missingTracks?.length === 0 ? null : { ...retry, tracks: missingTracks ?? [] };
 }
 
-function toChunk<T extends { bytes: number }>(sendRequests: ChunkRequest, data: T, complete: boolean): Chunk<T> {
-  const { from, to, level } = sendRequests;
+function toChunk<T extends { bytes: number }>(request: ChunkRequest, data: T, complete: boolean): Chunk<T> {
+  const { from, to, level } = request;
   return { from, to, level, complete, sparse: false, stale: false, bytes: data.bytes, data };
 }
 
 function rowCount(model: Model, track: string): number {
   const line = model.tree.peek().byId.get(track) ?? model.pinned.peek().byId.get(track);
-  return Math.max(model.rows.peek().get(track) ?? 0, line?.track?.row_count ?? 0);
+  return Math.max(model.rowCounts.peek().get(track) ?? 0, line?.track?.row_count ?? 0);
 }
 
 /** Tracks in view, tracks about to scroll into view, and pinned tracks. */

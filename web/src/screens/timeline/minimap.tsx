@@ -3,6 +3,7 @@ import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Track } from "../../api/views";
+import { addListeners } from "../../base/listeners";
 import { paintMinimap, type MinimapState } from "../../canvas/minimap";
 import { slicesOf, type Slices } from "../../canvas/slices";
 import { summaryTracks } from "../../canvas/tree";
@@ -159,14 +160,5 @@ function bindBrush(canvas: HTMLCanvasElement, model: Model, commands: Commands):
     const from = time(event.offsetX) - widthOf(current) / 2;
     commands.animateTo(clampSpan({ from, to: from + widthOf(current) }, model.bounds.peek()));
   };
-  canvas.addEventListener("pointerdown", start);
-  canvas.addEventListener("pointermove", move);
-  canvas.addEventListener("pointerup", end);
-  canvas.addEventListener("pointercancel", end);
-  return () => {
-    canvas.removeEventListener("pointerdown", start);
-    canvas.removeEventListener("pointermove", move);
-    canvas.removeEventListener("pointerup", end);
-    canvas.removeEventListener("pointercancel", end);
-  };
+  return addListeners(canvas, { pointerdown: start, pointermove: move, pointerup: end, pointercancel: end });
 }

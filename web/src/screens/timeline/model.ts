@@ -10,7 +10,7 @@ import { headerHeight, type SliceRef, type Scene } from "../../canvas/scene";
 import type { Slices } from "../../canvas/slices";
 import { pathTo, pinnedTree, treeOf, type Line, type Shape } from "../../canvas/tree";
 import { clampSpan, fullSpan, type Bounds, type Span } from "../../canvas/viewport";
-import * as address from "./url_state";
+import * as urlState from "./url_state";
 import { alignRanks, trackPaths as pathsOf } from "./alignment";
 import { dependOn } from "./depend";
 import { arrowsOf } from "./links";
@@ -25,12 +25,12 @@ export type Model = ReturnType<typeof createModel>;
 export function createModel(initialView: TimelineView) {
   const view = signal(initialView);
   const bounds = computed<Bounds>(() => ({ end: Math.max(1, view.value.end_after_ns) }));
-  const start = address.urlSpan.peek() ?? address.range.peek();
+  const start = urlState.urlSpan.peek() ?? urlState.range.peek();
   const span = signal<Span>(start === null ? fullSpan(bounds.peek()) : clampSpan(start, bounds.peek()));
   const size = signal({ width: 0, height: 0 });
   const scrollTop = signal(0);
   /** Row counts of tracks that need more rows than the tree states. */
-  const rows = signal<ReadonlyMap<string, number>>(new Map());
+  const rowCounts = signal<ReadonlyMap<string, number>>(new Map());
   const hovered = signal<SliceRef | null>(null);
   /** Range that is being drawn with the pointer. */
   const draftRange = signal<Span | null>(null);
@@ -50,28 +50,28 @@ export function createModel(initialView: TimelineView) {
   });
   const band = computed<RankSteps | null>(() => {
     const all = view.value.steps.filter((rankSteps) => rankSteps.numbers.length > 0);
-    return all.find((rankSteps) => rankSteps.group === address.bandGroup.value) ?? all[0] ?? null;
+    return all.find((rankSteps) => rankSteps.group === urlState.bandGroup.value) ?? all[0] ?? null;
   });
   const alignment = computed(() => {
-    const step = address.alignedStep.value;
+    const step = urlState.alignedStep.value;
     return step === null ? null : alignRanks(view.value.groups, view.value.steps, step);
   });
   const shape = computed<Shape>(() => {
-    const { defaultState, toggledIds } = address.collapseState.value;
+    const { defaultState, toggledIds } = urlState.collapseState.value;
     return {
       groups: view.value.groups,
       steps: steps.value,
       isToggled: (id) => toggledIds.size > 0 && toggledIds.has(shortId(id)),
       defaultState,
-      filter: address.trackFilter.value,
-      rowCounts: rows.value,
+      filter: urlState.trackFilter.value,
+      rowCounts: rowCounts.value,
     };
   });
   const tree = computed(() => treeOf(shape.value));
   const pinned = computed(() =>
-    pinnedTree(shape.value, address.pinnedIds.value, PINNED_SHARE * size.value.height));
+    pinnedTree(shape.value, urlState.pinnedIds.value, PINNED_SHARE * size.value.height));
   const trackPaths = computed(() => pathsOf(view.value.groups));
-  const range = computed(() => draftRange.value ?? address.range.value);
+  const range = computed(() => draftRange.value ?? urlState.range.value);
   /** Height of the scrolling part of the canvas. */
   const treeHeight = computed(() => {
     const head = headerHeight({ band: band.value, findings: view.value.findings });
@@ -85,19 +85,19 @@ export function createModel(initialView: TimelineView) {
     dependOn(tree);
     return new Map<string, Line | null>();
   });
-  const standIn = (track: string): Line | null => {
+  const collapsedLineOf = (track: string): Line | null => {
     const cached = collapsedLines.peek().get(track);
     if (cached !== undefined) return cached;
     const path = pathTo(view.peek().groups, track);
-    const shown = path.map((group) => tree.peek().byId.get(group.id)).filter((line) => line !== undefined);
-    const collapsed = shown.find((line) => !line.isOpen) ?? null;
+    const visibleGroups = path.map((group) => tree.peek().byId.get(group.id)).filter((line) => line !== undefined);
+    const collapsed = visibleGroups.find((line) => !line.isOpen) ?? null;
     collapsedLines.peek().set(track, collapsed);
     return collapsed;
   };
 
   const scene = computed<Scene>(() => {
     dependOn(dataVersion, alignment);
-    const zero = address.isRulerRelative.value ? (selected.value?.after_ns ?? range.value?.from ?? 0) : 0;
+    const zero = urlState.isRulerRelative.value ? (selected.value?.after_ns ?? range.value?.from ?? 0) : 0;
     return {
       span: span.value,
       width: size.value.width,
@@ -110,7 +110,7 @@ export function createModel(initialView: TimelineView) {
       slices,
       counters,
       shiftOf,
-      query: address.searchText.value.trim().toLowerCase(),
+      query: urlState.searchText.value.trim().toLowerCase(),
       selected: selected.value,
       hovered: hovered.value,
       range: range.value,
@@ -118,13 +118,13 @@ export function createModel(initialView: TimelineView) {
       band: band.value,
       findings: view.value.findings,
       rulerOrigin: selected.value !== null && zero !== 0 ? zero - shiftOf(selected.value.track) : zero,
-      collapsedLineOf: standIn,
+      collapsedLineOf,
     };
   });
 
   return {
-    view, bounds, span, size, scrollTop, rows, hovered, draftRange, selected, details, followsEnd, dataVersion, slices,
+    view, bounds, span, size, scrollTop, rowCounts, hovered, draftRange, selected, details, followsEnd, dataVersion, slices,
     counters, steps, band, alignment, tree, pinned, trackPaths, range, treeHeight, maxScroll, scene, shiftOf,
-    standIn,
+    collapsedLineOf,
   };
 }

@@ -12,7 +12,7 @@ import { Icon } from "../../widgets/icon";
 import { pinnedIds, range, setRange } from "./url_state";
 import type { Commands } from "./commands";
 import { Details } from "./details";
-import { RangeFlame } from "./flame_graph";
+import { RangeFlameGraph } from "./flame_graph";
 import type { Model } from "./model";
 import { Splitter } from "./splitter";
 import { Summary } from "./summary";
@@ -39,41 +39,41 @@ interface Props {
 
 export function BottomPanel({ model, commands }: Props) {
   useEffect(() => {
-    let [before, had] = [range.peek(), model.selected.peek()];
-    const show = (next: Tab): void => {
+    let [previousRange, previousSlice] = [range.peek(), model.selected.peek()];
+    const showTab = (next: Tab): void => {
       tab.value = next;
       open.value = true;
     };
-    if (before !== null) show("summary");
+    if (previousRange !== null) showTab("summary");
     return effect(() => {
-      const [now, has] = [range.value, model.selected.value];
-      if (has !== null && (has.track !== had?.track || has.event !== had.event || has.after_ns !== had.after_ns)) show("slice");
-      if (now !== null && (now.from !== before?.from || now.to !== before.to)) show(tab.peek() === "flame" ? "flame" : "summary");
-      if (now === null && has === null) open.value = false;
-      [before, had] = [now, has];
+      const [currentRange, slice] = [range.value, model.selected.value];
+      if (slice !== null && (slice.track !== previousSlice?.track || slice.event !== previousSlice.event || slice.after_ns !== previousSlice.after_ns)) showTab("slice");
+      if (currentRange !== null && (currentRange.from !== previousRange?.from || currentRange.to !== previousRange.to)) showTab(tab.peek() === "flame" ? "flame" : "summary");
+      if (currentRange === null && slice === null) open.value = false;
+      [previousRange, previousSlice] = [currentRange, slice];
     });
   }, [model]);
   return (
     <section class={open.value ? "tl-panel" : "tl-panel closed"} aria-label="Details">
       {open.value ? <Splitter label="Height of the details panel" size={height} min={120} max={640} vertical={false} /> : null}
-      <Heads model={model} />
+      <PanelHeader model={model} />
       {open.value ? (
         <div id="tl-panel-body" class="tl-panel-body" role="tabpanel" aria-labelledby={`tl-tab-${tab.value}`} tabIndex={0} style={{ height: `${height.value}px` }}>
           {tab.value === "slice"
             ? <div data-testid="timeline-details"><Details model={model} commands={commands} /></div>
-            : <OfRange model={model} />}
+            : <RangeContent model={model} />}
         </div>
       ) : null}
     </section>
   );
 }
 
-function Heads({ model }: { model: Model }) {
-  const shown = range.value;
+function PanelHeader({ model }: { model: Model }) {
+  const selectedRange = range.value;
   return (
     <header class="tl-panel-head">
       <div role="tablist" aria-label="Details">
-        {TABS.map(([key, words]) => (
+        {TABS.map(([key, label]) => (
           <button
             key={key}
             id={`tl-tab-${key}`}
@@ -86,19 +86,19 @@ function Heads({ model }: { model: Model }) {
               open.value = true;
             }}
           >
-            {words}
+            {label}
           </button>
         ))}
       </div>
-      {shown === null ? null : (
+      {selectedRange === null ? null : (
         <span class="chip">
-          {exactTime(shown.from)} to {exactTime(shown.to)} ({duration(widthOf(shown))}), all screens
+          {exactTime(selectedRange.from)} to {exactTime(selectedRange.to)} ({duration(widthOf(selectedRange))}), all screens
           <button type="button" aria-label="Clear range" title="Clear range" onClick={() => { setRange(null); }}>
             <Icon icon={X} size={14} />
           </button>
         </span>
       )}
-      {tab.value === "slice" || !open.value ? null : <WhichTracks model={model} />}
+      {tab.value === "slice" || !open.value ? null : <TrackKindSelect model={model} />}
       <span class="tl-spacer" />
       <button
         type="button"
@@ -113,13 +113,13 @@ function Heads({ model }: { model: Model }) {
   );
 }
 
-function WhichTracks({ model }: { model: Model }) {
+function TrackKindSelect({ model }: { model: Model }) {
   const choices: [TrackKind, string][] = [["host and device", "host and device"], ["host", "host"], ["device", "device"]];
   if (model.pinned.value.lines.length > 0) choices.push(["pinned", "pinned"]);
   return <Select label="Tracks" value={selectedKind.value} choices={choices} onChange={(value) => { selectedKind.value = value as TrackKind; }} />;
 }
 
-function OfRange({ model }: { model: Model }) {
+function RangeContent({ model }: { model: Model }) {
   const shownRange = range.value ?? model.draftRange.value;
   if (shownRange === null) {
     return <p class="muted tl-hint">Drag on the ruler, or hold Shift and drag anywhere, to select a range.</p>;
@@ -129,18 +129,18 @@ function OfRange({ model }: { model: Model }) {
   if (tracks === "") return <p class="muted tl-hint">No matching tracks.</p>;
   return tab.value === "summary"
     ? <Summary model={model} range={span} tracks={tracks} />
-    : <RangeFlame range={span} tracks={tracks} />;
+    : <RangeFlameGraph range={span} tracks={tracks} />;
 }
 
 function tracksOf(model: Model, kind: TrackKind): string[] {
   const trackIds: string[] = [];
   const pinned = new Set(pinnedIds.value);
   eachTrack(model.view.value.groups, (track) => {
-    const device = track.kind === "device";
-    const fits = kind === "pinned"
+    const isDevice = track.kind === "device";
+    const matches = kind === "pinned"
       ? pinned.has(track.id)
-      : kind === "host and device" || (kind === "device") === device;
-    if (track.kind !== "counter" && fits && trackIds.length < MAX_TRACKS) trackIds.push(track.id);
+      : kind === "host and device" || (kind === "device") === isDevice;
+    if (track.kind !== "counter" && matches && trackIds.length < MAX_TRACKS) trackIds.push(track.id);
   });
   return trackIds;
 }

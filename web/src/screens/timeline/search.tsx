@@ -4,7 +4,7 @@ import { effect, signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 
 import type { Match, SearchView } from "../../api/views";
-import { count, duration } from "../../base/quantities";
+import { count, countOf, duration } from "../../base/quantities";
 import type { SliceRef } from "../../canvas/scene";
 import { fetchView, revision } from "../../state/fetch";
 import { Icon } from "../../widgets/icon";
@@ -27,7 +27,7 @@ export function createSearch(model: Model, commands: Commands) {
   /** Timer of the request after typing. */
   let timer = 0;
 
-  const requestMatches = async (around: number): Promise<SearchView | null> => {
+  const requestMatches = async (aroundNs: number): Promise<SearchView | null> => {
     clearTimeout(timer); // a pending request would abort this one
     abort.abort();
     abort = new AbortController();
@@ -35,7 +35,7 @@ export function createSearch(model: Model, commands: Commands) {
     const name = searchText.peek().trim();
     if (name === "") return null;
     try {
-      const around_ns = Math.max(0, Math.round(around));
+      const around_ns = Math.max(0, Math.round(aroundNs));
       const view = await fetchView("timeline-search", { name, around_ns }, aborted);
       results.value = view;
       error.value = null;
@@ -55,19 +55,19 @@ export function createSearch(model: Model, commands: Commands) {
   };
 
   /** Select the next or previous match, or the first from the start of the window. */
-  const selectNext = async (by: 1 | -1): Promise<void> => {
+  const selectNext = async (direction: 1 | -1): Promise<void> => {
     let view = results.peek();
     if (view?.name !== searchText.peek().trim()) view = await requestMatches(model.span.peek().from);
     if (view === null || view.match_count === 0) return;
-    const now = current.peek();
-    const selectNext = now === null ? firstMatchFrom(view, model.span.peek().from, by) : now + by;
-    const index = (selectNext + view.match_count) % view.match_count;
+    const currentIndex = current.peek();
+    const target = currentIndex === null ? firstMatchFrom(view, model.span.peek().from, direction) : currentIndex + direction;
+    const index = (target + view.match_count) % view.match_count;
     if (selectMatch(view, index)) return;
     // Beyond the listed matches: load the list around the target first.
-    const edge = by > 0 ? view.matches.at(-1) : view.matches[0];
-    const wrapsAround = index !== selectNext;
-    const around = wrapsAround ? (by > 0 ? 0 : model.bounds.peek().end) : (edge?.after_ns ?? 0);
-    view = await requestMatches(around);
+    const edge = direction > 0 ? view.matches.at(-1) : view.matches[0];
+    const wrapsAround = index !== target;
+    const aroundNs = wrapsAround ? (direction > 0 ? 0 : model.bounds.peek().end) : (edge?.after_ns ?? 0);
+    view = await requestMatches(aroundNs);
     if (view !== null) selectMatch(view, index);
   };
 
@@ -93,10 +93,10 @@ export function createSearch(model: Model, commands: Commands) {
 }
 
 /** Index of the first listed match at or after a time, or of the last one before it. */
-export function firstMatchFrom(view: SearchView, ns: number, by: 1 | -1): number {
+export function firstMatchFrom(view: SearchView, ns: number, direction: 1 | -1): number {
   const index = view.matches.findIndex((match) => match.after_ns >= ns);
-  const at = index < 0 ? view.matches.length : index;
-  return view.before_count + (by > 0 ? at : at - 1);
+  const position = index < 0 ? view.matches.length : index;
+  return view.before_count + (direction > 0 ? position : position - 1);
 }
 
 function matchRef({ track, event, row, after_ns, duration_ns, name }: Match): SliceRef {
@@ -145,9 +145,8 @@ function resultText({ results, current, error }: Search): string {
   const view = results.value;
   if (view === null) return "";
   if (view.match_count === 0) return "no matches";
-  const all = count(view.match_count);
-  const index = current.value === null
-    ? `${all} ${view.match_count === 1 ? "match" : "matches"}`
-    : `${count(current.value + 1)} of ${all}`;
-  return `${index}, ${duration(view.total_ns)} in total`;
+  const position = current.value === null
+    ? countOf(view.match_count, "match", "matches")
+    : `${count(current.value + 1)} of ${count(view.match_count)}`;
+  return `${position}, ${duration(view.total_ns)} in total`;
 }

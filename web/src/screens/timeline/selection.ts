@@ -31,9 +31,9 @@ export function followSelection(model: Model, commands: Commands): () => void {
       (slice) => {
         model.details.value = slice;
         // A slice selected on the canvas is in view; one named by a link must be scrolled to.
-        const placed = sliceRef(slice);
-        model.selected.value = placed;
-        if (!isSameSlice || isFirst) commands.scrollToRow(placed.track, placed.row);
+        const ref = sliceRef(slice);
+        model.selected.value = ref;
+        if (!isSameSlice || isFirst) commands.scrollToRow(ref.track, ref.row);
         isFirst = false;
       },
       (error: unknown) => {

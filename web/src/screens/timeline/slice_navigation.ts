@@ -9,8 +9,8 @@ type ShowSlice = (slice: SliceRef) => void;
 export function selectNeighbour(model: Model, direction: 1 | -1, showSlice: ShowSlice): void {
   const current = model.selected.peek();
   if (current === null) return;
-  const at = current.after_ns + (direction > 0 ? Math.max(1, current.duration_ns) : -1);
-  const neighbour = rowSlices(model, current.track, at, current.row, (start) =>
+  const timeNs = current.after_ns + (direction > 0 ? Math.max(1, current.duration_ns) : -1);
+  const neighbour = rowSlices(model, current.track, timeNs, current.row, (start) =>
     direction > 0 ? start >= current.after_ns + current.duration_ns && start > current.after_ns : start < current.after_ns, direction);
   if (neighbour !== null) showSlice(neighbour);
 }
@@ -19,9 +19,9 @@ export function selectNeighbour(model: Model, direction: 1 | -1, showSlice: Show
 export function selectInOtherRow(model: Model, direction: 1 | -1, showSlice: ShowSlice): void {
   const current = model.selected.peek();
   if (current === null) return;
-  const at = current.after_ns + current.duration_ns / 2;
+  const timeNs = current.after_ns + current.duration_ns / 2;
   const sameTrack = current.row + direction >= 0
-    ? rowSlices(model, current.track, at, current.row + direction, () => true, 1, true)
+    ? rowSlices(model, current.track, timeNs, current.row + direction, () => true, 1, true)
     : null;
   if (sameTrack !== null) {
     showSlice(sameTrack);
@@ -33,7 +33,7 @@ export function selectInOtherRow(model: Model, direction: 1 | -1, showSlice: Sho
   for (; index >= 0 && index < lines.length; index += direction) {
     const track = lines[index]?.track;
     if (!track || track.kind === "counter") continue;
-    const nearest = rowSlices(model, track.id, at, 0, () => true, 1, true);
+    const nearest = rowSlices(model, track.id, timeNs, 0, () => true, 1, true);
     if (nearest === null) continue;
     showSlice(nearest);
     return;
@@ -53,19 +53,19 @@ function rowSlices(
   const span = model.span.peek();
   const level = levelOf(span, model.size.peek().width);
   const shift = model.shiftOf(track);
-  const wide = widthOf(span);
-  const look = { from: Math.min(ns, span.from + shift) - wide, to: Math.max(ns, span.to + shift) + wide };
+  const spanWidth = widthOf(span);
+  const searched = { from: Math.min(ns, span.from + shift) - spanWidth, to: Math.max(ns, span.to + shift) + spanWidth };
   let best: SliceRef | null = null;
   let minDistance = Infinity;
-  for (const { chunk: { data } } of model.slices.partsIn(track, look, level)) {
+  for (const { chunk: { data: data } } of model.slices.partsIn(track, searched, level)) {
     const last = data.rowOffsets[row + 1] ?? 0;
     for (let index = data.rowOffsets[row] ?? last; index < last; index++) {
       const start = data.start[index] ?? 0;
       if (!accepts(start)) continue;
       const end = data.end[index] ?? start;
-      const away = nearest ? Math.max(start - ns, ns - end, 0) : direction > 0 ? start - ns : ns - start;
-      if (away >= minDistance) continue;
-      minDistance = away;
+      const distance = nearest ? Math.max(start - ns, ns - end, 0) : direction > 0 ? start - ns : ns - start;
+      if (distance >= minDistance) continue;
+      minDistance = distance;
       best = {
         track, row, event: data.event[index] ?? -1, after_ns: start, duration_ns: end - start,
         name: data.names.full[data.name[index] ?? 0] ?? "",

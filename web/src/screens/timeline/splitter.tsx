@@ -27,19 +27,19 @@ export function Splitter({ label, size, min, max, vertical }: Props) {
       tabIndex={0}
       onPointerDown={(event) => {
         const border = event.currentTarget;
-        const before = size.peek() - pointerPosition(event);
+        const startSize = size.peek() - pointerPosition(event);
         border.setPointerCapture(event.pointerId);
-        const move = (moved: PointerEvent): void => { setSize(before + pointerPosition(moved)); };
+        const move = (moveEvent: PointerEvent): void => { setSize(startSize + pointerPosition(moveEvent)); };
         border.addEventListener("pointermove", move);
         border.addEventListener("lostpointercapture", () => {
           border.removeEventListener("pointermove", move);
         }, { once: true });
       }}
       onKeyDown={(event) => {
-        const more = vertical ? "ArrowRight" : "ArrowUp";
-        const less = vertical ? "ArrowLeft" : "ArrowDown";
-        if (event.key !== more && event.key !== less) return;
-        setSize(size.peek() + (event.key === more ? STEP_PX : -STEP_PX));
+        const growKey = vertical ? "ArrowRight" : "ArrowUp";
+        const shrinkKey = vertical ? "ArrowLeft" : "ArrowDown";
+        if (event.key !== growKey && event.key !== shrinkKey) return;
+        setSize(size.peek() + (event.key === growKey ? STEP_PX : -STEP_PX));
         event.preventDefault();
         event.stopPropagation();
       }}

@@ -4,11 +4,11 @@ import { openSource, parseFrame } from "../../state/source_location";
 
 export function StackFrame({ text }: { text: string }) {
   const location = parseFrame(text);
-  const words = <bdi>{displayText(text, 500)}</bdi>;
-  if (location === null) return <span class="tl-frame">{words}</span>;
+  const content = <bdi>{displayText(text, 500)}</bdi>;
+  if (location === null) return <span class="tl-frame">{content}</span>;
   return (
     <button type="button" class="tl-frame" title="Show source" onClick={() => { openSource(location.file, location.line); }}>
-      {words}
+      {content}
     </button>
   );
 }

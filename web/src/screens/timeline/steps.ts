@@ -15,11 +15,11 @@ export interface StepHit {
 /** Return the step of a rank at a time; null between steps. */
 export function stepAt(steps: RankSteps, ns: number): StepHit | null {
   const index = firstStepEndingAfter(steps, ns);
-  const after = steps.after_ns[index];
-  if (after === undefined || after > ns) return null;
+  const start = steps.after_ns[index];
+  if (start === undefined || start > ns) return null;
   const number = steps.numbers[index] ?? index;
   const outlier = outliersOf(steps).has(number);
-  return { steps, number, after_ns: after, duration_ns: steps.duration_ns[index] ?? 0, outlier };
+  return { steps, number, after_ns: start, duration_ns: steps.duration_ns[index] ?? 0, outlier };
 }
 
 /** Return the step under the pointer: in the band, or in a group's header. */
@@ -31,14 +31,14 @@ export function stepUnderPointer(model: Model, target: HitTarget): StepHit | nul
 }
 
 /** Number of the next or previous outlier from a time, or null. */
-export function nextOutlier(steps: RankSteps, ns: number, by: 1 | -1): number | null {
+export function nextOutlier(steps: RankSteps, ns: number, direction: 1 | -1): number | null {
   const outliers = outliersOf(steps);
   const indices = steps.numbers.map((_, index) => index);
-  if (by < 0) indices.reverse();
+  if (direction < 0) indices.reverse();
   const outlierIndex = indices.find((index) => {
     const start = steps.after_ns[index] ?? 0;
-    const middle = start + (steps.duration_ns[index] ?? 0) / 2;
-    return outliers.has(steps.numbers[index] ?? -1) && (by > 0 ? middle > ns + 1 : middle < ns - 1);
+    const centre = start + (steps.duration_ns[index] ?? 0) / 2;
+    return outliers.has(steps.numbers[index] ?? -1) && (direction > 0 ? centre > ns + 1 : centre < ns - 1);
   });
   return outlierIndex === undefined ? null : (steps.numbers[outlierIndex] ?? null);
 }

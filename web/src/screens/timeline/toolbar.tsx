@@ -5,7 +5,7 @@ import {
 } from "lucide";
 import { useState } from "preact/hooks";
 
-import { change, duration } from "../../base/quantities";
+import { change, countOf, duration } from "../../base/quantities";
 import { revision } from "../../state/fetch";
 import { Select } from "../../widgets/select";
 import { Icon } from "../../widgets/icon";
@@ -42,11 +42,11 @@ export function Toolbar({ model, commands, search }: Props) {
 /** Badge with quality notes. */
 function QualityBadge({ model }: { model: Model }) {
   const { quality, notes } = model.view.value;
-  const count = quality.length + notes.length;
-  if (count === 0) return null;
+  const noteCount = quality.length + notes.length;
+  if (noteCount === 0) return null;
   return (
     <details class="tl-badge quality">
-      <summary>▲ {count} {count === 1 ? "note" : "notes"}</summary>
+      <summary>▲ {countOf(noteCount, "note")}</summary>
       <ul>
         {[...quality.map((note) => note.sentence), ...notes].map((text) => (
           <li key={text}><Prose text={text} /></li>
@@ -103,7 +103,7 @@ function StepJump({ model, commands }: { model: Model; commands: Commands }) {
             <Icon icon={ArrowLeftToLine} size={15} />
           </button>
           <button type="button" class="quiet" title="Next outlier step (O)" onClick={() => { commands.jumpToOutlier(1); }}>
-            ▲ {outliers} {outliers === 1 ? "outlier" : "outliers"} <Icon icon={ArrowRightToLine} size={15} />
+            ▲ {countOf(outliers, "outlier")} <Icon icon={ArrowRightToLine} size={15} />
           </button>
         </>
       )}

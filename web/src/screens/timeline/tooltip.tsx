@@ -49,10 +49,10 @@ function describeTarget(model: Model, target: HitTarget): TooltipText | null {
   }
   const step = stepUnderPointer(model, target);
   if (step !== null) {
-    const { steps: { title }, number: step_, duration_ns, outlier } = step;
+    const { steps: { title }, number: stepNumber, duration_ns, outlier } = step;
     const lines = [`${duration(duration_ns)}, ${title}`];
     if (outlier) lines.push("▲ outlier: much longer than other steps");
-    return { title: `Step ${step_}`, lines };
+    return { title: `Step ${stepNumber}`, lines };
   }
   if (target.on !== "line") return null;
   if (target.slice !== null) return describeSlice(target.slice);

@@ -82,16 +82,16 @@ interface Props {
 export function TrackTree({ model, commands }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const tree = model.tree.value;
-  const room = model.treeHeight.value;
+  const visibleHeight = model.treeHeight.value;
   const top = Math.min(model.scrollTop.value, model.maxScroll.value);
-  const height = Math.min(MAX_ELEMENT_PX, Math.max(tree.height, room));
+  const height = Math.min(MAX_ELEMENT_PX, Math.max(tree.height, visibleHeight));
   // Pixels of the tree per pixel of the scroll bar.
-  const ratio = height > room ? Math.max(1, (tree.height - room) / (height - room)) : 1;
+  const ratio = height > visibleHeight ? Math.max(1, (tree.height - visibleHeight) / (height - visibleHeight)) : 1;
   useEffect(() => {
     const element = scroller.current;
     if (element !== null && Math.abs(element.scrollTop * ratio - top) > ratio) element.scrollTop = top / ratio;
   }, [top, ratio, height]);
-  const lines = linesIn(tree, top, top + room);
+  const lines = linesIn(tree, top, top + visibleHeight);
   const focusedId = focusedLine.value !== null && tree.byId.has(focusedLine.value) ? focusedLine.value : null;
   return (
     <div
@@ -101,32 +101,32 @@ export function TrackTree({ model, commands }: Props) {
       aria-label="Tracks"
       aria-activedescendant={focusedId === null ? undefined : `tl-${shortId(focusedId)}`}
       tabIndex={0}
-      style={{ height: `${room}px` }}
+      style={{ height: `${visibleHeight}px` }}
       onScroll={(event) => { model.scrollTop.value = event.currentTarget.scrollTop * ratio; }}
       onKeyDown={(event) => { handleKey(event, model, commands); }}
     >
       <div role="none" style={{ height: `${height}px` }}>
-        <div role="none" class="tl-lines" style={{ height: `${room}px` }}>
+        <div role="none" class="tl-lines" style={{ height: `${visibleHeight}px` }}>
           {lines.length === 0
             ? <p role="treeitem" class="muted tl-empty">No matching tracks.</p>
-            : lines.map((line) => <TreeItem key={line.id} line={line} top={top} focusedId={line.id === focusedId} />)}
+            : lines.map((line) => <TreeItem key={line.id} line={line} top={top} isFocused={line.id === focusedId} />)}
         </div>
       </div>
     </div>
   );
 }
 
-function TreeItem({ line, top, focusedId }: { line: Line; top: number; focusedId: boolean }) {
+function TreeItem({ line, top, isFocused }: { line: Line; top: number; isFocused: boolean }) {
   return (
     <div
       id={`tl-${shortId(line.id)}`}
       role="treeitem"
-      class={`tl-line ${line.kind}${focusedId ? " active" : ""}`}
+      class={`tl-line ${line.kind}${isFocused ? " active" : ""}`}
       aria-level={line.level}
       aria-setsize={line.siblings}
       aria-posinset={line.positionInSet}
       aria-expanded={line.canCollapse ? line.isOpen : undefined}
-      aria-selected={focusedId}
+      aria-selected={isFocused}
       style={{ ...lineStyle(line, top), "--level": line.level - 1 }}
       onClick={() => {
         focusedLine.value = line.id;
@@ -190,7 +190,7 @@ function PinButton({ line }: { line: Line }) {
 function handleKey(event: KeyboardEvent, model: Model, commands: Commands): void {
   const { lines, byId } = model.tree.peek();
   const current = focusedLine.peek() === null ? undefined : byId.get(focusedLine.peek() ?? "");
-  const at = current === undefined ? -1 : lines.indexOf(current);
+  const currentIndex = current === undefined ? -1 : lines.indexOf(current);
   const focusLine = (index: number): void => {
     const line = lines[Math.max(0, Math.min(lines.length - 1, index))];
     if (line === undefined) return;
@@ -203,11 +203,11 @@ function handleKey(event: KeyboardEvent, model: Model, commands: Commands): void
     return true;
   };
   switch (event.key) {
-    case "ArrowDown": focusLine(at + 1); break;
-    case "ArrowUp": focusLine(at - 1); break;
+    case "ArrowDown": focusLine(currentIndex + 1); break;
+    case "ArrowUp": focusLine(currentIndex - 1); break;
     case "Home": focusLine(0); break;
     case "End": focusLine(lines.length - 1); break;
-    case "ArrowRight": if (!setOpen(true)) focusLine(at + 1); break;
+    case "ArrowRight": if (!setOpen(true)) focusLine(currentIndex + 1); break;
     case "ArrowLeft": if (!setOpen(false) && current !== undefined && current.parent >= 0) focusLine(current.parent); break;
     case "Enter":
     case " ": if (current?.canCollapse) toggleCollapsed(current.id); break;

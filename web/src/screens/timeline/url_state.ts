@@ -40,8 +40,8 @@ export function formatCollapseState(collapseState: CollapseState): string | null
 const params = {
   t0: param("t0"), t1: param("t1"), from: param("from"), to: param("to"),
   track: param("track"), event: param("event"), pin: param("pin"), fold: param("fold"),
-  searchText: param("find"), alignedStep: param("align"), bandGroup: param("band"), isRulerRelative: param("relative"),
-  trackFilter: param("filter"), preferredRenderer: param("renderer"),
+  find: param("find"), align: param("align"), band: param("band"), relative: param("relative"),
+  filter: param("filter"), renderer: param("renderer"),
 };
 
 /** Window; null for the whole run. */
@@ -50,14 +50,14 @@ export const urlSpan = computed(() => parseSpan(params.t0.value, params.t1.value
 export const range = computed(() => parseSpan(params.from.value, params.to.value));
 export const collapseState = computed(() => parseCollapseState(params.fold.value));
 export const pinnedIds = computed(() => (params.pin.value ?? "").split(",").filter((id) => id !== ""));
-export const searchText = computed(() => params.searchText.value ?? "");
-export const trackFilter = computed(() => params.trackFilter.value ?? "");
+export const searchText = computed(() => params.find.value ?? "");
+export const trackFilter = computed(() => params.filter.value ?? "");
 /** Number of the step on which ranks are aligned. */
-export const alignedStep = computed(() => parseNumber(params.alignedStep.value));
+export const alignedStep = computed(() => parseNumber(params.align.value));
 /** Group whose steps are in the band above all tracks. */
-export const bandGroup = computed(() => params.bandGroup.value);
+export const bandGroup = computed(() => params.band.value);
 /** The ruler is relative to the start of the selection. */
-export const isRulerRelative = computed(() => params.isRulerRelative.value === "1");
+export const isRulerRelative = computed(() => params.relative.value === "1");
 export const selectedKey = computed(() => {
   const event = parseNumber(params.event.value);
   return params.track.value === null || event === null ? null : { track: params.track.value, event };
@@ -65,7 +65,7 @@ export const selectedKey = computed(() => {
 
 /** Return the preferred backend; `renderer=2d` in the URL shows the view without WebGL2. */
 export function preferredRenderer(): "webgl2" | "2d" {
-  return params.preferredRenderer.value === "2d" ? "2d" : "webgl2";
+  return params.renderer.value === "2d" ? "2d" : "webgl2";
 }
 
 export function setUrlSpan(span: Span | null): void {
@@ -96,21 +96,21 @@ export function togglePin(id: string): void {
 }
 
 export function setSearchText(text: string): void {
-  setParams({ searchText: text === "" ? null : text }, { replace: true });
+  setParams({ find: text === "" ? null : text }, { replace: true });
 }
 
 export function setTrackFilter(text: string): void {
-  setParams({ trackFilter: text === "" ? null : text }, { replace: true });
+  setParams({ filter: text === "" ? null : text }, { replace: true });
 }
 
 export function setAlignedStep(step: number | null): void {
-  setParams({ alignedStep: step === null ? null : String(step) });
+  setParams({ align: step === null ? null : String(step) });
 }
 
 export function setBandGroup(group: string | null): void {
-  setParams({ bandGroup: group }, { replace: true });
+  setParams({ band: group }, { replace: true });
 }
 
 export function setRulerRelative(on: boolean): void {
-  setParams({ isRulerRelative: on ? "1" : null }, { replace: true });
+  setParams({ relative: on ? "1" : null }, { replace: true });
 }
