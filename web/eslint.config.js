@@ -6,7 +6,7 @@ export default tseslint.config(
   { ignores: ["node_modules"] },
   {
     plugins: { language },
-    rules: { "language/names": "error", "language/words": "error", "language/comments": "error" },
+    rules: { "language/names": "error", "language/words": "error" },
   },
   ...tseslint.configs.strictTypeChecked,
   {

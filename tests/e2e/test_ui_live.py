@@ -30,14 +30,14 @@ def browser() -> Iterator[Browser]:
 
 
 def watch_for_flicker(page: Page) -> None:
-    """Notes when a place that has shown something goes back to its skeleton, or the page is reloaded."""
+    """Count the times that loaded content returns to its skeleton, or the page is reloaded."""
     page.evaluate(
         """() => {
             window.__flickers = 0;
             new MutationObserver((changes) => {
                 for (const { addedNodes } of changes)
                     for (const node of addedNodes)
-                        if (node.querySelector?.(".skeleton") || node.classList?.contains("skeleton"))
+                        if (node.querySelector?.(".skeleton") ?? node.matches?.(".skeleton"))
                             window.__flickers += 1;
             }).observe(document.querySelector("main"), { childList: true, subtree: true });
         }"""

@@ -42,7 +42,7 @@ _LISTED = 8
 
 
 class QualityNote(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding of the quality record that bears on the numbers beside it."""
+    """Entry of the quality record that affects the numbers of a view."""
 
     check: str
     count: int

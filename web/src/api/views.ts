@@ -1032,7 +1032,7 @@ export interface PurposeView {
   held_ratio: number;
 }
 
-/** One finding of the quality record that bears on the numbers beside it. */
+/** Entry of the quality record that affects the numbers of a view. */
 export interface QualityNote {
   check: string;
   count: number;
