@@ -1,11 +1,12 @@
 """Test support, for stepscope and for packages that extend it.
 
-Belongs here: building a run directory without running a job, opening a page. Does not belong here:
-assertions, fixtures of a test framework, anything that a command needs.
+Belongs here: building a run directory without running a job, opening a page, contracts to inherit.
+Does not belong here: anything that a command needs.
 
-    drawing    the notation: one line of text describes one thread
-    runs       `RunBuilder`: threads, processes and nodes as a run directory
-    browser    a real Chromium, for the pages of a run
+    drawing           the notation: one line of text describes one thread
+    runs              `RunBuilder`: threads, processes and nodes as a run directory
+    browser           a real Chromium, for the pages of a run; needs Playwright
+    store_contract    `StoreContract`: test suite of an object store, to inherit; needs pytest
 """
 
 from __future__ import annotations
