@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import itertools
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from stepscope.schema import (
     ImportedFact,
     WindowUnfinishedFact,
     decode_facts,
+    facts,
 )
 from tests.support.recorded_facts import check_facts
 
@@ -68,14 +70,14 @@ def test_every_fact_in_the_source_has_a_struct_with_its_fields() -> None:
 def test_facts_of_a_training_job_match_their_structs(spool: Any, tmp_path: Path) -> None:
     spool.run(JOB, str(tmp_path / "rendezvous"))
     recorded = spool.drain()
-    facts = [fact for process in recorded.processes.values() for fact in process.facts]
-    check_facts(facts)
-    kinds = {fact["fact"] for fact in facts}
+    records = [fact for process in recorded.processes.values() for fact in process.facts]
+    check_facts(records)
+    kinds = {fact["fact"] for fact in records}
     assert kinds >= {
         "dataloader", "dataloader_worker", "ddp", "model", "model_inputs", "optimizer",
         "stack_sampler", "versions",
     }  # fmt: skip
-    account = decode_facts(facts, DdpFact)[-1]
+    account = decode_facts(records, DdpFact)[-1]
     assert account.backward_compute_ns > 0
     assert account.backend == "gloo"
 
@@ -94,3 +96,12 @@ def test_older_later_and_damaged_facts() -> None:
     expected = WindowUnfinishedFact(number=1, after_s=30.0)
     assert decode_facts(records, WindowUnfinishedFact) == [expected]
     assert decode_facts(records, DdpFact)[0].exchange_count is None
+
+
+def test_every_field_is_documented() -> None:
+    module = ast.parse(Path(facts.__file__).read_text())
+    for struct in module.body:
+        if isinstance(struct, ast.ClassDef):
+            for field, following in itertools.pairwise([*struct.body, ast.Pass()]):
+                if isinstance(field, ast.AnnAssign):
+                    assert isinstance(following, ast.Expr), (struct.name, ast.unparse(field))

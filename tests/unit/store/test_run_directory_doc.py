@@ -18,10 +18,12 @@ import msgspec
 import pytest
 
 from stepscope.schema import (
+    FACT_TYPES,
     METRIC_TYPES,
     SCHEMA_VERSION,
     TABLES,
     Delivery,
+    Fact,
     Finding,
     JobStatus,
     NodeInfo,
@@ -72,6 +74,10 @@ def table_section(table: Table) -> Iterator[str]:
     )
 
 
+def summary(fact: type[Fact]) -> str:
+    return " ".join((fact.__doc__ or "").partition("\n\n")[0].split())
+
+
 def generate_reference() -> str:
     lines = [BEGIN, "", f"Schema version {SCHEMA_VERSION}.", ""]
     for table in TABLES.values():
@@ -79,6 +85,14 @@ def generate_reference() -> str:
     lines += ["### Kinds of span", ""]
     lines += markdown_table(
         ("kind", "meaning"), ((f"`{kind}`", doc) for kind, doc in SPAN_KINDS.items())
+    )
+    lines += ["### Kinds of fact", ""]
+    lines += markdown_table(
+        ("fact", "meaning", "fields"),
+        (
+            (f"`{kind}`", summary(fact), ", ".join(f"`{name}`" for name in fact.__struct_fields__))
+            for kind, fact in FACT_TYPES.items()
+        ),
     )
     lines += ["### Metrics", ""]
     lines += markdown_table(
