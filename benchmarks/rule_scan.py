@@ -31,7 +31,7 @@ import duckdb
 from workloads.cluster_run import Node, create, write_run
 
 from stepscope.rule_feed.check import choose_rules
-from stepscope.rule_feed.feed import RunFeed
+from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules import Evaluation
 from stepscope.schema import JobState
 from stepscope.store import RunWriter, available_cores, open_run
@@ -112,7 +112,7 @@ def scan_growing(location, nodes, scans):
     members = [Node(location, number, nodes, seconds) for number in range(nodes)]
     writers = {node.name: RunWriter(location, node.name) for node in members}
     reader = open_run(location)
-    feed, evaluation = RunFeed(reader), Evaluation(choose_rules())
+    feed, evaluation = RuleFeed(reader), Evaluation(choose_rules())
     costs, sums, new_rows = [], [], []
     for end in range(SCAN_S, seconds + 1, SCAN_S):
         rows = grow(members, writers, end)

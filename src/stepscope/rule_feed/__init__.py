@@ -10,13 +10,13 @@ from stepscope.rule_feed.check import (
     recorded_rules,
     rule_names,
 )
-from stepscope.rule_feed.feed import DEFAULT_SCAN_NS, RunFeed
+from stepscope.rule_feed.feed import DEFAULT_SCAN_NS, RuleFeed
 
 __all__ = [
     "DEFAULT_SCAN_NS",
     "RULES_DOCUMENT",
+    "RuleFeed",
     "RuleReport",
-    "RunFeed",
     "check_rules",
     "choose_rules",
     "describe_rules",

@@ -1,4 +1,4 @@
-"""Steps of a growing run: each is found once, and only rows since the last one are read."""
+"""Steps of a growing run, each found once; only rows since the last step are read."""
 
 from __future__ import annotations
 
@@ -15,129 +15,130 @@ from stepscope.store import RunReader
 
 KINDS = (*PHASE_OF_KIND, "step", "device")
 LONG_KINDS = ("mode", "window")
-"""They may have begun long before the step and are recorded when they end."""
+"""Kinds that may start long before the step and are recorded at their end."""
 LOOK_BACK_NS = 600_000_000_000
-NEAR_NS = 30_000_000_000
+MAX_GROUP_SPREAD_NS = 30_000_000_000
 """One query reads processes whose last steps ended within this time."""
 _FIRST = -(1 << 62)
 
 
 @dataclass(slots=True)
-class _Place:
-    """How far a process has been read."""
+class _Position:
+    """Position up to which a process has been read."""
 
     boundary_ns: int = _FIRST
-    """Where its last step ended."""
+    """End of its last step."""
     count: int = 0
     marked: bool = False
-    """The script marks its steps: without a mark there is no step."""
+    """True if the script marks its steps: without a mark there is no step."""
     stepping: bool = False
-    """A step ended in the piece before."""
+    """True if a step ended in the previous range."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """What was read of a piece of a run."""
+    """Rows of one range of a run."""
 
     spans: dict[str, SpanRows]
-    """By process."""
+    """Rows by process."""
     processes: dict[str, ProcessInfo]
     end_ns: int
     final: bool
 
 
 class StepFinder:
-    """Finds the steps of every training process, piece by piece: each piece is read and searched
-    after the one before it."""
+    """Incremental search for the steps of every training process, range by range."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
-        self._places: dict[str, _Place] = {}
+        self._positions: dict[str, _Position] = {}
         self._read_until = _FIRST
 
     def read(self, processes: Iterable[ProcessInfo], end_ns: int, *, final: bool) -> StepRows:
-        """The next piece.
+        """Read the next range.
 
         Args:
             processes: training processes.
-            end_ns: its end.
-            final: nothing will follow. Otherwise the last optimizer step says nothing yet: only
-                what follows tells whether a training step ended there.
+            end_ns: end of the range.
+            final: nothing follows. Otherwise the last optimizer step is held back: only later spans
+                tell if a training step ended there.
         """
-        chosen = {process.process: process for process in processes}
+        by_name = {process.process: process for process in processes}
         since = min(max(self._read_until - LOOK_BACK_NS, _FIRST), end_ns)
-        stepping = {name for name, place in self._places.items() if place.stepping}
-        if chosen.keys() - stepping:
+        stepping = {name for name, position in self._positions.items() if position.stepping}
+        if by_name.keys() - stepping:
             stepping |= self._stepping(since, end_ns)
-        if final:  # what was held back of the others is now a step
-            stepping |= self._places.keys()
-        spans = self._read(sorted(stepping & chosen.keys()), end_ns)
-        return StepRows(spans, chosen, end_ns, final)
+        if final:  # steps that were held back are complete now
+            stepping |= self._positions.keys()
+        spans = self._read(sorted(stepping & by_name.keys()), end_ns)
+        return StepRows(spans, by_name, end_ns, final)
 
     def find(self, rows: StepRows) -> list[RankStepTimes]:
-        """Steps that ended in a piece and were not found before, by rank."""
+        """Find the steps that ended in a range and were not found before, by rank."""
         self._read_until = max(self._read_until, rows.end_ns)
-        found = []
+        steps_by_rank = []
         for name, read in rows.spans.items():
-            place = self._places.setdefault(name, _Place())
-            steps = self._find(place, spans_of(read), rows.end_ns, final=rows.final)
-            place.stepping = steps is not None
+            position = self._positions.setdefault(name, _Position())
+            steps = self._find(position, spans_of(read), rows.end_ns, final=rows.final)
+            position.stepping = steps is not None
             if steps is not None:
-                first = place.count - len(steps)
-                found.append(_rank_steps(rows.processes[name], steps, first))
-        return sorted(found, key=lambda each: (each.process.rank or 0, each.process.pid))
+                first = position.count - len(steps)
+                steps_by_rank.append(_rank_steps(rows.processes[name], steps, first))
+        return sorted(steps_by_rank, key=lambda times: (times.process.rank or 0, times.process.pid))
 
     @staticmethod
-    def _find(place: _Place, spans: Spans, end_ns: int, *, final: bool) -> Steps | None:
-        long = spans.is_kind(*LONG_KINDS)
-        mark = spans.is_kind("step")
+    def _find(position: _Position, spans: Spans, end_ns: int, *, final: bool) -> Steps | None:
+        is_long = spans.is_kind(*LONG_KINDS)
+        is_mark = spans.is_kind("step")
         spans = spans.take(
-            (spans.start > place.boundary_ns)
-            | ((spans.start == place.boundary_ns) & ~mark)
-            | (long & (spans.end > place.boundary_ns))
+            (spans.start > position.boundary_ns)
+            | ((spans.start == position.boundary_ns) & ~is_mark)
+            | (is_long & (spans.end > position.boundary_ns))
         )
-        if place.marked and not spans.is_kind("step").any():
+        if position.marked and not spans.is_kind("step").any():
             return None
         steps = find_steps(spans)
         if steps is None:
             return None
-        place.marked = steps.source == "marked"
+        position.marked = steps.source == "marked"
         count = int(np.searchsorted(steps.end, end_ns))
-        if not final and not place.marked:
+        if not final and not position.marked:
             count = min(count, len(steps) - 1)
         if count <= 0:
             return None
         steps = _first_ones(steps, count)
-        if place.boundary_ns != _FIRST:
-            _begin_at(steps, place.boundary_ns)
-        place.boundary_ns = int(steps.end[-1])
-        place.count += count
+        if position.boundary_ns != _FIRST:
+            _start_at(steps, position.boundary_ns)
+        position.boundary_ns = int(steps.end[-1])
+        position.count += count
         return steps
 
     def _stepping(self, since: int, end_ns: int) -> set[str]:
-        """Processes in which a step may have ended: no others need to be read."""
-        found = self._reader.sql(
+        """Find the processes in which a step may have ended; the others are not read."""
+        rows = self._reader.sql(
             "SELECT DISTINCT process FROM spans WHERE kind IN ('optimizer', 'step') "
             "AND start_ns >= ? AND start_ns < ?",
             (since, end_ns),
             within=(since, end_ns),
         )
-        return set(found["process"].tolist())
+        return set(rows["process"].tolist())
 
     def _read(self, processes: list[str], end_ns: int) -> dict[str, SpanRows]:
-        """Spans of processes since their last steps that began before a time."""
+        """Read the spans of processes since their last steps that start before a time."""
         if not processes:
             return {}
-        ends = {n: self._places[n].boundary_ns if n in self._places else _FIRST for n in processes}
-        found: dict[str, SpanRows] = {}
-        for together in _near(ends):
-            since = min(ends[name] for name in together)
-            found |= self._spans(together, KINDS, since, end_ns)
+        ends = {
+            n: self._positions[n].boundary_ns if n in self._positions else _FIRST for n in processes
+        }
+        span_rows: dict[str, SpanRows] = {}
+        for group in _group_by_position(ends):
+            since = min(ends[name] for name in group)
+            span_rows |= self._spans(group, KINDS, since, end_ns)
         back = max(min(ends.values()) - LOOK_BACK_NS, _FIRST)
         for name, rows in self._spans(processes, LONG_KINDS, back, end_ns).items():
-            short = found.get(name, {})
-            found[name] = {c: np.concatenate([short.get(c, v[:0]), v]) for c, v in rows.items()}
-        return found
+            short = span_rows.get(name, {})
+            span_rows[name] = {c: np.concatenate([short.get(c, v[:0]), v]) for c, v in rows.items()}
+        return span_rows
 
     def _spans(
         self, processes: list[str], kinds: tuple[str, ...], since: int, end_ns: int
@@ -153,15 +154,15 @@ class StepFinder:
         )
 
 
-def _near(ends: dict[str, int]) -> list[list[str]]:
-    """Processes whose last steps ended at about the same time, together.
+def _group_by_position(ends: dict[str, int]) -> list[list[str]]:
+    """Group processes whose last steps ended at about the same time.
 
-    One that began late or ended early lies far behind: no reason to read more of the others.
+    A process that started late or ended early is far behind; the others are not read from there.
     """
     groups: list[list[str]] = []
     first = 0
     for name in sorted(ends, key=ends.__getitem__):
-        if not groups or ends[name] > first + NEAR_NS:
+        if not groups or ends[name] > first + MAX_GROUP_SPREAD_NS:
             groups.append([])
             first = ends[name]
         groups[-1].append(name)
@@ -183,8 +184,8 @@ def _first_ones(steps: Steps, count: int) -> Steps:
     )
 
 
-def _begin_at(steps: Steps, boundary_ns: int) -> None:
-    """Let the first step begin where the one before it ended: the time between is its own."""
+def _start_at(steps: Steps, boundary_ns: int) -> None:
+    """Extend the first step to the end of the previous one."""
     missed = int(steps.start[0]) - boundary_ns
     steps.start[0] = boundary_ns
     steps.wall_ns[0] += missed

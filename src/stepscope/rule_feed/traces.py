@@ -1,4 +1,4 @@
-"""A recording of the framework's profiler as rules ask about it; computed when asked for."""
+"""A trace as rules see it, computed on first use."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from stepscope.intervals import Int
 from stepscope.run import Trace
 
 _REGION = re.compile(r"Torch-Compiled Region: (.+)/(\d+)")
-"""Number of the compiled frame, and of the variant of its code."""
+"""Number of the compiled frame and of its variant."""
 
 
-class TraceRecording:
-    """Implements `stepscope.rules.RuleTrace`."""
+class StoredRuleTrace:
+    """Implementation of `stepscope.rules.RuleTrace`."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -45,14 +45,14 @@ class TraceRecording:
 
     @cached_property
     def step_count(self) -> int | None:
-        """Steps that the host marked; None when it marked none."""
+        """Count of steps marked by the host; None without any."""
         rows = self._trace.columns("annotations", ("name",), condition="on_device = 0")["name"]
         names = {name for name in rows.values if name is not None and is_step(name)}
         return len(names) or None
 
     @cached_property
     def gpu_time(self) -> GpuTime | None:
-        """How the time of its devices is divided."""
+        """Division of device time; None without devices."""
         return measure_gpu_time(self._work)
 
     @cached_property
@@ -62,28 +62,28 @@ class TraceRecording:
 
     @cached_property
     def activities(self) -> list[Activity]:
-        """Kinds of activity."""
-        named = ("name", "duration_ns")
+        """Activities by kind."""
+        columns = ("name", "duration_ns")
         return summarize_activities(
-            self._trace.columns("kernels", named),
-            self._trace.columns("copies", (*named, "kind")),
-            self._trace.columns("runtime_calls", named),
+            self._trace.columns("kernels", columns),
+            self._trace.columns("copies", (*columns, "kind")),
+            self._trace.columns("runtime_calls", columns),
         )
 
     @cached_property
     def streams(self) -> list[StreamIdle]:
-        """Why its streams were idle."""
+        """Idle time of streams by reason."""
         calls = self._trace.columns("runtime_calls", ("id", "start_ns", "duration_ns"))
         return measure_stream_idle(self._work, RuntimeCalls.from_columns(calls))
 
     @cached_property
     def kernel_ns(self) -> Int:
-        """Durations of kernels that do not communicate."""
+        """Durations of computation kernels."""
         return (self._work.end - self._work.start)[self._work.compute]
 
     @cached_property
     def operator_ns(self) -> Mapping[str, int]:
-        """Own time of operators on the host by name."""
+        """Host self time of operators by name."""
         columns = self._trace.columns("operators", ("name", "host_self_ns"))
         return _summed(columns["name"], columns["host_self_ns"])
 
@@ -95,7 +95,7 @@ class TraceRecording:
 
     @cached_property
     def compiled_variants(self) -> Mapping[str, int]:
-        """How many variants of each compiled frame ran."""
+        """Count of executed variants by compiled frame."""
         variants: dict[str, set[str]] = {}
         for table in ("operators", "annotations"):
             rows = self._trace.columns(table, ("name",), condition="name LIKE '%Compiled Region%'")
@@ -114,9 +114,9 @@ class TraceRecording:
 
 
 def _summed(names: Any, time_ns: NDArray[np.int64]) -> dict[str, int]:
-    known = names.codes >= 0
+    is_named = names.codes >= 0
     # Doubles hold sums of nanoseconds exactly up to a hundred days.
     totals = np.bincount(
-        names.codes[known], weights=time_ns[known], minlength=len(names.values)
+        names.codes[is_named], weights=time_ns[is_named], minlength=len(names.values)
     ).astype(np.int64)
     return {str(name): int(total) for name, total in zip(names.values, totals, strict=True)}

@@ -35,7 +35,6 @@ from stepscope.run.window_requests import (
     read_request_statuses,
     send_window_request,
 )
-from stepscope.store import RequestState, RequestStatus, UnreachableError, cache_home, size_of
 
 __all__ = [
     "MAX_REQUESTED_STEPS",
@@ -92,3 +91,6 @@ __all__ = [
     "spans_of",
     "streams_of",
 ]
+
+
+from stepscope.store import RequestState, RequestStatus, UnreachableError, cache_home, size_of

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from stepscope.errors import StepscopeError
-from stepscope.rule_feed import RULES_DOCUMENT, RunFeed, recorded_rules
+from stepscope.rule_feed import RULES_DOCUMENT, RuleFeed, recorded_rules
 from stepscope.rules import Evaluation, Rule
 from stepscope.schema import Progress, RuleRecord
 from stepscope.store import RunReader
@@ -50,7 +50,7 @@ class Follower:
         is_abandoned: Callable[[], bool] = lambda: True,
     ) -> None:
         self._reader = reader
-        self._feed = RunFeed(reader, scan_ns=scan_ns)
+        self._feed = RuleFeed(reader, scan_ns=scan_ns)
         self._evaluation = Evaluation(rules)
         self._is_abandoned = is_abandoned
         self._heartbeat_ns = 0

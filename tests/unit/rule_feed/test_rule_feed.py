@@ -11,7 +11,7 @@ import pytest
 
 from stepscope.analysis import PHASES
 from stepscope.rule_feed import feed as rule_signals, steps as rule_steps
-from stepscope.rule_feed.feed import LAG_NS, RunFeed
+from stepscope.rule_feed.feed import LAG_NS, RuleFeed
 from stepscope.rule_feed.steps import StepFinder
 from stepscope.rules import Device, Evaluation, Series
 from stepscope.rules.profiler import RULES
@@ -43,7 +43,7 @@ def drawn(path: Path, steps: int = 300, **options: object) -> RunReader:
 
 def test_series_are_those_of_the_samples(tmp_path: Path) -> None:
     reader = drawn(tmp_path / "run", 60)
-    (signals,) = RunFeed(reader).ranges(final=True)
+    (signals,) = RuleFeed(reader).ranges(final=True)
     metrics = Run(reader).metrics
     busy = signals.series("gpu_busy_ratio")
     assert set(busy) == {Device(f"n{n}", g) for n in (0, 1) for g in "01"}
@@ -95,7 +95,7 @@ def test_a_rank_that_pauses_keeps_its_last_step(tmp_path: Path) -> None:
     run.rank(1).draw(STEP, 9000)
     run.rank(2).draw("wait 100 | forward 300", 10)  # it makes no step
     reader = open_run(run.write())
-    feed, counts = RunFeed(reader), {"rank 0": 0, "rank 1": 0}
+    feed, counts = RuleFeed(reader), {"rank 0": 0, "rank 1": 0}
     for signals in one_scan_at_a_time(feed):
         for steps in signals.steps:
             counts[steps.rank] += len(steps)
@@ -104,7 +104,7 @@ def test_a_rank_that_pauses_keeps_its_last_step(tmp_path: Path) -> None:
 
 def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_steps, "LOOK_BACK_NS", 10 * SECOND_NS)
-    monkeypatch.setattr(rule_signals, "LONGEST_BATCH_NS", 10 * SECOND_NS)
+    monkeypatch.setattr(rule_signals, "MAX_BATCH_NS", 10 * SECOND_NS)
     reader = drawn(tmp_path / "run")
     opened: list[tuple[int, int] | None] = []
     ask = RunReader.sql
@@ -114,7 +114,7 @@ def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return ask(self, query, parameters, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RunReader, "sql", spy)
-    feed = RunFeed(reader)
+    feed = RuleFeed(reader)
     evaluation = Evaluation(rule() for rule in RULES)
     scans = queries = 0
     for signals in one_scan_at_a_time(feed):
@@ -132,7 +132,7 @@ def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_every_sample_is_handed_out_once(tmp_path: Path) -> None:
     reader = drawn(tmp_path / "run")
-    feed = RunFeed(reader, scan_ns=7 * SECOND_NS)
+    feed = RuleFeed(reader, scan_ns=7 * SECOND_NS)
     ranges = list(feed.ranges(final=False))
     ranges += feed.ranges(final=True)
     assert list(feed.ranges(final=True)) == []
@@ -156,8 +156,8 @@ def test_findings_of_a_growing_run_are_those_of_the_finished_one(tmp_path: Path)
             yield rule(**{n: v for n, v in small.items() if n in names})
 
     growing, whole = Evaluation(rules()), Evaluation(rules())
-    feed = RunFeed(reader)
-    for signals in RunFeed(reader).ranges(final=True):
+    feed = RuleFeed(reader)
+    for signals in RuleFeed(reader).ranges(final=True):
         whole.feed(signals)
     for signals in one_scan_at_a_time(feed):
         growing.feed(signals)
@@ -165,7 +165,7 @@ def test_findings_of_a_growing_run_are_those_of_the_finished_one(tmp_path: Path)
     assert any(finding.fired for finding in whole.findings())
 
 
-def one_scan_at_a_time(feed: RunFeed):  # type: ignore[no-untyped-def]
+def one_scan_at_a_time(feed: RuleFeed):  # type: ignore[no-untyped-def]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rule_signals, "SCANS_AT_ONCE", 1)
         yield from feed.ranges(final=True)
@@ -183,7 +183,7 @@ def test_a_node_that_has_written_less_holds_the_scan_back(tmp_path: Path) -> Non
     with RunWriter(tmp_path / "run", "late") as writer:
         writer.put_status(run.statuses["n0"])
     reader = open_run(tmp_path / "run")
-    feed = RunFeed(reader)
+    feed = RuleFeed(reader)
     (first,) = feed.ranges(final=False)
     assert first.end_ns == EPOCH_NS + 60 * SECOND_NS
     assert list(feed.ranges(final=False)) == []
@@ -202,7 +202,7 @@ def test_a_node_whose_samples_do_not_arrive_is_not_waited_for_long(tmp_path: Pat
     run.write()
     with RunWriter(tmp_path / "run", "mute") as writer:
         writer.put_status(run.statuses["mute"])
-    (found,) = RunFeed(open_run(tmp_path / "run")).ranges(final=False)
+    (found,) = RuleFeed(open_run(tmp_path / "run")).ranges(final=False)
     assert found.end_ns == EPOCH_NS + 120 * SECOND_NS
 
 
@@ -213,7 +213,7 @@ def test_a_jump_of_decades_is_stepped_over(tmp_path: Path) -> None:
     run.write()
     later = EPOCH_NS + 40 * 365 * 86_400 * SECOND_NS
     samples(tmp_path / "run", "n9", [later])
-    ranges = list(RunFeed(open_run(tmp_path / "run")).ranges(final=True))
+    ranges = list(RuleFeed(open_run(tmp_path / "run")).ranges(final=True))
     assert len(ranges) == 2
     found = ranges[1].series("gpu_busy_ratio")[Device("n9", "0")]
     assert found.t_ns.tolist() == [later]
@@ -222,9 +222,9 @@ def test_a_jump_of_decades_is_stepped_over(tmp_path: Path) -> None:
 def test_a_run_without_anything(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     run.write()
-    feed = RunFeed(open_run(tmp_path / "run"))
+    feed = RuleFeed(open_run(tmp_path / "run"))
     assert list(feed.ranges(final=True)) == []
-    signals = feed.whole(EPOCH_NS + 1)
+    signals = feed.from_start(EPOCH_NS + 1)
     assert signals.series("gpu_busy_ratio") == {}
     assert (signals.steps, signals.batches, signals.traces) == ([], [], [])
     assert signals.from_start().steps == []
@@ -232,7 +232,7 @@ def test_a_run_without_anything(tmp_path: Path) -> None:
 
 def test_the_whole_run_can_be_asked_for_at_any_time(tmp_path: Path) -> None:
     reader = drawn(tmp_path / "run", 100)
-    feed = RunFeed(reader, scan_ns=10 * SECOND_NS)
+    feed = RuleFeed(reader, scan_ns=10 * SECOND_NS)
     *_, last = feed.ranges(final=True)
     assert len(last.from_start().steps[0]) == 100
 
@@ -259,7 +259,7 @@ def test_stacks_in_a_compiler_are_found(tmp_path: Path) -> None:
     code = {"compile": "main > step@torch/_dynamo/convert_frame.py", "other": "main > train"}
     run = RunBuilder(tmp_path / "run", code=code, sampling_ms=100)
     run.rank(0).draw("forward 1000 ( do:other 500 | do:compile 400 ) | optimizer 100", 5)
-    (signals,) = RunFeed(open_run(run.write())).ranges(final=True)
+    (signals,) = RuleFeed(open_run(run.write())).ranges(final=True)
     found: Series = signals.compiler_time["rank 0"]
     assert found.value.sum() == pytest.approx(5 * 400 * 1e6)
 
@@ -285,7 +285,7 @@ def test_one_that_begins_late_or_ends_early_makes_nobody_be_read_again(
         return rows
 
     monkeypatch.setattr(rule_steps, "read_spans", spy)
-    for signals in one_scan_at_a_time(RunFeed(reader)):
+    for signals in one_scan_at_a_time(RuleFeed(reader)):
         assert signals.steps is not None
     assert sum(read) < 1.2 * reader.row_count("spans")
 
@@ -296,7 +296,7 @@ def test_a_batch_that_ends_in_a_pause_is_handed_out(tmp_path: Path) -> None:
     rank.workers[0].draw("fetch 500 | do 400", 60).draw("fetch 120000").pause(200_000)
     rank.workers[0].draw("fetch 500 | do 400", 20)
     reader = open_run(run.write())
-    found = [b for s in one_scan_at_a_time(RunFeed(reader)) for b in s.batches]
+    found = [b for s in one_scan_at_a_time(RuleFeed(reader)) for b in s.batches]
     assert sum(len(batches.start_ns) for batches in found) == 81
     assert max(batches.duration_ns.max() for batches in found) == 120 * SECOND_NS
 
@@ -307,10 +307,10 @@ def test_stacks_of_a_rank_that_was_started_again(tmp_path: Path) -> None:
     for number in range(2):
         run.rank(number).draw(f"{STEP} | do:compile 500", 20)
     reader = open_run(run.write())
-    (signals,) = RunFeed(reader).ranges(final=True)
+    (signals,) = RuleFeed(reader).ranges(final=True)
     counts = {name: len(series.t_ns) for name, series in signals.compiler_time.items()}
     processes = [msgspec.structs.replace(each, rank=0) for each in reader.processes()]
-    again = next(iter(RunFeed(reader).ranges(final=True)))
+    again = next(iter(RuleFeed(reader).ranges(final=True)))
     again.__dict__["_processes"] = processes
     assert {n: len(s.t_ns) for n, s in again.compiler_time.items()} == {
         "rank 0": sum(counts.values())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepscope.rule_feed.feed import RunFeed
+from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules import Device, Evaluation, Rule, Series, page, summary
 from stepscope.rules.pages import HEADINGS
 from stepscope.rules.parameters import describe_parameters, format_parameters
@@ -22,7 +22,7 @@ from tests.support.fake_rule_inputs import FakeRuleInputs
 every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 
 
-def evaluate(rules: list[Rule[Any]], feed: RunFeed) -> dict[str, Finding]:
+def evaluate(rules: list[Rule[Any]], feed: RuleFeed) -> dict[str, Finding]:
     evaluation = Evaluation(rules)
     for inputs in feed.ranges(final=True):
         evaluation.feed(inputs)
@@ -60,7 +60,7 @@ def test_every_rule_that_can_fire_has_a_faulty_run() -> None:
 @pytest.mark.parametrize("name", rule_runs.FAULTY)
 def test_fires_on_its_faulty_run(name: str, tmp_path: Path) -> None:
     reader = rule_runs.open_drawn(tmp_path / "run", rule_runs.FAULTY[name])
-    finding = evaluate([Registry(RULES).get(name)()], RunFeed(reader))[name]
+    finding = evaluate([Registry(RULES).get(name)()], RuleFeed(reader))[name]
     assert finding.status is RuleStatus.ISSUES_FOUND, finding
     assert finding.rule_triggered > 0
     assert finding.violations > 0
@@ -72,7 +72,7 @@ def test_fires_on_its_faulty_run(name: str, tmp_path: Path) -> None:
 def test_all_are_quiet_on_the_healthy_run(tmp_path: Path) -> None:
     reader = rule_runs.open_drawn(tmp_path / "run", rule_runs.healthy)
     rules = [rule(window=5) if rule.__name__ == "GPUMemoryLeak" else rule() for rule in RULES]
-    findings = evaluate(rules, RunFeed(reader))
+    findings = evaluate(rules, RuleFeed(reader))
     quiet = {RuleStatus.NO_ISSUES_FOUND}
     not_quiet = {name: finding for name, finding in findings.items() if finding.status not in quiet}
     assert not not_quiet, f"change `healthy` in tests/support/rule_runs.py: {not_quiet}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepscope.analysis import Activity, CopyKind, GpuTime, StreamIdle
-from stepscope.rule_feed.feed import RunFeed
+from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules.profiler.communication_bound import CommunicationBound
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
 from stepscope.rules.profiler.overall_framework_metrics import OverallFrameworkMetrics
@@ -138,7 +138,7 @@ def test_a_trace_is_read_from_the_run(tmp_path: Path) -> None:
         event._replace(name=event.name.replace("_Region:_", " Region: "))
         for event in rank.events[-3:]
     ]
-    (inputs,) = RunFeed(open_run(run.write())).ranges(final=True)
+    (inputs,) = RuleFeed(open_run(run.write())).ranges(final=True)
     (trace,) = inputs.traces
     assert trace.rank == "rank 3"
     assert trace.gpu_time is not None
@@ -159,7 +159,7 @@ def test_a_trace_is_read_from_the_run(tmp_path: Path) -> None:
 def test_traces_are_read_once(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run", sampling_ms=1000)
     run.rank(0).draw("forward 900 | optimizer 100", 30).draw("window ( kernel:gemm 30 )")
-    feed = RunFeed(open_run(run.write()), scan_ns=10_000 * MS)
+    feed = RuleFeed(open_run(run.write()), scan_ns=10_000 * MS)
     names = [
         trace.name
         for final in (False, True)
