@@ -27,3 +27,13 @@ class Strings(Protocol):
 Columns = Mapping[str, Any]
 """Columns of a table by name, all of one length: integers and doubles as arrays, strings as
 `Strings`. A missing integer is -1, a missing double NaN."""
+
+
+def none_if_negative(value: int) -> int | None:
+    """Convert an integer of a column; None for a missing one."""
+    return None if value < 0 else int(value)
+
+
+def none_if_nan(value: float) -> float | None:
+    """Convert a double of a column; None for a missing one."""
+    return None if np.isnan(value) else float(value)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.columns import Columns, Strings
+from stepscope.analysis.columns import Columns, Strings, none_if_nan, none_if_negative
 from stepscope.analysis.grouping import Grouping, group_rows
 from stepscope.analysis.kernel_classes import (
     Precision,
@@ -149,8 +149,8 @@ def build_kernel_table_by_properties(
             operator=names.values[operator[row]] if operator[row] >= 0 else None,
             grid=_read_triple(kernels, "grid", row),
             block=_read_triple(kernels, "block", row),
-            registers_per_thread=_none_if_negative(kernels["registers_per_thread"][row]),
-            shared_memory_bytes=_none_if_negative(kernels["shared_memory_bytes"][row]),
+            registers_per_thread=none_if_negative(kernels["registers_per_thread"][row]),
+            shared_memory_bytes=none_if_negative(kernels["shared_memory_bytes"][row]),
         )
 
     return _build_table(kernels, groups, read_properties, top)
@@ -212,8 +212,8 @@ def _build_table(
             min_ns=int(minima[g]),
             max_ns=int(maxima[g]),
             share_ratio=int(totals[g]) / total_ns if total_ns else 0.0,
-            mean_blocks_per_multiprocessor=_none_if_nan(blocks[g]),
-            mean_occupancy_percent=_none_if_nan(occupancy[g]),
+            mean_blocks_per_multiprocessor=none_if_nan(blocks[g]),
+            mean_occupancy_percent=none_if_nan(occupancy[g]),
             tensor_cores=uses_tensor_cores(names.values[code[g]] or ""),
             precision=classify_precision(names.values[code[g]] or ""),
             communication=is_communication(names.values[code[g]] or ""),
@@ -247,11 +247,3 @@ def _average_weighted(
 def _read_triple(kernels: Columns, prefix: str, row: int) -> tuple[int, int, int] | None:
     x, y, z = (int(kernels[f"{prefix}_{axis}"][row]) for axis in "xyz")
     return None if x < 0 else (x, y, z)
-
-
-def _none_if_negative(value: int) -> int | None:
-    return None if value < 0 else int(value)
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

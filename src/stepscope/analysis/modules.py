@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.call_paths import CallPaths, find_paths
-from stepscope.analysis.columns import Columns, Strings
+from stepscope.analysis.columns import Columns, Strings, none_if_negative
 from stepscope.analysis.kernel_classes import match_rows
 from stepscope.analysis.operator_tree import OperatorTree, find_rows, sum_by_row
 from stepscope.intervals import Int, innermost_at, nesting_order, parents
@@ -198,7 +198,7 @@ def build_module_table(
     rows = [
         ModuleRow(
             name=calls.names[calls.name[paths.first[p]]],
-            instance=_none_if_negative(calls.instance[paths.first[p]]),
+            instance=none_if_negative(calls.instance[paths.first[p]]),
             depth=int(paths.depth[p]),
             occurrences=int(occurrences[p]),
             operator_count=int(sums["operators"][p]),
@@ -296,7 +296,3 @@ def _sort_preorder(paths: CallPaths, first: Int, mask: NDArray[np.bool_]) -> lis
         preorder.append(path)
         stack.extend(children.get(path, [])[::-1])
     return preorder
-
-
-def _none_if_negative(value: int) -> int | None:
-    return None if value < 0 else int(value)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.call_paths import RowLabels
-from stepscope.analysis.columns import Columns
+from stepscope.analysis.columns import Columns, none_if_nan
 from stepscope.analysis.grouping import Grouping, group_rows
 from stepscope.analysis.kernel_classes import match_rows, uses_tensor_cores
 from stepscope.analysis.operator_tree import (
@@ -153,8 +153,8 @@ def build_operator_table(
                 device_total_ns=int(sums["device_total_ns"][group]) if on_device else None,
                 device_self_ratio=device_self_ns / device_ns if on_device and device_ns else None,
                 tensor_core_eligible=bool(cores.eligible[group]) if cores else None,
-                tensor_core_self_ratio=_none_if_nan(cores.self_ratio[group]) if cores else None,
-                tensor_core_total_ratio=_none_if_nan(cores.total_ratio[group]) if cores else None,
+                tensor_core_self_ratio=none_if_nan(cores.self_ratio[group]) if cores else None,
+                tensor_core_total_ratio=none_if_nan(cores.total_ratio[group]) if cores else None,
             )
         )
     return OperatorTable(
@@ -199,7 +199,3 @@ def _measure_tensor_cores(
         self_ratio=divide_sums(tree.sum_merged(core_ns), tree.sum_merged(kernel_ns)),
         total_ratio=divide_sums(tree.totals(core_ns), tree.totals(kernel_ns)),
     )
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
