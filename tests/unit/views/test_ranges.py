@@ -133,7 +133,7 @@ def test_recordings_outside_the_range_are_left_out(imported: Imported) -> None:
     nothing = VIEWS["gpu-time"](signals, ViewOptions(from_ns=5_000 * US, to_ns=6_000 * US))
     assert nothing.traces == []
     assert nothing.missing == "no recording reaches into this range of time"
-    with pytest.raises(UsageError, match="ends before it begins"):
+    with pytest.raises(UsageError, match="ends before it starts"):
         VIEWS["gpu-time"](signals, ViewOptions(from_ns=6, to_ns=5))
 
 
