@@ -42,14 +42,14 @@ class MetricHistogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsHistogram:
-    """How often each value of some metrics was sampled.
+    """Histograms of sampled metric values.
 
-    Where most of a GPU's samples lie at 0.8 to 0.9 the job keeps it busy; histograms of GPUs that
-    differ from each other mean that their work does.
+    A GPU with most samples between 0.8 and 0.9 is kept busy; different histograms of GPUs mean
+    different work.
     """
 
     series: list[MetricHistogram]
-    """By node, metric and device; those without a sample are left out."""
+    """By node, metric and device; series without a sample are omitted."""
 
 
 def metrics_histogram(
@@ -59,12 +59,15 @@ def metrics_histogram(
     devices: list[str] | None,
     bin_width: float = RATIO_BIN,
 ) -> MetricsHistogram:
-    """Histograms of metrics by node. Ratios have bins from 0 to 1, other metrics fifty bins from
-    their smallest value to their largest; devices of one metric and node share them."""
-    found = []
-    for node, own in sorted(metrics.items()):
+    """Build histograms of metrics by node.
+
+    Ratios have bins from 0 to 1, other metrics fifty bins from minimum to maximum; devices of one
+    metric and node share the bins.
+    """
+    histograms = []
+    for node, node_metrics in sorted(metrics.items()):
         for name in names:
-            loaded = own.load(name)
+            loaded = node_metrics.load(name)
             series = {device: loaded.series(name, device) for device in loaded.devices_of(name)}
             if len(series) > 1 and "" not in series:
                 series[MEAN] = average_devices(loaded, name)[1]
@@ -74,7 +77,7 @@ def metrics_histogram(
             for device, values in series.items():
                 summary = summarize(values)
                 if summary is not None and (devices is None or device in devices):
-                    found.append(
+                    histograms.append(
                         MetricHistogram(
                             node=node,
                             metric=name,
@@ -84,7 +87,7 @@ def metrics_histogram(
                             distribution=summary,
                         )
                     )
-    return MetricsHistogram(series=found)
+    return MetricsHistogram(series=histograms)
 
 
 def _edges(metric: str, series: Iterable[Float], width: float) -> Float | None:
@@ -107,10 +110,10 @@ class RankHistogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepHistogram:
-    """How often steps, or a phase of them, took how long, in nanoseconds.
+    """Histogram of the durations of steps or of one phase, in nanoseconds.
 
-    The bins reach from the shortest to the median plus two standard deviations; what took longer
-    is in `over_count`.
+    Bins reach from the shortest duration to the median plus two standard deviations; longer ones
+    are in `over_count`.
     """
 
     phase: str | None
@@ -122,7 +125,7 @@ class StepHistogram:
 def step_histogram(
     ranks: Iterable[Rank], *, phase: str | None = None, bins: int = DURATION_BINS
 ) -> StepHistogram:
-    """Histograms of all complete steps of some ranks, evaluation left out of their times."""
+    """Build histograms of all complete steps of some ranks, without evaluation time."""
     durations = {
         rank.name: rank.steps.wall_ns if phase is None else rank.steps.phase_ns[phase]
         for rank in ranks

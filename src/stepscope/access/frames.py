@@ -122,11 +122,11 @@ def _polars(polars: Any, name: str, column: Any) -> Any:
         values = polars.Series(name, [*column.values, None], dtype=polars.String)
         codes = np.where(column.codes < 0, len(column.values), column.codes)
         return values.gather(codes)
-    found = polars.Series(name, np.ascontiguousarray(np.ma.getdata(column)))
+    series = polars.Series(name, np.ascontiguousarray(np.ma.getdata(column)))
     if np.ma.is_masked(column):
-        known = polars.Series(~np.ma.getmaskarray(column))
-        found = found.zip_with(known, polars.Series(name, [None], dtype=found.dtype))
-    return found
+        is_present = polars.Series(~np.ma.getmaskarray(column))
+        series = series.zip_with(is_present, polars.Series(name, [None], dtype=series.dtype))
+    return series
 
 
 def _pandas(pandas: Any, column: Any) -> Any:
@@ -135,9 +135,9 @@ def _pandas(pandas: Any, column: Any) -> Any:
         return pandas.Categorical.from_codes(distinct.codes, categories=list(distinct.values))
     if not np.ma.isMaskedArray(column):
         return column
-    found = pandas.array(np.ma.getdata(column), dtype=_nullable(column.dtype))
-    found[np.ma.getmaskarray(column)] = pandas.NA
-    return found
+    array = pandas.array(np.ma.getdata(column), dtype=_nullable(column.dtype))
+    array[np.ma.getmaskarray(column)] = pandas.NA
+    return array
 
 
 def _nullable(dtype: np.dtype[Any]) -> str:

@@ -33,7 +33,7 @@ _PHASE = (
 
 
 def known_phases(reader: RunReader) -> list[str]:
-    """Every phase that a span of the run is of."""
+    """List the phases of the spans of a run."""
     query = f"SELECT DISTINCT {_PHASE} AS phase FROM spans"  # noqa: S608
     return sorted(phase for phase in reader.sql(query)["phase"].tolist() if phase is not None)
 
@@ -48,13 +48,15 @@ def framework_columns(
     steps: tuple[int, int] | None,
     rank: int | None,
 ) -> Columns:
-    """Spans that overlap the range from `start_ns` until before `end_ns`, in order of start; None
-    stands for all. Steps are those from the first until before the second."""
+    """Read the spans that overlap the range from `start_ns` to before `end_ns`, in order of start.
+
+    None means all. `steps` are the first step and the step after the last.
+    """
     conditions: list[str] = []
     parameters: list[object] = []
     processes = _processes_of(run, rank)
-    chosen = None if rank is None else list(processes)
-    for column, names in (("kind", kinds), (_PHASE, phases), ("process", chosen)):
+    process_names = None if rank is None else list(processes)
+    for column, names in (("kind", kinds), (_PHASE, phases), ("process", process_names)):
         if names is not None:
             conditions.append(f"list_contains(?, {column})")
             parameters.append(names)
@@ -64,56 +66,56 @@ def framework_columns(
     if end_ns is not None:
         conditions.append("start_ns < ?")
         parameters.append(end_ns)
-    where = " AND ".join(conditions) or "true"
+    condition = " AND ".join(conditions) or "true"
     query = (
-        f"SELECT {', '.join(_STORED)}, {_PHASE} AS phase FROM spans WHERE {where} "  # noqa: S608
+        f"SELECT {', '.join(_STORED)}, {_PHASE} AS phase FROM spans WHERE {condition} "  # noqa: S608
         "ORDER BY start_ns, depth, process, log, seq"
     )
     rows: dict[str, Any] = run.reader.sql(query, parameters)
     rows |= {name: DictColumn.encode(rows[name].tolist()) for name in _STRINGS}
-    columns = _placed(rows, processes, _steps_by_process(run))
-    return columns if steps is None else _of_steps(columns, *steps)
+    columns = _add_rank_and_step(rows, processes, _steps_by_process(run))
+    return columns if steps is None else _select_steps(columns, *steps)
 
 
 def _processes_of(run: Run, rank: int | None) -> dict[str, ProcessInfo]:
-    """Processes by name: all of the job, or a rank's own and its workers."""
-    every = {process.process: process for process in run.processes}
+    """Return processes by name: all of the job, or those of a rank and its workers."""
+    by_name = {process.process: process for process in run.processes}
     if rank is None:
-        return every
-    own = [process for process in every.values() if process.rank == rank]
-    parents = {(process.node, process.pid) for process in own}
-    workers = [p for p in every.values() if p.rank is None and (p.node, p.parent_pid) in parents]
-    return {process.process: process for process in (*own, *workers)}
+        return by_name
+    processes_of_rank = [process for process in by_name.values() if process.rank == rank]
+    parents = {(process.node, process.pid) for process in processes_of_rank}
+    workers = [p for p in by_name.values() if p.rank is None and (p.node, p.parent_pid) in parents]
+    return {process.process: process for process in (*processes_of_rank, *workers)}
 
 
 def _steps_by_process(run: Run) -> dict[str, tuple[int | None, Steps | None]]:
-    """Rank and steps by process; a worker has those of its parent."""
-    found: dict[str, tuple[int | None, Steps | None]] = {}
+    """Return rank and steps by process; a worker has those of its parent."""
+    steps_by_process: dict[str, tuple[int | None, Steps | None]] = {}
     steps = {rank.process.process: rank.steps for rank in run.ranks}
     mains = {(p.node, p.pid): p for p in run.processes if p.role != "dataloader_worker"}
     for process in run.processes:
         parent = mains.get((process.node, process.parent_pid))
         worker = process.role == "dataloader_worker" and parent is not None
-        whose = parent if worker and parent is not None else process
-        found[process.process] = (whose.rank, steps.get(whose.process))
-    return found
+        owner = parent if worker and parent is not None else process
+        steps_by_process[process.process] = (owner.rank, steps.get(owner.process))
+    return steps_by_process
 
 
-def _placed(
+def _add_rank_and_step(
     rows: Columns,
     processes: dict[str, ProcessInfo],
-    known: dict[str, tuple[int | None, Steps | None]],
+    steps_by_process: dict[str, tuple[int | None, Steps | None]],
 ) -> dict[str, Any]:
     process, start = rows["process"], rows["start_ns"]
-    rank, step = (_nothing(len(start)) for _ in range(2))
+    rank, step = (_missing_numbers(len(start)) for _ in range(2))
     for code, name in enumerate(process.values):
-        its_rank, its_steps = known.get(name or "", (None, None))
-        own = np.flatnonzero(process.codes == code)
-        if its_rank is not None:
-            rank[own] = its_rank
-        if its_steps is not None:
-            numbers = find_step_at(start[own], its_steps)
-            step[own[numbers >= 0]] = numbers[numbers >= 0]
+        process_rank, process_steps = steps_by_process.get(name or "", (None, None))
+        spans_of_process = np.flatnonzero(process.codes == code)
+        if process_rank is not None:
+            rank[spans_of_process] = process_rank
+        if process_steps is not None:
+            numbers = find_step_at(start[spans_of_process], process_steps)
+            step[spans_of_process[numbers >= 0]] = numbers[numbers >= 0]
     roles = [processes[name].role if name in processes else None for name in process.values]
     threads = np.array([int((log or "0c")[:-1]) for log in rows["log"].values], dtype=np.int64)
     return {
@@ -136,19 +138,19 @@ def _placed(
     }
 
 
-def _nothing(length: int) -> Any:
-    """Numbers that are all missing."""
+def _missing_numbers(length: int) -> Any:
+    """Make a column of missing integers."""
     return np.ma.MaskedArray(np.zeros(length, dtype=np.int64), mask=np.ones(length, dtype=np.bool_))
 
 
-def _of_steps(columns: dict[str, Any], first: int, end: int) -> dict[str, Any]:
+def _select_steps(columns: dict[str, Any], first: int, end: int) -> dict[str, Any]:
     step = columns["step"]
     number = np.ma.filled(step, -1)
-    kept = np.flatnonzero((number >= first) & (number < end))
-    return {name: _take(column, kept) for name, column in columns.items()}
+    matching = np.flatnonzero((number >= first) & (number < end))
+    return {name: _take(column, matching) for name, column in columns.items()}
 
 
-def _take(column: Any, kept: Int) -> Any:
+def _take(column: Any, indexes: Int) -> Any:
     if isinstance(column, DictColumn):
-        return DictColumn(column.codes[kept], column.values)
-    return column[kept]
+        return DictColumn(column.codes[indexes], column.values)
+    return column[indexes]

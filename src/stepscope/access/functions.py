@@ -1,4 +1,4 @@
-"""Where Python spent its time, as a frame."""
+"""Profile of Python functions, as a frame."""
 
 from __future__ import annotations
 
@@ -33,47 +33,51 @@ def python_profile(
     steps: tuple[int, int] | None,
     top: int,
 ) -> Frame:
-    """One row per function and process, those with the most time of their own first; shares are of
-    the samples chosen in that process."""
+    """Profile Python functions: one row per function and process, the highest self time first.
+
+    Shares are of the selected samples of the process.
+    """
     rows = []
     for rank in ranks:
         for process in _processes(run, rank, workers=workers):
             samples = run.stack_samples(process)
-            chosen = np.ones(len(samples.t_ns), dtype=np.bool_)
+            selected = np.ones(len(samples.t_ns), dtype=np.bool_)
             if steps is not None:
                 step = find_step_at(samples.t_ns, rank.steps)
-                chosen &= (step >= steps[0]) & (step < steps[1])
+                selected &= (step >= steps[0]) & (step < steps[1])
             if phase is not None:
-                chosen &= find_phase_at(samples.t_ns, rank.spans, rank.steps) == PHASES.index(phase)
-            found = profile_functions(samples, chosen)
-            whole = max(1, found.weight)
+                selected &= find_phase_at(samples.t_ns, rank.spans, rank.steps) == PHASES.index(
+                    phase
+                )
+            profile = profile_functions(samples, selected)
+            total_weight = max(1, profile.weight)
             timed = bool(process.facts_of(StackSamplerFact))
             rows += [
                 {
                     "rank": rank.name,
                     "process": process.process,
-                    "function": each.function,
-                    "file": each.file,
-                    "library": each.library,
-                    "own_ratio": each.own_weight / whole,
-                    "total_ratio": each.total_weight / whole,
-                    "own_ns": each.own_weight if timed else None,
-                    "total_ns": each.total_weight if timed else None,
-                    "own_count": each.own_count,
-                    "total_count": each.total_count,
+                    "function": function.function,
+                    "file": function.file,
+                    "library": function.library,
+                    "own_ratio": function.own_weight / total_weight,
+                    "total_ratio": function.total_weight / total_weight,
+                    "own_ns": function.own_weight if timed else None,
+                    "total_ns": function.total_weight if timed else None,
+                    "own_count": function.own_count,
+                    "total_count": function.total_count,
                 }
-                for each in (found.functions[:top] if top else found.functions)
+                for function in (profile.functions[:top] if top else profile.functions)
             ]
     return frame_of(rows, _TYPES)
 
 
 def _processes(run: Run, rank: Rank, *, workers: bool) -> list[ProcessInfo]:
-    own = rank.process
+    main_process = rank.process
     if not workers:
-        return [own]
+        return [main_process]
     return [
         process
         for process in run.processes
         if process.role == "dataloader_worker"
-        and (process.node, process.parent_pid) == (own.node, own.pid)
+        and (process.node, process.parent_pid) == (main_process.node, main_process.pid)
     ]

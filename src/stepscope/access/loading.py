@@ -1,4 +1,4 @@
-"""How batches were made and waited for, call by call."""
+"""Analysis of a DataLoader: waits, batch creation, workers."""
 
 from __future__ import annotations
 
@@ -53,16 +53,17 @@ class DataLoaderAnalysis:
     """Making a batch, in whichever process."""
     workers: list[LoaderWorker]
     waits: Frame
-    """One row per wait: rank, step, node, start, duration, batches that lay ready (missing where
-    unknown), and the mean of the GPUs' busy ratio during the wait and half a second around it."""
+    """One row per wait: rank, step, node, start, duration, batches in the prefetch queue
+    (missing where unknown), and the mean busy ratio of the GPUs from half a second before the wait
+    to half a second after it."""
     slow_waits: Frame
     """Of these, waits of at least twice the median, the longest first."""
     missing: list[str]
-    """What was not recorded, one sentence each."""
+    """Data that was not recorded, one sentence each."""
 
 
 def analyse_loading(run: Run, spans: Columns) -> DataLoaderAnalysis:
-    """Looks at spans of the kinds that load data; see `framework.framework_columns`."""
+    """Analyse the spans of data loading; see `framework.framework_columns`."""
     waits = _waits(run, spans)
     durations = [row["duration_ns"] for row in waits]
     limit = SLOW_FACTOR * float(np.median(durations)) if durations else 0.0
@@ -81,12 +82,12 @@ def analyse_loading(run: Run, spans: Columns) -> DataLoaderAnalysis:
 
 
 def _missing(waits: list[int], fetch: Distribution | None) -> list[str]:
-    found = []
+    sentences = []
     if not waits:
-        found.append("no wait for a batch was recorded: no torch DataLoader fed the job")
+        sentences.append("no wait for a batch was recorded: the job used no torch DataLoader")
     if fetch is None:
-        found.append("no batch was recorded being made, so nothing is said of what that takes")
-    return found
+        sentences.append("no creation of a batch was recorded, so its duration is unknown")
+    return sentences
 
 
 def _mask(spans: Columns, kind: str) -> Any:
@@ -100,11 +101,11 @@ def _durations(spans: Columns, kind: str) -> Any:
 
 
 def _waits(run: Run, spans: Columns) -> list[dict[str, Any]]:
-    chosen = np.flatnonzero(_mask(spans, "data_wait"))
+    wait_rows = np.flatnonzero(_mask(spans, "data_wait"))
     columns = {
         name: np.ma.asarray(
             spans[name].decode() if isinstance(spans[name], DictColumn) else spans[name]
-        )[chosen].tolist()
+        )[wait_rows].tolist()
         for name in ("rank", "step", "node", "start_ns", "duration_ns", "value")
     }
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -112,8 +113,8 @@ def _waits(run: Run, spans: Columns) -> list[dict[str, Any]]:
     for row in rows:
         ready = row.pop("value")
         row["ready_count"] = ready if ready >= 0 else None
-        begin, end = row["start_ns"], row["start_ns"] + row["duration_ns"]
-        row["gpu_busy_ratio"] = _gpu_busy(busy.get(row["node"]), begin, end)
+        start, end = row["start_ns"], row["start_ns"] + row["duration_ns"]
+        row["gpu_busy_ratio"] = _gpu_busy(busy.get(row["node"]), start, end)
     return rows
 
 
@@ -132,21 +133,21 @@ def _workers(run: Run, spans: Columns) -> list[LoaderWorker]:
     process = spans["process"]
     ranks = {(p.node, p.pid): p.rank for p in run.processes if p.role == "main"}
     fetches = _mask(spans, "fetch")
-    found = []
+    workers = []
     for info in run.processes:
         if info.role != "dataloader_worker":
             continue
         codes = [code for code, name in enumerate(process.values) if name == info.process]
-        own = fetches & np.isin(process.codes, codes)
+        fetches_of_worker = fetches & np.isin(process.codes, codes)
         numbers = [fact.worker for fact in info.facts_of(DataLoaderWorkerFact)]
-        found.append(
+        workers.append(
             LoaderWorker(
                 process=info.process,
                 worker=numbers[0] if numbers else None,
                 rank=ranks.get((info.node, info.parent_pid)),
                 started_ns=info.started_ns,
                 ended_ns=info.ended_ns,
-                fetch_ns=summarize(np.ma.getdata(spans["duration_ns"])[own]),
+                fetch_ns=summarize(np.ma.getdata(spans["duration_ns"])[fetches_of_worker]),
             )
         )
-    return found
+    return workers

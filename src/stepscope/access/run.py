@@ -1,4 +1,4 @@
-"""What can be asked of a run."""
+"""An open run: data and analyses of one run for notebooks."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ LOADING_KINDS = ["data_wait", "loader_start", "fetch"]
 
 
 class OpenRun:
-    """One run. Everything is read when it is first asked for.
+    """An open run; data is read on first use.
 
-    Times are integer nanoseconds; ranges hold their start and not their end. What was not
-    recorded is missing, never zero: frames then have no rows, or a missing value.
+    Times are integer nanoseconds; ranges include their start and exclude their end. Data that was
+    not recorded is missing, never zero: frames then have no rows, or a missing value.
     """
 
     def __init__(self, run: Run) -> None:
@@ -50,23 +50,22 @@ class OpenRun:
 
     @property
     def info(self) -> RunInfo:
-        """What `run.json` says."""
+        """Content of `run.json`."""
         return self._run.reader.info
 
     @property
     def start_ns(self) -> int:
-        """When the job began, in nanoseconds since 1970; where nothing says so, when the run was
-        made."""
+        """Start of the job in nanoseconds since 1970; where unknown, the creation of the run."""
         return self._borders[0]
 
     @property
     def end_ns(self) -> int:
-        """When the job ended, or was last heard of."""
+        """End of the job, or its last heartbeat."""
         return self._borders[1]
 
     @property
     def nodes(self) -> list[str]:
-        """The machines that were sampled."""
+        """Names of the sampled nodes."""
         return sorted(self._run.nodes)
 
     @property
@@ -76,16 +75,16 @@ class OpenRun:
 
     @property
     def phases(self) -> list[str]:
-        """Phases that spans of the run are of."""
+        """Phases of the spans of the run."""
         return known_phases(self._run.reader)
 
     @property
     def damage(self) -> list[str]:
-        """What could not be read so far, one sentence per file."""
+        """Files that could not be read so far, one sentence each."""
         return self._run.reader.damage
 
     def verdict(self) -> Verdict:
-        """What the job waits for."""
+        """Diagnose the run."""
         return diagnose(self._run)
 
     def report(
@@ -95,17 +94,17 @@ class OpenRun:
         config: str | Path | None = None,
         settings: Sequence[str] = (),
     ) -> Report:
-        """What `stepscope report RUN` shows, section by section.
+        """Make the report of `stepscope report RUN`, section by section.
 
         Args:
             rules: names of rules, or `path.py:MyRule`; none for all of them.
             config: a TOML or JSON file with a table of parameters per rule.
             settings: `Name.parameter=value`; they win over the file.
         """
-        chosen = report_rules(
+        selected_rules = report_rules(
             rules, config=None if config is None else Path(config), settings=settings
         )
-        return make_report(self._run, chosen)
+        return make_report(self._run, selected_rules)
 
     # --- frames ------------------------------------------------------------------------------
 
@@ -118,10 +117,10 @@ class OpenRun:
         start: Moment | None = None,
         end: Moment | None = None,
     ) -> Frame:
-        """Samples of the machines in order of time: t_ns, node, metric, device, value.
+        """Return samples of the nodes in order of time: t_ns, node, metric, device, value.
 
         Args:
-            metric, node: which; UsageError when there is none of a name.
+            metric, node: names; UsageError for an unknown one.
             device: core or GPU number, disk, interface or pid as text; "" for the whole node.
             start, end: the range; None for an open one.
         """
@@ -149,22 +148,21 @@ class OpenRun:
         steps: tuple[int, int] | None = None,
         rank: int | None = None,
     ) -> Frame:
-        """Spans of the job's processes that overlap a range, in order of start.
+        """Return spans of the job's processes that overlap a range, in order of start.
 
         Columns: rank, step, phase, kind, name, start_ns, end_ns, duration_ns, depth, flags, value,
         labels, node, process, role, thread. Kinds, flags and values are those of the table
         `spans`; `access.framework` says what phase and step are.
 
         Args:
-            kind, phase: which; UsageError when there is none of a name.
+            kind, phase: names; UsageError for an unknown one.
             start, end: the range; None for an open one.
-            steps: spans that began in steps from the first until before the second, by the
-                numbers that `step_timeline` gives.
+            steps: first step and the step after the last, by the numbers of `step_timeline`.
             rank: only this rank and the workers of its DataLoaders.
         """
         kinds = chosen_names("kind of span", kind, SPAN_KINDS)
         phases = None if phase is None else chosen_names("phase", phase, self.phases)
-        self._known_rank(rank)
+        self._check_rank(rank)
         return Frame(
             lambda: self._spans(
                 kinds=kinds, phases=phases, start=start, end=end, steps=steps, rank=rank
@@ -172,24 +170,24 @@ class OpenRun:
         )
 
     def table(self, name: str) -> Frame:
-        """A whole table of the run; docs/run-directory.md says what is in each."""
+        """Return a table of the run; docs/run-directory.md describes them."""
         chosen_names("table", name, TABLES)
         strings = [c.name for c in TABLES[name].columns if c.type == "VARCHAR"]
         return Frame(lambda: self._run.reader.table(name, encoded=strings))
 
     def sql(self, query: str, parameters: Sequence[object] = ()) -> Frame:
-        """The result of a DuckDB query over the tables of the run."""
+        """Run a DuckDB query over the tables of the run."""
 
         def load() -> Columns:
-            found: dict[str, Any] = self._run.reader.sql(query, parameters)
+            columns: dict[str, Any] = self._run.reader.sql(query, parameters)
             return {
                 name: DictColumn.encode(values.tolist()) if _holds_text(values) else values
-                for name, values in found.items()
+                for name, values in columns.items()
             }
 
         return Frame(load)
 
-    # --- pictures as numbers -----------------------------------------------------------------
+    # --- histograms and heat maps -----------------------------------------------------------------
 
     def metrics_histogram(
         self,
@@ -201,8 +199,8 @@ class OpenRun:
         end: Moment | None = None,
         bin_width: float = RATIO_BIN,
     ) -> distributions.MetricsHistogram:
-        """How often each value of metrics was sampled, device by device, and of the mean over
-        the devices (device `mean`) where nothing sampled that itself."""
+        """Build histograms of metrics by device, and of the mean over devices (device `mean`) for
+        metrics that are not sampled per node."""
         return distributions.metrics_histogram(
             self._metrics(node, start, end),
             names=chosen_names("metric", metric, METRIC_TYPES) or [],
@@ -213,16 +211,16 @@ class OpenRun:
     def step_histogram(
         self, *, phase: str | None = None, rank: int | None = None, bins: int = DURATION_BINS
     ) -> distributions.StepHistogram:
-        """How long steps, or one phase of them, took how often."""
+        """Build histograms of the durations of steps or of one phase."""
         chosen_names("phase", phase, PHASES)
         return distributions.step_histogram(self._ranks(rank), phase=phase, bins=bins)
 
     def heatmap(self, node: str | None = None, *, last: int = HEATMAP_TICKS) -> Heatmap:
-        """What a node did, metric by metric, in its last sweeps of samples.
+        """Build a heat map of a node's metrics over its last sampling ticks.
 
         Args:
-            node: which; may be left out when there is one.
-            last: sweeps.
+            node: name; optional for a run of one node.
+            last: count of sampling ticks.
         """
         if node is None and len(self.nodes) != 1:
             raise UsageError(f"Name one of the nodes: {', '.join(self.nodes) or 'there are none'}.")
@@ -231,21 +229,21 @@ class OpenRun:
         return build_heatmap(metrics.load(*HEATMAP_METRICS), last)
 
     def step_timeline(self, *, rank: int | None = None) -> timelines.StepTimeline:
-        """How long steps took, one after the other."""
+        """Return the durations of steps over time."""
         return timelines.step_timeline(self._ranks(rank))
 
     # --- statistics --------------------------------------------------------------------------
 
     def job_statistics(self) -> JobStatistics:
-        """When the job began and ended, and how long it initialized, trained and finalized."""
+        """Return start, end, and the times of initialization, training and finalization."""
         return job_statistics(self._run.ranks, self.start_ns, self.end_ns)
 
     def cost(self, usd_per_hour: float | str | Decimal, *, instances: int | None = None) -> JobCost:
-        """What the job cost: `.usd`, and `.saving_ratio(other)` against another job.
+        """Return the cost of the job: `.usd`, and `.saving_ratio(other)` against another job.
 
         Args:
-            usd_per_hour: what one machine costs; UsageError for what is no price.
-            instances: how many were paid for; by default those that were watched.
+            usd_per_hour: price of one machine; UsageError for an invalid one.
+            instances: count of paid machines; by default the recorded nodes.
         """
         try:
             price = parse_usd_per_hour(usd_per_hour)
@@ -268,14 +266,15 @@ class OpenRun:
         epochs: float | None = None,
         hours: float | None = None,
     ) -> Cost:
-        """What `stepscope cost RUN` says: the cost of a step, an epoch, an hour and a million
-        samples, what the suspect and each fix are worth, and whether smaller machines would do.
+        """Return the figures of `stepscope cost RUN`.
+
+        Cost of a step, an epoch, an hour and a million samples, potential savings, right-sizing.
 
         Args:
-            usd_per_hour: what one machine costs; by default what the run says.
-            instance_type: what the cloud calls the machine, to look its price up.
-            prices: a file of prices of your own.
-            epochs, hours: project the cost to so many of them.
+            usd_per_hour: price of one machine; by default the price recorded in the run.
+            instance_type: cloud instance type, used to look up the price.
+            prices: a file of custom prices.
+            epochs, hours: project the cost to this many.
         """
         request = PriceRequest(
             usd_per_hour=None if usd_per_hour is None else str(usd_per_hour),
@@ -285,14 +284,14 @@ class OpenRun:
         return report_cost(self._run, request, epochs=epochs, hours=hours)
 
     def phase_statistics(self, *, rank: int | None = None) -> Frame:
-        """One row per rank and phase of the step: share, count, sum, mean, extremes, quantiles."""
+        """Return share, count, sum, mean, extremes and quantiles per rank and phase of the step."""
         return tables.phase_statistics(self._ranks(rank))
 
-    def span_statistics(self, by: str | Sequence[str] = ("kind", "name"), **which: Any) -> Frame:
-        """One row per group of spans, by columns of `framework`; takes its arguments as well."""
+    def span_statistics(self, by: str | Sequence[str] = ("kind", "name"), **filters: Any) -> Frame:
+        """Return one row per group of spans, by columns of `framework`; accepts its arguments."""
         columns = [by] if isinstance(by, str) else list(by)
         chosen_names("column to group by", columns, tables.GROUPS)
-        return tables.span_statistics(self.framework(**which).columns, columns)
+        return tables.span_statistics(self.framework(**filters).columns, columns)
 
     def usage(
         self,
@@ -303,13 +302,13 @@ class OpenRun:
         start: Moment | None = None,
         end: Moment | None = None,
     ) -> Frame:
-        """One row per node and device: shares of its samples below, within and above a range."""
+        """Return shares of samples below, within and above a range: one row per node and device."""
         chosen_names("metric", metric, METRIC_TYPES)
         return tables.usage(self._metrics(None, start, end), metric, low=low, high=high)
 
     def dataloader(self, *, rank: int | None = None) -> loading.DataLoaderAnalysis:
-        """How batches were made and waited for."""
-        self._known_rank(rank)
+        """Analyse how batches were created and waited for."""
+        self._check_rank(rank)
         spans = self._spans(
             kinds=LOADING_KINDS, phases=None, start=None, end=None, steps=None, rank=rank
         )
@@ -324,50 +323,50 @@ class OpenRun:
         workers: bool = False,
         top: int = 0,
     ) -> Frame:
-        """Where Python spent its time, function by function, from stack samples.
+        """Profile Python functions from stack samples.
 
         Args:
             phase: only samples in this phase of the step, `other` among them.
-            steps: only samples in steps from the first until before the second.
+            steps: first step and the step after the last.
             rank: only this rank.
-            workers: of the DataLoader's workers instead of the training thread.
-            top: functions of each process, 0 for all.
+            workers: profile the DataLoader workers instead of the training thread.
+            top: count of functions per process, 0 for all.
         """
         chosen_names("phase", phase, PHASES)
         return functions.python_profile(
             self._run, self._ranks(rank), workers=workers, phase=phase, steps=steps, top=top
         )
 
-    # --- against another run -----------------------------------------------------------------
+    # --- comparison -----------------------------------------------------------------
 
     def compare(
         self,
-        other: OpenRun | str | Path,
+        target: OpenRun | str | Path,
         *,
         again: Sequence[OpenRun | str | Path] = (),
-        other_again: Sequence[OpenRun | str | Path] = (),
+        target_again: Sequence[OpenRun | str | Path] = (),
         fail_if: Sequence[str] = (),
         allow_different: Sequence[str] = (),
         strict: bool = False,
     ) -> Comparison:
-        """What changed from this run to another: what `stepscope compare` shows.
+        """Compare this run to another, as `stepscope compare` does.
 
         Args:
-            other: a run that was opened, or the place of one.
-            again, other_again: more runs of this program, and of the other. One of each stands for
-                its program, and from three of each on noise is how they differ.
-            fail_if: conditions such as "step_time>+5%"; `.gate` says whether they hold.
+            target: an open run, or the path or URL of one.
+            again, target_again: more runs of each program. One of each represents its program; with
+                three or more of each, noise is the difference between them.
+            fail_if: conditions such as "step_time>+5%"; `.gate` has the result.
             allow_different: groups of the contract that may differ; see docs/compare.md.
             strict: changes within noise count as well.
 
         Raises:
-            UsageError: a condition or group that there is not.
+            UsageError: an unknown condition or group.
         """
-        conditions = [parse_condition(each) for each in fail_if]
+        conditions = [parse_condition(text) for text in fail_if]
         allowed = allowed_groups(allow_different)
         programs = [
-            [one._run if isinstance(one, OpenRun) else Run(open_run(one)) for one in runs]
-            for runs in ((self, *again), (other, *other_again))
+            [run._run if isinstance(run, OpenRun) else Run(open_run(run)) for run in runs]
+            for runs in ((self, *again), (target, *target_again))
         ]
         return comparison(*programs, conditions=conditions, allowed=allowed, strict=strict)
 
@@ -376,13 +375,15 @@ class OpenRun:
     def export_timeline(
         self, path: str | Path, *, start: Moment | None = None, end: Moment | None = None
     ) -> ExportedTimeline:
-        """Writes metrics as counters, spans and profiler windows on one axis of time, as a Chrome
-        trace for Perfetto; compressed when the name ends in `.gz`."""
+        """Write metrics, spans and windows on one time axis as a Chrome trace for Perfetto.
+
+        The file is compressed if its name ends in `.gz`.
+        """
         return export_timeline(
             self._run, Path(path), start_ns=self._moment(start), end_ns=self._moment(end)
         )
 
-    # --- choosing ----------------------------------------------------------------------------
+    # --- selection ----------------------------------------------------------------------------
 
     @cached_property
     def _borders(self) -> tuple[int, int]:
@@ -411,15 +412,15 @@ class OpenRun:
             rank=rank,
         )
 
-    def _known_rank(self, rank: int | None) -> None:
+    def _check_rank(self, rank: int | None) -> None:
         if rank is not None and rank not in self.ranks:
             raise UsageError(
                 f"There is no rank {rank}; there are {', '.join(map(str, self.ranks)) or 'none'}."
             )
 
     def _ranks(self, rank: int | None) -> list[Rank]:
-        """Training processes with steps."""
-        self._known_rank(rank)
+        """Return training processes with steps."""
+        self._check_rank(rank)
         return [r for r in self._run.ranks if rank is None or r.process.rank == rank]
 
     def _metrics(
@@ -427,8 +428,8 @@ class OpenRun:
     ) -> dict[str, NodeMetrics]:
         names = chosen_names("node", node, self.nodes)
         first, last = self._moment(start), self._moment(end)
-        chosen = {n: m for n, m in self._run.metrics.items() if names is None or n in names}
-        return {name: metrics.between(first, last) for name, metrics in chosen.items()}
+        selected = {n: m for n, m in self._run.metrics.items() if names is None or n in names}
+        return {name: metrics.between(first, last) for name, metrics in selected.items()}
 
 
 def _holds_text(values: Any) -> bool:

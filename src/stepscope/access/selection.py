@@ -29,7 +29,7 @@ def moment_ns(moment: Moment | None, begin_ns: int) -> int | None:
         if moment.tzinfo is None:
             raise UsageError(
                 f"{moment} names no time zone: give datetime(..., tzinfo=...), nanoseconds since "
-                "1970, or the time since the run began as a timedelta."
+                "1970, or the time since the run started as a timedelta."
             )
         return (moment - _EPOCH) // _MICROSECOND * 1000
     if isinstance(moment, timedelta):
@@ -37,22 +37,22 @@ def moment_ns(moment: Moment | None, begin_ns: int) -> int | None:
     return moment
 
 
-def chosen_names(what: str, wanted: Names | None, known: Iterable[str]) -> list[str] | None:
-    """The known names that were asked for, None when all were.
+def chosen_names(kind: str, requested: Names | None, available: Iterable[str]) -> list[str] | None:
+    """Return the requested names; None for all.
 
     Raises:
-        UsageError: a name is none of the known.
+        UsageError: a requested name is not available.
     """
-    if wanted is None:
+    if requested is None:
         return None
-    names = list(known)
-    if isinstance(wanted, re.Pattern):
-        return [name for name in names if wanted.fullmatch(name)]
-    given = [wanted] if isinstance(wanted, str) else list(wanted)
-    for name in given:
+    names = list(available)
+    if isinstance(requested, re.Pattern):
+        return [name for name in names if requested.fullmatch(name)]
+    requested_names = [requested] if isinstance(requested, str) else list(requested)
+    for name in requested_names:
         if name not in names:
-            raise UsageError(f"There is no {what} {name!r}; there are {_listed(names)}.")
-    return given
+            raise UsageError(f"There is no {kind} {name!r}; there are {_listed(names)}.")
+    return requested_names
 
 
 def _listed(names: Sequence[str]) -> str:

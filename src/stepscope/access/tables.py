@@ -70,17 +70,19 @@ def phase_statistics(ranks: Iterable[Rank]) -> Frame:
 
 
 def span_statistics(columns: Columns, by: Sequence[str]) -> Frame:
-    """One row per group of finished spans, the longest sum first. Spans may lie in each other, so
-    sums over groups can be larger than the time that passed."""
+    """Summarize finished spans: one row per group, the largest total first.
+
+    Spans may be nested, so totals over groups can exceed elapsed time.
+    """
     finished = ~np.ma.getmaskarray(columns["duration_ns"])
     values = {name: _objects(columns[name])[finished] for name in by}
     durations = np.ma.getdata(columns["duration_ns"])[finished]
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for place, key in enumerate(zip(*(v.tolist() for v in values.values()), strict=True)):
-        groups.setdefault(key, []).append(place)
+    for number, key in enumerate(zip(*(v.tolist() for v in values.values()), strict=True)):
+        groups.setdefault(key, []).append(number)
     rows = [
-        {**dict(zip(by, key, strict=True)), **duration_statistics(durations[places])}
-        for key, places in groups.items()
+        {**dict(zip(by, key, strict=True)), **duration_statistics(durations[row_numbers])}
+        for key, row_numbers in groups.items()
     ]
     rows.sort(key=lambda row: -row["total_ns"])
     types = {name: str if isinstance(columns[name], DictColumn) else int for name in by}
@@ -90,17 +92,16 @@ def span_statistics(columns: Columns, by: Sequence[str]) -> Frame:
 def _objects(column: Any) -> Any:
     if isinstance(column, DictColumn):
         return column.decode()
-    found = np.ma.getdata(column).astype(object)
-    found[np.ma.getmaskarray(column)] = None
-    return found
+    objects = np.ma.getdata(column).astype(object)
+    objects[np.ma.getmaskarray(column)] = None
+    return objects
 
 
 def usage(metrics: Mapping[str, NodeMetrics], metric: str, *, low: float, high: float) -> Frame:
-    """One row per node and device: the share of its samples below `low`, from `low` to `high`, and
-    above."""
+    """Summarize samples: one row per node and device with the shares below, within and above."""
     rows = []
-    for node, own in sorted(metrics.items()):
-        loaded = own.load(metric)
+    for node, node_metrics in sorted(metrics.items()):
+        loaded = node_metrics.load(metric)
         for device in loaded.devices_of(metric):
             values = loaded.series(metric, device)
             below, above = float((values < low).mean()), float((values > high).mean())

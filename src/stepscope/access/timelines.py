@@ -21,20 +21,20 @@ class RankTimeline:
     step: Int
     start_ns: Int
     duration_ns: Int
-    """Evaluation left out."""
+    """Without evaluation."""
     measured: NDArray[np.bool_]
     """False in warm-up, which is slow, and under a profiler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeline:
-    """How long steps took, over time."""
+    """Durations of steps over time."""
 
     ranks: list[RankTimeline]
 
 
 def step_timeline(ranks: Iterable[Rank]) -> StepTimeline:
-    """The steps of some ranks."""
+    """Return the steps of some ranks over time."""
     return StepTimeline(
         ranks=[
             RankTimeline(
