@@ -81,7 +81,7 @@ class DrawnEvent(NamedTuple):
     end: int
 
 
-class Activity(NamedTuple):
+class DrawnActivity(NamedTuple):
     """Interval in which a thread has one stack; `code` is the name of the stack."""
 
     code: str
@@ -147,7 +147,7 @@ class Drawing:
     """True without DataLoader workers, where the length of the prefetch queue is unknown."""
     spans: list[DrawnSpan] = field(default_factory=list)
     events: list[DrawnEvent] = field(default_factory=list)
-    activities: list[Activity] = field(default_factory=list)
+    activities: list[DrawnActivity] = field(default_factory=list)
     _identities: dict[str, int] = field(default_factory=dict)
 
     def draw(self, text: str, times: int = 1, *, jitter: float = 0.0, seed: int = 0) -> Drawing:
@@ -209,7 +209,7 @@ class Drawing:
         elif piece.word in CATEGORIES:
             self.events.append(DrawnEvent(CATEGORIES[piece.word], piece.name, start, self.now))
         elif piece.name:
-            self.activities.append(Activity(piece.name, start, self.now))
+            self.activities.append(DrawnActivity(piece.name, start, self.now))
 
     def _value(self, kind: str, piece: Piece, duration: int) -> int:
         match kind:
