@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -194,43 +193,50 @@ class ChunkBuilder:
 
 # --- readers of arguments ------------------------------------------------------------------------
 
+Getter = Callable[[list[Any]], list[Any]]
 Reader = Callable[[ChunkBuilder, Columns, list[Any]], None]
 """Adds the columns of one argument, or of several; columns without any value are left out."""
 
 
+def _getter(kind: EventKind, *keys: str) -> Getter:
+    """Compile a comprehension that reads one key, or a tuple of keys, of many structs.
+
+    Nothing else reads a field as fast: `attrgetter` takes twice as long.
+    """
+    fields = [f"struct.{field_name(kind, key)}" for key in keys]
+    value = fields[0] if len(fields) == 1 else f"({', '.join(fields)})"
+    getter: Getter = eval(f"lambda structs: [{value} for struct in structs]")  # noqa: S307
+    return getter
+
+
 def _read_integers(kind: EventKind, argument: Argument) -> Reader:
-    get = attrgetter(field_name(kind, argument.key))
-    older = attrgetter(field_name(kind, argument.older_key)) if argument.older_key else None
+    get = _getter(kind, argument.key)
+    get_older = _getter(kind, argument.older_key) if argument.older_key else None
 
     def read(_: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
+        numbers = get(args)
         if argument.nullable:
-            values = int64([ABSENT if value is None else value for value in map(get, args)])
-        else:
-            values = _integers(get, args)
-        is_absent = values <= 0 if argument.zero_is_absent else values == ABSENT
-        if older is not None and is_absent.all():
-            values = _integers(older, args)
-            is_absent = values == ABSENT
+            numbers = [ABSENT if number is None else number for number in numbers]
+        values = int64(numbers)
+        if get_older is not None and not _has_values(values):
+            values = int64(get_older(args))
         if argument.zero_is_absent:
-            values[is_absent] = ABSENT
-        if argument.default != ABSENT or not is_absent.all():
+            values[values <= 0] = ABSENT
+        if argument.default != ABSENT or _has_values(values):
             columns[argument.column] = values
 
     return read
 
 
-def _integers(get: attrgetter[int], args: list[Any]) -> Int:
-    try:
-        return np.fromiter(map(get, args), dtype=np.int64, count=len(args))
-    except OverflowError:
-        return int64(list(map(get, args)))
+def _has_values(values: Int) -> bool:
+    return bool(values[0] != ABSENT or (values != ABSENT).any())
 
 
 def _read_numbers(kind: EventKind, argument: Argument) -> Reader:
-    get = attrgetter(field_name(kind, argument.key))
+    get = _getter(kind, argument.key)
 
     def read(_: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
-        values = np.fromiter(map(get, args), dtype=np.float64, count=len(args))
+        values = np.fromiter(get(args), dtype=np.float64, count=len(args))
         if not np.isnan(values).all():
             columns[argument.column] = values
 
@@ -238,10 +244,10 @@ def _read_numbers(kind: EventKind, argument: Argument) -> Reader:
 
 
 def _read_strings(kind: EventKind, argument: Argument) -> Reader:
-    get = attrgetter(field_name(kind, argument.key))
+    get = _getter(kind, argument.key)
 
     def read(builder: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
-        texts = [text or None for text in map(get, args)]
+        texts = [text or None for text in get(args)]
         if any(texts):
             columns[argument.column] = builder.texts(texts)
 
@@ -249,10 +255,10 @@ def _read_strings(kind: EventKind, argument: Argument) -> Reader:
 
 
 def _read_json(kind: EventKind, argument: Argument) -> Reader:
-    get = attrgetter(field_name(kind, argument.key))
+    get = _getter(kind, argument.key)
 
     def read(builder: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
-        raws = list(map(get, args))
+        raws = get(args)
         if raws.count(EMPTY) < len(raws):  # a third of the cost of `any`
             columns[argument.column] = builder.json_texts(raws)
 
@@ -260,10 +266,10 @@ def _read_json(kind: EventKind, argument: Argument) -> Reader:
 
 
 def _read_sizes(kind: EventKind, argument: Argument) -> Reader:
-    get = attrgetter(field_name(kind, argument.key))
+    get = _getter(kind, argument.key)
 
     def read(_: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
-        sizes = list(map(get, args))
+        sizes = get(args)
         if any(sizes):
             columns[argument.column] = _sizes(sizes)
 
@@ -286,11 +292,11 @@ def _read_args(kind: EventKind) -> list[Reader]:
         return []
     usual = [argument for argument in arguments if not argument.only_with]
     indicators = dict.fromkeys(a.only_with for a in arguments if a.only_with)
-    get_indicators = [attrgetter(field_name(kind, key)) for key in indicators]
+    get_indicators = [_getter(kind, key) for key in indicators]
     encode_usual, encode_all = _object_encoder(kind, usual), _object_encoder(kind, arguments)
 
     def read(builder: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
-        has_indicator = any(any(map(get, args)) for get in get_indicators)
+        has_indicator = any(get(args).count(EMPTY) < len(args) for get in get_indicators)
         columns["args"] = (encode_all if has_indicator else encode_usual)(builder, args)
 
     return [read]
@@ -300,11 +306,11 @@ def _object_encoder(
     kind: EventKind, arguments: Sequence[Argument]
 ) -> Callable[[ChunkBuilder, list[Any]], Codes]:
     """Return a function that encodes some arguments of each event as one JSON object."""
-    get = attrgetter(*(field_name(kind, argument.key) for argument in arguments))
+    get = _getter(kind, *(argument.key for argument in arguments))
     has_raw = any(argument.type == "json" for argument in arguments)
 
     def text(values: Any) -> str | None:
-        values = values if len(arguments) > 1 else (values,)
+        values = (values,) if len(arguments) == 1 else values
         items = {
             argument.key: Raw(value) if argument.type == "json" else value
             for argument, value in zip(arguments, values, strict=True)
@@ -316,7 +322,7 @@ def _object_encoder(
         return compact(content) if has_raw else content.decode()
 
     def encode(builder: ChunkBuilder, args: list[Any]) -> Codes:
-        keys = list(map(get, args))
+        keys = get(args)
         if has_raw:
             keys = [tuple(bytes(v) if isinstance(v, Raw) else v for v in key) for key in keys]
         return builder.distinct_texts(keys, text)
