@@ -1,7 +1,8 @@
-"""`python -m stepscope.importers`: the monitor's child that stores one profiler window.
+"""`python -m stepscope.importers`: child process of the monitor that stores one profiler window.
 
-Exit status 0: the window is durably stored, now or before. 2: the file cannot be read; the reason
-is on stderr. Anything else: the run could not be written, and the same call may be repeated.
+Exit status 0: the window is durably stored, by this call or an earlier one. 2: the file cannot be
+read; the reason is on stderr. Anything else: the run could not be written; the call may be
+repeated.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from stepscope.errors import StepscopeError
 from stepscope.importers.kineto import Identity, import_trace
 from stepscope.store import RunWriter, open_run
 
-ENVIRONMENT_TROUBLE = 75
-"""The exit status that asks for another attempt (EX_TEMPFAIL of sysexits.h)."""
+TEMPORARY_FAILURE = 75
+"""Exit status that requests another attempt (EX_TEMPFAIL of sysexits.h)."""
 
 
 def main() -> int:
-    """Stores one window."""
+    """Store one window."""
     parser = argparse.ArgumentParser(prog="python -m stepscope.importers")
     parser.add_argument("--run", required=True)
     parser.add_argument("--node", required=True)
@@ -27,31 +28,31 @@ def main() -> int:
     parser.add_argument("--window", type=int, required=True)
     parser.add_argument("--rank", type=int)
     parser.add_argument("file", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        held = open_run(given.run).table(
+        stored = open_run(arguments.run).table(
             "traces",
             columns=["trace"],
             condition='process = ? AND "window" = ?',
-            parameters=(given.process, given.window),
+            parameters=(arguments.process, arguments.window),
         )
-        if len(held["trace"]):
+        if len(stored["trace"]):
             return 0
         identity = Identity(
-            name=f"{given.process}, window {given.window}",
-            node=given.node,
-            process=given.process,
-            window=given.window,
-            rank=given.rank,
+            name=f"{arguments.process}, window {arguments.window}",
+            node=arguments.node,
+            process=arguments.process,
+            window=arguments.window,
+            rank=arguments.rank,
         )
-        with RunWriter(given.run, given.node) as writer:
-            import_trace(given.file, writer, identity, scratch=Path(given.run))
+        with RunWriter(arguments.run, arguments.node) as writer:
+            import_trace(arguments.file, writer, identity, scratch=Path(arguments.run))
     except StepscopeError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return error.exit_code
     except OSError as error:
         print(error, file=sys.stderr)  # noqa: T201
-        return ENVIRONMENT_TROUBLE
+        return TEMPORARY_FAILURE
     return 0
 
 

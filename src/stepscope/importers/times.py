@@ -1,7 +1,7 @@
 """Decimal microseconds as integer nanoseconds.
 
-A double that holds microseconds since 1970 has lost the nanoseconds, so numbers are read as the
-text they are. Digits below a nanosecond are rounded half up in magnitude.
+A double that holds microseconds since 1970 has lost the nanoseconds, so numbers are read as text.
+Digits below a nanosecond are rounded half up in magnitude.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 INVALID = np.int64(np.iinfo(np.int64).min)
-"""What a text that is no number becomes."""
+"""Value of a text that is not a number."""
 _LIMIT = 2**62
 _EXACT_DECIMALS_US = 2**43
-"""Up to here a double tells one nanosecond from the next: for three months."""
+"""Up to here, three months, a double distinguishes single nanoseconds."""
 _NEARLY_HALF = 0.49
-"""Three decimals of so large a double are off by less than this many nanoseconds."""
+"""Error bound, in nanoseconds, of three decimals of such a double."""
 
 
 class InexactTimeError(ValueError):
-    """A time that only its text says exactly."""
+    """Time that only its text holds exactly."""
 
 
 def nanoseconds(text: bytes) -> int:
-    """One decimal number of microseconds; ValueError when it is none.
+    """Convert one decimal number of microseconds; ValueError for any other text.
 
     >>> nanoseconds(b"4329280002211.731")
     4329280002211731
     """
     text = text.strip().strip(b'"')
     sign = -1 if text.startswith(b"-") else 1
-    whole, _, fraction = text.lstrip(b"+-").partition(b".")
-    if not (whole + fraction).isdigit():  # exponent notation, or no number
+    integer, _, fraction = text.lstrip(b"+-").partition(b".")
+    if not (integer + fraction).isdigit():  # exponent notation, or no number
         value = float(text) * 1000
         if not abs(value) < _LIMIT:
-            raise ValueError(f"{text!r} is no time")
+            raise ValueError(f"{text!r} is not a time")
         return round(value)
     padded = (fraction + b"0000")[:4]
-    return sign * (int(whole or b"0") * 1000 + int(padded[:3]) + (padded[3:] >= b"5"))
+    return sign * (int(integer or b"0") * 1000 + int(padded[:3]) + (padded[3:] >= b"5"))
 
 
 def decimal_text(time_ns: int) -> bytes:
-    """The number of microseconds that a time is.
+    """Return a time as a decimal number of microseconds.
 
     >>> decimal_text(-1234005)
     b'-1234.005'
@@ -53,25 +53,29 @@ def decimal_text(time_ns: int) -> bytes:
 
 
 def parse_times(texts: Sequence[bytes]) -> NDArray[np.int64]:
-    """Many of them at once; INVALID where a text is no number.
+    """Convert many texts at once; INVALID where a text is not a number.
 
-    Kineto writes either integers or exactly three decimals, for a whole file: both are read
-    without looking at single numbers. Everything else is read one by one.
+    Kineto writes either integers or exactly three decimals in a file: both are converted without
+    looking at single numbers. Everything else is converted one by one.
     """
     if not texts:
         return np.empty(0, dtype=np.int64)
     joined = b" ".join(texts)
     digits = np.frombuffer(joined, dtype=np.uint8)
-    places = np.flatnonzero((digits < 48) | (digits > 57))
-    others = digits[places]
+    separators = np.flatnonzero((digits < 48) | (digits > 57))
+    characters = digits[separators]
     count = len(texts)
-    if len(places) == count - 1 and (others == 32).all():
+    if len(separators) == count - 1 and (characters == 32).all():
         values = _split_integers(joined, count)
         if values is not None and abs(values).max() < _LIMIT // 1000:
             return values * 1000
-    if len(places) == 2 * count - 1 and (others[0::2] == 46).all() and (others[1::2] == 32).all():
-        ends = np.append(places[1::2], len(digits))
-        if (ends - places[0::2] == 4).all():
+    if (
+        len(separators) == 2 * count - 1
+        and (characters[0::2] == 46).all()
+        and (characters[1::2] == 32).all()
+    ):
+        ends = np.append(separators[1::2], len(digits))
+        if (ends - separators[0::2] == 4).all():
             values = _split_integers(joined.replace(b".", b""), count)
             if values is not None and abs(values).max() < _LIMIT:
                 return values
@@ -79,32 +83,35 @@ def parse_times(texts: Sequence[bytes]) -> NDArray[np.int64]:
 
 
 def read_times(values: Sequence[int | float]) -> NDArray[np.int64]:
-    """Numbers of microseconds as nanoseconds; INVALID for NaN.
+    """Convert numbers of microseconds to nanoseconds; INVALID for NaN.
 
     Raises:
-        InexactTimeError: the nanoseconds of one are not certain. Kineto's three decimals are
-            within three months of its base, which it chooses so, and more decimals within a day.
+        InexactTimeError: the nanoseconds of a number are not certain. Kineto's three decimals are
+            certain within three months of its base, which it chooses so, more decimals within a
+            day.
     """
-    given = np.array(values)
-    if given.dtype.kind == "i":
-        if given.min() <= -_LIMIT // 1000 or given.max() >= _LIMIT // 1000:
+    array = np.array(values)
+    if array.dtype.kind == "i":
+        if array.min() <= -_LIMIT // 1000 or array.max() >= _LIMIT // 1000:
             raise InexactTimeError
-        return given.astype(np.int64) * 1000
-    if given.dtype.kind != "f":
+        return array.astype(np.int64) * 1000
+    if array.dtype.kind != "f":
         raise InexactTimeError
-    known = np.nan_to_num(given)
-    whole = np.floor(known)
-    rest = (known - whole) * 1000
+    microseconds = np.nan_to_num(array)
+    integers = np.floor(microseconds)
+    rest = (microseconds - integers) * 1000
     nearest = np.rint(rest)
-    if (abs(known) >= _EXACT_DECIMALS_US).any() or (abs(rest - nearest) > _NEARLY_HALF).any():
+    if (abs(microseconds) >= _EXACT_DECIMALS_US).any() or (
+        abs(rest - nearest) > _NEARLY_HALF
+    ).any():
         raise InexactTimeError
-    times = whole.astype(np.int64) * 1000 + nearest.astype(np.int64)
-    return np.where(np.isnan(given), INVALID, times)
+    times = integers.astype(np.int64) * 1000 + nearest.astype(np.int64)
+    return np.where(np.isnan(array), INVALID, times)
 
 
 def _split_integers(joined: bytes, count: int) -> NDArray[np.int64] | None:
     values = np.fromstring(joined, dtype=np.int64, sep=" ")
-    return values if len(values) == count else None  # an empty text among them
+    return values if len(values) == count else None  # one of the texts is empty
 
 
 def _one(text: bytes) -> int:

@@ -1,9 +1,9 @@
-"""A trace file as a sequence of blocks of whole events, read once from front to end.
+"""Blocks of whole events of a trace file, read once from start to end.
 
 A file is `{... "traceEvents": [event, event, ...], ...}` or a bare array of events, plain or
-gzip, up to many gigabytes. It is cut where an object ends and another begins that has a phase,
-as every event has. Should such a place lie inside an event after all, the text before it does
-not decode, and is joined with the beginning of the next block (see `reading`).
+gzip, up to many gigabytes. It is cut where an object ends and another one starts that has a phase,
+as every event has. If such a position is inside an event after all, the text before it does not
+decode, and is joined with the start of the next block (see `reading`).
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ except ImportError:
     _DAMAGED = inflate.error  # type: ignore[assignment]
 
 BLOCK_BYTES = 2 << 20
-"""Text of about 8,000 events; a decoder holds some 10 MB for it, not much more than its core's
-cache does."""
-LONGEST_BYTES = 24 << 20
-"""Text that is cut anywhere when no event begins in it, and that is given up when unreadable."""
+"""Text of about 8,000 events; a decoder needs some 10 MB for it, little more than the cache of its
+core."""
+MAX_BLOCK_BYTES = 24 << 20
+"""Text that is cut anywhere if no event starts in it, and that is dropped if unreadable."""
 _READ_BYTES = 64 << 10
 _PIECE_BYTES = 256 << 10
-"""However well text is compressed, no more of it than this comes out at once."""
+"""Limit of one inflated piece, however well the text is compressed."""
 _LAST_BYTES = 256 << 10
-"""The end of a file that is looked at for the end of the array."""
+"""End of a file that is searched for the end of the array."""
 _LOOK_BYTES = 64 << 10
 _MAX_HEADER = 64 << 20
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENTS_KEY_BYTES = 256
 _MARKED_BLANKS = b"\xef\xbb\xbf \t\r\n"
-"""Blanks, and what some editors write at the beginning of UTF-8."""
+"""Whitespace, and the mark that some editors write at the start of UTF-8."""
 _BORDER = re.compile(rb"\}(\s*,\s*)(?=\{)")
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _COLON = re.compile(rb"\s*:")
-_LONGEST_EVENT = 1 << 20
+_MAX_EVENT_BYTES = 1 << 20
 _SCANNED_BYTES = 4 << 20
 _ARRAY_END = re.compile(rb"(?:\}|\[)\s*,?\s*\](?=\s*(?:,\s*\"|\}|$))")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -52,14 +52,14 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(slots=True)
 class Frame:
-    """What surrounds the events of a file. Filled while the blocks are read."""
+    """Text around the events of a file; filled while the blocks are read."""
 
     header: bytes = b""
     """Text before the array; empty for a bare array."""
     gap: bytes = b""
     """Text between the last block and the tail."""
     tail: bytes = b""
-    """Text after the last block: the last events, the end of the array and what follows it."""
+    """Text after the last block: the last events, the end of the array and the text after it."""
     found_events: bool = False
     """An array of events was found."""
     bare_array: bool = False
@@ -68,24 +68,24 @@ class Frame:
     read_bytes: int = 0
     """Bytes of the file read so far, compressed or not."""
     broken_stream: str | None = None
-    """Why the compressed stream could not be read to its end."""
+    """Reason why the compressed stream could not be read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Events with commas between them, and no brackets around: text, or where to read it."""
+    """Events separated by commas, without brackets: their text, or its position in a file."""
 
     text: bytes | bytearray = b""
     gap: bytes = b""
-    """Text between the block before it and this one."""
+    """Text between the previous block and this one."""
     path: str = ""
     offset: int = 0
     length: int = 0
     shared: memoryview | None = None
-    """Memory in which the text lies in brackets already."""
+    """Memory that holds the text in brackets already."""
 
     def in_brackets(self) -> bytes | bytearray | memoryview:
-        """The text as a JSON array."""
+        """Return the text as a JSON array."""
         if self.shared is not None:
             return self.shared
         if not self.path:
@@ -98,21 +98,21 @@ class Block:
             while view:
                 count = file.readinto(view)
                 if not count:
-                    raise OSError(errno.EIO, "it became shorter while it was read", self.path)
+                    raise OSError(errno.EIO, "it was truncated while it was read", self.path)
                 view = view[count:]
         return array
 
 
 def is_compressed(path: str) -> bool:
-    """Whether a file is a gzip file, by its first bytes."""
+    """Return True for a gzip file, judged by its first bytes."""
     with pathlib.Path(path).open("rb") as file:
         return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
 
 
 def read_blocks(path: str, frame: Frame) -> Iterator[Block]:
-    """The blocks of a file; afterwards `frame.tail` holds the rest of the text.
+    """Yield the blocks of a file; afterwards `frame.tail` holds the rest of the text.
 
-    A plain file is only looked at where it is cut: whoever decodes a block reads it.
+    A plain file is only read where it is cut; the decoder of a block reads its text.
     """
     compressed = is_compressed(path)
     with pathlib.Path(path).open("rb") as file:
@@ -120,18 +120,18 @@ def read_blocks(path: str, frame: Frame) -> Iterator[Block]:
 
 
 def event_end(text: bytes | bytearray, start: int) -> int | None:
-    """Where the event that begins at a place ends.
+    """Return the end of the event that starts at a position.
 
-    None when no event begins there: no object, one without a phase, or one without an end.
+    None when no event starts there: no object, one without a phase, or one without an end.
     """
     end, is_event = _scan(text, start)
     return end if is_event else None
 
 
 def _scan(text: bytes | bytearray, start: int) -> tuple[int, bool]:
-    """How far the object at a place was looked at, and whether it is an event and ends there."""
+    """Return the end of the scanned part of an object, and True if an event ends there."""
     depth, has_phase = 0, False
-    limit = min(len(text), start + _LONGEST_EVENT)
+    limit = min(len(text), start + _MAX_EVENT_BYTES)
     for match in _TOKEN.finditer(text, start, limit):
         token = match.group()
         if token in {b"{", b"["}:
@@ -146,7 +146,7 @@ def _scan(text: bytes | bytearray, start: int) -> tuple[int, bool]:
 
 
 def split_tail(tail: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Ways to part the tail into the last events and the text behind the array, likely first."""
+    """Yield splits of the tail into the last events and the text after the array, likely first."""
     for match in _ARRAY_END.finditer(tail):
         text = match.group()
         events = tail[: match.start() + (text[:1] == b"}")]
@@ -169,7 +169,7 @@ def _plan_blocks(path: str, file: BinaryIO, frame: Frame) -> Iterator[Block]:
         frame.read_bytes = start
         end, following, next_gap = _find_border(file, start + BLOCK_BYTES, size)
         if end == size:
-            break  # what follows the array is long
+            break  # the text after the array is long
         yield Block(path=path, gap=gap, offset=start, length=end - start)
         start, gap = following, next_gap
     look = max(start, size - _LAST_BYTES)
@@ -184,32 +184,32 @@ def _plan_blocks(path: str, file: BinaryIO, frame: Frame) -> Iterator[Block]:
 
 
 def _find_array(file: BinaryIO, frame: Frame) -> int | None:
-    """Where the first event begins."""
+    """Return the position of the first event."""
     buffer = bytearray()
     while len(buffer) < _MAX_HEADER and (piece := file.read(_READ_BYTES)):
         buffer += piece
-        known = len(buffer)
+        size = len(buffer)
         if not _may_be_trace(buffer):
             return None
-        if _enter_array(buffer, frame, known - len(piece)):
-            return known - len(buffer)
+        if _enter_array(buffer, frame, size - len(piece)):
+            return size - len(buffer)
     return None
 
 
-def _find_border(file: BinaryIO, wanted: int, size: int) -> tuple[int, int, bytes]:
-    """End and beginning of two neighbouring events at or behind a place, and what is between."""
+def _find_border(file: BinaryIO, position: int, size: int) -> tuple[int, int, bytes]:
+    """Return end and start of two neighbouring events at or after a position, and the gap."""
     buffer = b""
-    limit = min(size - wanted, LONGEST_BYTES)
+    limit = min(size - position, MAX_BLOCK_BYTES)
     while len(buffer) < limit:
-        file.seek(wanted + len(buffer))
+        file.seek(position + len(buffer))
         piece = file.read(min(max(_LOOK_BYTES, len(buffer)), limit - len(buffer)))
         if not piece:
             break
         buffer += piece
         match = _next_border(buffer, 0)
         if match is not None:
-            return wanted + match.start() + 1, wanted + match.end(), match[1]
-    return wanted + len(buffer), wanted + len(buffer), b""
+            return position + match.start() + 1, position + match.end(), match[1]
+    return position + len(buffer), position + len(buffer), b""
 
 
 # --- gzip files ------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ def _inflate_blocks(file: BinaryIO, frame: Frame) -> Iterator[Block]:
     buffer = bytearray()
     gap = b""
     for piece in inflated(file, frame):
-        known = len(buffer)
+        searched = len(buffer)
         buffer += piece
-        if not frame.found_events and not _enter_array(buffer, frame, known):
+        if not frame.found_events and not _enter_array(buffer, frame, searched):
             if len(buffer) > _MAX_HEADER or not _may_be_trace(buffer):
                 return
             continue
@@ -229,11 +229,11 @@ def _inflate_blocks(file: BinaryIO, frame: Frame) -> Iterator[Block]:
             match = _next_border(buffer, BLOCK_BYTES)
             if match is not None:
                 end, following, next_gap = match.start() + 1, match.end(), match[1]
-            elif len(buffer) >= LONGEST_BYTES:
+            elif len(buffer) >= MAX_BLOCK_BYTES:
                 end, following, next_gap = len(buffer), len(buffer), b""
             else:
                 break
-            rest = buffer[following:]  # short, where the block is long: it is not copied
+            rest = buffer[following:]  # the short part is copied, not the long block
             del buffer[end:]
             yield Block(text=buffer, gap=gap)
             buffer, gap = rest, next_gap
@@ -248,35 +248,35 @@ def _inflate_blocks(file: BinaryIO, frame: Frame) -> Iterator[Block]:
 
 
 def inflated(file: BinaryIO, frame: Frame) -> Iterator[bytes]:
-    """The text of a gzip file in pieces; it may hold several streams one after the other.
+    """Yield the text of a gzip file in pieces; it may hold several streams in sequence.
 
     Args:
-        file: at its beginning.
-        frame: learns how much was read, and why it ended too early.
+        file: the file, at its start.
+        frame: receives the number of bytes read, and the reason of an early end.
     """
     inflater = inflate.decompressobj(wbits=31)
-    left = b""
+    data = b""
     while compressed := file.read(_READ_BYTES):
         frame.read_bytes += len(compressed)
-        left += compressed
-        while left:
+        data += compressed
+        while data:
             if inflater.eof:
-                left = left.lstrip(b"\0")
-                if not _GZIP_MAGIC.startswith(left[:2]):
-                    return  # what follows the last stream is nothing of ours
-                if len(left) < len(_GZIP_MAGIC):
+                data = data.lstrip(b"\0")
+                if not _GZIP_MAGIC.startswith(data[:2]):
+                    return  # data after the last stream is not part of the file's content
+                if len(data) < len(_GZIP_MAGIC):
                     break
                 inflater = inflate.decompressobj(wbits=31)
             try:
-                piece = inflater.decompress(left, _PIECE_BYTES)
+                piece = inflater.decompress(data, _PIECE_BYTES)
             except _DAMAGED as error:
                 frame.broken_stream = f"its compressed data is damaged ({error})"
                 return
             frame.text_bytes += len(piece)
             yield piece
-            left = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+            data = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
     if not inflater.eof:
-        frame.broken_stream = "its compressed data breaks off"
+        frame.broken_stream = "its compressed data is truncated"
 
 
 # --- both ------------------------------------------------------------------------------------
@@ -290,16 +290,18 @@ def _may_be_trace(buffer: bytearray) -> bool:
     return _first_character(buffer) in {b"{", b"[", b""}
 
 
-def _enter_array(buffer: bytearray, frame: Frame, known: int) -> bool:
-    """Cuts off what lies before the first event; False when that has not been seen yet.
+def _enter_array(buffer: bytearray, frame: Frame, searched: int) -> bool:
+    """Cut off the text before the first event; False when the array has not been found yet.
 
     Args:
-        known: length of the text at the beginning that was searched before.
+        buffer: the text so far.
+        frame: receives the text before the array.
+        searched: length of the text at the start that was searched before.
     """
     if _first_character(buffer) == b"[":
         frame.bare_array = frame.found_events = True
         del buffer[: buffer.index(b"[") + 1]
-    elif match := _EVENTS_KEY.search(buffer, max(0, known - _EVENTS_KEY_BYTES)):
+    elif match := _EVENTS_KEY.search(buffer, max(0, searched - _EVENTS_KEY_BYTES)):
         frame.found_events = True
         frame.header = bytes(memoryview(buffer)[: match.start()])
         del buffer[: match.end()]
@@ -307,13 +309,13 @@ def _enter_array(buffer: bytearray, frame: Frame, known: int) -> bool:
 
 
 def _next_border(buffer: bytes | bytearray, start: int) -> re.Match[bytes] | None:
-    """The first place at or behind `start` where one object ends and an event begins."""
+    """Return the first position at or after `start` where an object ends and an event starts."""
     borders = _BORDER.finditer(buffer, start)
     return _first_border(buffer, borders)
 
 
 def _last_border(text: bytes | bytearray) -> re.Match[bytes] | None:
-    """The last place where one object ends and an event begins."""
+    """Return the last position where an object ends and an event starts."""
     borders = list(_BORDER.finditer(text, max(0, len(text) - _LAST_BYTES)))
     return _first_border(text, reversed(borders))
 
@@ -321,8 +323,10 @@ def _last_border(text: bytes | bytearray) -> re.Match[bytes] | None:
 def _first_border(
     text: bytes | bytearray, borders: Iterable[re.Match[bytes]]
 ) -> re.Match[bytes] | None:
-    """The first of some places behind which an event begins; where that is dear to tell, as in
-    text that is no JSON, simply the first."""
+    """Return the first of some positions after which an event starts.
+
+    Where that takes too long to find out, as in text that is not JSON, return the first one.
+    """
     first, scanned = None, 0
     for border in borders:
         reached, is_event = _scan(text, border.end())

@@ -1,4 +1,4 @@
-"""What a file says of itself: devices, threads, process groups, ranks, and what was recorded."""
+"""Description of a trace by its file: devices, threads, process groups, ranks, counters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STORED_APART = frozenset(
     {"traceEvents", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"}
 )
 _DISTRIBUTED_STORED_APART = frozenset({"backend", "rank", "world_size", "pg_config"})
-_LATEST_BASE_NS = 2**62
+_MAX_BASE_NS = 2**62
 """A century from now; the sum of a base and a time must stay an integer of 64 bits."""
 _DEVICE_NUMBERS = {
     "memory_bytes": ("totalGlobalMem",),
@@ -40,11 +40,11 @@ _DEVICE_NUMBERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who recorded a trace, as far as the importer was told; the file may know more."""
+    """Origin of a trace as far as the caller knows it; the file may state more."""
 
     name: str
     directories: tuple[str, ...] = ()
-    """Names of directories that the file lies in, nearest last."""
+    """Names of the directories around the file, innermost last."""
     node: str | None = None
     process: str | None = None
     window: int | None = None
@@ -53,27 +53,27 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The top level of a trace file, without the events."""
+    """Top level of a trace file without the events."""
 
     content: Mapping[str, Any] = field(default_factory=dict)
     readable: bool = True
 
     @property
     def base_ns(self) -> int:
-        """What is added to every time of the file."""
+        """Nanoseconds to add to every time of the file."""
         base = _integer(self.content.get("baseTimeNanoseconds")) or 0
-        return base if abs(base) < _LATEST_BASE_NS else 0
+        return base if abs(base) < _MAX_BASE_NS else 0
 
     @property
     def distributed(self) -> Mapping[str, Any]:
         """Rank, world size, backend and process groups."""
-        found = self.content.get("distributedInfo")
-        return found if isinstance(found, dict) else {}
+        info = self.content.get("distributedInfo")
+        return info if isinstance(info, dict) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The small tables of a trace."""
+    """Small tables of a trace."""
 
     gathered: Gathered
     header: Header
@@ -82,39 +82,41 @@ class Description:
 
     @property
     def rank(self) -> int | None:
-        """As told, as the file says, or as its name or that of its directory says."""
+        """Rank that the caller, the file, its name or its directory states, in this order."""
         if self.identity.rank is not None:
             return self.identity.rank
         stated = _integer(self.header.distributed.get("rank"))
         if stated is not None:
             return stated
-        found = [_RANK_IN_NAME.search(self.identity.name)]
-        found += map(_RANK_DIRECTORY.fullmatch, reversed(self.identity.directories))
-        return next((int(match[1]) for match in found if match), None)
+        matches = [_RANK_IN_NAME.search(self.identity.name)]
+        matches += map(_RANK_DIRECTORY.fullmatch, reversed(self.identity.directories))
+        return next((int(match[1]) for match in matches if match), None)
 
     def tables(self, maker: TableMaker) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Tables with at least one row."""
-        made = {
+        """Yield the tables with at least one row."""
+        tables = {
             "tracks": self._tracks(),
             "devices": self._devices(),
             "process_groups": self._groups(),
             "flows": self.flows,
             "counters": self._counters(),
         }
-        for name, columns in made.items():
+        for name, columns in tables.items():
             if columns and len(next(iter(columns.values()))):
                 yield name, maker.complete(name, columns)
 
     def trace_row(self, *, start_ns: int, end_ns: int) -> Mapping[str, Any]:
-        """The row of the table `traces`. Times are relative to the base."""
+        """Return the row of the table `traces`; times are relative to the base."""
         gathered, base = self.gathered, self.header.base_ns
         operators = gathered.select(OPERATOR, ("id",), "input_dims")
         stacks = gathered.select(OPERATOR, ("id",), "call_stack")
         rest = {k: v for k, v in self.header.content.items() if k not in _STORED_APART}
         distributed = self.header.distributed
-        told = {k: v for k, v in distributed.items() if k not in _DISTRIBUTED_STORED_APART}
-        if told:
-            rest["distributedInfo"] = told
+        distributed_rest = {
+            k: v for k, v in distributed.items() if k not in _DISTRIBUTED_STORED_APART
+        }
+        if distributed_rest:
+            rest["distributedInfo"] = distributed_rest
         optional = {
             "window": self.identity.window,
             "rank": self.rank,
@@ -155,74 +157,62 @@ class Description:
             for number in np.flatnonzero(first >= 0).tolist():
                 row = first[number]
                 kinds[number] = "device"
-                devices[number] = _known(columns["device"][row], tracks[number][0])
-                streams[number] = _known(columns["stream"][row], tracks[number][1])
+                devices[number] = _number_or_digits(columns["device"][row], tracks[number][0])
+                streams[number] = _number_or_digits(columns["stream"][row], tracks[number][1])
         for kind in (k for k in EVENT_KINDS if k.is_range and not k.on_device):
             events = np.bincount(self.gathered.columns(kind, "track")["track"])
             for number in np.flatnonzero(events).tolist():
                 kinds[number] = "host"
-        said: dict[tuple[str, Any], Any] = {}
+        metadata: dict[tuple[str, Any], Any] = {}
         for name, pid, tid, value in self.gathered.metadata:
             key = (pid, tid) if name.startswith("thread_") else pid
-            said[name, key] = value
+            metadata[name, key] = value
         texts: dict[str, list[Any]] = {
-            "process_name": [said.get(("process_name", pid)) for pid, _ in tracks],
-            "process_labels": [said.get(("process_labels", pid)) for pid, _ in tracks],
-            "thread_name": [said.get(("thread_name", each)) for each in tracks],
+            "process_name": [metadata.get(("process_name", pid)) for pid, _ in tracks],
+            "process_labels": [metadata.get(("process_labels", pid)) for pid, _ in tracks],
+            "thread_name": [metadata.get(("thread_name", track)) for track in tracks],
             "pid": [str(pid) for pid, _ in tracks],
             "tid": [str(tid) for _, tid in tracks],
             "kind": kinds,
         }
-        text = [isinstance(pid, str) + 2 * isinstance(tid, str) for pid, tid in tracks]
+        is_text = [isinstance(pid, str) + 2 * isinstance(tid, str) for pid, tid in tracks]
         return {
             "track": np.arange(len(tracks), dtype=np.int64),
             **{name: DictColumn.encode(map(text_of, values)) for name, values in texts.items()},
-            "pid_is_text": np.array(text, dtype=np.int64),
+            "pid_is_text": np.array(is_text, dtype=np.int64),
             "device": integers_of(devices),
             "stream": integers_of(streams),
             "process_order": integers_of(
-                [_integer(said.get(("process_sort_index", pid))) for pid, _ in tracks]
+                [_integer(metadata.get(("process_sort_index", pid))) for pid, _ in tracks]
             ),
             "thread_order": integers_of(
-                [_integer(said.get(("thread_sort_index", each))) for each in tracks]
+                [_integer(metadata.get(("thread_sort_index", track))) for track in tracks]
             ),
         }
 
     def _devices(self) -> Mapping[str, Any]:
-        listed = self.header.content.get("deviceProperties")
-        found = (
-            [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-        )
-        known = {"id", "name", *(key for keys in _DEVICE_NUMBERS.values() for key in keys)}
-        rest = [{k: v for k, v in each.items() if k not in known} for each in found]
+        devices = _objects(self.header.content.get("deviceProperties"))
+        stored = {"id", "name", *(key for keys in _DEVICE_NUMBERS.values() for key in keys)}
         return {
-            "device": np.array([_integer(d.get("id")) or 0 for d in found], dtype=np.int64),
-            "name": DictColumn.encode(text_of(d.get("name")) or "unnamed" for d in found),
+            "device": np.array([_integer(d.get("id")) or 0 for d in devices], dtype=np.int64),
+            "name": DictColumn.encode(text_of(d.get("name")) or "unnamed" for d in devices),
             **{
-                name: integers_of([_integer(d.get(keys[0])) for d in found])
+                name: integers_of([_integer(d.get(keys[0])) for d in devices])
                 for name, keys in _DEVICE_NUMBERS.items()
             },
-            "args": DictColumn.encode(
-                msgspec.json.encode(each).decode() if each else None for each in rest
-            ),
+            "args": DictColumn.encode(_rest(device, stored) for device in devices),
         }
 
     def _groups(self) -> Mapping[str, Any]:
-        listed = self.header.distributed.get("pg_config")
-        found = (
-            [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-        )
-        known = {"pg_name", "pg_desc", "backend_config", "pg_size", "ranks"}
-        rest = [{k: v for k, v in each.items() if k not in known} for each in found]
+        groups = _objects(self.header.distributed.get("pg_config"))
+        stored = {"pg_name", "pg_desc", "backend_config", "pg_size", "ranks"}
         return {
-            "name": DictColumn.encode(text_of(g.get("pg_name")) or "" for g in found),
-            "description": DictColumn.encode(text_of(g.get("pg_desc")) for g in found),
-            "backend": DictColumn.encode(text_of(g.get("backend_config")) for g in found),
-            "size": integers_of([_integer(g.get("pg_size")) for g in found]),
-            "ranks": DictColumn.encode(text_of(g.get("ranks")) for g in found),
-            "args": DictColumn.encode(
-                msgspec.json.encode(each).decode() if each else None for each in rest
-            ),
+            "name": DictColumn.encode(text_of(g.get("pg_name")) or "" for g in groups),
+            "description": DictColumn.encode(text_of(g.get("pg_desc")) for g in groups),
+            "backend": DictColumn.encode(text_of(g.get("backend_config")) for g in groups),
+            "size": integers_of([_integer(g.get("pg_size")) for g in groups]),
+            "ranks": DictColumn.encode(text_of(g.get("ranks")) for g in groups),
+            "args": DictColumn.encode(_rest(group, stored) for group in groups),
         }
 
     def _counters(self) -> Mapping[str, Any]:
@@ -236,15 +226,26 @@ class Description:
                     rows.append(row)
                     series.append(name)
                     values.append(value)
-        chosen = np.array(rows, dtype=np.int64)
+        indices = np.array(rows, dtype=np.int64)
         return {
-            "id": columns["id"][chosen],
-            "track": columns["track"][chosen],
-            "name": columns["name"][chosen],
-            "t_ns": columns["start"][chosen] + self.header.base_ns,
+            "id": columns["id"][indices],
+            "track": columns["track"][indices],
+            "name": columns["name"][indices],
+            "t_ns": columns["start"][indices] + self.header.base_ns,
             "series": DictColumn.encode(series),
             "value": np.array(values, dtype=np.float64),
         }
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _rest(items: Mapping[str, Any], stored: set[str]) -> str | None:
+    """Return the members of an object without a column, as JSON."""
+    rest = {key: value for key, value in items.items() if key not in stored}
+    return msgspec.json.encode(rest).decode() if rest else None
 
 
 def _integer(value: Any) -> int | None:
@@ -256,19 +257,19 @@ def _integer(value: Any) -> int | None:
 
 
 def _numbers(text: str) -> Iterator[tuple[str, float]]:
-    """The numbers that the arguments of a counter hold."""
+    """Yield the numbers in the arguments of a counter."""
     try:
-        held = msgspec.json.decode(text)
+        items = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return
-    for name, value in held.items() if isinstance(held, dict) else ():
+    for name, value in items.items() if isinstance(items, dict) else ():
         if isinstance(value, int | float) and abs(value) < 2**1023:
             yield name, float(value)
 
 
-def _known(value: Any, written: int | str) -> int | None:
-    """A device or stream number: of the event's arguments, else of where the file draws it."""
+def _number_or_digits(value: Any, label: int | str) -> int | None:
+    """Return a device or stream number: of the arguments, else the digits of the track's label."""
     if value >= 0:
         return int(value)
-    digits = re.search(r"\d+", str(written))
+    digits = re.search(r"\d+", str(label))
     return _integer(digits[0]) if digits else None

@@ -19,65 +19,64 @@ from stepscope.importers.kineto.decode import decode_block
 from stepscope.importers.workers import start_worker
 
 QUEUED_PER_WORKER = 2
-"""Blocks sent ahead, so that no worker waits while the parent is busy."""
-_HELD_PER_WORKER = 8
-"""Blocks sent or decoded beyond the one that is wanted next: a damaged one takes long."""
+"""Blocks sent in advance, so that no worker waits while the parent is busy."""
+_AHEAD_PER_WORKER = 8
+"""Blocks sent or decoded beyond the next one in order: a damaged one takes long."""
 _SLOT_BYTES = 2 * BLOCK_BYTES
 
 
 class DecodingStoppedError(OSError):
-    """A worker ended without a word: killed, or out of memory."""
+    """A worker process ended unexpectedly: killed, or out of memory."""
 
     def __init__(self) -> None:
         super().__init__(errno.ECHILD, "a process that decoded it was killed; is memory short?")
 
 
 def decode_all(
-    blocks: Iterable[Block], workers: int, begun: Callable[[], object] = lambda: None
+    blocks: Iterable[Block], workers: int, on_start: Callable[[], object] = lambda: None
 ) -> Iterator[Chunk]:
-    """Chunks of all blocks, in order; in this process when `workers` is 0.
+    """Yield the chunks of all blocks, in order; decodes in this process when `workers` is 0.
 
     Args:
-        blocks: of one file.
-        workers: processes that decode.
-        begun: is called when they are forked; until then this one must have no thread.
+        blocks: blocks of one file.
+        workers: number of processes that decode.
+        on_start: called after they are forked; until then this process must have no thread.
     """
     if not workers:
-        begun()
+        on_start()
         for block in blocks:
             yield decode_block(block)
         return
     pool = _Pool(workers)
     try:
-        begun()
+        on_start()
         yield from pool.map(blocks)
     finally:
         pool.close()
 
 
-def _ahead(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The same blocks; a thread makes the next one, which may have to be inflated, meanwhile."""
+def _prefetch(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield the same blocks while a thread makes the next one, which may have to be inflated."""
     source = iter(blocks)
-    with ThreadPoolExecutor(1) as beside:
-        following = beside.submit(next, source, None)
-        while (block := following.result()) is not None:
-            following = beside.submit(next, source, None)
+    with ThreadPoolExecutor(1) as thread:
+        pending = thread.submit(next, source, None)
+        while (block := pending.result()) is not None:
+            pending = thread.submit(next, source, None)
             yield block
 
 
 class _Pool:
-    """Workers and the memory through which text goes to them and columns come back.
+    """Workers, and the shared memory that passes text to them and columns back.
 
-    Only short messages go to the workers through pipes: were a block sent while a worker is
-    sending a chunk, both sides would wait for ever. And columns that went through pipes would be
-    copied four times, some pages at a time.
+    Only short messages go through pipes: if a block was sent while a worker sends a chunk, both
+    sides would wait forever. Columns in pipes would be copied four times, some pages at a time.
     """
 
     def __init__(self, workers: int) -> None:
         slots = workers * QUEUED_PER_WORKER
         self._memory = mmap.mmap(-1, slots * _SLOT_BYTES)
         self._free = list(range(slots))
-        self._taken: dict[int, int] = {}  # number of a block -> its slot
+        self._slots: dict[int, int] = {}  # number of a block -> its slot
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
         for _ in range(workers):
@@ -89,42 +88,41 @@ class _Pool:
         waiting: dict[int, Chunk] = {}
         queued = dict.fromkeys(self._pipes, 0)
         gaps: dict[int, bytes] = {}
-        source = enumerate(_ahead(blocks))
+        source = enumerate(_prefetch(blocks))
         following = 0
         sent = 0
         done = False
         while True:
-            most = following + _HELD_PER_WORKER * len(self._pipes)
-            while not done and sent < most and min(queued.values()) < QUEUED_PER_WORKER:
+            limit = following + _AHEAD_PER_WORKER * len(self._pipes)
+            while not done and sent < limit and min(queued.values()) < QUEUED_PER_WORKER:
                 try:
                     number, block = next(source)
                 except StopIteration:
                     done = True
                     break
                 sent = number + 1
-                if len(block.text) + 2 > _SLOT_BYTES:  # seldom; a sleeping worker is no loss
+                if len(block.text) + 2 > _SLOT_BYTES:  # rare; a worker may sleep meanwhile
                     waiting[number] = decode_block(block)
                     break
-                pipe = min(queued, key=lambda each: queued[each])
-                gaps[number] = block.gap  # however long it is, and nobody there needs it
+                pipe = min(queued, key=queued.__getitem__)
+                gaps[number] = block.gap  # it may be long, and no worker needs it
                 self._send(pipe, number, replace(block, gap=b""))
                 queued[pipe] += 1
             if done and following == sent:
                 return
             if following not in waiting:
                 for ready in wait([pipe for pipe, count in queued.items() if count]):
-                    number, waiting_chunk = self._receive(ready)  # type: ignore[arg-type]
-                    waiting_chunk.gap = gaps.pop(number)
+                    number, chunk = self._receive(ready)  # type: ignore[arg-type]
+                    chunk.gap = gaps.pop(number)
                     queued[ready] -= 1  # type: ignore[index]
-                    waiting[number] = waiting_chunk
+                    waiting[number] = chunk
             while following in waiting:
                 yield waiting.pop(following)
                 following += 1
 
     def _send(self, pipe: Connection, number: int, block: Block) -> None:
-        """Hands a block to a worker, and a slot of the shared memory, with its text if it has it
-        already."""
-        slot = self._taken[number] = self._free.pop()
+        """Send a block to a worker, with a slot of shared memory that holds its text, if any."""
+        slot = self._slots[number] = self._free.pop()
         if not block.path:
             at, length = slot * _SLOT_BYTES, len(block.text) + 2
             self._memory[at] = ord("[")
@@ -143,7 +141,7 @@ class _Pool:
             raise DecodingStoppedError from error
         if isinstance(answer, OSError):
             raise answer
-        slot = self._taken.pop(number)
+        slot = self._slots.pop(number)
         columns = []
         with memoryview(self._memory) as memory:
             at = slot * _SLOT_BYTES
@@ -157,19 +155,19 @@ class _Pool:
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
-            process.kill()  # it has nothing left to do, or nobody wants it done
+            process.kill()  # it is idle, or its result is not needed
         for process in self._processes:
             process.join()
 
 
 def _work(pipe: Connection, memory: mmap.mmap) -> None:
-    """Decodes until the parent closes the pipe, or is gone."""
-    gc.disable()  # a block makes 100,000 objects and no cycle
+    """Decode until the parent closes the pipe or exits."""
+    gc.disable()  # a block creates 100,000 objects and no cycle
     try:
         while True:
             number, block, slot = pipe.recv()
             if not block.path:
-                # Nothing of it outlives decoding, so that it need not be copied.
+                # Nothing refers to it after decoding, so it is not copied.
                 shared = memoryview(memory)[block.offset : block.offset + block.length]
                 block = replace(block, shared=shared)
             try:
@@ -183,8 +181,10 @@ def _work(pipe: Connection, memory: mmap.mmap) -> None:
 
 
 def _packed(chunk: Chunk, memory: mmap.mmap, at: int) -> tuple[bytes, list[int]]:
-    """A chunk as a message and, from a place of the shared memory on, its columns of some sizes;
-    as a message alone when they are larger than a slot."""
+    """Return a message and the sizes of the columns that were written to shared memory at `at`.
+
+    If they do not fit into a slot, the message holds them.
+    """
     columns: list[pickle.PickleBuffer] = []
     message = pickle.dumps(chunk, protocol=5, buffer_callback=columns.append)
     raws = [column.raw() for column in columns]

@@ -1,4 +1,4 @@
-"""How far a recording can be trusted, as rows of the table `quality`."""
+"""Quality issues of a trace, as rows of the table `quality`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DROPS = ("dropped", "out-of-range", "invalid ext correlations", "unexpected")
 
 
 def quality_rows(reading: Reading, counts: Counts) -> Mapping[str, Any]:
-    """Rows for every check that found something, and for the clock base in any case."""
+    """Return a row for every check that found an issue, and one for the clock base."""
     gathered, header, frame = reading.gathered, reading.header, reading.frame
     rows: list[tuple[str, int, int | None, int | None, str | None]] = []
 
@@ -47,7 +47,7 @@ def quality_rows(reading: Reading, counts: Counts) -> Mapping[str, Any]:
     add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)
     add("unmatched_external_id", counts.matched_by_time, counts.calls)
     lost = [f"{gathered.lost_events} events could not be read"] * (gathered.lost_events > 0)
-    lost += ["what surrounds the events could not be read"] * (not header.readable)
+    lost += ["the header around the events could not be read"] * (not header.readable)
     lost_bytes = gathered.lost_bytes or int(not header.readable)
     add("lost_text", lost_bytes, frame.text_bytes, None, "; ".join(lost))
     add("repaired_event", gathered.repaired, gathered.event_count)
@@ -68,32 +68,32 @@ def quality_rows(reading: Reading, counts: Counts) -> Mapping[str, Any]:
 
 
 def _dropped(header: Header) -> tuple[int, None, None, str | None]:
-    """What the recorder's own log, kept in the file, says that it lost."""
-    said = header.content.get("INFO")
-    lines = said if isinstance(said, list) else []
-    total, found = 0, []
+    """Return the count and names of records that the recorder's log in the file reports as lost."""
+    info = header.content.get("INFO")
+    lines = info if isinstance(info, list) else []
+    total, details = 0, []
     for line in lines:
         match = _RECORDER_COUNTS.search(str(line))
         for name, value in re.findall(r"([\w -]+?)\s*=\s*(\d+)", match[1] if match else ""):
             if any(word in name.lower() for word in _DROPS) and int(value):
                 total += int(value)
-                found.append(f"{name.strip(' ,')}: {value}")
-    return total, None, None, "; ".join(found) or None
+                details.append(f"{name.strip(' ,')}: {value}")
+    return total, None, None, "; ".join(details) or None
 
 
 def _duplicate_steps(gathered: Gathered) -> int:
     kinds = (ANNOTATION, OPERATOR)
     codes = np.concatenate([gathered.columns(kind, "name")["name"] for kind in kinds])
     steps = [code for code, name in enumerate(gathered.strings) if name.startswith("ProfilerStep#")]
-    found = codes[np.isin(codes, steps)]
-    return len(found) - len(np.unique(found))
+    step_codes = codes[np.isin(codes, steps)]
+    return len(step_codes) - len(np.unique(step_codes))
 
 
 def _clock(reading: Reading) -> str:
     base = reading.header.base_ns
     if base:
-        return f"times are offsets from {base} ns since 1970, as the file states"
-    taken = "its times are taken for microseconds since 1970"
+        return f"times are relative to {base} ns since 1970, as the file states"
+    assumption = "its times are assumed to be microseconds since 1970"
     if reading.truncated and not reading.frame.bare_array:
-        return f"the file's end, which may state a base, is missing: {taken}"
-    return f"the file states no base: {taken}"
+        return f"the end of the file, which may state a base, is missing: {assumption}"
+    return f"the file states no base: {assumption}"

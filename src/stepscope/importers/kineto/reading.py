@@ -1,4 +1,4 @@
-"""A trace file from its first byte to its last: all events gathered, and what surrounds them."""
+"""Reading of a whole trace file: all events are gathered, and the header around them is parsed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from stepscope.errors import UnreadableTraceError
 from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.blocks import (
-    LONGEST_BYTES,
+    MAX_BLOCK_BYTES,
     Block,
     Frame,
     is_compressed,
@@ -28,39 +28,39 @@ from stepscope.importers.kineto.pairing import pair_ranges
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
 
 SERIAL_BYTES = 16 << 20
-"""A smaller file is decoded before workers could have begun."""
+"""A smaller file is decoded before workers could start."""
 _COMPRESSION = 10
-"""Traces shrink to a tenth or less."""
+"""Traces compress to a tenth or less."""
 _UTF8_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n\0"
 _COMMAS = b" \t\r\n,"
 _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 Progress = Callable[[float], None]
-"""Told the share of the work that is done, 0 to 1."""
+"""Called with the share of the work that is done, 0 to 1."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Reading:
-    """What a file holds. Close `gathered` when done with it."""
+    """Content of a file. Close `gathered` after use."""
 
     gathered: Gathered
     frame: Frame = field(default_factory=Frame)
     header: Header = field(default_factory=Header)
     truncated: bool = False
-    """The list of events has no end, or the compressed data none."""
+    """The end of the list of events, or of the compressed data, is missing."""
 
     @property
     def lost(self) -> str | None:
-        """What could not be read, as the rest of a sentence; None when all could."""
+        """The unreadable part, as the rest of a sentence; None when everything could be read."""
         parts = []
         if self.frame.broken_stream:
             parts.append(self.frame.broken_stream)
         elif self.truncated:
-            parts.append("the file ends before its end")
+            parts.append("the file is truncated")
         if self.gathered.lost_events:
-            lost = self.gathered
-            parts.append(f"{lost.lost_events} events ({lost.lost_bytes} bytes) could not be read")
+            events, size = self.gathered.lost_events, self.gathered.lost_bytes
+            parts.append(f"{events} events ({size} bytes) could not be read")
         return "; ".join(parts) or None
 
 
@@ -70,19 +70,19 @@ def read_file(
     workers: int,
     *,
     progress: Progress,
-    begun: Callable[[], object],
+    on_start: Callable[[], object],
 ) -> Reading:
-    """Reads a file to its end.
+    """Read a file to its end.
 
     Args:
         path: the file, plain or gzip; its name does not matter.
-        gathered: takes its events; closed when this fails.
-        workers: processes that decode; 0 decodes in this one.
-        progress: is told how far it is.
-        begun: is called before the first event is read; until then there must be no thread.
+        gathered: receives its events; closed when this fails.
+        workers: number of processes that decode; 0 decodes in this one.
+        progress: called with the share that is done.
+        on_start: called before the first event is read; until then there must be no thread.
 
     Raises:
-        UnreadableTraceError: the file holds no readable event.
+        UnreadableTraceError: the file has no readable event.
         OSError: the file cannot be read.
     """
     reading = Reading(gathered=gathered)
@@ -91,15 +91,15 @@ def read_file(
         total = max(1, path.stat().st_size)
         blocks = read_blocks(str(path), frame)
         text_bytes = total * (_COMPRESSION if is_compressed(str(path)) else 1)
-        chunks = decode_all(blocks, workers if text_bytes >= SERIAL_BYTES else 0, begun)
-        for chunk in _whole(chunks, frame):
+        chunks = decode_all(blocks, workers if text_bytes >= SERIAL_BYTES else 0, on_start)
+        for chunk in _join_cut_events(chunks, frame):
             gathered.add(chunk)
             progress(frame.read_bytes / total)
         if frame.found_events:
             _read_tail(reading)
         pair_ranges(gathered)
         if not gathered.event_count:
-            raise UnreadableTraceError(_why_not(path, frame))
+            raise UnreadableTraceError(_explain(path, frame))
     except DecodingStoppedError as error:
         gathered.close()
         error.filename = str(path)
@@ -110,35 +110,37 @@ def read_file(
     return reading
 
 
-def _whole(chunks: Iterator[Chunk], frame: Frame) -> Iterator[Chunk]:
-    """Chunks, and events that were cut in two between them. What is left of the last one goes
-    to the tail."""
-    left = b""
+def _join_cut_events(chunks: Iterator[Chunk], frame: Frame) -> Iterator[Chunk]:
+    """Yield the chunks, and the events that were cut in two between them.
+
+    The rest of the last chunk goes to the tail.
+    """
+    rest = b""
     for chunk in chunks:
         head, tail = chunk.fragments
-        joined = left + chunk.gap + head if left else head
-        if head and not tail and not chunk.event_count and len(joined) < LONGEST_BYTES:
-            left = joined
+        joined = rest + chunk.gap + head if rest else head
+        if head and not tail and not chunk.event_count and len(joined) < MAX_BLOCK_BYTES:
+            rest = joined
             continue
         if joined:
             yield decode_block(Block(text=joined), complete=True)
         yield chunk
-        left = tail
-    if left:
-        frame.tail = left + frame.gap + frame.tail
+        rest = tail
+    if rest:
+        frame.tail = rest + frame.gap + frame.tail
 
 
 def _read_tail(reading: Reading) -> None:
-    """Reads the last events and what follows them."""
+    """Read the last events and the text after them."""
     frame, gathered = reading.frame, reading.gathered
     reading.truncated = frame.broken_stream is not None
-    ways = list(split_tail(frame.tail))
-    for events, rest in ways:
+    splits = list(split_tail(frame.tail))
+    for events, rest in splits:
         if _is_end(frame, rest):
             gathered.add(decode_block(Block(text=events), complete=True))
             reading.header = _header(frame, rest)
             return
-    for events, rest in ways:
+    for events, rest in splits:
         chunk = decode_block(Block(text=events))
         if not any(chunk.fragments):
             gathered.add(chunk)
@@ -161,7 +163,7 @@ def _read_tail(reading: Reading) -> None:
 
 
 def _is_end(frame: Frame, rest: bytes) -> bool:
-    """Whether a text is certain to be what follows the array of events."""
+    """Return True for text that certainly follows the array of events."""
     if frame.bare_array:
         return False
     try:
@@ -173,28 +175,28 @@ def _is_end(frame: Frame, rest: bytes) -> bool:
 
 
 def _header(frame: Frame, rest: bytes) -> Header:
-    """The object around the events, put together from its two halves."""
+    """Parse the object around the events from its two halves."""
     if frame.bare_array:
         return Header()
     before = frame.header.strip().removeprefix(_UTF8_MARK).strip().removeprefix(b"{").strip(_COMMAS)
     after = rest.strip(_BLANK).strip(_COMMAS).removesuffix(b"}").strip(_COMMAS)
-    whole = b"{" + b",".join(part for part in (before, after) if part) + b"}"
-    for text in (whole, repair.repair_object(whole)):
+    header = b"{" + b",".join(part for part in (before, after) if part) + b"}"
+    for text in (header, repair.repair_object(header)):
         try:
             return Header(msgspec.json.decode(text, type=dict[str, Any]))
         except _MALFORMED:
             continue
-    base = _BASE.search(whole)
+    base = _BASE.search(header)
     return Header({"baseTimeNanoseconds": int(base[1])} if base else {}, readable=False)
 
 
-def _why_not(path: Path, frame: Frame) -> str:
+def _explain(path: Path, frame: Frame) -> str:
     broken = f", and {frame.broken_stream}" if frame.broken_stream else ""
     if not frame.text_bytes:
         return f"{path} is empty{broken}."
     if not frame.found_events:
         return (
-            f"{path} is no trace that stepscope can read: it was tried as JSON, plain and gzip, "
-            f"and holds neither a list of events nor the key traceEvents{broken}."
+            f"{path} is not a trace that stepscope can read: as JSON, plain or gzip, it has "
+            f"neither a list of events nor the key traceEvents{broken}."
         )
-    return f"{path} holds no readable event{broken}."
+    return f"{path} has no readable event{broken}."

@@ -1,8 +1,8 @@
-"""Events out of text that is no JSON.
+"""Repair of events in malformed JSON.
 
 Recorders have written names with quotes, backslashes and control characters in them, `nan` and
 `N/A` for numbers, commas before closing brackets, and files that end anywhere. Events are then
-read one by one, each mended as far as is safe; what stays unreadable is counted.
+read one by one and repaired where that is safe; unreadable text is counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stepscope.importers.kineto.blocks import event_end
 _FIRST_KEYS = rb'"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|sf|tdur)"'
 _BEGIN = re.compile(rb"\{\s*" + _FIRST_KEYS + rb"\s*:")
 _BORDER = re.compile(rb"\}\s*,\s*(?=" + _BEGIN.pattern + rb")")
-"""What looks like the end of one event and the beginning of the next."""
+"""Text that looks like the end of one event and the start of the next."""
 _CONTROL = bytes(c if c >= 32 else 32 for c in range(256))
 _NO_VALUE = re.compile(
     rb'("[^"\\]*(?:\\.[^"\\]*)*")'
@@ -28,7 +28,7 @@ _NO_VALUE = re.compile(
     rb"|(,)(?=\s*[}\]])",
     re.IGNORECASE | re.DOTALL,
 )
-"""A string, a word where a number belongs, or a comma that nothing follows."""
+"""A string, a word in the position of a number, or a trailing comma."""
 _STRING_VALUE = re.compile(
     rb'("(?:[^"\\]|\\.)*"\s*:\s*")(.*?)("(?=\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|\}\s*(?:\}|,|$))))',
     re.DOTALL,
@@ -39,105 +39,105 @@ _LONE_SURROGATE = re.compile(
     rb"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-_LONGEST_JOIN = 4
-"""So many pieces are tried together when a border turns out to lie inside an event."""
+_MAX_JOIN = 4
+"""Pieces that are joined at most when a border turns out to be inside an event."""
 _BLANK = b" \t\r\n,"
 _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
 Decode = Callable[[bytes], list[Any]]
 
 
 @dataclass(slots=True)
-class Mended:
-    """The events of a damaged block."""
+class RepairedEvents:
+    """Readable events of a damaged block."""
 
     events: list[Any] = field(default_factory=list)
     repaired: int = 0
     lost: int = 0
     lost_bytes: int = 0
     fragments: tuple[bytes, bytes] = (b"", b"")
-    """What is unreadable at the beginning and at the end."""
+    """Unreadable text at the start and at the end."""
 
 
-def read_events(text: bytes, decode: Decode, *, complete: bool) -> Mended:
-    """The readable events of a block.
+def read_events(text: bytes, decode: Decode, *, complete: bool) -> RepairedEvents:
+    """Read the readable events of a block.
 
     Args:
-        text: events with commas between them.
-        decode: turns the text of an array into events, or raises a msgspec error.
-        complete: the text does not go on elsewhere. Otherwise the unreadable at its two ends
-            may be half of something, and is left as it is.
+        text: events separated by commas.
+        decode: decodes the text of an array into events, or raises a msgspec error.
+        complete: the text does not continue elsewhere. Otherwise unreadable text at its two ends
+            may be half of an event, and is returned as fragments.
     """
-    return _Mender(text, decode, complete).read()
+    return _Reader(text, decode, complete).read()
 
 
-class _Mender:
-    """Goes through a text from front to end."""
+class _Reader:
+    """Reads a text from start to end."""
 
     def __init__(self, text: bytes, decode: Decode, complete: bool) -> None:
         self._text = text
         self._decode = decode
         self._complete = complete
         self._ends = [match.start() + 1 for match in _BORDER.finditer(text)] + [len(text)]
-        self._mended = Mended()
+        self._result = RepairedEvents()
         self._unread: list[tuple[int, int]] = []
 
-    def read(self) -> Mended:
+    def read(self) -> RepairedEvents:
         at = 0
         while (start := self._text.find(b"{", at)) >= 0:
-            self._leave(at, start)
+            self._skip(at, start)
             piece_end = self._ends[bisect_left(self._ends, start + 1)]
             at = self._read_at(start, piece_end)
             if at == start:
                 at = self._give_up(start, piece_end)
-        self._leave(at, len(self._text))
+        self._skip(at, len(self._text))
         self._account()
-        return self._mended
+        return self._result
 
-    def _leave(self, start: int, end: int) -> None:
-        """Notes text that could not be read."""
+    def _skip(self, start: int, end: int) -> None:
+        """Note text that could not be read."""
         if self._unread and self._unread[-1][1] == start:
             start = self._unread.pop()[0]
         if self._text[start:end].strip(_BLANK):
             self._unread.append((start, end))
 
     def _give_up(self, start: int, piece_end: int) -> int:
-        """Leaves the object at a place; returns where the next one may begin."""
+        """Skip the object at a position; returns the position where the next one may start."""
         following = _BEGIN.search(self._text, start + 1, piece_end)
-        if following is None or self._may_go_on(start, piece_end):
-            self._leave(start, piece_end)
+        if following is None or self._may_continue(start, piece_end):
+            self._skip(start, piece_end)
             return piece_end
-        self._leave(start, following.start())
+        self._skip(start, following.start())
         return following.start()
 
-    def _may_go_on(self, start: int, piece_end: int) -> bool:
-        """Whether a piece may be half of something whose other half lies elsewhere."""
+    def _may_continue(self, start: int, piece_end: int) -> bool:
+        """Return True for a piece whose other half may be in another block."""
         return not self._complete and (start == 0 or piece_end == len(self._text))
 
     def _read_at(self, start: int, piece_end: int) -> int:
-        """Reads the event at a place, and those up to the next border; returns where it ends."""
+        """Read the events from a position to the next border; returns the end of the text read."""
         piece = self._text[start:piece_end].rstrip(_BLANK)
         if self._take(piece):
             return piece_end
-        if self._take(_mend_values(piece), repaired=1):
+        if self._take(_repair_values(piece), repaired=1):
             return piece_end
         end = event_end(self._text, start)
         if end is not None and end != piece_end:
-            whole = self._text[start:end]
-            if self._take(whole) or self._take(_mend_values(whole), repaired=1):
+            text = self._text[start:end]
+            if self._take(text) or self._take(_repair_values(text), repaired=1):
                 return end
-        return start if self._may_go_on(start, piece_end) else self._join(start)
+        return start if self._may_continue(start, piece_end) else self._join(start)
 
     def _join(self, start: int) -> int:
-        """Reads an event that may contain borders and quotes, as far as that can be told."""
+        """Read an event that may contain borders and quotes, as far as they can be recognised."""
         first = bisect_left(self._ends, start + 1)
         last = start
-        for end in self._ends[first : first + _LONGEST_JOIN]:
+        for end in self._ends[first : first + _MAX_JOIN]:
             if last > start and self._events(self._text[last:end].strip(_BLANK)) is not None:
-                break  # an event of its own
-            whole = self._text[start:end].rstrip(_BLANK)
-            if self._take(_mend_values(whole), repaired=1):
+                break  # a separate event
+            text = self._text[start:end].rstrip(_BLANK)
+            if self._take(_repair_values(text), repaired=1):
                 return end
-            if self._take(_mend_strings(whole), repaired=1):
+            if self._take(_repair_strings(text), repaired=1):
                 return end
             last = end
         return start
@@ -146,8 +146,8 @@ class _Mender:
         events = self._events(text)
         if events is None:
             return False
-        self._mended.events += events
-        self._mended.repaired += repaired
+        self._result.events += events
+        self._result.repaired += repaired
         return True
 
     def _events(self, text: bytes) -> list[Any] | None:
@@ -155,12 +155,12 @@ class _Mender:
             events = self._decode(b"[" + text + b"]")
         except _MALFORMED:
             return None
-        # An object without a phase is a part of an event.
+        # An object without a phase is part of an event.
         return events if all(len(event.ph) == 1 for event in events) else None
 
     def _account(self) -> None:
-        """Sorts what could not be read: half of something at the two ends, or lost."""
-        size, mended = len(self._text), self._mended
+        """Classify unreadable text: fragments at the two ends, or lost."""
+        size, result = len(self._text), self._result
         first = last = b""
         for start, end in self._unread:
             text = self._text[start:end]
@@ -169,23 +169,29 @@ class _Mender:
             elif not self._complete and end == size:
                 last = text
             else:
-                mended.lost += 1
-                mended.lost_bytes += end - start
-        mended.fragments = (first, last)
+                result.lost += 1
+                result.lost_bytes += end - start
+        result.fragments = (first, last)
 
 
-def _mend_values(text: bytes) -> bytes:
-    """Outside strings: what is no number becomes null, spare commas go. Bytes that are no UTF-8
-    and halves of characters are replaced, control characters become blanks."""
+def _repair_values(text: bytes) -> bytes:
+    """Repair values outside strings.
+
+    Words in the position of a number become null, trailing commas are removed. Invalid UTF-8 and
+    halves of characters are replaced, control characters become blanks.
+    """
     text = text.translate(_CONTROL).decode("utf-8", "replace").encode()
     text = _LONE_SURROGATE.sub(lambda match: match[1] + (match[2] or rb"\ufffd"), text)
     return _NO_VALUE.sub(lambda match: match[1] or (b"" if match[2] else b"null"), text)
 
 
-def _mend_strings(text: bytes) -> bytes:
-    """Inside strings too: a value ends at the quote that a new key or the end of the object
-    follows; quotes before that belong to it."""
-    return _STRING_VALUE.sub(_quoted, _mend_values(text))
+def _repair_strings(text: bytes) -> bytes:
+    """Repair values, also inside strings.
+
+    A string ends at the quote before a new key or the end of the object; earlier quotes are part
+    of it.
+    """
+    return _STRING_VALUE.sub(_quoted, _repair_values(text))
 
 
 def _quoted(match: re.Match[bytes]) -> bytes:
@@ -195,5 +201,5 @@ def _quoted(match: re.Match[bytes]) -> bytes:
 
 
 def repair_object(text: bytes) -> bytes:
-    """The text of one object, mended as events are."""
-    return _mend_strings(text)
+    """Repair the text of one object."""
+    return _repair_strings(text)

@@ -1,7 +1,7 @@
-"""One trace file into a run.
+"""Import of one trace file into a run.
 
 Read in blocks → gathered → joined over the whole file → linked and stored slice by slice. The row
-in `traces` comes last: a trace that lacks it was never completely stored, and nobody reads it.
+in `traces` comes last: a trace without it is incomplete, and readers ignore it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from stepscope.importers.results import Imported
 from stepscope.store import RunWriter
 
 SLICE_ROWS = 600_000
-"""Events linked at once, at most."""
+"""Maximum number of events that are linked at once."""
 MIN_SLICE_ROWS = 150_000
 SLICES = 4
-"""A trace of middling size is parted so often: one slice is stored while the next is linked."""
+"""Slices of a medium trace: one is stored while the next is linked."""
 _SECOND_LANE = frozenset({"operators", "timeline", "quality"})
-"""Tables that are written beside all others."""
+"""Tables that are written in parallel to all others."""
 _READING_SHARE = 0.6
-"""Of the whole work."""
+"""Share of reading in the time of an import."""
 
 
 def import_trace(
@@ -47,20 +47,21 @@ def import_trace(
     parallel_imports: int = 1,
     progress: Progress = lambda _share: None,
 ) -> Imported:
-    """Stores one Kineto or Chrome trace.
+    """Store one Kineto or Chrome trace.
 
     Args:
         path: the file, plain or gzip; its name does not matter.
-        writer: of the run that takes it.
-        identity: what is known of it.
-        scratch: directory for a temporary file, should the trace be a large one.
-        workers: processes that decode; 0 decodes in this one.
-        parallel_imports: processes that import files at the same time; they share the memory.
-        progress: is told how far it is.
+        writer: writer of the run.
+        identity: origin of the trace.
+        scratch: directory for the temporary file of a large trace.
+        workers: number of processes that decode; 0 decodes in this one.
+        parallel_imports: number of processes that import files at the same time and share the
+            memory.
+        progress: called with the share of the work that is done, 0 to 1.
 
     Raises:
-        UnreadableTraceError: the file holds no readable event.
-        OSError: the file cannot be read or the run not be written.
+        UnreadableTraceError: the file has no readable event.
+        OSError: the file cannot be read, or the run cannot be written.
     """
     gathered = Gathered(scratch, parallel_imports)
     with _Storing(writer, lanes=2 if workers else 1) as storing:
@@ -69,7 +70,7 @@ def import_trace(
             gathered,
             workers,
             progress=lambda share: progress(_READING_SHARE * share),
-            begun=storing.prepare,
+            on_start=storing.prepare,
         )
         try:
             return _store(
@@ -84,19 +85,19 @@ def import_trace(
 
 
 class _Storing:
-    """Appends beside everything else, in lanes that take about as long as each other.
+    """Appends rows in background threads, in lanes that take about the same time.
 
     Args:
-        writer: of the run.
-        lanes: how many tables are written at once, 1 or 2.
+        writer: writer of the run.
+        lanes: number of tables that are written at once, 1 or 2.
     """
 
     def __init__(self, writer: RunWriter, lanes: int) -> None:
         self._ending = ExitStack()
         opened = self._ending.enter_context
         writers = [writer, *(opened(writer.clone()) for _ in range(1, lanes))]
-        self._lanes = [(each, opened(ThreadPoolExecutor(1))) for each in writers]
-        self._begun: list[Future[Any]] = []
+        self._lanes = [(writer, opened(ThreadPoolExecutor(1))) for writer in writers]
+        self._pending: list[Future[Any]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -105,23 +106,23 @@ class _Storing:
         self._ending.close()
 
     def prepare(self) -> None:
-        """Makes the first append as fast as the others."""
-        self._begun += [beside.submit(writer.prepare) for writer, beside in self._lanes]
+        """Make the first append as fast as the others."""
+        self._pending += [thread.submit(writer.prepare) for writer, thread in self._lanes]
 
     def append(self, tables: Iterable[tuple[str, Rows]]) -> None:
-        """Begins to append the rows of some tables."""
+        """Start to append the rows of some tables."""
         for table, rows in tables:
-            writer, beside = self._lanes[-1 if table in _SECOND_LANE else 0]
-            self._begun.append(beside.submit(writer.append, table, rows))
+            writer, thread = self._lanes[-1 if table in _SECOND_LANE else 0]
+            self._pending.append(thread.submit(writer.append, table, rows))
 
     def wait(self) -> None:
-        """Waits for all that was begun."""
-        while self._begun:
-            self._begun.pop(0).result()
+        """Wait for all appends."""
+        while self._pending:
+            self._pending.pop(0).result()
 
 
 def _store(
-    reading: Reading, storing: _Storing, identity: Identity, most_rows: int, progress: Progress
+    reading: Reading, storing: _Storing, identity: Identity, max_rows: int, progress: Progress
 ) -> Imported:
     gathered, counts = reading.gathered, Counts()
     bounds = gathered.find_bounds()
@@ -133,17 +134,17 @@ def _store(
         identity=identity,
         flows=bind_flows(gathered, reading.header.base_ns),
     )
-    storing.append(description.tables(maker))  # they need no links: written beside the joins
+    storing.append(description.tables(maker))  # they need no links: written during the joins
     captures = find_captures(gathered)
     join_launches(gathered, counts, captures.ids)
     name_captured(gathered, captures, counts)
     count_overlaps(gathered, counts)
     linker = Linker(gathered, counts)
     summariser = Summariser(bounds, reading.header.base_ns, event_count=gathered.event_count)
-    cuts = gathered.cuts(min(most_rows, _slice_rows(gathered.event_count)))
+    cuts = gathered.cuts(min(max_rows, _slice_rows(gathered.event_count)))
     end = bounds.first
-    for done, (start, stop) in enumerate(pairwise(cuts), 1):
-        linked = linker.link(start, stop, final=stop == cuts[-1])
+    for done, (slice_start, slice_end) in enumerate(pairwise(cuts), 1):
+        linked = linker.link(slice_start, slice_end, final=slice_end == cuts[-1])
         end = max(end, linked.last_end())
         storing.wait()
         storing.append(maker.tables(linked))
@@ -153,7 +154,7 @@ def _store(
         progress(done / (len(cuts) - 1))
     storing.append([("quality", maker.complete("quality", quality_rows(reading, counts)))])
     row = description.trace_row(start_ns=bounds.first, end_ns=end)
-    storing.wait()  # it says that all else is there
+    storing.wait()  # the row means that everything else is stored
     storing.append([("traces", maker.complete("traces", row))])
     storing.wait()
     return Imported(

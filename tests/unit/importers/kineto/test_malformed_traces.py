@@ -252,7 +252,7 @@ def test_gzip_cut_off_anywhere() -> None:
         except UnreadableTraceError:
             continue
         assert tables.quality["truncated"]["count"] == 1
-        assert "breaks off" in tables.quality["truncated"]["detail"]
+        assert "is truncated" in tables.quality["truncated"]["detail"]
         names = tables.names("operators")
         assert names == [f"{n * 7919 % 1000}" for n in range(60)][: len(names)]
 

@@ -96,7 +96,7 @@ def test_an_event_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(blocks, "_LAST_BYTES", 64)
         monkeypatch.setattr(blocks, "_READ_BYTES", 64)
         for limit in (500, 2_000, 20_000):
-            monkeypatch.setattr(blocks, "LONGEST_BYTES", limit)
+            monkeypatch.setattr(blocks, "MAX_BLOCK_BYTES", limit)
             assert imported(given) == wanted
 
 
@@ -106,8 +106,8 @@ def test_text_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_LAST_BYTES", 100)
     monkeypatch.setattr(blocks, "_PIECE_BYTES", 500)
     monkeypatch.setattr(blocks, "_READ_BYTES", 500)
-    monkeypatch.setattr(blocks, "LONGEST_BYTES", 4_000)
-    monkeypatch.setattr(reading, "LONGEST_BYTES", 4_000)
+    monkeypatch.setattr(blocks, "MAX_BLOCK_BYTES", 4_000)
+    monkeypatch.setattr(reading, "MAX_BLOCK_BYTES", 4_000)
     good = msgspec.json.encode([op("a", 0, 1), op("b", 1_000, 1)])[1:-1]
     content = b'{"traceEvents":[' + good + b',{"ph":"X","name":"' + b"x" * 50_000 + good + b"]}"
     for given in (content, gzip.compress(content)):
@@ -151,7 +151,7 @@ def test_a_header_that_is_no_json(key: str) -> None:
     tables = imported(b"{" + b",".join(parts) + b"}")
     assert tables.one("traces")["event_count"] == len(training())
     assert tables.one("traces")["base_ns"] == BASE_NS
-    assert "surrounds the events" in tables.quality["lost_text"]["detail"]
+    assert "the header around the events" in tables.quality["lost_text"]["detail"]
 
 
 def test_a_header_that_can_be_mended() -> None:
@@ -230,5 +230,5 @@ def test_a_block_that_takes_long_lets_few_others_pile_up(monkeypatch: pytest.Mon
     monkeypatch.setattr(pool, "decode_block", slow)  # before the workers are forked
     chunks = decode_all(counted(), 2)
     next(chunks)
-    assert taken <= 2 * pool._HELD_PER_WORKER + 2  # one is made ahead
+    assert taken <= 2 * pool._AHEAD_PER_WORKER + 2  # one is made ahead
     assert len(list(chunks)) == 99
