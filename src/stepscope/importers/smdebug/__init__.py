@@ -1,14 +1,15 @@
-"""The output of SageMaker Debugger's profiler, into a run.
+"""Importer of the output of SageMaker Debugger's profiler.
 
-Belongs here: which files it wrote, what is in them, and what that is called in our tables. Does
-not: traces of a framework's own profiler (`trace_file`), what follows from the numbers.
+Belongs here: the files that Debugger writes, and their content in the tables of a run. Does not
+belong here: traces of a framework's own profiler (`kineto`), analysis of the numbers.
 
-    recognise   what a file is, by its content
+    importer    the importer of the registry
+    forms       form of a file, by its content
     system      samples of the machine, one JSON object per line, become `metrics`
     events      framework events, arrays of Chrome events, as rows
     spans       rows of one process become `spans`
-    detail      TensorFlow's profiler, started by Debugger: ordinary traces with a base
-    output      everything of one job together: order, nodes, processes, what was lost
+    detail      traces of TensorFlow's profiler, started by Debugger: ordinary ones with a base
+    output      everything of one job together: order, nodes, processes, missing data
 
 A directory `profiler-output` holds `system/incremental/<hour>/<minute>.<node>.json`,
 `framework/pevents/<hour>/<end>_<pid>-<node>_<suffix>.json` and more; files found elsewhere

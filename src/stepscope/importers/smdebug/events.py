@@ -1,7 +1,7 @@
 """Files of framework events: arrays of Chrome events with a base and names of their own.
 
-Metadata comes among the events: the base of the times, and which phase each `pid` stands for. Both
-hold from there on, and for this file only. Times are integer nanoseconds from the first moment.
+Metadata is among the events: the base of the times, and the phase that each `pid` stands for. Both
+are valid for the following events of this file only. Times are integer nanoseconds throughout.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stepscope.importers.smdebug.recognise import EventFileName
+from stepscope.importers.smdebug.forms import EventFileName
 from stepscope.importers.times import nanoseconds
 
-LONGEST_NS = 24 * 3600 * 10**9
-"""An event that ends so much later than the last one of its file begins never ended at all: some
-writers then put down the time at which the file was closed."""
+MAX_DURATION_NS = 24 * 3600 * 10**9
+"""An event that ends so much later than the last start in its file never ended: some writers then
+write the time at which the file was closed."""
 _ABSOLUTE_NS = 10**18
-"""Times above this (2001) are no offsets."""
+"""Times above this (2001) are not offsets."""
 _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class Row(NamedTuple):
-    """One event."""
+    """Event of a file."""
 
-    begins: bool
-    """False for the end of a range that began as a row of its own."""
+    is_start: bool
+    """False for the end of a range whose start is a separate row."""
     phase: str
     name: str
     start_ns: int
     duration_ns: int | None
-    """None for the beginning or end of a range that is written as two events."""
+    """None for the start or end of a range that is written as two events."""
     thread: int | str | None
     args: Mapping[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
 class EventFile:
-    """What one file holds."""
+    """Content of one file."""
 
     name: EventFileName
     rows: list[Row] = field(default_factory=list)
     base_is_guessed: bool = False
-    """The file states no base: its last event ends when its name says."""
+    """The file states no base: its last event is assumed to end at the time in its name."""
     impossible: list[int] = field(default_factory=list)
-    """Durations that cannot be; those events are left out."""
+    """Impossible durations; these events are left out."""
     unreadable_count: int = 0
     truncated: bool = False
 
     @property
     def lost(self) -> str | None:
-        """What is not in the rows, as the rest of a sentence."""
+        """Missing data, as the rest of a sentence."""
         parts = []
         if self.truncated:
-            parts.append("the file ends before its end")
+            parts.append("the file is truncated")
         if self.unreadable_count:
             parts.append(f"{self.unreadable_count} events could not be read")
         if self.impossible:
@@ -70,7 +70,7 @@ class EventFile:
 
 
 class _Event(msgspec.Struct, gc=False):
-    """One element of the array."""
+    """Element of the array."""
 
     name: str = ""
     ph: str = ""
@@ -87,14 +87,14 @@ _OBJECT = json.JSONDecoder()
 
 
 def read_events(path: Path, horizon_ns: int | None = None) -> EventFile:
-    """The events of a file; OSError when it cannot be read.
+    """Read the events of a file; OSError if it cannot be read.
 
     Args:
         path: the file.
-        horizon_ns: when the job had certainly ended, where that is known.
+        horizon_ns: time at which the job had certainly ended, if known.
     """
-    found = EventFile(name=EventFileName(path.name))
-    events = _decode(path.read_bytes(), found)
+    content = EventFile(name=EventFileName(path.name))
+    events = _decode(path.read_bytes(), content)
     base_ns: int | None = None
     phases: dict[int | str, str] = {}
     for event in events:
@@ -108,13 +108,13 @@ def read_events(path: Path, horizon_ns: int | None = None) -> EventFile:
         elif event.ph in {"X", "B", "E"}:
             row = _row(event, phases.get(event.pid, ""), args)
             if row is None:
-                found.unreadable_count += 1
+                content.unreadable_count += 1
             else:
-                found.rows.append(row._replace(start_ns=row.start_ns + (base_ns or 0)))
+                content.rows.append(row._replace(start_ns=row.start_ns + (base_ns or 0)))
     if base_ns is None:
-        _guess_base(found)
-    _drop_impossible(found, horizon_ns)
-    return found
+        _guess_base(content)
+    _drop_impossible(content, horizon_ns)
+    return content
 
 
 def _row(event: _Event, phase: str, args: Mapping[str, Any]) -> Row | None:
@@ -124,7 +124,7 @@ def _row(event: _Event, phase: str, args: Mapping[str, Any]) -> Row | None:
     except ValueError:
         return None
     return Row(
-        begins=event.ph != "E",
+        is_start=event.ph != "E",
         phase=phase,
         name=event.name,
         start_ns=start,
@@ -134,42 +134,42 @@ def _row(event: _Event, phase: str, args: Mapping[str, Any]) -> Row | None:
     )
 
 
-def _guess_base(found: EventFile) -> None:
-    """Without a base, times are absolute, or the last event ends when the file's name says."""
-    rows = found.rows
-    if not rows or found.name.end_us is None or rows[0].start_ns > _ABSOLUTE_NS:
+def _guess_base(content: EventFile) -> None:
+    """Without a base, assume absolute times, or that the last event ends at the time in the name."""
+    rows = content.rows
+    if not rows or content.name.end_us is None or rows[0].start_ns > _ABSOLUTE_NS:
         return
     starts = max(row.start_ns for row in rows)
     ends = [row.start_ns + (row.duration_ns or 0) for row in rows]
-    last = max((end for end in ends if end <= starts + LONGEST_NS), default=starts)
-    base_ns = found.name.end_us * 1000 - last
-    found.rows = [row._replace(start_ns=row.start_ns + base_ns) for row in rows]
-    found.base_is_guessed = True
+    last = max((end for end in ends if end <= starts + MAX_DURATION_NS), default=starts)
+    base_ns = content.name.end_us * 1000 - last
+    content.rows = [row._replace(start_ns=row.start_ns + base_ns) for row in rows]
+    content.base_is_guessed = True
 
 
-def _drop_impossible(found: EventFile, horizon_ns: int | None) -> None:
-    limit = max((row.start_ns for row in found.rows), default=0) + LONGEST_NS
+def _drop_impossible(content: EventFile, horizon_ns: int | None) -> None:
+    limit = max((row.start_ns for row in content.rows), default=0) + MAX_DURATION_NS
     if horizon_ns is not None:
         limit = min(limit, horizon_ns)
-    kept = []
-    for row in found.rows:
+    possible = []
+    for row in content.rows:
         duration = row.duration_ns or 0
         if duration < 0 or row.start_ns + duration > limit:
-            found.impossible.append(duration)
+            content.impossible.append(duration)
         else:
-            kept.append(row)
-    found.rows = kept
+            possible.append(row)
+    content.rows = possible
 
 
-def _decode(text: bytes, found: EventFile) -> list[_Event]:
-    """The events of an array, or of what is left of one."""
+def _decode(text: bytes, content: EventFile) -> list[_Event]:
+    """Decode the events of an array, or of a part of one."""
     try:
         return _ARRAY.decode(text)
     except _MALFORMED:
         pass
-    # In Latin-1 a place in the text is a place in the bytes.
+    # In Latin-1, positions in the text equal positions in the bytes.
     characters = text.decode("latin-1")
-    found.truncated = not characters.rstrip("\0 \t\r\n").endswith("]")
+    content.truncated = not characters.rstrip("\0 \t\r\n").endswith("]")
     events = []
     at = characters.find("{")
     while at >= 0:
@@ -177,13 +177,13 @@ def _decode(text: bytes, found: EventFile) -> list[_Event]:
             _, end = _OBJECT.raw_decode(characters, at)
             events.append(_ONE.decode(text[at:end]))
         except (*_MALFORMED, ValueError, RecursionError):
-            found.unreadable_count += 1
+            content.unreadable_count += 1
             end = _next_line(characters, at)
         at = characters.find("{", end)
     return events
 
 
 def _next_line(characters: str, at: int) -> int:
-    """Where to go on behind what cannot be read: Debugger writes one event per line."""
+    """Return the position after unreadable text: Debugger writes one event per line."""
     line = characters.find("\n", at)
     return len(characters) if line < 0 else line

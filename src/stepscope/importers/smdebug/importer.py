@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stepscope.importers.results import ProgressCallback, Result, ignore_progress
+from stepscope.importers.smdebug.forms import detect_form
 from stepscope.importers.smdebug.output import import_output
-from stepscope.importers.smdebug.recognise import recognise
 
 
 class SMDebugImporter:
@@ -15,7 +15,7 @@ class SMDebugImporter:
 
     def can_read(self, path: Path) -> bool:
         """Return True for a file that Debugger wrote."""
-        return recognise(path) is not None
+        return detect_form(path) is not None
 
     def import_files(
         self,
@@ -25,5 +25,5 @@ class SMDebugImporter:
         progress: ProgressCallback = ignore_progress,
     ) -> list[Result]:
         """Import the files of one job together; see `registry.Importer.import_files`."""
-        forms = [(path, form) for path in files if (form := recognise(path)) is not None]
+        forms = [(path, form) for path in files if (form := detect_form(path)) is not None]
         return import_output(forms, run, node, progress)

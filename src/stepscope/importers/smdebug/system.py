@@ -1,7 +1,7 @@
 """Samples of the machine: lines of JSON, each one value of one device at one time.
 
-Values become ratios of 1 and stay bytes; times are read as decimal text, so that no nanosecond
-passes through a double.
+Percentages become ratios, bytes stay bytes. Times are read as decimal text, so that nanoseconds do
+not pass through a double.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from stepscope.importers.times import INVALID
 from stepscope.intervals import Int
 from stepscope.store import DictColumn
 
-SWEEP_NS = 20_000_000
-"""Samples of one round of sampling lie no further apart than this."""
+TICK_NS = 20_000_000
+"""Maximum distance between samples of one sampling tick."""
 _BY_DIMENSION = {
     "CPUUtilization": "core_busy_ratio",
     "I/OWaitPercentage": "core_iowait_ratio",
@@ -33,13 +33,13 @@ _ACROSS_CORES = {
     "core_busy_ratio": ("cpu_busy_ratio", "cpu_busy_max_ratio"),
     "core_iowait_ratio": ("cpu_iowait_ratio", "cpu_iowait_max_ratio"),
 }
-"""What is sampled per core, and what mean and maximum over the cores are called."""
+"""Metrics per core, with the metrics of mean and maximum over the cores."""
 _NUMBER = re.compile(r"\D*(\d+)")
-_LATEST_NS = 2**62
+_MAX_NS = 2**62
 
 
 class _Sample(msgspec.Struct, rename="pascal", gc=False):
-    """One line."""
+    """Line of a file."""
 
     dimension: str
     value: float
@@ -54,18 +54,17 @@ _DECODER = msgspec.json.Decoder(_Sample, strict=False)
 
 @dataclass(slots=True, kw_only=True)
 class Lines:
-    """The samples of one file, and what could not be read of it."""
+    """Samples of one file, and its unreadable part."""
 
     samples: list[_Sample]
     lost: str | None = None
-    """As the rest of a sentence."""
+    """The unreadable part, as the rest of a sentence."""
 
 
 def read_samples(path: Path) -> Lines:
-    """The samples of a file; OSError when it cannot be read.
+    """Read the samples of a file; OSError if it cannot be read.
 
-    Lines that cannot be read are left out. The last one is cut short in a file whose writer was
-    stopped.
+    Unreadable lines are left out. The last one is truncated in a file whose writer was stopped.
     """
     data = path.read_bytes()
     try:
@@ -80,7 +79,7 @@ def read_samples(path: Path) -> Lines:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             unreadable.append(number)
     if unreadable == [len(lines)]:
-        return Lines(samples=samples, lost="its last line is cut short")
+        return Lines(samples=samples, lost="its last line is truncated")
     return Lines(samples=samples, lost=f"{len(unreadable)} of {len(lines)} lines could not be read")
 
 
@@ -94,15 +93,18 @@ class Series:
     value: list[float] = field(default_factory=list)
 
     def extend(self, other: Series) -> None:
-        """Takes the samples of another in."""
+        """Append the samples of another series."""
         self.t_ns += other.t_ns
         self.metric += other.metric
         self.device += other.device
         self.value += other.value
 
     def columns(self) -> tuple[Int, Mapping[str, Any]]:
-        """Times, and the columns of `metrics` besides provenance: in order of time, what stands
-        in two copies of a file once, and with mean and maximum of the cores in each sweep."""
+        """Return times and the columns of `metrics` without provenance, in order of time.
+
+        Duplicates from copies of a file are removed, and mean and maximum over the cores in each
+        sampling tick are added.
+        """
         rows = sorted(set(zip(self.t_ns, self.metric, self.device, self.value, strict=True)))
         for metric, names in _ACROSS_CORES.items():
             rows += _across_cores(rows, metric, *names)
@@ -117,63 +119,63 @@ class Series:
 
 
 @dataclass(slots=True)
-class Sorting:
-    """Puts samples under their nodes and our names."""
+class SampleSorter:
+    """Sorts samples by node and renames their metrics."""
 
     unknown: Counter[str] = field(default_factory=Counter)
-    """Samples of dimensions that nobody knows, by dimension."""
+    """Samples of unknown dimensions, by dimension."""
     unreadable_count: int = 0
-    """Samples whose time or value is no number."""
+    """Samples whose time or value is not a number."""
     _times: dict[bytes, int] = field(default_factory=dict)
 
     def by_node(self, samples: Iterable[_Sample]) -> dict[str, Series]:
-        """The samples by node."""
-        found: dict[str, Series] = {}
+        """Return the samples by node."""
+        by_node: dict[str, Series] = {}
         for sample in samples:
-            named = _named(sample)
-            if named is None:
+            names = _metric_and_device(sample)
+            if names is None:
                 self.unknown[sample.dimension] += 1
                 continue
             t_ns = self._time(bytes(sample.timestamp))
             if t_ns == INVALID or not np.isfinite(sample.value):
                 self.unreadable_count += 1
                 continue
-            series = found.get(sample.node_id)
+            series = by_node.get(sample.node_id)
             if series is None:
-                series = found[sample.node_id] = Series()
-            metric, device = named
+                series = by_node[sample.node_id] = Series()
+            metric, device = names
             series.t_ns.append(t_ns)
             series.metric.append(metric)
             series.device.append(device)
             series.value.append(sample.value if metric == "network_bytes" else sample.value / 100)
-        return found
+        return by_node
 
     def _time(self, text: bytes) -> int:
-        """Most samples of a sweep share one time."""
-        found = self._times.get(text)
-        if found is None:
+        """Parse a time; most samples of a sampling tick share one."""
+        t_ns = self._times.get(text)
+        if t_ns is None:
             if len(self._times) > 100_000:
                 self._times.clear()
-            found = self._times[text] = nanoseconds_of_seconds(text)
-        return found
+            t_ns = self._times[text] = parse_seconds(text)
+        return t_ns
 
 
-def nanoseconds_of_seconds(text: bytes) -> int:
-    """Decimal seconds as integer nanoseconds; `times.INVALID` when it is no number.
+def parse_seconds(text: bytes) -> int:
+    """Convert decimal seconds to integer nanoseconds; `times.INVALID` if it is not a number.
 
-    >>> nanoseconds_of_seconds(b"1591160699.4570894")
+    >>> parse_seconds(b"1591160699.4570894")
     1591160699457089400
     """
     try:
         value = Decimal(text.decode().strip().strip('"')) * 10**9
-        found = round(value)
+        t_ns = round(value)
     except (InvalidOperation, ValueError, OverflowError, UnicodeDecodeError):
         return int(INVALID)
-    return found if abs(found) < _LATEST_NS else int(INVALID)
+    return t_ns if abs(t_ns) < _MAX_NS else int(INVALID)
 
 
-def _named(sample: _Sample) -> tuple[str, str] | None:
-    """Metric and device. Files differ in what they call the type, so that is not looked at."""
+def _metric_and_device(sample: _Sample) -> tuple[str, str] | None:
+    """Return metric and device; the type is ignored, because files differ in its spelling."""
     metric = _BY_DIMENSION.get(sample.dimension)
     if metric is not None:
         number = _NUMBER.fullmatch(sample.name)
@@ -189,14 +191,19 @@ _Row = tuple[int, str, str, float]
 
 
 def _across_cores(rows: Sequence[_Row], metric: str, mean: str, highest: str) -> list[_Row]:
-    """Mean and maximum of each sweep over the cores, at the time of its first sample; `rows` are
-    in order of time."""
-    own = [row for row in rows if row[1] == metric]
-    if not own:
+    """Return mean and maximum over the cores of each sampling tick, at the time of its first sample.
+
+    Args:
+        rows: samples in order of time.
+        metric: metric per core.
+        mean, highest: metrics of mean and maximum.
+    """
+    core_rows = [row for row in rows if row[1] == metric]
+    if not core_rows:
         return []
-    times = np.array([row[0] for row in own], dtype=np.int64)
-    values = np.array([row[3] for row in own])
-    first = first_of_sweeps(times)
+    times = np.array([row[0] for row in core_rows], dtype=np.int64)
+    values = np.array([row[3] for row in core_rows])
+    first = first_of_ticks(times)
     counts = np.diff(np.append(first, len(times)))
     figures = {
         mean: np.add.reduceat(values, first) / counts,
@@ -204,11 +211,11 @@ def _across_cores(rows: Sequence[_Row], metric: str, mean: str, highest: str) ->
     }
     return [
         (t, name, "", value)
-        for name, of_sweep in figures.items()
-        for t, value in zip(times[first].tolist(), of_sweep.tolist(), strict=True)
+        for name, tick_values in figures.items()
+        for t, value in zip(times[first].tolist(), tick_values.tolist(), strict=True)
     ]
 
 
-def first_of_sweeps(times: Int) -> Int:
-    """Places at which a sweep begins, in sorted times."""
-    return np.flatnonzero(np.diff(times, prepend=times[:1] - SWEEP_NS - 1) > SWEEP_NS)
+def first_of_ticks(times: Int) -> Int:
+    """Return the indices at which a sampling tick starts, in sorted times."""
+    return np.flatnonzero(np.diff(times, prepend=times[:1] - TICK_NS - 1) > TICK_NS)

@@ -1,4 +1,4 @@
-"""What a file of SageMaker Debugger's is: by its content, and where it has none, by its name."""
+"""Form of a file of SageMaker Debugger, by its content, or by its name if it has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PYTHON_PROFILES = frozenset({"python_stats", "python_stats.json", "python_stats
 
 
 class Form(enum.Enum):
-    """What a file holds."""
+    """Content of a file."""
 
     SYSTEM = "samples of the machine"
     EVENTS = "framework events"
@@ -28,8 +28,8 @@ class Form(enum.Enum):
     PYTHON_PROFILE = "a Python profile"
 
 
-def recognise(path: Path) -> Form | None:
-    """What the file holds; None when it is none of Debugger's, or cannot be opened."""
+def detect_form(path: Path) -> Form | None:
+    """Return the form of a file; None if Debugger did not write it, or it cannot be opened."""
     if path.name == "training_job_end.ts":
         return Form.MARK
     if "detailed_profiling" in path.parts:
@@ -57,7 +57,7 @@ def _by_content(head: bytes, name: str) -> Form | None:
 
 
 class EventFileName:
-    """What the name of a file of framework events says; nothing, when it was renamed."""
+    """Facts in the name of a file of framework events; none if it was renamed."""
 
     end_us: int | None = None
     """End of its last event, in microseconds since 1970."""
@@ -71,7 +71,7 @@ class EventFileName:
             return
         self.end_us = int(match["end_us"])
         self.suffix = match["suffix"]
-        # Today <pid>-<host>; before that <pid>_<worker>, and first of all <worker> alone.
+        # Now <pid>-<host>; in older versions <pid>_<worker>, in the first ones <worker> alone.
         parts = re.fullmatch(r"(?P<pid>\d+)(?:-(?P<host>.+)|_\d+)", match["recorder"])
         if parts is not None:
             self.pid, self.host = int(parts["pid"]), parts["host"]
