@@ -134,13 +134,13 @@ def trace_events(
 
 def _check_count(trace: Trace, noun: str, written: int, query: str) -> None:
     """Check that every row of the trace was written, once."""
-    held = int(trace.reader.sql(query, [trace.trace])["n"][0])
-    if written == held:
+    count = int(trace.reader.sql(query, [trace.trace])["n"][0])
+    if written == count:
         return
     tables = ", ".join(tables_without_export())
     cause = f" (no kind of event exports the tables: {tables})" if tables else ""
     raise IncompleteExportError(
-        f"Export of {trace.name} is incomplete: {written:,} of {held:,} {noun} were written"
+        f"Export of {trace.name} is incomplete: {written:,} of {count:,} {noun} were written"
         f"{cause}. No file was created. This is a defect in stepscope; please report it."
     )
 

@@ -79,7 +79,7 @@ def select_base(traces: Sequence[Trace]) -> int:
 
 
 def file_header(traces: Sequence[Trace], base_ns: int) -> dict[str, Any]:
-    """Return the members of the file besides its events.
+    """Return the members of the file except its events.
 
     Of several traces, the devices and ranks are those of the first, and other metadata is left out.
     """

@@ -80,8 +80,8 @@ def import_files(
     importers = installed_importers()
     indices: dict[int, list[int]] = {}
     for index, path in enumerate(files):
-        chosen = next(n for n, importer in enumerate(importers) if importer.can_read(path))
-        indices.setdefault(chosen, []).append(index)
+        position = next(n for n, importer in enumerate(importers) if importer.can_read(path))
+        indices.setdefault(position, []).append(index)
     results: dict[int, Result] = {}
     # Last importer first: Kineto's may fork, and forked processes must not inherit a DuckDB.
     for number in sorted(indices, reverse=True):

@@ -128,9 +128,9 @@ def _decode_one_by_one(kind: EventKind, raws: Sequence[Raw]) -> DecodedArguments
 
 def _decode_known_keys(kind: EventKind, items: dict[str, Raw]) -> tuple[Any, dict[str, Raw]]:
     """Split arguments into the struct of known keys with usable values, and the remaining keys."""
-    decode, known = _DECODERS[kind], _KNOWN_KEYS[kind]
-    usable = {key: value for key, value in items.items() if key in known}
-    remaining = {key: value for key, value in items.items() if key not in known}
+    decode, known_keys = _DECODERS[kind], _KNOWN_KEYS[kind]
+    usable = {key: value for key, value in items.items() if key in known_keys}
+    remaining = {key: value for key, value in items.items() if key not in known_keys}
     try:
         return decode(b"[" + msgspec.json.encode(usable) + b"]")[0], remaining
     except MALFORMED:

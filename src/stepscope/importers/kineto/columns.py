@@ -142,8 +142,8 @@ class ChunkBuilder:
         strings = list(self._strings)
         merged = []
         for code, text in zip(codes.tolist(), rest, strict=True):
-            known = strings[code] if code >= 0 else None
-            merged.append(known[:-1] + "," + text[1:] if known and text else known or text)
+            args = strings[code] if code >= 0 else None
+            merged.append(args[:-1] + "," + text[1:] if args and text else args or text)
         return self.texts(merged)
 
     def _add_collectives(

@@ -22,6 +22,7 @@ from stepscope.importers.times import INVALID
 from stepscope.schema import EVENT_KINDS
 
 Int = NDArray[np.int64]
+Codes = NDArray[np.int32]
 
 MEMORY_BYTES = 96 << 20
 """Columns beyond this go to a temporary file."""
@@ -263,13 +264,13 @@ class Gathered:
     # --- inside ------------------------------------------------------------------------------
 
     @staticmethod
-    def _remap(keys: Iterable[Any], known: list[Any], indices: dict[Any, int]) -> NDArray[np.int32]:
-        """Return the index in `known` of each key; new keys are appended."""
+    def _remap(keys: Iterable[Any], values: list[Any], indices: dict[Any, int]) -> Codes:
+        """Return the index in `values` of each key; new keys are appended."""
         codes = []
         for key in keys:
-            index = indices.setdefault(key, len(known))
-            if index == len(known):
-                known.append(key)
+            index = indices.setdefault(key, len(values))
+            if index == len(values):
+                values.append(key)
             codes.append(index)
         return np.array([*codes, -1], dtype=np.int32)  # the last one serves code -1
 

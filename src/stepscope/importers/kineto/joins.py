@@ -234,11 +234,11 @@ def bind_flows(gathered: Gathered, base_ns: int) -> Columns:
     if not len(ends["flow"]):
         return {}
     rows = _rows_of_arrows(ends, gathered.code_of("s"), gathered.code_of("f"))
-    named = np.where(rows["source"] >= 0, rows["source"], rows["target"])
+    first = np.where(rows["source"] >= 0, rows["source"], rows["target"])
     columns: Columns = {
-        "kind": ends["category"][named],
-        "name": ends["name"][named],
-        "flow": ends["flow"][named],
+        "kind": ends["category"][first],
+        "name": ends["name"][first],
+        "flow": ends["flow"][first],
     }
     operators = gathered.columns(OPERATOR, "id", "track", "start", "duration")
     at = positions.of(operators["start"], operators["track"])

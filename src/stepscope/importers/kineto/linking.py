@@ -70,7 +70,7 @@ class Linked:
 
     rows: dict[EventKind, Columns] = field(default_factory=dict)
     """Rows by kind; those of all kinds of calls are together, under the first of them."""
-    others: list[tuple[Kind, Columns]] = field(default_factory=list)
+    other_events: list[tuple[Kind, Columns]] = field(default_factory=list)
     """Events of no other table, and events with impossible times."""
     around: Columns = field(default_factory=dict)
     """Extents of ranges of other slices that were open in this one."""
@@ -123,11 +123,13 @@ class Linker:
         open_before = self._open_python
         rows[OPERATOR], self._open_operators = self._close_operators(operators, end, final=final)
         rows[PYTHON_FUNCTION], self._open_python = self._split_python(python, end, final=final)
-        others = self._gathered.between(OtherKind.OTHER, start, end)
-        set_aside, self._set_aside = self._set_aside, []
+        other_events, self._set_aside = self._set_aside, []
+        columns = self._gathered.between(OtherKind.OTHER, start, end)
+        if columns:
+            other_events.append((OtherKind.OTHER, columns))
         return Linked(
             rows=rows,
-            others=[*set_aside, *([(OtherKind.OTHER, others)] if others else [])],
+            other_events=other_events,
             around=_join_extents([open_before, self._open_operators]),
         )
 
@@ -183,13 +185,13 @@ class Linker:
         rows = len(columns["id"])
         fresh, parent = columns["fresh"], columns["row_parent"].copy()
         by_number = _rows_of(columns["python_parent"], columns["python_id"])
-        named = np.flatnonzero((by_number >= 0) & (columns["python_parent"] >= 0))
-        caller, begin = by_number[named], columns["start"]
+        callees = np.flatnonzero((by_number >= 0) & (columns["python_parent"] >= 0))
+        caller, begin = by_number[callees], columns["start"]
         # The caller may be on another thread, and have ended. It must have started before, so
         # that there is no cycle.
-        same_track = columns["track"][caller] == columns["track"][named]
-        is_caller = (begin[caller] < begin[named]) | (same_track & (caller < named))
-        parent[named[is_caller]] = caller[is_caller]
+        same_track = columns["track"][caller] == columns["track"][callees]
+        is_caller = (begin[caller] < begin[callees]) | (same_track & (caller < callees))
+        parent[callees[is_caller]] = caller[is_caller]
         for name in ("parent", "module"):
             columns.setdefault(name, absent("id", rows))
         columns["parent"] = np.where(fresh, values_at(columns["id"], parent), columns["parent"])
@@ -217,10 +219,10 @@ class Linker:
         by_number = _rows_of(calls["external"], operators["external"])
         by_number[calls["external"] <= 0] = -1
         # Some recorders write another number there: only an open operator can be the caller.
-        named = np.flatnonzero(by_number >= 0)
-        after = calls["start"][named] - operators["start"][by_number[named]]
-        is_closed = (after < 0) | (after > operators["duration"][by_number[named]])
-        by_number[named[is_closed]] = -1
+        numbered = np.flatnonzero(by_number >= 0)
+        after = calls["start"][numbered] - operators["start"][by_number[numbered]]
+        is_closed = (after < 0) | (after > operators["duration"][by_number[numbered]])
+        by_number[numbered[is_closed]] = -1
         by_time = innermost_at(
             calls["at"], operators["at"], operators["end"], operators["row_parent"]
         )

@@ -56,9 +56,9 @@ class TableMaker:
         collectives = list(self._collectives(linked))
         if collectives:
             yield "collectives", self.complete("collectives", collective_rows(collectives))
-        others = [self._others(kind, columns) for kind, columns in linked.others]
-        if any(len(columns["id"]) for columns in others):
-            yield "other_events", self.complete("other_events", _concatenate(others))
+        parts = [self._other_events(kind, columns) for kind, columns in linked.other_events]
+        if any(len(part["id"]) for part in parts):
+            yield "other_events", self.complete("other_events", _concatenate(parts))
 
     def complete(self, table: str, columns: Rows) -> Rows:
         """Return columns as the store takes them: all declared ones, -1 as null where allowed."""
@@ -123,7 +123,7 @@ class TableMaker:
             for number, code in zip(columns["id"][rows].tolist(), codes, strict=True):
                 yield number, kind.on_device, self._gathered.strings[code]
 
-    def _others(self, kind: Kind, columns: Columns) -> Rows:
+    def _other_events(self, kind: Kind, columns: Columns) -> Rows:
         """Return rows of events without a table of their own, or with impossible times."""
         rows = len(columns["id"])
         duration = columns.get("duration", np.zeros(rows, dtype=np.int64))

@@ -102,7 +102,7 @@ class Summariser:
         rows = linked.rows
         nested = {kind: _part(rows[kind]) for kind in _NESTED if kind in rows}
         ended = [part for kind, part in nested.items() if kind not in _CARRIED_BY_LINKER]
-        rest = [self._others(kind, columns) for kind, columns in linked.others]
+        rest = [self._other_events(kind, columns) for kind, columns in linked.other_events]
         rest += [_part(rows[kind], shadow=1) for kind in _SHADOWS]
         flat = [_part(rows[kind]) for kind in _STREAM]
         before = [_part(linked.around), *self._nested_before, *self._flat_before]
@@ -127,7 +127,7 @@ class Summariser:
         events |= {"line": slot[context:], "gave_way": (row != nesting)[context:]}
         return _rows(events, order - context)
 
-    def _others(self, kind: Kind, columns: Columns) -> Columns:
+    def _other_events(self, kind: Kind, columns: Columns) -> Columns:
         """Return events of no other table with a possible start.
 
         Impossible durations count as none.
@@ -191,14 +191,14 @@ class Summariser:
         group = np.cumsum(opens) - 1
         longest = np.maximum.reduceat(rows["longest"], first)
         is_longest = np.flatnonzero(rows["longest"] == longest[group])
-        named = np.empty(len(first), dtype=np.int64)
-        named[group[is_longest][::-1]] = is_longest[::-1]  # the earliest of several
+        longest_row = np.empty(len(first), dtype=np.int64)
+        longest_row[group[is_longest][::-1]] = is_longest[::-1]  # the earliest of several
         end = np.maximum.reduceat(rows["start"] + rows["duration"], first)
         return {
             "line": rows["line"][first],
             "start": rows["start"][first],
             "duration": end - rows["start"][first],
-            "name": rows["name"][named],
+            "name": rows["name"][longest_row],
             "id": np.full(len(first), -1, dtype=np.int64),
             "count": np.add.reduceat(rows["count"], first),
             "busy": np.add.reduceat(rows["busy"], first),

@@ -135,7 +135,7 @@ def _row(event: _Event, phase: str, args: Mapping[str, Any]) -> Row | None:
 
 
 def _guess_base(content: EventFile) -> None:
-    """Without a base, assume absolute times, or that the last event ends at the time in the name."""
+    """Assume absolute times, or that the last event ends at the time in the file name."""
     rows = content.rows
     if not rows or content.name.end_us is None or rows[0].start_ns > _ABSOLUTE_NS:
         return

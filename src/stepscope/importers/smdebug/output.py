@@ -1,7 +1,7 @@
-"""All files of SageMaker Debugger's that an import found: one run, with its nodes and processes.
+"""Import of all files of SageMaker Debugger into one run, with its nodes and processes.
 
-Samples come first, because they say how long the job ran at most; then framework events in order
-of time, process by process; then what TensorFlow's profiler wrote.
+Samples come first, because they bound the time of the job; then framework events in order of time,
+process by process; then traces of TensorFlow's profiler.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from stepscope.errors import UnreadableTraceError
 from stepscope.importers.results import ProgressCallback, Recorded, Refused, Result
 from stepscope.importers.smdebug.detail import import_detail
 from stepscope.importers.smdebug.events import EventFile, read_events
-from stepscope.importers.smdebug.recognise import EventFileName, Form
-from stepscope.importers.smdebug.spans import Process, by_process
-from stepscope.importers.smdebug.system import Series, Sorting, first_of_sweeps, read_samples
+from stepscope.importers.smdebug.forms import EventFileName, Form
+from stepscope.importers.smdebug.spans import Process, split_by_process
+from stepscope.importers.smdebug.system import SampleSorter, Series, first_of_ticks, read_samples
 from stepscope.intervals import Int
 from stepscope.schema import ImportedFact, JobState, JobStatus, NodeInfo, ProcessInfo
 from stepscope.store import DictColumn, RunWriter
 
 UNNAMED_NODE = "unnamed"
-"""The machine of a process whose files name none."""
+"""Node of a process whose files name none."""
 _APPEND_ROWS = 250_000
-"""Samples of one node that are stored at once: files of one minute each are small."""
+"""Samples of one node that are stored at once, because files of one minute are small."""
 _TABLES = ("metrics", "spans")
 _SLACK_NS = 3600 * 10**9
-"""Nothing of a job ends so much later than the last sample of its machine."""
+"""No event of a job ends so much later than the last sample of its node."""
 _DEFAULT_INTERVAL_NS = 500_000_000
 _MISSING = {
     "size of the memory": "SageMaker Debugger samples the share in use, not the amount",
@@ -48,7 +48,7 @@ def import_output(
     """Import files into an existing run.
 
     Args:
-        files: the files and what they hold.
+        files: the files with their forms.
         run: directory of the run.
         node: node name of the traces of TensorFlow's profiler, which name no machine.
         progress: called with the index of a file and the share of it that is done.
@@ -69,8 +69,8 @@ def import_output(
             elif form is Form.PYTHON_PROFILE:
                 output.results[index] = Refused(
                     path,
-                    f"{path} is a Python profile of SageMaker Debugger's, which stepscope does "
-                    "not read.",
+                    f"{path} is a Python profile of SageMaker Debugger, which stepscope does not "
+                    "read.",
                 )
             elif form is Form.MARK:
                 output.ended |= path.suffix == ".ts"
@@ -82,7 +82,7 @@ def import_output(
 
 @dataclass(slots=True)
 class _Node:
-    """What is known of one machine."""
+    """Node with its samples."""
 
     name: str
     writer: RunWriter
@@ -90,42 +90,42 @@ class _Node:
     last_ns: int | None = None
     pending: Series = field(default_factory=Series)
     sample_count: int = 0
-    sweeps: list[Int] = field(default_factory=list)
+    ticks: list[Int] = field(default_factory=list)
     devices: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Devices that were sampled, by metric."""
+    """Sampled devices by metric."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def sampler(self) -> str:
-        """What rows call the process that took the samples."""
+        """Name of the sampling process in rows."""
         return f"0-{self.name}-samples"
 
     def extend(self, first_ns: int | None, last_ns: int | None) -> None:
-        """Takes a time range into the node's own."""
+        """Extend the time range of the node."""
         if first_ns is not None:
             self.first_ns = first_ns if self.first_ns is None else min(self.first_ns, first_ns)
         if last_ns is not None:
             self.last_ns = last_ns if self.last_ns is None else max(self.last_ns, last_ns)
 
-    def take(self, series: Series) -> None:
-        """Takes samples, and stores what has come together when that is much."""
+    def add(self, series: Series) -> None:
+        """Add samples, and store the pending ones when there are many."""
         self.pending.extend(series)
         if len(self.pending.t_ns) >= _APPEND_ROWS:
             self.store()
 
     def store(self) -> None:
-        """Stores the samples taken and remembers what they say of the machine."""
+        """Store the pending samples, and note their devices and times."""
         if not self.pending.t_ns:
             return
         times, columns = self.pending.columns()
         self.pending = Series()
         count = len(times)
-        fixed = {"node": self.name, "process": self.sampler, "log": "0f"}
-        provenance = {key: DictColumn.constant(value, count) for key, value in fixed.items()}
+        constants = {"node": self.name, "process": self.sampler, "log": "0f"}
+        provenance = {key: DictColumn.constant(value, count) for key, value in constants.items()}
         seq = np.arange(self.sample_count, self.sample_count + count, dtype=np.int64)
         self.writer.append("metrics", {**provenance, "seq": seq, **columns})
         self.sample_count += count
-        self.sweeps.append(times[first_of_sweeps(times)])
+        self.ticks.append(times[first_of_ticks(times)])
         self.extend(int(times[0]), int(times[-1]))
         metric, device = columns["metric"], columns["device"]
         for pair in np.unique(np.stack([metric.codes, device.codes]), axis=1).T.tolist():
@@ -133,15 +133,15 @@ class _Node:
 
     @property
     def info(self) -> NodeInfo:
-        """The manifest."""
+        """Manifest of the node."""
         cores = len(self.devices["core_busy_ratio"])
         gpus = sorted(self.devices["gpu_busy_ratio"], key=lambda gpu: (len(gpu), gpu))
-        gaps = np.diff(np.concatenate(self.sweeps))
+        gaps = np.diff(np.concatenate(self.ticks))
         missing = dict(_MISSING)
         if not gpus:
-            missing["gpu"] = "no sample of a GPU is in the files"
+            missing["gpu"] = "the files have no GPU samples"
         if not len(gaps):
-            missing["interval"] = "there is one sweep of samples: Debugger's default is shown"
+            missing["interval"] = "the files have one sampling tick; Debugger's default is shown"
         return NodeInfo(
             node=self.name,
             platform="unknown",
@@ -159,23 +159,23 @@ class _Node:
         )
 
     def status(self, *, ended: bool) -> JobStatus:
-        """The manifest of the job as this machine saw it."""
+        """Return the manifest of the job on this node."""
         return JobStatus(
             state=JobState.COMPLETED if ended else JobState.STOPPED,
             heartbeat_ns=self.last_ns or 0,
             started_ns=self.first_ns or 0,
             ended_ns=self.last_ns,
             reason=(
-                "imported: Debugger marked the end of the job, not how it ended"
+                "imported: Debugger recorded the end of the job, but not its outcome"
                 if ended
-                else "imported: the files end here and do not say how the job ended"
+                else "imported: the files end here and do not record the outcome of the job"
             ),
             notes=self.notes,
         )
 
 
 class _Output:
-    """The run while it is being made."""
+    """Run during its import."""
 
     def __init__(self, run: Path, stack: ExitStack, progress: ProgressCallback) -> None:
         self.results: dict[int, Result] = {}
@@ -187,50 +187,51 @@ class _Output:
         self._processes: dict[tuple[int | None, str], Process] = {}
 
     def read_system(self, files: Mapping[int, Path]) -> None:
-        """Stores the samples of files; copies of one file are taken together."""
+        """Store the samples of files; copies of one file are merged."""
         groups: defaultdict[str, list[int]] = defaultdict(list)
         for number, path in files.items():
             minute = re.match(r"\d+", path.name)
             groups[minute[0].zfill(12) if minute else path.name].append(number)
-        sorting = Sorting()
+        sorter = SampleSorter()
         for _, numbers in sorted(groups.items()):
-            read = {number: self._samples(number, files[number]) for number in numbers}
-            samples = [sample for own in read.values() for sample in own]
-            for name, series in sorting.by_node(samples).items():
-                self._node(name).take(series)
+            samples = [
+                sample for number in numbers for sample in self._samples(number, files[number])
+            ]
+            for name, series in sorter.by_node(samples).items():
+                self._node(name).add(series)
             for number in numbers:
                 self._progress(number, 1.0)
         for node in self._nodes.values():
             node.store()
-        self._note_unknown(sorting)
+        self._note_unknown(sorter)
 
     def read_events(self, files: Mapping[int, Path]) -> None:
-        """Stores the framework events of files."""
-        named = {number: EventFileName(path.name) for number, path in files.items()}
-        order = sorted(files, key=lambda n: (named[n].end_us or 0, files[n].name))
+        """Store the framework events of files."""
+        names = {number: EventFileName(path.name) for number, path in files.items()}
+        order = sorted(files, key=lambda n: (names[n].end_us or 0, files[n].name))
         for number in order:
-            path, host = files[number], self._host(named[number])
+            path, host = files[number], self._host(names[number])
             self._progress(number, 1.0)
             node = self._nodes.get(host)
             horizon = node.last_ns + _SLACK_NS if node and node.last_ns else None
             try:
-                found = read_events(path, horizon)
+                events = read_events(path, horizon)
             except OSError as error:
                 self.results[number] = _unreadable(path, error)
                 continue
-            self._take(path, host, found)
+            self._add_events(path, host, events)
             self.results[number] = Recorded(
                 name=path.name,
                 form=Form.EVENTS.value,
-                event_count=len(found.rows),
-                lost=found.lost,
+                event_count=len(events.rows),
+                lost=events.lost,
             )
         for process in self._processes.values():
             process.finish()
             self._store(process)
 
     def read_detail(self, number: int, path: Path, node: str) -> None:
-        """Stores a recording of TensorFlow's profiler."""
+        """Store a trace of TensorFlow's profiler."""
         with RunWriter(self._run, node) as writer:
             try:
                 self.results[number] = import_detail(path, writer, self._run)
@@ -242,7 +243,7 @@ class _Output:
                 self.results[number] = _unreadable(path, error)
 
     def finish(self) -> None:
-        """Writes the manifests and merges small segments."""
+        """Write the manifests and merge small segments."""
         for process in self._processes.values():
             if process.first_ns is not None:
                 node = self._node(process.node)
@@ -272,61 +273,60 @@ class _Output:
         )
         if lines.lost:
             for node in {sample.node_id for sample in lines.samples}:
-                self._node(node).notes.append(f"of {path.name} {lines.lost}")
+                self._node(node).notes.append(f"{path.name}: {lines.lost}")
         return lines.samples
 
-    def _note_unknown(self, sorting: Sorting) -> None:
+    def _note_unknown(self, sorter: SampleSorter) -> None:
         notes = [
             f"{count} samples of {dimension or 'no dimension'} were left out: stepscope does not "
-            "know what that is"
-            for dimension, count in sorting.unknown.items()
+            "know this dimension"
+            for dimension, count in sorter.unknown.items()
         ]
-        if sorting.unreadable_count:
-            notes.append(f"{sorting.unreadable_count} samples have no number for time or value")
+        if sorter.unreadable_count:
+            notes.append(f"{sorter.unreadable_count} samples have no numeric time or value")
         for node in list(self._nodes.values())[:1]:
             node.notes += notes
 
     def _node(self, name: str) -> _Node:
-        found = self._nodes.get(name)
-        if found is None:
+        node = self._nodes.get(name)
+        if node is None:
             writer = self._stack.enter_context(RunWriter(self._run, name))
-            found = self._nodes[name] = _Node(name, writer)
-        return found
+            node = self._nodes[name] = _Node(name, writer)
+        return node
 
     # --- events ------------------------------------------------------------------------------
 
     def _host(self, name: EventFileName) -> str:
-        """The machine of a file; where it names none, the only one that there is."""
+        """Return the node of a file; if it names none, the only one with samples."""
         if name.host is not None:
             return name.host
         return next(iter(self._nodes)) if len(self._nodes) == 1 else UNNAMED_NODE
 
-    def _take(self, path: Path, host: str, found: EventFile) -> None:
-        process = self._process(found.name.pid, host, None, None)
-        own, workers = by_process(found.rows)
-        name, guessed = found.name, found.base_is_guessed
-        process.add(EventFile(name=name, rows=own))
-        for (pid, worker), rows in workers.items():
-            its = self._process(pid, host, process, worker)
-            its.add(EventFile(name=name, rows=rows))
-            self._store(its)
-        if found.lost:
-            process.notes.append(f"of {path.name}: {found.lost}")
-        if guessed:
+    def _add_events(self, path: Path, host: str, events: EventFile) -> None:
+        process = self._process(events.name.pid, host, None, None)
+        process_rows, workers = split_by_process(events.rows)
+        process.add(EventFile(name=events.name, rows=process_rows))
+        for (pid, number), rows in workers.items():
+            worker = self._process(pid, host, process, number)
+            worker.add(EventFile(name=events.name, rows=rows))
+            self._store(worker)
+        if events.lost:
+            process.notes.append(f"{path.name}: {events.lost}")
+        if events.base_is_guessed:
             process.notes.append(
-                f"{path.name} states no base for its times: its last event is taken to end when "
-                "its name says"
+                f"{path.name} states no base for its times: its last event is assumed to end at "
+                "the time in its name"
             )
         self._store(process)
 
     def _process(
         self, pid: int | None, host: str, parent: Process | None, worker: int | None
     ) -> Process:
-        found = self._processes.get((pid, host))
-        if found is None:
-            found = Process(node=host, pid=pid, parent=parent, worker=worker)
-            self._processes[pid, host] = found
-        return found
+        process = self._processes.get((pid, host))
+        if process is None:
+            process = Process(node=host, pid=pid, parent=parent, worker=worker)
+            self._processes[pid, host] = process
+        return process
 
     def _store(self, process: Process) -> None:
         count, columns = process.columns()
@@ -339,7 +339,7 @@ def _unreadable(path: Path, error: OSError) -> Refused:
 
 
 def _sampler(node: _Node) -> ProcessInfo:
-    """What sampled the machine: rows name it, and no file says more of it."""
+    """Return the manifest of the sampling process, which only the rows name."""
     return ProcessInfo(
         process=node.sampler,
         node=node.name,

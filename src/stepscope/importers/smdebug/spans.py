@@ -1,18 +1,18 @@
 """Framework events of one process as rows of `spans`.
 
-    Step:ModeKeys.TRAIN            `mode` TRAIN, and the mark `step` where it ends
+    Step:ModeKeys.TRAIN            `mode` TRAIN, and the mark `step` at its end
     Step:ModeKeys.EVAL, PREDICT    `mode`
     Forward, Forward-node          `forward`
     Backward(post-forward), …      `backward`
     DataLoaderIterInitialize       `loader_start`
     DataLoaderIter                 `data_wait`
-    Horovod, NCCL and smddp        `communication`, asynchronous: a thread of theirs made it
+    Horovod, NCCL and smddp        `communication`, asynchronous: another thread recorded it
     everything else                `annotation`
 
-The label `phase` keeps what Debugger called it; of Horovod that is the tensor. Phases of the step
-are put on one track, the training thread's, wherever the file has them: Debugger writes them
-from hooks of that thread. `DataLoaderWorker` stays an annotation, for a `fetch` states how much
-CPU it took, and these do not.
+The label `phase` keeps Debugger's name; for Horovod that is the tensor. Phases of the step go to
+one track, that of the training thread, wherever the file has them: Debugger writes them from hooks
+of that thread. `DataLoaderWorker` stays an annotation, because a `fetch` states its CPU time, and
+these do not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from stepscope.store import DictColumn
 
 WORKER_PHASE = "DataLoaderWorker"
 _FIRST_TRACK = 2**31
-"""Tracks that stand for no thread are numbered from here: no thread has such a number."""
+"""First number of tracks that are no threads, above all thread numbers."""
 _ASYNCHRONOUS = 1
 _MODE = re.compile(r"Step:ModeKeys\.(\w+)")
 _KINDS = (
@@ -50,7 +50,7 @@ _KINDS = (
 _COLLECTIVE_RECORDERS = frozenset({"horovod_timeline", "smdataparallel_timeline"})
 _COLLECTIVE_PHASES = frozenset({"NcclManager"})
 _UNKNOWN = -1
-"""Value of what knows none: batches that lay ready, number of a step."""
+"""Unknown value: number of prefetched batches, number of a step."""
 
 
 @dataclass(slots=True)
@@ -71,18 +71,18 @@ class _Track:
     row_count: int = 0
     new: list[_Span] = field(default_factory=list)
     open: list[tuple[Row, str]] = field(default_factory=list)
-    """Begun and not ended, outermost first, each with what recorded it."""
+    """Started ranges without an end, outermost first, each with its recorder."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Process:
-    """One process of the job and its spans, file after file."""
+    """Process of the job with its spans, file after file."""
 
     node: str
     pid: int | None
-    """None when no file says it."""
+    """None if no file states it."""
     parent: Process | None = None
-    """Of a DataLoader's worker, who started it."""
+    """Process that started this DataLoader worker."""
     worker: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None
@@ -96,13 +96,13 @@ class Process:
 
     @property
     def name(self) -> str:
-        """What rows and the manifest call it; the same pid may exist on every node."""
+        """Name in rows and in the manifest; the same pid may exist on every node."""
         return f"{self.pid or 0}-{self.node}"
 
-    def add(self, found: EventFile) -> None:
-        """Takes the rows of a file; files come in order of time."""
-        recorder = found.name.suffix
-        for row in sorted(found.rows, key=lambda each: each.start_ns):
+    def add(self, file: EventFile) -> None:
+        """Add the rows of a file; files come in order of time."""
+        recorder = file.name.suffix
+        for row in sorted(file.rows, key=lambda row: row.start_ns):
             if row.duration_ns is not None:
                 self._add(row, recorder, row.start_ns + row.duration_ns)
             else:
@@ -110,22 +110,22 @@ class Process:
         self._mark_first_step()
 
     def finish(self) -> None:
-        """Ranges that never ended become spans without an end."""
+        """Turn ranges that never ended into spans without an end."""
         for track in list(self._tracks.values()):
             unfinished, track.open = track.open, []
             for row, recorder in unfinished:
                 self._add(row, recorder, None)
 
     def columns(self) -> tuple[int, Mapping[str, Any]]:
-        """How many rows are new since the last call, and those as columns of `spans`."""
+        """Return the number of new rows since the last call, and their columns of `spans`."""
         rows: list[_Span] = []
         logs: list[str] = []
-        places: list[int] = []
+        numbers: list[int] = []
         for track in self._tracks.values():
             _nest(track.new)
             rows += track.new
             logs += [f"{track.number}c"] * len(track.new)
-            places += range(track.row_count, track.row_count + len(track.new))
+            numbers += range(track.row_count, track.row_count + len(track.new))
             track.row_count += len(track.new)
             track.new = []
         ends = [row.end_ns for row in rows]
@@ -133,7 +133,7 @@ class Process:
             "node": DictColumn.constant(self.node, len(rows)),
             "process": DictColumn.constant(self.name, len(rows)),
             "log": DictColumn.encode(logs),
-            "seq": np.array(places, dtype=np.int64),
+            "seq": np.array(numbers, dtype=np.int64),
             "kind": DictColumn.encode(row.kind for row in rows),
             "name": DictColumn.encode(row.name for row in rows),
             "labels": DictColumn.encode(row.labels for row in rows),
@@ -148,7 +148,7 @@ class Process:
         }
 
     def info(self) -> ProcessInfo:
-        """The manifest."""
+        """Return the manifest."""
         worker = self.parent is not None
         facts: list[Fact] = [ImportedFact(form="SageMaker Debugger")]
         if worker:
@@ -163,31 +163,30 @@ class Process:
             started_ns=self.first_ns or 0,
             ended_ns=self.last_ns,
             facts=[msgspec.to_builtins(fact) for fact in facts],
-            notes=self._said(),
+            notes=self._notes(),
         )
 
-    def _said(self) -> list[str]:
+    def _notes(self) -> list[str]:
         notes = []
         if self.parent is None and not self._has_steps:
-            notes.append("its files hold no Step:ModeKeys.TRAIN event")
+            notes.append("its files have no Step:ModeKeys.TRAIN event")
         if self.pid is None:
-            notes.append("its files do not say the number of the process")
+            notes.append("its files do not state the process number")
         if any(phase.startswith("Backward(post-forward)") for phase in self.phases):
             notes.append(
-                "Debugger's backward pass lasts until the next step begins: it holds the "
-                "optimizer as well"
+                "Debugger's backward pass lasts until the start of the next step and includes the "
+                "optimizer"
             )
         if self.unmatched_ends:
-            notes.append(f"{self.unmatched_ends} ends of ranges have no beginning")
+            notes.append(f"{self.unmatched_ends} ends of ranges have no start")
         return notes + self.notes
 
     # --- rows --------------------------------------------------------------------------------
 
     def _pair(self, row: Row, recorder: str) -> None:
-        """Beginnings and ends belong together as brackets do, lane by lane; an end may be
-        nameless."""
+        """Match starts and ends like brackets, lane by lane; an end may have no name."""
         track = self._track(("lane", row.phase))
-        if row.begins:
+        if row.is_start:
             track.open.append((row, recorder))
             return
         if not track.open:
@@ -212,11 +211,11 @@ class Process:
         value = _UNKNOWN if kind == "data_wait" else 0
         span = _Span(kind, row.name or row.phase, _labels(row), row.start_ns, end_ns, value)
         if kind == "annotation":
-            own = row.thread if isinstance(row.thread, int) and row.thread != self.pid else None
-            self._put(("lane", row.phase) if own is None else own, span)
+            has_thread = isinstance(row.thread, int) and row.thread != self.pid
+            self._put(row.thread if has_thread else ("lane", row.phase), span)
             return
         if kind == "loader_start":
-            self._remember_loader(row.args)
+            self._add_loader(row.args)
         if self._first_phase_ns is None or row.start_ns < self._first_phase_ns:
             self._first_phase_ns = row.start_ns
         self._put("training", span)
@@ -231,7 +230,7 @@ class Process:
             )
 
     def _mark_first_step(self) -> None:
-        """The first step has a mark where it begins, unless a phase of it began before that."""
+        """Mark the start of the first step, unless one of its phases started before."""
         track = self._tracks.get("training")
         if track is None or self._has_steps:
             return
@@ -243,7 +242,7 @@ class Process:
         if self._first_phase_ns is None or self._first_phase_ns > first:
             track.new.append(_Span("step", "", None, first, first, _UNKNOWN))
 
-    def _remember_loader(self, args: Mapping[str, Any]) -> None:
+    def _add_loader(self, args: Mapping[str, Any]) -> None:
         settings = {key: args[key] for key in ("num_workers", "pin_memory") if key in args}
         loader = DataLoaderSettingsFact(**settings)
         if settings and loader not in self.loaders:
@@ -267,7 +266,7 @@ class Process:
 
 
 def worker_of(row: Row) -> tuple[int, int | None] | None:
-    """Pid and number of the DataLoader worker that a row is of; None for any other row."""
+    """Return pid and number of the DataLoader worker of a row; None for any other row."""
     pid = _integer(row.args.get("pid"))
     if row.phase != WORKER_PHASE or pid is None:
         return None
@@ -275,8 +274,10 @@ def worker_of(row: Row) -> tuple[int, int | None] | None:
 
 
 def _nest(spans: list[_Span]) -> None:
-    """Puts spans of one track in order and counts those around each. One that neither contains
-    another nor lies in it is no bracket: it is marked as asynchronous."""
+    """Sort the spans of one track and set their depths.
+
+    A span that partly overlaps another one is marked as asynchronous.
+    """
     spans.sort(key=lambda span: (span.start_ns, -(span.end_ns or span.start_ns)))
     around: list[int] = []
     for span in spans:
@@ -291,16 +292,16 @@ def _nest(spans: list[_Span]) -> None:
 
 
 def _labels(row: Row, key: str = "phase") -> str | None:
-    said: dict[str, Any] = {key: row.phase} if row.phase else {}
-    said |= {name: value for name, value in row.args.items() if name != "pid"}
-    number = _integer(said.get("step_num"))
+    labels: dict[str, Any] = {key: row.phase} if row.phase else {}
+    labels |= {name: value for name, value in row.args.items() if name != "pid"}
+    number = _integer(labels.get("step_num"))
     if number is not None:
-        said["step_num"] = number
-    return msgspec.json.encode(said).decode() if said else None
+        labels["step_num"] = number
+    return msgspec.json.encode(labels).decode() if labels else None
 
 
 def _integer(value: object) -> int | None:
-    """Debugger writes numbers as strings in one version and as numbers in another."""
+    """Parse a number, which some versions of Debugger write as a string."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     try:
@@ -309,11 +310,13 @@ def _integer(value: object) -> int | None:
         return None
 
 
-def by_process(rows: Iterable[Row]) -> tuple[list[Row], dict[tuple[int, int | None], list[Row]]]:
-    """Rows of the process itself, and those of its DataLoader's workers."""
-    own: list[Row] = []
+def split_by_process(
+    rows: Iterable[Row],
+) -> tuple[list[Row], dict[tuple[int, int | None], list[Row]]]:
+    """Split rows into those of the process itself and those of its DataLoader workers."""
+    process_rows: list[Row] = []
     workers: dict[tuple[int, int | None], list[Row]] = {}
     for row in rows:
         worker = worker_of(row)
-        (own if worker is None else workers.setdefault(worker, [])).append(row)
-    return own, workers
+        (process_rows if worker is None else workers.setdefault(worker, [])).append(row)
+    return process_rows, workers

@@ -92,12 +92,12 @@ class Series:
     device: list[str] = field(default_factory=list)
     value: list[float] = field(default_factory=list)
 
-    def extend(self, other: Series) -> None:
-        """Append the samples of another series."""
-        self.t_ns += other.t_ns
-        self.metric += other.metric
-        self.device += other.device
-        self.value += other.value
+    def extend(self, series: Series) -> None:
+        """Append the samples of a series."""
+        self.t_ns += series.t_ns
+        self.metric += series.metric
+        self.device += series.device
+        self.value += series.value
 
     def columns(self) -> tuple[Int, Mapping[str, Any]]:
         """Return times and the columns of `metrics` without provenance, in order of time.
@@ -191,7 +191,7 @@ _Row = tuple[int, str, str, float]
 
 
 def _across_cores(rows: Sequence[_Row], metric: str, mean: str, highest: str) -> list[_Row]:
-    """Return mean and maximum over the cores of each sampling tick, at the time of its first sample.
+    """Return mean and maximum over the cores of each sampling tick, at its first sample.
 
     Args:
         rows: samples in order of time.

@@ -1,4 +1,4 @@
-"""Blocks of known categories are decoded in one pass, and to the same columns as otherwise."""
+"""Decoding of known categories in one pass gives the same columns as the slow way."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ ARROWS: list[Event] = [
     {"ph": phase, "cat": "ac2g", "id": 7, "name": "ac2g", "pid": 1, "tid": 1, "ts": 3}
     for phase in "sff"
 ]
-USUAL = [*(each for each in training() if each["ph"] != "M"), *ARROWS, memory(2, 512)]
+USUAL = [*(event for event in training() if event["ph"] != "M"), *ARROWS, memory(2, 512)]
 
 
 def decoded(events: list[Event]) -> Chunk:
     return decode_block(Block(text=msgspec.json.encode(events)[1:-1]))
 
 
-def assert_same(one: Chunk, other: Chunk) -> None:
-    assert one.columns.keys() == other.columns.keys()
-    for kind, columns in one.columns.items():
-        assert columns.keys() == other.columns[kind].keys()
+def assert_same(first: Chunk, second: Chunk) -> None:
+    assert first.columns.keys() == second.columns.keys()
+    for kind, columns in first.columns.items():
+        assert columns.keys() == second.columns[kind].keys()
         for name, values in columns.items():
-            found, wanted = values, other.columns[kind][name]
-            if name in _STRING_COLUMNS:  # strings are numbered as they are met
-                found = np.array([*one.strings, None], dtype=object)[values]
-                wanted = np.array([*other.strings, None], dtype=object)[wanted]
-            np.testing.assert_array_equal(found, wanted, f"{kind} {name}")
+            actual, expected = values, second.columns[kind][name]
+            if name in _STRING_COLUMNS:  # codes of strings depend on their order
+                actual = np.array([*first.strings, None], dtype=object)[values]
+                expected = np.array([*second.strings, None], dtype=object)[expected]
+            np.testing.assert_array_equal(actual, expected, f"{kind} {name}")
     for name in ("tracks", "metadata", "event_count", "flow_counts", "repaired"):
-        assert getattr(one, name) == getattr(other, name), name
+        assert getattr(first, name) == getattr(second, name), name
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def categories(monkeypatch: pytest.MonkeyPatch) -> KnownCategories:
 
 
 @pytest.fixture
-def ignorant(monkeypatch: pytest.MonkeyPatch) -> KnownCategories:
+def empty_categories(monkeypatch: pytest.MonkeyPatch) -> KnownCategories:
     """KnownCategories that were told of none."""
     monkeypatch.setattr("stepscope.importers.kineto.categories._WRITTEN_BY_KINETO", set())
     fresh = KnownCategories()
@@ -55,16 +55,16 @@ def ignorant(monkeypatch: pytest.MonkeyPatch) -> KnownCategories:
     return fresh
 
 
-def test_a_known_block_is_decoded_in_one_pass(ignorant: KnownCategories) -> None:
+def test_a_known_block_is_decoded_in_one_pass(empty_categories: KnownCategories) -> None:
     text = msgspec.json.encode(USUAL)
-    assert ignorant.decode(text) is None
+    assert empty_categories.decode(text) is None
     first = decoded(USUAL)
-    assert ignorant.decode(text) is not None
+    assert empty_categories.decode(text) is not None
     assert_same(decoded(USUAL), first)
     assert first.flow_counts == (2, 3)
 
 
-def test_times_that_numbers_do_not_hold_are_read_as_text(categories: KnownCategories) -> None:
+def test_inexact_times_are_read_as_text(categories: KnownCategories) -> None:
     event = {**op("aten::mm", 0, 0), "dur": msgspec.Raw(b"1.001")}
     for nanosecond in (123, 124):
         event["ts"] = msgspec.Raw(b"1711964646123456.%d" % nanosecond)
@@ -78,18 +78,18 @@ def test_what_kineto_writes_is_known_from_the_start(
     categories: KnownCategories, request: pytest.FixtureRequest
 ) -> None:
     assert categories.decode(msgspec.json.encode(USUAL)) is not None
-    told = decoded(USUAL)
-    request.getfixturevalue("ignorant")
-    assert_same(told, decoded(USUAL))
+    known_chunk = decoded(USUAL)
+    request.getfixturevalue("empty_categories")
+    assert_same(known_chunk, decoded(USUAL))
 
 
 @pytest.mark.parametrize(
     "odd",
     [
-        {**op("aten::new", 1, 2), "cat": "category nobody has met"},
+        {**op("aten::new", 1, 2), "cat": "new category"},
         {**op("aten::new", 1, 2), "ph": "B"},
         {**op("aten::new", 1, 2), "args": {"External id": "12"}},
-        {**op("aten::new", 1, 2), "args": {"nobody": "knows"}},
+        {**op("aten::new", 1, 2), "args": {"unknown": "key"}},
         {**op("aten::new", 1, 2), "args": None},
         {**op("aten::new", 1, 2), "tid": 1.5},
         {**kernel(1, 2, 5), "args": {"Collective name": "all_reduce", "Seq": 3}},
@@ -98,7 +98,7 @@ def test_what_kineto_writes_is_known_from_the_start(
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
     ],
 )
-def test_what_is_odd_is_decoded_as_ever(categories: KnownCategories, odd: Event) -> None:
+def test_odd_events_are_decoded_the_slow_way(categories: KnownCategories, odd: Event) -> None:
     first = decoded([*USUAL, odd])
     assert_same(decoded([*USUAL, odd]), first)
     categories.__init__()  # type: ignore[misc]
@@ -107,11 +107,11 @@ def test_what_is_odd_is_decoded_as_ever(categories: KnownCategories, odd: Event)
     assert_same(decoded([*USUAL, odd]), first)
 
 
-def test_a_kind_is_known_in_all_its_categories_or_in_none(categories: KnownCategories) -> None:
-    other = {**memory(2, 512), "cat": "other instants"}
-    instant = {**other, "name": "something else"}
-    first = decoded([*USUAL, other, instant])
+def test_a_kind_is_known_in_all_its_categories_or_none(categories: KnownCategories) -> None:
+    other_instant = {**memory(2, 512), "cat": "other instants"}
+    instant = {**other_instant, "name": "something else"}
+    first = decoded([*USUAL, other_instant, instant])
     categories.__init__()  # type: ignore[misc]
     decoded([*USUAL, instant])
-    assert_same(decoded([*USUAL, other, instant]), first)
-    assert_same(decoded([*USUAL, other, instant]), first)
+    assert_same(decoded([*USUAL, other_instant, instant]), first)
+    assert_same(decoded([*USUAL, other_instant, instant]), first)

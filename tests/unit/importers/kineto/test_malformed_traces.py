@@ -1,4 +1,4 @@
-"""What is no JSON is read as far as it can be, and the record says how far that was."""
+"""Repair of malformed files, and the quality record of what was lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DIRTY = [
 
 
 def with_text(text: bytes, events: list[Event] | None = None) -> bytes:
-    """A file in which `"@"`, quotes included, is replaced."""
+    """Return a file in which `"@"`, quotes included, is replaced."""
     return trace(*(events or DIRTY)).replace(b'"@"', text)
 
 
@@ -69,7 +69,7 @@ def test_names_that_are_no_strings(written: bytes, name: str) -> None:
 
 
 @pytest.mark.parametrize("number", ["nan", "NaN", "-nan", "inf", "-Infinity", "N/A", "nan(ind)"])
-def test_what_is_written_for_a_missing_number(number: str) -> None:
+def test_spellings_of_a_missing_number(number: str) -> None:
     event = kernel(
         20, 5, 3, {"est. achieved occupancy %": "@", "grid": [4, 1, 1]}, name="a: nan, b"
     )
@@ -80,7 +80,7 @@ def test_what_is_written_for_a_missing_number(number: str) -> None:
     assert_repaired(tables)
 
 
-def test_commas_that_nothing_follows() -> None:
+def test_trailing_commas() -> None:
     text = trace(*training()).replace(b"]}}", b"],},}").replace(b"}]", b"},]")
     tables = imported(text)
     assert tables.names("kernels") == ["gemm"]
@@ -116,18 +116,18 @@ def test_arguments_of_any_type(category: str, odd: object) -> None:
 
 
 def test_unknown_arguments_are_kept() -> None:
-    held = {"External id": 3, "kernel_hash": "abc", "deep": {"list": [1, {"a": None}]}}
-    row = imported(trace(op("triton", 0, 10, held))).one("operators")
+    args = {"External id": 3, "kernel_hash": "abc", "deep": {"list": [1, {"a": None}]}}
+    row = imported(trace(op("triton", 0, 10, args))).one("operators")
     assert json.loads(row["args"]) == {"kernel_hash": "abc", "deep": {"list": [1, {"a": None}]}}
 
 
-@pytest.mark.parametrize("left_out", ["name", "cat", "pid", "tid", "ts", "dur", "args"])
-def test_events_that_lack_something(left_out: str) -> None:
-    event = {key: value for key, value in op("b", 2_000, 10, {"x": 1}).items() if key != left_out}
+@pytest.mark.parametrize("missing", ["name", "cat", "pid", "tid", "ts", "dur", "args"])
+def test_events_without_a_key(missing: str) -> None:
+    event = {key: value for key, value in op("b", 2_000, 10, {"x": 1}).items() if key != missing}
     tables = imported(trace(op("a", 0, 10), event, op("c", 4_000, 10)))
     assert tables.one("traces")["event_count"] == 3
     assert {"a", "c"} <= set(tables.names("operators"))
-    if left_out == "ts":
+    if missing == "ts":
         assert tables.quality["impossible_time"]["count"] == 1
 
 
@@ -147,7 +147,7 @@ def test_any_indentation(indent: int) -> None:
 
 
 def ends_of_events(content: bytes) -> list[int]:
-    """Where each event of a file ends."""
+    """Return the end of each event of a file."""
     text = content.decode("latin1")
     at = text.index("[", max(0, text.find('"traceEvents"'))) + 1
     ends = []
@@ -176,13 +176,13 @@ def test_cut_off_anywhere(layout: str) -> None:
     ends = ends_of_events(content)
     assert len(ends) == len(SMALL)
     for cut in range(0, len(content), 3 if layout == "indented" else 1):
-        whole = sum(end <= cut for end in ends)
+        complete = sum(end <= cut for end in ends)
         try:
             tables = imported(content[:cut])
         except UnreadableTraceError:
-            assert not whole
+            assert not complete
             continue
-        assert tables.one("traces")["event_count"] == whole, cut
+        assert tables.one("traces")["event_count"] == complete, cut
         if cut < ends[-1]:
             assert tables.quality["truncated"]["count"] == 1, cut
             assert tables.outcome is not None
@@ -197,7 +197,7 @@ def test_a_file_without_its_end_may_have_lost_its_base() -> None:
 
 
 def test_a_tail_of_zeros() -> None:
-    """What a crash of the machine leaves of a file."""
+    """A crash of the machine leaves such files."""
     content = trace(*training())
     assert imported(content + b"\0" * 5_000) == imported(content)
     half = imported(content[: len(content) // 2] + b"\0" * 5_000)
@@ -206,7 +206,7 @@ def test_a_tail_of_zeros() -> None:
 
 
 @pytest.mark.parametrize("written", [b'"{' * 20, b"#" * 40, b"}]" * 20, b"\xff\0" * 20])
-def test_an_unreadable_stretch_costs_what_it_covers(written: bytes) -> None:
+def test_unreadable_text_costs_only_the_events_it_covers(written: bytes) -> None:
     events = [op(f"op{n}", 1_000 * n, 500) for n in range(100)]
     content = trace(*events)
     ends = [content.index(b"[") + 1, *ends_of_events(content)]
@@ -215,7 +215,7 @@ def test_an_unreadable_stretch_costs_what_it_covers(written: bytes) -> None:
         hit = {n for n, (a, b) in enumerate(pairwise(ends)) if a < start + 40 and start < b}
         names = {f"op{n}" for n in range(100) if n not in hit}
         assert names <= set(tables.names("operators"))
-        assert len(tables.quality) > 1  # something besides the base of the clock
+        assert len(tables.quality) > 1  # more than the base of the clock
         assert "truncated" not in tables.quality
 
 
@@ -230,15 +230,15 @@ def test_gzip_of_several_members() -> None:
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "trace.pt.trace", "trace"])
-def test_names_say_nothing(name: str) -> None:
+def test_file_names_do_not_matter(name: str) -> None:
     content = trace(*training())
-    wanted = imported(content, name=name)
-    assert imported(gzip.compress(content), name=name) == wanted
-    assert wanted.names("kernels") == ["gemm"]
+    expected = imported(content, name=name)
+    assert imported(gzip.compress(content), name=name) == expected
+    assert expected.names("kernels") == ["gemm"]
 
 
 @pytest.mark.parametrize("rest", [b"\0" * 900, b"trailing garbage", b"\x1f"])
-def test_what_follows_a_gzip_stream(rest: bytes) -> None:
+def test_data_after_a_gzip_stream(rest: bytes) -> None:
     content = trace(*training())
     assert imported(gzip.compress(content) + rest) == imported(content)
 
@@ -258,7 +258,7 @@ def test_gzip_cut_off_anywhere() -> None:
 
 
 def test_damaged_gzip() -> None:
-    """What comes out before the damage is noticed is kept."""
+    """Text that is inflated before the damage is noticed is kept."""
     content = trace(*(op(f"{n * 7919}", n * 1_000, 10) for n in range(6_000)))
     packed = bytearray(gzip.compress(content))
     packed[len(packed) * 2 // 3] ^= 0xFF

@@ -125,16 +125,16 @@ def test_a_new_kind_is_imported_drawn_and_exported(tmp_path: Path, changed_packa
         kernel(400, 900, 1),
     ]
     (tmp_path / "trace.json").write_bytes(trace(*events))
-    seen = python(changed_package, tmp_path, SCRIPT)
-    assert seen["others"] == 0
-    rows = seen["rows"]
+    result = python(changed_package, tmp_path, SCRIPT)
+    assert result["others"] == 0
+    rows = result["rows"]
     assert rows["name"] == ["Stream Sync", "Event Sync"]
     assert rows["waiting_stream"] == [7, 20]
     assert rows["reason"] == ["item", None]
     assert rows["operator"] == [0, 0]
     assert rows["args"] == [None, '{"priority":3}']
-    assert seen["summarised"] == len(events)
-    assert seen["kind"] == "synchronisations"
+    assert result["summarised"] == len(events)
+    assert result["kind"] == "synchronisations"
     written = json.loads((tmp_path / "exported.json").read_text())["traceEvents"]
     first, second = (event for event in written if event.get("cat") == "cuda_sync")
     assert first["args"] == {"stream": 7, "reason": "item", "Ev Idx": 2}

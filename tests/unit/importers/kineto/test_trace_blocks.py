@@ -1,4 +1,4 @@
-"""A file may be cut anywhere, and its parts may come in any order."""
+"""Cutting of files into blocks at any position, and parts of a file in any order."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ AWKWARD: list[Event] = [
 
 
 def header_last(events: list[Event]) -> bytes:
-    whole = {"traceEvents": events, **HEADER, "baseTimeNanoseconds": BASE_NS}
-    return msgspec.json.encode(whole)
+    content = {"traceEvents": events, **HEADER, "baseTimeNanoseconds": BASE_NS}
+    return msgspec.json.encode(content)
 
 
 LAYOUTS = {
@@ -54,12 +54,14 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_every_place_to_cut(layout: str, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_position_of_a_cut(
+    layout: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = LAYOUTS[layout]
-    wanted = imported(content)
-    assert wanted.one("traces")["event_count"] == len(AWKWARD)
-    assert "repaired_event" not in wanted.quality
-    given = gzip.compress(content) if packed else content
+    expected = imported(content)
+    assert expected.one("traces")["event_count"] == len(AWKWARD)
+    assert "repaired_event" not in expected.quality
+    data = gzip.compress(content) if packed else content
     choose = random.Random(layout)
     for block in range(1, len(content) + 40, len(content) // 120):
         monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
@@ -67,20 +69,20 @@ def test_every_place_to_cut(layout: str, packed: bool, monkeypatch: pytest.Monke
         monkeypatch.setattr(blocks, "_PIECE_BYTES", choose.choice([1, 90, 1_000]))
         monkeypatch.setattr(blocks, "_LAST_BYTES", choose.choice([1, 50, 300, 700]))
         monkeypatch.setattr(blocks, "_LOOK_BYTES", choose.choice([1, 40, 400]))
-        assert imported(given) == wanted, block
+        assert imported(data) == expected, block
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("packed", [False, True])
-def test_decoding_side_by_side(packed: bool, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_decoding(packed: bool, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [op(f"op{n % 5}", 100 * n, 90, {"Input Dims": [[n]]}) for n in range(2_000)]
     content = trace(*training(), *events)
-    wanted = imported(content)
+    expected = imported(content)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 5_000)
     monkeypatch.setattr(blocks, "_LAST_BYTES", 2_000)
     monkeypatch.setattr(reading, "SERIAL_BYTES", 0)
-    given = gzip.compress(content) if packed else content
-    assert imported(given, workers=workers) == wanted
+    data = gzip.compress(content) if packed else content
+    assert imported(data, workers=workers) == expected
 
 
 def test_an_event_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,17 +92,17 @@ def test_an_event_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         op("c", 2_000, 1),
     ]
     content = trace(*events)
-    wanted = imported(content)
-    for given in (content, gzip.compress(content)):
+    expected = imported(content)
+    for data in (content, gzip.compress(content)):
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
         monkeypatch.setattr(blocks, "_LAST_BYTES", 64)
         monkeypatch.setattr(blocks, "_READ_BYTES", 64)
         for limit in (500, 2_000, 20_000):
             monkeypatch.setattr(blocks, "MAX_BLOCK_BYTES", limit)
-            assert imported(given) == wanted
+            assert imported(data) == expected
 
 
-def test_text_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_without_end_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """It must not be collected without limit."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 1_000)
     monkeypatch.setattr(blocks, "_LAST_BYTES", 100)
@@ -110,15 +112,15 @@ def test_text_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_BLOCK_BYTES", 4_000)
     good = msgspec.json.encode([op("a", 0, 1), op("b", 1_000, 1)])[1:-1]
     content = b'{"traceEvents":[' + good + b',{"ph":"X","name":"' + b"x" * 50_000 + good + b"]}"
-    for given in (content, gzip.compress(content)):
-        tables = imported(given)
+    for data in (content, gzip.compress(content)):
+        tables = imported(data)
         assert tables.names("operators")[:2] == ["a", "b"]
         assert tables.quality["lost_text"]["count"] > 40_000
 
 
 @pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b" \n\t", b"\xef\xbb\xbf\r\n "])
 @pytest.mark.parametrize("layout", ["compact", "bare"])
-def test_what_may_stand_before_it(before: bytes, layout: str) -> None:
+def test_marks_and_whitespace_before_the_text(before: bytes, layout: str) -> None:
     assert imported(before + LAYOUTS[layout]) == imported(LAYOUTS[layout])
 
 
@@ -132,14 +134,14 @@ def test_a_huge_header(packed: bool) -> None:
 
 
 def test_the_header_in_halves() -> None:
-    """It is one object, wherever the events stand in it."""
+    """The header is one object, wherever the events are in it."""
     events = msgspec.json.encode(training())
     fields = [msgspec.json.encode({key: value})[1:-1] for key, value in HEADER.items()]
     fields += [b'"baseTimeNanoseconds":%d' % BASE_NS, b'"schemaVersion":1']
-    wanted = imported(trace(*training(), **HEADER))
-    for place in range(len(fields) + 1):
-        parts = [*fields[:place], b'"traceEvents": ' + events, *fields[place:]]
-        assert imported(b"{" + b",\n".join(parts) + b"}\n") == wanted
+    expected = imported(trace(*training(), **HEADER))
+    for index in range(len(fields) + 1):
+        parts = [*fields[:index], b'"traceEvents": ' + events, *fields[index:]]
+        assert imported(b"{" + b",\n".join(parts) + b"}\n") == expected
 
 
 @pytest.mark.parametrize("key", ["before", "after"])
@@ -154,7 +156,7 @@ def test_a_header_that_is_no_json(key: str) -> None:
     assert "the header around the events" in tables.quality["lost_text"]["detail"]
 
 
-def test_a_header_that_can_be_mended() -> None:
+def test_a_header_that_can_be_repaired() -> None:
     content = trace(*training(), job="@", version=1.5).replace(b'"@"', b'"a "quoted" \\path"')
     metadata = msgspec.json.decode(
         imported(content.replace(b"1.5", b"nan")).one("traces")["metadata"]
@@ -171,7 +173,7 @@ def test_the_last_event_may_be_the_broken_one() -> None:
     assert tables.quality["lost_text"]["count"] > 0
 
 
-def test_no_event_at_all_is_left_without_trace_of_time() -> None:
+def test_a_trace_without_timed_events() -> None:
     events: list[Event] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "a"}}]
     row = imported(trace(*events)).one("traces")
     assert (row["start_ns"], row["end_ns"]) == (BASE_NS, BASE_NS)
@@ -179,21 +181,21 @@ def test_no_event_at_all_is_left_without_trace_of_time() -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_what_counts_is_how_much_text_there_will_be(
+def test_the_size_of_the_text_decides_on_workers(
     packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compressed file of a few megabytes is worth all cores, a plain one of its size is not."""
+    """All cores decode a compressed file of a few megabytes, but not a plain one of its size."""
     content = trace(*training())
-    given = gzip.compress(content) if packed else content
+    data = gzip.compress(content) if packed else content
     used: list[int] = []
 
-    def decode_all(blocks: Iterable[Block], workers: int, begun: object) -> Iterator[Chunk]:
+    def decode_all(blocks: Iterable[Block], workers: int, on_start: object) -> Iterator[Chunk]:
         used.append(workers)
         return pool.decode_all(blocks, 0)
 
     monkeypatch.setattr(reading, "decode_all", decode_all)
-    monkeypatch.setattr(reading, "SERIAL_BYTES", 2 * len(given))
-    imported(given, workers=3)
+    monkeypatch.setattr(reading, "SERIAL_BYTES", 2 * len(data))
+    imported(data, workers=3)
     assert used == [3 if packed else 0]
 
 
@@ -207,19 +209,19 @@ def numbered(count: int, gap: bytes = b",") -> Iterator[Block]:
 
 
 @pytest.mark.parametrize("gap", [b",", b"," + b" " * 2_000_000])
-def test_chunks_come_in_order_whatever_lies_between(gap: bytes) -> None:
+def test_chunks_come_in_order(gap: bytes) -> None:
     chunks = list(decode_all(numbered(20, gap), 2))
     assert [chunk.strings for chunk in chunks] == [[f"op {number}"] for number in range(20)]
     assert all(chunk.gap == gap for chunk in chunks)
 
 
-def test_a_block_that_takes_long_lets_few_others_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = 0
+def test_a_slow_block_limits_the_blocks_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    block_count = 0
 
     def counted() -> Iterator[Block]:
-        nonlocal taken
+        nonlocal block_count
         for block in numbered(100):
-            taken += 1
+            block_count += 1
             yield block
 
     def slow(block: Block) -> Chunk:
@@ -230,5 +232,5 @@ def test_a_block_that_takes_long_lets_few_others_pile_up(monkeypatch: pytest.Mon
     monkeypatch.setattr(pool, "decode_block", slow)  # before the workers are forked
     chunks = decode_all(counted(), 2)
     next(chunks)
-    assert taken <= 2 * pool._AHEAD_PER_WORKER + 2  # one is made ahead
+    assert block_count <= 2 * pool._AHEAD_PER_WORKER + 2  # one is prefetched
     assert len(list(chunks)) == 99

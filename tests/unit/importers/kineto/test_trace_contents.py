@@ -1,4 +1,4 @@
-"""What a file says of its devices, groups, threads and collectives arrives in the tables."""
+"""Devices, groups, threads and collectives of a file in the tables."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ NCCL = {
 }
 
 
-def test_collectives_are_told_by_operator_and_kernel() -> None:
-    """The kernel's number is that of `record_param_comms`, not that of the annotation."""
+def test_collectives_of_operator_and_kernel() -> None:
+    """The kernel has the External id of `record_param_comms`, not that of the annotation."""
     events = [
         span("user_annotation", "nccl:all_reduce", 0, 900, args={"External id": 2100}),
         op("record_param_comms", 10, 800, {**NCCL, "Seq": 4, "Record function id": 0}, external=9),
@@ -43,14 +43,14 @@ def test_collectives_are_told_by_operator_and_kernel() -> None:
         kernel(500, 4_000, 3, {**NCCL, "grid": [24, 1, 1]}, name="ncclDevKernel_AllReduce_Sum_f32"),
     ]
     tables = imported(trace(*events))
-    told = tables.by_id("collectives")
-    assert [(n, told[n]["on_device"]) for n in sorted(told)] == [(1, 0), (3, 1)]
-    for row in told.values():
+    collectives = tables.by_id("collectives")
+    assert [(n, collectives[n]["on_device"]) for n in sorted(collectives)] == [(1, 0), (3, 1)]
+    for row in collectives.values():
         assert (row["name"], row["dtype"], row["group"]) == ("allreduce", "Float", "0")
         assert (row["in_elements"], row["group_size"]) == (25_557_032, 8)
         assert row["group_ranks"] == "[0, 1, ..., 7]"
         assert row["group_description"] == "default_pg"
-    assert (told[1]["sequence"], told[3]["sequence"]) == (4, None)
+    assert (collectives[1]["sequence"], collectives[3]["sequence"]) == (4, None)
     row = tables.one("kernels")
     assert (row["operator"], row["grid_x"], row["args"]) == (1, 24, None)
 
@@ -69,23 +69,25 @@ def test_collectives_are_told_by_operator_and_kernel() -> None:
     ],
 )
 def test_collectives_as_other_versions_write_them(
-    args: dict[str, Any], column: str, wanted: object
+    args: dict[str, Any], column: str, expected: object
 ) -> None:
-    told = imported(trace(op("record_param_comms", 0, 10, {**NCCL, **args}))).one("collectives")
-    assert told[column] == wanted
+    collectives = imported(trace(op("record_param_comms", 0, 10, {**NCCL, **args}))).one(
+        "collectives"
+    )
+    assert collectives[column] == expected
 
 
-def test_a_collective_that_makes_no_sense_is_kept_as_it_is() -> None:
+def test_an_invalid_collective_is_kept_as_it_is() -> None:
     odd = {"Collective name": "allreduce", "Group size": "many"}
     tables = imported(trace(op("record_param_comms", 0, 10, odd)))
     assert json.loads(tables.one("operators")["args"]) == odd
     assert not tables.rows("collectives")
 
 
-def test_a_runtime_call_keeps_what_it_says_of_a_collective() -> None:
+def test_a_runtime_call_keeps_the_keys_of_a_collective() -> None:
     tables = imported(trace(launch(0, 10, 3, {"Collective name": "x", "Group size": 2})))
-    held = json.loads(tables.one("runtime_calls")["args"])
-    assert held == {"Collective name": "x", "Group size": 2}
+    args = json.loads(tables.one("runtime_calls")["args"])
+    assert args == {"Collective name": "x", "Group size": 2}
 
 
 def test_kernels_of_amd_have_no_grid() -> None:
@@ -107,7 +109,7 @@ def test_kernels_of_amd_have_no_grid() -> None:
     assert json.loads(tables.one("runtime_calls")["args"]) == call
 
 
-def test_threads_as_old_recorders_write_them() -> None:
+def test_threads_of_older_recorders() -> None:
     events = [
         span("Operator", "a", 0, 100, pid="77", tid="thread 3"),
         span("Kernel", "k", 500, 10, pid="GPU 1", tid="stream 7", args={"device": 1, "stream": 7}),
@@ -119,19 +121,19 @@ def test_threads_as_old_recorders_write_them() -> None:
     assert (tracks["stream 20"]["device"], tracks["stream 20"]["stream"]) == (1, 20)
 
 
-def test_what_names_processes_and_threads() -> None:
-    def said(name: str, value: object, **where: object) -> Event:
+def test_names_of_processes_and_threads() -> None:
+    def metadata(name: str, value: object, **more: object) -> Event:
         key = {"process_labels": "labels"}.get(name, "sort_index" if "sort" in name else "name")
-        return {"ph": "M", "name": name, "pid": 10, "tid": 1, **where, "args": {key: value}}
+        return {"ph": "M", "name": name, "pid": 10, "tid": 1, **more, "args": {key: value}}
 
     events = [
-        said("process_name", "first"),
-        said("process_name", "python"),
-        said("process_labels", "CPU"),
-        said("process_sort_index", 10),
-        said("thread_name", "thread 1 (python)"),
-        said("thread_sort_index", 3),
-        said("thread_name", None, tid=2),
+        metadata("process_name", "first"),
+        metadata("process_name", "python"),
+        metadata("process_labels", "CPU"),
+        metadata("process_sort_index", 10),
+        metadata("thread_name", "thread 1 (python)"),
+        metadata("thread_sort_index", 3),
+        metadata("thread_name", None, tid=2),
         {"ph": "M", "name": "odd"},
     ]
     row = imported(trace(*events, op("a", 0, 1))).one("tracks")
@@ -183,14 +185,14 @@ def test_a_rank_may_be_in_the_name(name: str, rank: int | None) -> None:
     assert imported(trace(*training()), name=name).one("traces")["rank"] == rank
 
 
-def test_what_the_recorder_lost() -> None:
+def test_records_that_the_recorder_dropped() -> None:
     lines = ["other", "Record counts: Out-of-range = 3, Blocklisted runtime = 9, dropped = 4"]
-    found = imported(trace(*training(), INFO=lines)).quality["dropped_by_recorder"]
-    assert found["count"] == 7
-    assert "dropped: 4" in found["detail"]
+    dropped = imported(trace(*training(), INFO=lines)).quality["dropped_by_recorder"]
+    assert dropped["count"] == 7
+    assert "dropped: 4" in dropped["detail"]
 
 
-# --- recordings that lack something ----------------------------------------------------------
+# --- traces without some kinds of events ----------------------------------------------------------
 
 
 def test_devices_only() -> None:
@@ -211,5 +213,5 @@ def test_host_only() -> None:
     assert (row["has_stacks"], row["has_memory"], row["has_shapes"]) == (1, 1, 0)
 
 
-def test_a_file_is_told_in_the_order_that_makes_it_visible_last() -> None:
+def test_the_row_in_traces_is_written_last() -> None:
     assert imported(trace(*training())).written[-1] == "traces"

@@ -1,4 +1,4 @@
-"""Levels of detail hold every range once, in however many slices they were made."""
+"""Levels of detail hold every range once, for any number of slices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.kineto_files import (
 
 
 def steps(count: int) -> list[Event]:
-    """Nested calls and a kernel every 50 microseconds."""
+    """Return nested calls and a kernel every 50 microseconds."""
     events = []
     for n in range(count):
         at = 50_000 * n
@@ -35,11 +35,11 @@ def steps(count: int) -> list[Event]:
 
 
 def totals(tables: Tables) -> dict[int, tuple[int, int]]:
-    """Events and their time, by level."""
+    """Return the count and total duration of events by level."""
     sums: dict[int, tuple[int, int]] = {}
     for (_, level), (count, busy) in tables.levels().items():
-        known = sums.get(level, (0, 0))
-        sums[level] = (known[0] + count, known[1] + busy)
+        total = sums.get(level, (0, 0))
+        sums[level] = (total[0] + count, total[1] + busy)
     return sums
 
 
@@ -89,7 +89,7 @@ def test_long_events_are_summed_up_at_no_level(
             assert row["duration_ns"] >= 4**finest * 1_000 or row["depth"] > 0
 
 
-def test_what_overlaps_has_a_row_of_its_own() -> None:
+def test_overlapping_work_gets_a_separate_row() -> None:
     tables = imported(trace(op("f", 0, 10), kernel(100, 100, None), kernel(150, 100, None)))
     (moved,) = (row for row in tables.rows("timeline") if row["id"] is not None)
     assert (moved["id"], moved["depth"], moved["start_ns"]) == (2, 1, BASE_NS + 150)

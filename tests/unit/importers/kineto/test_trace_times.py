@@ -1,4 +1,4 @@
-"""Times come out to the nanosecond, whatever text they are written in."""
+"""Times are exact to the nanosecond, in any notation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DECIMALS = st.builds(
 
 
 def exactly(text: str) -> int:
-    """Microseconds as whole nanoseconds, half a nanosecond away from zero."""
+    """Convert microseconds to whole nanoseconds, rounded half away from zero."""
     return int((Decimal(text) * 1000).to_integral_value(ROUND_HALF_UP))
 
 
@@ -40,12 +40,12 @@ def test_any_decimal_is_read_exactly(text: str) -> None:
 
 
 @given(st.lists(DECIMALS, max_size=20))
-def test_many_at_once_are_read_as_each_alone(texts: list[str]) -> None:
+def test_many_texts_are_read_like_single_ones(texts: list[str]) -> None:
     assert parse_times([t.encode() for t in texts]).tolist() == [exactly(t) for t in texts]
 
 
 @given(st.lists(st.integers(0, 2**60), min_size=1), st.sampled_from(["{0}", "{0}.{1:03}"]))
-def test_the_two_ways_kineto_writes_them(values: list[int], pattern: str) -> None:
+def test_the_two_notations_of_kineto(values: list[int], pattern: str) -> None:
     texts = [pattern.format(*divmod(value, 1000)) for value in values]
     assert parse_times([t.encode() for t in texts]).tolist() == [exactly(t) for t in texts]
 
@@ -62,12 +62,12 @@ def test_numbers_with_three_decimals_are_read_as_their_text(values: list[int]) -
 @given(DECIMALS)
 def test_a_number_is_read_as_its_text_or_not_at_all(text: str) -> None:
     try:
-        (found,) = read_times([msgspec.json.decode(text, type=int | float)]).tolist()
+        (time_ns,) = read_times([msgspec.json.decode(text, type=int | float)]).tolist()
     except (InexactTimeError, msgspec.DecodeError):
         return
     more_digits = len(text.partition(".")[2]) > 3
     beyond_a_day = abs(float(text)) >= 2**37
-    assert abs(found - exactly(text)) <= (more_digits and beyond_a_day)
+    assert abs(time_ns - exactly(text)) <= (more_digits and beyond_a_day)
 
 
 @pytest.mark.parametrize("value", [2**63, 10**30, 2**62 // 1000, 1.7e15, 1e300, 1.0005])
@@ -76,7 +76,7 @@ def test_a_number_that_may_not_be_exact_is_not_read(value: float) -> None:
         read_times([12.345, value])
 
 
-def test_what_says_no_time_has_none() -> None:
+def test_nan_is_no_time() -> None:
     assert read_times([12.345, float("nan")]).tolist() == [12_345, INVALID]
 
 
@@ -89,7 +89,7 @@ def test_a_time_as_text_is_that_time(value: int) -> None:
     "text",
     ["", "nan", "-inf", "N/A", "soon", "null", "{}", "1e99", "9" * 30, "18446744073709551615"],
 )
-def test_what_is_no_time(text: str) -> None:
+def test_texts_that_are_no_time(text: str) -> None:
     good = b"12.345"
     assert parse_times([good, text.encode(), good]).tolist() == [12_345, INVALID, 12_345]
     assert parse_times([text.encode()]).tolist() == [INVALID]
@@ -98,14 +98,14 @@ def test_what_is_no_time(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["4611686018427387.904", "9223372036854775.808", "9" * 17 + ".000"]
 )
-def test_a_time_beyond_centuries_is_none_among_many(text: str) -> None:
+def test_a_time_beyond_centuries_is_invalid(text: str) -> None:
     good = b"4329280002211.731"
     assert parse_times([good, text.encode()]).tolist() == [4_329_280_002_211_731, INVALID]
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("1.7e3", 1_700_000), ("25E-1", 2_500), (".5", 500)])
-def test_other_notations(text: str, wanted: int) -> None:
-    assert nanoseconds(text.encode()) == wanted
+def test_other_notations(text: str, expected: int) -> None:
+    assert nanoseconds(text.encode()) == expected
 
 
 @pytest.mark.parametrize("quoted", [False, True])
@@ -136,13 +136,13 @@ def test_a_base_that_is_no_integer(base: object) -> None:
 
 
 @pytest.mark.parametrize("base", [None, "soon", [1], 10**30, -(10**30), 2**62])
-def test_a_base_that_is_none_is_not_believed(base: object) -> None:
+def test_an_invalid_base_is_ignored(base: object) -> None:
     tables = imported(trace(op("a", 5, 1), base=None, baseTimeNanoseconds=base))
     assert tables.one("traces")["base_ns"] == 0
     assert "no base" in tables.quality["clock_base"]["detail"]
 
 
-def test_the_record_says_how_times_are_based() -> None:
+def test_the_quality_record_names_the_base() -> None:
     assert str(BASE_NS) in imported(trace(op("a", 0, 1))).quality["clock_base"]["detail"]
 
 
@@ -152,7 +152,7 @@ def test_work_of_less_than_a_microsecond_keeps_its_length() -> None:
     assert tables.one("traces")["end_ns"] == BASE_NS + 2_002
 
 
-def test_a_recording_reaches_from_its_first_start_to_its_last_end() -> None:
+def test_extent_of_a_trace() -> None:
     late_mark: Event = {"ph": "i", "name": "Record Window End", "pid": "", "tid": "", "ts": 900}
     events = [op("a", 3_000, 2_000), span("user_annotation", "mark", 4_000, 9_000), late_mark]
     row = imported(trace(*events)).one("traces")

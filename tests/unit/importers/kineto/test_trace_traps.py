@@ -1,4 +1,4 @@
-"""What has broken other readers of these files: kinds, numbers, links and steps."""
+"""Cases that break other readers of these files: kinds, numbers, links and steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.kineto_files import (
 OVERFLOWED = 2**64 - 7
 
 
-# --- which table -----------------------------------------------------------------------------
+# --- tables of kinds -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_stream_does_not_make_device_work() -> None:
     assert tables.one("tracks")["kind"] == "host"
 
 
-def test_the_shadow_of_a_step_is_no_step() -> None:
+def test_the_shadow_of_a_step_is_not_a_step() -> None:
     marks = [
         span("user_annotation", "ProfilerStep#1", 0, 5_000),
         span("gpu_user_annotation", "ProfilerStep#1", 1_000, 9_000, pid=0, tid=7),
@@ -63,12 +63,12 @@ def test_the_shadow_of_a_step_is_no_step() -> None:
 
 
 def test_marks_and_asynchronous_events_are_kept() -> None:
-    where = {"pid": 10, "tid": 1, "ts": 5}
+    common = {"pid": 10, "tid": 1, "ts": 5}
     events: list[Event] = [
-        {"ph": "i", "name": "Iteration Start: PyTorch Profiler", "s": "g", **where},
-        {"ph": "b", "cat": "async", "name": "fetch", "id": 1, **where},
-        {"ph": "e", "cat": "async", "name": "fetch", "id": 1, **where},
-        {"ph": "R", "name": "mark", **where},
+        {"ph": "i", "name": "Iteration Start: PyTorch Profiler", "s": "g", **common},
+        {"ph": "b", "cat": "async", "name": "fetch", "id": 1, **common},
+        {"ph": "e", "cat": "async", "name": "fetch", "id": 1, **common},
+        {"ph": "R", "name": "mark", **common},
     ]
     tables = imported(trace(op("a", 0, 9_000), *events))
     rows = tables.by_id("other_events")
@@ -90,9 +90,9 @@ def test_counters() -> None:
 
 
 def mark(phase: str, at: int, name: str | None = None, **more: Any) -> Event:
-    named = {} if name is None else {"name": name}
+    name_member = {} if name is None else {"name": name}
     fixed = {"ph": phase, "cat": "cpu_op", "pid": 10, "tid": 1, "ts": at}
-    return {**fixed, **named, **more}
+    return {**fixed, **name_member, **more}
 
 
 def test_begins_and_ends_are_ranges() -> None:
@@ -120,7 +120,7 @@ def test_begins_and_ends_without_partner_are_kept() -> None:
         mark("B", 2, "outer"),
         mark("B", 3, "never ended", args={"a": 1}),
         mark("E", 5, "outer"),
-        mark("E", 6, "never begun"),
+        mark("E", 6, "never started"),
         mark("E", 7),
     ]
     tables = imported(trace(*events))
@@ -129,7 +129,7 @@ def test_begins_and_ends_without_partner_are_kept() -> None:
     assert {n: (rows[n]["phase"], rows[n]["name"]) for n in rows} == {
         0: ("E", "early"),
         2: ("B", "never ended"),
-        4: ("E", "never begun"),
+        4: ("E", "never started"),
         5: ("E", ""),
     }
     assert tables.one("traces")["event_count"] == len(events)
@@ -177,7 +177,7 @@ def test_impossible_starts(category: str, start: int) -> None:
     assert by_name["carried"]["carry_over"] == 1
 
 
-def test_an_impossible_launch_is_none() -> None:
+def test_an_impossible_launch_is_ignored() -> None:
     events = [*ordinary()[:2], launch(0, 5, 8), kernel(1_000_000_000_003_000, 5, 8)]
     assert imported(trace(*events)).one("kernels")["launch"] is None
 
@@ -200,7 +200,7 @@ def test_work_without_a_number(correlation: int | None) -> None:
     assert tables.quality["unlinked_device"]["count"] == 1
 
 
-def test_a_number_that_is_used_twice() -> None:
+def test_a_correlation_that_is_used_twice() -> None:
     events = [
         launch(0, 5, 3),
         kernel(100, 50, 3),
@@ -224,8 +224,8 @@ def test_one_launch_of_many_kernels() -> None:
 def test_work_of_one_stream_may_overlap() -> None:
     events = [kernel(0, 1_000, None), kernel(900, 500, None), kernel(1_300, 10, None)]
     events += [kernel(0, 5_000, None, stream=8)]
-    found = imported(trace(*events)).quality["same_stream_overlap"]
-    assert (found["count"], found["worst_ns"], found["of_count"]) == (2, 100, 4)
+    overlap = imported(trace(*events)).quality["same_stream_overlap"]
+    assert (overlap["count"], overlap["worst_ns"], overlap["of_count"]) == (2, 100, 4)
 
 
 def test_work_launched_before_the_window() -> None:
@@ -244,7 +244,7 @@ def test_work_launched_before_the_window() -> None:
     assert tables.quality["unlinked_device"]["count"] == 4
 
 
-def test_a_call_that_names_no_operator_belongs_to_the_one_around_it() -> None:
+def test_a_call_without_a_known_external_id_gets_the_enclosing_operator() -> None:
     events = [op("a", 0, 9_000, external=4), launch(100, 5, 3, external=77), launch(50_000, 5, 4)]
     tables = imported(trace(*events))
     calls = tables.by_id("runtime_calls")
@@ -258,17 +258,17 @@ def test_a_call_that_names_no_operator_belongs_to_the_one_around_it() -> None:
 @pytest.mark.parametrize(
     ("late", "parent"), [(0, 0), (1, 0), (1_000, 0), (1_001, None), (50_000, None)]
 )
-def test_a_range_that_ends_after_the_one_around_it(late: int, parent: int | None) -> None:
+def test_a_range_that_ends_after_the_enclosing_one(late: int, parent: int | None) -> None:
     """Up to a microsecond it stays a child; clocks are read at different moments."""
     tables = imported(trace(op("outer", 0, 5_000), op("inner", 1_000, 4_000 + late)))
     row = tables.by_id("operators")[1]
     assert (row["parent"], row["duration_ns"]) == (parent, 4_000 + late)
-    found = tables.quality.get("overhang", {"count": 0, "worst_ns": 0})
-    assert (found["count"], found["worst_ns"]) == (int(late > 0), late)
+    overhang = tables.quality.get("overhang", {"count": 0, "worst_ns": 0})
+    assert (overhang["count"], overhang["worst_ns"]) == (int(late > 0), late)
 
 
 def test_python_functions_that_name_each_other() -> None:
-    """A circle of callers must not be followed for ever."""
+    """A cycle of callers must not be followed forever."""
     events = [python("a", 0, 900, 1, 2), python("b", 0, 900, 2, 1), python("c", 10, 50, 3, 3)]
     rows = imported(trace(*events)).by_id("python_functions")
     assert len(rows) == 3
@@ -287,7 +287,7 @@ def test_deep_recursion() -> None:
     assert [rows[n]["depth"] for n in range(5_000)] == list(range(5_000))
 
 
-def test_memory_belongs_to_the_operator_around_it() -> None:
+def test_memory_belongs_to_the_enclosing_operator() -> None:
     events = [op("aten::empty", 0, 100), memory(50, 512), memory(500, -512), memory(50, 8, tid=2)]
     rows = imported(trace(*events)).by_id("memory_events")
     assert [(rows[n]["size_bytes"], rows[n]["operator"]) for n in (1, 2, 3)] == [

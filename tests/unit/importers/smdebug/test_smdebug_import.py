@@ -15,8 +15,8 @@ import pytest
 
 from stepscope.diagnosis import diagnose
 from stepscope.importers.smdebug.events import read_events
-from stepscope.importers.smdebug.recognise import Form, recognise
-from stepscope.importers.smdebug.system import nanoseconds_of_seconds, read_samples
+from stepscope.importers.smdebug.forms import Form, detect_form
+from stepscope.importers.smdebug.system import parse_seconds, read_samples
 from stepscope.importers.times import INVALID
 from stepscope.run import Run
 from stepscope.schema import JobState
@@ -100,7 +100,7 @@ def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) ->
     ],
 )
 def test_times_are_exact(text: bytes, expected: int) -> None:
-    assert nanoseconds_of_seconds(text) == expected
+    assert parse_seconds(text) == expected
 
 
 def test_the_mean_core_of_each_sweep(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_nodes_keep_apart(output: DebuggerOutput, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "says"),
     [
-        ('{"Type": "gpu", "Name":"gpu1", "Dim', "its last line is cut short"),
+        ('{"Type": "gpu", "Name":"gpu1", "Dim', "its last line is truncated"),
         ('nonsense\n{"also": 1}\n', "2 of 4 lines could not be read"),
     ],
 )
@@ -207,7 +207,7 @@ def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
     assert {"fact": "dataloader_worker", "worker": 0} in worker.facts
     seen = {"fact": "dataloader_seen", "num_workers": 4, "pin_memory": False}
     assert seen in main.facts
-    assert "holds the optimizer" in " ".join(main.notes)
+    assert "includes the optimizer" in " ".join(main.notes)
 
 
 def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> 
     }
     assert {(r["kind"], r["flags"]) for r in found.values()} == {("communication", 1)}
     (process,) = run.processes
-    assert "1 ends of ranges have no beginning" in process.notes
+    assert "1 ends of ranges have no start" in process.notes
 
 
 def test_impossible_durations_are_left_out_and_counted(
@@ -331,7 +331,7 @@ def test_samples_say_when_the_job_had_ended(output: DebuggerOutput, tmp_path: Pa
 @pytest.mark.parametrize(
     ("end", "count", "says"),
     [
-        (",\n", 3, "the file ends before its end"),
+        (",\n", 3, "the file is truncated"),
         (',\n{"name": "Forw', 3, "1 events could not be read"),
         (',\n{"name": bad},\n{"name": "after", "ph": "X", "pid": 1, "ts": 9, "dur": 1}\n]', 4,
          "1 events could not be read"),
@@ -512,7 +512,7 @@ def test_files_are_told_by_their_content(
     tmp_path: Path, name: str, content: bytes, form: Form | None
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    assert recognise(tmp_path / name) is form
+    assert detect_form(tmp_path / name) is form
 
 
 def test_an_empty_file_harms_no_other(output: DebuggerOutput, tmp_path: Path) -> None:

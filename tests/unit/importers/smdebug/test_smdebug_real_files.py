@@ -13,7 +13,7 @@ import pytest
 
 from stepscope.cli import root
 from stepscope.diagnosis import diagnose
-from stepscope.importers.smdebug.recognise import recognise
+from stepscope.importers.smdebug.forms import detect_form
 from stepscope.run import Run
 from stepscope.store import open_run
 from tests.support.debugger_files import SHARED
@@ -53,7 +53,7 @@ def raw_events() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_each_alone(tmp_path: Path, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert recognise(path) is not None
+    assert detect_form(path) is not None
     arguments = ["import", str(path), "-o", str(tmp_path / "run"), "--json"]
     root.main(arguments, standalone_mode=False)
     (recorded,) = json.loads(capsys.readouterr().out)["recorded"]
@@ -114,4 +114,4 @@ def test_what_was_lost_is_said(signals: Run) -> None:
     notes = " ".join(note for process in signals.processes for note in process.notes)
     assert "19 events with impossible durations (up to 812,355 s)" in notes
     said = " ".join(n for status in signals.reader.statuses().values() for n in status.notes)
-    assert "its last line is cut short" in said
+    assert "its last line is truncated" in said
