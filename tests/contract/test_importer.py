@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,17 @@ import pytest
 
 from stepscope.errors import UnreadableTraceError
 from stepscope.schema import QUALITY_CHECKS, TABLES
-from tests.support.kineto_files import Row, Tables, imported_file, pretty, trace, training
+from tests.support.kineto_files import (
+    Row,
+    Tables,
+    imported_file,
+    kernel,
+    launch,
+    pretty,
+    span,
+    trace,
+    training,
+)
 
 LINKS = {
     ("operators", "parent"): "operators",
@@ -36,6 +47,10 @@ class ImporterContract:
     @pytest.fixture
     def content(self) -> bytes:
         raise NotImplementedError("provide a complete file of the format")
+
+    @pytest.fixture
+    def event_count(self) -> int:
+        raise NotImplementedError("provide the number of its events except metadata and arrows")
 
     def import_file(self, path: Path) -> Tables:
         """Return the rows that the importer creates from a file."""
@@ -63,11 +78,21 @@ class ImporterContract:
         assert path.read_bytes() == content
         assert list(path.parent.iterdir()) == [path]
 
-    def test_every_event_is_one_row(self, path: Path) -> None:
+    def test_every_event_is_one_row(self, path: Path, event_count: int) -> None:
         tables = self.import_file(path)
         ids = [number for name in self.event_tables(tables) for number in tables.by_id(name)]
-        assert len(ids) == len(set(ids))
+        assert len(ids) == len(set(ids)) == event_count
         assert max(ids) < tables.one("traces")["event_count"]
+
+    def test_every_range_is_drawn(self, path: Path) -> None:
+        """Each level of detail holds all ranges of its track, of every kind."""
+        tables = self.import_file(path)
+        names = [name for name in self.event_tables(tables) if name != "memory_events"]
+        expected = Counter(row["track"] for name in names for row in tables.rows(name))
+        levels = tables.levels()
+        assert {track for track, _ in levels} == set(expected)
+        for (track, level), (count, _) in levels.items():
+            assert count == expected[track], (track, level)
 
     def test_links_refer_to_existing_rows(self, path: Path) -> None:
         tables = self.import_file(path)
@@ -122,10 +147,22 @@ class ImporterContract:
                 yield from tables.rows(name)
 
 
+EVENTS = [
+    *training(),
+    launch(7_000, 90, 9, category="cuda_driver"),
+    kernel(7_200, 60, 9, category="gpu_memset", name="Memset"),
+    span("cuda_sync", "Stream Sync", 7_400, 50, pid=0, tid=7),
+]
+
+
 class TestKineto(ImporterContract):
     @pytest.fixture
     def content(self) -> bytes:
-        return trace(*training(), deviceProperties=[{"id": 0, "name": "A100"}])
+        return trace(*EVENTS, deviceProperties=[{"id": 0, "name": "A100"}])
+
+    @pytest.fixture
+    def event_count(self) -> int:
+        return sum(event["ph"] not in {"M", "s", "f"} for event in EVENTS)
 
     def import_file(self, path: Path) -> Tables:
         return imported_file(path)
@@ -134,4 +171,4 @@ class TestKineto(ImporterContract):
 class TestIndentedKineto(TestKineto):
     @pytest.fixture
     def content(self) -> bytes:
-        return pretty(trace(*training()))
+        return pretty(trace(*EVENTS))

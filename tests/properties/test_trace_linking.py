@@ -49,7 +49,7 @@ def test_many_slices_give_the_rows_of_one(
     events: list[Event], rows: int, memory_bytes: int
 ) -> None:
     program = Program(events)
-    callers = [(program.caller_named_by(call), call) for call in program.python]
+    callers = [(program.named_caller(call), call) for call in program.python]
     # A finished caller may be in a slice that has been released.
     assume(all(caller is None or caller.end >= call.start for caller, call in callers))
     unsliced = imported(trace(*events))

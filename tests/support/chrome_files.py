@@ -1,6 +1,6 @@
-"""Chrome files compared event by event, and runs compared table by table.
+"""Comparison of Chrome files event by event, and of runs table by table.
 
-Times are compared as decimal text, so nothing is rounded on the way to a comparison.
+Times are compared as decimal text, so nothing is rounded before a comparison.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ TODAY = {
     "python_function": "python_function",
     "memory_event": "cpu_instant_event",
 }
-"""How PyTorch 2 spells the categories."""
+"""Spelling of the categories in PyTorch 2."""
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
 NAMING_OPERATORS = (*DEVICE_WORK, "cuda_runtime", "cuda_driver", "cuda_sync")
 """Categories whose events name an operator."""
 
 RENUMBERED = {"External id", "external id", "Python id", "Python parent id"}
-"""Links, compared by where they lead."""
+"""Keys of links, compared by their targets."""
 REPEATED = {
-    "Ev Idx": "the place of the event in its file",
+    "Ev Idx": "the index of the event in its file",
     "Profiler Event Index": "an older spelling of it",
     "external ts": "the start of the operator that `external id` names",
     "Trace name": "the same for all events of a file",
@@ -56,19 +56,19 @@ REPEATED = {
     "dst": "likewise",
     "ptr": "likewise",
 }
-"""Keys that vanish or differ, because other columns say the same or nobody can use them."""
+"""Keys that are missing or differ, because other columns say the same or they are useless."""
 MEANING_NOTHING = {"queued": 0, "context": 0, "Record function id": 0, "graph id": 0}
-"""Keys that vanish where they have the value that stands for none."""
+"""Keys that are missing if they have the value that stands for none."""
 ADDED = {
     "External id": "found by time where the file gives no number that leads to an operator",
     "Python parent id": "found by time, or null, where the file has none",
-    "Ev Idx": "the place of the event",
+    "Ev Idx": "the index of the event",
     "device": "the process where the work is drawn",
     "stream": "the thread where the work is drawn",
     "Device Id": "-1 where the file names no device",
     "memory bandwidth (GB/s)": "bytes over duration",
 }
-"""Keys that an exported event may have beyond those of the original."""
+"""Keys that only the exported event may have."""
 
 Event = dict[str, Any]
 Key = tuple[Any, ...]
@@ -76,13 +76,13 @@ Key = tuple[Any, ...]
 
 @dataclass
 class ChromeFile:
-    """A file, read exactly."""
+    """File with exact numbers."""
 
     path: Path
 
     @cached_property
     def header(self) -> dict[str, Any]:
-        """Its members but the events."""
+        """Members except the events."""
         content = self._content
         if isinstance(content, list):
             return {}
@@ -104,17 +104,17 @@ class ChromeFile:
         return int(self.header.get("baseTimeNanoseconds", 0))
 
     def time(self, event: Event) -> int | None:
-        """When, in nanoseconds since 1970."""
+        """Return the time of an event in nanoseconds since 1970."""
         return self.base_ns + nanoseconds(event["ts"]) if "ts" in event else None
 
     def key(self, event: Event) -> Key:
-        """What an event keeps through a round trip, besides its arguments."""
+        """Return the properties that survive a round trip, except the arguments."""
         duration = nanoseconds(event["dur"]) if "dur" in event else None
         return (
             event["ph"],
             category(event),
             event["name"],
-            *place(event),
+            *track_of(event),
             self.time(event),
             duration,
         )
@@ -122,15 +122,15 @@ class ChromeFile:
     @cached_property
     def by_category(self) -> dict[Any, list[Event]]:
         """Events of the tables, in the order of the file."""
-        found: dict[Any, list[Event]] = defaultdict(list)
+        events: dict[Any, list[Event]] = defaultdict(list)
         for event in self.events:
             if event["ph"] not in {"M", "s", "t", "f"}:
-                found[event["ph"], category(event)].append(event)
-        return found
+                events[event["ph"], category(event)].append(event)
+        return events
 
     @cached_property
     def operators(self) -> dict[Any, Key]:
-        """Operators by the number that others name them by."""
+        """Operators by their External id."""
         return {
             external(event): self.key(event)
             for event in self.by_category["X", "cpu_op"]
@@ -139,13 +139,13 @@ class ChromeFile:
 
     @cached_property
     def annotations(self) -> dict[Any, Key]:
-        """Named ranges of the host by the number that their shadows name them by."""
+        """Named ranges of the host by their External id, which their shadows have, too."""
         hosts = self.by_category["X", "user_annotation"]
         return {external(event): self.key(event) for event in hosts}
 
     @cached_property
     def functions(self) -> dict[Any, Key]:
-        """Python functions by their number."""
+        """Python functions by their Python id."""
         return {
             event["args"].get("Python id"): self.key(event)
             for event in self.by_category["X", "python_function"]
@@ -162,21 +162,24 @@ class ChromeFile:
         }
 
     def links(self, event: Event) -> dict[str, Any]:
-        """Where the numbers of an event lead."""
-        found: dict[str, Any] = {}
+        """Return the targets of the links of an event."""
+        targets: dict[str, Any] = {}
         if category(event) in NAMING_OPERATORS:
             operator = self._operator_of(event)
-            found |= {} if operator is None else {"operator": operator}
+            targets |= {} if operator is None else {"operator": operator}
         if category(event) == "gpu_user_annotation" and external(event) in self.annotations:
-            found["host"] = self.annotations[external(event)]
+            targets["host"] = self.annotations[external(event)]
         parent = event.get("args", {}).get("Python parent id")
         if parent is not None and parent in self.functions:
-            found["caller"] = self.functions[parent]
-        return found
+            targets["caller"] = self.functions[parent]
+        return targets
 
     def _operator_of(self, event: Event) -> Key | None:
-        """The operator that an event or the call that launched it names. In traces of PyTorch 2.0
-        that number may be another one: an operator that is not open then has called nothing."""
+        """Return the operator that an event, or the call that launched it, names.
+
+        In traces of PyTorch 2.0 that number may be another one: an operator that is not open at
+        the time has called nothing.
+        """
         number = external(event)
         if category(event) in DEVICE_WORK:
             event = self.calls.get(event.get("args", {}).get("correlation"), event)
@@ -187,26 +190,26 @@ class ChromeFile:
         return operator if operator[5] <= at <= operator[5] + operator[6] else None
 
     def launch_arrows(self) -> Counter[Key]:
-        """Arrows from launches, as correlation, place and time of both ends."""
+        """Return arrows from launches: correlation, position and time of both ends."""
         ends: dict[Any, dict[str, list[Key]]] = defaultdict(lambda: {"s": [], "f": []})
         for event in self.events:
             if event["ph"] in {"s", "f"} and event["cat"] == "ac2g":
-                end = (*place(event), self.time(event))
+                end = (*track_of(event), self.time(event))
                 ends[event["id"]][event["ph"]].append(end)
         return Counter(
             (number, start, end)
-            for number, each in ends.items()
-            for start in each["s"]
-            for end in each["f"]
+            for number, phases in ends.items()
+            for start in phases["s"]
+            for end in phases["f"]
         )
 
     def expected_launch_arrows(self) -> Counter[Key]:
-        """The same from the arguments of calls and work."""
+        """Return the arrows that follow from the arguments of calls and work."""
         return Counter(
             (
                 event["args"]["correlation"],
                 *(
-                    (*place(end), self.time(end))
+                    (*track_of(end), self.time(end))
                     for end in (self.calls[event["args"]["correlation"]], event)
                 ),
             )
@@ -216,29 +219,29 @@ class ChromeFile:
         )
 
     def other_arrows(self) -> Counter[Key]:
-        """Ends of all other arrows."""
+        """Return the ends of all other arrows."""
         return Counter(
-            (e["ph"], e["id"], e["cat"], e["name"], *place(e), self.time(e), e.get("bp"))
+            (e["ph"], e["id"], e["cat"], e["name"], *track_of(e), self.time(e), e.get("bp"))
             for e in self.events
             if kind_of(e["ph"], e.get("cat", ""), "") is OtherKind.FLOW
         )
 
     def track_names(self) -> dict[Key, Any]:
-        """What the file says of the processes and threads that have events."""
-        used = {place(event) for event in self.events if event["ph"] == "X"}
+        """Return names and order of the processes and threads that have events."""
+        used = {track_of(event) for event in self.events if event["ph"] == "X"}
         used |= {pid for pid, _ in used}
-        found = {}
+        names = {}
         for event in self.events:
             if event["ph"] == "M":
-                pid, tid = place(event)
-                named = (pid, tid) if event["name"].startswith("thread_") else pid
-                if named in used:
-                    (found[event["name"], named],) = event["args"].values()
-        return found
+                pid, tid = track_of(event)
+                key = (pid, tid) if event["name"].startswith("thread_") else pid
+                if key in used:
+                    (names[event["name"], key],) = event["args"].values()
+        return names
 
 
-def place(event: Event) -> tuple[Any, Any]:
-    """Process and thread; older recorders write numbers of threads as strings, in some events."""
+def track_of(event: Event) -> tuple[Any, Any]:
+    """Return process and thread; older recorders write thread numbers as strings in some events."""
     return _number(event.get("pid")), _number(event.get("tid"))
 
 
@@ -247,14 +250,14 @@ def _number(written: Any) -> Any:
 
 
 def nanoseconds(text: Any) -> int:
-    """Microseconds of a file, a string in some, as exact nanoseconds."""
+    """Convert microseconds, a string in some files, to exact nanoseconds."""
     value = Decimal(text) * 1000
     assert value == int(value), f"{text} has digits below a nanosecond"
     return int(value)
 
 
 def category(event: Event) -> str | None:
-    """Its category as PyTorch 2 spells it."""
+    """Return the category in the spelling of PyTorch 2."""
     kind = kind_of(event["ph"], event.get("cat", ""), event["name"])
     return TODAY[kind.name] if isinstance(kind, EventKind) else event.get("cat")
 
@@ -265,36 +268,36 @@ def external(event: Event) -> Any:
 
 
 def differences(original: ChromeFile, exported: ChromeFile) -> Iterator[str]:
-    """What an exported file has not, or has otherwise."""
+    """Yield the differences of an exported file."""
     for label in sorted({*original.by_category, *exported.by_category}, key=str):
         ours = _by_key(exported, exported.by_category.get(label, []))
         theirs = _by_key(original, original.by_category.get(label, []))
         for key in theirs.keys() | ours.keys():
             events = theirs.get(key, [])
-            found = ours.get(key, [])
-            if len(events) != len(found):
-                yield f"{key}: {len(events)} in the original, {len(found)} exported"
+            exported_events = ours.get(key, [])
+            if len(events) != len(exported_events):
+                yield f"{key}: {len(events)} in the original, {len(exported_events)} exported"
                 continue
-            for event, other in zip(events, found, strict=True):
-                yield from _argument_differences(key, event, other)
+            for event, written in zip(events, exported_events, strict=True):
+                yield from _argument_differences(key, event, written)
                 for name, target in original.links(event).items():
-                    if exported.links(other).get(name) != target:
-                        yield f"{key}: {name} is {exported.links(other).get(name)}, not {target}"
-                if event["ph"] == "X" and other.get("args", {}).get("memory bandwidth (GB/s)"):
-                    bandwidth = float(other["args"]["memory bandwidth (GB/s)"])
-                    if bandwidth != other["args"]["bytes"] / nanoseconds(other["dur"]):
+                    if exported.links(written).get(name) != target:
+                        yield f"{key}: {name} is {exported.links(written).get(name)}, not {target}"
+                if event["ph"] == "X" and written.get("args", {}).get("memory bandwidth (GB/s)"):
+                    bandwidth = float(written["args"]["memory bandwidth (GB/s)"])
+                    if bandwidth != written["args"]["bytes"] / nanoseconds(written["dur"]):
                         yield f"{key}: bandwidth {bandwidth}"
 
 
 def _by_key(file: ChromeFile, events: list[Event]) -> dict[Key, list[Event]]:
-    found: dict[Key, list[Event]] = defaultdict(list)
+    by_key: dict[Key, list[Event]] = defaultdict(list)
     for event in events:
-        found[file.key(event)].append(event)
-    return found
+        by_key[file.key(event)].append(event)
+    return by_key
 
 
-def _argument_differences(key: Key, event: Event, other: Event) -> Iterator[str]:
-    theirs, ours = _plain(event.get("args", {})), _plain(other.get("args", {}))
+def _argument_differences(key: Key, event: Event, written: Event) -> Iterator[str]:
+    theirs, ours = _plain(event.get("args", {})), _plain(written.get("args", {}))
     for name, value in theirs.items():
         if name in REPEATED or name in RENUMBERED or MEANING_NOTHING.get(name) == value:
             continue
@@ -305,25 +308,25 @@ def _argument_differences(key: Key, event: Event, other: Event) -> Iterator[str]
 
 
 def _plain(value: Any) -> Any:
-    """Decimals as the doubles that they stand for."""
+    """Convert decimals to doubles."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 # --- runs ------------------------------------------------------------------------------------
 
 
 def import_into(run: Path, *files: Path) -> Path:
-    """Brings files into a run as a user does."""
+    """Import files like a user."""
     root.main(["import", *map(str, files), "-o", str(run)], standalone_mode=False)
     return run
 
 
 def export(run: Path, output: Path, *options: str) -> Path:
-    """Writes recordings of a run as a user does."""
+    """Export traces of a run like a user."""
     arguments = ["export", str(run), "--to", "chrome", "-o", str(output), *options]
     root.main(arguments, standalone_mode=False)
     return output
@@ -341,10 +344,10 @@ _TRACK_COLUMNS = {"track", "source_track", "target_track"}
 
 
 def comparable_tables(run: Path) -> dict[str, list[str]]:
-    """Rows of the trace tables of a run with one recording, in an order of their own.
+    """Return sorted rows of the trace tables of a run with one trace.
 
-    The number of the recording is left out, tracks are told by their names, and events by their
-    place among those that are in tables: metadata and arrows are not as many in both files.
+    The number of the trace is left out; tracks are replaced by their names, and events by their
+    index among those in tables, because files differ in the number of metadata and arrows.
     """
     reader = open_run(run)
     tracks = reader.table("tracks")
@@ -354,8 +357,8 @@ def comparable_tables(run: Path) -> dict[str, list[str]]:
             *(tracks[c].tolist() for c in ("track", "pid", "tid", "pid_is_text")), strict=True
         )
     }
-    places = {event: place for place, event in enumerate(_events(reader))}
-    found = {}
+    indices = {event: index for index, event in enumerate(_events(reader))}
+    tables = {}
     for table in TRACE_TABLES:
         columns = reader.table(table.name)
         lists: dict[str, list[Any]] = {}
@@ -364,7 +367,7 @@ def comparable_tables(run: Path) -> dict[str, list[str]]:
             if name in _TRACK_COLUMNS:
                 plain = [names.get(value) for value in plain]
             elif name in _EVENT_COLUMNS:
-                plain = [None if value is None else places[value] for value in plain]
+                plain = [None if value is None else indices[value] for value in plain]
             lists[name] = plain
         del lists["trace"]
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
@@ -379,12 +382,12 @@ def comparable_tables(run: Path) -> dict[str, list[str]]:
                 row["args"] = _EXTERNAL.sub("", row["args"] or "")
         if table.name == "traces":
             (row,) = rows
-            row.pop("base_ns")  # is chosen where the file states none
+            row.pop("base_ns")  # is selected if the file states none
             row.pop("event_count")  # counts arrows and metadata
-            said = json.loads(row.pop("metadata"))
-            rows = [row, {"schemaVersion": 1, "displayTimeUnit": "ms"} | said]
-        found[table.name] = sorted(repr(sorted(row.items(), key=str)) for row in rows)
-    return found
+            metadata = json.loads(row.pop("metadata"))
+            rows = [row, {"schemaVersion": 1, "displayTimeUnit": "ms"} | metadata]
+        tables[table.name] = sorted(repr(sorted(row.items(), key=str)) for row in rows)
+    return tables
 
 
 _EXTERNAL = re.compile(r'"External id":\d+,?')
@@ -392,13 +395,15 @@ _EXTERNAL = re.compile(r'"External id":\d+,?')
 
 
 def _summed(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Where a slice of a large file begins, ranges that are open count for no depth, and where
-    that is depends on how the file is cut; the sums do not."""
-    return [{"level": key, "sums": held} for key, held in sums_of_levels(timeline).items()]
+    """Return sums of levels of detail, which do not depend on the slices of a file.
+
+    At the start of a slice, open ranges do not count for the depth.
+    """
+    return [{"level": key, "sums": sums} for key, sums in sums_of_levels(timeline).items()]
 
 
 def _events(reader: RunReader) -> list[int]:
-    """Ids of all events in tables, and of arrows' ends nothing: they have none."""
+    """Return the ids of all events in tables; ends of arrows have none."""
     tables = [table.name for table in TRACE_TABLES if table.columns[1].name == "id"]
     ids = [reader.table(name, ["id"])["id"] for name in tables]
     return sorted(set(np.concatenate(ids).tolist()))

@@ -3,7 +3,7 @@
 output = DebuggerOutput(tmp_path / "profiler-output")
 output.system("algo-1", [sample("CPUUtilization", "cpu0", 50, second=1)])
 output.events("77-algo-1", [event("Forward", "Net", 1_000, 500)])
-signals = output.imported(tmp_path / "run")
+run = output.imported(tmp_path / "run")
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "traces" / "smdebug"
 def sample(
     dimension: str, name: str, value: float, *, second: float = 0, node: str = "algo-1"
 ) -> dict[str, Any]:
-    """One sample; `second` counts from EPOCH_S."""
+    """Return a sample; `second` counts from EPOCH_S."""
     return {
         "Type": "any",
         "Name": name,
@@ -44,19 +44,19 @@ def sample(
 
 
 def event(phase: str, name: str, start_us: int, duration_us: int | None, **args: Any) -> Event:
-    """A range; times count from EPOCH_S."""
-    found = {"phase": phase, "name": name, "ph": "X", "ts": start_us, "dur": duration_us}
-    return {**found, "args": args} if args else found
+    """Return a range; times count from EPOCH_S."""
+    members = {"phase": phase, "name": name, "ph": "X", "ts": start_us, "dur": duration_us}
+    return {**members, "args": args} if args else members
 
 
 def step(number: int, start_us: int, duration_us: int, mode: str = "TRAIN") -> Event:
-    """A step."""
+    """Return a step."""
     name = f"Step:ModeKeys.{mode}"
     return event(name, name, start_us, duration_us, step_num=str(number), pid=77)
 
 
 class DebuggerOutput:
-    """A directory of Debugger's."""
+    """Directory with Debugger's output."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,10 +64,10 @@ class DebuggerOutput:
     def system(
         self, node: str, samples: Iterable[dict[str, Any]], *, minute: int = EPOCH_S, end: str = ""
     ) -> Path:
-        """A file of samples; `end` follows the last line."""
+        """Write a file of samples; `end` follows the last line."""
         path = self.path / "system" / "incremental" / HOUR / f"{minute}.{node}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = b"\n".join(msgspec.json.encode(each) for each in samples)
+        lines = b"\n".join(msgspec.json.encode(item) for item in samples)
         path.write_bytes(lines + b"\n" + end.encode())
         return path
 
@@ -81,7 +81,7 @@ class DebuggerOutput:
         base_us: int | None = EPOCH_US,
         end: str = "\n]\n",
     ) -> Path:
-        """A file of framework events, each phase a process of its own, as Debugger has it."""
+        """Write a file of framework events; each phase is a separate process, as in Debugger's."""
         ends = [e["ts"] + (e.get("dur") or 0) for e in events if "ts" in e]
         end_us = EPOCH_US + max(ends, default=0) if end_us is None else end_us
         path = self.path / "framework" / "pevents" / HOUR / f"{end_us}_{recorder}_{suffix}.json"
@@ -90,23 +90,23 @@ class DebuggerOutput:
         return path
 
     def imported(self, run: Path) -> Run:
-        """The run that a user makes of it."""
+        """Import the directory like a user."""
         root.main(["import", str(self.path), "-o", str(run)], standalone_mode=False)
         return Run(open_run(run))
 
 
 def _lines(events: Sequence[Event], base_us: int | None) -> Iterable[str]:
-    def metadata(pid: int, what: str, **args: Any) -> str:
-        return json.dumps({"name": what, "ph": "M", "pid": pid, "args": args})
+    def metadata(pid: int, event_name: str, **args: Any) -> str:
+        return json.dumps({"name": event_name, "ph": "M", "pid": pid, "args": args})
 
     if base_us is not None:
         yield metadata(0, "process_name", start_time_since_epoch_in_micros=base_us)
         yield metadata(0, "process_sort_index", sort_index=0)
     pids: dict[str, int] = {}
-    for each in events:
-        phase = each["phase"]
+    for item in events:
+        phase = item["phase"]
         if phase not in pids:
             pids[phase] = len(pids) + 1
             yield metadata(pids[phase], "process_name", name=phase)
             yield metadata(pids[phase], "process_sort_index", sort_index=pids[phase])
-        yield json.dumps({**{k: v for k, v in each.items() if k != "phase"}, "pid": pids[phase]})
+        yield json.dumps({**{k: v for k, v in item.items() if k != "phase"}, "pid": pids[phase]})

@@ -1,4 +1,4 @@
-"""Small files as Kineto writes them, and the rows that the importer makes of them, in memory.
+"""Small Kineto files, and the rows of their import, in memory.
 
 tables = imported(trace(op("aten::mm", 0, 900), launch(100, 50, 1), kernel(400, 800, 1)))
 assert tables.one("kernels")["launch"] == 1
@@ -26,16 +26,16 @@ Row = dict[str, Any]
 
 
 def microseconds(nanoseconds: int) -> msgspec.Raw:
-    """The exact decimal text of a time."""
+    """Return the exact decimal text of a time."""
     sign = "-" if nanoseconds < 0 else ""
-    whole, rest = divmod(abs(nanoseconds), 1000)
-    return msgspec.Raw(f"{sign}{whole}.{rest:03}".encode())
+    integer, rest = divmod(abs(nanoseconds), 1000)
+    return msgspec.Raw(f"{sign}{integer}.{rest:03}".encode())
 
 
 def span(
     category: str, name: str, start: int, duration: int, *, pid: Any = 10, tid: Any = 1, **more: Any
 ) -> Event:
-    """A complete event; times in nanoseconds since the base of the file."""
+    """Return a range; times are nanoseconds since the base of the file."""
     times = {"ts": microseconds(start), "dur": microseconds(duration)}
     return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, **times, **more}
 
@@ -49,7 +49,7 @@ def op(
     external: int | None = None,
     **more: Any,
 ) -> Event:
-    """An operator."""
+    """Return an operator."""
     return span("cpu_op", name, start, duration, args=_args(args, external), **more)
 
 
@@ -64,7 +64,7 @@ def launch(
     name: str = "cudaLaunchKernel",
     **more: Any,
 ) -> Event:
-    """A call of the runtime."""
+    """Return a call of the runtime."""
     linked = {} if correlation is None else {"correlation": correlation}
     args = _args({**linked, **(args or {})}, external)
     return span(category, name, start, duration, args=args, **more)
@@ -82,11 +82,11 @@ def kernel(
     stream: int = 7,
     **more: Any,
 ) -> Event:
-    """Work of a device."""
+    """Return work of a device."""
     linked = {} if correlation is None else {"correlation": correlation}
-    where = {"pid": device, "tid": stream} | more
-    held = {"device": device, "stream": stream, **linked, **(args or {})}
-    return span(category, name, start, duration, args=held, **where)
+    position = {"pid": device, "tid": stream} | more
+    fields = {"device": device, "stream": stream, **linked, **(args or {})}
+    return span(category, name, start, duration, args=fields, **position)
 
 
 def python(
@@ -98,21 +98,21 @@ def python(
     module: int | None = None,
     **more: Any,
 ) -> Event:
-    """A call of a Python function or module."""
-    said = {"Python id": number, "Python parent id": parent, "Python module id": module}
-    args = {key: value for key, value in said.items() if value is not None}
+    """Return a call of a Python function or module."""
+    numbers = {"Python id": number, "Python parent id": parent, "Python module id": module}
+    args = {key: value for key, value in numbers.items() if value is not None}
     return span("python_function", name, start, duration, args=args, **more)
 
 
 def memory(at: int, size: int, *, tid: Any = 1, **args: Any) -> Event:
-    """An allocation or, with a negative size, a release."""
-    held = {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": size, **args}
-    where = {"pid": 10, "tid": tid, "ts": microseconds(at), "s": "t"}
-    return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **where, "args": held}
+    """Return an allocation or, with a negative size, a release."""
+    fields = {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": size, **args}
+    position = {"pid": 10, "tid": tid, "ts": microseconds(at), "s": "t"}
+    return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **position, "args": fields}
 
 
 def training() -> list[Event]:
-    """A little of everything: a step, modules, nested operators, launches and what they ran."""
+    """Return a step with modules, nested operators, launches and device work."""
     return [
         {"ph": "M", "name": "process_name", "pid": 10, "tid": 0, "args": {"name": "python"}},
         {"ph": "M", "name": "thread_name", "pid": 10, "tid": 1, "args": {"name": "thread 1"}},
@@ -137,27 +137,27 @@ def _args(args: Mapping[str, Any] | None, external: int | None) -> dict[str, Any
 
 
 def trace(*events: Event, base: int | None = BASE_NS, **header: Any) -> bytes:
-    """A whole file in one line."""
+    """Return a file in one line."""
     based = {} if base is None else {"baseTimeNanoseconds": base}
     return msgspec.json.encode({"schemaVersion": 1, **header, "traceEvents": events, **based})
 
 
 def pretty(content: bytes, indent: int = 2) -> bytes:
-    """The same file with blanks and new lines."""
+    """Return the same file with whitespace."""
     return msgspec.json.format(content, indent=indent)
 
 
 class Tables:
-    """The rows of one file; stands in for the writer of a run and checks what it is given."""
+    """Rows of one file; a fake writer of a run that checks its input."""
 
     def __init__(self) -> None:
         self.outcome: Imported | None = None
         self.written: list[str] = []
-        """The tables in the order in which they were appended to."""
+        """Tables in the order of appends."""
         self._rows: dict[str, list[Row]] = {}
 
     def prepare(self) -> None:
-        """It is ready as it is."""
+        """Do nothing."""
 
     def clone(self) -> AbstractContextManager[Tables]:
         return nullcontext(self)
@@ -175,30 +175,30 @@ class Tables:
         return len(rows)
 
     def rows(self, table: str) -> list[Row]:
-        """Rows of a table, None for null."""
+        """Return the rows of a table, None for null."""
         return self._rows.get(table, [])
 
     def one(self, table: str) -> Row:
-        """Its only row."""
+        """Return its only row."""
         (row,) = self.rows(table)
         return row
 
     def by_id(self, table: str) -> dict[int, Row]:
-        """Rows by the place of the event in its file."""
+        """Return rows by the index of the event in its file."""
         rows = {row["id"]: row for row in self.rows(table)}
         assert len(rows) == len(self.rows(table)), f"{table} holds an event twice"
         return rows
 
     def names(self, table: str) -> list[str]:
-        """Names of its rows in the order of their events."""
+        """Return the names of its rows in the order of their events."""
         return [row["name"] for _, row in sorted(self.by_id(table).items())]
 
     def levels(self) -> dict[tuple[Any, int], tuple[int, int]]:
-        """See `sums_of_levels`."""
+        """Return count and total duration by track and level; see `sums_of_levels`."""
         return sums_of_levels(self.rows("timeline"))
 
     def counts(self) -> dict[str, int]:
-        """Rows by table."""
+        """Count the rows by table."""
         return {table: len(rows) for table, rows in self._rows.items()}
 
     @property
@@ -206,13 +206,13 @@ class Tables:
         """Rows of the quality record by check."""
         return {row["kind"]: row for row in self.rows("quality")}
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tables) and self._comparable() == other._comparable()
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Tables) and self._comparable() == value._comparable()
 
     __hash__ = None  # type: ignore[assignment]
 
     def _comparable(self) -> dict[str, Any]:
-        """Rows without their order. Levels of detail are summed: slices may share a bucket."""
+        """Return rows in any order, with sums of levels of detail: slices may share a bucket."""
         tables = {t: sorted(map(_sortable, rows)) for t, rows in self._rows.items()}
         tables["timeline"] = sorted(self.levels().items())
         return tables
@@ -223,28 +223,30 @@ def _sortable(row: Row) -> list[tuple[str, str]]:
 
 
 def sums_of_levels(timeline: list[Row]) -> dict[tuple[Any, int], tuple[int, int]]:
-    """Events and their time by track and level of detail: its summaries, and the events that it
-    does not sum up."""
+    """Return count and total duration of events by track and level of detail.
+
+    A level consists of its summaries and of the events that it does not sum up.
+    """
     by_track: dict[Any, list[Row]] = {}
     for row in timeline:
         by_track.setdefault(row["track"], []).append(row)
     sums = {}
     for track, rows in by_track.items():
         for level in {row["level"] for row in rows}:
-            own = [row for row in rows if _is_of(row, level)]
+            level_rows = [row for row in rows if _is_in_level(row, level)]
             sums[track, level] = (
-                sum(row["count"] for row in own),
-                sum(row["busy_ns"] for row in own),
+                sum(row["count"] for row in level_rows),
+                sum(row["busy_ns"] for row in level_rows),
             )
     return sums
 
 
-def _is_of(row: Row, level: int) -> bool:
+def _is_in_level(row: Row, level: int) -> bool:
     return bool(row["level"] == level if row["id"] is None else row["level"] >= level)
 
 
 def imported(content: bytes, *, name: str = "trace.json", workers: int = 0) -> Tables:
-    """What the importer makes of a file with this content."""
+    """Import a file with this content."""
     with tempfile.TemporaryDirectory(prefix="stepscope-test-") as directory:
         path = Path(directory, name)
         path.write_bytes(content)
@@ -252,7 +254,7 @@ def imported(content: bytes, *, name: str = "trace.json", workers: int = 0) -> T
 
 
 def imported_file(path: Path, *, workers: int = 0) -> Tables:
-    """What the importer makes of a file."""
+    """Import a file."""
     tables = Tables()
     writer: RunWriter = tables  # type: ignore[assignment]
     identity = Identity(name=path.name)

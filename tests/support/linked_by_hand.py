@@ -1,7 +1,7 @@
-"""The same links as the importer's, found by looking at every pair of events.
+"""Reference implementation of the importer's links, by comparison of every pair of events.
 
-Slow and plain on purpose: what the importer does with sorts and searches is said here as the
-tables define it.
+Slow and simple on purpose: it follows the definitions of the tables, where the importer sorts and
+searches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Range:
-    """An event with its place in the file and, in the end, its links."""
+    """Event with its index in the file and, in the end, its links."""
 
     id: int
     event: Event
@@ -45,19 +45,19 @@ class Range:
 
 
 def nanoseconds(raw: Any) -> int:
-    """Of a time with three decimals."""
+    """Convert a time with three decimals."""
     return int(bytes(raw).replace(b".", b""))
 
 
 def ranges(events: Iterable[Event]) -> list[Range]:
-    """All events that have a time."""
-    found = []
-    for place, event in enumerate(events):
+    """Return all events that have a time."""
+    timed = []
+    for index, event in enumerate(events):
         if "ts" in event:
             start = nanoseconds(event["ts"])
             duration = nanoseconds(event["dur"]) if "dur" in event else 0
-            found.append(Range(place, event, start, start + duration))
-    return found
+            timed.append(Range(index, event, start, start + duration))
+    return timed
 
 
 def outer_first(some: Iterable[Range]) -> list[Range]:
@@ -65,14 +65,16 @@ def outer_first(some: Iterable[Range]) -> list[Range]:
 
 
 def around(some: list[Range], at: int, track: tuple[Any, Any]) -> Range | None:
-    """The innermost of some ranges that covers a time."""
+    """Return the innermost range that covers a time."""
     covering = [r for r in outer_first(some) if r.track == track and r.start <= at < r.end]
     return covering[-1] if covering else None
 
 
 def parent_of(child: Range, some: list[Range]) -> Range | None:
-    """The innermost range around another: one that begins before it and ends after it, or at
-    most a microsecond earlier."""
+    """Return the innermost range around another one.
+
+    It starts before it and ends after it, or at most a microsecond earlier.
+    """
     before = outer_first(r for r in some if r.track == child.track)
     before = before[: [r.id for r in before].index(child.id)]
     fitting = [
@@ -83,12 +85,12 @@ def parent_of(child: Range, some: list[Range]) -> Range | None:
     return fitting[-1] if fitting else None
 
 
-def id_of(found: Range | None) -> int | None:
-    return None if found is None else found.id
+def id_of(range_: Range | None) -> int | None:
+    return None if range_ is None else range_.id
 
 
 def climb(first: Range, step: Callable[[Range], Range | None]) -> list[Range]:
-    """A range and everything that is reached from it."""
+    """Return a range and all ranges reached from it."""
     path = [first]
     while (following := step(path[-1])) is not None:
         path.append(following)
@@ -96,12 +98,12 @@ def climb(first: Range, step: Callable[[Range], Range | None]) -> list[Range]:
 
 
 class Program:
-    """The links of a list of events."""
+    """Links of a list of events."""
 
     def __init__(self, events: list[Event]) -> None:
-        everything = ranges(events)
+        all_ranges = ranges(events)
         by_category = {
-            name: [r for r in everything if r.category == name] for name in set(_CATEGORIES)
+            name: [r for r in all_ranges if r.category == name] for name in set(_CATEGORIES)
         }
         self.operators = by_category["cpu_op"]
         self.calls = by_category["cuda_runtime"] + by_category["cuda_driver"]
@@ -123,7 +125,7 @@ class Program:
             operator = self.operator_of_call[call.id]
             outside = None if operator else id_of(around(self.python, call.start, call.track))
             rows[call.id] = {
-                **_where(call),
+                **_times(call),
                 "operator": id_of(operator),
                 "python": outside,
                 "driver": int(call.category == "cuda_driver"),
@@ -136,7 +138,7 @@ class Program:
             launch = self.launch_of[work.id]
             operator = self.operator_of_call[launch.id] if launch else None
             rows[work.id] = {
-                **_where(work),
+                **_times(work),
                 "launch": id_of(launch),
                 "operator": id_of(operator),
                 "carry_over": int(self._is_carry_over(work)),
@@ -149,7 +151,7 @@ class Program:
             path = climb(call, lambda r: self.python_parents[r.id])
             modules = [r for r in path if r.arg("Python module id") >= 0]
             rows[call.id] = {
-                **_where(call),
+                **_times(call),
                 "parent": id_of(self.python_parents[call.id]),
                 "module": modules[0].id if modules else None,
             }
@@ -166,7 +168,7 @@ class Program:
 
     def annotation_rows(self) -> dict[int, Row]:
         return {
-            r.id: {**_where(r), "python": id_of(around(self.python, r.start, r.track))}
+            r.id: {**_times(r), "python": id_of(around(self.python, r.start, r.track))}
             for r in self.annotations
         }
 
@@ -175,12 +177,12 @@ class Program:
     def _operator_row(self, operator: Range) -> Row:
         path = climb(operator, lambda r: self.parents[r.id])
         inside = [
-            r for r in self.operators if operator in climb(r, lambda each: self.parents[each.id])
+            r for r in self.operators if operator in climb(r, lambda inner: self.parents[inner.id])
         ]
         called = [r for r in self.calls if self.operator_of_call[r.id] is operator]
         launched = self._launched_by([operator])
         return {
-            **_where(operator),
+            **_times(operator),
             "parent": id_of(self.parents[operator.id]),
             "depth": len(path) - 1,
             "python": id_of(around(self.python, operator.start, operator.track)),
@@ -200,25 +202,29 @@ class Program:
         )
 
     def _python_parent(self, call: Range) -> Range | None:
-        """The one it names, on any thread, if that began before; else the one around it."""
-        named = self.caller_named_by(call)
-        return named or parent_of(call, self.python)
+        """Return the named caller, on any thread, if it started before; else the range around."""
+        caller = self.named_caller(call)
+        return caller or parent_of(call, self.python)
 
-    def caller_named_by(self, call: Range) -> Range | None:
+    def named_caller(self, call: Range) -> Range | None:
         order = outer_first(r for r in self.python if r.track == call.track)
         before = order[: [r.id for r in order].index(call.id)]
         before += [r for r in self.python if r.track != call.track and r.start < call.start]
         number = call.arg("Python parent id")
-        named = [r for r in before if r.arg("Python id") == number >= 0]
-        return named[-1] if named else None
+        candidates = [r for r in before if r.arg("Python id") == number >= 0]
+        return candidates[-1] if candidates else None
 
     def _operator(self, call: Range) -> Range | None:
         number = call.arg("External id")
-        named = [r for r in self.operators if r.arg("External id") == number > 0]
-        return outer_first(named)[-1] if named else around(self.operators, call.start, call.track)
+        candidates = [r for r in self.operators if r.arg("External id") == number > 0]
+        return (
+            outer_first(candidates)[-1]
+            if candidates
+            else around(self.operators, call.start, call.track)
+        )
 
     def _launch(self, work: Range) -> Range | None:
-        """The last call with its number that began before it ended, else the first."""
+        """Return the last call with its correlation that started before its end, else the first."""
         number = work.arg("correlation")
         same = [r for r in self.calls if r.arg("correlation") == number > 0]
         same.sort(key=lambda r: r.start)
@@ -255,5 +261,5 @@ _CATEGORIES = (
 )
 
 
-def _where(of: Range) -> Row:
-    return {"start_ns": BASE_NS + of.start, "duration_ns": of.duration}
+def _times(range_: Range) -> Row:
+    return {"start_ns": BASE_NS + range_.start, "duration_ns": range_.duration}

@@ -150,7 +150,7 @@ trees = st.recursive(
         kernels=st.lists(st.tuples(st.sampled_from([FAST, SLOW]), st.integers(0, 9)), max_size=2),
     ),
     lambda inner: st.builds(
-        lambda call, inside: Op(call.name, call.own, inside, call.runtime, call.kernels),
+        lambda call, inside: Op(call.name, call.self_ns, inside, call.runtime, call.kernels),
         st.builds(
             op,
             st.sampled_from(["a", "b", "aten::mm"]),
@@ -171,7 +171,7 @@ def by_hand(roots: Sequence[Op]) -> dict[str, list[int]]:
             below = [kernel for c, _, _ in call.walk() for kernel in c.kernels]
             values = (
                 1,
-                call.own,
+                call.self_ns,
                 call.duration,
                 call.device_self,
                 call.device_total,

@@ -1,4 +1,4 @@
-"""What a drawn recording looks like in a Chrome file."""
+"""Export of traces as Chrome files."""
 
 from __future__ import annotations
 
@@ -184,13 +184,13 @@ def test_old_spellings_become_those_of_today(tmp_path: Path) -> None:
     ]
     run = recorded(tmp_path, trace(*events))
     exported = ChromeFile(export(run, tmp_path / "new.json"))
-    found = {event["cat"]: event for event in exported.events if event["ph"] == "X"}
-    assert set(found) == {"cpu_op", "cuda_runtime", "kernel"}
-    number = found["cpu_op"]["args"]["External id"]
+    by_category = {event["cat"]: event for event in exported.events if event["ph"] == "X"}
+    assert set(by_category) == {"cpu_op", "cuda_runtime", "kernel"}
+    number = by_category["cpu_op"]["args"]["External id"]
     assert number > 0
-    assert found["cuda_runtime"]["args"]["External id"] == number
-    assert found["kernel"]["args"]["External id"] == number
-    assert found["kernel"]["args"]["stream"] == 7
+    assert by_category["cuda_runtime"]["args"]["External id"] == number
+    assert by_category["kernel"]["args"]["External id"] == number
+    assert by_category["kernel"]["args"]["stream"] == 7
 
 
 def test_times_of_a_file_without_base_are_exact_as_doubles(tmp_path: Path) -> None:
@@ -218,9 +218,9 @@ def test_a_name_in_gz_is_compressed(tmp_path: Path) -> None:
 
 def test_slices_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded(tmp_path, trace(*many_kinds(), **HEADER))
-    whole = export(run, tmp_path / "whole.json").read_text()
+    complete = export(run, tmp_path / "whole.json").read_text()
     monkeypatch.setattr("stepscope.exporters.chrome.SLICE_EVENTS", 3)
-    assert export(run, tmp_path / "sliced.json").read_text() == whole
+    assert export(run, tmp_path / "sliced.json").read_text() == complete
 
 
 def test_merged_recordings_are_processes_of_their_own(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def spans(run: Path, process: str) -> None:
                 "seq": np.arange(count),
                 "start_ns": np.array(start) + BASE_NS,
                 "end_ns": np.ma.MaskedArray(
-                    [BASE_NS + (each or 0) for each in end], mask=[each is None for each in end]
+                    [BASE_NS + (time or 0) for time in end], mask=[time is None for time in end]
                 ),
                 "depth": np.zeros(count, dtype=np.int64),
                 "flags": np.array(flags),
@@ -293,11 +293,13 @@ def test_spans_of_the_same_process_are_drawn_beside_it(tmp_path: Path) -> None:
     spans(run, process)
 
     written = export(run, tmp_path / "with.json", "--trace", "window")
-    found = [e for e in ChromeFile(written).events if "stepscope" in json.dumps(e, default=str)]
-    (named,) = found
-    assert named["args"] == {"name": "stepscope: thread 1"}
+    naming_events = [
+        e for e in ChromeFile(written).events if "stepscope" in json.dumps(e, default=str)
+    ]
+    (naming,) = naming_events
+    assert naming["args"] == {"name": "stepscope: thread 1"}
     ours = [
-        e for e in ChromeFile(written).events if e.get("tid") == named["tid"] and e["ph"] != "M"
+        e for e in ChromeFile(written).events if e.get("tid") == naming["tid"] and e["ph"] != "M"
     ]
     assert {e["pid"] for e in ours} == {10}
     drawn = {(e["ph"], e["name"]): e for e in ours}
@@ -314,7 +316,9 @@ def test_spans_of_the_same_process_are_drawn_beside_it(tmp_path: Path) -> None:
     assert file.time(drawn["e", "h2d"]) == BASE_NS + 9_200
     assert drawn["b", "h2d"]["id"] == drawn["e", "h2d"]["id"]
     assert drawn["b", "h2d"]["args"]["labels"] == {"shape": "big"}
-    (window,) = [each for each in load_traces(open_run(run)) if each.name == "window"]
+    (window,) = [
+        candidate for candidate in load_traces(open_run(run)) if candidate.name == "window"
+    ]
     assert drawn["X", "optimizer: Adam"]["dur"] * 1000 == window.end_ns - BASE_NS - 8_000
 
     without = export(run, tmp_path / "without.json", "--trace", "window", "--no-spans")
@@ -345,14 +349,14 @@ def test_the_comparison_sees_every_change(tmp_path: Path, old: str, new: str) ->
 
 def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded(tmp_path, trace(*training()))
-    kept = tmp_path / "out" / "kept.json"
-    export(run, kept)
-    before = kept.read_bytes()
+    existing = tmp_path / "out" / "kept.json"
+    export(run, existing)
+    before = existing.read_bytes()
     monkeypatch.setattr("stepscope.exporters.chrome.events_between", lambda: "SELECT nothing")
     with pytest.raises(Exception, match="nothing"):
-        export_chrome(load_traces(open_run(run)), kept)
-    assert kept.read_bytes() == before
-    assert [each.name for each in kept.parent.iterdir()] == ["kept.json"]
+        export_chrome(load_traces(open_run(run)), existing)
+    assert existing.read_bytes() == before
+    assert [file.name for file in existing.parent.iterdir()] == ["kept.json"]
 
 
 def test_an_export_without_a_kind_is_an_error(
@@ -363,9 +367,9 @@ def test_an_export_without_a_kind_is_an_error(
     monkeypatch.setattr(chrome_events, "EVENT_KINDS", kinds)
     with pytest.raises(IncompleteExportError) as raised:
         export_chrome(load_traces(open_run(run)), tmp_path / "new.json")
-    held = len([event for event in many_kinds() if event["ph"] not in "Msf"])
+    event_count = len([event for event in many_kinds() if event["ph"] not in "Msf"])
     kernels = open_run(run).row_count("kernels")
-    assert f"{held - kernels} of {held} events were written" in str(raised.value)
+    assert f"{event_count - kernels} of {event_count} events were written" in str(raised.value)
     assert "the tables: kernels" in str(raised.value)
     assert not (tmp_path / "new.json").exists()
 

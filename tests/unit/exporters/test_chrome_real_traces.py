@@ -1,6 +1,6 @@
-"""Real recordings survive import, export and import again.
+"""Real traces survive import, export and another import.
 
-The files lie beside the project; where they are not, these tests skip.
+The files are not part of the project; without them, these tests are skipped.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
     written = export(run, tmp_path / "exported" / path.name, "--json")
     original, exported = ChromeFile(path), ChromeFile(written)
 
-    found = list(differences(original, exported))
-    assert not found, f"{len(found)} differences: {found[:5]}"
+    changes = list(differences(original, exported))
+    assert not changes, f"{len(changes)} differences: {changes[:5]}"
     assert exported.launch_arrows() == original.expected_launch_arrows()
     assert exported.other_arrows() == original.other_arrows()
     assert exported.track_names() == original.track_names()

@@ -1,4 +1,4 @@
-"""A whole run as one Chrome trace: every sample and span once, where and when it was."""
+"""Export of a run as one Chrome trace: every sample and span once, at its time and position."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 
 from stepscope.cli import root
 from stepscope.errors import UsageError
-from stepscope.exporters import timeline
-from stepscope.exporters.timeline import ExportedTimeline, export_timeline
+from stepscope.exporters import ExportedTimeline, export_timeline, timeline
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
@@ -38,83 +37,83 @@ def drawn(tmp_path: Path) -> RunBuilder:
 
 
 @pytest.fixture
-def signals(drawn: RunBuilder) -> Run:
+def run(drawn: RunBuilder) -> Run:
     return drawn.open()
 
 
 @pytest.fixture
-def export(signals: Run, tmp_path: Path) -> Callable[..., tuple[ExportedTimeline, list[Event]]]:
+def export(run: Run, tmp_path: Path) -> Callable[..., tuple[ExportedTimeline, list[Event]]]:
     def write(**range_: int) -> tuple[ExportedTimeline, list[Event]]:
         path = tmp_path / "timeline.json"
-        said = export_timeline(signals, path, **range_)
+        exported = export_timeline(run, path, **range_)
         content = json.loads(path.read_text(), parse_float=Decimal)
-        assert said.text_bytes == path.stat().st_size
+        assert exported.text_bytes == path.stat().st_size
         for event in content["traceEvents"]:
             if "ts" in event:
                 event["ns"] = content["baseTimeNanoseconds"] + int(event["ts"] * 1000)
-        return said, content["traceEvents"]
+        return exported, content["traceEvents"]
 
     return write
 
 
-def test_every_sample_is_a_counter(signals: Run, export: Callable[..., Any]) -> None:
-    said, events = export()
+def test_every_sample_is_a_counter(run: Run, export: Callable[..., Any]) -> None:
+    exported, events = export()
     names = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
-    found = Counter(
+    counters = Counter(
         (names[e["pid"]], e["name"], e["ns"], float(e["args"]["value"]))
         for e in events
         if e["ph"] == "C"
     )
-    table = signals.reader.table("metrics")
+    table = run.reader.table("metrics")
     rows = zip(*(table[n].tolist() for n in ("node", "metric", "device", "t_ns", "value")),
                strict=True)  # fmt: skip
     expected = Counter((f"{n}: system", f"{m} {d}".strip(), t, v) for n, m, d, t, v in rows)
-    assert found == expected
-    assert said.counter_count == sum(expected.values())
+    assert counters == expected
+    assert exported.counter_count == sum(expected.values())
 
 
-def test_every_span_is_on_its_track(signals: Run, export: Callable[..., Any]) -> None:
-    said, events = export()
+def test_every_span_is_on_its_track(run: Run, export: Callable[..., Any]) -> None:
+    exported, events = export()
     names = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
     threads = {
         (e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"
     }
     spans = [e for e in events if e["ph"] in {"X", "i"} and e.get("cat") == "user_annotation"]
-    found = Counter(
+    drawn_spans = Counter(
         (names[e["pid"]].partition(" (")[0], threads[e["pid"], e["tid"]], e["args"]["kind"],
          e["ns"], e["ns"] + int(e.get("dur", 0) * 1000))
         for e in spans
     )  # fmt: skip
-    infos = {p.process: p for p in signals.processes}
+    infos = {p.process: p for p in run.processes}
     labels = {1000: "rank 0", 1100: "DataLoader worker of rank 0", 1200: "rank 1",
               1300: "DataLoader worker of rank 1"}  # fmt: skip
-    table = signals.reader.table("spans")
-    ends = table["end_ns"].filled(said.end_ns).tolist()
+    table = run.reader.table("spans")
+    ends = table["end_ns"].filled(exported.end_ns).tolist()
     rows = zip(*(table[n].tolist() for n in ("process", "log", "kind", "start_ns")), ends,
                strict=True)  # fmt: skip
-    assert found == Counter(
+    assert drawn_spans == Counter(
         (labels[infos[p].pid], f"thread {log[:-1]}", kind, start, end)
         for p, log, kind, start, end in rows
     )
-    assert said.span_count == len(ends)
+    assert exported.span_count == len(ends)
 
 
-def test_ranks_come_first_and_numbers_are_never_shared(export: Callable[..., Any]) -> None:
+def test_ranks_come_first_and_numbers_are_unique(export: Callable[..., Any]) -> None:
     _, events = export()
     order = {e["pid"]: e["args"]["sort_index"] for e in events
              if e.get("name") == "process_sort_index"}  # fmt: skip
     names = [(e["args"]["name"], e["pid"]) for e in events if e.get("name") == "process_name"]
-    own = sorted((order[pid], name.partition(" (")[0]) for name, pid in names if pid in order)
-    assert [name for _, name in own][:6] == [
+    ordered = sorted((order[pid], name.partition(" (")[0]) for name, pid in names if pid in order)
+    assert [name for _, name in ordered][:6] == [
         "n0: system", "n1: system", "rank 0", "rank 1", "DataLoader worker of rank 0",
         "DataLoader worker of rank 1",
     ]  # fmt: skip
     assert len({pid for _, pid in names}) == len(names)
 
 
-def test_windows_lie_beside_the_spans_of_their_process(export: Callable[..., Any]) -> None:
-    said, events = export()
-    assert said.recordings == ["drawn"]
+def test_windows_match_the_spans_of_their_process(export: Callable[..., Any]) -> None:
+    exported, events = export()
+    assert exported.recordings == ["drawn"]
     (window,) = [e for e in events if e.get("args", {}).get("kind") == "window"]
     (operator,) = [e for e in events if e.get("cat") == "cpu_op"]
     (kernel,) = [e for e in events if e.get("cat") == "kernel"]
@@ -124,29 +123,32 @@ def test_windows_lie_beside_the_spans_of_their_process(export: Callable[..., Any
     assert operator["pid"] != window["pid"]
 
 
-def test_a_range(signals: Run, export: Callable[..., Any]) -> None:
+def test_a_range(run: Run, export: Callable[..., Any]) -> None:
     start, end = EPOCH_NS + 500 * MS, EPOCH_NS + 900 * MS
-    said, events = export(start_ns=start, end_ns=end)
+    exported, events = export(start_ns=start, end_ns=end)
     timed = [e for e in events if "ns" in e and e["ph"] != "M"]
     assert timed
     assert all(start <= e["ns"] < end for e in timed)
-    assert (said.start_ns, said.end_ns, said.recordings) == (start, end, [])
+    assert (exported.start_ns, exported.end_ns, exported.recordings) == (start, end, [])
     query = "SELECT count(*) AS n FROM spans WHERE start_ns >= ? AND start_ns < ?"
-    assert said.span_count == signals.reader.sql(query, [start, end])["n"][0]
+    assert exported.span_count == run.reader.sql(query, [start, end])["n"][0]
 
 
 def test_slices_lose_nothing(export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, _ = export()
+    complete, _ = export()
     monkeypatch.setattr(timeline, "SLICE_ROWS", 7)
     sliced, events = export()
-    assert (sliced.counter_count, sliced.span_count) == (whole.counter_count, whole.span_count)
-    assert sum(e["ph"] == "C" for e in events) == whole.counter_count
+    assert (sliced.counter_count, sliced.span_count) == (
+        complete.counter_count,
+        complete.span_count,
+    )
+    assert sum(e["ph"] == "C" for e in events) == complete.counter_count
 
 
 def test_an_empty_run(tmp_path: Path) -> None:
-    signals = RunBuilder(tmp_path / "run").open()
-    said = export_timeline(signals, tmp_path / "out.json")
-    assert (said.counter_count, said.span_count, said.recordings) == (0, 0, [])
+    run = RunBuilder(tmp_path / "run").open()
+    exported = export_timeline(run, tmp_path / "out.json")
+    assert (exported.counter_count, exported.span_count, exported.recordings) == (0, 0, [])
     assert json.loads((tmp_path / "out.json").read_text())["traceEvents"] == []
 
 

@@ -56,7 +56,7 @@ def test_collectives_of_operator_and_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "column", "wanted"),
+    ("args", "column", "expected"),
     [
         ({"Process Group ID": 3, "Process Group Name": None}, "group", "3"),
         ({"Process Group Name": 7}, "group", "7"),

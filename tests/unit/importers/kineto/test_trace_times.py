@@ -103,7 +103,9 @@ def test_a_time_beyond_centuries_is_invalid(text: str) -> None:
     assert parse_times([good, text.encode()]).tolist() == [4_329_280_002_211_731, INVALID]
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("1.7e3", 1_700_000), ("25E-1", 2_500), (".5", 500)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1.7e3", 1_700_000), ("25E-1", 2_500), (".5", 500)]
+)
 def test_other_notations(text: str, expected: int) -> None:
     assert nanoseconds(text.encode()) == expected
 

@@ -1,4 +1,4 @@
-"""SageMaker Debugger's output becomes runs: samples, framework events, what was lost."""
+"""Import of SageMaker Debugger's output: samples, framework events, missing data."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def output(tmp_path: Path) -> DebuggerOutput:
     return DebuggerOutput(tmp_path / "profiler-output")
 
 
-def rows(run: Run, table: str = "spans", **where: object) -> list[dict[str, object]]:
+def rows(run: Run, table: str = "spans", **selected: object) -> list[dict[str, object]]:
     columns = run.reader.table(table)
     lists = [np.ma.asarray(values).tolist() for values in columns.values()]
-    found = [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
-    return [row for row in found if all(row[key] == value for key, value in where.items())]
+    table_rows = [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+    return [row for row in table_rows if all(row[key] == value for key, value in selected.items())]
 
 
 # --- samples of the machine ------------------------------------------------------------------
 
 
 def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) -> None:
-    given = [
+    samples = [
         sample("CPUUtilization", "cpu0", 50),
         sample("CPUUtilization", "cpu1", 25.5),
         sample("I/OWaitPercentage", "cpu0", 12.5),
@@ -64,10 +64,10 @@ def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) ->
         sample("Platform", "eth0", 0),
         sample("Astrology", "moon", 1),
     ]
-    output.system("algo-1", given)
+    output.system("algo-1", samples)
     run = output.imported(tmp_path / "run")
-    found = {(r["metric"], r["device"]): r["value"] for r in rows(run, "metrics")}
-    assert found == pytest.approx(
+    values = {(r["metric"], r["device"]): r["value"] for r in rows(run, "metrics")}
+    assert values == pytest.approx(
         {
             ("core_busy_ratio", "0"): 0.5,
             ("core_busy_ratio", "1"): 0.255,
@@ -103,14 +103,14 @@ def test_times_are_exact(text: bytes, expected: int) -> None:
     assert parse_seconds(text) == expected
 
 
-def test_the_mean_core_of_each_sweep(output: DebuggerOutput, tmp_path: Path) -> None:
-    """Sweeps are told apart by time: samples within 20 ms are one."""
-    given = [
-        sample("CPUUtilization", f"cpu{core}", 10 * core + sweep, second=sweep / 2 + core / 200)
-        for sweep in range(4)
+def test_the_mean_core_of_each_sampling_tick(output: DebuggerOutput, tmp_path: Path) -> None:
+    """Samples within 20 ms are one sampling tick."""
+    samples = [
+        sample("CPUUtilization", f"cpu{core}", 10 * core + tick, second=tick / 2 + core / 200)
+        for tick in range(4)
         for core in range(3)
     ]
-    output.system("algo-1", given[::-1])
+    output.system("algo-1", samples[::-1])
     run = output.imported(tmp_path / "run")
     means = rows(run, "metrics", metric="cpu_busy_ratio", device="")
     assert [r["t_ns"] for r in means] == [EPOCH_NS + n * 500 * MS for n in range(4)]
@@ -120,18 +120,18 @@ def test_the_mean_core_of_each_sweep(output: DebuggerOutput, tmp_path: Path) -> 
 
 
 def test_copies_of_a_file_count_once(output: DebuggerOutput, tmp_path: Path) -> None:
-    given = [sample("GPUUtilization", "gpu0", n, second=n) for n in range(5)]
-    path = output.system("algo-1", given)
+    samples = [sample("GPUUtilization", "gpu0", n, second=n) for n in range(5)]
+    path = output.system("algo-1", samples)
     path.with_suffix(".json.corrupt").write_bytes(path.read_bytes()[:-20])
     run = output.imported(tmp_path / "run")
     assert [r["value"] for r in rows(run, "metrics")] == [n / 100 for n in range(5)]
 
 
-def test_nodes_keep_apart(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_nodes_stay_separate(output: DebuggerOutput, tmp_path: Path) -> None:
     for number in (1, 2):
-        given = [sample("GPUUtilization", "gpu0", 10 * number, second=s, node=f"algo-{number}")
+        samples = [sample("GPUUtilization", "gpu0", 10 * number, second=s, node=f"algo-{number}")
                  for s in range(3)]  # fmt: skip
-        output.system(f"algo-{number}", given)
+        output.system(f"algo-{number}", samples)
     run = output.imported(tmp_path / "run")
     assert sorted(run.reader.nodes()) == ["algo-1", "algo-2"]
     for number in (1, 2):
@@ -140,26 +140,26 @@ def test_nodes_keep_apart(output: DebuggerOutput, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "says"),
+    ("end", "sentence"),
     [
         ('{"Type": "gpu", "Name":"gpu1", "Dim', "its last line is truncated"),
         ('nonsense\n{"also": 1}\n', "2 of 4 lines could not be read"),
     ],
 )
-def test_what_is_lost_of_samples_is_said(
+def test_missing_samples_are_reported(
     output: DebuggerOutput,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     end: str,
-    says: str,
+    sentence: str,
 ) -> None:
-    given = [sample("GPUUtilization", "gpu0", 50, second=s) for s in range(2)]
-    output.system("algo-1", given, end=end)
+    samples = [sample("GPUUtilization", "gpu0", 50, second=s) for s in range(2)]
+    output.system("algo-1", samples, end=end)
     run = output.imported(tmp_path / "run")
     assert len(rows(run, "metrics")) == 2
-    assert says in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
     (status,) = run.reader.statuses().values()
-    assert says in status.notes[0]
+    assert sentence in status.notes[0]
 
 
 # --- framework events ------------------------------------------------------------------------
@@ -182,8 +182,8 @@ def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
         ],
     )  # fmt: skip
     run = output.imported(tmp_path / "run")
-    found = {(r["kind"], r["name"]): r for r in rows(run)}
-    assert set(found) == {
+    spans = {(r["kind"], r["name"]): r for r in rows(run)}
+    assert set(spans) == {
         ("loader_start", "_Iter.__init__"),
         ("data_wait", "_Iter.__next__"),
         ("annotation", "fetch"),
@@ -195,24 +195,26 @@ def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
         ("mode", "TRAIN"),
         ("step", ""),
     }
-    forward = found["forward", "Net"]
+    forward = spans["forward", "Net"]
     assert (forward["start_ns"], forward["end_ns"]) == (EPOCH_NS + 100 * US, EPOCH_NS + 300 * US)
     assert json.loads(str(forward["labels"])) == {"phase": "Forward", "step_num": 0}
     training_track = {r["log"] for r in rows(run, kind="forward") + rows(run, kind="step")}
     assert training_track == {"77c"}
-    assert found["data_wait", "_Iter.__next__"]["value"] == -1
+    assert spans["data_wait", "_Iter.__next__"]["value"] == -1
     main, worker = sorted(run.processes, key=lambda p: p.pid)
     assert (main.process, worker.process) == ("77-algo-1", "78-algo-1")
     assert (worker.role, worker.parent_pid) == ("dataloader_worker", 77)
     assert {"fact": "dataloader_worker", "worker": 0} in worker.facts
-    seen = {"fact": "dataloader_seen", "num_workers": 4, "pin_memory": False}
-    assert seen in main.facts
+    fact = {"fact": "dataloader_seen", "num_workers": 4, "pin_memory": False}
+    assert fact in main.facts
     assert "includes the optimizer" in " ".join(main.notes)
 
 
 def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
-    """Step 0 begins with the wait before it; a step ends where Debugger's does; what lies between
-    two of Debugger's steps belongs to the later one."""
+    """Step 0 starts with the wait before it, and a step ends at the end of Debugger's step.
+
+    Time between two of Debugger's steps belongs to the later one.
+    """
     events = []
     for number in range(30):
         at = 1000 * number
@@ -235,9 +237,7 @@ def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
     assert steps(run).ranks[0].step_count == 30
 
 
-def test_steps_alone_have_a_beginning_and_no_verdict(
-    output: DebuggerOutput, tmp_path: Path
-) -> None:
+def test_steps_alone_have_a_start_and_no_verdict(output: DebuggerOutput, tmp_path: Path) -> None:
     output.events("77-algo-1", [step(n, 1000 * n + 50, 900) for n in range(25)])
     run = output.imported(tmp_path / "run")
     (rank,) = run.ranks
@@ -254,9 +254,9 @@ def test_steps_over_several_files(output: DebuggerOutput, tmp_path: Path) -> Non
     (rank,) = run.ranks
     assert len(rank.steps) == 24
     marks = [r["value"] for r in rows(run, kind="step")]
-    assert marks == [-1, *range(24)]  # the first says where the first step begins
-    places = [r["seq"] for r in rows(run, log="77c")]
-    assert sorted(places) == list(range(len(places)))
+    assert marks == [-1, *range(24)]  # the first one marks the start of the first step
+    numbers = [r["seq"] for r in rows(run, log="77c")]
+    assert sorted(numbers) == list(range(len(numbers)))
 
 
 def test_evaluation_is_cut_out(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_evaluation_is_cut_out(output: DebuggerOutput, tmp_path: Path) -> None:
 
 
 def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> None:
-    """An end may be nameless, and may stand in a later file whose numbers mean other tensors."""
+    """An end may have no name, and be in a later file whose numbers mean other tensors."""
     begin = {"phase": "grad_a", "name": "NEGOTIATE_ALLREDUCE", "ph": "B", "ts": 100}
     output.events(
         "9-algo-1",
@@ -293,14 +293,14 @@ def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> 
         suffix="horovod_timeline",
     )
     run = output.imported(tmp_path / "run")
-    found = {(r["name"], json.loads(str(r["labels"]))["tensor"]): r for r in rows(run)}
-    times = {key: (r["start_ns"], r["end_ns"]) for key, r in found.items()}
+    spans = {(r["name"], json.loads(str(r["labels"]))["tensor"]): r for r in rows(run)}
+    times = {key: (r["start_ns"], r["end_ns"]) for key, r in spans.items()}
     assert times == {
         ("NEGOTIATE_ALLREDUCE", "grad_a"): (EPOCH_NS + 100 * US, EPOCH_NS + 150 * US),
         ("NEGOTIATE_ALLREDUCE", "grad_b"): (EPOCH_NS + 110 * US, EPOCH_NS + 130 * US),
         ("ALLREDUCE", "grad_b"): (EPOCH_NS + 140 * US, None),
     }
-    assert {(r["kind"], r["flags"]) for r in found.values()} == {("communication", 1)}
+    assert {(r["kind"], r["flags"]) for r in spans.values()} == {("communication", 1)}
     (process,) = run.processes
     assert "1 ends of ranges have no start" in process.notes
 
@@ -319,7 +319,7 @@ def test_impossible_durations_are_left_out_and_counted(
     assert "2 events with impossible durations (up to 812,355 s)" in " ".join(process.notes)
 
 
-def test_samples_say_when_the_job_had_ended(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_samples_bound_the_end_of_the_job(output: DebuggerOutput, tmp_path: Path) -> None:
     output.system("algo-1", [sample("GPUUtilization", "gpu0", 1, second=s) for s in range(10)])
     hour_us = 3600 * 10**6
     output.events(
@@ -329,7 +329,7 @@ def test_samples_say_when_the_job_had_ended(output: DebuggerOutput, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("end", "count", "says"),
+    ("end", "count", "sentence"),
     [
         (",\n", 3, "the file is truncated"),
         (',\n{"name": "Forw', 3, "1 events could not be read"),
@@ -339,17 +339,17 @@ def test_samples_say_when_the_job_had_ended(output: DebuggerOutput, tmp_path: Pa
          "1 events could not be read"),
     ],
 )  # fmt: skip
-def test_what_is_lost_of_events_is_said(
-    output: DebuggerOutput, tmp_path: Path, end: str, count: int, says: str
+def test_missing_events_are_reported(
+    output: DebuggerOutput, tmp_path: Path, end: str, count: int, sentence: str
 ) -> None:
     output.events("9-algo-1", [event("Forward", "Net", 10 * n, 5) for n in range(3)], end=end)
     run = output.imported(tmp_path / "run")
     assert len(rows(run)) == count
     (process,) = run.processes
-    assert says in " ".join(process.notes)
+    assert sentence in " ".join(process.notes)
 
 
-def test_without_a_base_the_name_tells(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_without_a_base_the_name_states_the_end(output: DebuggerOutput, tmp_path: Path) -> None:
     output.events(
         "9-algo-1", [event("t", "ALLREDUCE", 500, 100)], suffix="horovod_timeline", base_us=None,
         end_us=EPOCH_US + 10_000,
@@ -375,10 +375,10 @@ def test_absolute_times_need_no_base(output: DebuggerOutput, tmp_path: Path) -> 
         ("0001", "0-algo-1", "algo-1"),
     ],
 )
-def test_who_wrote_a_file(
+def test_the_recorder_of_a_file(
     output: DebuggerOutput, tmp_path: Path, recorder: str, process: str, node: str
 ) -> None:
-    """A file that names no machine is of the only one that was sampled."""
+    """A file that names no node belongs to the only one with samples."""
     output.system("algo-1", [sample("GPUUtilization", "gpu0", 1)])
     output.events(recorder, [event("Forward", "Net", 0, 10)])
     run = output.imported(tmp_path / "run")
@@ -393,8 +393,8 @@ def test_crossing_ranges_are_asynchronous(output: DebuggerOutput, tmp_path: Path
          {"outer": (0, 100), "inner": (10, 50), "crossing": (40, 100), "later": (150, 10)}.items()],
         suffix="model_timeline",
     )  # fmt: skip
-    found = {r["name"]: (r["depth"], r["flags"]) for r in rows(output.imported(tmp_path / "run"))}
-    assert found == {"outer": (0, 0), "inner": (1, 0), "crossing": (2, 1), "later": (0, 0)}
+    spans = {r["name"]: (r["depth"], r["flags"]) for r in rows(output.imported(tmp_path / "run"))}
+    assert spans == {"outer": (0, 0), "inner": (1, 0), "crossing": (2, 1), "later": (0, 0)}
 
 
 # --- everything together ---------------------------------------------------------------------
@@ -421,7 +421,7 @@ def test_directories_may_be_mixed(output: DebuggerOutput, tmp_path: Path) -> Non
     (output.path / "rank0.json").write_bytes(trace(*training()))
     (output.path / "notes.txt").write_text("hello")
     (output.path / "python_stats").write_bytes(b"\x00")
-    # In a process of its own: it forks, and this one may have used DuckDB, which does not bear it.
+    # In a separate process: the import forks, which a DuckDB in this process would not survive.
     command = [sys.executable, "-m", "stepscope", "import", output.path, "-o", "run", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     payload = json.loads(done.stdout)
@@ -447,7 +447,7 @@ def test_traces_of_tensorflow(output: DebuggerOutput, tmp_path: Path, with_metad
     assert recording.quality_issues["clock_base"].detail is not None
 
 
-def test_a_torn_trace_of_tensorflow(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_a_truncated_trace_of_tensorflow(output: DebuggerOutput, tmp_path: Path) -> None:
     folder = output.path / "detailed_profiling" / "000000005"
     path = folder / "plugins" / "profile" / "2020_09_13" / "box.trace.json.gz"
     path.parent.mkdir(parents=True)
@@ -457,39 +457,39 @@ def test_a_torn_trace_of_tensorflow(output: DebuggerOutput, tmp_path: Path) -> N
         {"ph": "X", "name": f"op {chance.random()}", "pid": 1, "tid": 1, "ts": n, "dur": 1}
         for n in range(1000)
     ]
-    whole = gzip.compress(msgspec.json.encode({"traceEvents": events}))
-    path.write_bytes(whole[: len(whole) // 2])
+    data = gzip.compress(msgspec.json.encode({"traceEvents": events}))
+    path.write_bytes(data[: len(data) // 2])
     (recording,) = output.imported(tmp_path / "run").traces
     assert recording.start_ns == EPOCH_NS
     assert 100 < recording.event_count < 1000
     assert "truncated" in recording.quality_issues
 
 
-def test_whatever_is_cut_off_the_rest_is_read(output: DebuggerOutput, tmp_path: Path) -> None:
-    """Cut at every byte: all that is whole before the cut is there."""
-    given = [event("Forward", "Net {0} [x]", 10 * n, 5, step_num=str(n)) for n in range(4)]
-    path = output.events("9-algo-1", given)
+def test_a_file_cut_anywhere_is_read_up_to_the_cut(output: DebuggerOutput, tmp_path: Path) -> None:
+    """At every byte: all complete events before the cut are read."""
+    events = [event("Forward", "Net {0} [x]", 10 * n, 5, step_num=str(n)) for n in range(4)]
+    path = output.events("9-algo-1", events)
     text = path.read_bytes()
     cut = tmp_path / path.name
     for length in range(len(text)):
         cut.write_bytes(text[:length])
         lines = text[:length].split(b"\n")
-        whole = [
+        complete = [
             line for line in lines if b'"ph": "X"' in line and line.count(b"{") == line.count(b"}")
         ]
-        found = read_events(cut)
-        assert len(found.rows) == len(whole)
+        content = read_events(cut)
+        assert len(content.rows) == len(complete)
         if length < len(text) - 1:
-            assert found.lost is not None
+            assert content.lost is not None
     path = output.system("algo-1", [sample("Memory", "MemoryUsedPercent", n) for n in range(3)])
     text = path.read_bytes()
     for length in range(len(text)):
         cut.write_bytes(text[:length])
-        found_lines = read_samples(cut)
-        whole_lines = [line for line in text[:length].split(b"\n") if line.endswith(b"}")]
-        assert len(found_lines.samples) == len(whole_lines)
-        torn = length > 0 and not text[:length].endswith((b"}", b"\n"))
-        assert (found_lines.lost is not None) == torn
+        lines_read = read_samples(cut)
+        complete_lines = [line for line in text[:length].split(b"\n") if line.endswith(b"}")]
+        assert len(lines_read.samples) == len(complete_lines)
+        is_cut = length > 0 and not text[:length].endswith((b"}", b"\n"))
+        assert (lines_read.lost is not None) == is_cut
 
 
 @pytest.mark.parametrize(
@@ -508,14 +508,14 @@ def test_whatever_is_cut_off_the_rest_is_read(output: DebuggerOutput, tmp_path: 
         ("training_job_end.ts", b"", Form.MARK),
     ],
 )  # fmt: skip
-def test_files_are_told_by_their_content(
+def test_files_are_recognised_by_their_content(
     tmp_path: Path, name: str, content: bytes, form: Form | None
 ) -> None:
     (tmp_path / name).write_bytes(content)
     assert detect_form(tmp_path / name) is form
 
 
-def test_an_empty_file_harms_no_other(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_an_empty_file_does_not_affect_others(output: DebuggerOutput, tmp_path: Path) -> None:
     output.events("9-algo-1", [event("Forward", "Net", 0, 10)])
     (output.path / f"{EPOCH_S}_9-algo-1_pythontimeline.json").write_text("")
     assert len(rows(output.imported(tmp_path / "run"))) == 1

@@ -1,4 +1,4 @@
-"""Every real file of SageMaker Debugger's at hand reads in, with its numbers."""
+"""Import of all available real files of SageMaker Debugger, compared number by number."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ FILES = sorted(path for path in SHARED.rglob("*") if path.is_file()) if SHARED.i
 
 
 @pytest.fixture(scope="module")
-def signals(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = tmp_path_factory.mktemp("debugger") / "run"
-    root.main(["import", str(SHARED), "-o", str(run)], standalone_mode=False)
-    return Run(open_run(run))
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("debugger") / "run"
+    root.main(["import", str(SHARED), "-o", str(path)], standalone_mode=False)
+    return Run(open_run(path))
 
 
 def raw_events() -> list[dict[str, Any]]:
-    """Every X event of every file with its phase and absolute times, read the plain way."""
-    found = []
+    """Return every X event of every file with its phase and absolute times."""
+    events = []
     for path in FILES:
         if "pevents" not in path.parts:
             continue
@@ -47,8 +47,8 @@ def raw_events() -> list[dict[str, Any]]:
                 phases[event["pid"]] = args["name"]
             if event["ph"] == "X":
                 start = (base + event["ts"]) * 1000
-                found.append({**event, "phase": phases[event["pid"]], "start": start})
-    return found
+                events.append({**event, "phase": phases[event["pid"]], "start": start})
+    return events
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -60,7 +60,7 @@ def test_each_alone(tmp_path: Path, path: Path, capsys: pytest.CaptureFixture[st
     assert (recorded["lost"] is not None) == (path.name in LOSSY)
 
 
-def test_samples_are_those_of_the_files(signals: Run) -> None:
+def test_samples_are_those_of_the_files(run: Run) -> None:
     lines: set[tuple[int, str, str, float]] = set()
     names = {
         "CPUUtilization": "core_busy_ratio",
@@ -73,33 +73,33 @@ def test_samples_are_those_of_the_files(signals: Run) -> None:
             if row is not None:
                 device, value = row["Name"][3:], float(row["Value"]) / 100
                 lines.add((int(row["Timestamp"] * 10**9), names[row["Dimension"]], device, value))
-    table = signals.reader.table("metrics", order_by="t_ns")
+    table = run.reader.table("metrics", order_by="t_ns")
     rows = zip(*(table[n].tolist() for n in ("t_ns", "metric", "device", "value")), strict=True)
     assert {row for row in rows if row[2]} == lines
     assert len(lines) == 78
 
 
-def test_spans_are_those_of_the_files(signals: Run) -> None:
-    """One span per possible event, at its exact time, besides the marks of steps."""
+def test_spans_are_those_of_the_files(run: Run) -> None:
+    """Each possible event is one span with its exact time; marks of steps are added."""
     day = 24 * 3600 * 10**9
-    wanted = Counter(
+    expected = Counter(
         (event["start"], event["start"] + event["dur"] * 1000)
         for event in raw_events()
         if event["dur"] * 1000 < day
     )
-    table = signals.reader.table("spans")
-    chosen = table["kind"] != "step"
-    ends = np.ma.filled(table["end_ns"], -1)[chosen].tolist()
-    found = Counter(zip(table["start_ns"][chosen].tolist(), ends, strict=True))
-    assert {key: n for key, n in found.items() if key[1] >= 0} == wanted
+    table = run.reader.table("spans")
+    is_range = table["kind"] != "step"
+    ends = np.ma.filled(table["end_ns"], -1)[is_range].tolist()
+    spans = Counter(zip(table["start_ns"][is_range].tolist(), ends, strict=True))
+    assert {key: n for key, n in spans.items() if key[1] >= 0} == expected
     kinds = Counter(table["kind"].tolist())
     assert kinds["mode"] == sum("Step:" in event["phase"] for event in raw_events())
-    # Nine of NCCL's collectives; four of Horovod's begin and never end in the files at hand.
+    # Nine of NCCL's collectives; four of Horovod's start and never end in these files.
     assert (kinds["step"], kinds["communication"]) == (31, 9 + 4)
 
 
-def test_the_keras_job(signals: Run) -> None:
-    (rank,) = signals.ranks
+def test_the_keras_job(run: Run) -> None:
+    (rank,) = run.ranks
     raw = [event for event in raw_events() if event["name"] == "Step:ModeKeys.TRAIN"]
     starts = [event["start"] for event in raw]
     ends = [event["start"] + event["dur"] * 1000 for event in raw]
@@ -107,11 +107,11 @@ def test_the_keras_job(signals: Run) -> None:
     assert rank.steps.end.tolist() == borders[1:].tolist()
     evaluated = sum(e["dur"] * 1000 for e in raw_events() if e["name"] == "Step:ModeKeys.EVAL")
     assert rank.steps.evaluation.total_ns == evaluated
-    assert diagnose(signals).suspect == "insufficient_evidence"
+    assert diagnose(run).suspect == "insufficient_evidence"
 
 
-def test_what_was_lost_is_said(signals: Run) -> None:
-    notes = " ".join(note for process in signals.processes for note in process.notes)
-    assert "19 events with impossible durations (up to 812,355 s)" in notes
-    said = " ".join(n for status in signals.reader.statuses().values() for n in status.notes)
-    assert "its last line is truncated" in said
+def test_missing_data_is_reported(run: Run) -> None:
+    process_notes = " ".join(note for process in run.processes for note in process.notes)
+    assert "19 events with impossible durations (up to 812,355 s)" in process_notes
+    node_notes = " ".join(n for status in run.reader.statuses().values() for n in status.notes)
+    assert "its last line is truncated" in node_notes
