@@ -1,4 +1,4 @@
-"""Alignment of call trees, compared with brute force; sums are preserved."""
+"""Alignment of call trees, compared with brute force; no call and no time is lost."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stepscope.comparison.mean_tree import MeanTree, StepCalls, mean_tree
-from stepscope.comparison.sequences import common_subsequence
-from stepscope.comparison.tree_alignment import Pair, align, aligned_rows
-from stepscope.comparison.whole_parts import whole_parts
+from stepscope.comparison.apportionment import apportion
+from stepscope.comparison.mean_tree import MeanTree, StepCalls, build_mean_tree
+from stepscope.comparison.sequences import find_common_subsequence
+from stepscope.comparison.tree_alignment import NodePair, align_rows, align_trees
 
 Forest = list[tuple[str, "Forest"]]
 elements = st.lists(st.integers(0, 3), max_size=9)
@@ -24,39 +24,39 @@ trees = st.recursive(
 )
 
 
-def longest(first: tuple[int | str, ...], second: tuple[int | str, ...]) -> int:
-    """Find the length of a longest common subsequence by brute force."""
+def compute_lcs_length(base: tuple[int | str, ...], candidate: tuple[int | str, ...]) -> int:
+    """Compute the length of a longest common subsequence by recursion."""
 
     @cache
-    def at(i: int, j: int) -> int:
-        if i == len(first) or j == len(second):
+    def compute(i: int, j: int) -> int:
+        if i == len(base) or j == len(candidate):
             return 0
-        matched = 1 + at(i + 1, j + 1) if first[i] == second[j] else 0
-        return max(matched, at(i + 1, j), at(i, j + 1))
+        matched = 1 + compute(i + 1, j + 1) if base[i] == candidate[j] else 0
+        return max(matched, compute(i + 1, j), compute(i, j + 1))
 
-    return at(0, 0)
+    return compute(0, 0)
 
 
 @given(elements, elements)
-def test_common_subsequence_is_longest(first: list[int], second: list[int]) -> None:
-    pairs = common_subsequence(first, second)
-    assert all(first[i] == second[j] for i, j in pairs)
+def test_a_longest_common_subsequence(base: list[int], candidate: list[int]) -> None:
+    pairs = find_common_subsequence(base, candidate)
+    assert all(base[i] == candidate[j] for i, j in pairs)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
-    assert len(pairs) == longest(tuple(first), tuple(second))
+    assert len(pairs) == compute_lcs_length(tuple(base), tuple(candidate))
 
 
 def test_large_tables_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepscope.comparison.sequences.MOST_CELLS", 100)
-    first = [*range(60)]
-    second = [60, *range(30), *range(31, 60), 61]
-    pairs = common_subsequence(first, second)
-    assert all(first[i] == second[j] for i, j in pairs)
+    monkeypatch.setattr("stepscope.comparison.sequences.MAX_CELLS", 100)
+    base = [*range(60)]
+    candidate = [60, *range(30), *range(31, 60), 61]
+    pairs = find_common_subsequence(base, candidate)
+    assert all(base[i] == candidate[j] for i, j in pairs)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
     assert len(pairs) > 30
 
 
-def tree_of(forest: Forest, seed: int = 0) -> MeanTree:
-    """Make a tree of one step with random times."""
+def build_tree(forest: Forest, seed: int = 0) -> MeanTree:
+    """Build a tree of one step with random times."""
     names: list[str] = []
     parents: list[int] = []
 
@@ -79,63 +79,63 @@ def tree_of(forest: Forest, seed: int = 0) -> MeanTree:
         exposed=times,
         busy=times,
     )
-    return mean_tree([calls], 1)
+    return build_mean_tree([calls], 1)
 
 
 @given(trees, trees)
-def test_alignment_equals_brute_force(base_forest: Forest, other_forest: Forest) -> None:
-    base, changed = tree_of(base_forest), tree_of(other_forest)
-    pairs = list(align(base, changed))
-    assert sorted(p.base for p in pairs if p.base >= 0) == list(range(len(base)))
-    assert sorted(p.other for p in pairs if p.other >= 0) == list(range(len(changed)))
-    counterpart = {p.base: p.other for p in pairs if p.base >= 0 and p.other >= 0} | {-1: -1}
+def test_alignment_agrees_with_brute_force(base_forest: Forest, other_forest: Forest) -> None:
+    base, candidate = build_tree(base_forest), build_tree(other_forest)
+    pairs = list(align_trees(base, candidate))
+    assert sorted(p.base_node for p in pairs if p.base_node >= 0) == list(range(len(base)))
+    assert sorted(p.other_node for p in pairs if p.other_node >= 0) == list(range(len(candidate)))
+    counterparts = {p.base_node: p.other_node for p in pairs if p.is_two_sided} | {-1: -1}
     for pair in pairs:
-        if pair.fate in {"matched", "reordered"}:
-            assert base.name[pair.base] == changed.name[pair.other]
-            assert counterpart[base.parent[pair.base]] == changed.parent[pair.other]
+        if pair.is_two_sided:
+            assert base.name[pair.base_node] == candidate.name[pair.other_node]
+            parent = counterparts[base.parent[pair.base_node]]
+            assert parent == candidate.parent[pair.other_node]
         else:
-            assert min(pair.base, pair.other) == -1
-    for caller, twin in counterpart.items():
-        _check_siblings(pairs, base, changed, caller, twin)
+            assert min(pair.base_node, pair.other_node) == -1
+    for caller, counterpart in counterparts.items():
+        check_siblings(pairs, base, candidate, caller, counterpart)
 
 
-def _check_siblings(
-    pairs: list[Pair], base: MeanTree, changed: MeanTree, caller: int, twin: int
+def check_siblings(
+    pairs: list[NodePair], base: MeanTree, candidate: MeanTree, caller: int, counterpart: int
 ) -> None:
-    base_children, changed_children = base.children[caller], changed.children[twin]
-    matched = [p for p in pairs if p.fate == "matched" and p.base in base_children]
-    order = sorted((base_children.index(p.base), changed_children.index(p.other)) for p in matched)
-    assert [j for _, j in order] == sorted(j for _, j in order)
-    names = (
-        tuple(base.name[n] for n in base_children),
-        tuple(changed.name[n] for n in changed_children),
+    base_nodes, other_nodes = base.children[caller], candidate.children[counterpart]
+    matched = [p for p in pairs if p.match == "matched" and p.base_node in base_nodes]
+    order = sorted(
+        (base_nodes.index(p.base_node), other_nodes.index(p.other_node)) for p in matched
     )
-    assert len(matched) == longest(*names)
-    moved = [p for p in pairs if p.fate == "reordered" and p.base in base_children]
-    unmatched = [
-        Counter(counter_names) - Counter(base.name[p.base] for p in matched)
-        for counter_names in names
-    ]
-    assert len(moved) == (unmatched[0] & unmatched[1]).total()
+    assert [j for _, j in order] == sorted(j for _, j in order)
+    base_names = tuple(base.name[node] for node in base_nodes)
+    other_names = tuple(candidate.name[node] for node in other_nodes)
+    assert len(matched) == compute_lcs_length(base_names, other_names)
+    reordered = [p for p in pairs if p.match == "reordered" and p.base_node in base_nodes]
+    matched_names = Counter(base.name[p.base_node] for p in matched)
+    unmatched = [Counter(names) - matched_names for names in (base_names, other_names)]
+    assert len(reordered) == (unmatched[0] & unmatched[1]).total()
 
 
 @given(trees, trees)
 def test_rows_sum_to_the_step(base_forest: Forest, other_forest: Forest) -> None:
-    base, changed = tree_of(base_forest, 1), tree_of(other_forest, 2)
-    rows = aligned_rows(base, changed)
+    base, candidate = build_tree(base_forest, 1), build_tree(other_forest, 2)
+    rows = align_rows(base, candidate)
     for part in ("x", "y"):
         part_rows = [row for row in rows if row.part == part]
         assert sum(row.base_ns for row in part_rows) == pytest.approx(base.exposed[part].sum())
-        assert sum(row.other_ns for row in part_rows) == pytest.approx(changed.exposed[part].sum())
+        other_ns = candidate.exposed[part].sum()
+        assert sum(row.other_ns for row in part_rows) == pytest.approx(other_ns)
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=40), st.floats(0.5, 2))
 @settings(max_examples=200)
-def test_whole_parts_sum_to_the_total(parts: list[float], scale: float) -> None:
+def test_apportioned_parts_sum_to_the_total(parts: list[float], scale: float) -> None:
     total = round(scale * sum(parts))
     scaled = [part * total / sum(parts) if sum(parts) else 0.0 for part in parts]
-    integers = whole_parts(scaled, total)
+    integers = apportion(scaled, total)
     assert sum(integers) == total
-    assert all(
-        abs(w - p) <= 1 + 1e-6 * p for w, p in zip(integers, scaled, strict=True)
-    ) or not sum(parts)
+    if sum(parts):
+        pairs = zip(integers, scaled, strict=True)
+        assert all(abs(integer - part) <= 1 + 1e-6 * part for integer, part in pairs)

@@ -22,7 +22,12 @@ from stepscope.analysis import (
     Heatmap,
     build_heatmap,
 )
-from stepscope.comparison import Comparison, allowed_groups, comparison, parse_condition
+from stepscope.comparison import (
+    Comparison,
+    compare_runs,
+    parse_allowed_groups,
+    parse_condition,
+)
 from stepscope.cost import Cost, JobCost, PriceRequest, parse_usd_per_hour, report_cost
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.errors import UsageError
@@ -363,12 +368,12 @@ class OpenRun:
             UsageError: an unknown condition or group.
         """
         conditions = [parse_condition(text) for text in fail_if]
-        allowed = allowed_groups(allow_different)
+        allowed = parse_allowed_groups(allow_different)
         programs = [
             [run._run if isinstance(run, OpenRun) else Run(open_run(run)) for run in runs]
             for runs in ((self, *again), (target, *target_again))
         ]
-        return comparison(*programs, conditions=conditions, allowed=allowed, strict=strict)
+        return compare_runs(*programs, conditions=conditions, allowed=allowed, strict=strict)
 
     # --- files -------------------------------------------------------------------------------
 

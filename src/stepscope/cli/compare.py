@@ -9,7 +9,12 @@ import click
 from stepscope.cli.options import epochs_option, json_option, split_names
 from stepscope.cli.output import json_text
 from stepscope.cli.price_options import price_options
-from stepscope.comparison import Comparison, allowed_groups, comparison, parse_condition
+from stepscope.comparison import (
+    Comparison,
+    compare_runs,
+    parse_allowed_groups,
+    parse_condition,
+)
 from stepscope.cost import PriceRequest, apply_price
 from stepscope.errors import UsageError
 from stepscope.output_files import atomic_write
@@ -80,10 +85,10 @@ def command(  # noqa: PLR0917 - click passes options by name
 ) -> int:
     _check(conditions, strict=strict, allowed=allowed, outputs=(markdown, junit), as_json=as_json)
     wanted = [parse_condition(each) for each in conditions]
-    groups = allowed_groups(allowed)
+    groups = parse_allowed_groups(allowed)
     request = PriceRequest(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
     before, after = _priced(base, request), _priced(run, request)
-    found = comparison(
+    found = compare_runs(
         before, after, epochs=epochs, conditions=wanted, allowed=groups, strict=strict
     )
     if markdown is not None:

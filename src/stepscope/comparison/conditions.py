@@ -1,14 +1,14 @@
-"""Conditions on the difference of two runs, as `stepscope compare --fail-if` takes them.
+"""Conditions on the difference of two runs: the option `stepscope compare --fail-if`.
 
     METRIC OP [+|-]VALUE[UNIT]
 
-    step_time>+5%       the mean step takes more than 5 % longer than in the base
-    data_wait>+3ms      each step waits more than 3 ms longer for batches
-    step_time_p95>120ms the 95th percentile of the step is above 120 ms
-    gpu_busy<-5pp       the GPUs are busy for 5 percentage points less of the time
-    gpu_busy<60%        … for less than 60 % of the time
+    step_time>+5%        the mean step is more than 5% longer than in the base run
+    data_wait>+3ms       the mean step waits more than 3 ms longer for batches
+    step_time_p95>120ms  the 95th percentile of the step is above 120 ms
+    gpu_busy<-5pp        GPUs are busy for 5 percentage points less of the time
+    gpu_busy<60%         GPUs are busy for less than 60% of the time
 
-With a sign the change is meant, without one the value of the run itself.
+A value with a sign is compared with the change, a value without one with the run itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from stepscope.analysis import CATEGORIES, PHASES
 from stepscope.errors import UsageError
 
 Unit = Literal["ns", "ratio", "bytes", "usd", "per_s", "hours"]
-Of = Literal["value", "change", "relative change"]
+Quantity = Literal["value", "change", "relative change"]
 
 STEP_FIGURES = {"step_time": "mean", "step_time_p50": "p50", "step_time_p95": "p95"}
-"""Metrics of whole steps, by the figure each is."""
+"""Figure of each metric of whole steps."""
 PARTS = tuple(dict.fromkeys([*PHASES, *CATEGORIES]))
-"""Metrics that are parts of the mean step: phases, or categories of recorded steps."""
+"""Metrics of parts of the mean step: phases, or categories of recorded steps."""
 JOB_FIGURES: dict[str, tuple[str, Unit]] = {
     "wall_time": ("wall time", "ns"),
     "training_time": ("training", "ns"),
@@ -41,7 +41,7 @@ JOB_FIGURES: dict[str, tuple[str, Unit]] = {
     "machine_hours": ("machine hours", "hours"),
     "cost": ("cost", "usd"),
 }
-"""Metrics of the whole job, by the figure each is and its unit."""
+"""Figure and unit of each metric of the whole job."""
 METRICS = (*STEP_FIGURES, *PARTS, *JOB_FIGURES)
 _UNITS: dict[str, tuple[Unit, float]] = {
     "ns": ("ns", 1),
@@ -73,77 +73,82 @@ _FORM = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*(%|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition that shall not hold."""
+    """A condition that makes a comparison fail."""
 
     text: str
-    """As it was written."""
+    """Text of the option."""
     metric: str
     unit: Unit
-    """Of the metric."""
-    of: Of
+    """Unit of the metric."""
+    quantity: Quantity
+    """Quantity that is compared with the threshold."""
     operator: str
     threshold: float
-    """In the metric's unit; a relative change as a ratio of the base."""
+    """Threshold in the metric's unit; of a relative change as a ratio of the base."""
 
-    def holds(self, number: float) -> bool:
-        """Whether a value or change meets it."""
+    def is_met_by(self, number: float) -> bool:
+        """Return whether a value or change meets the condition."""
         return _OPERATORS[self.operator](number, self.threshold)
 
 
 def parse_condition(text: str) -> Condition:
-    """A condition from its text.
+    """Parse the text of a condition.
 
     Raises:
-        UsageError: it cannot be understood.
+        UsageError: the text is not a condition.
 
-    >>> parse_condition("step_time > +5%").of
+    >>> parse_condition("step_time > +5%").quantity
     'relative change'
     """
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise UsageError(
-            f"{text!r} is no condition: write METRIC>+VALUE, such as step_time>+5%, "
+            f"{text!r} is not a condition; use METRIC>+VALUE, such as step_time>+5%, "
             "data_wait>+3ms or step_time_p95>120ms."
         )
-    metric, sign, written = match[1], match[3], match[5]
+    metric, sign, suffix = match[1], match[3], match[5]
     if metric not in METRICS:
-        raise UsageError(f"{metric!r} in {text!r} is no metric; there are {', '.join(METRICS)}.")
-    unit = unit_of(metric)
+        raise UsageError(
+            f"Unknown metric {metric!r} in {text!r}; available metrics: {', '.join(METRICS)}."
+        )
+    unit = get_unit(metric)
     number = float(match[4]) * (-1 if sign == "-" else 1)
-    of: Of = "change" if sign else "value"
-    if written == "%" and (sign or unit != "ratio"):
+    quantity: Quantity = "change" if sign else "value"
+    if suffix == "%" and (sign or unit != "ratio"):
         if not sign:
             raise UsageError(
-                f"{text!r} does not say what it is a share of: write {metric}{match[2]}+"
-                f"{match[4]}% for a change relative to the base."
+                f"{text!r} has a percentage without a sign; use {metric}{match[2]}+{match[4]}% for "
+                "a change relative to the base."
             )
-        return _condition(text, match, unit, of="relative change", threshold=number / 100)
-    return _condition(text, match, unit, of=of, threshold=number * _scale(text, unit, written))
-
-
-def unit_of(metric: str) -> Unit:
-    """What a metric is measured in."""
-    return JOB_FIGURES[metric][1] if metric in JOB_FIGURES else "ns"
-
-
-def _condition(
-    text: str, match: re.Match[str], unit: Unit, *, of: Of, threshold: float
-) -> Condition:
+        quantity, threshold = "relative change", number / 100
+    else:
+        threshold = number * _find_scale(text, unit, suffix)
     return Condition(
-        text=text.strip(), metric=match[1], unit=unit, of=of, operator=match[2], threshold=threshold
+        text=text.strip(),
+        metric=metric,
+        unit=unit,
+        quantity=quantity,
+        operator=match[2],
+        threshold=threshold,
     )
 
 
-def _scale(text: str, unit: Unit, written: str) -> float:
-    """Units of the metric in what was written."""
-    if unit == "hours":  # which are the time of several machines
-        found: tuple[Unit, float] | None = ("hours", 1) if written.lower() in {"h", ""} else None
-    elif not written and unit in {"usd", "per_s"}:
-        found = (unit, 1)
+def get_unit(metric: str) -> Unit:
+    """Return the unit of a metric."""
+    return JOB_FIGURES[metric][1] if metric in JOB_FIGURES else "ns"
+
+
+def _find_scale(text: str, unit: Unit, suffix: str) -> float:
+    """Find the factor from the unit of a condition's text to the unit of its metric."""
+    if unit == "hours":  # machine hours, which are not a duration
+        entry: tuple[Unit, float] | None = ("hours", 1) if suffix.lower() in {"h", ""} else None
+    elif not suffix and unit in {"usd", "per_s"}:
+        entry = (unit, 1)
     else:
-        found = _UNITS.get(written.lower())
-    if found is None or found[0] != unit:
-        fitting = ["h"] if unit == "hours" else [n for n, (of, _) in _UNITS.items() if of == unit]
-        said = f"{written!r} is no unit" if written else "a unit is missing"
-        raise UsageError(f"{said} in {text!r}: it is measured in {', '.join(fitting)}.")
-    return found[1]
+        entry = _UNITS.get(suffix.lower())
+    if entry is None or entry[0] != unit:
+        names = [name for name, (dimension, _) in _UNITS.items() if dimension == unit]
+        available = "h" if unit == "hours" else ", ".join(names)
+        problem = f"Invalid unit {suffix!r}" if suffix else "Missing unit"
+        raise UsageError(f"{problem} in {text!r}; available units: {available}.")
+    return entry[1]

@@ -1,4 +1,4 @@
-"""What a comparison of two runs says."""
+"""Result of the comparison of two programs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ import msgspec
 
 from stepscope.analysis import Statistics
 from stepscope.comparison.before_after import BeforeAfter
-from stepscope.comparison.differences import NoiseOf
-from stepscope.comparison.gate import ContractTerms, Gate
-from stepscope.comparison.parts import Contributions
+from stepscope.comparison.configuration import SettingChange
+from stepscope.comparison.contributions import Contributions
+from stepscope.comparison.gate import Gate
+from stepscope.comparison.job_figures import FigureChange
+from stepscope.comparison.names import NameChanges
+from stepscope.comparison.step_changes import NoiseOf, StepChange
+from stepscope.comparison.workload_contract import ContractTerms
 from stepscope.diagnosis import Suspect
 
 Source = Literal["watched", "recorded"]
+"""Source of compared steps: monitored jobs, or traces with steps."""
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two."""
+    """The run that represents one of the two programs."""
 
     run_id: str
     of_runs: int
-    """Runs of the program, for all of which this one stands."""
+    """Number of runs of the program."""
     command: str
     suspect: Suspect
     cause: str
@@ -30,111 +35,43 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     confidence_ratio: float
     headline: str
     step_count: int
-    """Steps that are compared."""
+    """Number of compared steps."""
     step_ns: Statistics | None
 
 
-class StepChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How one figure of the steps changed."""
-
-    name: str
-    """`mean`, `p50`, `p95`, or a part of the mean step."""
-    base_ns: float
-    other_ns: float
-    change_ns: float
-    change_ratio: float | None
-    """Share of `base_ns`."""
-    estimate_ns: float
-    """The change as all runs of both programs tell it, by which a gate goes; where there is one of
-    each, `change_ns`."""
-    low_ns: float | None
-    """Of the interval of the change; null, as is the noise floor, where there are too few steps to
-    know it."""
-    high_ns: float | None
-    noise_ns: float | None
-    """The noise floor: how far halves of one run differ; of repeated runs half of the interval's
-    width."""
-    beyond_noise: bool
-
-
 class StepChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """How the steps changed."""
+    """Changes of the steps."""
 
     source: Source
     share_of: str
     figures: list[StepChange]
     """Mean, median and 95th percentile."""
     parts: list[StepChange]
-    """Of the mean step; their changes sum to that of the mean."""
+    """Parts of the mean step; their changes sum to that of the mean."""
     noise_of: NoiseOf
     interval_percent: int
-    """How often the intervals hold the true change."""
+    """Confidence level of the intervals."""
     noise: str
-    """What `beyond_noise` means."""
-
-
-class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of the whole job; null where a run does not have it."""
-
-    name: str
-    unit: str
-    base: float | None
-    other: float | None
-    change_ratio: float | None
-    """Of the base; negative where there is less of it."""
-
-
-class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is set up differently; null where a run does not say."""
-
-    group: str
-    name: str
-    base: str | None
-    other: str | None
-
-
-class NameChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel or an operator, in the mean step."""
-
-    name: str
-    status: Literal["added", "removed", "slower", "faster", "unchanged"]
-    base_ns: float
-    other_ns: float
-    change_ns: float
-    base_calls: float
-    other_calls: float
-
-
-class NameChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """By name; the changes of the rows and `rest_ns` sum to `change_ns`."""
-
-    time_of: str
-    base_ns: float
-    other_ns: float
-    change_ns: float
-    rows: list[NameChange]
-    """The twenty largest changes."""
-    rest_ns: float
-    rest_count: int
+    """Meaning of `beyond_noise`."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload."""
+    """Comparison of two programs."""
 
     headline: str
-    base: ComparedRun
-    other: ComparedRun
+    base_run: ComparedRun = msgspec.field(name="base")
+    other_run: ComparedRun = msgspec.field(name="other")
     steps: StepChanges | None
     steps_missing: str | None
     contributions: Contributions | None
-    """Where the change of the mean step comes from."""
+    """Contributions to the change of the mean step."""
     contract: list[ContractTerms]
-    """Whether the runs did the same work."""
+    """Comparison of the work of the runs."""
     gate: Gate | None
-    """Null where no condition was given."""
+    """Null without conditions."""
     figures: list[FigureChange]
     figures_of: str
-    """What they are means and sums over."""
+    """Scope of the figures."""
     before_after: BeforeAfter
     settings: list[SettingChange]
     same_setting_count: int
@@ -142,4 +79,4 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     operators: NameChanges | None
     names_missing: str | None
     notes: list[str]
-    """What is wrong with a record, or with the choice of the runs, so that figures may be."""
+    """Quality issues of the runs, or of the choice of the runs, that affect the figures."""

@@ -1,4 +1,4 @@
-"""The runs of one program, and those of their steps that are compared."""
+"""Runs of one program, and their steps that are compared."""
 
 from __future__ import annotations
 
@@ -16,88 +16,91 @@ from stepscope.analysis import (
     merge_categories,
     summarize,
 )
-from stepscope.comparison.differences import StepTimes
 from stepscope.comparison.payload import ComparedRun, Source
-from stepscope.comparison.workload_contract import contract
+from stepscope.comparison.step_changes import StepTimes
+from stepscope.comparison.workload_contract import compare_contracts
 from stepscope.diagnosis import diagnose
 from stepscope.intervals import Int
 from stepscope.run import RecordedWork, Run, calls_of, host_categories, recorded_work
 
-NOT_ALIKE = (
-    "one run has steps that stepscope watched and the other only recordings of a profiler: their "
-    "steps cannot be compared"
+DIFFERENT_SOURCES = (
+    "one run has steps of a monitored job and the other only profiler traces: their steps cannot "
+    "be compared"
 )
-NO_STEPS = "no steps: {} holds neither steps of a watched job nor recordings with steps"
+NO_STEPS = "no steps: {} has neither steps of a monitored job nor traces with steps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
     """One run of a program."""
 
-    signals: Run
-    recorded: list[RecordedWork]
-    """Recordings with steps."""
+    run: Run
+    works: list[RecordedWork]
+    """Work and steps of each trace with steps."""
 
     @classmethod
-    def of(cls, signals: Run) -> ProgramRun:
-        """Finds the recordings."""
-        every = recorded_work(signals, "keep")
-        return cls(signals=signals, recorded=[o for o in every if o.marked and o.steps.names])
+    def load(cls, run: Run) -> ProgramRun:
+        """Load the traces of a run."""
+        works = [work for work in recorded_work(run, "keep") if work.marked and work.steps.names]
+        return cls(run=run, works=works)
 
     @property
-    def watched(self) -> bool:
-        """Whether any step was watched, and measured."""
-        return any(rank.steps.measured().any() for rank in self.signals.ranks)
+    def run_id(self) -> str:
+        """Identifier of the run."""
+        return self.run.reader.info.run_id
 
-    def step_times(self, source: Source | None) -> StepTimes | None:
-        """The steps that are compared."""
-        if source == "watched" and self.watched:
-            return StepTimes.of([_measured(rank.steps) for rank in self.signals.ranks])
-        if source == "recorded" and self.recorded:
-            return StepTimes.of([_broken_down(one) for one in self.recorded])
+    @property
+    def has_measured_steps(self) -> bool:
+        """True if a monitored job has measured steps."""
+        return any(rank.steps.measured().any() for rank in self.run.ranks)
+
+    def load_step_times(self, source: Source | None) -> StepTimes | None:
+        """Load the times of the compared steps; None where the run has none of that source."""
+        if source == "watched" and self.has_measured_steps:
+            return StepTimes.merge([_select_measured(rank.steps) for rank in self.run.ranks])
+        if source == "recorded" and self.works:
+            return StepTimes.merge([_break_down(work) for work in self.works])
         return None
 
 
-def _measured(steps: Steps) -> tuple[Int, Mapping[str, Int]]:
+def _select_measured(steps: Steps) -> tuple[Int, Mapping[str, Int]]:
     rows = steps.measured()
     return steps.start[rows], {phase: steps.phase_ns[phase][rows] for phase in PHASES}
 
 
-def _broken_down(one: RecordedWork) -> tuple[Int, Mapping[str, Int]]:
-    device = {} if one.on_host else find_device_categories(one.work)
-    host = host_categories(one.trace, calls_of(one.trace))
-    return one.steps.extent.start, break_down_steps(
-        one.steps.extent, merge_categories(device, host)
-    )
+def _break_down(work: RecordedWork) -> tuple[Int, Mapping[str, Int]]:
+    device = {} if work.on_host else find_device_categories(work.work)
+    host = host_categories(work.trace, calls_of(work.trace))
+    parts = break_down_steps(work.steps.extent, merge_categories(device, host))
+    return work.steps.extent.start, parts
 
 
-def steps_of_runs(runs: Sequence[ProgramRun], source: Source | None) -> list[StepTimes]:
-    """The steps of every run; none where those of one are not known."""
-    found = [run.step_times(source) for run in runs]
-    known = [each for each in found if each is not None]
-    return known if len(known) == len(runs) else []
+def load_all_step_times(runs: Sequence[ProgramRun], source: Source | None) -> list[StepTimes]:
+    """Load the steps of every run; empty where one run has none."""
+    loaded = [run.load_step_times(source) for run in runs]
+    times = [entry for entry in loaded if entry is not None]
+    return times if len(times) == len(runs) else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The runs of one program, one of which stands for it."""
+    """Runs of one program, one of which represents it."""
 
     runs: list[ProgramRun]
     steps: list[StepTimes]
-    """By run; none where the steps of the two programs cannot be compared."""
-    place: int
-    """Of the run that stands for it."""
+    """Steps by run; empty where the steps of the two programs cannot be compared."""
+    representative_index: int
 
     @property
-    def stands(self) -> ProgramRun:
-        """The run that stands for it."""
-        return self.runs[self.place]
+    def representative(self) -> ProgramRun:
+        """The run that represents the program."""
+        return self.runs[self.representative_index]
 
-    def compared(self) -> ComparedRun:
-        """What is said of the program."""
-        signals = self.stands.signals
-        verdict, info = diagnose(signals), signals.reader.info
-        walls = self.steps[self.place].wall_ns if self.steps else np.empty(0)
+    def describe(self) -> ComparedRun:
+        """Describe the program by its representative."""
+        run = self.representative.run
+        verdict, info = diagnose(run), run.reader.info
+        walls = self.steps[self.representative_index].wall_ns if self.steps else np.empty(0)
         return ComparedRun(
             run_id=info.run_id,
             of_runs=len(self.runs),
@@ -112,35 +115,38 @@ class Program:
             step_ns=make_statistics(summarize(walls)),
         )
 
-    def doubts(self) -> list[str]:
-        """Why figures may not be those of the program. What is damaged shows when it is read."""
-        stands = self.stands.signals
-        found = []
-        for run in self.runs:
-            signals, name = run.signals, run.signals.reader.info.run_id
-            found += [f"damaged: {name}: {note}" for note in signals.reader.damage]
-            unlike = [
-                each.group for each in contract(stands, signals) if each.standing == "different"
+    def list_quality_issues(self) -> list[str]:
+        """List reasons why figures may not be those of the program. Damage is complete only after
+        all tables were read."""
+        issues = []
+        for program_run in self.runs:
+            run_id = program_run.run_id
+            damage = program_run.run.reader.damage
+            issues += [f"damaged: {run_id}: {note}" for note in damage]
+            different = [
+                terms.group
+                for terms in compare_contracts(self.representative.run, program_run.run)
+                if terms.standing == "different"
             ]
-            if unlike:
-                found.append(
-                    f"not runs of one program: {stands.reader.info.run_id} and {name} differ in "
-                    f"{', '.join(unlike)}"
+            if different:
+                issues.append(
+                    f"not runs of one program: {self.representative.run_id} and {run_id} differ in "
+                    f"{', '.join(different)}"
                 )
-        return found
+        return issues
 
 
-def source_of(runs: Sequence[ProgramRun]) -> Source | None:
-    """Which steps all of them have; None where that is none."""
-    watched = [run.watched for run in runs]
-    if any(watched):
-        return "watched" if all(watched) else None
-    return "recorded" if all(run.recorded for run in runs) else None
+def find_source(runs: Sequence[ProgramRun]) -> Source | None:
+    """Find the source of steps that all runs have; None where there is none."""
+    measured = [run.has_measured_steps for run in runs]
+    if any(measured):
+        return "watched" if all(measured) else None
+    return "recorded" if all(run.works for run in runs) else None
 
 
-def why_no_steps(runs: Sequence[ProgramRun]) -> str:
-    """One sentence."""
+def explain_missing_steps(runs: Sequence[ProgramRun]) -> str:
+    """Explain in one sentence why steps cannot be compared."""
     for run in runs:
-        if not run.watched and not run.recorded:
-            return NO_STEPS.format(run.signals.reader.info.run_id)
-    return NOT_ALIKE
+        if not run.has_measured_steps and not run.works:
+            return NO_STEPS.format(run.run_id)
+    return DIFFERENT_SOURCES

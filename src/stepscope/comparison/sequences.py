@@ -1,81 +1,81 @@
-"""The longest common subsequence of two sequences.
+"""Longest common subsequence of two sequences.
 
-What both begin and end with is matched first. For the middle, row after row of the table of
-lengths L[i][j] (of the first i elements of one and the first j of the other) is kept as one bit per
-j: 1 where L[i][j] = L[i][j-1], 0 where it is one more. With such rows as whole numbers, a row
-follows from the one before it in a few operations on whole machine words (the bit-parallel
-formulation of Hyyrö, "Bit-parallel LCS-length computation revisited", 2004):
+The common start and end are matched first. For the rest, each row of the table of lengths L[i][j]
+(of the first i elements of one and the first j of the other sequence) is stored as one bit per j: 1
+where L[i][j] = L[i][j-1], 0 where it is one more. With rows as integers, a row follows from the one
+before in a few operations on whole machine words (the bit-parallel formulation of Hyyrö,
+"Bit-parallel LCS-length computation revisited", 2004):
 
-    next = (row + (row & where)) | (row & ~where)
+    next = (row + (row & matches)) | (row & ~matches)
 
-with `where` the bits of the elements that equal the row's. So n against m elements take
-O(n m / w) time and n m / 8 bytes; 5 000 against 5 000 some ten milliseconds and 3 MB.
+where `matches` has the bits of the elements that equal the row's element. So n against m elements
+take O(n m / w) time and n m / 8 bytes; 5,000 against 5,000 about ten milliseconds and 3 MB.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-MOST_CELLS = 2_000_000_000
-"""Of a larger table (250 MB) the halves of both sequences are aligned by themselves, which may
-find less than the longest."""
+MAX_CELLS = 2_000_000_000
+"""Cells of the largest table (250 MB). Beyond it, the halves of both sequences are aligned
+separately, and the result may be shorter than the longest common subsequence."""
 
 Pairs = list[tuple[int, int]]
 
 
-def common_subsequence(one: Sequence[int], other: Sequence[int]) -> Pairs:
-    """Places of the elements of a longest common subsequence, in ascending order.
+def find_common_subsequence(base_items: Sequence[int], other_items: Sequence[int]) -> Pairs:
+    """Find a longest common subsequence; returns pairs of indices, ascending.
 
-    >>> common_subsequence([1, 2, 3, 4], [2, 9, 4])
+    >>> find_common_subsequence([1, 2, 3, 4], [2, 9, 4])
     [(1, 0), (3, 2)]
     """
-    begin, shortest = 0, min(len(one), len(other))
-    while begin < shortest and one[begin] == other[begin]:
-        begin += 1
-    end = 0
-    while end < shortest - begin and one[-1 - end] == other[-1 - end]:
-        end += 1
-    stop_one, stop_other = len(one) - end, len(other) - end
-    middle = _middle(one[begin:stop_one], other[begin:stop_other])
+    start, max_length = 0, min(len(base_items), len(other_items))
+    while start < max_length and base_items[start] == other_items[start]:
+        start += 1
+    tail = 0
+    while tail < max_length - start and base_items[-1 - tail] == other_items[-1 - tail]:
+        tail += 1
+    base_end, other_end = len(base_items) - tail, len(other_items) - tail
+    middle = _align_middle(base_items[start:base_end], other_items[start:other_end])
     return [
-        *((place, place) for place in range(begin)),
-        *((begin + i, begin + j) for i, j in middle),
-        *((stop_one + place, stop_other + place) for place in range(end)),
+        *((index, index) for index in range(start)),
+        *((start + i, start + j) for i, j in middle),
+        *((base_end + index, other_end + index) for index in range(tail)),
     ]
 
 
-def _middle(one: Sequence[int], other: Sequence[int]) -> Pairs:
-    if not one or not other:
+def _align_middle(base_items: Sequence[int], other_items: Sequence[int]) -> Pairs:
+    if not base_items or not other_items:
         return []
-    if len(one) * len(other) > MOST_CELLS:
-        half, other_half = len(one) // 2, len(other) // 2
-        behind = common_subsequence(one[half:], other[other_half:])
+    if len(base_items) * len(other_items) > MAX_CELLS:
+        base_half, other_half = len(base_items) // 2, len(other_items) // 2
+        second = find_common_subsequence(base_items[base_half:], other_items[other_half:])
         return [
-            *common_subsequence(one[:half], other[:other_half]),
-            *((half + i, other_half + j) for i, j in behind),
+            *find_common_subsequence(base_items[:base_half], other_items[:other_half]),
+            *((base_half + i, other_half + j) for i, j in second),
         ]
-    return _traced_back(_rows(one, other), len(other))
+    return _trace_back(_compute_rows(base_items, other_items), len(other_items))
 
 
-def _rows(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """Rows of the table after the first 0, 1, … elements."""
-    where: dict[int, int] = {}
-    for place, element in enumerate(other):
-        where[element] = where.get(element, 0) | 1 << place
-    every = (1 << len(other)) - 1
-    rows = [every]
-    for element in one:
-        row, found = rows[-1], where.get(element, 0)
-        rows.append(((row + (row & found)) | (row & ~found)) & every)
+def _compute_rows(base_items: Sequence[int], other_items: Sequence[int]) -> list[int]:
+    """Compute the rows of the table after the first 0, 1, … elements."""
+    positions: dict[int, int] = {}
+    for index, element in enumerate(other_items):
+        positions[element] = positions.get(element, 0) | 1 << index
+    mask = (1 << len(other_items)) - 1
+    rows = [mask]
+    for element in base_items:
+        row, matches = rows[-1], positions.get(element, 0)
+        rows.append(((row + (row & matches)) | (row & ~matches)) & mask)
     return rows
 
 
-def _traced_back(rows: Sequence[int], width: int) -> Pairs:
-    """The matches, from the last corner of the table to its first.
+def _trace_back(rows: Sequence[int], width: int) -> Pairs:
+    """Trace the matches from the last corner of the table to its first.
 
-    Where a column adds nothing to a row it can be left out. Where it does and did in the row before
-    as well, both rows have the same length there, so the row can be left out; and where it did not,
-    the two elements match.
+    A column that adds nothing to a row is skipped. Where it adds to this row and to the row before,
+    both rows have the same length there, so the row is skipped; where it adds to this row only, the
+    two elements match.
     """
     pairs = []
     i, j = len(rows) - 1, width

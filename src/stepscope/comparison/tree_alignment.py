@@ -1,25 +1,26 @@
-"""Two trees of calls laid on each other: what became of every call.
+"""Alignment of two trees of calls.
 
-From the roots down, what one caller calls in one run is aligned with what it calls in the other:
+From the roots down, the calls of one caller in the base run are aligned with those of its
+counterpart in the other run:
 
 1. A longest common subsequence of the names is matched (`sequences`).
-2. Of what is left, calls of one name are matched in their order: they were moved.
-3. What is left then was added or removed, with everything inside it.
-4. The calls inside of what was matched are aligned in the same way.
+2. Remaining calls with one name are matched in their order: they were reordered.
+3. Calls that still remain were added or removed, with all calls inside them.
+4. The calls inside of matched calls are aligned in the same way.
 
-With n and m calls below one caller that takes O(n m / 64) time, after what both lists begin and
-end with was left out; over all callers, for two steps of 5 000 operators in one flat list, some ten
+With n and m calls below one caller this takes O(n m / 64) time, after the common start and end of
+both lists; over all callers, for two steps of 5,000 operators in one flat list, about ten
 milliseconds. A call that moved to another caller was removed there and added here.
 
-Rows gather calls that have one path of names: twelve layers of a model are one row. What each row
-adds to the change of the step is the change of its exposed time (`exposed_time`), so rows sum to
+Rows aggregate calls with one path of names: twelve layers of a model are one row. A row contributes
+the change of its exposed time (`analysis.exposed_time`) to the change of the step, so rows sum to
 the whole. The status of a row follows from it:
 
-    added, removed     it is only in one of the runs
+    added, removed     it is in only one of the runs
     reordered          it moved among the calls of its caller
-    unchanged          its exposed time changed by at most 1 %
-    less_overlapped    it is exposed longer, and at most half of that is because it takes longer
-    more_overlapped    it is exposed shorter, and at most half of that is because it takes shorter
+    unchanged          its exposed time changed by at most 1%
+    less_overlapped    it is exposed longer, and at most half of that because it takes longer
+    more_overlapped    it is exposed shorter, and at most half of that because it takes shorter
     slower, faster     any other
 """
 
@@ -33,11 +34,11 @@ from typing import Literal
 import numpy as np
 
 from stepscope.comparison.mean_tree import MeanTree
-from stepscope.comparison.sequences import common_subsequence
+from stepscope.comparison.sequences import find_common_subsequence
 from stepscope.intervals import Int
 
-Fate = Literal["matched", "reordered", "added", "removed"]
-Status = Literal[
+Match = Literal["matched", "reordered", "added", "removed"]
+ChangeStatus = Literal[
     "added",
     "removed",
     "reordered",
@@ -47,34 +48,39 @@ Status = Literal[
     "faster",
     "unchanged",
 ]
-ALIKE_RATIO = 0.01
+UNCHANGED_RATIO = 0.01
 """A call whose exposed time changes by at most this share of itself is unchanged."""
 OVERLAP_RATIO = 0.5
-"""Of a change of the exposed time, what a change of the duration may explain of it at most where
-it is overlap that changed."""
+"""The overlap changed if the change of the duration explains at most this share of the change of
+the exposed time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Nodes of two trees, -1 for none, and what became of them."""
+class NodePair:
+    """Matched nodes of two trees, -1 for none."""
 
-    base: int
-    other: int
-    fate: Fate
+    base_node: int
+    other_node: int
+    match: Match
+
+    @property
+    def is_two_sided(self) -> bool:
+        """True where both runs have the call."""
+        return self.match in {"matched", "reordered"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class AlignedRow:
     """Calls of one path in one part of the step; nanoseconds of the mean step."""
 
     part: str
     name: str
     path: tuple[str, ...]
-    """Names of the callers, the outermost first."""
+    """Names of the callers, outermost first."""
     on_device: bool
-    status: Status
+    status: ChangeStatus
     base_ns: float
-    """Exposed."""
+    """Exposed time, as `other_ns`."""
     other_ns: float
     base_busy_ns: float
     other_busy_ns: float
@@ -82,109 +88,124 @@ class Row:
     other_calls: float
 
 
-def align(base: MeanTree, other: MeanTree) -> Iterator[Pair]:
-    """What became of each node: every node of both trees is in one pair.
+def align_trees(base_tree: MeanTree, other_tree: MeanTree) -> Iterator[NodePair]:
+    """Align two trees; every node of both is in exactly one pair.
 
-    Of what was added or removed, the outermost node and those inside it are pairs of their own.
+    An added or removed node and each node inside it are pairs of their own.
     """
-    code: dict[str, int] = {}
-    names = [[code.setdefault(name, len(code)) for name in tree.name] for tree in (base, other)]
-    open_lists: list[tuple[list[int], list[int]]] = [(base.children[-1], other.children[-1])]
-    while open_lists:
-        one, two = open_lists.pop()
-        pairs = common_subsequence([names[0][n] for n in one], [names[1][n] for n in two])
-        found = [Pair(one[i], two[j], "matched") for i, j in pairs]
-        left = _without(one, {pair.base for pair in found})
-        right = _without(two, {pair.other for pair in found})
-        found += _moved(left, right, names)
-        for pair in found:
+    codes: dict[str, int] = {}
+    base_names, other_names = (
+        [codes.setdefault(name, len(codes)) for name in tree.name]
+        for tree in (base_tree, other_tree)
+    )
+    pending = [(base_tree.children[-1], other_tree.children[-1])]
+    while pending:
+        base_nodes, other_nodes = pending.pop()
+        indices = find_common_subsequence(
+            [base_names[node] for node in base_nodes], [other_names[node] for node in other_nodes]
+        )
+        pairs = [NodePair(base_nodes[i], other_nodes[j], "matched") for i, j in indices]
+        removed = _exclude(base_nodes, {pair.base_node for pair in pairs})
+        added = _exclude(other_nodes, {pair.other_node for pair in pairs})
+        pairs += _match_reordered(removed, added, base_names, other_names)
+        for pair in pairs:
             yield pair
-            inside = base.children[pair.base], other.children[pair.other]
-            if inside[0] or inside[1]:
-                open_lists.append(inside)
-        yield from (Pair(n, -1, "removed") for n in _inside(base, left))
-        yield from (Pair(-1, n, "added") for n in _inside(other, right))
+            children = base_tree.children[pair.base_node], other_tree.children[pair.other_node]
+            if children[0] or children[1]:
+                pending.append(children)
+        yield from (NodePair(node, -1, "removed") for node in _walk(base_tree, removed))
+        yield from (NodePair(-1, node, "added") for node in _walk(other_tree, added))
 
 
-def _without(nodes: list[int], used: set[int]) -> list[int]:
+def _exclude(nodes: list[int], used: set[int]) -> list[int]:
     return [node for node in nodes if node not in used]
 
 
-def _moved(left: list[int], right: list[int], names: list[list[int]]) -> list[Pair]:
-    """Matches what is left by name, in order, and takes it out of both lists."""
-    waiting: defaultdict[int, list[int]] = defaultdict(list)
-    for node in reversed(right):
-        waiting[names[1][node]].append(node)
+def _match_reordered(
+    removed: list[int], added: list[int], base_names: list[int], other_names: list[int]
+) -> list[NodePair]:
+    """Match remaining nodes by name, in order, and remove them from both lists."""
+    by_name: defaultdict[int, list[int]] = defaultdict(list)
+    for node in reversed(added):
+        by_name[other_names[node]].append(node)
     pairs = [
-        Pair(node, waiting[names[0][node]].pop(), "reordered")
-        for node in left
-        if waiting[names[0][node]]
+        NodePair(node, by_name[base_names[node]].pop(), "reordered")
+        for node in removed
+        if by_name[base_names[node]]
     ]
-    left[:] = _without(left, {pair.base for pair in pairs})
-    right[:] = _without(right, {pair.other for pair in pairs})
+    removed[:] = _exclude(removed, {pair.base_node for pair in pairs})
+    added[:] = _exclude(added, {pair.other_node for pair in pairs})
     return pairs
 
 
-def _inside(tree: MeanTree, nodes: list[int]) -> Iterator[int]:
-    """Nodes and all that they call, each before what it calls."""
-    waiting = list(reversed(nodes))
-    while waiting:
-        node = waiting.pop()
+def _walk(tree: MeanTree, nodes: list[int]) -> Iterator[int]:
+    """Walk nodes and all calls inside them, each before its calls."""
+    stack = list(reversed(nodes))
+    while stack:
+        node = stack.pop()
         yield node
-        waiting += reversed(tree.children[node])
+        stack += reversed(tree.children[node])
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
-    """What calls of one row have in common."""
+class _RowKey:
+    """Common properties of the calls of one row."""
 
     path: tuple[str, ...]
     name: str
     on_device: bool
-    fate: Fate
+    match: Match
 
 
-def aligned_rows(base: MeanTree, other: MeanTree) -> list[Row]:
-    """What became of the calls, by path and part of the step; their times sum to those of the
-    trees."""
-    keys: dict[_Key, int] = {}
-    row_of = np.full(len(base), -1, dtype=np.int64), np.full(len(other), -1, dtype=np.int64)
+def align_rows(base_tree: MeanTree, other_tree: MeanTree) -> list[AlignedRow]:
+    """Align two trees and aggregate their calls by path and part of the step; the times of the rows
+    sum to those of the trees."""
+    trees = base_tree, other_tree
+    keys: dict[_RowKey, int] = {}
+    row_of = tuple(np.full(len(tree), -1, dtype=np.int64) for tree in trees)
     paths: list[dict[int, tuple[str, ...]]] = [{-1: ()}, {-1: ()}]
     outermost: list[dict[int, int]] = [{}, {}]
-    inside_others: tuple[set[int], set[int]] = set(), set()
-    for pair in align(base, other):
-        side = 0 if pair.base >= 0 else 1
-        tree, node = ((base, pair.base), (other, pair.other))[side]
-        above = tree.parent[node]
-        whole = outermost[side].get(above) if pair.fate in {"added", "removed"} else None
-        if whole is not None:  # it counts with what it is inside of
-            outermost[side][node] = whole
-            row_of[side][node] = row_of[side][whole]
-            inside_others[side].add(node)
+    nested: tuple[set[int], set[int]] = set(), set()
+    for pair in align_trees(base_tree, other_tree):
+        nodes = (pair.base_node, pair.other_node)
+        side = 0 if pair.base_node >= 0 else 1
+        tree, node = trees[side], nodes[side]
+        parent = tree.parent[node]
+        root = None if pair.is_two_sided else outermost[side].get(parent)
+        if root is not None:  # it counts with the added or removed node that contains it
+            outermost[side][node] = root
+            row_of[side][node] = row_of[side][root]
+            nested[side].add(node)
             continue
-        key = _Key(paths[side][above], tree.name[node], bool(tree.on_device[node]), pair.fate)
+        key = _RowKey(paths[side][parent], tree.name[node], bool(tree.on_device[node]), pair.match)
         row = keys.setdefault(key, len(keys))
-        inner = (*key.path, key.name)
-        for place, own in enumerate((pair.base, pair.other)):
-            if own >= 0:
-                row_of[place][own] = row
-                paths[place][own] = inner
-        if pair.fate in {"added", "removed"}:
+        path = (*key.path, key.name)
+        for tree_index, tree_node in enumerate(nodes):
+            if tree_node >= 0:
+                row_of[tree_index][tree_node] = row
+                paths[tree_index][tree_node] = path
+        if not pair.is_two_sided:
             outermost[side][node] = node
-    return list(_rows(list(keys), (base, other), row_of, inside_others))
+    return list(_aggregate_rows(list(keys), trees, (row_of[0], row_of[1]), nested))
 
 
-def _rows(
-    keys: list[_Key],
+def _aggregate_rows(
+    keys: list[_RowKey],
     trees: tuple[MeanTree, MeanTree],
     row_of: tuple[Int, Int],
-    inside_others: tuple[set[int], set[int]],
-) -> Iterator[Row]:
+    nested: tuple[set[int], set[int]],
+) -> Iterator[AlignedRow]:
+    """Sum times and calls by row.
+
+    Args:
+        row_of: row of each node, by tree.
+        nested: nodes inside added or removed nodes, by tree; their calls do not count.
+    """
     parts = list(dict.fromkeys([*trees[0].exposed, *trees[1].exposed]))
     calls = []
-    for tree, rows, left_out in zip(trees, row_of, inside_others, strict=True):
+    for tree, rows, nested_nodes in zip(trees, row_of, nested, strict=True):
         weights = tree.calls.copy()
-        weights[list(left_out)] = 0
+        weights[list(nested_nodes)] = 0
         calls.append(np.bincount(rows, weights=weights, minlength=len(keys)))
     for part in parts:
         sums = []
@@ -198,13 +219,13 @@ def _rows(
                 )
         for row in np.flatnonzero(sum(sums)).tolist():
             key = keys[row]
-            base_ns, base_busy_ns, other_ns, other_busy_ns = (float(each[row]) for each in sums)
-            yield Row(
+            base_ns, base_busy_ns, other_ns, other_busy_ns = (float(total[row]) for total in sums)
+            yield AlignedRow(
                 part=part,
                 name=key.name,
                 path=key.path,
                 on_device=key.on_device,
-                status=status_of(key.fate, base_ns, other_ns, other_busy_ns - base_busy_ns),
+                status=classify_change(key.match, base_ns, other_ns, other_busy_ns - base_busy_ns),
                 base_ns=base_ns,
                 other_ns=other_ns,
                 base_busy_ns=base_busy_ns,
@@ -214,20 +235,23 @@ def _rows(
             )
 
 
-def status_of(fate: Fate, base_ns: float, other_ns: float, longer_ns: float) -> Status:
-    """What to call a change; see the top of this file.
+def classify_change(
+    match: Match, base_ns: float, other_ns: float, busy_change_ns: float
+) -> ChangeStatus:
+    """Classify a change, see the top of this file.
 
     Args:
-        fate: what became of the call.
-        base_ns, other_ns: its exposed time.
-        longer_ns: how much longer it takes, whatever runs beside it.
+        match: result of the alignment.
+        base_ns, other_ns: exposed time of the call.
+        busy_change_ns: change of its duration, whatever runs at the same time.
     """
-    if fate != "matched":
-        return fate
-    change = other_ns - base_ns
-    if abs(change) <= ALIKE_RATIO * base_ns:
+    if match != "matched":
+        return match
+    change_ns = other_ns - base_ns
+    if abs(change_ns) <= UNCHANGED_RATIO * base_ns:
         return "unchanged"
-    longer = change > 0
-    if (longer_ns if longer else -longer_ns) <= OVERLAP_RATIO * abs(change):
-        return "less_overlapped" if longer else "more_overlapped"
-    return "slower" if longer else "faster"
+    is_longer = change_ns > 0
+    explained_ns = busy_change_ns if is_longer else -busy_change_ns
+    if explained_ns <= OVERLAP_RATIO * abs(change_ns):
+        return "less_overlapped" if is_longer else "more_overlapped"
+    return "slower" if is_longer else "faster"

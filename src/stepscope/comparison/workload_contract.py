@@ -1,27 +1,26 @@
-"""What has to be equal for two runs to do the same work: the workload contract.
+"""Workload contract: properties that have to be equal for two runs to do the same work.
 
-A change of the step time says something about the code only where model, batch, precision,
-hardware and software stayed as they were. Each of these groups lists what a run says of it, and has
-a digest: two runs whose digests are equal may be compared.
+A change of the step time is evidence about the code only where model, batch, precision, hardware
+and software are the same. Each of these groups lists the recorded properties and has a digest: two
+runs with equal digests may be compared.
 
     model       number and shapes of the parameters of the largest model, and of those trained
-    batch       what a DataLoader puts into a batch, batches per step, shapes of the inputs
+    batch       batch size of the DataLoader, batches per step, shapes of the inputs
     precision   element types of parameters and inputs, autocast
-    hardware    GPUs and CPUs, cores that the job may use, nodes, ranks
+    hardware    GPUs and CPUs, cores available to the job, nodes, ranks
     software    Python, PyTorch, CUDA or HIP, the GPU's driver
 
-Of the modules that the script calls, the one with most parameters counts: how a script calls its
-parts, and by which class they are wrapped, may be what a change is about. Shapes of its inputs are
-those of the first forward passes; a dimension that varied among them is "*", since
-it depends on the order of the data. stepscope's own version is not part of the contract. What
-only one of the runs says is unknown, which is neither equal nor different.
+The module with the most parameters counts: the way in which a script calls its parts, and the
+classes that wrap them, may be the subject of a change. The shapes of its inputs are those of the
+first forward passes; a dimension that varied among them is "*", because it depends on the order of
+the data. The version of stepscope is not part of the contract. A property that only one run
+recorded is unknown, which is neither equal nor different.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal, get_args
 
@@ -36,62 +35,60 @@ GROUPS: tuple[ContractGroup, ...] = get_args(ContractGroup)
 Standing = Literal["same", "different", "unknown"]
 DIGEST_LENGTH = 16
 NONE = "none"
-"""What a run says of a thing that is not there, where it would say so if it were."""
+"""Value of a property that is recorded as absent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContractItem:
-    """One thing; None where a run does not say it."""
+class ContractDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A property that is not the same; null where a run did not record it."""
 
     name: str
-    base: str | None
-    other: str | None
+    base_value: str | None = msgspec.field(name="base")
+    other_value: str | None = msgspec.field(name="other")
     standing: Standing
+    """`different`, or `unknown` where only one run recorded it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTerms:
-    """One group of the contract."""
+class ContractTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of the contract between two runs."""
 
     group: ContractGroup
-    base_digest: str | None
-    """Of all its items; None where a run says nothing of it."""
-    other_digest: str | None
     standing: Standing
-    items: list[ContractItem]
-    """Those that are not the same."""
+    base_digest: str | None
+    """Digest of all properties; null where a run recorded none."""
+    other_digest: str | None
     same_count: int
+    differences: list[ContractDifference]
 
 
 Terms = Mapping[str, str]
-"""What a run says of one group, by name."""
+"""Recorded properties of one group, by name."""
 
 
-def contract(base: Run, other: Run) -> list[GroupTerms]:
-    """The contract of two runs, group by group."""
-    before, after = collect_terms(base), collect_terms(other)
-    return [_group(group, before[group], after[group]) for group in GROUPS]
+def compare_contracts(base_run: Run, other_run: Run) -> list[ContractTerms]:
+    """Compare the contracts of two runs, group by group."""
+    base_terms, other_terms = collect_terms(base_run), collect_terms(other_run)
+    return [_compare_group(group, base_terms[group], other_terms[group]) for group in GROUPS]
 
 
 def collect_terms(run: Run) -> dict[ContractGroup, Terms]:
-    """What a run says of each group."""
+    """Collect the recorded properties of each group."""
     rank = run.ranks[0] if run.ranks else None
     optimizers = rank.facts(OptimizerFact) if rank else []
     model = largest_model(rank) if rank else None
     inputs = inputs_of(rank, model) if rank else []
     return {
-        "model": _model(model, optimizers),
-        "batch": _batch(rank, inputs),
-        "precision": _precision(model, inputs, optimizers),
-        "hardware": _hardware(run),
-        "software": _software(run, rank),
+        "model": _describe_model(model, optimizers),
+        "batch": _describe_batch(rank, inputs),
+        "precision": _describe_precision(model, inputs, optimizers),
+        "hardware": _describe_hardware(run),
+        "software": _describe_software(run, rank),
     }
 
 
-def digest_of(terms: Terms) -> str | None:
-    """A digest that is equal where all is equal; None of nothing.
+def compute_digest(terms: Terms) -> str | None:
+    """Compute a digest that is equal for equal properties; None without properties.
 
-    >>> digest_of({"a": "1", "b": "2"}) == digest_of({"b": "2", "a": "1"})
+    >>> compute_digest({"a": "1", "b": "2"}) == compute_digest({"b": "2", "a": "1"})
     True
     """
     if not terms:
@@ -100,32 +97,32 @@ def digest_of(terms: Terms) -> str | None:
     return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
 
-def _group(group: ContractGroup, base: Terms, other: Terms) -> GroupTerms:
-    names = list(dict.fromkeys([*base, *other]))
-    items = [
-        ContractItem(
+def _compare_group(group: ContractGroup, base_terms: Terms, other_terms: Terms) -> ContractTerms:
+    names = list(dict.fromkeys([*base_terms, *other_terms]))
+    differences = [
+        ContractDifference(
             name=name,
-            base=base.get(name),
-            other=other.get(name),
-            standing="different" if name in base and name in other else "unknown",
+            base_value=base_terms.get(name),
+            other_value=other_terms.get(name),
+            standing="different" if name in base_terms and name in other_terms else "unknown",
         )
         for name in names
-        if base.get(name) != other.get(name)
+        if base_terms.get(name) != other_terms.get(name)
     ]
-    standing: Standing = "same" if names and not items else "unknown"
-    if any(item.standing == "different" for item in items):
+    standing: Standing = "same" if names and not differences else "unknown"
+    if any(difference.standing == "different" for difference in differences):
         standing = "different"
-    return GroupTerms(
+    return ContractTerms(
         group=group,
-        base_digest=digest_of(base),
-        other_digest=digest_of(other),
         standing=standing,
-        items=items,
-        same_count=len(names) - len(items),
+        base_digest=compute_digest(base_terms),
+        other_digest=compute_digest(other_terms),
+        same_count=len(names) - len(differences),
+        differences=differences,
     )
 
 
-def _model(model: ModelFact | None, optimizers: Sequence[OptimizerFact]) -> Terms:
+def _describe_model(model: ModelFact | None, optimizers: Sequence[OptimizerFact]) -> Terms:
     terms = {}
     if model is not None:
         terms["parameters"] = f"{model.parameter_count:,}"
@@ -136,7 +133,7 @@ def _model(model: ModelFact | None, optimizers: Sequence[OptimizerFact]) -> Term
     return terms
 
 
-def _batch(rank: Rank | None, inputs: Sequence[ModelInputsFact]) -> Terms:
+def _describe_batch(rank: Rank | None, inputs: Sequence[ModelInputsFact]) -> Terms:
     if rank is None:
         return {}
     terms = {}
@@ -145,30 +142,30 @@ def _batch(rank: Rank | None, inputs: Sequence[ModelInputsFact]) -> Terms:
     fetches = rank.steps.fetches[rank.steps.measured()]
     if len(fetches) and fetches.any():
         terms["batches per step"] = f"{np.median(fetches):g}"
-    shapes = _by_input(inputs)
-    return terms | {f"input {name}": _shape(seen) for name, seen in shapes.items()}
+    shapes_by_input = _group_shapes(inputs)
+    return terms | {f"input {name}": _merge(shapes) for name, shapes in shapes_by_input.items()}
 
 
-def _by_input(facts: Sequence[ModelInputsFact]) -> dict[str, list[Sequence[int]]]:
-    found: dict[str, list[Sequence[int]]] = {}
+def _group_shapes(facts: Sequence[ModelInputsFact]) -> dict[str, list[Sequence[int]]]:
+    shapes: dict[str, list[Sequence[int]]] = {}
     for fact in facts:
         for tensor in fact.inputs:
-            found.setdefault(tensor.name, []).append(tensor.shape)
-    return found
+            shapes.setdefault(tensor.name, []).append(tensor.shape)
+    return shapes
 
 
-def _shape(shapes: Sequence[Sequence[int]]) -> str:
-    """One shape of several: "*" where they differ.
+def _merge(shapes: Sequence[Sequence[int]]) -> str:
+    """Merge several shapes into one, with "*" where they differ.
 
-    >>> _shape([[8, 17], [8, 23]])
+    >>> _merge([[8, 17], [8, 23]])
     '8 x *'
     """
-    dimensions = [set(each) for each in zip_longest(*shapes)]
-    texts = [str(each.pop()) if len(each) == 1 else "*" for each in dimensions]
+    dimensions = [set(sizes) for sizes in zip_longest(*shapes)]
+    texts = [str(sizes.pop()) if len(sizes) == 1 else "*" for sizes in dimensions]
     return " x ".join(texts) or "scalar"
 
 
-def _precision(
+def _describe_precision(
     model: ModelFact | None,
     inputs: Sequence[ModelInputsFact],
     optimizers: Sequence[OptimizerFact],
@@ -185,14 +182,14 @@ def _precision(
     return terms
 
 
-def _hardware(run: Run) -> Terms:
+def _describe_hardware(run: Run) -> Terms:
     nodes = list(run.nodes.values())
     terms: dict[str, str] = {}
     if nodes:
         gpus = [str(gpu.get("name", "GPU")) for node in nodes for gpu in node.gpus]
         terms = {
-            "GPUs": _counted(gpus),
-            "CPUs": _counted([node.cpu_model for node in nodes]),
+            "GPUs": _count_names(gpus),
+            "CPUs": _count_names([node.cpu_model for node in nodes]),
             "cores available": ", ".join(f"{node.cores_available:g}" for node in nodes),
         }
     worlds = {p.world_size for p in run.processes if p.world_size is not None}
@@ -205,18 +202,18 @@ def _hardware(run: Run) -> Terms:
         rows = run.reader.table(
             "devices", ("name",), condition=f"trace = {trace.trace}", traces=[trace.trace]
         )
-        terms["devices of the recording"] = _counted(rows["name"].tolist())
+        terms["devices of the recording"] = _count_names(rows["name"].tolist())
     return terms
 
 
-def _software(run: Run, rank: Rank | None) -> Terms:
+def _describe_software(run: Run, rank: Rank | None) -> Terms:
     if rank is None or not rank.process.versions:
         return {}
     versions = {"cuda": NONE, "hip": NONE} | rank.process.versions
     versions.pop("stepscope", None)
     drivers = [node.driver_version or NONE for node in run.nodes.values()]
-    return versions | ({"GPU driver": _counted(drivers)} if drivers else {})
+    return versions | ({"GPU driver": _count_names(drivers)} if drivers else {})
 
 
-def _counted(names: Sequence[str]) -> str:
+def _count_names(names: Sequence[str]) -> str:
     return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or NONE

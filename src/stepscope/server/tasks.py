@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stepscope._version import __version__
-from stepscope.comparison import comparison
+from stepscope.comparison import compare_runs
 from stepscope.errors import StepscopeError
 from stepscope.run import open_run, size_of
 from stepscope.run.catalog import CatalogRun, map_runs
@@ -122,7 +122,7 @@ def compare(
 ) -> msgspec.Struct:
     """Compare two runs, as `stepscope compare` does."""
     base = runs.open(base_location, base_revision)
-    return comparison([base], [runs.open(location, revision)])
+    return compare_runs([base], [runs.open(location, revision)])
 
 
 def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> RunSession:

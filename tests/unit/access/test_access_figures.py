@@ -253,7 +253,7 @@ def test_conditions_on_another_run(run: OpenRun, path: Path) -> None:
     gate = run.compare(path, fail_if=["step_time>1ms"]).gate
     assert gate is not None
     assert gate.outcome == "failed"
-    with pytest.raises(UsageError, match="no metric"):
+    with pytest.raises(UsageError, match="Unknown metric"):
         run.compare(run, fail_if=["speed>+5%"])
-    with pytest.raises(UsageError, match="no group of the contract"):
+    with pytest.raises(UsageError, match="Unknown group"):
         run.compare(run, allow_different=["weather"])

@@ -15,7 +15,7 @@ from stepscope.cli.price_options import recorded_prices
 from stepscope.cli.writers import write
 from stepscope.cli.writers.cost import dollars, write_before_after
 from stepscope.comparison.before_after import NO_FULL_RUN, Side, compare_before_after
-from stepscope.comparison.compare import comparison
+from stepscope.comparison.compare import compare_runs
 from stepscope.cost.cost_report import Cost
 from stepscope.cost.prices import ENVIRONMENT
 from stepscope.cost.right_sizing import RightSizing, SmallerChoice
@@ -165,7 +165,7 @@ def test_advice_as_text() -> None:
 def test_before_and_after_as_text(tmp_path: Path) -> None:
     one, two = starving(tmp_path / "a"), starving(tmp_path / "b", wait=10)
     out = io.StringIO()
-    write(Console(file=out, width=120), comparison([one.open()], [two.open()], epochs=3))
+    write(Console(file=out, width=120), compare_runs([one.open()], [two.open()], epochs=3))
     text = out.getvalue()
     assert "10 s → 5 s" in text
     assert "30 s → 15 s" in text

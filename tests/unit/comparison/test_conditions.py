@@ -9,7 +9,7 @@ from stepscope.errors import UsageError
 
 
 @pytest.mark.parametrize(
-    ("text", "of", "threshold"),
+    ("text", "quantity", "threshold"),
     [
         ("step_time>+5%", "relative change", 0.05),
         (" step_time_p50 >= +5.5 % ".replace(" %", "%"), "relative change", 0.055),
@@ -28,44 +28,44 @@ from stepscope.errors import UsageError
         ("machine_hours>3h", "value", 3),
     ],
 )
-def test_conditions(text: str, of: str, threshold: float) -> None:
-    found = parse_condition(text)
-    assert (found.of, found.threshold) == (of, pytest.approx(threshold))
-    assert found.text == text.strip()
+def test_conditions(text: str, quantity: str, threshold: float) -> None:
+    condition = parse_condition(text)
+    assert (condition.quantity, condition.threshold) == (quantity, pytest.approx(threshold))
+    assert condition.text == text.strip()
 
 
 def test_operators() -> None:
-    assert parse_condition("step_time>5ms").holds(5e6 + 1)
-    assert not parse_condition("step_time>5ms").holds(5e6)
-    assert parse_condition("step_time>=5ms").holds(5e6)
-    assert parse_condition("step_time<5ms").holds(5e6 - 1)
-    assert parse_condition("step_time<=5ms").holds(5e6)
+    assert parse_condition("step_time>5ms").is_met_by(5e6 + 1)
+    assert not parse_condition("step_time>5ms").is_met_by(5e6)
+    assert parse_condition("step_time>=5ms").is_met_by(5e6)
+    assert parse_condition("step_time<5ms").is_met_by(5e6 - 1)
+    assert parse_condition("step_time<=5ms").is_met_by(5e6)
 
 
-def test_every_metric_has_a_condition() -> None:
+def test_conditions_on_all_metrics() -> None:
     assert all(parse_condition(f"{metric}>+5%").metric == metric for metric in METRICS)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
-        ("", "is no condition"),
-        ("step_time", "is no condition"),
-        ("step_time=5ms", "is no condition"),
-        ("step_time>+fast", "is no condition"),
-        ("step_time>+5%; true", "is no condition"),
-        ("speed>+5%", "'speed' in 'speed>+5%' is no metric; there are step_time"),
-        ("step_time>5%", "write step_time>+5% for a change relative to the base"),
-        ("step_time>5", "a unit is missing in 'step_time>5': it is measured in ns, us, ms"),
-        ("step_time>5parsec", "'parsec' is no unit in"),
-        ("step_time>+5pp", "'pp' is no unit in"),
-        ("memory>5ms", "'ms' is no unit in 'memory>5ms': it is measured in b, kb"),
-        ("machine_hours>5min", "it is measured in h"),
-        ("gpu_busy>5", "it is measured in pp, %"),
+        ("", "is not a condition"),
+        ("step_time", "is not a condition"),
+        ("step_time=5ms", "is not a condition"),
+        ("step_time>+fast", "is not a condition"),
+        ("step_time>+5%; true", "is not a condition"),
+        ("speed>+5%", "Unknown metric 'speed' in 'speed>+5%'; available metrics: step_time"),
+        ("step_time>5%", "use step_time>+5% for a change relative to the base"),
+        ("step_time>5", "Missing unit in 'step_time>5'; available units: ns, us, ms"),
+        ("step_time>5parsec", "Invalid unit 'parsec' in"),
+        ("step_time>+5pp", "Invalid unit 'pp' in"),
+        ("memory>5ms", "Invalid unit 'ms' in 'memory>5ms'; available units: b, kb"),
+        ("machine_hours>5min", "available units: h"),
+        ("gpu_busy>5", "available units: pp, %"),
     ],
 )
-def test_what_cannot_be_understood(text: str, says: str) -> None:
+def test_invalid_conditions(text: str, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_condition(text)
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert str(raised.value).endswith(".")

@@ -1,4 +1,4 @@
-"""What two runs say of their work, and whether it is the same."""
+"""Workload contract of two runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from stepscope.comparison.workload_contract import GROUPS, GroupTerms, contract, digest_of
+from stepscope.comparison.workload_contract import (
+    GROUPS,
+    ContractTerms,
+    compare_contracts,
+    compute_digest,
+)
 from stepscope.testing import RunBuilder
 
 MODEL = {
@@ -21,7 +26,9 @@ MODEL = {
 }
 
 
-def run(path: Path, *, shapes: tuple[list[int], ...] = ([32, 8],), **changes: Any) -> RunBuilder:
+def draw_run(
+    path: Path, *, shapes: tuple[list[int], ...] = ([32, 8],), **changes: Any
+) -> RunBuilder:
     builder = RunBuilder(path, cores=changes.pop("cores", 8))
     versions = {"python": "3.11", "torch": changes.pop("torch", "2.9"), "stepscope": str(path)}
     rank = builder.rank(workers=1, versions=versions)
@@ -36,18 +43,18 @@ def run(path: Path, *, shapes: tuple[list[int], ...] = ([32, 8],), **changes: An
     return builder
 
 
-def compared(base: RunBuilder, other: RunBuilder) -> dict[str, GroupTerms]:
-    return {each.group: each for each in contract(base.open(), other.open())}
+def compare(base: RunBuilder, candidate: RunBuilder) -> dict[str, ContractTerms]:
+    return {terms.group: terms for terms in compare_contracts(base.open(), candidate.open())}
 
 
 def test_the_same_work(tmp_path: Path) -> None:
-    """In another directory and by another stepscope, which is no part of it."""
-    found = compared(run(tmp_path / "a"), run(tmp_path / "b"))
-    assert list(found) == list(GROUPS)
-    for terms in found.values():
+    """The directory and the version of stepscope do not count."""
+    groups = compare(draw_run(tmp_path / "a"), draw_run(tmp_path / "b"))
+    assert list(groups) == list(GROUPS)
+    for terms in groups.values():
         assert terms.standing == "same"
         assert terms.base_digest == terms.other_digest is not None
-        assert terms.items == []
+        assert terms.differences == []
         assert terms.same_count > 0
 
 
@@ -63,36 +70,36 @@ def test_the_same_work(tmp_path: Path) -> None:
         ("software", "torch", {"torch": "2.10"}),
     ],
 )
-def test_other_work(tmp_path: Path, group: str, name: str, changes: dict[str, Any]) -> None:
-    found = compared(run(tmp_path / "a"), run(tmp_path / "b", **changes))
-    assert [each for each, terms in found.items() if terms.standing != "same"] == [group]
-    terms = found[group]
+def test_different_work(tmp_path: Path, group: str, name: str, changes: dict[str, Any]) -> None:
+    groups = compare(draw_run(tmp_path / "a"), draw_run(tmp_path / "b", **changes))
+    assert [key for key, terms in groups.items() if terms.standing != "same"] == [group]
+    terms = groups[group]
     assert terms.standing == "different"
     assert terms.base_digest != terms.other_digest
-    assert [(item.name, item.standing) for item in terms.items] == [(name, "different")]
+    assert [(item.name, item.standing) for item in terms.differences] == [(name, "different")]
 
 
 def test_shapes_that_depend_on_the_data(tmp_path: Path) -> None:
-    """Text is as long as it is: only the batch size is the same in both."""
-    base = run(tmp_path / "a", shapes=([32, 17], [32, 9]))
-    found = compared(base, run(tmp_path / "b", shapes=([32, 12], [32, 30])))
-    assert found["batch"].standing == "same"
+    """The length of the text varies; the batch size is the same."""
+    base = draw_run(tmp_path / "a", shapes=([32, 17], [32, 9]))
+    groups = compare(base, draw_run(tmp_path / "b", shapes=([32, 12], [32, 30])))
+    assert groups["batch"].standing == "same"
 
 
-def test_what_only_one_run_says_is_unknown(tmp_path: Path) -> None:
+def test_properties_of_only_one_run_are_unknown(tmp_path: Path) -> None:
     bare = RunBuilder(tmp_path / "bare")
     bare.rank().draw("forward 10 | backward 10 | optimizer 5", 30)
-    found = compared(bare, run(tmp_path / "b"))
-    assert found["model"].standing == "unknown"
-    assert found["model"].base_digest is None
-    assert {item.standing for item in found["model"].items} == {"unknown"}
+    groups = compare(bare, draw_run(tmp_path / "b"))
+    assert groups["model"].standing == "unknown"
+    assert groups["model"].base_digest is None
+    assert {item.standing for item in groups["model"].differences} == {"unknown"}
 
 
-def test_nothing_is_known_of_nothing(tmp_path: Path) -> None:
-    found = compared(RunBuilder(tmp_path / "a"), RunBuilder(tmp_path / "b"))
-    assert found["model"].standing == found["software"].standing == "unknown"
+def test_empty_runs_are_unknown(tmp_path: Path) -> None:
+    groups = compare(RunBuilder(tmp_path / "a"), RunBuilder(tmp_path / "b"))
+    assert groups["model"].standing == groups["software"].standing == "unknown"
 
 
 def test_digests() -> None:
-    assert digest_of({}) is None
-    assert digest_of({"a": "1"}) != digest_of({"a": "2"})
+    assert compute_digest({}) is None
+    assert compute_digest({"a": "1"}) != compute_digest({"a": "2"})

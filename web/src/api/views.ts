@@ -159,7 +159,7 @@ export interface Collective {
   bus_bytes_per_s: number | null;
 }
 
-/** One of the two. */
+/** The run that represents one of the two programs. */
 export interface ComparedRun {
   run_id: string;
   of_runs: number;
@@ -174,7 +174,7 @@ export interface ComparedRun {
   step_ns: Statistics | null;
 }
 
-/** The payload. */
+/** Comparison of two programs. */
 export interface Comparison {
   headline: string;
   base: ComparedRun;
@@ -195,14 +195,14 @@ export interface Comparison {
   notes: string[];
 }
 
-/** One condition of `--fail-if`. */
+/** Result of one condition of `--fail-if`. */
 export interface ConditionResult {
   condition: string;
   outcome: "failed" | "passed" | "unknown";
   said: string;
 }
 
-/** One thing that is not the same; null where a run does not say it. */
+/** A property that is not the same; null where a run did not record it. */
 export interface ContractDifference {
   name: string;
   base: string | null;
@@ -210,7 +210,7 @@ export interface ContractDifference {
   standing: "different" | "same" | "unknown";
 }
 
-/** One group of what has to be equal for two runs to be comparable. */
+/** One group of the contract between two runs. */
 export interface ContractTerms {
   group: "batch" | "hardware" | "model" | "precision" | "software";
   standing: "different" | "same" | "unknown";
@@ -220,7 +220,7 @@ export interface ContractTerms {
   differences: ContractDifference[];
 }
 
-/** What one row adds to the change of its part. */
+/** Contribution of one row to the change of its part. */
 export interface Contribution {
   name: string;
   path: string[];
@@ -426,7 +426,7 @@ export interface FamilyView {
   roofline_ratio: number | null;
 }
 
-/** A figure of the whole job; null where a run does not have it. */
+/** Change of a figure of the whole job; null where a run does not have it. */
 export interface FigureChange {
   name: string;
   unit: string;
@@ -471,7 +471,7 @@ export interface Gap {
   roofline_ratio: number;
 }
 
-/** What a comparison was asked to decide. */
+/** Decision of a comparison with conditions. */
 export interface Gate {
   outcome: "failed" | "not comparable" | "passed";
   said: string;
@@ -815,7 +815,7 @@ export interface Money {
   fix_savings_usd: (number | null)[];
 }
 
-/** A kernel or an operator, in the mean step. */
+/** Change of the time of one kernel or operator in the mean step. */
 export interface NameChange {
   name: string;
   status: "added" | "faster" | "removed" | "slower" | "unchanged";
@@ -826,7 +826,7 @@ export interface NameChange {
   other_calls: number;
 }
 
-/** By name; the changes of the rows and `rest_ns` sum to `change_ns`. */
+/** Changes by name; those of the rows and `rest_ns` sum to `change_ns`. */
 export interface NameChanges {
   time_of: string;
   base_ns: number;
@@ -1257,7 +1257,7 @@ export interface SearchView {
   matches: Match[];
 }
 
-/** What is set up differently; null where a run does not say. */
+/** A setting that is not the same; null where a run did not record it. */
 export interface SettingChange {
   group: string;
   name: string;
@@ -1322,7 +1322,7 @@ export interface Statistics {
   outlier_threshold: number;
 }
 
-/** How one figure of the steps changed. */
+/** Change of one figure of the steps. */
 export interface StepChange {
   name: string;
   base_ns: number;
@@ -1336,7 +1336,7 @@ export interface StepChange {
   beyond_noise: boolean;
 }
 
-/** How the steps changed. */
+/** Changes of the steps. */
 export interface StepChanges {
   source: "recorded" | "watched";
   share_of: string;

@@ -38,7 +38,7 @@ FAR_SCALE = 1.25
 def write_comparison(out: Console, payload: Comparison) -> None:
     """Write what changed."""
     out.print(f"[bold]{escape(payload.headline)}[/bold]")
-    for title, run in (("base", payload.base), ("run", payload.other)):
+    for title, run in (("base", payload.base_run), ("run", payload.other_run)):
         out.print(f"[dim]{title:<5}[/dim] {escape(run_name(run))}: {escape(run.headline)}")
     for note in payload.notes:
         out.print(escape(note))
@@ -141,7 +141,7 @@ def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
     for column in rows.columns:
         column.justify, column.no_wrap = "left", False
     for each, item in unlike:
-        cells = (each.group, item.name, item.base or MISSING, item.other or MISSING)
+        cells = (each.group, item.name, item.base_value or MISSING, item.other_value or MISSING)
         rows.add_row(*map(escape, cells))
     out.print(rows)
 
@@ -161,8 +161,8 @@ def unlike_terms(
 def _write_gate(out: Console, gate: Gate) -> None:
     out.print()
     for result in gate.conditions:
-        out.print(f"{result.outcome:<8}{escape(result.condition)}: {escape(result.said)}")
-    out.print(f"[bold]{escape(gate.said)}[/bold]")
+        out.print(f"{result.outcome:<8}{escape(result.condition)}: {escape(result.explanation)}")
+    out.print(f"[bold]{escape(gate.explanation)}[/bold]")
 
 
 def status_of(row: Contribution) -> str:
@@ -188,8 +188,8 @@ def _write_figures(out: Console, figures: Sequence[FigureChange], figures_of: st
     for figure in figures:
         rows.add_row(
             escape(figure.name),
-            _figure(figure, figure.base),
-            _figure(figure, figure.other),
+            _figure(figure, figure.base_value),
+            _figure(figure, figure.other_value),
             share(figure.change_ratio),
         )
     out.print(rows)
@@ -206,7 +206,9 @@ def _write_settings(out: Console, settings: Sequence[SettingChange], same_count:
         column.justify, column.no_wrap = "left", False
     for each in settings:
         name = f"{each.group}: {each.name}"
-        rows.add_row(escape(name), escape(each.base or MISSING), escape(each.other or MISSING))
+        rows.add_row(
+            escape(name), escape(each.base_value or MISSING), escape(each.other_value or MISSING)
+        )
     out.print(rows)
     out.print(f"[dim]{same_count} others are the same[/dim]")
 

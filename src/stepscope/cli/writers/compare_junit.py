@@ -26,10 +26,10 @@ def junit_of(payload: Comparison) -> str:
     for result in payload.gate.conditions if payload.gate is not None else []:
         case = _case(result.condition)
         if result.outcome == "failed":
-            ET.SubElement(case, "failure", message=_clean(result.said), type="condition")
+            ET.SubElement(case, "failure", message=_clean(result.explanation), type="condition")
         elif result.outcome == "unknown":
-            ET.SubElement(case, "error", message=_clean(result.said), type="missing")
-        ET.SubElement(case, "system-out").text = _clean(result.said)
+            ET.SubElement(case, "error", message=_clean(result.explanation), type="missing")
+        ET.SubElement(case, "system-out").text = _clean(result.explanation)
         cases.append(case)
     counts = {
         "tests": str(len(cases)),
@@ -63,8 +63,9 @@ def _contract_case(payload: Comparison) -> ET.Element:
 
 def _differences(terms: ContractTerms) -> list[str]:
     return [
-        f"{terms.group}: {each.name}: {each.base or 'not known'} -> {each.other or 'not known'}"
-        for each in terms.differences
+        f"{terms.group}: {item.name}: {item.base_value or 'not known'} -> "
+        f"{item.other_value or 'not known'}"
+        for item in terms.differences
     ]
 
 

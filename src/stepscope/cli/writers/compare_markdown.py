@@ -29,7 +29,7 @@ _MARKS = {"passed": "✅", "failed": "❌", "unknown": "❔", "not comparable": 
 def markdown_of(payload: Comparison) -> str:
     """The Markdown."""
     lines = [f"### {_text(payload.headline, 400)}", ""]
-    names = (_text(run_name(run)) for run in (payload.base, payload.other))
+    names = (_text(run_name(run)) for run in (payload.base_run, payload.other_run))
     lines += [" → ".join(f"`{name}`" for name in names), ""]
     for note in payload.notes:
         lines += [_text(note, 400), ""]
@@ -44,22 +44,27 @@ def markdown_of(payload: Comparison) -> str:
         lines += _contributions(payload.contributions)
     if payload.settings:
         lines += ["**Set up differently**", ""]
-        rows = [(f"{s.group}: {s.name}", s.base, s.other) for s in payload.settings]
+        rows = [(f"{s.group}: {s.name}", s.base_value, s.other_value) for s in payload.settings]
         lines += _table(("setting", "base", "run"), rows)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _gate(gate: Gate) -> list[str]:
-    rows = [(f"`{r.condition}`", _MARKS[r.outcome], r.outcome, r.said) for r in gate.conditions]
+    rows = [
+        (f"`{r.condition}`", _MARKS[r.outcome], r.outcome, r.explanation) for r in gate.conditions
+    ]
     return [
-        f"{_MARKS[gate.outcome]} **{gate.outcome}**: {_text(gate.said, 400)}",
+        f"{_MARKS[gate.outcome]} **{gate.outcome}**: {_text(gate.explanation, 400)}",
         "",
         *_table(("condition", "", "", "numbers"), rows, longest=300),
     ]
 
 
 def _contract(terms: Sequence[ContractTerms]) -> list[str]:
-    rows = [(each.group, item.name, item.base, item.other) for each, item in unlike_terms(terms)]
+    rows = [
+        (each.group, item.name, item.base_value, item.other_value)
+        for each, item in unlike_terms(terms)
+    ]
     if not rows:
         return []
     return [

@@ -1,0 +1,378 @@
+"""Differences between the steps of two programs, and their noise.
+
+The difference of the mean step is the sum of the differences of its parts.
+
+Whether a difference exceeds noise follows from the steps themselves, by two tests that must both
+agree:
+
+    interval     Slow steps come in groups, so runs are resampled in blocks of n^(1/3) consecutive
+                 moments (circular block bootstrap, Politis and Romano 1992): 0 must be outside the
+                 middle 95% of the resampled differences.
+    noise floor  That interval covers only changes within a block. A machine drifts over minutes,
+                 and two runs of one program then differ by more. The drift shows in each run alone:
+                 it is cut into two contiguous halves, at `ROTATIONS` positions around it, and the
+                 figure is computed for both. The difference must exceed the largest such difference
+                 of either run, times the square root of 2: in a random walk, neighbouring sections
+                 differ in proportion to the root of their length, and whole runs are twice as long
+                 as halves.
+
+Both follow a run through time, not from rank to rank: ranks that train together have each step at
+the same moment, are slow at the same moment, and differ from one another permanently. So a moment
+is one step of every rank, or in a long run several.
+
+A figure with too few steps is never beyond noise: the mean and the median need `MIN_STEPS`
+consecutive steps in both runs, the 95th percentile so many that two are above it.
+
+No single run can tell how much the next run of the same program will differ: a machine may be in
+another state for all of it. That takes several runs of each program. Noise is then the difference
+between runs of one program: the interval is that of Hodges and Lehmann (see `location_shift`), and
+the noise floor is half of its width. One complete run represents its program, so that parts still
+sum; the estimate of a change from all runs is the median of the differences behind the interval.
+With normal noise that needs two thirds of the runs for the same certainty as a difference of
+medians (their asymptotic efficiencies are 3 / pi and 2 / pi).
+
+    runs     The median run represents its program; every run is compared with every other one.
+    pairs    If runs were recorded alternately, one of each program and then the next of each, two
+             neighbours had the machine in about the same state, if that lasts longer than a run. So
+             each is compared with its neighbour only, and the pair whose change is nearest to the
+             median of all Walsh averages represents the programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from stepscope.comparison.location_shift import (
+    Float,
+    compute_differences,
+    compute_walsh_averages,
+    find_critical_rank,
+    find_critical_signed_rank,
+)
+from stepscope.intervals import Int
+
+NoiseOf = Literal["steps", "runs", "pairs"]
+"""Source of the noise: the steps of single runs, several runs of one program, or pairs of runs, one
+of each program, that were recorded one after the other."""
+RESAMPLES = 400
+INTERVAL_PERCENT = (2.5, 97.5)
+TAIL_BETWEEN_RUNS = 0.05
+"""Tail of the interval between runs, at each end. Runs are few, and one in an unusual state must
+not hide a change; the conditions of a gate are one-sided."""
+ROTATIONS = 32
+"""Positions around a run at which it is cut into halves."""
+DRIFT_FACTOR = 2**0.5
+MIN_STEPS = 5
+MIN_STEPS_P95 = 40
+MIN_RUNS = 3
+"""Runs of each program: two that are both slower than two others are so by chance in one of six
+cases."""
+MIN_PAIRS = 5
+"""Four pairs that all differ in the same direction do so by chance in one of 16 cases."""
+MAX_MOMENTS = 20_000
+"""In a longer run a moment is several consecutive steps of every rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Times of the steps of a run, all ranks in the order of their start."""
+
+    parts: Mapping[str, Int]
+    """Nanoseconds by part and step; the parts sum to the step."""
+    rank_count: int = 1
+    start_ns: int = 0
+    """Start of the first step; 0 where not known."""
+
+    @classmethod
+    def merge(cls, ranks: Sequence[tuple[Int, Mapping[str, Int]]]) -> StepTimes:
+        """Merge the steps of several ranks, given their starts and their parts."""
+        order = np.argsort(np.concatenate([start for start, _ in ranks]), kind="stable")
+        names = dict.fromkeys(name for _, parts in ranks for name in parts)
+        merged = {
+            name: np.concatenate([parts.get(name, np.zeros_like(start)) for start, parts in ranks])
+            for name in names
+        }
+        return cls(
+            parts={name: times[order] for name, times in merged.items()},
+            rank_count=len(ranks),
+            start_ns=min((int(start.min()) for start, _ in ranks if len(start)), default=0),
+        )
+
+    @property
+    def wall_ns(self) -> Int:
+        """Wall time of every step."""
+        total: Int = np.sum([*self.parts.values()], axis=0, dtype=np.int64)
+        return total
+
+    @property
+    def steps_per_moment(self) -> int:
+        """Steps of all ranks in a moment."""
+        return self.rank_count * -(-len(self.wall_ns) // (MAX_MOMENTS * self.rank_count))
+
+    def build_matrix(self, names: Sequence[str]) -> Float:
+        """Build the matrix of nanoseconds by step and named part."""
+        zeros = np.zeros_like(self.wall_ns)
+        parts = [self.parts.get(name, zeros) for name in names]
+        return np.stack(parts, axis=1, dtype=np.float64)
+
+    def compute_figures(self, names: Sequence[str]) -> Float:
+        """Compute mean, median and 95th percentile of the steps, then the mean of each named
+        part."""
+        return _compute_figures(self.build_matrix(names), self.wall_ns.astype(np.float64))
+
+
+class StepChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Change of one figure of the steps."""
+
+    name: str
+    """`mean`, `p50`, `p95`, or a part of the mean step."""
+    base_ns: float
+    other_ns: float
+    change_ns: float
+    change_ratio: float | None
+    """Change relative to `base_ns`."""
+    estimate_ns: float
+    """Estimate of the change from all runs of both programs, used by a gate; with one run of each,
+    `change_ns`."""
+    low_ns: float | None
+    """Lower bound of the change; null, as are the upper bound and the noise floor, with too few
+    steps."""
+    high_ns: float | None
+    noise_ns: float | None
+    """Noise floor: the difference between halves of one run; with repeated runs half of the
+    interval's width."""
+    beyond_noise: bool
+    """0 is outside the interval, and the change of a single run exceeds the noise floor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDifference:
+    """Difference between the steps of two programs."""
+
+    mean: StepChange
+    p50: StepChange
+    p95: StepChange
+    parts: dict[str, StepChange]
+    """Parts of the mean step; their changes sum to that of the mean."""
+    noise_of: NoiseOf
+    representatives: tuple[int, int]
+    """Indices of the runs that represent their programs."""
+
+
+def compare_steps(
+    base_runs: Sequence[StepTimes], other_runs: Sequence[StepTimes]
+) -> StepDifference:
+    """Compare the steps of two programs; a part that one run does not have counts as 0.
+
+    Args:
+        base_runs, other_runs: one or more runs of each program.
+    """
+    names = list(dict.fromkeys(name for run in (*base_runs, *other_runs) for name in run.parts))
+    base_figures, other_figures = (
+        np.stack([run.compute_figures(names) for run in runs]) for runs in (base_runs, other_runs)
+    )
+    pairs = pair_runs(base_runs, other_runs)
+    noise_of: NoiseOf
+    if pairs is not None:
+        noise_of = "pairs"
+        representatives, noise = _measure_pair_noise(base_figures, other_figures, pairs)
+    else:
+        representatives = _find_median_run(base_figures), _find_median_run(other_figures)
+        if min(len(base_runs), len(other_runs)) >= MIN_RUNS:
+            noise_of = "runs"
+            noise = _measure_run_noise(base_figures, other_figures)
+        else:
+            noise_of = "steps"
+            noise = _measure_step_noise(
+                (base_runs[representatives[0]], other_runs[representatives[1]]), names
+            )
+    runs = base_runs[representatives[0]], other_runs[representatives[1]]
+    step_count = min(len(run.wall_ns) for run in runs)
+    moment_count = min(len(run.wall_ns) // run.steps_per_moment for run in runs)
+
+    def compare_figure(name: str, index: int) -> StepChange:
+        is_sufficient = moment_count >= MIN_STEPS and (index != _P95 or step_count >= MIN_STEPS_P95)
+        base_ns = float(base_figures[representatives[0], index])
+        other_ns = float(other_figures[representatives[1], index])
+        return noise.judge_change(
+            name, index, base_ns, other_ns, noise_of=noise_of, is_sufficient=is_sufficient
+        )
+
+    return StepDifference(
+        mean=compare_figure("mean", _MEAN),
+        p50=compare_figure("p50", _P50),
+        p95=compare_figure("p95", _P95),
+        parts={name: compare_figure(name, _PARTS + i) for i, name in enumerate(names)},
+        noise_of=noise_of,
+        representatives=representatives,
+    )
+
+
+def pair_runs(
+    base_runs: Sequence[StepTimes], other_runs: Sequence[StepTimes]
+) -> list[tuple[int, int]] | None:
+    """Pair runs that were recorded alternately or at the same time: the first two of all runs, the
+    next two and so on; None where two runs of one program are in a pair, or pairs are too few."""
+    if len(base_runs) != len(other_runs) or len(base_runs) < MIN_PAIRS:
+        return None
+    sides = (base_runs, other_runs)
+    order = sorted(
+        (run.start_ns, side, index)
+        for side, runs in enumerate(sides)
+        for index, run in enumerate(runs)
+    )
+    pairs = [
+        sorted((side, index) for _, side, index in neighbours)
+        for neighbours in zip(order[::2], order[1::2], strict=True)
+    ]
+    if any([side for side, _ in pair] != [0, 1] for pair in pairs):
+        return None
+    return [(base_index, other_index) for (_, base_index), (_, other_index) in pairs]
+
+
+def _find_median_run(figures: Float) -> int:
+    """Find the run with the median mean step; the shorter one of two in the middle."""
+    return int(np.argsort(figures[:, _MEAN], kind="stable")[(len(figures) - 1) // 2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Noise:
+    """Noise in nanoseconds by figure."""
+
+    low: Float
+    """Lower bound of the interval."""
+    high: Float
+    floor: Float
+    estimate: Float | None
+    """Estimate of the change from all runs; None with one run of each program."""
+
+    @classmethod
+    def from_differences(cls, differences: Float, index: int) -> _Noise:
+        """Create the noise from sorted differences and the index of the lower bound."""
+        low, high = differences[index], differences[len(differences) - 1 - index]
+        estimate = np.median(differences, axis=0)
+        return cls(low=low, high=high, floor=(high - low) / 2, estimate=estimate)
+
+    def judge_change(
+        self,
+        name: str,
+        index: int,
+        base_ns: float,
+        other_ns: float,
+        *,
+        noise_of: NoiseOf,
+        is_sufficient: bool,
+    ) -> StepChange:
+        """Judge the change of one figure.
+
+        Args:
+            index: index of the figure.
+            is_sufficient: there are enough steps to know the noise.
+        """
+        change_ns = other_ns - base_ns
+        low, high, floor = (float(bound[index]) for bound in (self.low, self.high, self.floor))
+        estimate_ns = change_ns if self.estimate is None else float(self.estimate[index])
+        excludes_zero = low > 0 if estimate_ns > 0 else high < 0
+        exceeds_floor = noise_of != "steps" or abs(change_ns) > floor
+        return StepChange(
+            name=name,
+            base_ns=base_ns,
+            other_ns=other_ns,
+            change_ns=change_ns,
+            change_ratio=change_ns / base_ns if base_ns else None,
+            estimate_ns=estimate_ns,
+            low_ns=low if is_sufficient else None,
+            high_ns=high if is_sufficient else None,
+            noise_ns=floor if is_sufficient else None,
+            beyond_noise=is_sufficient and excludes_zero and exceeds_floor,
+        )
+
+
+def _measure_step_noise(runs: Sequence[StepTimes], names: Sequence[str]) -> _Noise:
+    """Measure the noise from the steps of one run of each program."""
+    moments = [_Moments.cut(run, names, seed=seed) for seed, run in enumerate(runs)]
+    base_figures, other_figures = (run.resample(seed=seed) for seed, run in enumerate(moments))
+    low, high = np.percentile(other_figures - base_figures, INTERVAL_PERCENT, axis=0)
+    floor = np.maximum(moments[0].measure_noise_floor(), moments[1].measure_noise_floor())
+    return _Noise(low=low, high=high, floor=floor, estimate=None)
+
+
+def _measure_run_noise(base_figures: Float, other_figures: Float) -> _Noise:
+    """Measure the noise from several runs of each program."""
+    index = find_critical_rank(len(base_figures), len(other_figures), TAIL_BETWEEN_RUNS)
+    return _Noise.from_differences(compute_differences(base_figures, other_figures), index)
+
+
+def _measure_pair_noise(
+    base_figures: Float, other_figures: Float, pairs: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, int], _Noise]:
+    """Measure the noise from pairs of runs; returns it with the pair that represents the
+    programs."""
+    differences = np.stack([other_figures[j] - base_figures[i] for i, j in pairs])
+    averages = compute_walsh_averages(differences)
+    nearest = np.abs(differences[:, _MEAN] - np.median(averages[:, _MEAN])).argmin()
+    index = find_critical_signed_rank(len(pairs), TAIL_BETWEEN_RUNS)
+    return pairs[int(nearest)], _Noise.from_differences(averages, index)
+
+
+_MEAN, _P50, _P95, _PARTS = range(4)
+"""Indices of figures; those of the parts follow from `_PARTS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moments:
+    """A run cut into consecutive moments."""
+
+    parts: Float
+    """Mean nanoseconds by moment and part."""
+    walls: Float
+    """Nanoseconds of steps by moment: one step of every rank. Where a moment has several, they are
+    drawn at random, because steps at equal distances could be in phase with recurring work."""
+
+    @classmethod
+    def cut(cls, run: StepTimes, names: Sequence[str], *, seed: int) -> _Moments:
+        """Cut a run into moments."""
+        size = run.steps_per_moment
+        count = len(run.wall_ns) // size
+        walls = run.wall_ns[: count * size].astype(np.float64).reshape(count, size)
+        if size > run.rank_count:
+            walls = np.random.default_rng(seed).permuted(walls, axis=1)[:, : run.rank_count]
+        parts = run.build_matrix(names)[: count * size].reshape(count, size, len(names))
+        return cls(parts=parts.mean(axis=1), walls=walls)
+
+    def measure_noise_floor(self) -> Float:
+        """Measure the difference of the run from itself (see the top of this file), by figure; 0
+        for a single moment."""
+        count = len(self.walls)
+        half = count // 2
+        cut_count = min(ROTATIONS, half)
+        cuts = np.unique(np.linspace(0, half, cut_count, endpoint=False, dtype=np.int64))
+        largest = np.zeros(_PARTS + self.parts.shape[1])
+        for cut in cuts.tolist():
+            rotated = np.roll(np.arange(count), -cut)
+            difference = self._compute(rotated[:half]) - self._compute(rotated[count - half :])
+            largest = np.maximum(largest, np.abs(difference))
+        return DRIFT_FACTOR * largest
+
+    def resample(self, *, seed: int) -> Float:
+        """Resample the run in blocks; returns the figures of each resample as a row."""
+        count = len(self.walls)
+        block = max(1, round(count ** (1 / 3)))
+        generator = np.random.default_rng(seed)
+        starts = generator.integers(0, count, size=(RESAMPLES, -(-count // block)))
+        offsets = np.arange(block)
+        resamples = [((start[:, None] + offsets).ravel()[:count]) % count for start in starts]
+        return np.stack([self._compute(moments) for moments in resamples])
+
+    def _compute(self, moments: Int) -> Float:
+        return _compute_figures(self.parts[moments], self.walls[moments])
+
+
+def _compute_figures(parts: Float, walls: Float) -> Float:
+    means = parts.mean(axis=0)
+    return np.concatenate([[means.sum()], np.percentile(walls, [50, 95]), means])
