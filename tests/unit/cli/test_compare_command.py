@@ -133,7 +133,10 @@ def test_runs_without_steps(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--fail-if", "speed>+5%"], "Unknown metric 'speed' in 'speed>+5%'; available metrics: step_time"),
+        (
+            ["--fail-if", "speed>+5%"],
+            "Unknown metric 'speed' in 'speed>+5%'; available metrics: step_time",
+        ),
         (["--fail-if", "step_time>+5 parsec"], "Invalid unit 'parsec' in"),
         (["--strict"], "--strict belongs to a condition; add one with --fail-if."),
         (["--allow-different", "model"], "--allow-different belongs to a condition"),
