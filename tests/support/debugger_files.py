@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from stepscope.cli import root
 from stepscope.run import Run
@@ -110,3 +111,11 @@ def _lines(events: Sequence[Event], base_us: int | None) -> Iterable[str]:
             yield metadata(pids[phase], "process_name", name=phase)
             yield metadata(pids[phase], "process_sort_index", sort_index=pids[phase])
         yield json.dumps({**{k: v for k, v in item.items() if k != "phase"}, "pid": pids[phase]})
+
+
+def rows(run: Run, table: str = "spans", **selected: object) -> list[dict[str, object]]:
+    """Return the rows of a table that have some values."""
+    columns = run.reader.table(table)
+    lists = [np.ma.asarray(values).tolist() for values in columns.values()]
+    table_rows = [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+    return [row for row in table_rows if all(row[key] == value for key, value in selected.items())]

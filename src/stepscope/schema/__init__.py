@@ -6,14 +6,12 @@ not: reading, writing, computation, formatting.
 
 from __future__ import annotations
 
+from stepscope.schema.event_kind import Argument, EventKind, ExportedKey
 from stepscope.schema.event_kinds import (
     EVENT_KINDS,
     EVENT_TABLES,
     NESTED_TABLES,
     STREAM_TABLES,
-    Argument,
-    EventKind,
-    ExportedKey,
     event_kind,
 )
 from stepscope.schema.facts import (

@@ -10,14 +10,14 @@ import pytest
 
 from stepscope.importers.kineto.tables import check_sources
 from stepscope.schema import EVENT_KINDS, Argument, EventKind, ExportedKey, Table, event_kind
-from stepscope.schema.event_kinds import check_kinds
+from stepscope.schema.event_kind import check_kinds
 from stepscope.schema.table import column
 
 
 def changed(name: str, **changes: Any) -> tuple[EventKind, ...]:
     """Return all kinds, one of them with changes."""
-    kind = dataclasses.replace(event_kind(name), **changes)
-    return tuple(kind if other.name == name else other for other in EVENT_KINDS)
+    replacement = dataclasses.replace(event_kind(name), **changes)
+    return tuple(replacement if kind.name == name else kind for kind in EVENT_KINDS)
 
 
 def with_column(table: Table, name: str) -> Table:
