@@ -85,14 +85,14 @@ def test_facts_of_a_training_job_match_their_structs(spool: Any, tmp_path: Path)
 def test_older_later_and_damaged_facts() -> None:
     later = {"fact": "window_unfinished", "number": 1, "after_s": 30.0, "mood": "good"}
     damaged = {"fact": "window_unfinished", "number": "one", "after_s": 30.0}
-    other = {"fact": "unheard"}
+    unknown = {"fact": "unheard"}
     older = {
         "fact": "ddp",
         "backward_compute_ns": 1,
         "backward_comm_ns": 2,
         "backward_overlap_ns": 3,
     }
-    records = [later, damaged, other, older]
+    records = [later, damaged, unknown, older]
     expected = WindowUnfinishedFact(number=1, after_s=30.0)
     assert decode_facts(records, WindowUnfinishedFact) == [expected]
     assert decode_facts(records, DdpFact)[0].exchange_count is None
