@@ -1,4 +1,4 @@
-"""Runs with a timeline, small enough to be looked through event by event."""
+"""Runs with a timeline, small enough to be checked event by event."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INFO = RunInfo(
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """An event as it was drawn; times count from the base of the file."""
+    """An event as drawn; times count from the base of the file."""
 
     track: str
     """`host`, `device` or `ranges`."""
@@ -38,12 +38,12 @@ class Drawn:
     start: int
     end: int
 
-    def overlaps(self, begin: int, end: int) -> bool:
-        return self.start < end and (self.end > begin or self.start >= begin)
+    def overlaps(self, start: int, end: int) -> bool:
+        return self.start < end and (self.end > start or self.start >= start)
 
 
 def drawn(event: Event) -> Drawn:
-    """What the timeline shall make of an event."""
+    """Return the expected drawing of an event."""
     start = nanoseconds(event["ts"])
     tracks = {"kernel": "device", "gpu_memcpy": "device", "gpu_user_annotation": "ranges"}
     return Drawn(
@@ -55,26 +55,26 @@ def drawn(event: Event) -> Drawn:
 
 
 def nanoseconds(text: Any) -> int:
-    whole, _, rest = bytes(text).decode().partition(".")
-    return int(whole) * 1000 + int(rest.ljust(3, "0"))
+    microseconds, _, fraction = bytes(text).decode().partition(".")
+    return int(microseconds) * 1000 + int(fraction.ljust(3, "0"))
 
 
 @contextmanager
-def cut_small(*, levels: bool, slice_rows: int = 40) -> Iterator[None]:
-    """Lets tiny recordings be stored and read in as many pieces as large ones."""
+def small_blocks(*, levels: bool, slice_rows: int = 40) -> Iterator[None]:
+    """Store and read tiny traces in as many parts as large ones."""
     with (
         patch.object(timeline, "SMALL_EVENTS", 1 if levels else 10**9),
         patch.object(trace_file, "SLICE_ROWS", slice_rows),
         patch.object(trace_file, "MIN_SLICE_ROWS", slice_rows),
         patch.object(timeline_trace, "BLOCK_EVENTS", 7),
-        patch.object(timeline_trace, "FEW_BLOCKS", 3),
-        patch.object(timeline_window, "PIECE_EVENTS", 25),
+        patch.object(timeline_trace, "MAX_CACHED_RANGE_BLOCKS", 3),
+        patch.object(timeline_window, "CHUNK_EVENTS", 25),
     ):
         yield
 
 
-def recorded(path: Path, *files: Iterable[Event] | bytes) -> Run:
-    """A run with one recording per file."""
+def import_run(path: Path, *files: Iterable[Event] | bytes) -> Run:
+    """Import a run with one trace per file."""
     create_run(path, INFO)
     with RunWriter(path, "imported") as writer:
         for number, events in enumerate(files):
@@ -85,21 +85,21 @@ def recorded(path: Path, *files: Iterable[Event] | bytes) -> Run:
     return Run(open_run(path))
 
 
-def view(run: Run, asked: str, /, **options: Any) -> Any:
-    """The payload of a view."""
-    return VIEWS[asked](run, ViewOptions(**options))
+def view(run: Run, name: str, /, **options: Any) -> Any:
+    """Compute the payload of a view."""
+    return VIEWS[name](run, ViewOptions(**options))
 
 
 def track_ids(run: Run) -> dict[str, str]:
-    """Ids of the tracks of the first recording with slices: `host`, `device`, `ranges`."""
-    found = {}
+    """Return the ids of the tracks with slices of the first trace: `host`, `device`, `ranges`."""
+    ids = {}
     for track in tracks_in(view(run, "timeline").groups):
         if track.kind != "counter":
             kind = "ranges" if track.id.startswith("ranges") else track.kind
-            found.setdefault(kind, track.id)
-    return found
+            ids.setdefault(kind, track.id)
+    return ids
 
 
 def tracks_in(groups: Sequence[Any]) -> list[Any]:
-    """Every track of a tree."""
+    """Return every track of a tree."""
     return list(itertools.chain.from_iterable([*g.tracks, *tracks_in(g.groups)] for g in groups))

@@ -23,7 +23,7 @@ from stepscope.server.payloads import RunSession
 from stepscope.server.source import source
 from stepscope.server.stopping import stop, stop_obstacle
 from stepscope.server.worker import Task
-from stepscope.timeline import timelines_of
+from stepscope.timeline import get_timelines
 from stepscope.views import (
     DEFAULTS,
     VIEWS,
@@ -107,7 +107,7 @@ def read_ahead(runs: OpenRuns, *, location: str, revision: int, is_first: bool) 
     True when all are loaded."""
     run = runs.open(location, revision)
     if not is_first:
-        return timelines_of(run).read_ahead(READ_AHEAD_S)
+        return get_timelines(run).read_ahead(READ_AHEAD_S)
     VIEWS["timeline"](run, DEFAULTS)
     return False
 

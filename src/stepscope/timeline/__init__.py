@@ -1,33 +1,39 @@
 from __future__ import annotations
 
-from stepscope.timeline.content import Content
-from stepscope.timeline.counters import ESTIMATES, MEMORY_COLUMNS, Floats, Pieces, sampled
-from stepscope.timeline.event import KnownEvent, LinkedEvent, find_event, find_span
+from stepscope.timeline.content import Content, TrackDescription, load_track_descriptions
+from stepscope.timeline.counters import ESTIMATES, MEMORY_COLUMNS, Bins, load_sampled_bins
+from stepscope.timeline.event import EventDetails, LinkedEvent, find_event, find_span
 from stepscope.timeline.search import search_events
-from stepscope.timeline.steps import steps_of_process, watched_steps
-from stepscope.timeline.trace import timelines_of
+from stepscope.timeline.steps import find_outlier_steps, find_step_at, find_steps_of_run
+from stepscope.timeline.sums import build_call_tree, sum_tracks
+from stepscope.timeline.trace import get_timelines
 from stepscope.timeline.tracks import TrackId, parse_track, parse_tracks, track_id
-from stepscope.timeline.window import chunks, read_window
+from stepscope.timeline.window import compute_busy_ratios, read_window, split_by_line
 
 __all__ = [
     "ESTIMATES",
     "MEMORY_COLUMNS",
+    "Bins",
     "Content",
-    "Floats",
-    "KnownEvent",
+    "EventDetails",
     "LinkedEvent",
-    "Pieces",
+    "TrackDescription",
     "TrackId",
-    "chunks",
+    "build_call_tree",
+    "compute_busy_ratios",
     "find_event",
+    "find_outlier_steps",
     "find_span",
+    "find_step_at",
+    "find_steps_of_run",
+    "get_timelines",
+    "load_sampled_bins",
+    "load_track_descriptions",
     "parse_track",
     "parse_tracks",
     "read_window",
-    "sampled",
     "search_events",
-    "steps_of_process",
-    "timelines_of",
+    "split_by_line",
+    "sum_tracks",
     "track_id",
-    "watched_steps",
 ]

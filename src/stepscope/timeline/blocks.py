@@ -1,4 +1,4 @@
-"""Events of recordings, read from the store in blocks of time, with the rows they are drawn on."""
+"""Blocks of trace events: read from the store by time range, with the row of each event."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from stepscope.schema import NESTED_TABLES, STREAM_TABLES
 from stepscope.timeline.levels import Levels, Names
 
 EVENT_TABLES = (*NESTED_TABLES, *STREAM_TABLES)
-"""Tables of drawn events. Of ranges with the same extent, those of the first table enclose the
+"""Tables of drawn events. Among ranges of equal extent, those of the earlier table enclose the
 others."""
 DAY_NS = 86_400_000_000_000
 DURATIONS = {
     "other_events": f"CASE WHEN duration_ns BETWEEN 0 AND {DAY_NS} THEN duration_ns ELSE 0 END"
 }
-"""How long an event takes, where that is not plainly its duration: impossible ones count as none,
-and so does an instant."""
+"""SQL for the drawn duration, where it differs from the stored one: instants and impossible
+durations count as 0."""
 MARGIN_NS = 64 * OVERHANG_NS
-"""What is around an event may end so much earlier, at each of so many levels."""
-EVERYTHING = (-(2**62), 2**62)
+"""Time by which enclosing events may end early: one overhang for each of 64 levels."""
+UNBOUNDED = (-(2**62), 2**62)
 _ID_BITS = 56
-"""Ids are smaller than two to this power."""
+"""Ids are smaller than 2 to this power."""
 
 
-def event_query(
+def build_event_query(
     columns: Sequence[str], condition: str, tables: Collection[str] = EVENT_TABLES
 ) -> str:
-    """SQL for events of recordings; `place` is that of their table.
+    """Build SQL for trace events; `table_index` is the index of their table in `EVENT_TABLES`.
 
     Args:
-        columns: of all of the tables; `duration` is how long it is drawn, `shadow` 1 for the shadow
-            of a host range on a device's stream, else 0, and `named` a hash of the name.
-        condition: in SQL; the same words stand in braces, since it looks at stored columns.
-        tables: those to look into, at least one.
+        columns: columns of all tables; `duration` is the drawn duration, `shadow` is 1 for the
+            shadow of a host range on a device stream, else 0, `name_hash` is a hash of the name.
+        condition: SQL condition; these column names are in braces, as it applies to stored columns.
+        tables: tables to read, at least one.
     """
     parts = []
-    for place, table in enumerate(EVENT_TABLES):
+    for index, table in enumerate(EVENT_TABLES):
         if table not in tables:
             continue
-        said = {
-            "place": str(place),
+        expressions = {
+            "table_index": str(index),
             "shadow": "on_device" if table == "annotations" else "0",
             "duration": DURATIONS.get(table, "duration_ns"),
-            "named": "hash(name)",
+            "name_hash": "hash(name)",
         }
-        chosen = ", ".join(f"{said.get(name, name)} AS {name}" for name in columns)
-        limits = condition.format(**said)
-        parts.append(f"SELECT {chosen} FROM {table} WHERE {limits}")  # noqa: S608 - no values
+        selected = ", ".join(f"{expressions.get(name, name)} AS {name}" for name in columns)
+        conditions = condition.format(**expressions)
+        parts.append(f"SELECT {selected} FROM {table} WHERE {conditions}")  # noqa: S608 - no values
     return " UNION ALL ".join(parts)
 
 
 _BLOCK_COLUMNS = ("line", "row", "start", "duration", "name", "event")
-_COLUMNS = ("place", "shadow", "track", "id", "named", "start_ns", "duration")
+_COLUMNS = ("table_index", "shadow", "track", "id", "name_hash", "start_ns", "duration")
 _IN_BLOCK = "trace = $1 AND start_ns >= $2 AND start_ns < $3 AND {duration} < $4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
-    """Events that begin within a range, sorted by line, row and start: half the room of `Slices`.
+    """Events that start within a range, sorted by line, row and start: half the size of `Slices`.
 
     Lines are as in `Levels`.
     """
@@ -73,33 +73,35 @@ class Block:
     line: NDArray[np.int32]
     row: NDArray[np.int16]
     start: NDArray[Any]
-    """After `begin`."""
+    """Nanoseconds after `base_ns`."""
     duration: NDArray[Any]
     name: NDArray[np.int32]
     event: NDArray[Any]
-    begin: int
+    base_ns: int
     names: Names
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the columns."""
+        """Memory of the columns in bytes."""
         return sum(getattr(self, column).nbytes for column in _BLOCK_COLUMNS)
 
-    def cut(self, begin: int, width: int, count: int) -> list[Block]:
-        """So many blocks that begin one `width` after another."""
+    def split(self, start: int, width: int, count: int) -> list[Block]:
+        """Split into `count` blocks; each starts one `width` after the previous one."""
         if count == 1:
             return [self]
-        number = (self.start.astype(np.int64) + (self.begin - begin)) // width
-        return [self._take(np.flatnonzero(number == each)) for each in range(count)]
+        numbers = (self.start.astype(np.int64) + (self.base_ns - start)) // width
+        return [self._take(np.flatnonzero(numbers == index)) for index in range(count)]
 
     def _take(self, rows: Int) -> Block:
         return replace(self, **{column: getattr(self, column)[rows] for column in _BLOCK_COLUMNS})
 
-    def overlapping(self, begin: int, end: int) -> Slices:
-        """Those that lie in a range, at least in part."""
-        start = self.start.astype(np.int64) + self.begin
+    def overlapping(self, extent_start: int, extent_end: int) -> Slices:
+        """Select the events that overlap a range."""
+        start = self.start.astype(np.int64) + self.base_ns
         duration = self.duration.astype(np.int64)
-        rows = np.flatnonzero((start < end) & ((start + duration > begin) | (start >= begin)))
+        rows = np.flatnonzero(
+            (start < extent_end) & ((start + duration > extent_start) | (start >= extent_start))
+        )
         duration = duration[rows]
         return Slices(
             line=self.line[rows],
@@ -122,84 +124,85 @@ def read_block(
     names: Names,
     tables: Collection[str],
 ) -> Block:
-    """All events that begin within a range, but for those that the levels hold by themselves.
+    """Read the events that start within a range, except those stored individually in the levels.
 
-    Rows are the same whatever the range: all that is around an event is among what is read, or in
-    the levels.
+    Rows do not depend on the range: every event that encloses another is read too, or is in the
+    levels.
     """
-    limit = levels.finest_ns if levels else EVERYTHING[1]
+    limit = levels.finest_ns if levels else UNBOUNDED[1]
     first = max(extent[0] - limit - MARGIN_NS, trace.start_ns)
     last = min(extent[1], trace.end_ns + DAY_NS)
 
     def read(query: str) -> dict[str, Any]:
-        given = [trace.trace, first, last, limit]
-        return trace.reader.sql(query, given, within=(first, last), traces=(trace.trace,))
+        parameters = [trace.trace, first, last, limit]
+        return trace.reader.sql(query, parameters, within=(first, last), traces=(trace.trace,))
 
     def look_up() -> dict[str, Any]:
-        rows = event_query(("named", "name"), _IN_BLOCK, tables)
-        return read(f"SELECT DISTINCT named AS hash, name FROM ({rows})")  # noqa: S608
+        rows = build_event_query(("name_hash", "name"), _IN_BLOCK, tables)
+        return read(f"SELECT DISTINCT name_hash AS hash, name FROM ({rows})")  # noqa: S608
 
-    found = read(event_query(_COLUMNS, _IN_BLOCK, tables))
-    start = found["start_ns"].astype(np.int64)
-    duration = found["duration"].astype(np.int64)
-    line = 2 * found["track"].astype(np.int64) + found["shadow"]
-    on_host = found["place"] < len(NESTED_TABLES)
-    tie = (found["place"].astype(np.int64) << _ID_BITS) + found["id"]
-    # What gave way has its row there, yet of those with one extent it may be around others here.
+    columns = read(build_event_query(_COLUMNS, _IN_BLOCK, tables))
+    start = columns["start_ns"].astype(np.int64)
+    duration = columns["duration"].astype(np.int64)
+    line = 2 * columns["track"].astype(np.int64) + columns["shadow"]
+    on_host = columns["table_index"] < len(NESTED_TABLES)
+    tie = (columns["table_index"].astype(np.int64) << _ID_BITS) + columns["id"]
+    # Short events that the levels moved to another row keep it there, but they may enclose events
+    # of equal extent here.
     events = _Extents(line, start, start + duration, on_host, tie)
     row = _rows(events) if levels is None else _rows_within(levels.long(first, last), events)
-    mine = start >= extent[0]
+    is_in_block = start >= extent[0]
     if levels is not None:
-        mine &= ~np.isin(found["id"], levels.short_alone)
-    own = np.flatnonzero(mine)
-    own = own[np.lexsort((start[own], row[own], line[own]))]
-    begin = int(start.min(initial=first))
+        is_in_block &= ~np.isin(columns["id"], levels.short_alone)
+    selected = np.flatnonzero(is_in_block)
+    selected = selected[np.lexsort((start[selected], row[selected], line[selected]))]
+    base_ns = int(start.min(initial=first))
     return Block(
-        line=line[own].astype(np.int32),
-        row=row[own].astype(np.int16),
-        start=_small(start[own] - begin),
-        duration=_small(duration[own]),
-        name=names.places(found["named"][own], look_up),
-        event=_small(found["id"][own]),
-        begin=begin,
+        line=line[selected].astype(np.int32),
+        row=row[selected].astype(np.int16),
+        start=_small(start[selected] - base_ns),
+        duration=_small(duration[selected]),
+        name=names.indices(columns["name_hash"][selected], look_up),
+        event=_small(columns["id"][selected]),
+        base_ns=base_ns,
         names=names,
     )
 
 
 def _small(values: Any) -> NDArray[Any]:
-    """Integers, none of them negative, in half the room where they fit."""
+    """Convert non-negative integers to 32 bits if they fit."""
     fits = not len(values) or int(values.max()) < 1 << 32
-    found: NDArray[Any] = values.astype(np.uint32 if fits else np.int64)
-    return found
+    result: NDArray[Any] = values.astype(np.uint32 if fits else np.int64)
+    return result
 
 
 class _Extents(NamedTuple):
-    """When events of any kind are, and where."""
+    """Lines and extents of events."""
 
     line: Int
     start: Int
     end: Int
     on_host: NDArray[np.bool_]
     tie: Int
-    """Of host ranges with one extent, the one with the least is around the others."""
+    """Of host ranges of equal extent, the one with the smallest value encloses the others."""
 
 
 def _rows(events: _Extents) -> Int:
-    """The rows of all events."""
+    """Assign rows to all events."""
     order = np.argsort(events.tie, kind="stable")
     line, start, end = events.line[order], events.start[order], events.end[order]
     on_host = events.on_host[order]
     row = np.zeros(len(line), dtype=np.int64)
     row[on_host] = nesting_rows(line[on_host], start[on_host], end[on_host])
-    found = np.empty_like(row)
-    found[order] = separate_overlaps(line, row, start, end)
-    return found
+    rows = np.empty_like(row)
+    rows[order] = separate_overlaps(line, row, start, end)
+    return rows
 
 
 def _rows_within(long: Slices, events: _Extents) -> Int:
-    """The rows of short events, given longer ones."""
+    """Assign rows to short events, nested in the long ones."""
     line, start, end, on_host, tie = events
-    around = np.isin(long.line, line[on_host])  # what is long on a stream is around nothing
+    around = np.isin(long.line, line[on_host])  # a long event on a stream encloses nothing
     parts = (
         (long.line[around], line[on_host]),
         (long.start[around], start[on_host]),

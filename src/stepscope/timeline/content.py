@@ -1,11 +1,13 @@
-"""What is on each track of recordings: enough to name it, and to leave out what is empty."""
+"""Content of each track of traces: enough to name it and to leave out empty tracks."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from stepscope.analysis import is_communication
 from stepscope.run import Trace
@@ -37,54 +39,79 @@ _COUNTS["kernels"] = (
 
 @dataclass(slots=True)
 class Content:
-    """What happened on one track."""
+    """Counts of the events on one track."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """Events by table, shadows left out."""
+    """Events by table, without shadows."""
     shadows: int = 0
-    """Shadows of host ranges."""
+    """Number of shadows of host ranges."""
     rows: int = 1
     shadow_rows: int = 1
-    """Rows that they are drawn on, as far as levels of detail say."""
+    """Rows that shadows are drawn on, as far as the levels of detail tell."""
     levels: set[int] = field(default_factory=set)
-    """Of detail, that there are."""
+    """Stored levels of detail."""
     communication: int = 0
-    """Kernels of collectives."""
+    """Number of kernels of collectives."""
     steps: int = 0
     backward: int = 0
-    """Operators that compute gradients."""
+    """Number of operators that compute gradients."""
 
     @property
-    def own(self) -> int:
-        """Events that are no shadows."""
+    def event_count(self) -> int:
+        """Number of events without shadows."""
         return self.counts.total()
 
     @property
     def is_stream(self) -> bool:
-        """Whether a device works here: then no event lies in another."""
+        """Return True for the stream of a device, where events do not nest."""
         return any(self.counts[table] for table in STREAM_TABLES)
 
     @property
-    def all(self) -> int:
-        """Events, shadows among them."""
-        return self.own + self.shadows
+    def total_count(self) -> int:
+        """Number of events and shadows."""
+        return self.event_count + self.shadows
 
     @property
     def tables(self) -> Collection[str]:
-        """Tables that hold something of it."""
+        """Tables with events of this track."""
         return {*self.counts, *(["annotations"] if self.shadows else [])}
 
 
-def contents_of(traces: Sequence[Trace]) -> dict[int, dict[int, Content]]:
-    """By recording and track; tracks without any event are left out."""
-    found: dict[int, dict[int, Content]] = {trace.trace: defaultdict(Content) for trace in traces}
+class TrackDescription(NamedTuple):
+    """Recorded description of a track."""
+
+    track: int
+    kind: str
+    thread: str
+    name: str | None
+    device: int
+    stream: int
+    """-1 if not recorded."""
+
+
+def load_track_descriptions(reader: RunReader) -> dict[int, list[TrackDescription]]:
+    """Load the descriptions of the tracks of each trace."""
+    names = ("track", "kind", "tid", "thread_name", "device", "stream")
+    rows = reader.table("tracks", ("trace", *names), order_by="trace, track")
+    columns = (np.ma.filled(rows[name], -1).tolist() for name in names)
+    descriptions: dict[int, list[TrackDescription]] = defaultdict(list)
+    for trace, *values in zip(rows["trace"].tolist(), *columns, strict=True):
+        descriptions[trace].append(TrackDescription(*values))
+    return descriptions
+
+
+def load_contents(traces: Sequence[Trace]) -> dict[int, dict[int, Content]]:
+    """Load the content by trace and track; tracks without events are left out."""
+    contents: dict[int, dict[int, Content]] = {
+        trace.trace: defaultdict(Content) for trace in traces
+    }
     if not traces:
-        return found
+        return contents
     for table, query in _COUNTS.items():
         for row in _rows(traces[0].reader, query):
-            if row["trace"] not in found:
+            if row["trace"] not in contents:
                 continue
-            content = found[row["trace"]][row["track"]]
+            content = contents[row["trace"]][row["track"]]
             if row.get("shadow"):
                 content.shadows += row["n"]
                 continue
@@ -94,11 +121,11 @@ def contents_of(traces: Sequence[Trace]) -> dict[int, dict[int, Content]]:
             if table == "kernels" and is_communication(row["name"]):
                 content.communication += row["n"]
     for row in _rows(traces[0].reader, _ROWS):
-        drawn = found.get(row["trace"], {}).get(row["track"])
-        if drawn is not None:
-            setattr(drawn, "shadow_rows" if row["shadow"] else "rows", row["n"])
-            drawn.levels.update(map(int, row["levels"]))
-    return {trace: dict(tracks) for trace, tracks in found.items()}
+        content_with_rows = contents.get(row["trace"], {}).get(row["track"])
+        if content_with_rows is not None:
+            setattr(content_with_rows, "shadow_rows" if row["shadow"] else "rows", row["n"])
+            content_with_rows.levels.update(map(int, row["levels"]))
+    return {trace: dict(tracks) for trace, tracks in contents.items()}
 
 
 def _rows(reader: RunReader, query: str) -> list[dict[str, Any]]:

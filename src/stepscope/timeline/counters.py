@@ -1,4 +1,4 @@
-"""Counters as the timeline draws them: mean, least and largest value of each piece of time."""
+"""Counters of the timeline: mean, minimum and maximum of each time bin."""
 
 from __future__ import annotations
 
@@ -23,26 +23,36 @@ from stepscope.store import RunReader
 Floats = NDArray[np.float64]
 MEMORY_COLUMNS = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
 ESTIMATES = ("utilization", "sm_efficiency")
-_PIECES = """
-    SELECT {keys}, (t_ns - $1) // $3 AS piece, favg(value) AS mean, min(value) AS least,
-        max(value) AS largest FROM ({rows})
+_BIN_QUERY = """
+    SELECT {keys}, (t_ns - $1) // $3 AS bin, favg(value) AS mean, min(value) AS minimum,
+        max(value) AS maximum FROM ({rows})
     WHERE t_ns >= $1 - $4 AND t_ns < $2 + $4 AND isfinite(value)
-    GROUP BY ALL ORDER BY {keys}, piece
+    GROUP BY ALL ORDER BY {keys}, bin
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pieces:
-    """Values of one counter, of the pieces that have any, by time."""
+class Bins:
+    """Values of one counter in time order; bins without a value are absent."""
 
-    piece: Int
-    """Pieces since the start of the window; those just outside of it may be there too."""
+    index: Int
+    """Bins since the start of the window; bins just outside of it may be included."""
     mean: Floats
-    least: Floats
-    largest: Floats
+    minimum: Floats
+    maximum: Floats
+
+    def mark_gaps(self, max_distance: int) -> Bins:
+        """Insert one bin of NaN where neighbours are more than `max_distance` bins apart."""
+        gaps = np.flatnonzero(np.diff(self.index) > max_distance)
+        return Bins(
+            index=np.insert(self.index, gaps + 1, self.index[gaps] + 1),
+            mean=np.insert(self.mean, gaps + 1, np.nan),
+            minimum=np.insert(self.minimum, gaps + 1, np.nan),
+            maximum=np.insert(self.maximum, gaps + 1, np.nan),
+        )
 
 
-def sampled(
+def load_sampled_bins(
     reader: RunReader,
     node: str,
     series: Sequence[tuple[str, str]],
@@ -50,56 +60,58 @@ def sampled(
     *,
     width: int,
     margin: int,
-) -> dict[tuple[str, str], Pieces]:
-    """What the monitor sampled, by metric and device.
+) -> dict[tuple[str, str], Bins]:
+    """Load the samples of the monitor in bins, by metric and device.
 
     Args:
-        reader: the run.
+        reader: reader of the run.
         node: name of the machine.
         series: metrics and devices.
         extent: epoch nanoseconds.
-        width: of a piece.
-        margin: how far outside of the window samples are wanted too.
+        width: nanoseconds per bin.
+        margin: nanoseconds around the window from which samples are included.
     """
-    rows = "SELECT * FROM metrics WHERE node = $5 AND list_contains($6, metric)"
+    source = "SELECT * FROM metrics WHERE node = $5 AND list_contains($6, metric)"
     metrics = sorted({metric for metric, _ in series})
-    found = reader.sql(
-        _PIECES.format(keys="metric, device", rows=rows),
+    rows = reader.sql(
+        _BIN_QUERY.format(keys="metric, device", rows=source),
         [*extent, width, margin, node, metrics],
         within=(extent[0] - margin, extent[1] + margin),
     )
-    chosen = set(series)
-    return {key: its for key, its in _split(found, "metric", "device").items() if key in chosen}
+    wanted_series = set(series)
+    return {
+        key: bins for key, bins in _split(rows, "metric", "device").items() if key in wanted_series
+    }
 
 
-def largest_sampled(
+def load_sampled_maxima(
     reader: RunReader, node: str, metrics: Sequence[str]
 ) -> dict[tuple[str, str], float]:
-    """The largest value of the run by metric and device."""
-    found = reader.sql(
-        "SELECT metric, device, max(value) AS most FROM metrics "
+    """Load the largest value of the run by metric and device."""
+    rows = reader.sql(
+        "SELECT metric, device, max(value) AS maximum FROM metrics "
         "WHERE node = ? AND list_contains(?, metric) AND isfinite(value) GROUP BY metric, device",
         [node, list(metrics)],
     )
-    columns = (found[name].tolist() for name in ("metric", "device", "most"))
-    return {(metric, device): most for metric, device, most in zip(*columns, strict=True)}
+    columns = (rows[name].tolist() for name in ("metric", "device", "maximum"))
+    return {(metric, device): maximum for metric, device, maximum in zip(*columns, strict=True)}
 
 
-def series_of(reader: RunReader) -> dict[str, list[tuple[str, str]]]:
-    """By node, every metric with every device that it was sampled of."""
-    found = reader.sql("SELECT DISTINCT node, metric, device FROM metrics ORDER BY ALL")
+def list_sampled_series(reader: RunReader) -> dict[str, list[tuple[str, str]]]:
+    """List sampled metrics with their devices, by node."""
+    rows = reader.sql("SELECT DISTINCT node, metric, device FROM metrics ORDER BY ALL")
     by_node: dict[str, list[tuple[str, str]]] = {}
-    for node, metric, device in zip(*(found[n].tolist() for n in found), strict=True):
+    for node, metric, device in zip(*(rows[n].tolist() for n in rows), strict=True):
         by_node.setdefault(node, []).append((metric, device))
     return {
-        node: sorted(series, key=lambda its: (its[0], *numeric_sort_key(its[1])))
+        node: sorted(series, key=lambda item: (item[0], *numeric_sort_key(item[1])))
         for node, series in by_node.items()
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCounter:
-    """A counter of a recording: words of its track, see `timeline_tracks`."""
+class TraceCounter:
+    """A counter of a trace with the words of its track id; see `tracks`."""
 
     kind: str
     words: tuple[str, ...]
@@ -107,17 +119,17 @@ class RecordedCounter:
     largest: float
 
 
-def counters_of(reader: RunReader) -> dict[int, list[RecordedCounter]]:
-    """What each recording counts, and what its allocator held."""
-    found: dict[int, list[RecordedCounter]] = {}
+def load_counters(reader: RunReader) -> dict[int, list[TraceCounter]]:
+    """Load the counters and the memory series of each trace."""
+    counters: dict[int, list[TraceCounter]] = {}
     for query in (_COUNTERS, _MEMORY):
         rows = reader.sql(query)
         columns = (rows[name].tolist() for name in ("trace", "words", "name", "largest"))
         kind = "counter" if query == _COUNTERS else "memory"
         for trace, words, name, largest in zip(*columns, strict=True):
-            own = RecordedCounter(kind=kind, words=tuple(words), name=name, largest=largest)
-            found.setdefault(trace, []).append(own)
-    return found
+            counter = TraceCounter(kind=kind, words=tuple(words), name=name, largest=largest)
+            counters.setdefault(trace, []).append(counter)
+    return counters
 
 
 _COUNTERS = """
@@ -132,10 +144,11 @@ _OF_MEMORY = """
     FROM memory_events GROUP BY trace, device_type, device
 """
 _MEMORY = f"""
-    SELECT trace, [CAST(device_type AS VARCHAR), CAST(device AS VARCHAR), which] AS words,
-        concat('memory ', which, if(device_type = 0, ' on the host', concat(' on device ', device)))
-        AS name, CAST(largest AS DOUBLE) AS largest
-    FROM (UNPIVOT ({_OF_MEMORY}) ON allocated, reserved INTO NAME which VALUE largest)
+    SELECT trace, [CAST(device_type AS VARCHAR), CAST(device AS VARCHAR), measure] AS words,
+        concat(
+            'memory ', measure, if(device_type = 0, ' on the host', concat(' on device ', device))
+        ) AS name, CAST(largest AS DOUBLE) AS largest
+    FROM (UNPIVOT ({_OF_MEMORY}) ON allocated, reserved INTO NAME measure VALUE largest)
     WHERE largest > 0 ORDER BY trace, words
 """  # noqa: S608 - constants
 
@@ -151,54 +164,62 @@ _DEVICES = """
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
-    """A value over time: `value[i]` from `time[i]` to `time[i + 1]`; NaN where none is known."""
+    """A value over time: `value[i]` from `time[i]` to `time[i + 1]`; NaN where unknown."""
 
     time: Int
     value: Floats
 
     @property
     def size_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory in bytes."""
         return self.time.nbytes + self.value.nbytes
 
-    def pieces(self, extent: tuple[int, int], width: int) -> Pieces:
-        """Of each piece that the curve reaches into."""
+    def bin_values(self, extent: tuple[int, int], width: int) -> Bins:
+        """Summarize the curve in bins, weighted by time."""
         count = -(-(extent[1] - extent[0]) // width)
         edges = extent[0] + width * np.arange(count + 1, dtype=np.int64)
-        begin, end = np.searchsorted(self.time, [extent[0] + 1, edges[-1]])
-        # The value at the start of each piece, and every one that begins inside.
-        held = np.searchsorted(self.time, edges[:-1], side="right") - 1
-        place = np.searchsorted(self.time[begin:end], edges[:-1])
-        since = np.insert(self.time[begin:end], place, edges[:-1])
-        value = np.insert(self.value[begin:end], place, np.append(self.value, np.nan)[held])
-        first = place + np.arange(count)
-        known = ~np.isnan(value)
-        weight = np.where(known, np.diff(since, append=edges[-1]), 0)
-        total = np.add.reduceat(weight, first)
-        piece = np.flatnonzero(np.logical_or.reduceat(known, first))
-        mean = np.add.reduceat(np.where(known, value, 0) * weight, first) / np.maximum(total, 1)
-        return Pieces(
-            piece=piece,
-            mean=mean[piece],
-            least=np.fmin.reduceat(value, first)[piece],
-            largest=np.fmax.reduceat(value, first)[piece],
+        first_change, last_change = np.searchsorted(self.time, [extent[0] + 1, edges[-1]])
+        # The value at the start of each bin, and each value that starts inside.
+        change_before = np.searchsorted(self.time, edges[:-1], side="right") - 1
+        insert_at = np.searchsorted(self.time[first_change:last_change], edges[:-1])
+        change_times = np.insert(self.time[first_change:last_change], insert_at, edges[:-1])
+        value = np.insert(
+            self.value[first_change:last_change],
+            insert_at,
+            np.append(self.value, np.nan)[change_before],
+        )
+        first_in_bin = insert_at + np.arange(count)
+        is_known = ~np.isnan(value)
+        weight = np.where(is_known, np.diff(change_times, append=edges[-1]), 0)
+        total = np.add.reduceat(weight, first_in_bin)
+        bins = np.flatnonzero(np.logical_or.reduceat(is_known, first_in_bin))
+        mean = np.add.reduceat(np.where(is_known, value, 0) * weight, first_in_bin) / np.maximum(
+            total, 1
+        )
+        return Bins(
+            index=bins,
+            mean=mean[bins],
+            minimum=np.fmin.reduceat(value, first_in_bin)[bins],
+            maximum=np.fmax.reduceat(value, first_in_bin)[bins],
         )
 
 
-def recorded_curve(trace: Trace, track: int, name: str, series: str) -> Curve:
-    """One value of a counter in a recording."""
-    found = trace.reader.sql(
+def load_counter_curve(trace: Trace, track: int, name: str, series: str) -> Curve:
+    """Load one series of a counter of a trace."""
+    rows = trace.reader.sql(
         "SELECT t_ns, value FROM counters WHERE trace = ? AND track = ? AND name = ? "
         "AND series = ? ORDER BY t_ns, id",
         [trace.trace, track, name, series],
         traces=(trace.trace,),
     )
-    return Curve(time=found["t_ns"].astype(np.int64), value=found["value"].astype(np.float64))
+    return Curve(time=rows["t_ns"].astype(np.int64), value=rows["value"].astype(np.float64))
 
 
-def memory_curves(trace: Trace) -> dict[tuple[int, int, str], Curve]:
-    """What the framework's allocator holds: by type and number of a device, and by which of
-    `MEMORY_COLUMNS`."""
+def load_memory_curves(trace: Trace) -> dict[tuple[int, int, str], Curve]:
+    """Load the memory held by the allocator of the framework.
+
+    Keys are type and number of the device, and a key of `MEMORY_COLUMNS`.
+    """
     columns = ("t_ns", "id", "device_type", "device", *MEMORY_COLUMNS.values())
     rows = trace.reader.sql(
         f"SELECT {', '.join(columns)} FROM memory_events WHERE trace = ?",  # noqa: S608 - constants
@@ -208,82 +229,85 @@ def memory_curves(trace: Trace) -> dict[tuple[int, int, str], Curve]:
     time = rows["t_ns"].astype(np.int64)
     order = sort_order(time, rows["id"])
     devices = group_rows(rows["device_type"][order], rows["device"][order])
-    found = {}
-    for place in range(len(devices)):
-        own = order[devices.group == place]
-        words = int(rows["device_type"][own[0]]), int(rows["device"][own[0]])
-        for which, column in MEMORY_COLUMNS.items():
-            known = own[~np.ma.getmaskarray(rows[column])[own]]
-            value = np.ma.getdata(rows[column])[known].astype(np.float64)
-            found[*words, which] = Curve(time=time[known], value=value)
-    return found
+    curves = {}
+    for group in range(len(devices)):
+        device_rows = order[devices.group == group]
+        device = int(rows["device_type"][device_rows[0]]), int(rows["device"][device_rows[0]])
+        for measure, column in MEMORY_COLUMNS.items():
+            known_rows = device_rows[~np.ma.getmaskarray(rows[column])[device_rows]]
+            value = np.ma.getdata(rows[column])[known_rows].astype(np.float64)
+            curves[*device, measure] = Curve(time=time[known_rows], value=value)
+    return curves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceLoad:
-    """How busy one device was, by the kernels of a recording."""
+    """Load of one device, computed from the kernels of a trace."""
 
     busy: Intervals
     load: MultiprocessorLoad | None
-    """None where the recording does not say how large its kernels are."""
+    """None if the trace has no kernel sizes."""
 
     @property
     def size_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory in bytes."""
         load = self.load
         columns = (load.time, load.level, load.integral) if load else ()
         return sum(column.nbytes for column in (*self.busy, *columns))
 
-    def pieces(self, which: str, extent: tuple[int, int], width: int) -> Pieces:
-        """Shares of each piece."""
+    def bin_values(self, measure: str, extent: tuple[int, int], width: int) -> Bins:
+        """Compute the share of each bin."""
         count = -(-(extent[1] - extent[0]) // width)
         edges = extent[0] + width * np.arange(count + 1, dtype=np.int64)
-        if which == "utilization":
+        if measure == "utilization":
             share = np.diff(covered_until(edges, self.busy)) / width
         else:
             share = np.array(self.load.mean(edges)) if self.load else np.full(count, np.nan)
         inside = (edges[1:] > self.busy.start.min()) & (edges[:-1] < self.busy.end.max())
-        kept = np.flatnonzero(inside & ~np.isnan(share))
-        return Pieces(piece=kept, mean=share[kept], least=share[kept], largest=share[kept])
+        indices = np.flatnonzero(inside & ~np.isnan(share))
+        return Bins(
+            index=indices, mean=share[indices], minimum=share[indices], maximum=share[indices]
+        )
 
 
-def estimates_of(reader: RunReader) -> list[tuple[int, int, str]]:
-    """Recordings with the devices that kernels ran on, and what can be said of those."""
-    found = reader.sql(_DEVICES)
-    rows = list(zip(*(found[n].tolist() for n in ("trace", "device", "sized")), strict=True))
+def list_estimates(reader: RunReader) -> list[tuple[int, int, str]]:
+    """List traces, their devices with kernels, and the estimates available for each."""
+    columns = reader.sql(_DEVICES)
+    rows = list(zip(*(columns[n].tolist() for n in ("trace", "device", "sized")), strict=True))
     return [
-        (trace, device, which)
+        (trace, device, measure)
         for trace, device, sized in rows
-        for which in (ESTIMATES if sized else ESTIMATES[:1])
+        for measure in (ESTIMATES if sized else ESTIMATES[:1])
     ]
 
 
-def device_loads(trace: Trace) -> dict[int, DeviceLoad]:
-    """By device, of the whole recording."""
+def load_device_loads(trace: Trace) -> dict[int, DeviceLoad]:
+    """Compute the load of each device over a trace."""
     devices = trace.columns("devices", ("device", "multiprocessor_count"))
     counts = zip(devices["device"].tolist(), devices["multiprocessor_count"].tolist(), strict=True)
-    known = {device: count for device, count in counts if count > 0}
-    kernels = split_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), known)
+    multiprocessors = {device: count for device, count in counts if count > 0}
+    kernels = split_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), multiprocessors)
     return {
         device: DeviceLoad(
-            busy=union(Intervals(own.start, own.end)), load=MultiprocessorLoad.from_kernels(own)
+            busy=union(Intervals(device_kernels.start, device_kernels.end)),
+            load=MultiprocessorLoad.from_kernels(device_kernels),
         )
-        for device, own in kernels.items()
+        for device, device_kernels in kernels.items()
     }
 
 
-def _split(found: dict[str, Any], *keys: str) -> dict[tuple[str, ...], Pieces]:
-    """Rows by what they are of; they come sorted by that."""
-    columns = [found[key].tolist() for key in keys]
-    rows: dict[tuple[str, ...], list[int]] = {}
-    for row, key in enumerate(zip(*columns, strict=True)):
-        rows.setdefault(key, []).append(row)
+def _split(rows: dict[str, Any], *keys: str) -> dict[tuple[str, ...], Bins]:
+    """Split rows, which are sorted by their keys, into the bins of each key."""
+    key_columns = [rows[key].tolist() for key in keys]
+    rows_by_key: dict[tuple[str, ...], list[int]] = {}
+    for row, key in enumerate(zip(*key_columns, strict=True)):
+        rows_by_key.setdefault(key, []).append(row)
     return {
-        key: Pieces(
-            piece=found["piece"][own].astype(np.int64),
-            mean=found["mean"][own].astype(np.float64),
-            least=found["least"][own].astype(np.float64),
-            largest=found["largest"][own].astype(np.float64),
+        key: Bins(
+            index=rows["bin"][bin_rows].astype(np.int64),
+            mean=rows["mean"][bin_rows].astype(np.float64),
+            minimum=rows["minimum"][bin_rows].astype(np.float64),
+            maximum=rows["maximum"][bin_rows].astype(np.float64),
         )
-        for key, own in rows.items()
+        for key, bin_rows in rows_by_key.items()
     }

@@ -1,4 +1,4 @@
-"""The levels of detail of a recording, as the importer stored them, held in memory."""
+"""Levels of detail of a trace, stored by the importer and cached in memory."""
 
 from __future__ import annotations
 
@@ -24,59 +24,61 @@ _COLUMNS = (
     "count",
     "busy_ns",
     "longest_ns",
-    "hash(longest_name) AS named",
+    "hash(longest_name) AS name_hash",
 )
 
 
 class Names:
-    """Strings by number, each once. Rows are read with hashes of theirs, as DuckDB makes them:
-    a string per row would cost more than all the rest."""
+    """Unique strings by index.
+
+    Rows are read with hashes made by DuckDB, as reading one string per row would dominate the time.
+    """
 
     def __init__(self) -> None:
         self.strings: list[str] = []
         self._hashes = np.empty(0, dtype=np.uint64)
-        self._places = np.empty(0, dtype=np.int32)
-        """Of each hash, which are in ascending order."""
+        self._indices = np.empty(0, dtype=np.int32)
+        """Index of the string of each hash; hashes are in ascending order."""
 
-    def places(
+    def indices(
         self, hashes: NDArray[np.uint64], look_up: Callable[[], Mapping[str, Any]]
     ) -> NDArray[np.int32]:
-        """The number of each string.
+        """Return the index of each string.
 
         Args:
-            hashes: of the strings, as DuckDB's `hash` has them.
-            look_up: reads `hash` and `name` of the strings, where there are new ones.
+            hashes: hashes of the strings, by DuckDB's `hash`.
+            look_up: reads `hash` and `name` of the strings; called if there are new ones.
         """
-        at = self._at(hashes)
-        if not len(self._hashes) or (self._hashes[at] != hashes).any():
+        positions = self._find(hashes)
+        if not len(self._hashes) or (self._hashes[positions] != hashes).any():
             self._add(look_up())
-            at = self._at(hashes)
-        return self._places[at]
+            positions = self._find(hashes)
+        return self._indices[positions]
 
-    def _at(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        found = np.searchsorted(self._hashes, hashes)
-        return np.minimum(found, max(0, len(self._hashes) - 1))
+    def _find(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        positions = np.searchsorted(self._hashes, hashes)
+        return np.minimum(positions, max(0, len(self._hashes) - 1))
 
-    def _add(self, found: Mapping[str, Any]) -> None:
-        hashes, first = np.unique(found["hash"].astype(np.uint64), return_index=True)
+    def _add(self, new_names: Mapping[str, Any]) -> None:
+        hashes, first = np.unique(new_names["hash"].astype(np.uint64), return_index=True)
         new = ~np.isin(hashes, self._hashes)
-        places = len(self.strings) + np.arange(new.sum(), dtype=np.int32)
-        self.strings.extend(found["name"][first[new]].tolist())
-        every = np.concatenate([self._hashes, hashes[new]])
-        order = np.argsort(every)
-        self._hashes = every[order]
-        self._places = np.concatenate([self._places, places])[order]
+        indices = len(self.strings) + np.arange(new.sum(), dtype=np.int32)
+        self.strings.extend(new_names["name"][first[new]].tolist())
+        all_hashes = np.concatenate([self._hashes, hashes[new]])
+        order = np.argsort(all_hashes)
+        self._hashes = all_hashes[order]
+        self._indices = np.concatenate([self._indices, indices])[order]
 
 
 class Levels:
-    """Levels of detail, each read when it is first asked for.
+    """Levels of detail, each read on first use.
 
-    Lines of slices are twice the number of a track; one more for the shadows on it.
+    The line of a slice is twice the number of its track, plus one for shadows.
 
     Args:
-        trace: the recording.
-        names: of its events.
-        levels: that were stored, in ascending order; at least one.
+        trace: the trace.
+        names: names of its events.
+        levels: stored levels in ascending order; at least one.
     """
 
     def __init__(self, trace: Trace, names: Names, levels: Sequence[int]) -> None:
@@ -84,36 +86,37 @@ class Levels:
         self._names = names
         self._levels = levels
         self._summaries: dict[int, Slices] = {}
-        own, level = _read(trace, names, "id IS NOT NULL")
-        self.alone = own
-        """Events with rows of their own, by start."""
+        alone, level = _read(trace, names, "id IS NOT NULL")
+        self.alone = alone
+        """Events stored individually, by start."""
         self.level = level
-        """Of each of them, the coarsest one at which it is not summed up."""
+        """Coarsest level at which each of them is still individual."""
 
     @property
     def finest_ns(self) -> int:
-        """Width of the buckets of the finest level: what is as long is among `alone`."""
-        return width_of(self._levels[0])
+        """Bucket width of the finest level: events of at least this duration are in `alone`."""
+        return get_bucket_width(self._levels[0])
 
-    def long(self, begin: int, end: int) -> Slices:
-        """Those of `alone` that are as long and lie in a range, at least in part."""
-        rows = self.alone.overlaps(begin, end) & (self.alone.duration >= self.finest_ns)
+    def long(self, start: int, end: int) -> Slices:
+        """Select events of `alone` that have at least this duration and overlap a range."""
+        rows = self.alone.overlaps(start, end) & (self.alone.duration >= self.finest_ns)
         return self.alone.take(rows)
 
     @cached_property
     def short_alone(self) -> NDArray[np.int64]:
-        """Ids of events among `alone` that are shorter than that, in ascending order."""
+        """Ids of the shorter events of `alone`, in ascending order."""
         return np.sort(self.alone.event[self.alone.duration < self.finest_ns])
 
     @property
     def size_bytes(self) -> int:
-        """Memory that is held."""
-        return sum(each.size_bytes for each in (self.alone, *self._summaries.values()))
+        """Cached memory in bytes."""
+        return sum(slices.size_bytes for slices in (self.alone, *self._summaries.values()))
 
     def coarsest_below(self, width: int) -> int | None:
-        """The coarsest level whose buckets are no wider than this; None where even those of the
-        finest are."""
-        return max((each for each in self._levels if width_of(each) <= width), default=None)
+        """Find the coarsest level with buckets of at most `width`; None if there is none."""
+        return max(
+            (level for level in self._levels if get_bucket_width(level) <= width), default=None
+        )
 
     @cached_property
     def end_ns(self) -> int:
@@ -122,39 +125,39 @@ class Levels:
         return max(int((part.start + part.duration).max(initial=0)) for part in parts)
 
     def read_ahead(self) -> Iterator[None]:
-        """Reads every level, the coarsest first, one after the other."""
+        """Read every level, the coarsest first; yields after each."""
         for level in reversed(self._levels):
             self._summaries_of(level)
             yield
 
-    def at(self, level: int, begin: int, end: int) -> list[Slices]:
-        """What a level consists of within a range."""
-        alone = self.alone.take((self.level >= level) & self.alone.overlaps(begin, end))
+    def select(self, level: int, start: int, end: int) -> list[Slices]:
+        """Select individual events and summaries of a level within a range."""
+        alone = self.alone.take((self.level >= level) & self.alone.overlaps(start, end))
         summaries = self._summaries_of(level)
-        # A summary reaches less than a bucket beyond its own.
-        reach = [begin - 2 * width_of(level), end]
+        # A summary extends less than one bucket beyond its own bucket.
+        reach = [start - 2 * get_bucket_width(level), end]
         first, last = np.searchsorted(summaries.start, reach).tolist()
-        return [alone, summaries.take(slice(first, last)).overlapping(begin, end)]
+        return [alone, summaries.take(slice(first, last)).overlapping(start, end)]
 
     def _summaries_of(self, level: int) -> Slices:
         if level not in self._summaries:
-            where = f"id IS NULL AND level = {level}"
-            self._summaries[level], _ = _read(self._trace, self._names, where)
+            condition = f"id IS NULL AND level = {level}"
+            self._summaries[level], _ = _read(self._trace, self._names, condition)
         return self._summaries[level]
 
 
-def width_of(level: int) -> int:
-    """Nanoseconds that a bucket is wide."""
+def get_bucket_width(level: int) -> int:
+    """Return the bucket width of a level in nanoseconds."""
     return int(BASE_NS * FANOUT**level)
 
 
-def _read(trace: Trace, names: Names, where: str) -> tuple[Slices, NDArray[np.int16]]:
-    """Rows of the table, by start, and their levels."""
-    own = f"FROM timeline WHERE trace = {trace.trace} AND {where}"
-    rows = trace.reader.sql(f"SELECT {', '.join(_COLUMNS)} {own}", traces=(trace.trace,))
+def _read(trace: Trace, names: Names, condition: str) -> tuple[Slices, NDArray[np.int16]]:
+    """Read rows of the table, sorted by start, and their levels."""
+    source = f"FROM timeline WHERE trace = {trace.trace} AND {condition}"
+    rows = trace.reader.sql(f"SELECT {', '.join(_COLUMNS)} {source}", traces=(trace.trace,))
 
     def look_up() -> Mapping[str, Any]:
-        query = f"SELECT DISTINCT hash(longest_name) AS hash, longest_name AS name {own}"
+        query = f"SELECT DISTINCT hash(longest_name) AS hash, longest_name AS name {source}"
         return trace.reader.sql(query, traces=(trace.trace,))
 
     order = np.argsort(rows["start_ns"], kind="stable")
@@ -168,7 +171,7 @@ def _read(trace: Trace, names: Names, where: str) -> tuple[Slices, NDArray[np.in
         count=rows["count"].astype(np.int32),
         busy=rows["busy_ns"].astype(np.int64),
         longest=rows["longest_ns"].astype(np.int64),
-        name=names.places(rows["named"], look_up),
+        name=names.indices(rows["name_hash"], look_up),
         event=rows["id"].astype(np.int64),
         names=names.strings,
     ), rows["level"]

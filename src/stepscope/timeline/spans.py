@@ -1,7 +1,7 @@
-"""The job's own recording as the timeline draws it.
+"""Spans of the job on the timeline.
 
-The few spans that last long are held in memory. So the others are looked for among those that begin
-in a window or shortly before it, and where the window is wide the store sums them up.
+The few long spans are cached in memory. All others start within a window or shortly before it, and
+for wide windows the store summarizes them.
 """
 
 from __future__ import annotations
@@ -20,40 +20,41 @@ from stepscope.timeline.tracks import TrackId
 
 SPAN_NAME = "CASE WHEN name IN ('', kind) THEN kind ELSE name END"
 LONG_SHARE = 256
-"""A span is a long one when it takes such a part of the run."""
+"""A span is long if it takes at least 1/LONG_SHARE of the run."""
 _THREAD = "hash(process, log)"
-"""A thread as a number: to compare strings row by row would cost more than all the rest."""
+"""Thread as a number: comparing strings row by row would dominate the time."""
 _LONG = f"""
     SELECT {_THREAD} AS thread, depth, seq, start_ns,
-        greatest(coalesce(end_ns, $1), start_ns) AS until, {SPAN_NAME} AS called
+        greatest(coalesce(end_ns, $1), start_ns) AS until, {SPAN_NAME} AS label
     FROM spans WHERE end_ns IS NULL OR end_ns - start_ns >= $2
 """  # noqa: S608 - constants
 _THREADS = f"SELECT {_THREAD} AS thread FROM (SELECT unnest($1) AS process, unnest($2) AS log)"  # noqa: S608
-_LONGEST = f"CAST(until - start_ns AS HUGEINT) * {1 << 40} - seq"
-"""Of several spans the longest, and the earliest of those."""
-# $1 and $2 the window, $3 how far before it spans may begin, $4 what is drawn by itself.
+_DURATION_ORDER = f"CAST(until - start_ns AS HUGEINT) * {1 << 40} - seq"
+"""Order that makes the longest span the largest, and the earliest of equally long ones."""
+# $1 and $2 window, $3 maximum duration, by which spans may start earlier, $4 minimum duration of a
+# span that is drawn individually.
 _SHORT = f"""
     SELECT {_THREAD} AS thread, depth, seq, start_ns,
-        greatest(end_ns, start_ns) AS until, {SPAN_NAME} AS called
+        greatest(end_ns, start_ns) AS until, {SPAN_NAME} AS label
     FROM spans
     WHERE start_ns >= $1 - $3 AND start_ns < $2 AND (end_ns > $1 OR start_ns >= $1)
         AND end_ns - start_ns < $3 AND {{tracks}}
 """  # noqa: S608
-_SUMMED_UP = f"""
+_SUMMARIES = f"""
     SELECT thread, depth, min(start_ns) AS start_ns, max(until) AS until, count(*) AS n,
         CAST(sum(until - start_ns) AS BIGINT) AS busy, max(until - start_ns) AS longest,
-        arg_max(called, {_LONGEST}) AS called, min(seq) AS seq
+        arg_max(label, {_DURATION_ORDER}) AS label, min(seq) AS seq
     FROM ({_SHORT})
     GROUP BY thread, depth, CASE WHEN until - start_ns >= $4 THEN seq ELSE -1 END, start_ns // $4
 """  # noqa: S608
 
 
 class SpanTimeline:
-    """The spans of a run.
+    """Spans of a run.
 
     Args:
-        reader: the run.
-        clock: its clock; what never ended is drawn up to the end of the run.
+        reader: reader of the run.
+        clock: its clock; unfinished spans are drawn to the end of the run.
     """
 
     def __init__(self, reader: RunReader, clock: RunClock) -> None:
@@ -63,54 +64,56 @@ class SpanTimeline:
 
     @cached_property
     def _long(self) -> dict[str, Any]:
-        """The long ones."""
+        """Columns of the long spans."""
         return self._reader.sql(_LONG, [self._end_ns, self._long_ns])
 
     def window(
-        self, tracks: Sequence[TrackId], places: Sequence[int], extent: tuple[int, int], width: int
+        self, tracks: Sequence[TrackId], lines: Sequence[int], extent: tuple[int, int], width: int
     ) -> Slices:
-        """Spans of some threads that lie in a range, those shorter than `width` summed up.
+        """Read spans of threads that overlap a range; spans shorter than `width` are summarized.
 
         Args:
-            tracks: threads.
-            places: what each is called in the answer.
+            tracks: the threads.
+            lines: line of each thread in the result.
             extent: epoch nanoseconds, the end exclusive.
-            width: nanoseconds; 1 keeps every span by itself.
+            width: nanoseconds; 1 keeps every span individual.
         """
         words = [list(words) for words in zip(*(track.words for track in tracks), strict=True)]
         threads = self._reader.sql(_THREADS, words)["thread"]
         processes = ", ".join(sorted(set(map(literal, words[0]))))
         short = self._reader.sql(
-            _SUMMED_UP.format(tracks=f"process IN ({processes})"),
+            _SUMMARIES.format(tracks=f"process IN ({processes})"),
             [*extent, self._long_ns, width],
             within=(extent[0] - self._long_ns, extent[1]),
         )
         order = np.argsort(threads)
         parts = []
         for spans in (short, self._long):
-            place = np.searchsorted(threads[order], spans["thread"])
-            place = order[np.minimum(place, len(order) - 1)]
+            position = np.searchsorted(threads[order], spans["thread"])
+            position = order[np.minimum(position, len(order) - 1)]
             rows = np.lexsort((spans["thread"], spans["seq"]))  # the store has no order of its own
-            rows = rows[threads[place[rows]] == spans["thread"][rows]]
-            chosen = {name: values[rows] for name, values in spans.items()}
-            parts.append(_slices(chosen, np.asarray(places, dtype=np.int64)[place[rows]]))
-        found = merge_slices([parts[0], parts[1].overlapping(*extent)])
-        row = separate_overlaps(found.line, found.row, found.start, found.start + found.duration)
-        return found.place_on_rows(row)
+            rows = rows[threads[position[rows]] == spans["thread"][rows]]
+            columns = {name: values[rows] for name, values in spans.items()}
+            parts.append(_slices(columns, np.asarray(lines, dtype=np.int64)[position[rows]]))
+        slices = merge_slices([parts[0], parts[1].overlapping(*extent)])
+        row = separate_overlaps(
+            slices.line, slices.row, slices.start, slices.start + slices.duration
+        )
+        return slices.place_on_rows(row)
 
 
-def _slices(found: dict[str, Any], line: Any) -> Slices:
-    start, until = found["start_ns"].astype(np.int64), found["until"].astype(np.int64)
-    count = found["n"].astype(np.int64) if "n" in found else np.ones(len(line), dtype=np.int64)
+def _slices(columns: dict[str, Any], line: Any) -> Slices:
+    start, until = columns["start_ns"].astype(np.int64), columns["until"].astype(np.int64)
+    count = columns["n"].astype(np.int64) if "n" in columns else np.ones(len(line), dtype=np.int64)
     return Slices(
         line=line,
-        row=found["depth"].astype(np.int64),
+        row=columns["depth"].astype(np.int64),
         start=start,
         duration=until - start,
         count=count,
-        busy=found["busy"].astype(np.int64) if "n" in found else until - start,
-        longest=found["longest"].astype(np.int64) if "n" in found else until - start,
+        busy=columns["busy"].astype(np.int64) if "n" in columns else until - start,
+        longest=columns["longest"].astype(np.int64) if "n" in columns else until - start,
         name=np.arange(len(line), dtype=np.int64),
-        event=np.where(count == 1, found["seq"], -1).astype(np.int64),
-        names=found["called"].tolist(),
+        event=np.where(count == 1, columns["seq"], -1).astype(np.int64),
+        names=columns["label"].tolist(),
     )

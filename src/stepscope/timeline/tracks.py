@@ -1,14 +1,14 @@
-"""What the timeline draws on, and how a track is called in an address.
+"""Tracks of the timeline and their ids.
 
-An id is made of words joined by colons, quoted as in a URL where they are not plain:
+An id consists of words joined by colons; other characters are quoted as in a URL:
 
-    trace:NUMBER:TRACK            a thread or a stream of a recording
+    trace:NUMBER:TRACK            a thread or a stream of a trace
     ranges:NUMBER:TRACK           the shadows of host ranges on a stream
-    spans:PROCESS:LOG             a thread of the job, as its own recording saw it
-    metric:NODE:METRIC:DEVICE     what the monitor sampled
-    counter:NUMBER:TRACK:NAME:SERIES    a counter in a recording
-    memory:NUMBER:TYPE:DEVICE:WHICH     what the framework's allocator holds
-    estimate:NUMBER:DEVICE:WHICH  utilisation of a device, computed from a recording's kernels
+    spans:PROCESS:LOG             spans of a thread of the job
+    metric:NODE:METRIC:DEVICE     samples of the monitor
+    counter:NUMBER:TRACK:NAME:SERIES    a counter of a trace
+    memory:NUMBER:TYPE:DEVICE:MEASURE   memory held by the allocator of the framework
+    estimate:NUMBER:DEVICE:MEASURE    load of a device, computed from the kernels of a trace
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _WORDS = {
     "estimate": 3,
 }
 _NUMBERS = {"trace": 2, "ranges": 2, "counter": 2, "memory": 3, "estimate": 2}
-"""How many of the words of an id are numbers: the first ones."""
+"""Number of leading words of an id that are numbers."""
 SLICED = ("trace", "ranges", "spans")
-"""Kinds of tracks that hold slices; the others hold values."""
+"""Kinds of tracks with slices; the others have values."""
 
 
 class TrackId(NamedTuple):
-    """A track, taken apart."""
+    """Id of a track, split into its words."""
 
     kind: str
     words: tuple[str, ...]
@@ -46,23 +46,23 @@ class TrackId(NamedTuple):
 
     @property
     def trace(self) -> int:
-        """The recording that it belongs to."""
+        """Number of its trace."""
         return int(self.words[0])
 
     @property
     def track(self) -> int:
-        """Its number in that recording."""
+        """Number of the track within its trace."""
         return int(self.words[1])
 
     @property
-    def sliced(self) -> bool:
-        """Whether there are slices on it."""
+    def is_sliced(self) -> bool:
+        """Return True if the track has slices."""
         return self.kind in SLICED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedEvent:
-    """An event, and where on the timeline it stands."""
+class TimelineEvent:
+    """An event and its position on the timeline."""
 
     track: TrackId
     event: int
@@ -73,24 +73,26 @@ class PlacedEvent:
 
 
 def track_id(kind: str, *words: object) -> TrackId:
-    """A track by the words of its id."""
+    """Build the id of a track from its words."""
     return TrackId(kind, tuple(map(str, words)))
 
 
 def parse_track(text: str) -> TrackId:
-    """A track by its id; UsageError where that is none."""
+    """Parse the id of a track; raises UsageError if it is invalid."""
     kind, *quoted = text.strip().split(":")
     words = tuple(map(unquote, quoted))
     numbers = words[: _NUMBERS.get(kind, 0)]
     if _WORDS.get(kind) != len(words) or not all(map(_is_number, numbers)):
-        raise UsageError(f"{text!r} is no track of the timeline; the view `timeline` lists them.")
+        raise UsageError(
+            f"{text!r} is not a track of the timeline; the view `timeline` lists its tracks."
+        )
     return TrackId(kind, words)
 
 
 def parse_tracks(text: str | None) -> Sequence[TrackId]:
-    """Tracks by their ids, each once, in the order in which they are given."""
-    given = [part for part in (text or "").split(",") if part.strip()]
-    return list(dict.fromkeys(map(parse_track, given)))
+    """Parse comma-separated ids of tracks; duplicates are dropped, the order is kept."""
+    ids = [part for part in (text or "").split(",") if part.strip()]
+    return list(dict.fromkeys(map(parse_track, ids)))
 
 
 def _is_number(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""A window of the timeline, whatever its tracks are of; times count from the run's origin."""
+"""Windows of the timeline over tracks of any kind; times count from the run's origin."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from stepscope.analysis import Slices, merge_slices
 from stepscope.intervals import Int
 from stepscope.run import Run
-from stepscope.timeline.trace import timelines_of
+from stepscope.timeline.trace import get_timelines
 from stepscope.timeline.tracks import TrackId
 
-PIECE_EVENTS = 200_000
-"""Events that are looked at in one piece, about."""
+CHUNK_EVENTS = 200_000
+"""Approximate number of events per chunk."""
 
 
 def read_window(
@@ -26,72 +26,92 @@ def read_window(
     *,
     width: int = 1,
 ) -> Slices:
-    """All slices of some tracks that lie in a range, at least in part.
+    """Read the slices of tracks that overlap a range.
 
     Args:
-        signals: of the run.
-        tracks: each slice has the place of its track among these as its line.
+        run: the run.
+        tracks: the line of a slice is the index of its track among these.
         extent: nanoseconds after the run's origin, the end exclusive.
-        width: what is shorter may be summed up; 1 for every event by itself.
+        width: events shorter than this may be summarized; 1 for single events.
     """
     parts: list[Slices] = []
     clock = run.clock
-    of_trace, spans = _by_source(run, tracks)
-    for trace, places in of_trace.items():
+    indices_by_trace, span_indices = _by_source(run, tracks)
+    for trace, indices in indices_by_trace.items():
         base = clock.origin_in(trace)
-        timeline, own = timelines_of(run)[trace], (extent[0] + base, extent[1] + base)
-        found = timeline.window(*own, width) if width > 1 else timeline.events(*own)
-        lines = _lines([tracks[place] for place in places], places, found)
-        parts += [part.renumber_lines(lines).shift(-base) for part in found]
-    if spans:
-        own = extent[0] + clock.origin_ns, extent[1] + clock.origin_ns
-        found_spans = timelines_of(run).spans.window(
-            [tracks[place] for place in spans], spans, own, width
+        timeline, trace_extent = get_timelines(run)[trace], (extent[0] + base, extent[1] + base)
+        slices = (
+            timeline.window(*trace_extent, width) if width > 1 else timeline.events(*trace_extent)
         )
-        parts.append(found_spans.shift(-clock.origin_ns))
-    timelines_of(run).forget()
+        lines = _lines([tracks[index] for index in indices], indices, slices)
+        parts += [part.renumber_lines(lines).shift(-base) for part in slices]
+    if span_indices:
+        trace_extent = extent[0] + clock.origin_ns, extent[1] + clock.origin_ns
+        span_slices = get_timelines(run).spans.window(
+            [tracks[index] for index in span_indices], span_indices, trace_extent, width
+        )
+        parts.append(span_slices.shift(-clock.origin_ns))
+    get_timelines(run).evict()
     return merge_slices(parts)
 
 
-def chunks(
+def read_chunks(
     run: Run, tracks: Sequence[TrackId], extent: tuple[int, int]
 ) -> Iterator[tuple[int, int, Slices]]:
-    """Every event of some tracks that lies in a range, piece by piece of it: begin and end of a
-    piece, and what lies in it at least in part. Memory is bounded by the piece."""
-    of_trace, spans = _by_source(run, tracks)
+    """Read every event of tracks in a range, chunk by chunk.
+
+    Yields start and end of a chunk, and the events that overlap it. A chunk bounds the memory used.
+    """
+    indices_by_trace, span_indices = _by_source(run, tracks)
     span_ns = max(1, run.clock.end_ns - run.clock.origin_ns)
     events = sum(
-        timelines_of(run).contents[trace][tracks[place].track].all
-        for trace, places in of_trace.items()
-        for place in places
-        if tracks[place].track in timelines_of(run).contents[trace]
+        get_timelines(run).contents[trace][tracks[index].track].total_count
+        for trace, indices in indices_by_trace.items()
+        for index in indices
+        if tracks[index].track in get_timelines(run).contents[trace]
     )
     rate = events / span_ns
-    if spans:
+    if span_indices:
         rate += run.reader.row_count("spans") / span_ns
-    pieces = max(1, math.ceil(rate * (extent[1] - extent[0]) / PIECE_EVENTS))
-    pieces = min(pieces, extent[1] - extent[0])
-    borders = [extent[0] + (extent[1] - extent[0]) * i // pieces for i in range(pieces + 1)]
-    for begin, end in itertools.pairwise(borders):
-        yield begin, end, read_window(run, tracks, (begin, end))
+    chunk_count = max(1, math.ceil(rate * (extent[1] - extent[0]) / CHUNK_EVENTS))
+    chunk_count = min(chunk_count, extent[1] - extent[0])
+    borders = [
+        extent[0] + (extent[1] - extent[0]) * i // chunk_count for i in range(chunk_count + 1)
+    ]
+    for start, end in itertools.pairwise(borders):
+        yield start, end, read_window(run, tracks, (start, end))
+
+
+def split_by_line(slices: Slices, count: int) -> list[Slices]:
+    """Split slices, which are sorted by line, into those of each of `count` lines."""
+    borders = np.searchsorted(slices.line, np.arange(count + 1)).tolist()
+    return [slices.take(slice(start, end)) for start, end in itertools.pairwise(borders)]
+
+
+def compute_busy_ratios(slices: Slices) -> list[float]:
+    """Compute the share of each slice that its events cover: 1 for a single event."""
+    ratios = np.minimum(slices.busy / np.maximum(slices.duration, 1), 1.0)
+    ratios = np.where(slices.event >= 0, 1.0, ratios)
+    rounded: list[float] = np.round(ratios, 4).tolist()
+    return rounded
 
 
 def _by_source(run: Run, tracks: Sequence[TrackId]) -> tuple[dict[int, list[int]], list[int]]:
-    """Places of tracks of each recording, and of those of the job's own."""
-    of_trace: dict[int, list[int]] = defaultdict(list)
-    spans = [place for place, track in enumerate(tracks) if track.kind == "spans"]
-    for place, track in enumerate(tracks):
-        if track.kind in {"trace", "ranges"} and track.trace in timelines_of(run):
-            of_trace[track.trace].append(place)
-    return of_trace, spans
+    """Return the indices of the tracks of each trace, and of the tracks with spans."""
+    indices_by_trace: dict[int, list[int]] = defaultdict(list)
+    span_indices = [index for index, track in enumerate(tracks) if track.kind == "spans"]
+    for index, track in enumerate(tracks):
+        if track.kind in {"trace", "ranges"} and track.trace in get_timelines(run):
+            indices_by_trace[track.trace].append(index)
+    return indices_by_trace, span_indices
 
 
-def _lines(tracks: Sequence[TrackId], places: Sequence[int], found: Sequence[Slices]) -> Int:
-    """By line of a recording the place of its track, -1 where that was not asked for."""
-    wanted = [2 * track.track + (track.kind == "ranges") for track in tracks]
-    highest = max([*wanted, *(int(part.line.max(initial=0)) for part in found)])
+def _lines(tracks: Sequence[TrackId], indices: Sequence[int], parts: Sequence[Slices]) -> Int:
+    """Map each line of a trace to the index of its track; -1 if not requested."""
+    trace_lines = [2 * track.track + (track.kind == "ranges") for track in tracks]
+    highest = max([*trace_lines, *(int(part.line.max(initial=0)) for part in parts)])
     lines = np.full(highest + 1, -1, dtype=np.int64)
-    for line, place in zip(wanted, places, strict=True):
+    for line, index in zip(trace_lines, indices, strict=True):
         if line >= 0:
-            lines[line] = place
+            lines[line] = index
     return lines

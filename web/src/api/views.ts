@@ -255,7 +255,7 @@ export interface CopyKindView {
   achieved_bytes_per_s: number | null;
 }
 
-/** A counter within a window: mean, least and largest value of each piece of time. */
+/** A counter within a window: mean, minimum and maximum of each time bin. */
 export interface CounterSeries {
   track: string;
   unit: string;
@@ -435,7 +435,7 @@ export interface FigureChange {
   change_ratio: number | null;
 }
 
-/** When a rule first and last fired. */
+/** First and last time at which a rule fired. */
 export interface FindingMark {
   rule: string;
   sentence: string;
@@ -452,7 +452,7 @@ export interface FlameNode {
   children: FlameNode[];
 }
 
-/** `timeline-flame`: a range of some tracks by path of names, largest first. */
+/** `timeline-flame`: a range of tracks by path of names, largest first. */
 export interface FlameView {
   from_after_ns: number;
   to_after_ns: number;
@@ -694,7 +694,7 @@ export interface LaunchesView {
   quality: QualityNote[];
 }
 
-/** Another event that one is linked to. */
+/** An event linked to the requested one. */
 export interface Linked {
   relation: "backward" | "captured by" | "forward" | "launched by" | "launches" | "operator" | "parent";
   track: string;
@@ -718,7 +718,7 @@ export interface MakingView {
   worker_busy_ratio: number | null;
 }
 
-/** One event that a search found. */
+/** An event that matches a search. */
 export interface Match {
   track: string;
   event: number;
@@ -837,7 +837,7 @@ export interface NameChanges {
   rest_count: number;
 }
 
-/** What the events of one name took within a range. */
+/** Time of the events of one name within a range. */
 export interface NameTime {
   name: string;
   count: number;
@@ -1051,7 +1051,7 @@ export interface RankPipeline {
   missing: string | null;
 }
 
-/** Steps of one rank, or of one recording: to jump to, and to align ranks by. */
+/** Steps of one rank or of one trace: to jump to, and to align ranks by. */
 export interface RankSteps {
   group: string;
   title: string;
@@ -1248,7 +1248,7 @@ export interface ScalarSeries {
   value: (number | null)[];
 }
 
-/** `timeline-search`: events by a part of their name, regardless of case, in order of time. With `around`, that many nanoseconds after the origin, the matches next to it are listed. */
+/** `timeline-search`: events by part of their name, regardless of case, in time order. With `around` (nanoseconds after the origin), the matches next to that time are listed. */
 export interface SearchView {
   name: string;
   match_count: number;
@@ -1275,7 +1275,7 @@ export interface ShortFinding {
   last_after_ns: number | null;
 }
 
-/** `timeline-slice`: everything that is known of one event. */
+/** `timeline-slice`: details of one event. */
 export interface SliceView {
   track: string;
   event: number;
@@ -1291,7 +1291,7 @@ export interface SliceView {
   links: Linked[];
 }
 
-/** `timeline-slices`: a window of some tracks at the detail that so many pixels can show. */
+/** `timeline-slices`: a window of tracks at the detail that the requested pixels can show. */
 export interface SlicesView {
   from_after_ns: number;
   to_after_ns: number;
@@ -1428,7 +1428,7 @@ export interface StreamQueue {
   depth_curve: number[];
 }
 
-/** `timeline-summary`: a range of some tracks in numbers. */
+/** `timeline-summary`: a range of tracks in numbers. */
 export interface SummaryView {
   from_after_ns: number;
   to_after_ns: number;
@@ -1490,7 +1490,7 @@ export interface TimeShare {
   share_ratio: number;
 }
 
-/** `timeline`: what there is to draw, and when. */
+/** `timeline`: the tree of tracks, with steps and findings. */
 export interface TimelineView {
   origin_ns: string;
   end_after_ns: number;
@@ -1671,7 +1671,7 @@ export interface TraceStepsView {
   quality: QualityNote[];
 }
 
-/** One line of the tree that something is drawn on. */
+/** A track of the tree. */
 export interface Track {
   id: string;
   name: string;
@@ -1681,7 +1681,7 @@ export interface Track {
   event_count: number | null;
 }
 
-/** A node, a process, a recording, or a device, with what belongs to it. */
+/** A node, a process, a trace or a device, with its groups and tracks. */
 export interface TrackGroup {
   id: string;
   name: string;
@@ -1691,7 +1691,7 @@ export interface TrackGroup {
   tracks: Track[];
 }
 
-/** Slices of one track within a window, column by column, sorted by row and start. A slice is one event, or a summary of events that are each too short to be seen. */
+/** Slices of one track within a window, column by column, sorted by row and start. A slice is one event, or a summary of events that are too short to be visible. */
 export interface TrackSlices {
   track: string;
   row_count: number;
@@ -1704,7 +1704,7 @@ export interface TrackSlices {
   event: number[];
 }
 
-/** What happened on a track within a range. */
+/** Sums of a track within a range. */
 export interface TrackSummary {
   track: string;
   event_count: number;

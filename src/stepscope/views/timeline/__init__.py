@@ -1,5 +1,5 @@
-"""The timeline: what there is to draw, slices and counters of a window, and questions about them.
+"""Views of the timeline: tracks, slices and counters of a window, event details, search and sums.
 
-Belongs here: payloads and how tracks are named and grouped. Does not: reading a window from the
-store (`diagnosis.timeline_*`), summing up slices (`analysis.timeline_*`).
+Belongs here: payloads, and names and groups of tracks. Does not: reading from the store and
+computing on arrays (`timeline`, `analysis`).
 """

@@ -1,4 +1,4 @@
-"""Tracks of counters: what the monitor sampled, and what recordings count."""
+"""Tracks of counters: samples of the monitor and counters of traces."""
 
 from __future__ import annotations
 
@@ -6,48 +6,48 @@ from collections import defaultdict
 
 from stepscope.run import Run, Trace
 from stepscope.schema import METRIC_TYPES
-from stepscope.timeline import timelines_of, track_id
+from stepscope.timeline import get_timelines, track_id
 from stepscope.views.names import shown
 from stepscope.views.timeline.payload import Track, TrackGroup
 
-_OF_A_PROCESS = "process_"
-_OF_A_CORE = "core_"
-_OF_A_GPU = "gpu_"
+_PROCESS_PREFIX = "process_"
+_CORE_PREFIX = "core_"
+_GPU_PREFIX = "gpu_"
 _UNITS = ("_ratio", "_bytes_per_s", "_bytes", "_watt", "_megahertz", "_celsius", "_count", "_cores")
-_SAID = {"utilization": "GPU utilisation", "sm_efficiency": "SM efficiency (estimated)"}
+_ESTIMATE_LABELS = {"utilization": "GPU utilisation", "sm_efficiency": "SM efficiency (estimated)"}
 
 
-def metric_tracks(run: Run, node: str) -> TrackGroup | None:
-    """What was sampled of a node: of the whole, of each GPU, of its cores and processes."""
-    of_node: list[Track] = []
-    below: dict[str, list[Track]] = defaultdict(list)
-    for metric, device in timelines_of(run).sampled.get(node, []):
-        if metric.startswith(_OF_A_GPU):
-            below[f"GPU {device}"].append(_metric(node, metric, device, ""))
-        elif metric.startswith(_OF_A_CORE):
-            below["cores"].append(_metric(node, metric, device, device))
-        elif metric.startswith(_OF_A_PROCESS):
-            below["processes"].append(_metric(node, metric, device, device))
+def build_metric_group(run: Run, node: str) -> TrackGroup | None:
+    """Group the sampled metrics of a node: node, GPUs, cores and processes; None without any."""
+    node_tracks: list[Track] = []
+    tracks_by_group: dict[str, list[Track]] = defaultdict(list)
+    for metric, device in get_timelines(run).sampled_series.get(node, []):
+        if metric.startswith(_GPU_PREFIX):
+            tracks_by_group[f"GPU {device}"].append(_metric(node, metric, device, ""))
+        elif metric.startswith(_CORE_PREFIX):
+            tracks_by_group["cores"].append(_metric(node, metric, device, device))
+        elif metric.startswith(_PROCESS_PREFIX):
+            tracks_by_group["processes"].append(_metric(node, metric, device, device))
         else:
-            of_node.append(_metric(node, metric, device, device))
-    if not of_node and not below:
+            node_tracks.append(_metric(node, metric, device, device))
+    if not node_tracks and not tracks_by_group:
         return None
     return TrackGroup(
         id=str(track_id("counters", node)),
         name="counters",
         kind="counters",
-        tracks=of_node,
+        tracks=node_tracks,
         groups=[
             TrackGroup(
                 id=str(track_id("counters", node, name)), name=name, kind="counters", tracks=tracks
             )
-            for name, tracks in sorted(below.items(), key=_gpus_first)
+            for name, tracks in sorted(tracks_by_group.items(), key=_order_groups)
         ],
     )
 
 
-def recorded_counters(run: Run, trace: Trace) -> list[TrackGroup]:
-    """Counters in a recording, what its allocator held, and how busy its devices were."""
+def build_counter_groups(run: Run, trace: Trace) -> list[TrackGroup]:
+    """Group the counters, memory series and device loads of a trace."""
     tracks = [
         Track(
             id=str(track_id(counter.kind, trace.trace, *counter.words)),
@@ -56,17 +56,17 @@ def recorded_counters(run: Run, trace: Trace) -> list[TrackGroup]:
             row_count=1,
             unit="bytes" if counter.kind == "memory" else "",
         )
-        for counter in timelines_of(run).counters.get(trace.trace, [])
+        for counter in get_timelines(run).counters.get(trace.trace, [])
     ]
     tracks += [
         Track(
-            id=str(track_id("estimate", trace.trace, device, which)),
-            name=f"{_SAID[which]} of device {device}",
+            id=str(track_id("estimate", trace.trace, device, measure)),
+            name=f"{_ESTIMATE_LABELS[measure]} of device {device}",
             kind="counter",
             row_count=1,
             unit="ratio",
         )
-        for device, which in timelines_of(run).estimates.get(trace.trace, [])
+        for device, measure in get_timelines(run).estimates.get(trace.trace, [])
     ]
     if not tracks:
         return []
@@ -74,21 +74,21 @@ def recorded_counters(run: Run, trace: Trace) -> list[TrackGroup]:
     return [TrackGroup(id=id_, name="counters", kind="counters", tracks=tracks)]
 
 
-def _metric(node: str, metric: str, device: str, said: str) -> Track:
+def _metric(node: str, metric: str, device: str, suffix: str) -> Track:
     declared = METRIC_TYPES.get(metric)
-    name = metric
+    label = metric
     for unit in _UNITS:
-        name = name.removesuffix(unit)
+        label = label.removesuffix(unit)
     return Track(
         id=str(track_id("metric", node, metric, device)),
-        name=" ".join([name.removeprefix(_OF_A_GPU).replace("_", " "), said]).strip(),
+        name=" ".join([label.removeprefix(_GPU_PREFIX).replace("_", " "), suffix]).strip(),
         kind="counter",
         row_count=1,
         unit=declared.unit if declared else "",
     )
 
 
-def _gpus_first(group: tuple[str, list[Track]]) -> tuple[bool, int, str]:
+def _order_groups(group: tuple[str, list[Track]]) -> tuple[bool, int, str]:
     name = group[0]
     number = name.removeprefix("GPU ")
     return (not name.startswith("GPU "), int(number) if number.isdecimal() else 0, name)

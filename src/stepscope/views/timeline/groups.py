@@ -1,84 +1,92 @@
-"""The tree: nodes, processes, recordings, devices, and the tracks of each."""
+"""Tree of nodes, processes, traces and devices, with their tracks."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import numpy as np
+import msgspec
 
 from stepscope.run import Run, Trace
 from stepscope.schema import DataLoaderWorkerFact, ProcessInfo
-from stepscope.timeline import Content, TrackId, timelines_of, track_id
+from stepscope.timeline import (
+    Content,
+    TrackDescription,
+    TrackId,
+    get_timelines,
+    load_track_descriptions,
+    track_id,
+)
 from stepscope.views.names import shown
-from stepscope.views.timeline.counter_tracks import metric_tracks, recorded_counters
+from stepscope.views.timeline.counter_tracks import build_counter_groups, build_metric_group
 from stepscope.views.timeline.payload import Track, TrackGroup
-from stepscope.views.timeline.span_tracks import span_tracks
+from stepscope.views.timeline.span_tracks import list_span_tracks
 
-MOST_TRACKS = 5_000
-"""Tracks that are listed; a tree of more would not be looked through."""
+MAX_TRACKS = 5_000
+"""Listed tracks."""
 
 
-def process_group(process: ProcessInfo) -> str:
-    """Id of the group of a process."""
+def process_group_id(process: ProcessInfo) -> str:
+    """Return the id of the group of a process."""
     return str(TrackId("process", (process.process,)))
 
 
-def recording_group(trace: Trace) -> str:
-    """Id of the group of a recording."""
+def trace_group_id(trace: Trace) -> str:
+    """Return the id of the group of a trace."""
     return str(track_id("recording", trace.trace))
 
 
-def groups_of(run: Run) -> tuple[list[TrackGroup], list[str]]:
-    """The tree, and sentences on what is not in it."""
-    recordings: dict[str | None, list[TrackGroup]] = defaultdict(list)
-    known = {process.process for process in run.processes}
-    described = _described(run)
+def build_groups(run: Run) -> tuple[list[TrackGroup], list[str]]:
+    """Build the tree; also returns notes on what it leaves out."""
+    groups_by_process: dict[str | None, list[TrackGroup]] = defaultdict(list)
+    process_ids = {process.process for process in run.processes}
+    descriptions = load_track_descriptions(run.reader)
     for trace in run.traces:
-        group = _recording(run, trace, described.get(trace.trace, []))
+        group = _build_trace_group(run, trace, descriptions.get(trace.trace, []))
         if group.tracks or group.groups:
-            owner = trace.process if trace.process in known else None
-            recordings[owner].append(group)
-    spans = span_tracks(run)
-    workers: dict[int, list[ProcessInfo]] = defaultdict(list)
-    mains = []
+            owner = trace.process if trace.process in process_ids else None
+            groups_by_process[owner].append(group)
+    spans = list_span_tracks(run)
+    workers_by_pid: dict[int, list[ProcessInfo]] = defaultdict(list)
+    main_processes = []
     pids = {(p.node, p.pid) for p in run.processes if p.role != "dataloader_worker"}
     for process in run.processes:
         if process.role == "dataloader_worker" and (process.node, process.parent_pid) in pids:
-            workers[process.parent_pid].append(process)
+            workers_by_pid[process.parent_pid].append(process)
         else:
-            mains.append(process)
+            main_processes.append(process)
     by_node: dict[str, list[TrackGroup]] = defaultdict(list)
-    for process in mains:
-        group = _process(process, spans, workers[process.pid], recordings[process.process])
+    for process in main_processes:
+        group = _build_process_group(
+            process, spans, workers_by_pid[process.pid], groups_by_process[process.process]
+        )
         if group.tracks or group.groups:
             by_node[process.node].append(group)
     nodes = []
     for node in sorted({*by_node, *run.nodes}):
-        counters = metric_tracks(run, node)
+        counters = build_metric_group(run, node)
         groups = ([counters] if counters else []) + by_node[node]
         if groups:
             name = f"node {node}"
             id_ = str(track_id("node", node))
             nodes.append(TrackGroup(id=id_, name=name, kind="node", groups=groups))
-    return _bounded([*nodes, *recordings[None]])
+    return _limit_groups([*nodes, *groups_by_process[None]])
 
 
-def _process(
+def _build_process_group(
     process: ProcessInfo,
     spans: dict[str, list[Track]],
     workers: Sequence[ProcessInfo],
-    recordings: list[TrackGroup],
+    trace_groups: list[TrackGroup],
 ) -> TrackGroup:
-    below = [_process(worker, spans, (), []) for worker in workers]
+    worker_groups = [_build_process_group(worker, spans, (), []) for worker in workers]
     return TrackGroup(
-        id=process_group(process),
+        id=process_group_id(process),
         name=_process_name(process),
         kind="process",
         rank=process.rank,
         tracks=spans.get(process.process, []),
-        groups=[*(group for group in below if group.tracks), *recordings],
+        groups=[*(group for group in worker_groups if group.tracks), *trace_groups],
     )
 
 
@@ -90,45 +98,24 @@ def _process_name(process: ProcessInfo) -> str:
     return f"DataLoader worker{number} (process {process.pid})"
 
 
-class _Described(NamedTuple):
-    """What a recording says of a track."""
-
-    track: int
-    kind: str
-    thread: str
-    name: str | None
-    device: int
-    stream: int
-    """-1 where the recording does not say."""
-
-
-def _described(run: Run) -> dict[int, list[_Described]]:
-    """By recording, its tracks."""
-    names = ("track", "kind", "tid", "thread_name", "device", "stream")
-    rows = run.reader.table("tracks", ("trace", *names), order_by="trace, track")
-    columns = (np.ma.filled(rows[name], -1).tolist() for name in names)
-    found: dict[int, list[_Described]] = defaultdict(list)
-    for trace, *said in zip(rows["trace"].tolist(), *columns, strict=True):
-        found[trace].append(_Described(*said))
-    return found
-
-
-def _recording(run: Run, trace: Trace, tracks: Sequence[_Described]) -> TrackGroup:
-    content = timelines_of(run).contents[trace.trace]
+def _build_trace_group(run: Run, trace: Trace, tracks: Sequence[TrackDescription]) -> TrackGroup:
+    content = get_timelines(run).contents[trace.trace]
     host: list[Track] = []
     streams: dict[int, list[Track]] = defaultdict(list)
-    for said in tracks:
-        its = content.get(said.track)
-        if its is None:
+    for description in tracks:
+        track_content = content.get(description.track)
+        if track_content is None:
             continue
-        if said.kind == "device":
-            streams[said.device] += _stream(trace, said.track, said.stream, its)
+        if description.kind == "device":
+            streams[description.device] += _build_stream_tracks(
+                trace, description.track, description.stream, track_content
+            )
         else:
-            host.append(_thread(trace, said, its))
+            host.append(_build_host_track(trace, description, track_content))
     window = "" if trace.window is None else f"window {trace.window}: "
     rank = "" if trace.rank is None or trace.process is not None else f"rank {trace.rank}: "
     return TrackGroup(
-        id=recording_group(trace),
+        id=trace_group_id(trace),
         name=shown(f"{window}{rank}{trace.name}"),
         kind="recording",
         rank=trace.rank,
@@ -142,29 +129,31 @@ def _recording(run: Run, trace: Trace, tracks: Sequence[_Described]) -> TrackGro
             )
             for device, tracks in sorted(streams.items())
         ]
-        + recorded_counters(run, trace),
+        + build_counter_groups(run, trace),
     )
 
 
-def _thread(trace: Trace, said: _Described, content: Content) -> Track:
-    title = (said.name or (f"thread {said.thread}" if said.thread else "")).strip()
+def _build_host_track(trace: Trace, description: TrackDescription, content: Content) -> Track:
+    title = (
+        description.name or (f"thread {description.thread}" if description.thread else "")
+    ).strip()
     title = title or "without a thread"
     mostly_backward = 2 * content.backward > content.counts["operators"]
-    does = "steps" if content.steps else "backward" if mostly_backward else ""
+    role = "steps" if content.steps else "backward" if mostly_backward else ""
     return Track(
-        id=str(track_id("trace", trace.trace, said.track)),
-        name=shown(title) + (f": {does}" if does else ""),
+        id=str(track_id("trace", trace.trace, description.track)),
+        name=shown(title) + (f": {role}" if role else ""),
         kind="host",
         row_count=content.rows,
-        event_count=content.own,
+        event_count=content.event_count,
     )
 
 
-def _stream(trace: Trace, track: int, stream: int, content: Content) -> list[Track]:
+def _build_stream_tracks(trace: Trace, track: int, stream: int, content: Content) -> list[Track]:
     name = f"stream {stream}" if stream >= 0 else "stream"
-    found = []
+    tracks = []
     if content.shadows:
-        found.append(
+        tracks.append(
             Track(
                 id=str(track_id("ranges", trace.trace, track)),
                 name=f"{name} (annotations)",
@@ -173,46 +162,44 @@ def _stream(trace: Trace, track: int, stream: int, content: Content) -> list[Tra
                 event_count=content.shadows,
             )
         )
-    if content.own:
-        found.append(
+    if content.event_count:
+        tracks.append(
             Track(
                 id=str(track_id("trace", trace.trace, track)),
-                name=f"{name} ({_work(content)})",
+                name=f"{name} ({_describe_work(content)})",
                 kind="device",
                 row_count=content.rows,
-                event_count=content.own,
+                event_count=content.event_count,
             )
         )
-    return found
+    return tracks
 
 
-def _work(content: Content) -> str:
+def _describe_work(content: Content) -> str:
     kernels = content.counts["kernels"]
     if not kernels:
         return "copies" if content.counts["copies"] else "synchronisation"
     return "communication" if 2 * content.communication > kernels else "computation"
 
 
-def _bounded(groups: list[TrackGroup]) -> tuple[list[TrackGroup], list[str]]:
-    """At most so many tracks, the first ones of the tree."""
-    left = MOST_TRACKS
-    out = 0
+def _limit_groups(groups: list[TrackGroup]) -> tuple[list[TrackGroup], list[str]]:
+    """Keep the first `MAX_TRACKS` tracks of the tree; returns a note on the others."""
+    remaining = MAX_TRACKS
+    left_out_count = 0
 
-    def cut(group: TrackGroup) -> TrackGroup:
-        nonlocal left, out
-        kept = group.tracks[:left]
-        left -= len(kept)
-        out += len(group.tracks) - len(kept)
-        below = [cut(each) for each in group.groups]
-        return TrackGroup(
-            id=group.id,
-            name=group.name,
-            kind=group.kind,
-            rank=group.rank,
-            tracks=kept,
-            groups=[each for each in below if each.tracks or each.groups],
-        )
+    def limit(groups: list[TrackGroup]) -> list[TrackGroup]:
+        nonlocal remaining, left_out_count
+        limited = []
+        for group in groups:
+            tracks = group.tracks[:remaining]
+            remaining -= len(tracks)
+            left_out_count += len(group.tracks) - len(tracks)
+            subgroups = limit(group.groups)
+            if tracks or subgroups:
+                limited.append(msgspec.structs.replace(group, tracks=tracks, groups=subgroups))
+        return limited
 
-    cut_groups = [cut(group) for group in groups]
-    notes = [f"{out:,} tracks are not listed: the first {MOST_TRACKS:,} are"] if out else []
-    return [each for each in cut_groups if each.tracks or each.groups], notes
+    limited = limit(groups)
+    if not left_out_count:
+        return limited, []
+    return limited, [f"{left_out_count:,} tracks are not listed, only the first {MAX_TRACKS:,}"]

@@ -1,4 +1,4 @@
-"""What the timeline draws. Times are nanoseconds after the run's origin (`after_ns`)."""
+"""Payloads of the timeline. Times are nanoseconds after the run's origin (`after_ns`)."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from stepscope.views.flame_nodes import FlameNode
 from stepscope.views.quality import QualityNote
 
 TrackKind = Literal["spans", "host", "device", "counter"]
-"""Spans of the job's own recording, threads and streams of a profiler's recording, counters."""
+"""Spans of the job, threads and streams of a trace, counters."""
 GroupKind = Literal["node", "process", "recording", "device", "counters"]
 
 
 class Track(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the tree that something is drawn on."""
+    """A track of the tree."""
 
     id: str
-    """What the options `tracks` and `track` name it by."""
+    """Value for the options `tracks` and `track`."""
     name: str
     kind: TrackKind
     row_count: int
-    """Rows that nested and overlapping slices need; 1 for a counter. Of tracks that still grow, as
-    far as is known."""
+    """Rows of nested and overlapping slices, as known so far for a growing track; 1 for a
+    counter."""
     unit: str = ""
-    """Of a counter."""
+    """Unit of a counter."""
     event_count: int | None = None
-    """Slices on it, where that is known without reading them."""
+    """Number of slices, if known without reading them."""
 
 
 class TrackGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, a process, a recording, or a device, with what belongs to it."""
+    """A node, a process, a trace or a device, with its groups and tracks."""
 
     id: str
     name: str
@@ -42,23 +42,23 @@ class TrackGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps of one rank, or of one recording: to jump to, and to align ranks by."""
+    """Steps of one rank or of one trace: to jump to, and to align ranks by."""
 
     group: str
-    """The group of tracks whose steps these are."""
+    """Group of the tracks of these steps."""
     title: str
     numbers: list[int]
-    """Steps by number, in order of time; counted from 0 where a recording does not number them."""
+    """Numbers of the steps in time order; counted from 0 if a trace does not number them."""
     after_ns: list[int]
     duration_ns: list[int]
     outliers: list[int]
-    """Numbers of the steps that last far longer than the others; see `steps`."""
+    """Numbers of the steps that take far longer than the others; see `steps`."""
     left_out_count: int
-    """Steps that are not listed, where there are too many to send: the first ones are."""
+    """Steps after the listed ones, if there are too many to send."""
 
 
 class FindingMark(msgspec.Struct, frozen=True, kw_only=True):
-    """When a rule first and last fired."""
+    """First and last time at which a rule fired."""
 
     rule: str
     sentence: str
@@ -67,12 +67,12 @@ class FindingMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
-    """`timeline`: what there is to draw, and when."""
+    """`timeline`: the tree of tracks, with steps and findings."""
 
     origin_ns: str
     """Epoch nanoseconds that times count from, as text: doubles cannot hold them."""
     end_after_ns: int
-    """End of what is recorded so far."""
+    """End of the recorded data."""
     groups: list[TrackGroup]
     steps: list[RankSteps]
     findings: list[FindingMark]
@@ -84,49 +84,50 @@ class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
 class TrackSlices(msgspec.Struct, frozen=True, kw_only=True):
     """Slices of one track within a window, column by column, sorted by row and start.
 
-    A slice is one event, or a summary of events that are each too short to be seen.
+    A slice is one event, or a summary of events that are too short to be visible.
     """
 
     track: str
     row_count: int
-    """Rows that these slices need; rows count from 0."""
+    """Number of rows of these slices; rows count from 0."""
     row: list[int]
     after_ns: list[int]
-    """Start, after the start of the window: negative where it began before."""
+    """Start, after the start of the window; negative if it started earlier."""
     duration_ns: list[int]
-    """Of a summary, from the start of its first event to the end of its last, or of its bucket."""
+    """Duration; for a summary, from the start of its first event to the end of its last event or of
+    its bucket."""
     name: list[int]
-    """Index into `names`; of a summary, the name of its longest event."""
+    """Index into `names`; for a summary, the name of its longest event."""
     count: list[int]
-    """Events that it stands for."""
+    """Number of events in the slice."""
     busy_ratio: list[float]
     """Share of the slice that its events cover; 1 for an event."""
     event: list[int]
-    """What `timeline-slice` names it by, with its track; -1 for a summary."""
+    """Id for `timeline-slice`, together with the track; -1 for a summary."""
 
 
 class SlicesView(msgspec.Struct, frozen=True, kw_only=True):
-    """`timeline-slices`: a window of some tracks at the detail that so many pixels can show."""
+    """`timeline-slices`: a window of tracks at the detail that the requested pixels can show."""
 
     from_after_ns: int
     to_after_ns: int
     names: list[str]
     tracks: list[TrackSlices]
     omitted_tracks: list[str]
-    """Tracks that were asked for and left out, because the answer would have become too long."""
+    """Requested tracks that were left out to limit the size of the response."""
 
 
 class CounterSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """A counter within a window: mean, least and largest value of each piece of time."""
+    """A counter within a window: mean, minimum and maximum of each time bin."""
 
     track: str
     unit: str
     full: float
-    """What the height of the track stands for: 1 for ratios, else the largest value of the run."""
+    """Value at the full height of the track: 1 for ratios, else the maximum over the run."""
     after_ns: list[int]
-    """Start of each piece, after the start of the window."""
+    """Start of each bin, after the start of the window."""
     mean: list[float | None]
-    """Null where nothing was sampled."""
+    """Null if nothing was sampled."""
     least: list[float | None]
     largest: list[float | None]
 
@@ -141,13 +142,13 @@ class CountersView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Linked(msgspec.Struct, frozen=True, kw_only=True):
-    """Another event that one is linked to."""
+    """An event linked to the requested one."""
 
     relation: Literal[
         "launches", "launched by", "operator", "backward", "forward", "parent", "captured by"
     ]
-    """What the other event is to this one: `launches` and `launched by` draw the arrow from a call
-    to its kernel, `backward` and `forward` that between an operator and its gradient."""
+    """Relation as seen from the requested event: `launches` and `launched by` connect a call and
+    its kernel, `backward` and `forward` an operator and its gradient."""
     track: str
     event: int
     name: str
@@ -157,29 +158,29 @@ class Linked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SliceView(msgspec.Struct, frozen=True, kw_only=True):
-    """`timeline-slice`: everything that is known of one event."""
+    """`timeline-slice`: details of one event."""
 
     track: str
     event: int
     name: str
     kind: str
-    """Table that holds it, or the kind of a span."""
+    """Table of the event, or the kind of a span."""
     after_ns: int
     duration_ns: int
     row: int
     self_ns: int | None
-    """Without what is nested in it; null where nothing nests."""
+    """Duration without nested events; null where events do not nest."""
     step: str | None
-    """The step in which it began."""
+    """Step that contains the start of the event."""
     args: dict[str, Any]
-    """What the recording says of it, with our names where there are any: bytes, shapes, grid, …"""
+    """Recorded attributes, under column names if there are any: bytes, shapes, grid, …"""
     stack: list[str]
-    """Python frames around it, innermost first, `file(line): function`."""
+    """Python frames around the event, innermost first, as `file(line): function`."""
     links: list[Linked]
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """One event that a search found."""
+    """An event that matches a search."""
 
     track: str
     event: int
@@ -190,51 +191,51 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchView(msgspec.Struct, frozen=True, kw_only=True):
-    """`timeline-search`: events by a part of their name, regardless of case, in order of time.
+    """`timeline-search`: events by part of their name, regardless of case, in time order.
 
-    With `around`, that many nanoseconds after the origin, the matches next to it are listed.
+    With `around` (nanoseconds after the origin), the matches next to that time are listed.
     """
 
     name: str
     match_count: int
     before_count: int
-    """Matches before the first one listed."""
+    """Matches before the first listed one."""
     total_ns: int
-    """Durations of all matches, summed."""
+    """Sum of the durations of all matches."""
     matches: list[Match]
 
 
 class NameTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What the events of one name took within a range."""
+    """Time of the events of one name within a range."""
 
     name: str
     count: int
     total_ns: int
-    """Within the range: events are cut at its ends."""
+    """Time within the range: events are clipped at its ends."""
     self_ns: int
-    """The same without what is nested in them."""
+    """The same without nested events."""
     mean_ns: float
     max_ns: int
 
 
 class TrackSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened on a track within a range."""
+    """Sums of a track within a range."""
 
     track: str
     event_count: int
     busy_ns: int
-    """The union of its events."""
+    """Time covered by at least one event."""
     busy_ratio: float
     """Share of the range."""
     gap_count: int
     longest_gap_ns: int
     name_count: int
     names: list[NameTime]
-    """By self time; `top` of them."""
+    """The `top` names with the most self time."""
 
 
 class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
-    """`timeline-summary`: a range of some tracks in numbers."""
+    """`timeline-summary`: a range of tracks in numbers."""
 
     from_after_ns: int
     to_after_ns: int
@@ -243,12 +244,12 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlameView(msgspec.Struct, frozen=True, kw_only=True):
-    """`timeline-flame`: a range of some tracks by path of names, largest first."""
+    """`timeline-flame`: a range of tracks by path of names, largest first."""
 
     from_after_ns: int
     to_after_ns: int
     total_ns: int
-    """Of the outermost calls."""
+    """Sum over the outermost calls."""
     roots: list[FlameNode]
     left_out_ns: int
-    """Self time of paths too small to be listed."""
+    """Self time of the paths that are too small to be listed."""

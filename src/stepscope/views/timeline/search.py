@@ -1,4 +1,4 @@
-"""`timeline-search`: events by a part of their name."""
+"""`timeline-search`: events by part of their name."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from stepscope.run import Run
 from stepscope.timeline import parse_tracks, search_events
 from stepscope.views.names import shown
 from stepscope.views.options import ViewOptions
-from stepscope.views.timeline.asked import range_of
 from stepscope.views.timeline.payload import Match, SearchView
+from stepscope.views.timeline.selection import get_range
 
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 
 
 def timeline_search(run: Run, options: ViewOptions) -> SearchView:
-    """Events by a part of their name, in order of time."""
+    """Search for events by part of their name, in time order."""
     name = options.name or ""
-    found = search_events(
+    result = search_events(
         run,
         name,
         parse_tracks(options.tracks),
-        range_of(run.clock, options),
+        get_range(run.clock, options),
         around_ns=options.around_ns,
-        most=min(options.top or MOST_LISTED, MOST_LISTED),
+        limit=min(options.top or MAX_LISTED, MAX_LISTED),
     )
     return SearchView(
         name=name,
-        match_count=found.match_count,
-        before_count=found.before_count,
-        total_ns=found.total_ns,
+        match_count=result.match_count,
+        before_count=result.before_count,
+        total_ns=result.total_ns,
         matches=[
             Match(
                 track=str(event.track),
@@ -37,6 +37,6 @@ def timeline_search(run: Run, options: ViewOptions) -> SearchView:
                 duration_ns=event.duration_ns,
                 row=event.row,
             )
-            for event in found.listed
+            for event in result.listed
         ],
     )

@@ -1,51 +1,51 @@
-"""`timeline-slice`: everything that is known of one event."""
+"""`timeline-slice`: details of one event."""
 
 from __future__ import annotations
 
 from stepscope.errors import UsageError
 from stepscope.run import Run
 from stepscope.timeline import (
-    KnownEvent,
+    EventDetails,
     LinkedEvent,
     TrackId,
     find_event,
     find_span,
+    find_step_at,
+    get_timelines,
     parse_track,
-    timelines_of,
 )
 from stepscope.views.names import shown
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.payload import Linked, SliceView
-from stepscope.views.timeline.steps import step_at
 
 
 def timeline_slice(run: Run, options: ViewOptions) -> SliceView:
-    """One event; UsageError where there is none of that number on that track."""
+    """Show one event; raises UsageError if the track has no such event."""
     track, event = parse_track(options.track or ""), options.event or 0
-    found = None
+    details = None
     if track.kind == "spans":
-        found = find_span(run, track, event)
-    elif track.sliced and track.trace in timelines_of(run):
-        found = find_event(run, track, event)
-    if found is None:
-        raise UsageError(f"There is no event {event} on the track {options.track}.")
-    return _payload(run, track, found)
+        details = find_span(run, track, event)
+    elif track.is_sliced and track.trace in get_timelines(run):
+        details = find_event(run, track, event)
+    if details is None:
+        raise UsageError(f"Track {options.track} has no event {event}.")
+    return _payload(run, track, details)
 
 
-def _payload(run: Run, track: TrackId, event: KnownEvent) -> SliceView:
+def _payload(run: Run, track: TrackId, details: EventDetails) -> SliceView:
     return SliceView(
         track=str(track),
-        event=event.event,
-        name=event.name,
-        kind=event.kind,
-        after_ns=event.after_ns,
-        duration_ns=event.duration_ns,
-        row=event.row,
-        self_ns=event.self_ns,
-        step=step_at(run, track, event.after_ns),
-        args=event.args,
-        stack=event.stack,
-        links=[_link(link) for link in event.links],
+        event=details.event,
+        name=details.name,
+        kind=details.kind,
+        after_ns=details.after_ns,
+        duration_ns=details.duration_ns,
+        row=details.row,
+        self_ns=details.self_ns,
+        step=find_step_at(run, track, details.after_ns),
+        args=details.args,
+        stack=details.stack,
+        links=[_link(link) for link in details.links],
     )
 
 

@@ -1,4 +1,4 @@
-"""Tracks of the job's own recording: one per thread."""
+"""Tracks of the spans of the job: one per thread."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from stepscope.views.timeline.payload import Track
 
 _LOGS = """
     SELECT process, log, count(*) AS n, max(depth) AS deepest,
-        any_value(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS called,
+        any_value(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS label,
         bool_and(kind = 'device') AS on_device, bool_or(kind = 'optimizer') AS trains,
         any_value(kind) AS kind
     FROM spans GROUP BY process, log ORDER BY process, n DESC
 """
 
 
-def span_tracks(run: Run) -> dict[str, list[Track]]:
-    """By process, the busiest thread first."""
+def list_span_tracks(run: Run) -> dict[str, list[Track]]:
+    """List the tracks of each process, the busiest thread first."""
     if not run.reader.has("spans"):
         return {}
-    found = run.reader.sql(_LOGS)
+    columns = run.reader.sql(_LOGS)
     tracks: dict[str, list[Track]] = defaultdict(list)
-    columns = ("process", "log", "n", "deepest", "called", "on_device", "trains", "kind")
-    for process, log, count, deepest, called, on_device, trains, kind in zip(
-        *(found[name].tolist() for name in columns), strict=True
+    names = ("process", "log", "n", "deepest", "label", "on_device", "trains", "kind")
+    for process, log, count, deepest, label, on_device, trains, kind in zip(
+        *(columns[name].tolist() for name in names), strict=True
     ):
-        if called:
-            name = called
+        if label:
+            name = label
         elif on_device:
             name = "device, by phase"
         else:

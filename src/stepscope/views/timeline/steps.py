@@ -1,86 +1,70 @@
-"""Steps of ranks and of recordings, to jump to."""
+"""Steps of ranks and of traces, to jump to."""
 
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
 from stepscope.analysis import HostSteps, Steps, summarize
-from stepscope.intervals import Intervals
-from stepscope.run import Run, RunClock, Trace, marked_steps, named_steps, reading_ahead
+from stepscope.run import Run, RunClock, Trace, named_steps, reading_ahead
 from stepscope.schema import ProcessInfo
-from stepscope.timeline import TrackId, steps_of_process, watched_steps
-from stepscope.views.timeline.groups import process_group, recording_group
+from stepscope.timeline import find_outlier_steps, find_steps_of_run
+from stepscope.views.timeline.groups import process_group_id, trace_group_id
 from stepscope.views.timeline.payload import RankSteps
 
-MOST_LISTED = 5_000
-"""Steps of one rank; a picture of more is no list of places to jump to."""
-MOST_SENT = 50_000
+MAX_LISTED = 5_000
+"""Steps of one rank."""
+MAX_SENT = 50_000
 """Steps of all ranks."""
-MOST_RECORDINGS = 200
-"""Recordings that are looked through for steps."""
+MAX_TRACES = 200
+"""Traces that are searched for steps."""
 
 
-def steps_of(run: Run) -> tuple[list[RankSteps], list[str]]:
-    """The steps of each training process and of each imported recording; and sentences on those
-    that are not listed."""
+def list_steps(run: Run) -> tuple[list[RankSteps], list[str]]:
+    """List the steps of each training process and of each imported trace.
+
+    Also returns notes on the steps left out.
+    """
     clock = run.clock
-    watched, not_looked_at = watched_steps(run)
-    known = {process.process for process, _ in watched}
-    traces = [trace for trace in run.traces if trace.process not in known]
-    most = max(1, min(MOST_LISTED, MOST_SENT // max(1, len(watched) + len(traces))))
-    found = [_of_process(process, steps, clock, most) for process, steps in watched]
-    for trace in reading_ahead(traces[:MOST_RECORDINGS]):
+    steps_by_process, left_out = find_steps_of_run(run)
+    watched_ids = {process.process for process, _ in steps_by_process}
+    traces = [trace for trace in run.traces if trace.process not in watched_ids]
+    limit = max(1, min(MAX_LISTED, MAX_SENT // max(1, len(steps_by_process) + len(traces))))
+    listed = [
+        _list_process_steps(process, steps, clock, limit) for process, steps in steps_by_process
+    ]
+    for trace in reading_ahead(traces[:MAX_TRACES]):
         steps = named_steps(trace)
         if steps is not None:
-            found.append(_of_recording(trace, steps, clock, most))
+            listed.append(_list_trace_steps(trace, steps, clock, limit))
     notes = []
-    if not_looked_at:
+    if left_out:
         notes.append(
-            f"the steps of {len(not_looked_at):,} more processes are not listed: so long a run "
-            "would take too long to look through"
+            f"the steps of {len(left_out):,} more processes are not listed: the run is too long to "
+            "search all of it"
         )
-    if len(traces) > MOST_RECORDINGS:
-        notes.append(f"the steps of the first {MOST_RECORDINGS:,} recordings are listed")
-    return [steps for steps in found if steps.numbers], notes
+    if len(traces) > MAX_TRACES:
+        notes.append(f"only the steps of the first {MAX_TRACES:,} traces are listed")
+    return [steps for steps in listed if steps.numbers], notes
 
 
-def step_at(run: Run, track: TrackId, after_ns: int) -> str | None:
-    """The step in which something begins on a track; None where it is in none."""
-    if track.kind != "spans":
-        (trace,) = (trace for trace in run.traces if trace.trace == track.trace)
-        marked = marked_steps(run, trace)
-        names = marked.steps.names if marked.marked else []
-        extent, base = marked.steps.extent, run.clock.origin_in(trace.trace)
-    else:
-        steps = steps_of_process(run, track.words[0])
-        if steps is None:
-            return None
-        names = [str(number) for number in range(len(steps))]
-        extent, base = Intervals(steps.start, steps.end), run.clock.origin_ns
-    at = after_ns + base
-    inside = np.flatnonzero((extent.start <= at) & (at < extent.end))
-    return names[inside[0]] if len(names) and len(inside) else None
-
-
-def _of_process(process: ProcessInfo, steps: Steps, clock: RunClock, most: int) -> RankSteps:
-    summary = summarize(steps.wall_ns[steps.measured()])
-    slow = steps.measured() & (steps.wall_ns > summary.outlier_threshold) if summary else None
-    return _listed(
+def _list_process_steps(
+    process: ProcessInfo, steps: Steps, clock: RunClock, limit: int
+) -> RankSteps:
+    return _limit_steps(
         RankSteps(
-            group=process_group(process),
+            group=process_group_id(process),
             title=process.title,
             numbers=list(range(len(steps))),
             after_ns=(steps.start - clock.origin_ns).tolist(),
             duration_ns=steps.wall_ns.tolist(),
-            outliers=[] if slow is None else np.flatnonzero(slow).tolist(),
+            outliers=find_outlier_steps(steps),
             left_out_count=0,
         ),
-        most,
+        limit,
     )
 
 
-def _of_recording(trace: Trace, steps: HostSteps, clock: RunClock, most: int) -> RankSteps:
+def _list_trace_steps(trace: Trace, steps: HostSteps, clock: RunClock, limit: int) -> RankSteps:
     names, (start, end) = steps.names, steps.extent
     numbers = [int(name) for name in names if name.isdecimal() and len(name) < 16]
     if len(numbers) < len(names):
@@ -88,9 +72,9 @@ def _of_recording(trace: Trace, steps: HostSteps, clock: RunClock, most: int) ->
     summary = summarize(end - start) if len(names) else None
     slow = (end - start > summary.outlier_threshold).tolist() if summary else []
     base = clock.origin_in(trace.trace)
-    return _listed(
+    return _limit_steps(
         RankSteps(
-            group=recording_group(trace),
+            group=trace_group_id(trace),
             title=trace.name,
             numbers=numbers,
             after_ns=(start - base).tolist(),
@@ -98,19 +82,19 @@ def _of_recording(trace: Trace, steps: HostSteps, clock: RunClock, most: int) ->
             outliers=[number for number, is_slow in zip(numbers, slow, strict=True) if is_slow],
             left_out_count=0,
         ),
-        most,
+        limit,
     )
 
 
-def _listed(steps: RankSteps, most: int) -> RankSteps:
-    """At most so many of the steps."""
-    numbers = steps.numbers[:most]
-    listed = set(numbers)
+def _limit_steps(steps: RankSteps, limit: int) -> RankSteps:
+    """Limit the number of listed steps."""
+    numbers = steps.numbers[:limit]
+    listed_numbers = set(numbers)
     return msgspec.structs.replace(
         steps,
         numbers=numbers,
-        after_ns=steps.after_ns[:most],
-        duration_ns=steps.duration_ns[:most],
-        outliers=[number for number in steps.outliers if number in listed],
+        after_ns=steps.after_ns[:limit],
+        duration_ns=steps.duration_ns[:limit],
+        outliers=[number for number in steps.outliers if number in listed_numbers],
         left_out_count=len(steps.numbers) - len(numbers),
     )

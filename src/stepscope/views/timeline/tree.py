@@ -1,4 +1,4 @@
-"""`timeline`: the tree of tracks, steps to jump to, and what rules found when."""
+"""`timeline`: the tree of tracks, steps to jump to, and findings of rules in time."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from stepscope.rule_feed import recorded_rules
 from stepscope.run import Run
 from stepscope.views.options import ViewOptions
 from stepscope.views.quality import notes_across
-from stepscope.views.timeline.groups import groups_of
+from stepscope.views.timeline.groups import build_groups
 from stepscope.views.timeline.payload import FindingMark, TimelineView
-from stepscope.views.timeline.steps import steps_of
+from stepscope.views.timeline.steps import list_steps
 
 NOTHING = (
-    "nothing that has a time was recorded: run a job with `stepscope run -- CMD`, or bring a "
-    "recording in with `stepscope import FILE -o RUN`"
+    "the run has no timed events: run a job with `stepscope run -- CMD`, or import a trace with "
+    "`stepscope import FILE -o RUN`"
 )
 
 
 def timeline(run: Run, options: ViewOptions) -> TimelineView:
-    """What there is to draw, and when."""
+    """Build the tree of tracks, with steps and findings."""
     clock = run.clock
-    groups, notes = groups_of(run)
-    steps, more_notes = steps_of(run)
-    notes += more_notes
+    groups, notes = build_groups(run)
+    steps, step_notes = list_steps(run)
+    notes += step_notes
     names = {trace.trace: trace.name for trace in run.traces}
-    moved = [names[trace] for trace in clock.shift_by_trace_ns]
-    if moved:
+    shifted = [names[trace] for trace in clock.shift_by_trace_ns]
+    if shifted:
         notes.append(
-            "these recordings state no base of their clock and are drawn from the origin on: "
-            + ", ".join(moved[:8])
-            + (f" and {len(moved) - 8} more" if len(moved) > 8 else "")
+            "these traces have no clock base and are drawn from the origin of the run: "
+            + ", ".join(shifted[:8])
+            + (f" and {len(shifted) - 8} more" if len(shifted) > 8 else "")
         )
     return TimelineView(
         origin_ns=str(clock.origin_ns),

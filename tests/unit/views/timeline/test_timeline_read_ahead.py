@@ -1,16 +1,18 @@
-"""What is read ahead need not be read when somebody looks."""
+"""Data that was read ahead is not read again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepscope.run import Run
-from stepscope.store import RunReader, open_run
-from stepscope.timeline.trace import timelines_of
-from tests.support.drawn_timelines import cut_small, recorded, view
+from stepscope.store import open_run
+from stepscope.store.queries import TableQueries
+from stepscope.timeline.trace import get_timelines
+from tests.support.drawn_timelines import import_run, small_blocks, view
 from tests.support.kineto_files import kernel, launch, op
 
 
@@ -20,22 +22,25 @@ def test_a_wide_window_of_a_run_that_was_read_ahead_reads_nothing(
     events = [op("first", 0, 10)]
     for at in range(0, 1_000_000, 1_000):
         events += [launch(at, 5, at + 1), kernel(at + 20, 30, at + 1)]
-    with cut_small(levels=True, slice_rows=10**6):
-        recorded(tmp_path / "run", events)
+    with small_blocks(levels=True, slice_rows=10**6):
+        import_run(tmp_path / "run", events)
 
-    def looked_at(run: Run) -> list[Any]:
+    def draw(run: Run) -> list[Any]:
         view(run, "timeline")
-        asked.clear()
-        return [view(run, f"timeline-{what}", pixels=100) for what in ("slices", "counters")]
+        queried_tables.clear()
+        return [view(run, f"timeline-{name}", pixels=100) for name in ("slices", "counters")]
 
-    asked: list[str] = []
-    read = RunReader._run
-    monkeypatch.setattr(
-        RunReader, "_run", lambda self, *given: [asked.append(str(given[0])), read(self, *given)][1]
-    )
-    cold = looked_at(Run(open_run(tmp_path / "run")))
-    assert asked
+    queried_tables: list[str] = []
+    run_query = TableQueries.run
+
+    def record_query(self: TableQueries, tables: Sequence[str], query: Callable[[Any], Any]) -> Any:
+        queried_tables.extend(tables)
+        return run_query(self, tables, query)
+
+    monkeypatch.setattr(TableQueries, "run", record_query)
+    cold = draw(Run(open_run(tmp_path / "run")))
+    assert queried_tables
     run = Run(open_run(tmp_path / "run"))
-    assert timelines_of(run).read_ahead(60)
-    assert looked_at(run) == cold
-    assert set(asked) <= {"['tracks']"}, "names of tracks, and no event"
+    assert get_timelines(run).read_ahead(60)
+    assert draw(run) == cold
+    assert set(queried_tables) <= {"tracks"}, "names of tracks, and no event"

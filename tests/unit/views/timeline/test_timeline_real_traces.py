@@ -1,4 +1,4 @@
-"""Real recordings, where they are at hand: everything in the file is on the timeline once."""
+"""Real traces, if available: every event of the file is on the timeline once."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_every_event_is_drawn_once_at_every_zoom(real: Callable[[str], Run], fil
         assert sum(sum(track.count) for track in payload.tracks) == rows
         counts = {track.id: track.row_count for track in tree}
         assert all(track.row_count <= counts[track.track] for track in payload.tracks)
-    whole = view(run, "timeline-summary", top=0)
-    assert sum(track.event_count for track in whole.tracks) == rows
+    summary = view(run, "timeline-summary", top=0)
+    assert sum(track.event_count for track in summary.tracks) == rows
     flame = view(run, "timeline-flame")
-    assert flame.total_ns >= max(track.busy_ns for track in whole.tracks)
+    assert flame.total_ns >= max(track.busy_ns for track in summary.tracks)
 
 
 def test_steps_and_their_device_work(real: Callable[[str], Run]) -> None:
@@ -40,8 +40,8 @@ def test_steps_and_their_device_work(real: Callable[[str], Run]) -> None:
     payload = view(run, "timeline")
     (steps,) = payload.steps
     assert len(steps.numbers) == len(set(steps.numbers)) > 1
-    found = view(run, "timeline-search", name="ProfilerStep#", top=0)
-    marks = {match.after_ns for match in found.matches if match.track.startswith("trace")}
+    matches = view(run, "timeline-search", name="ProfilerStep#", top=0)
+    marks = {match.after_ns for match in matches.matches if match.track.startswith("trace")}
     assert set(steps.after_ns) <= marks
     first, last = steps.after_ns[0], steps.after_ns[0] + steps.duration_ns[0]
     ids = track_ids(run)

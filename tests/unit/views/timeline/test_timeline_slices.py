@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings, strategies 
 from stepscope.run import Run
 from stepscope.timeline.tracks import parse_track
 from stepscope.timeline.window import read_window
-from tests.support.drawn_timelines import Drawn, cut_small, drawn, recorded, track_ids, view
+from tests.support.drawn_timelines import Drawn, drawn, import_run, small_blocks, track_ids, view
 from tests.support.kineto_files import Event, kernel, launch, op, python, span
 
 MAKERS = (
@@ -29,17 +29,17 @@ NAMES = ("a", "b", "<b>c</b>", "d" * 700)
 SPAN_NS = 3_000_000
 
 
-def file_of(seed: int, count: int) -> list[Event]:
-    """Host ranges of every kind, nested or not, kernels that may overlap, and their shadows."""
+def make_file(seed: int, count: int) -> list[Event]:
+    """Make host ranges of every kind, nested or not, overlapping kernels, and shadows."""
     chance = random.Random(seed)
     events: list[Event] = [op("first", 0, 10)]  # so that the base of the file is its origin
     for _ in range(count):
         name, start = chance.choice(NAMES), chance.randrange(SPAN_NS)
         length = chance.randrange(chance.choice([1, 400, 40_000, 2_000_000]))
-        what = chance.random()
-        if what < 0.3:
+        choice = chance.random()
+        if choice < 0.3:
             events.append(kernel(start, length, None, name=name))
-        elif what < 0.4:
+        elif choice < 0.4:
             more = {"args": {"device": 0, "stream": 7}}
             events.append(span("gpu_user_annotation", name, start, length, pid=0, tid=7, **more))
         else:
@@ -50,13 +50,13 @@ def file_of(seed: int, count: int) -> list[Event]:
 
 
 FILES = st.tuples(st.integers(0, 10**6), st.integers(0, 60))
-"""What `file_of` makes one of."""
+"""Arguments of `make_file`."""
 
 
-def whole_window(run: Run, begin: int, end: int, width: int) -> Any:
+def read_slices(run: Run, start: int, end: int, width: int) -> Any:
     ids = track_ids(run)
-    tracks = [parse_track(each) for each in ids.values()]
-    return list(ids), read_window(run, tracks, (begin, end), width=width)
+    tracks = [parse_track(track) for track in ids.values()]
+    return list(ids), read_window(run, tracks, (start, end), width=width)
 
 
 def listed(kinds: list[str], slices: Any) -> Counter[Drawn]:
@@ -73,7 +73,7 @@ def listed(kinds: list[str], slices: Any) -> Counter[Drawn]:
 
 
 def overlaps(slices: Any) -> int:
-    """Slices that begin before the one before them on their row ends."""
+    """Count slices that start before the previous one on their row ends."""
     order = np.lexsort((slices.duration, slices.start, slices.row, slices.line))
     end = (slices.start + slices.duration)[order]
     same = np.diff(slices.line[order]) == 0
@@ -97,32 +97,32 @@ def overlaps(slices: Any) -> int:
 def test_slices_are_the_events(
     file: tuple[int, int], levels: bool, window: tuple[int, int], width: int
 ) -> None:
-    events = file_of(*file)
+    events = make_file(*file)
     truth = [drawn(event) for event in events]
-    begin, end = window[0], window[0] + window[1]
-    with tempfile.TemporaryDirectory() as place, cut_small(levels=levels, slice_rows=10**6):
-        run = recorded(Path(place) / "run", events)
-        kinds, near = whole_window(run, begin, end, 1)
-        assert listed(kinds, near) == Counter(e for e in truth if e.overlaps(begin, end))
-        _, everything = whole_window(run, 0, 10**8, 1)
-        assert listed(kinds, everything) == Counter(truth)
-        rows = dict(zip(everything.event.tolist(), everything.row.tolist(), strict=True))
-        assert {e: rows[e] for e in near.event.tolist()} == dict(
-            zip(near.event.tolist(), near.row.tolist(), strict=True)
+    start, end = window[0], window[0] + window[1]
+    with tempfile.TemporaryDirectory() as directory, small_blocks(levels=levels, slice_rows=10**6):
+        run = import_run(Path(directory) / "run", events)
+        kinds, narrow = read_slices(run, start, end, 1)
+        assert listed(kinds, narrow) == Counter(e for e in truth if e.overlaps(start, end))
+        _, all_slices = read_slices(run, 0, 10**8, 1)
+        assert listed(kinds, all_slices) == Counter(truth)
+        rows = dict(zip(all_slices.event.tolist(), all_slices.row.tolist(), strict=True))
+        assert {e: rows[e] for e in narrow.event.tolist()} == dict(
+            zip(narrow.event.tolist(), narrow.row.tolist(), strict=True)
         )
-        for slices in (near, everything):
+        for slices in (narrow, all_slices):
             assert not overlaps(slices)
         for pixels in (1, 1 << width):
-            _, far = whole_window(run, 0, 10**8, pixels)
-            assert far.count.sum() == len(truth)
-            assert far.busy.sum() == sum(e.end - e.start for e in truth)
-            assert not overlaps(far)
-        _, part = whole_window(run, begin, end, 1 << width)
-        inside = [e for e in truth if e.overlaps(begin, end)]
-        assert part.count.sum() >= len(inside)
-        alone = listed(kinds, part.take(part.event >= 0))
+            _, wide = read_slices(run, 0, 10**8, pixels)
+            assert wide.count.sum() == len(truth)
+            assert wide.busy.sum() == sum(e.end - e.start for e in truth)
+            assert not overlaps(wide)
+        _, partial = read_slices(run, start, end, 1 << width)
+        inside = [e for e in truth if e.overlaps(start, end)]
+        assert partial.count.sum() >= len(inside)
+        single = listed(kinds, partial.take(partial.event >= 0))
         long = Counter(e for e in inside if e.end - e.start >= 1 << width)
-        assert all(alone[e] == count for e, count in long.items())
+        assert all(single[e] == count for e, count in long.items())
 
 
 @settings(
@@ -135,9 +135,12 @@ def test_slices_are_the_events(
 def test_the_view_counts_every_event_once(
     file: tuple[int, int], pixels: int, slice_rows: int
 ) -> None:
-    events = file_of(*file)
-    with tempfile.TemporaryDirectory() as place, cut_small(levels=True, slice_rows=slice_rows):
-        run = recorded(Path(place) / "run", events)
+    events = make_file(*file)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        small_blocks(levels=True, slice_rows=slice_rows),
+    ):
+        run = import_run(Path(directory) / "run", events)
         payload = view(run, "timeline-slices", pixels=pixels)
         kinds = {id_: kind for kind, id_ in track_ids(run).items()}
         counts = {kinds[t.track]: sum(t.count) for t in payload.tracks if t.track in kinds}
@@ -155,24 +158,24 @@ def test_the_view_counts_every_event_once(
 def test_a_long_event_is_drawn_whole_at_every_zoom(tmp_path: Path) -> None:
     events = [span("user_annotation", "epoch", 0, 50_000_000)]
     events += [op("short", 10_000 + 5_000 * n, 2_000) for n in range(9_000)]
-    with cut_small(levels=True, slice_rows=2_000):
-        run = recorded(tmp_path / "run", events)
+    with small_blocks(levels=True, slice_rows=2_000):
+        run = import_run(tmp_path / "run", events)
         (track,) = track_ids(run).values()
-        for begin, length in ((0, 50_000_000), (20_000_000, 1_000_000), (20_000_000, 3_000)):
+        for start, length in ((0, 50_000_000), (20_000_000, 1_000_000), (20_000_000, 3_000)):
             payload = view(
-                run, "timeline-slices", tracks=track, from_ns=begin, to_ns=begin + length
+                run, "timeline-slices", tracks=track, from_ns=start, to_ns=start + length
             )
-            found = payload.tracks[0]
-            assert (found.after_ns[0], found.duration_ns[0]) == (-begin, 50_000_000)
-            assert payload.names[found.name[0]] == "epoch"
-            assert found.row[0] == 0
-            assert set(found.row[1:]) <= {1}
-            assert len(found.row) <= 1 + 2 * 1500
+            slices = payload.tracks[0]
+            assert (slices.after_ns[0], slices.duration_ns[0]) == (-start, 50_000_000)
+            assert payload.names[slices.name[0]] == "epoch"
+            assert slices.row[0] == 0
+            assert set(slices.row[1:]) <= {1}
+            assert len(slices.row) <= 1 + 2 * 1500
 
 
 def test_never_more_slices_than_can_be_drawn(tmp_path: Path) -> None:
     events = [op("f", 10 * n, 6, tid=n % 50) for n in range(60_000)]
-    run = recorded(tmp_path / "run", events)
+    run = import_run(tmp_path / "run", events)
     payload = view(run, "timeline-slices", pixels=100_000)
     assert sum(len(track.row) for track in payload.tracks) <= 20_000
     assert sum(sum(track.count) for track in payload.tracks) == len(events)
@@ -182,14 +185,14 @@ def test_never_more_slices_than_can_be_drawn(tmp_path: Path) -> None:
 def test_overlapping_kernels_are_drawn_below_each_other(tmp_path: Path) -> None:
     starts = [(0, 100), (50, 100), (60, 10), (120, 100), (300, 5)]
     events = [kernel(start * 1000, length * 1000, None) for start, length in starts]
-    with cut_small(levels=True):
-        run = recorded(tmp_path / "run", [op("f", 0, 10), *events])
+    with small_blocks(levels=True):
+        run = import_run(tmp_path / "run", [op("f", 0, 10), *events])
         track = track_ids(run)["device"]
         rows = [0, 1, 2, 0, 0]
         for begin, end in ((0, 400_000), (55_000, 65_000), (130_000, 140_000)):
             payload = view(run, "timeline-slices", tracks=track, from_ns=begin, to_ns=end)
-            found = payload.tracks[0]
-            assert sorted(zip(found.row, found.after_ns, strict=True)) == sorted(
+            slices = payload.tracks[0]
+            assert sorted(zip(slices.row, slices.after_ns, strict=True)) == sorted(
                 (row, start * 1000 - begin)
                 for row, (start, length) in zip(rows, starts, strict=True)
                 if start * 1000 < end and (start + length) * 1000 > begin
@@ -201,7 +204,7 @@ def test_overlapping_kernels_are_drawn_below_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("duration", [-5_000, 10**19])
 def test_impossible_durations_take_no_room(tmp_path: Path, duration: int) -> None:
     events = [op("f", 0, 50_000), op("odd", 10_000, duration), op("g", 20_000, 1_000)]
-    run = recorded(tmp_path / "run", events)
+    run = import_run(tmp_path / "run", events)
     payload = view(run, "timeline-slices")
     lengths = {
         payload.names[name]: length
@@ -212,6 +215,6 @@ def test_impossible_durations_take_no_room(tmp_path: Path, duration: int) -> Non
 
 
 def test_an_empty_run_has_no_slices(tmp_path: Path) -> None:
-    run = recorded(tmp_path / "run")
+    run = import_run(tmp_path / "run")
     assert view(run, "timeline-slices").tracks == []
     assert view(run, "timeline-slices", tracks="trace:1:2,spans:p:1c").names == []

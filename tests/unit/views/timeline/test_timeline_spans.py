@@ -23,34 +23,36 @@ SPAN_NS = 100_000
 ORIGIN_NS = 1_700_000_000_000_000_000
 
 
-def spans_of(seed: int, count: int) -> list[Span]:
-    """Spans of one thread, nested; the last ones were open when the process ended."""
+def make_spans(seed: int, count: int) -> list[Span]:
+    """Make nested spans of one thread; the last ones were open when the process ended."""
     chance = random.Random(seed)
-    found: list[Span] = [("first", 0, 1, 0)]
+    spans: list[Span] = [("first", 0, 1, 0)]
 
     def fill(begin: int, end: int, depth: int) -> None:
         at = begin
-        while depth < 3 and at < end and len(found) < count:
+        while depth < 3 and at < end and len(spans) < count:
             start = chance.randrange(at, end)
             until = start + chance.randrange(0, end - start + 1)
-            found.append((chance.choice("abc"), start, until, depth))
+            spans.append((chance.choice("abc"), start, until, depth))
             fill(start, until, depth + 1)
             at = until + 1
 
     fill(1, SPAN_NS, 0)
     if chance.random() < 0.5:
-        found.append(("open", SPAN_NS + 10, None, 0))
-        found.append(("inside", SPAN_NS + 20, None, 1))
-    return found
+        spans.append(("open", SPAN_NS + 10, None, 0))
+        spans.append(("inside", SPAN_NS + 20, None, 1))
+    return spans
 
 
-def run_of(path: Path, threads: dict[str, list[Span]], shuffle: random.Random | None = None) -> Run:
+def make_run(
+    path: Path, threads: dict[str, list[Span]], shuffle: random.Random | None = None
+) -> Run:
     create_run(path, INFO)
     rows = [(log, seq, *span) for log, spans in threads.items() for seq, span in enumerate(spans)]
     if shuffle is not None:
         shuffle.shuffle(rows)
     log, seq, name, start, end, depth = (list(column) for column in zip(*rows, strict=True))
-    missing = np.array([each is None for each in end])
+    missing = np.array([time is None for time in end])
     columns = {
         "node": DictColumn.constant("n0", len(rows)),
         "process": DictColumn.constant("7-1-0", len(rows)),
@@ -78,41 +80,41 @@ def run_of(path: Path, threads: dict[str, list[Span]], shuffle: random.Random | 
     width=st.integers(0, 17),
 )
 def test_slices_are_the_spans(seed: int, count: int, window: tuple[int, int], width: int) -> None:
-    threads = {"1c": spans_of(seed, count), "2c": spans_of(seed + 1, count)}
-    with tempfile.TemporaryDirectory() as place:
-        run = run_of(Path(place) / "run", threads)
+    threads = {"1c": make_spans(seed, count), "2c": make_spans(seed + 1, count)}
+    with tempfile.TemporaryDirectory() as directory:
+        run = make_run(Path(directory) / "run", threads)
         end_ns = run.clock.end_ns - run.clock.origin_ns
         tracks = [track_id("spans", "7-1-0", log) for log in ("2c", "1c")]
-        begin, end = window[0], window[0] + window[1]
-        found = read_window(run, tracks, (begin, end))
-        far = read_window(run, tracks, (begin, end), width=1 << width)
-        whole = read_window(run, tracks, (0, end_ns + 1), width=1 << width)
+        start_ns, end = window[0], window[0] + window[1]
+        slices = read_window(run, tracks, (start_ns, end))
+        wide = read_window(run, tracks, (start_ns, end), width=1 << width)
+        full = read_window(run, tracks, (0, end_ns + 1), width=1 << width)
     truth = Counter()
-    every = 0
+    span_count = 0
     for line, log in enumerate(("2c", "1c")):
         for name, start, stop, depth in threads[log]:
             until = end_ns if stop is None else stop
-            every += 1
-            if start < end and (until > begin or start >= begin):
+            span_count += 1
+            if start < end and (until > start_ns or start >= start_ns):
                 truth[line, depth, name, start, until - start] += 1
-    names = [found.names[code] for code in found.name.tolist()]
-    columns = (found.line, found.row, names, found.start, found.duration)
+    names = [slices.names[code] for code in slices.name.tolist()]
+    columns = (slices.line, slices.row, names, slices.start, slices.duration)
     assert truth == Counter(
         (int(line), int(row), name, int(start), int(length))
         for line, row, name, start, length in zip(*columns, strict=True)
     )
-    assert far.count.sum() == truth.total()
-    assert whole.count.sum() == every
-    alone = {int(start) for start in far.start[far.event >= 0]}
-    assert {key[3] for key in truth if key[4] >= 1 << width} <= alone
+    assert wide.count.sum() == truth.total()
+    assert full.count.sum() == span_count
+    single = {int(start) for start in wide.start[wide.event >= 0]}
+    assert {key[3] for key in truth if key[4] >= 1 << width} <= single
 
 
 @pytest.mark.parametrize("pixels", [20, 1_000_000])
 def test_a_picture_is_the_same_however_rows_lie_in_the_store(tmp_path: Path, pixels: int) -> None:
-    threads = {log: spans_of(place, 60) for place, log in enumerate(("1c", "2c"))}
-    asked = {"tracks": ",".join(str(track_id("spans", "7-1-0", log)) for log in threads)}
-    shuffled = run_of(tmp_path / "shuffled", threads, random.Random(1))
-    found = view(run_of(tmp_path / "run", threads), "timeline-slices", pixels=pixels, **asked)
-    assert found == view(shuffled, "timeline-slices", pixels=pixels, **asked)
-    assert found.names
-    assert len(found.names) == len(set(found.names))
+    threads = {log: make_spans(seed, 60) for seed, log in enumerate(("1c", "2c"))}
+    options = {"tracks": ",".join(str(track_id("spans", "7-1-0", log)) for log in threads)}
+    shuffled = make_run(tmp_path / "shuffled", threads, random.Random(1))
+    payload = view(make_run(tmp_path / "run", threads), "timeline-slices", pixels=pixels, **options)
+    assert payload == view(shuffled, "timeline-slices", pixels=pixels, **options)
+    assert payload.names
+    assert len(payload.names) == len(set(payload.names))

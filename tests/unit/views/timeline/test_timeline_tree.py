@@ -13,15 +13,15 @@ from stepscope.run import Run
 from stepscope.schema import Finding, RuleRecord, RuleStatus
 from stepscope.store import RunWriter, open_run
 from stepscope.testing.runs import EPOCH_NS, RunBuilder
-from tests.support.drawn_timelines import recorded, tracks_in, view
+from tests.support.drawn_timelines import import_run, tracks_in, view
 from tests.support.kineto_files import kernel, launch, memory, op, span, trace, training
 
 
-def test_a_recording_is_a_group_with_its_threads_and_streams(tmp_path: Path) -> None:
-    named = {"ph": "M", "name": "thread_name", "pid": 10, "tid": 5, "args": {"name": "empty"}}
+def test_a_trace_is_a_group_with_its_threads_and_streams(tmp_path: Path) -> None:
+    thread_name = {"ph": "M", "name": "thread_name", "pid": 10, "tid": 5, "args": {"name": "empty"}}
     nccl = [launch(9_500, 50, 9), kernel(9_600, 100, 9, name="ncclKernel_AllReduce", stream=20)]
-    file = trace(*training(), *nccl, named, distributedInfo={"rank": 3, "world_size": 4})
-    payload = view(recorded(tmp_path / "run", file), "timeline")
+    file = trace(*training(), *nccl, thread_name, distributedInfo={"rank": 3, "world_size": 4})
+    payload = view(import_run(tmp_path / "run", file), "timeline")
     (group,) = payload.groups
     assert (group.name, group.kind, group.rank) == ("rank 3: file 0", "recording", 3)
     assert [(t.name, t.row_count, t.event_count) for t in group.tracks] == [
@@ -107,40 +107,40 @@ def test_outliers_and_findings_are_marked(tmp_path: Path) -> None:
     )
 
 
-def test_a_recording_without_a_clock_begins_at_the_origin(tmp_path: Path) -> None:
+def test_a_trace_without_a_clock_starts_at_the_origin(tmp_path: Path) -> None:
     adrift = trace(op("late", 5_000, 10), op("later", 9_000, 10), base=None)
-    signals = recorded(tmp_path / "run", [op("f", 1_000, 10_000_000)], adrift)
-    payload = view(signals, "timeline")
+    run = import_run(tmp_path / "run", [op("f", 1_000, 10_000_000)], adrift)
+    payload = view(run, "timeline")
     assert payload.end_after_ns == 10_000_000
     assert "file 1" in payload.notes[0]
-    found = view(signals, "timeline-search", name="late").matches
-    assert [match.after_ns for match in found] == [0, 4_000]
-    slices = view(signals, "timeline-slices", tracks=found[0].track, to_ns=10_000).tracks[0]
+    matches = view(run, "timeline-search", name="late").matches
+    assert [match.after_ns for match in matches] == [0, 4_000]
+    slices = view(run, "timeline-slices", tracks=matches[0].track, to_ns=10_000).tracks[0]
     assert slices.after_ns == [0, 4_000]
-    one = view(signals, "timeline-slice", track=found[1].track, event=found[1].event)
-    assert one.after_ns == 4_000
+    details = view(run, "timeline-slice", track=matches[1].track, event=matches[1].event)
+    assert details.after_ns == 4_000
 
 
-def test_an_empty_run_says_what_would_bring_something(tmp_path: Path) -> None:
-    payload = view(recorded(tmp_path / "run"), "timeline")
+def test_an_empty_run_explains_what_to_do(tmp_path: Path) -> None:
+    payload = view(import_run(tmp_path / "run"), "timeline")
     assert payload.groups == []
     assert "stepscope run" in (payload.missing or "")
 
 
-def test_many_tracks_are_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
+def test_many_tracks_are_limited_with_a_note(tmp_path: Path) -> None:
     events = [op("f", 10 * n, 5, tid=n) for n in range(6_000)]
-    signals = recorded(tmp_path / "run", events)
-    payload = view(signals, "timeline")
+    run = import_run(tmp_path / "run", events)
+    payload = view(run, "timeline")
     assert len(tracks_in(payload.groups)) == 5_000
-    assert payload.notes == ["1,000 tracks are not listed: the first 5,000 are"]
-    slices = view(signals, "timeline-slices")
+    assert payload.notes == ["1,000 tracks are not listed, only the first 5,000"]
+    slices = view(run, "timeline-slices")
     assert len(slices.tracks) == 2_000
     assert len(slices.omitted_tracks) == 3_000
 
 
 def test_payloads_can_be_printed(tmp_path: Path) -> None:
-    signals = recorded(tmp_path / "run", [*training(), memory(50, 100, **{"Total Allocated": 7})])
-    track = view(signals, "timeline-search", name="gemm").matches[0]
+    run = import_run(tmp_path / "run", [*training(), memory(50, 100, **{"Total Allocated": 7})])
+    track = view(run, "timeline-search", name="gemm").matches[0]
     for name, options in {
         "timeline": {},
         "timeline-slices": {},
@@ -151,7 +151,7 @@ def test_payloads_can_be_printed(tmp_path: Path) -> None:
         "timeline-flame": {},
     }.items():
         out = io.StringIO()
-        payload = view(signals, name, **options)
+        payload = view(run, name, **options)
         write(Console(file=out, width=100), payload)
         assert out.getvalue().strip()
         assert msgspec.json.decode(msgspec.json.encode(payload), type=type(payload)) == payload
@@ -163,20 +163,20 @@ def test_shadows_have_a_track_of_their_own(tmp_path: Path) -> None:
         span("gpu_user_annotation", "outer", 100, 900, **more),
         span("gpu_user_annotation", "inner", 200, 300, **more),
     ]
-    signals = recorded(tmp_path / "run", [op("f", 0, 10), kernel(250, 10, None), *shadows])
-    device = view(signals, "timeline").groups[0].groups[0]
+    run = import_run(tmp_path / "run", [op("f", 0, 10), kernel(250, 10, None), *shadows])
+    device = view(run, "timeline").groups[0].groups[0]
     assert [(t.name, t.row_count) for t in device.tracks] == [
         ("stream 7 (annotations)", 2),
         ("stream 7 (computation)", 1),
     ]
 
 
-def test_events_of_kinds_that_nobody_knows_are_drawn_to_the_end(tmp_path: Path) -> None:
+def test_events_of_unknown_kinds_are_drawn_to_the_end(tmp_path: Path) -> None:
     events = [span("mystery", "x", 1_000 * n, 900) for n in range(100)]
-    signals = recorded(tmp_path / "run", events)
-    payload = view(signals, "timeline")
+    run = import_run(tmp_path / "run", events)
+    payload = view(run, "timeline")
     assert payload.end_after_ns == 99_900
     (track,) = tracks_in(payload.groups)
     assert (track.row_count, track.event_count) == (1, 100)
-    near = view(signals, "timeline-slices", from_ns=98_000, to_ns=99_900).tracks[0]
+    near = view(run, "timeline-slices", from_ns=98_000, to_ns=99_900).tracks[0]
     assert near.after_ns == [0, 1_000]
