@@ -6,7 +6,7 @@ not: reading, writing, computation, formatting.
 
 from __future__ import annotations
 
-from stepscope.schema.event_kind import Argument, EventKind, ExportedKey
+from stepscope.schema.event_declaration import Argument, EventKind, ExportedKey
 from stepscope.schema.event_kinds import (
     EVENT_KINDS,
     EVENT_TABLES,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Callable
 
-from stepscope.schema.event_kind import (
+from stepscope.schema.event_declaration import (
     ARGS,
     Argument,
     EventKind,
