@@ -85,15 +85,8 @@ def compare_runs(
     )
     all_runs = [*base_program_runs, *other_program_runs]
     source = find_source(all_runs)
-    base_times = load_all_step_times(base_program_runs, source)
-    other_times = load_all_step_times(other_program_runs, source)
-    difference = compare_steps(base_times, other_times) if base_times and other_times else None
-    indices = (0, 0) if difference is None else difference.representatives
-    base_program = Program(
-        runs=base_program_runs, steps=base_times, representative_index=indices[0]
-    )
-    other_program = Program(
-        runs=other_program_runs, steps=other_times, representative_index=indices[1]
+    base_program, other_program, difference = _compare_programs(
+        base_program_runs, other_program_runs, source
     )
     representatives = (base_program.representative, other_program.representative)
     base_run, other_run = representatives[0].run, representatives[1].run
@@ -147,6 +140,21 @@ def compare_runs(
 
 
 # --- steps ---------------------------------------------------------------------------------------
+
+
+def _compare_programs(
+    base_runs: list[ProgramRun], other_runs: list[ProgramRun], source: Source | None
+) -> tuple[Program, Program, StepDifference | None]:
+    """Compare the steps of two programs, which determines the runs that represent them."""
+    base_times = load_all_step_times(base_runs, source)
+    other_times = load_all_step_times(other_runs, source)
+    difference = compare_steps(base_times, other_times) if base_times and other_times else None
+    base_index, other_index = (0, 0) if difference is None else difference.representatives
+    return (
+        Program(runs=base_runs, steps=base_times, representative_index=base_index),
+        Program(runs=other_runs, steps=other_times, representative_index=other_index),
+        difference,
+    )
 
 
 def _list_step_changes(

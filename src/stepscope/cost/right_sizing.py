@@ -159,9 +159,8 @@ def _find_obstacle(nodes: list[NodeUsage], verdict: Verdict) -> str | None:
         return f"{count_of(sample_count, 'sample')} recorded, a 95th percentile needs {MIN_SAMPLES}"
     if verdict.suspect in FIX_FIRST:
         return (
-            f"the bottleneck is {SUSPECT_NAMES[verdict.suspect]} "
-            f"({percent(verdict.share_ratio)} of step time), and the machines idle for it; fix it "
-            "first"
+            f"the machines idle for the bottleneck ({SUSPECT_NAMES[verdict.suspect]}, "
+            f"{percent(verdict.share_ratio)} of step time); fix it first"
         )
     limits = BatchSizeParameters()
     for node in nodes:

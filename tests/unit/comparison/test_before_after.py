@@ -58,8 +58,10 @@ def set_price(path: Path, usd: str) -> Run:
 def test_fewer_and_smaller_machines(tmp_path: Path) -> None:
     """The first published case: 3 at $14.688 for 503 s, then 2 at $3.825 for 502 s."""
     base = record_machines(tmp_path / "a", count=3, seconds=503, usd="14.688", gpu=0.135, cpu=0.244)
-    other = record_machines(tmp_path / "b", count=2, seconds=502, usd="3.825", gpu=0.46, cpu=0.61)
-    table = compare_runs([base], [other]).before_after
+    candidate = record_machines(
+        tmp_path / "b", count=2, seconds=502, usd="3.825", gpu=0.46, cpu=0.61
+    )
+    table = compare_runs([base], [candidate]).before_after
     texts = get_texts(table)
     assert texts["cost"] == "$6.16 → $1.07"
     assert texts["GPU utilisation of the whole run, p95"] == "13.5% → 46%"
@@ -135,8 +137,8 @@ def test_the_same_from_recorded_epochs(tmp_path: Path) -> None:
     """Epochs of 5.9 s and 2.6 s, each second at the price of an hour."""
     usd = str(Decimal("32.77") * 3600)
     base = record_epochs(tmp_path / "a", wait_ms=190, usd=usd, gpu=0.4)
-    other = record_epochs(tmp_path / "b", wait_ms=25, usd=usd, gpu=0.88)
-    table = compare_runs([base], [other], epochs=30).before_after
+    candidate = record_epochs(tmp_path / "b", wait_ms=25, usd=usd, gpu=0.88)
+    table = compare_runs([base], [candidate], epochs=30).before_after
     texts = get_texts(table)
     assert texts["epoch"] == "5.9 s → 2.6 s"
     assert texts["run of 30 epochs"] == "2 min 57 s → 78 s"
@@ -153,7 +155,7 @@ def test_the_same_from_recorded_epochs(tmp_path: Path) -> None:
     assert table.speed_up_by == "epoch"
     assert table.epoch_count == 30
     # Without a number of epochs the runs count as recorded: three epochs each.
-    plain = compare_runs([base], [other]).before_after
+    plain = compare_runs([base], [candidate]).before_after
     assert get_texts(plain)["run"] == "17.7 s → 7.8 s"
     assert get_texts(plain)["cost"] == "$580.03 → $255.61"
 

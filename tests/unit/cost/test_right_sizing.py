@@ -193,7 +193,7 @@ def test_the_smallest_machine_has_no_smaller_choice() -> None:
 def test_a_bottleneck_is_fixed_first(suspect: Suspect) -> None:
     advice = recommend([make_node()], verdict=make_verdict(suspect, 0.44))
     assert advice.choices == []
-    assert "(44% of step time)" in advice.headline
+    assert ", 44% of step time)" in advice.headline
     assert "fix it first" in advice.headline
 
 
