@@ -10,7 +10,7 @@ import pytest
 
 from stepscope.importers.kineto.tables import check_sources
 from stepscope.schema import EVENT_KINDS, Argument, EventKind, ExportedKey, Table, event_kind
-from stepscope.schema.event_kind import check_kinds
+from stepscope.schema.event_declaration import check_kinds
 from stepscope.schema.table import column
 
 
