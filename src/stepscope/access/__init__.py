@@ -31,8 +31,7 @@ from stepscope.access.run import OpenRun
 from stepscope.access.timelines import RankTimeline, StepTimeline
 from stepscope.analysis import Heatmap, HeatmapRow, Histogram
 from stepscope.cost import JobCost
-from stepscope.run import JobStatistics, Run
-from stepscope.store import open_run
+from stepscope.run import JobStatistics, Run, open_run
 
 __all__ = [
     "DataLoaderAnalysis",
@@ -48,6 +47,7 @@ __all__ = [
     "OpenRun",
     "RankHistogram",
     "RankTimeline",
+    "Run",
     "StepHistogram",
     "StepTimeline",
     "open",
@@ -65,4 +65,4 @@ def open(run: str | Path) -> OpenRun:  # noqa: A001 - it is called `stepscope.op
         DamagedRunError: its `run.json` makes no sense.
         OSError: the object store in which it lies cannot be reached.
     """
-    return OpenRun(Run(open_run(run)))
+    return OpenRun(open_run(run))

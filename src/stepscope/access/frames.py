@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepscope._optional import require
-from stepscope.store import DictColumn
+from stepscope.run import DictColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

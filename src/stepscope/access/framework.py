@@ -15,9 +15,8 @@ import numpy as np
 from stepscope.access.frames import Columns
 from stepscope.analysis import PHASE_OF_KIND, Steps, find_step_at
 from stepscope.intervals import Int
-from stepscope.run import Run
+from stepscope.run import DictColumn, Run, RunReader
 from stepscope.schema import ProcessInfo
-from stepscope.store import DictColumn, RunReader
 
 _STORED = (
     "node", "process", "log", "kind", "name", "labels", "start_ns", "end_ns", "depth", "flags",

@@ -9,9 +9,8 @@ import numpy as np
 
 from stepscope.access.frames import Columns, Frame, frame_of
 from stepscope.analysis import Distribution, Metrics, summarize
-from stepscope.run import Run
+from stepscope.run import DictColumn, Run
 from stepscope.schema import DataLoaderWorkerFact
-from stepscope.store import DictColumn
 
 SLOW_FACTOR = 2.0
 """A wait of this many medians is a slow one."""

@@ -32,9 +32,17 @@ from stepscope.cost import Cost, JobCost, PriceRequest, parse_usd_per_hour, repo
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.errors import UsageError
 from stepscope.exporters import ExportedTimeline, export_timeline
-from stepscope.run import JobStatistics, NodeMetrics, Rank, Run, job_borders, job_statistics
+from stepscope.run import (
+    DictColumn,
+    JobStatistics,
+    NodeMetrics,
+    Rank,
+    Run,
+    job_borders,
+    job_statistics,
+    open_run,
+)
 from stepscope.schema import METRIC_TYPES, SPAN_KINDS, TABLES, RunInfo
-from stepscope.store import DictColumn, open_run
 from stepscope.views.profiling_report import Report, make_report, report_rules
 
 LOADING_KINDS = ["data_wait", "loader_start", "fetch"]
@@ -370,7 +378,7 @@ class OpenRun:
         conditions = [parse_condition(text) for text in fail_if]
         allowed = parse_allowed_groups(allow_different)
         programs = [
-            [run._run if isinstance(run, OpenRun) else Run(open_run(run)) for run in runs]
+            [run._run if isinstance(run, OpenRun) else open_run(run) for run in runs]
             for runs in ((self, *again), (target, *target_again))
         ]
         return compare_runs(*programs, conditions=conditions, allowed=allowed, strict=strict)

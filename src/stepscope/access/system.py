@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.access.frames import Columns
-from stepscope.store import RunReader
+from stepscope.run import RunReader
 
 _COLUMNS = ("t_ns", "node", "metric", "device", "value")
 

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from stepscope.access.frames import Columns, Frame, frame_of
 from stepscope.analysis import PHASES
-from stepscope.run import NodeMetrics, Rank
-from stepscope.store import DictColumn
+from stepscope.run import DictColumn, NodeMetrics, Rank
 
 _DURATIONS: dict[str, type] = {
     "count": int,

@@ -23,9 +23,8 @@ from stepscope.exporters.chrome_header import naming_event
 from stepscope.exporters.chrome_spans import span_text
 from stepscope.exporters.chrome_sql import microseconds
 from stepscope.exporters.text_file import open_text_file
-from stepscope.run import Run, Trace
+from stepscope.run import Run, RunReader, Trace
 from stepscope.schema import ProcessInfo
-from stepscope.store import RunReader
 
 SLICE_ROWS = 100_000
 """Approximate rows of one query; the range is divided into slices of equal time."""

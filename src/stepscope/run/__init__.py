@@ -41,6 +41,7 @@ __all__ = [
     "BinSeries",
     "Bins",
     "CarryOver",
+    "DictColumn",
     "Epochs",
     "JobStatistics",
     "NodeMetrics",
@@ -53,6 +54,7 @@ __all__ = [
     "Run",
     "RunClock",
     "RunRange",
+    "RunReader",
     "SpanRows",
     "Trace",
     "UnreachableError",
@@ -93,4 +95,12 @@ __all__ = [
 ]
 
 
-from stepscope.store import RequestState, RequestStatus, UnreachableError, cache_home, size_of
+from stepscope.store import (
+    DictColumn,
+    RequestState,
+    RequestStatus,
+    RunReader,
+    UnreachableError,
+    cache_home,
+    size_of,
+)
