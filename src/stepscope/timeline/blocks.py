@@ -150,7 +150,11 @@ def read_block(
     # Short events that the levels moved to another row keep it there, but they may enclose events
     # of equal extent here.
     events = _Extents(line, start, start + duration, on_host, tie)
-    row = _rows(events) if levels is None else _rows_within(levels.long(first, last), events)
+    row = (
+        _assign_rows(events)
+        if levels is None
+        else _assign_nested_rows(levels.select_long(first, last), events)
+    )
     is_in_block = start >= extent[0]
     if levels is not None:
         is_in_block &= ~np.isin(columns["id"], levels.short_alone)
@@ -160,16 +164,16 @@ def read_block(
     return Block(
         line=line[selected].astype(np.int32),
         row=row[selected].astype(np.int16),
-        start=_small(start[selected] - base_ns),
-        duration=_small(duration[selected]),
+        start=_downcast(start[selected] - base_ns),
+        duration=_downcast(duration[selected]),
         name=names.indices(columns["name_hash"][selected], look_up),
-        event=_small(columns["id"][selected]),
+        event=_downcast(columns["id"][selected]),
         base_ns=base_ns,
         names=names,
     )
 
 
-def _small(values: Any) -> NDArray[Any]:
+def _downcast(values: Any) -> NDArray[Any]:
     """Convert non-negative integers to 32 bits if they fit."""
     fits = not len(values) or int(values.max()) < 1 << 32
     result: NDArray[Any] = values.astype(np.uint32 if fits else np.int64)
@@ -187,7 +191,7 @@ class _Extents(NamedTuple):
     """Of host ranges of equal extent, the one with the smallest value encloses the others."""
 
 
-def _rows(events: _Extents) -> Int:
+def _assign_rows(events: _Extents) -> Int:
     """Assign rows to all events."""
     order = np.argsort(events.tie, kind="stable")
     line, start, end = events.line[order], events.start[order], events.end[order]
@@ -199,7 +203,7 @@ def _rows(events: _Extents) -> Int:
     return rows
 
 
-def _rows_within(long: Slices, events: _Extents) -> Int:
+def _assign_nested_rows(long: Slices, events: _Extents) -> Int:
     """Assign rows to short events, nested in the long ones."""
     line, start, end, on_host, tie = events
     around = np.isin(long.line, line[on_host])  # a long event on a stream encloses nothing

@@ -108,7 +108,7 @@ def load_contents(traces: Sequence[Trace]) -> dict[int, dict[int, Content]]:
     if not traces:
         return contents
     for table, query in _COUNTS.items():
-        for row in _rows(traces[0].reader, query):
+        for row in _read_rows(traces[0].reader, query):
             if row["trace"] not in contents:
                 continue
             content = contents[row["trace"]][row["track"]]
@@ -120,14 +120,14 @@ def load_contents(traces: Sequence[Trace]) -> dict[int, dict[int, Content]]:
             content.backward += row.get("backward", 0)
             if table == "kernels" and is_communication(row["name"]):
                 content.communication += row["n"]
-    for row in _rows(traces[0].reader, _ROWS):
-        content_with_rows = contents.get(row["trace"], {}).get(row["track"])
-        if content_with_rows is not None:
-            setattr(content_with_rows, "shadow_rows" if row["shadow"] else "rows", row["n"])
-            content_with_rows.levels.update(map(int, row["levels"]))
+    for row in _read_rows(traces[0].reader, _ROWS):
+        track_content = contents.get(row["trace"], {}).get(row["track"])
+        if track_content is not None:
+            setattr(track_content, "shadow_rows" if row["shadow"] else "rows", row["n"])
+            track_content.levels.update(map(int, row["levels"]))
     return {trace: dict(tracks) for trace, tracks in contents.items()}
 
 
-def _rows(reader: RunReader, query: str) -> list[dict[str, Any]]:
+def _read_rows(reader: RunReader, query: str) -> list[dict[str, Any]]:
     columns = {name: values.tolist() for name, values in reader.sql(query).items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

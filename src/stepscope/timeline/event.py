@@ -112,13 +112,13 @@ def find_event(run: Run, track: TrackId, event: int) -> EventDetails | None:
         return None
     table = EVENT_TABLES[int(tables[0])]
     row = {
-        name: _value(values, 0)
+        name: _to_python(values, 0)
         for name, values in reader.table(
             table, condition=f"trace = {trace} AND id = ?", parameters=(event,)
         ).items()
     }
     context = _TrackContext(run, track)
-    links = list(_links(context, table, row))
+    links = list(_find_links(context, table, row))
     after_ns, duration_ns = row["start_ns"] - context.base_ns, max(row["duration_ns"] or 0, 0)
     row_index, parents = _find_parents(context, event, after_ns)
     return EventDetails(
@@ -128,9 +128,11 @@ def find_event(run: Run, track: TrackId, event: int) -> EventDetails | None:
         after_ns=after_ns,
         duration_ns=duration_ns,
         row=row_index,
-        self_ns=_self_ns(context, after_ns, duration_ns, row_index) if context.nests else None,
-        args=_arguments(row),
-        stack=_stack(context, table, row, links),
+        self_ns=_compute_self_ns(context, after_ns, duration_ns, row_index)
+        if context.nests
+        else None,
+        args=_collect_arguments(row),
+        stack=_collect_stack(context, table, row, links),
         links=[*links, *parents],
     )
 
@@ -143,13 +145,15 @@ def find_span(run: Run, track: TrackId, event: int) -> EventDetails | None:
     )
     if not len(columns["seq"]):
         return None
-    row = {name: _value(values, 0) for name, values in columns.items()}
+    row = {name: _to_python(values, 0) for name, values in columns.items()}
     after_ns = row["start_ns"] - run.clock.origin_ns
     end = run.clock.end_ns if row["end_ns"] is None else row["end_ns"]
     duration_ns = max(end - row["start_ns"], 0)
     context = _TrackContext(run, track)
     row_index, parents = _find_parents(context, event, after_ns)
-    args = _arguments({name: row[name] for name in ("kind", "name", "value", "flags", "labels")})
+    args = _collect_arguments(
+        {name: row[name] for name in ("kind", "name", "value", "flags", "labels")}
+    )
     if row["end_ns"] is None:
         args["unfinished"] = True
     return EventDetails(
@@ -159,14 +163,14 @@ def find_span(run: Run, track: TrackId, event: int) -> EventDetails | None:
         after_ns=after_ns,
         duration_ns=duration_ns,
         row=row_index,
-        self_ns=_self_ns(context, after_ns, duration_ns, row_index),
+        self_ns=_compute_self_ns(context, after_ns, duration_ns, row_index),
         args={**args, "name": row["name"]},
         stack=[],
         links=parents,
     )
 
 
-def _arguments(row: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for name, value in row.items():
         if value is None or name in _DRAWN or name in _LINKS:
@@ -187,7 +191,9 @@ def _arguments(row: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _links(context: _TrackContext, table: str, row: Mapping[str, Any]) -> Iterator[LinkedEvent]:
+def _find_links(
+    context: _TrackContext, table: str, row: Mapping[str, Any]
+) -> Iterator[LinkedEvent]:
     trace, run = context.track.trace, context.run
     relations: list[tuple[Relation, list[int]]] = [
         (relation, [row[column]])
@@ -249,7 +255,7 @@ def _find_parents(
     ]
 
 
-def _self_ns(context: _TrackContext, after_ns: int, duration_ns: int, row: int) -> int:
+def _compute_self_ns(context: _TrackContext, after_ns: int, duration_ns: int, row: int) -> int:
     """Compute the duration without the events one row below."""
     end_ns = after_ns + duration_ns
     if not duration_ns:
@@ -269,7 +275,7 @@ def _self_ns(context: _TrackContext, after_ns: int, duration_ns: int, row: int) 
     return max(duration_ns - nested_ns, 0)
 
 
-def _stack(
+def _collect_stack(
     context: _TrackContext, table: str, row: Mapping[str, Any], links: list[LinkedEvent]
 ) -> list[str]:
     """Collect the Python frames around an event, or around the call that launched it."""
@@ -292,7 +298,7 @@ def _stack(
     return frames
 
 
-def _value(values: Any, row: int) -> Any:
+def _to_python(values: Any, row: int) -> Any:
     if np.ma.getmaskarray(values)[row]:
         return None
     value = values[row]

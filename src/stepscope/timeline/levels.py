@@ -86,7 +86,7 @@ class Levels:
         self._names = names
         self._levels = levels
         self._summaries: dict[int, Slices] = {}
-        alone, level = _read(trace, names, "id IS NOT NULL")
+        alone, level = _read_rows(trace, names, "id IS NOT NULL")
         self.alone = alone
         """Events stored individually, by start."""
         self.level = level
@@ -97,7 +97,7 @@ class Levels:
         """Bucket width of the finest level: events of at least this duration are in `alone`."""
         return get_bucket_width(self._levels[0])
 
-    def long(self, start: int, end: int) -> Slices:
+    def select_long(self, start: int, end: int) -> Slices:
         """Select events of `alone` that have at least this duration and overlap a range."""
         rows = self.alone.overlaps(start, end) & (self.alone.duration >= self.finest_ns)
         return self.alone.take(rows)
@@ -142,7 +142,7 @@ class Levels:
     def _summaries_of(self, level: int) -> Slices:
         if level not in self._summaries:
             condition = f"id IS NULL AND level = {level}"
-            self._summaries[level], _ = _read(self._trace, self._names, condition)
+            self._summaries[level], _ = _read_rows(self._trace, self._names, condition)
         return self._summaries[level]
 
 
@@ -151,7 +151,7 @@ def get_bucket_width(level: int) -> int:
     return int(BASE_NS * FANOUT**level)
 
 
-def _read(trace: Trace, names: Names, condition: str) -> tuple[Slices, NDArray[np.int16]]:
+def _read_rows(trace: Trace, names: Names, condition: str) -> tuple[Slices, NDArray[np.int16]]:
     """Read rows of the table, sorted by start, and their levels."""
     source = f"FROM timeline WHERE trace = {trace.trace} AND {condition}"
     rows = trace.reader.sql(f"SELECT {', '.join(_COLUMNS)} {source}", traces=(trace.trace,))

@@ -96,11 +96,11 @@ def search_events(
         match_count=int(totals["n"][0]),
         total_ns=int(totals["total"][0]),
         before_count=before - listed_before,
-        listed=[_event(run, rows, i) for i in range(len(rows["event"]))],
+        listed=[_build_event(run, rows, i) for i in range(len(rows["event"]))],
     )
 
 
-def _event(run: Run, rows: dict[str, Any], index: int) -> TimelineEvent:
+def _build_event(run: Run, rows: dict[str, Any], index: int) -> TimelineEvent:
     trace, event, after_ns = (int(rows[name][index]) for name in ("trace", "event", "after_ns"))
     if trace < 0:
         track = track_id("spans", *rows["track"][index].rsplit("/", 1))

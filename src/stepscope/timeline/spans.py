@@ -94,7 +94,7 @@ class SpanTimeline:
             rows = np.lexsort((spans["thread"], spans["seq"]))  # the store has no order of its own
             rows = rows[threads[position[rows]] == spans["thread"][rows]]
             columns = {name: values[rows] for name, values in spans.items()}
-            parts.append(_slices(columns, np.asarray(lines, dtype=np.int64)[position[rows]]))
+            parts.append(_build_slices(columns, np.asarray(lines, dtype=np.int64)[position[rows]]))
         slices = merge_slices([parts[0], parts[1].overlapping(*extent)])
         row = separate_overlaps(
             slices.line, slices.row, slices.start, slices.start + slices.duration
@@ -102,7 +102,7 @@ class SpanTimeline:
         return slices.place_on_rows(row)
 
 
-def _slices(columns: dict[str, Any], line: Any) -> Slices:
+def _build_slices(columns: dict[str, Any], line: Any) -> Slices:
     start, until = columns["start_ns"].astype(np.int64), columns["until"].astype(np.int64)
     count = columns["n"].astype(np.int64) if "n" in columns else np.ones(len(line), dtype=np.int64)
     return Slices(

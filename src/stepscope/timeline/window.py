@@ -36,14 +36,14 @@ def read_window(
     """
     parts: list[Slices] = []
     clock = run.clock
-    indices_by_trace, span_indices = _by_source(run, tracks)
+    indices_by_trace, span_indices = _group_by_source(run, tracks)
     for trace, indices in indices_by_trace.items():
         base = clock.origin_in(trace)
         timeline, trace_extent = get_timelines(run)[trace], (extent[0] + base, extent[1] + base)
         slices = (
             timeline.window(*trace_extent, width) if width > 1 else timeline.events(*trace_extent)
         )
-        lines = _lines([tracks[index] for index in indices], indices, slices)
+        lines = _map_lines([tracks[index] for index in indices], indices, slices)
         parts += [part.renumber_lines(lines).shift(-base) for part in slices]
     if span_indices:
         trace_extent = extent[0] + clock.origin_ns, extent[1] + clock.origin_ns
@@ -62,7 +62,7 @@ def read_chunks(
 
     Yields start and end of a chunk, and the events that overlap it. A chunk bounds the memory used.
     """
-    indices_by_trace, span_indices = _by_source(run, tracks)
+    indices_by_trace, span_indices = _group_by_source(run, tracks)
     span_ns = max(1, run.clock.end_ns - run.clock.origin_ns)
     events = sum(
         get_timelines(run).contents[trace][tracks[index].track].total_count
@@ -96,7 +96,7 @@ def compute_busy_ratios(slices: Slices) -> list[float]:
     return rounded
 
 
-def _by_source(run: Run, tracks: Sequence[TrackId]) -> tuple[dict[int, list[int]], list[int]]:
+def _group_by_source(run: Run, tracks: Sequence[TrackId]) -> tuple[dict[int, list[int]], list[int]]:
     """Return the indices of the tracks of each trace, and of the tracks with spans."""
     indices_by_trace: dict[int, list[int]] = defaultdict(list)
     span_indices = [index for index, track in enumerate(tracks) if track.kind == "spans"]
@@ -106,7 +106,7 @@ def _by_source(run: Run, tracks: Sequence[TrackId]) -> tuple[dict[int, list[int]
     return indices_by_trace, span_indices
 
 
-def _lines(tracks: Sequence[TrackId], indices: Sequence[int], parts: Sequence[Slices]) -> Int:
+def _map_lines(tracks: Sequence[TrackId], indices: Sequence[int], parts: Sequence[Slices]) -> Int:
     """Map each line of a trace to the index of its track; -1 if not requested."""
     trace_lines = [2 * track.track + (track.kind == "ranges") for track in tracks]
     highest = max([*trace_lines, *(int(part.line.max(initial=0)) for part in parts)])

@@ -23,13 +23,13 @@ def build_metric_group(run: Run, node: str) -> TrackGroup | None:
     tracks_by_group: dict[str, list[Track]] = defaultdict(list)
     for metric, device in get_timelines(run).sampled_series.get(node, []):
         if metric.startswith(_GPU_PREFIX):
-            tracks_by_group[f"GPU {device}"].append(_metric(node, metric, device, ""))
+            tracks_by_group[f"GPU {device}"].append(_build_metric_track(node, metric, device, ""))
         elif metric.startswith(_CORE_PREFIX):
-            tracks_by_group["cores"].append(_metric(node, metric, device, device))
+            tracks_by_group["cores"].append(_build_metric_track(node, metric, device, device))
         elif metric.startswith(_PROCESS_PREFIX):
-            tracks_by_group["processes"].append(_metric(node, metric, device, device))
+            tracks_by_group["processes"].append(_build_metric_track(node, metric, device, device))
         else:
-            node_tracks.append(_metric(node, metric, device, device))
+            node_tracks.append(_build_metric_track(node, metric, device, device))
     if not node_tracks and not tracks_by_group:
         return None
     return TrackGroup(
@@ -74,7 +74,7 @@ def build_counter_groups(run: Run, trace: Trace) -> list[TrackGroup]:
     return [TrackGroup(id=id_, name="counters", kind="counters", tracks=tracks)]
 
 
-def _metric(node: str, metric: str, device: str, suffix: str) -> Track:
+def _build_metric_track(node: str, metric: str, device: str, suffix: str) -> Track:
     declared = METRIC_TYPES.get(metric)
     label = metric
     for unit in _UNITS:

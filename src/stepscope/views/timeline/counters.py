@@ -33,8 +33,8 @@ def timeline_counters(run: Run, options: ViewOptions) -> CountersView:
     tracks = list_tracks(run, options, is_sliced=False)[:MAX_TRACKS]
     pixels = min(options.pixels, MAX_VALUES // max(1, len(tracks)))
     width = choose_width(extent[1] - extent[0], pixels)
-    series_by_track = dict(_recorded(run, tracks, extent, width))
-    series_by_track |= _sampled(run, tracks, extent, width)
+    series_by_track = dict(_load_trace_series(run, tracks, extent, width))
+    series_by_track |= _load_sampled_series(run, tracks, extent, width)
     return CountersView(
         from_after_ns=extent[0],
         to_after_ns=extent[1],
@@ -43,7 +43,7 @@ def timeline_counters(run: Run, options: ViewOptions) -> CountersView:
     )
 
 
-def _sampled(
+def _load_sampled_series(
     run: Run,
     tracks: Sequence[TrackId],
     extent: tuple[int, int],
@@ -68,12 +68,14 @@ def _sampled(
             maximum = maxima.get(key, 0.0)
             unit = METRIC_TYPES[key[0]].unit if key[0] in METRIC_TYPES else ""
             gap = max(1, -(-_GAP * period // width))
-            payload = _series(series[key], bins, unit=unit, maximum=maximum, width=width, gap=gap)
+            payload = _build_series(
+                series[key], bins, unit=unit, maximum=maximum, width=width, gap=gap
+            )
             series_by_track[series[key]] = payload
     return series_by_track
 
 
-def _recorded(
+def _load_trace_series(
     run: Run,
     tracks: Sequence[TrackId],
     extent: tuple[int, int],
@@ -105,10 +107,10 @@ def _recorded(
                 name, series = track.words[2:]
                 curve, unit = timeline.counter(track.track, name, series), ""
             bins = curve.bin_values(trace_extent, width)
-        yield track, _series(track, bins, unit=unit, maximum=maximum, width=width, gap=1)
+        yield track, _build_series(track, bins, unit=unit, maximum=maximum, width=width, gap=1)
 
 
-def _series(
+def _build_series(
     track: TrackId, bins: Bins, *, unit: str, maximum: float, width: int, gap: int
 ) -> CounterSeries:
     """Convert bins to a payload, with a null where neighbours are more than `gap` bins apart."""

@@ -82,7 +82,7 @@ def _build_process_group(
     worker_groups = [_build_process_group(worker, spans, (), []) for worker in workers]
     return TrackGroup(
         id=process_group_id(process),
-        name=_process_name(process),
+        name=_name_process(process),
         kind="process",
         rank=process.rank,
         tracks=spans.get(process.process, []),
@@ -90,7 +90,7 @@ def _build_process_group(
     )
 
 
-def _process_name(process: ProcessInfo) -> str:
+def _name_process(process: ProcessInfo) -> str:
     if process.role != "dataloader_worker":
         return process.title
     numbers = [fact.worker for fact in process.facts_of(DataLoaderWorkerFact)]

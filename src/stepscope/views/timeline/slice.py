@@ -29,10 +29,10 @@ def timeline_slice(run: Run, options: ViewOptions) -> SliceView:
         details = find_event(run, track, event)
     if details is None:
         raise UsageError(f"Track {options.track} has no event {event}.")
-    return _payload(run, track, details)
+    return _build_payload(run, track, details)
 
 
-def _payload(run: Run, track: TrackId, details: EventDetails) -> SliceView:
+def _build_payload(run: Run, track: TrackId, details: EventDetails) -> SliceView:
     return SliceView(
         track=str(track),
         event=details.event,
@@ -45,11 +45,11 @@ def _payload(run: Run, track: TrackId, details: EventDetails) -> SliceView:
         step=find_step_at(run, track, details.after_ns),
         args=details.args,
         stack=details.stack,
-        links=[_link(link) for link in details.links],
+        links=[_build_link(link) for link in details.links],
     )
 
 
-def _link(link: LinkedEvent) -> Linked:
+def _build_link(link: LinkedEvent) -> Linked:
     return Linked(
         relation=link.relation,
         track=str(link.track),

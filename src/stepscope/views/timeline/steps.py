@@ -26,8 +26,8 @@ def list_steps(run: Run) -> tuple[list[RankSteps], list[str]]:
     """
     clock = run.clock
     steps_by_process, left_out = find_steps_of_run(run)
-    watched_ids = {process.process for process, _ in steps_by_process}
-    traces = [trace for trace in run.traces if trace.process not in watched_ids]
+    process_ids = {process.process for process, _ in steps_by_process}
+    traces = [trace for trace in run.traces if trace.process not in process_ids]
     limit = max(1, min(MAX_LISTED, MAX_SENT // max(1, len(steps_by_process) + len(traces))))
     listed = [
         _list_process_steps(process, steps, clock, limit) for process, steps in steps_by_process

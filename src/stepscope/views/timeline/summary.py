@@ -26,7 +26,7 @@ def timeline_summary(run: Run, options: ViewOptions) -> SummaryView:
         from_after_ns=extent[0],
         to_after_ns=extent[1],
         tracks=[
-            _track(track, sums, extent[1] - extent[0], options.top)
+            _summarize_track(track, sums, extent[1] - extent[0], options.top)
             for track, sums in zip(tracks, sum_tracks(run, tracks, extent), strict=True)
             if sums.event_count
         ],
@@ -34,7 +34,7 @@ def timeline_summary(run: Run, options: ViewOptions) -> SummaryView:
     )
 
 
-def _track(track: TrackId, sums: LineSums, range_ns: int, top: int) -> TrackSummary:
+def _summarize_track(track: TrackId, sums: LineSums, range_ns: int, top: int) -> TrackSummary:
     names = sorted(sums.names.items(), key=lambda item: (-item[1].self_ns, item[0]))
     return TrackSummary(
         track=str(track),
@@ -44,11 +44,11 @@ def _track(track: TrackId, sums: LineSums, range_ns: int, top: int) -> TrackSumm
         gap_count=sums.gap_count,
         longest_gap_ns=sums.longest_gap_ns,
         name_count=len(names),
-        names=[_name(name, name_sums) for name, name_sums in names[: top or None]],
+        names=[_summarize_name(name, name_sums) for name, name_sums in names[: top or None]],
     )
 
 
-def _name(name: str, sums: NameSums) -> NameTime:
+def _summarize_name(name: str, sums: NameSums) -> NameTime:
     return NameTime(
         name=shown(name),
         count=sums.count,

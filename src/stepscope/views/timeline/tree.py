@@ -35,14 +35,14 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
         end_after_ns=clock.end_ns - clock.origin_ns,
         groups=groups,
         steps=steps,
-        findings=_findings(run),
+        findings=_list_findings(run),
         notes=notes,
         quality=notes_across(run, run.traces),
         missing=None if groups else NOTHING,
     )
 
 
-def _findings(run: Run) -> list[FindingMark]:
+def _list_findings(run: Run) -> list[FindingMark]:
     origin_ns = run.clock.origin_ns
     recorded = recorded_rules(run.reader)
     return [

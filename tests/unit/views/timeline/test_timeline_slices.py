@@ -189,13 +189,13 @@ def test_overlapping_kernels_are_drawn_below_each_other(tmp_path: Path) -> None:
         run = import_run(tmp_path / "run", [op("f", 0, 10), *events])
         track = track_ids(run)["device"]
         rows = [0, 1, 2, 0, 0]
-        for begin, end in ((0, 400_000), (55_000, 65_000), (130_000, 140_000)):
-            payload = view(run, "timeline-slices", tracks=track, from_ns=begin, to_ns=end)
+        for start_ns, end in ((0, 400_000), (55_000, 65_000), (130_000, 140_000)):
+            payload = view(run, "timeline-slices", tracks=track, from_ns=start_ns, to_ns=end)
             slices = payload.tracks[0]
             assert sorted(zip(slices.row, slices.after_ns, strict=True)) == sorted(
-                (row, start * 1000 - begin)
+                (row, start * 1000 - start_ns)
                 for row, (start, length) in zip(rows, starts, strict=True)
-                if start * 1000 < end and (start + length) * 1000 > begin
+                if start * 1000 < end and (start + length) * 1000 > start_ns
             )
         tree = [t for t in view(run, "timeline").groups[0].groups[0].tracks if t.id == track]
         assert tree[0].row_count == 3

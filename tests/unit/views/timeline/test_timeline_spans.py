@@ -28,8 +28,8 @@ def make_spans(seed: int, count: int) -> list[Span]:
     chance = random.Random(seed)
     spans: list[Span] = [("first", 0, 1, 0)]
 
-    def fill(begin: int, end: int, depth: int) -> None:
-        at = begin
+    def fill(first: int, end: int, depth: int) -> None:
+        at = first
         while depth < 3 and at < end and len(spans) < count:
             start = chance.randrange(at, end)
             until = start + chance.randrange(0, end - start + 1)

@@ -25,8 +25,8 @@ def nested_file(seed: int, count: int) -> list[Event]:
     chance = random.Random(seed)
     events: list[Event] = [op("first", 0, 10)]
 
-    def fill(begin: int, end: int, depth: int) -> None:
-        at = begin
+    def fill(first: int, end: int, depth: int) -> None:
+        at = first
         while depth < 4 and at < end and len(events) < count:
             start = chance.randrange(at, end)
             length = chance.randrange(1, end - start + 1)
