@@ -52,8 +52,10 @@ class _Commands(click.Group):
 
 @contextmanager
 def _one_thread_in_numpy() -> Iterator[None]:
-    """NumPy's linear algebra, which nobody here needs, starts a thread per core when it is loaded.
-    The variable is gone afterwards: a job that a command starts must not inherit it."""
+    """Keep NumPy's linear algebra, which the commands do not use, from starting a thread per core.
+
+    The variable is removed afterwards: a job that a command starts must not inherit it.
+    """
     if "OPENBLAS_NUM_THREADS" in os.environ:
         yield
         return
@@ -67,11 +69,14 @@ def _one_thread_in_numpy() -> Iterator[None]:
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="stepscope")
 def root() -> None:
-    """Say what a training job is waiting for, why, and what fixing it would save."""
+    """Find the bottleneck of a training job, its cause, and what a fix would save."""
 
 
 def _database_error() -> type[Exception] | tuple[()]:
-    """What DuckDB raises; nothing where nobody has loaded it, which takes a tenth of a second."""
+    """Return the base class of DuckDB errors, or no class if DuckDB has not been imported.
+
+    Importing it takes 0.1 s.
+    """
     duckdb = sys.modules.get("duckdb")
     return duckdb.Error if duckdb else ()
 
@@ -101,13 +106,13 @@ def main() -> None:
     except StepscopeError as error:
         click.echo(f"stepscope: {error}", err=True)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # the reader of our output has had enough
+    except BrokenPipeError:  # the reader closed the pipe
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
         reason = error.strerror or str(error)
-        place = f"{error.filename}: " if error.filename else ""
-        click.echo(f"stepscope: {place}{reason}", err=True)
+        prefix = f"{error.filename}: " if error.filename else ""
+        click.echo(f"stepscope: {prefix}{reason}", err=True)
         sys.exit(StepscopeError.exit_code)
     except _database_error() as error:
         click.echo(f"stepscope: the run's tables cannot be read: {error}", err=True)

@@ -25,7 +25,7 @@ from stepscope.store import RequestState, RequestStatus, RunReader, open_run
 ANSWER_S = 20.0
 """How long a monitor may take to take a request up."""
 POLL_S = 0.2
-MOST_SECONDS = 3600
+MAX_SECONDS = 3600
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, MOST_SECONDS, min_open=True),
+    type=click.FloatRange(0, MAX_SECONDS, min_open=True),
     metavar="S",
     help="Its length in seconds; in a job with steps, rounded up to whole ones.",
 )
@@ -82,12 +82,12 @@ def command(  # noqa: PLR0917 - click passes options by name
 ) -> None:
     if (steps is None) == (seconds is None):
         raise UsageError("say how long the window is: --steps N, or --seconds S")
-    what = choose_contents(
+    contents = choose_contents(
         full=full, shapes=shapes, stacks=stacks, memory=memory, flops=flops, modules=modules
     )
     reader = open_run(run)
     nodes = find_listening_nodes(run, reader)
-    request = make_window_request(what, steps=steps, seconds=seconds)
+    request = make_window_request(contents, steps=steps, seconds=seconds)
     send_window_request(run, request)
     tell: Callable[[str], None] = _silent if as_json else say
     try:
@@ -119,13 +119,13 @@ def _wait(  # noqa: PLR0917
     Raises:
         StepscopeError: the monitors do not answer, or the window takes too long.
     """
-    began = time.monotonic()
-    told = ""
+    start = time.monotonic()
+    reported = ""
     while True:
         answers = read_request_statuses(run, name, nodes)
         if len(answers) == len(nodes) and all(a.state.is_final for a in answers.values()):
             return answers
-        waited = time.monotonic() - began
+        waited = time.monotonic() - start
         over = all(status.state.is_final for status in reader.statuses().values())
         if over and waited > POLL_S:
             answers = read_request_statuses(
@@ -141,8 +141,8 @@ def _wait(  # noqa: PLR0917
                 f"the window is not stored after {waited:.0f} s ({_state(answers)}); it goes on"
             )
         state = _state(answers)
-        if state != told:
-            told = state
+        if state != reported:
+            reported = state
             tell(state)
         time.sleep(POLL_S)
 
@@ -151,12 +151,12 @@ def _state(answers: dict[str, RequestStatus]) -> str:
     if not answers:
         return "asked; waiting for the monitor"
     slowest = min(answers.values(), key=lambda answer: list(RequestState).index(answer.state))
-    where = "" if slowest.first_step is None else f" after step {slowest.first_step}"
+    position = "" if slowest.first_step is None else f" after step {slowest.first_step}"
     match slowest.state:
         case RequestState.WAITING:
             return f"waiting: {slowest.message}"
         case RequestState.PLANNED:
-            return f"planned{where}"
+            return f"planned{position}"
         case RequestState.RECORDING:
             return "recording"
         case RequestState.IMPORTING:

@@ -84,40 +84,40 @@ def command(  # noqa: PLR0917 - click passes options by name
     as_json: bool,
 ) -> int:
     _check(conditions, strict=strict, allowed=allowed, outputs=(markdown, junit), as_json=as_json)
-    wanted = [parse_condition(each) for each in conditions]
+    parsed_conditions = [parse_condition(text) for text in conditions]
     groups = parse_allowed_groups(allowed)
     request = PriceRequest(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
     before, after = _priced(base, request), _priced(run, request)
-    found = compare_runs(
-        before, after, epochs=epochs, conditions=wanted, allowed=groups, strict=strict
+    comparison = compare_runs(
+        before, after, epochs=epochs, conditions=parsed_conditions, allowed=groups, strict=strict
     )
     if markdown is not None:
         from stepscope.cli.writers.compare_markdown import markdown_of
 
-        _write(markdown, markdown_of(found))
+        _write(markdown, markdown_of(comparison))
     if junit is not None:
         from stepscope.cli.writers.compare_junit import junit_of
 
-        _write(junit, junit_of(found))
+        _write(junit, junit_of(comparison))
     if as_json:
-        _write(STDOUT, json_text(found) + "\n")
+        _write(STDOUT, json_text(comparison) + "\n")
     elif STDOUT not in {markdown, junit}:
-        # Only text needs them, and `--json` shall start fast.
+        # Only text needs these imports; `--json` must start fast.
         from stepscope.cli.text import console
         from stepscope.cli.writers import write
 
-        write(console(), found)
-    return _status(found)
+        write(console(), comparison)
+    return _status(comparison)
 
 
-def _priced(place: str, request: PriceRequest) -> list[Run]:
+def _priced(location: str, request: PriceRequest) -> list[Run]:
     """Runs at the requested price: their cost, that of a condition and the saving."""
-    found = []
-    for run in repeated_runs(place):
+    runs = []
+    for run in repeated_runs(location):
         reader = open_run(run)
         reader.info = apply_price(reader.info, reader.nodes().values(), request)
-        found.append(Run(reader))
-    return found
+        runs.append(Run(reader))
+    return runs
 
 
 def _check(
@@ -151,7 +151,7 @@ def _write(output: str, text: str) -> None:
         file.write(text.encode())
 
 
-def _status(found: Comparison) -> int:
-    if found.gate is None or found.gate.outcome == "passed":
+def _status(comparison: Comparison) -> int:
+    if comparison.gate is None or comparison.gate.outcome == "passed":
         return 0
-    return FAILED if found.gate.outcome == "failed" else NOT_COMPARABLE
+    return FAILED if comparison.gate.outcome == "failed" else NOT_COMPARABLE

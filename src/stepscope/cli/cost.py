@@ -43,7 +43,7 @@ def command(  # noqa: PLR0917 - click passes options by name
     if as_json:
         print_json(report)
         return
-    # Only text needs them, and `--json` shall start fast.
+    # Only text needs these imports; `--json` must start fast.
     from stepscope.cli.text import console
     from stepscope.cli.writers import write
 

@@ -87,7 +87,7 @@ def _framework() -> Check:
 
 
 def _windows() -> Check:
-    """Whether libkineto can be had to ask us, tried with a real socket."""
+    """Check with a real socket whether libkineto can reach the monitor."""
     name = "detailed windows"
     if "KINETO_USE_DAEMON" in os.environ:
         return Check(
@@ -129,9 +129,9 @@ def _spool() -> Check:
         detail = f"{SHARED_MEMORY} has {size(free)} free"
     else:
         detail = f"there is no {SHARED_MEMORY}"
-    where = next(
+    fallback = next(
         (str(path) for path in temporary_directories()), "nowhere: no place can be written"
     )
     return Check(
-        name="spool in memory", available=False, detail=f"{detail}; span logs go to {where}"
+        name="spool in memory", available=False, detail=f"{detail}; span logs go to {fallback}"
     )

@@ -83,7 +83,7 @@ def command(
     if missing is not None:
         raise UsageError(f"Nothing can be exported: {missing}.")
     files = _files(recordings, output, merge=merge)
-    written = [export_chrome(chosen, path, spans=spans) for path, chosen in files.items()]
+    written = [export_chrome(traces, path, spans=spans) for path, traces in files.items()]
     _report(written, run, form, as_json=as_json)
 
 
@@ -104,7 +104,7 @@ def _write_timeline(run: str, output: Path, *, as_json: bool) -> None:
 def _files(
     recordings: Sequence[Trace], output: Path, *, merge: bool
 ) -> dict[Path, Sequence[Trace]]:
-    """What goes into which file."""
+    """Assign traces to output files."""
     if merge or (len(recordings) == 1 and not output.is_dir()):
         if output.is_dir():
             raise UsageError(f"{output} is a directory. Name a file for the merged recordings.")
@@ -126,14 +126,14 @@ def _file_name(recording: str) -> str:
     return name if _FILE.search(name) else f"{name}.json"
 
 
-def _free(path: Path, taken: dict[Path, Sequence[Trace]]) -> Path:
+def _free(path: Path, used: dict[Path, Sequence[Trace]]) -> Path:
     """The path, with a number before its endings when another recording has it."""
     stem, dot, endings = path.name.partition(".json")
-    number, found = 2, path
-    while found in taken:
-        found = path.with_name(f"{stem}-{number}{dot}{endings}")
+    number, candidate = 2, path
+    while candidate in used:
+        candidate = path.with_name(f"{stem}-{number}{dot}{endings}")
         number += 1
-    return found
+    return candidate
 
 
 def _report(written: Sequence[Exported], run: str, form: str, *, as_json: bool) -> None:
@@ -143,5 +143,5 @@ def _report(written: Sequence[Exported], run: str, form: str, *, as_json: bool) 
         return
     for file in written:
         count = len(file.recordings)
-        which = file.recordings[0] if count == 1 else f"{count} recordings"
-        click.echo(f"{file.path}: {which}, {file.event_count:,} events")
+        content = file.recordings[0] if count == 1 else f"{count} recordings"
+        click.echo(f"{file.path}: {content}, {file.event_count:,} events")

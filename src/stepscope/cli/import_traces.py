@@ -32,7 +32,7 @@ from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import check_free, create_run, is_remote, upload_run
 
 NODE = "imported"
-"""Imported files were recorded on machines that nobody described."""
+"""Node name of imported files, which do not describe their machine."""
 _SILENCE_S = 60
 """A server that says nothing for so long is given up."""
 
@@ -57,9 +57,9 @@ def command(sources: Sequence[str], run: str, as_json: bool) -> None:
             stepscope_version=__version__,
         )
         making = _new_remote_run(run, info) if is_remote(run) else _new_run(run, info)
-        with _ended_by_sigterm(), making as place:
-            with _progress(len(files)) as told:
-                results = import_files(files, place, NODE, told)
+        with _ended_by_sigterm(), making as directory:
+            with _progress(len(files)) as on_progress:
+                results = import_files(files, directory, NODE, on_progress)
             _check_any(results, run)
     _report(results, run, as_json=as_json)
 
@@ -81,21 +81,21 @@ def _ended_by_sigterm() -> Iterator[None]:
 @contextmanager
 def _new_run(run: str, info: RunInfo) -> Iterator[Path]:
     """A run that stays only if all goes well. Nothing that was there before is touched."""
-    place = Path(run)
-    existed = place.is_dir()
-    if existed and any(place.iterdir()) and not (place / "run.json").exists():
+    directory = Path(run)
+    existed = directory.is_dir()
+    if existed and any(directory.iterdir()) and not (directory / "run.json").exists():
         raise UsageError(f"the directory {run} is not empty; name a new one with -o")
     create_run(run, info)
     try:
-        yield place
+        yield directory
     except BaseException:
-        for ours in place.iterdir():
-            if ours.is_dir():
-                shutil.rmtree(ours, ignore_errors=True)
+        for entry in directory.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
             else:
-                ours.unlink()
+                entry.unlink()
         if not existed:
-            place.rmdir()
+            directory.rmdir()
         raise
 
 
@@ -117,10 +117,10 @@ def _new_remote_run(run: str, info: RunInfo) -> Iterator[Path]:
     if refusal is not None:
         raise refusal
     with tempfile.TemporaryDirectory(prefix="stepscope-import-") as directory:
-        place = Path(directory, "run")
-        create_run(place, info)
-        yield place
-        upload_run(place, run)
+        run_directory = Path(directory, "run")
+        create_run(run_directory, info)
+        yield run_directory
+        upload_run(run_directory, run)
 
 
 def _ask_free(pipe: Connection, run: str) -> None:
@@ -133,11 +133,11 @@ def _ask_free(pipe: Connection, run: str) -> None:
 
 
 def _check_any(results: Sequence[Result], run: str) -> None:
-    refused = [each for each in results if isinstance(each, Refused)]
+    refused = [result for result in results if isinstance(result, Refused)]
     if len(refused) == len(results) == 1:
         raise UnreadableTraceError(refused[0].reason)
-    for each in refused:
-        say(each.reason)
+    for result in refused:
+        say(result.reason)
     if len(refused) == len(results):
         raise UnreadableTraceError(f"Nothing could be imported; {run} was not made.")
 
@@ -197,20 +197,20 @@ def _progress(count: int) -> Iterator[ProgressCallback]:
         task = progress.add_task("reading", total=float(count))
         shares = [0.0] * count
 
-        def told(number: int, share: float) -> None:
+        def update(number: int, share: float) -> None:
             shares[number] = share
             progress.update(task, completed=sum(shares), refresh=True)
 
-        yield told
+        yield update
 
 
 def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
-    read = [each for each in results if isinstance(each, Imported)]
-    recorded = [each for each in results if isinstance(each, Recorded)]
-    refused = [each for each in results if isinstance(each, Refused)]
-    for each in results:
-        if not isinstance(each, Refused) and each.lost:
-            say(f"{each.name} was read in part: {each.lost}.")
+    read = [result for result in results if isinstance(result, Imported)]
+    recorded = [result for result in results if isinstance(result, Recorded)]
+    refused = [result for result in results if isinstance(result, Refused)]
+    for result in results:
+        if not isinstance(result, Refused) and result.lost:
+            say(f"{result.name} was read in part: {result.lost}.")
     if as_json:
         payload = {
             "run": run,
@@ -221,14 +221,14 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
         print_json(payload)
         return
     if recorded:
-        samples = sum(each.sample_count for each in recorded)
-        events = sum(each.event_count for each in recorded)
+        samples = sum(result.sample_count for result in recorded)
+        events = sum(result.event_count for result in recorded)
         click.echo(
             f"{len(recorded)} files of SageMaker Debugger, {samples:,} samples and {events:,} "
             f"framework events in {run}"
         )
     if read:
-        events = sum(each.event_count for each in read)
+        events = sum(result.event_count for result in read)
         word = "trace" if len(read) == 1 else "traces"
         click.echo(f"{len(read)} {word}, {events:,} events in {run}")
     click.echo(f"next: stepscope show {run} {'gpu-time' if read else 'overview'}")

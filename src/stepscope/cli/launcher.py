@@ -1,9 +1,9 @@
-"""Runs the job's command and stands aside: signals pass through, the exit status is the job's.
+"""Launcher of the job's command: forwards signals and ends with the exit status of the job.
 
 The job stays in our process group, so a terminal's Ctrl-C reaches it without us, and is sent
-only those signals that another process sent to us. A rule that fires, or somebody in the web UI,
-may have it stopped: with SIGTERM, as if somebody had sent us that, and after a grace period by
-killing all of it. The processes beside it are started again if they die.
+only those signals that another process sent to us. A rule that fires, or a user of the web UI,
+can stop it: with SIGTERM, as if another process had sent that, and after a grace period with
+SIGKILL to all its processes. Companion processes are restarted if they die.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ PASSED_SIGNALS = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2)
 WATCHED_SIGNALS = (*PASSED_SIGNALS, signal.SIGCHLD)
 TICK_S = 1.0
 COMPANION_STARTS = 5
-"""One that dies this often is left alone."""
+"""Limit of starts of one companion."""
 STOP_GRACE_S = 30.0
-"""How long a job that is to be stopped may take to end by itself."""
+"""Time between SIGTERM and SIGKILL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """How a job is stopped by whoever is neither the user at the terminal nor the system."""
+    """Settings for stop requests that come from rules or from the web UI."""
 
-    wish: Path
-    """The file in which they say so."""
+    request_path: Path
+    """File of the stop request."""
     grace_s: float = STOP_GRACE_S
     by_people: bool = False
-    """Whether anybody but rules is heard."""
+    """True if requests of users count, not only those of rules."""
 
 
 class Companion:
-    """A process of ours beside the job.
+    """A process of stepscope that runs next to the job.
 
     Args:
         start: given the job's pid, starts it; None, or an exception, when that is not possible.
@@ -66,7 +66,7 @@ class Companion:
             self._starts += 1
             try:
                 self.process = self._start(job_pid)
-            except Exception:  # noqa: BLE001 - the job runs; what it records waits in the spool
+            except Exception:  # noqa: BLE001 - the job runs; its records stay in the spool
                 self.process = None
 
 
@@ -74,28 +74,28 @@ class Launcher:
     """Runs one command to its end.
 
     Args:
-        exchange: where the monitor learns how the command ended; None without a spool.
-        companions: what runs beside the job.
-        stopping: how the job may be stopped; None when nobody may.
+        handshake: tells the monitor how the command ended; None without a spool.
+        companions: processes that run next to the job.
+        stopping: settings for stop requests; None to ignore them.
         on_tick: called about once a second while the job runs.
     """
 
     def __init__(
         self,
         *,
-        exchange: Handshake | None = None,
+        handshake: Handshake | None = None,
         companions: Sequence[Companion] = (),
         stopping: Stopping | None = None,
         on_tick: Callable[[], None] | None = None,
     ) -> None:
-        self._exchange = exchange
+        self._handshake = handshake
         self._companions = companions
         self._stopping = stopping
         self._kill_at: float | None = None
         self._on_tick = on_tick
         self._ignored: set[signal.Signals] = set()
         self.stop: StopSignal | None = None
-        """What the job was asked to stop for, first."""
+        """First reason for which the job was asked to stop."""
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> JobExit:
         """Start the command and return how it ended.
@@ -103,7 +103,7 @@ class Launcher:
         Raises:
             UsageError: it cannot be started.
         """
-        # Blocked for good: once the job has ended, only `exit_like` decides how we end.
+        # Blocked until exit: after the end of the job only `exit_like` decides the exit status.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED_SIGNALS)
         self._ignored = {s for s in PASSED_SIGNALS if signal.getsignal(s) == signal.SIG_IGN}
         try:
@@ -118,8 +118,8 @@ class Launcher:
             signal=-code if code < 0 else None,
             ended_ns=time.time_ns(),
         )
-        if self._exchange is not None:
-            self._tell(lambda exchange: exchange.write_exit(job_exit))
+        if self._handshake is not None:
+            self._tell(lambda handshake: handshake.write_exit(job_exit))
         return job_exit
 
     def _wait(self, pid: int) -> int:
@@ -127,10 +127,10 @@ class Launcher:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return status
-            arrived = signal.sigtimedwait(WATCHED_SIGNALS, TICK_S)
-            if arrived is not None and arrived.si_signo in set(PASSED_SIGNALS) - self._ignored:
-                self._pass_on(pid, arrived)
-            self._heed_wish(pid)
+            received = signal.sigtimedwait(WATCHED_SIGNALS, TICK_S)
+            if received is not None and received.si_signo in set(PASSED_SIGNALS) - self._ignored:
+                self._pass_on(pid, received)
+            self._check_stop_request(pid)
             self._keep_companions(pid)
             self._tick()
 
@@ -141,21 +141,21 @@ class Launcher:
             except Exception:  # noqa: BLE001 - a status line is not worth a running job
                 self._on_tick = None
 
-    def _pass_on(self, pid: int, arrived: signal.struct_siginfo) -> None:
-        if arrived.si_signo in STOP_SIGNALS:
-            self._note_stop(StopSignal(signal=arrived.si_signo))
-        sent_by_a_process = arrived.si_code <= 0
+    def _pass_on(self, pid: int, received: signal.struct_siginfo) -> None:
+        if received.si_signo in STOP_SIGNALS:
+            self._note_stop(StopSignal(signal=received.si_signo))
+        sent_by_a_process = received.si_code <= 0
         if sent_by_a_process:
-            os.kill(pid, arrived.si_signo)
+            os.kill(pid, received.si_signo)
 
-    def _heed_wish(self, pid: int) -> None:
-        """Stop the job when somebody wants that who may: gracefully, then hard."""
+    def _check_stop_request(self, pid: int) -> None:
+        """Stop the job on an accepted request: with SIGTERM, then SIGKILL."""
         if self._stopping is None:
             return
         if self._kill_at is None:
-            wish = read_stop_request(self._stopping.wish)
-            if wish is not None and (wish.rule is not None or self._stopping.by_people):
-                self._note_stop(StopSignal(signal=signal.SIGTERM, rule=wish.rule, by=wish.by))
+            request = read_stop_request(self._stopping.request_path)
+            if request is not None and (request.rule is not None or self._stopping.by_people):
+                self._note_stop(StopSignal(signal=signal.SIGTERM, rule=request.rule, by=request.by))
                 self._kill_at = time.monotonic() + self._stopping.grace_s
                 os.kill(pid, signal.SIGTERM)
         elif time.monotonic() > self._kill_at:
@@ -164,17 +164,17 @@ class Launcher:
     def _note_stop(self, request: StopSignal) -> None:
         if self.stop is None:
             self.stop = request
-            self._tell(lambda exchange: exchange.write_stop(request))
+            self._tell(lambda handshake: handshake.write_stop(request))
 
     def _keep_companions(self, pid: int) -> None:
         for companion in self._companions:
             companion.keep(pid)
 
     def _tell(self, say: Callable[[Handshake], None]) -> None:
-        if self._exchange is not None:
+        if self._handshake is not None:
             try:
-                say(self._exchange)
-            except OSError:  # a full or vanished spool: the run will say that nobody saw the end
+                say(self._handshake)
+            except OSError:  # spool full or gone: the run will report that the end was not seen
                 pass
 
 
@@ -192,7 +192,7 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int
 
 
 def _kill_tree(pid: int) -> None:
-    """Kill a process and all that came of it; ranks must not go on without their launcher."""
+    """Kill a process and its descendants: ranks must not outlive their launcher."""
     try:
         root = psutil.Process(pid)
         members = [root, *root.children(recursive=True)]
@@ -206,7 +206,7 @@ def _kill_tree(pid: int) -> None:
 
 
 def stop_is_pending() -> bool:
-    """Whether somebody wants us to stop, now that the job has."""
+    """Return True if a stop signal is pending after the end of the job."""
     return bool(signal.sigpending() & set(STOP_SIGNALS))
 
 
@@ -215,7 +215,7 @@ def exit_like(job_exit: JobExit) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more
+        except (OSError, ValueError):  # the reader is gone
             pass
     if job_exit.signal is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core dump is the job's

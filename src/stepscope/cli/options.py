@@ -12,7 +12,7 @@ import click
 
 Decorated = Callable[..., Any]
 DEFAULT_SCAN_S = 60.0
-MOST_AMOUNT = 1e9
+MAX_AMOUNT = 1e9
 """Hours or epochs; more make no sense."""
 
 
@@ -127,12 +127,12 @@ def parse_amount(
     if text is None:
         return None
     try:
-        found = float(text)
+        amount = float(text)
     except ValueError:
-        found = math.nan
-    if not 0 < found <= MOST_AMOUNT:
-        raise click.BadParameter(f"{text!r} is no number above 0 and up to {MOST_AMOUNT:,.0f}.")
-    return found
+        amount = math.nan
+    if not 0 < amount <= MAX_AMOUNT:
+        raise click.BadParameter(f"{text!r} is no number above 0 and up to {MAX_AMOUNT:,.0f}.")
+    return amount
 
 
 def parse_price(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What commands print without a console: JSON, and remarks beside their output."""
+"""Output of commands without a console: JSON on stdout, messages on stderr."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import msgspec
 
 
 def json_text(payload: object) -> str:
-    """A payload as JSON for people and machines."""
+    """Encode a payload as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(payload)).decode()
 
 
 def print_json(payload: object) -> None:
-    """A payload as JSON on stdout."""
+    """Print a payload as JSON on stdout."""
     click.echo(json_text(payload))
 
 
 def say(text: str) -> None:
-    """Print a remark on stderr, if stderr can be written."""
+    """Print a message on stderr, if stderr can be written."""
     try:
         click.echo(f"stepscope: {text}", err=True)
     except (OSError, ValueError):  # closed or full: the exit status of a job must not depend on it

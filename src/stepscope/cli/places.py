@@ -1,4 +1,4 @@
-"""Where a run and its spool go when nobody says."""
+"""Default locations of a run and its spool."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a 
 
 
 def new_run_id(command: Sequence[str]) -> str:
-    """A name that sorts by time and says what ran: 20261120-142044-train."""
+    """Make a name that sorts by time and contains the script: 20261120-142044-train."""
     script = next((word for word in command[1:] if word.endswith(".py")), command[0])
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(script).stem)[:40] or "job"
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{stem}"
 
 
 def run_locations(run_id: str) -> Iterator[Path]:
-    """Where to put a run, best first: beside the job, else where there is room."""
+    """Yield candidate locations of a run: the working directory first, then the temporary one."""
     for attempt in ("", *(f"-{n}" for n in range(2, 100))):
         yield Path.cwd() / RUNS_DIRECTORY / f"{run_id}{attempt}"
     for temporary in temporary_directories():
@@ -31,22 +31,24 @@ def run_locations(run_id: str) -> Iterator[Path]:
 
 
 def temporary_directories() -> Iterator[Path]:
-    """The temporary directory, unless no place for one can be written."""
+    """Yield the temporary directory if one is writable."""
     try:
         yield Path(tempfile.gettempdir())
     except FileNotFoundError:
         return
 
 
-def make_spool(asked: str | None, run_id: str, limit_bytes: int) -> tuple[Path | None, list[str]]:
-    """Make the directory of the span logs; returns it and what went wrong on the way.
+def make_spool(
+    requested: str | None, run_id: str, limit_bytes: int
+) -> tuple[Path | None, list[str]]:
+    """Make the directory of the span logs; return it and the problems met.
 
     Memory is preferred to disk: a store into a mapped page of a busy disk can wait for it. The
     shared-memory file system is left alone where it is small, as in most containers, because
     DataLoader workers pass their batches through it.
     """
     problems = []
-    for base in _spool_bases(asked, limit_bytes):
+    for base in _spool_bases(requested, limit_bytes):
         path = base / f"stepscope-{os.getuid()}-{run_id}-{os.getpid()}"
         try:
             base.mkdir(parents=True, exist_ok=True)
@@ -59,9 +61,9 @@ def make_spool(asked: str | None, run_id: str, limit_bytes: int) -> tuple[Path |
     return None, problems
 
 
-def _spool_bases(asked: str | None, limit_bytes: int) -> Iterator[Path]:
-    if asked is not None:
-        yield Path(asked).absolute()  # the job may change its directory
+def _spool_bases(requested: str | None, limit_bytes: int) -> Iterator[Path]:
+    if requested is not None:
+        yield Path(requested).absolute()  # the job may change its directory
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= 4 * limit_bytes:
         yield SHARED_MEMORY
     yield from temporary_directories()
@@ -74,7 +76,10 @@ def _prove_writable(path: Path) -> None:
 
 
 def git_revision() -> str | None:
-    """Commit of the working directory, '-dirty' when it has changes; None outside git."""
+    """Return the commit of the working directory, None outside git.
+
+    It ends in '-dirty' if there are uncommitted changes.
+    """
     try:
         commit = _git("rev-parse", "HEAD")
         changes = _git("status", "--porcelain", "--untracked-files=no")

@@ -1,4 +1,4 @@
-"""What a machine costs: the options that say so, and what a run keeps of them."""
+"""Price options of commands, and the prices stored in a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepscope.monitor import read_instance_type
 
 
 def price_options(command: Decorated) -> Decorated:
-    """`--usd-per-hour`, `--instance-type` and `--prices`: what a machine costs."""
+    """Add `--usd-per-hour`, `--instance-type` and `--prices`."""
     for option in (
         click.option(
             "--prices",
@@ -42,22 +42,22 @@ def price_options(command: Decorated) -> Decorated:
 def recorded_prices(
     usd_per_hour: str | None, instance_type: str | None, prices: Path | None
 ) -> dict[str, str | None]:
-    """Options that a run keeps of what its machines cost.
+    """Return the price options to store in a run.
 
-    A price of the user's own is kept itself: who looks at the run elsewhere lacks the file.
+    A custom price is stored by value, because its file is not available on other machines.
 
     Raises:
         UsageError: the user's prices cannot be read.
     """
-    kept = {"usd_per_hour": usd_per_hour, "instance_type": instance_type, "price_source": None}
-    named = prices is not None or bool(os.environ.get(ENVIRONMENT))
-    if usd_per_hour is not None or not (named or instance_type):
-        return kept
+    options = {"usd_per_hour": usd_per_hour, "instance_type": instance_type, "price_source": None}
+    has_price_table = prices is not None or bool(os.environ.get(ENVIRONMENT))
+    if usd_per_hour is not None or not (has_price_table or instance_type):
+        return options
     table = load_price_table(prices)
     kind = instance_type or read_instance_type()
     offer = table.find(kind) if kind is not None else None
     if offer is not None and offer.is_custom:
-        kept |= {"usd_per_hour": str(offer.usd_per_hour), "price_source": offer.origin}
+        options |= {"usd_per_hour": str(offer.usd_per_hour), "price_source": offer.origin}
     elif offer is None:
         say(NO_PRICE if kind is None else explain_missing_offer(kind))
-    return kept
+    return options

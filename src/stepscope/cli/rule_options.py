@@ -27,31 +27,31 @@ from stepscope.watch import ActionConfig
 
 
 class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done about rules while a job runs."""
+    """Rules to evaluate while a job runs, and the actions on their findings."""
 
     scan_s: float = DEFAULT_SCAN_S
     rules: list[str] = []
-    """As the user names them; none for all."""
+    """As the user names them; empty for all."""
     parameters: str | None = None
     assignments: list[str] = []
     stop_on: list[str] = []
-    """Names of rules, from here on as they are called."""
+    """Names of rules, resolved from here on."""
     stop_grace_s: float = STOP_GRACE_S
     fail_on: list[str] = []
     also: list[str] = []
-    """Rules that must be evaluated whatever was chosen, as the user names them."""
+    """Rules to evaluate in addition to `rules`, as the user names them."""
     actions: list[ActionConfig] = []
-    """All but stopping the job."""
+    """All actions except stopping the job."""
 
     @property
     def flush_s(self) -> float:
-        """How often the monitor brings in what is recorded: often enough that the data of a scan
-        arrive before the next one ends."""
+        """Interval at which the monitor stores records: short enough that the data of a scan arrive
+        before the next one ends."""
         return min(DEFAULT_FLUSH_S, max(1.0, self.scan_s / 4))
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What the run says of it: enough to evaluate the same rules again."""
+        """Options to store in the run: enough to evaluate the same rules again."""
         return {
             "scan_interval_s": self.scan_s,
             "names": [*self.rules, *self.also] if self.rules else [],
@@ -63,13 +63,13 @@ class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rule_options(command: Decorated) -> Decorated:
-    """The options; the command gets them as `rules`, a `RulePlan`, or None with `--no-rules`."""
+    """Add the rule options; the command gets a `RulePlan` as `rules`, None with `--no-rules`."""
 
     @functools.wraps(command)
-    def with_plan(*args: Any, **given: Any) -> Any:
+    def with_plan(*args: Any, **options: Any) -> Any:
         names = inspect.signature(plan_rules).parameters
-        plan = plan_rules(**{name: given.pop(name) for name in names})
-        return command(*args, rules=plan, **given)
+        plan = plan_rules(**{name: options.pop(name) for name in names})
+        return command(*args, rules=plan, **options)
 
     collected: Decorated = with_plan
     for option in reversed(_OPTIONS):
@@ -91,14 +91,14 @@ def plan_rules(
     notify: tuple[str, ...],
     no_rules: bool,
 ) -> RulePlan | None:
-    """What the options ask for.
+    """Build the plan from the options.
 
     Raises:
         UsageError: a rule, parameter, URL or library that does not exist, or a contradiction.
     """
-    asked = [*names, *assignments, *stop_on, *fail_on, *on_finding, *webhook, *notify]
+    requested = [*names, *assignments, *stop_on, *fail_on, *on_finding, *webhook, *notify]
     if no_rules:
-        if asked or parameters is not None:
+        if requested or parameters is not None:
             raise UsageError("with --no-rules no rule is evaluated; leave out the other options")
         return None
     plan = RulePlan(
@@ -109,12 +109,12 @@ def plan_rules(
         also=[*stop_on, *fail_on],
         stop_grace_s=stop_grace,
         actions=[
-            *(_command(each) for each in on_finding),
-            *(_webhook(each) for each in webhook),
-            *(_notification(each) for each in notify),
+            *(_command(value) for value in on_finding),
+            *(_webhook(value) for value in webhook),
+            *(_notification(value) for value in notify),
         ],
     )
-    if not asked and parameters is None:
+    if not requested and parameters is None:
         return plan  # nothing that could be wrong, and the job need not wait for the rules' import
     return _with_checked_rules(plan, stop_on, fail_on)
 

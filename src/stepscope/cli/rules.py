@@ -45,11 +45,11 @@ def list_rules(as_json: bool) -> None:
 def explain(rule: str, as_json: bool) -> None:
     from stepscope.rule_feed import describe_rules
 
-    found = describe_rules([rule])[0]
+    description = describe_rules([rule])[0]
     if as_json:
-        print_json(found)
+        print_json(description)
     else:
-        click.echo(found.page, nl=False)
+        click.echo(description.page, nl=False)
 
 
 @command.command("check", help="Evaluate rules on RUN; the exit status is 3 when one fires.")

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -51,13 +53,63 @@ from stepscope.monitor import (
     remove_spool,
     start_monitor,
 )
-from stepscope.run import choose_contents
+from stepscope.run import WindowContents, choose_contents
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run, is_remote
 from stepscope.watch import STOP_REQUEST_FILE
 
-MONITOR_PATIENCE_S = 60.0
-"""How long the last of the recording may take to reach the run before we leave it running."""
+MONITOR_TIMEOUT_S = 60.0
+"""Time that the monitor gets to store the last records before it is left running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of `stepscope run`."""
+
+    out: str | None
+    interval_ms: int
+    spool: str | None
+    spool_limit: int
+    """Bytes."""
+    window: str
+    """One of auto, asked, off."""
+    on_change: bool
+    start_step: int | None
+    num_steps: int | None
+    start_time: float | None
+    duration: float | None
+    repeat_interval: float | None
+    full: bool
+    shapes: bool
+    stacks: bool
+    memory: bool
+    flops: bool
+    modules: bool
+    rules: RulePlan | None
+    """None with `--no-rules`."""
+    allow_stop: bool
+    usd_per_hour: str | None
+    instance_type: str | None
+    prices: Path | None
+    keep_raw: bool
+    quiet: bool
+    as_json: bool
+
+    @property
+    def contents(self) -> WindowContents:
+        """Contents of scheduled windows."""
+        return choose_contents(
+            full=self.full,
+            shapes=self.shapes,
+            stacks=self.stacks,
+            memory=self.memory,
+            flops=self.flops,
+            modules=self.modules,
+        )
+
+
+def _parse_interval(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    return int(text)
 
 
 @click.command(
@@ -72,6 +124,7 @@ MONITOR_PATIENCE_S = 60.0
     "--interval",
     "interval_ms",
     type=click.Choice([str(ms) for ms in INTERVALS_MS]),
+    callback=_parse_interval,
     default=str(DEFAULT_INTERVAL_MS),
     show_default=True,
     help="Milliseconds between samples of the node.",
@@ -110,51 +163,21 @@ MONITOR_PATIENCE_S = 60.0
 @click.option("--quiet", is_flag=True, help="No status line; the verdict only.")
 @json_option
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD…", type=click.UNPROCESSED)
-def command(  # noqa: PLR0917 - click passes options by name
-    out: str | None,
-    interval_ms: str,
-    spool: str | None,
-    spool_limit: int,
-    window: str,
-    on_change: bool,
-    start_step: int | None,
-    num_steps: int | None,
-    start_time: float | None,
-    duration: float | None,
-    every: float | None,
-    full: bool,
-    shapes: bool,
-    stacks: bool,
-    memory: bool,
-    flops: bool,
-    modules: bool,
-    rules: RulePlan | None,
-    allow_stop: bool,
-    usd_per_hour: str | None,
-    instance_type: str | None,
-    prices: Path | None,
-    keep_raw: bool,
-    quiet: bool,
-    as_json: bool,
-    command: tuple[str, ...],
-) -> None:
-    what = choose_contents(
-        full=full, shapes=shapes, stacks=stacks, memory=memory, flops=flops, modules=modules
-    )
-    planned = schedule(start_step, num_steps, start_time, duration, every, what)
-    if planned is not None and window == "off":
-        raise UsageError("a window is planned but --window is off; leave one of them out")
-    windows = WindowSettings(
-        enabled=window != "off",
-        automatic=window == "auto",
-        on_change=window == "auto" and on_change,
-        schedule=planned,
-        keep_raw=keep_raw,
-    )
+def command(command: tuple[str, ...], **values: Any) -> None:
+    record_job(command, RunOptions(**values))
+
+
+def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
+    """Run a job under the profiler, print the verdict, and exit with the status of the job.
+
+    Raises:
+        UsageError: options contradict each other, or the command cannot be started.
+    """
+    windows = _plan_windows(options)
     _check_command(command)
-    pricing = recorded_prices(usd_per_hour, instance_type, prices)
+    pricing = recorded_prices(options.usd_per_hour, options.instance_type, options.prices)
     run_id = new_run_id(command)
-    spool_path, problems = make_spool(spool, run_id, spool_limit)
+    spool, problems = make_spool(options.spool, run_id, options.spool_limit)
     info = RunInfo(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -163,87 +186,106 @@ def command(  # noqa: PLR0917 - click passes options by name
         working_directory=str(Path.cwd()),
         stepscope_version=__version__,
         git_revision=git_revision(),
-        options={
-            "interval_ms": int(interval_ms),
-            "spool": str(spool_path) if spool_path else None,
-            "spool_limit_bytes": spool_limit,
-            "window": window,
-            "windows": msgspec.to_builtins(planned),
-            "keep_raw": keep_raw,
-            "allow_stop": allow_stop,
-            **pricing,
-            "rules": None if rules is None else rules.recorded,
-        },
+        options=_recorded_options(options, windows, spool) | pricing,
     )
     try:
-        location = _make_run(out, info, problems)
+        location = _make_run(options.out, info, problems)
     except StepscopeError:
-        if spool_path is not None:
-            spool_path.rmdir()
+        if spool is not None:
+            spool.rmdir()
         raise
-    if spool_path is None or location is None:
+    if spool is None or location is None:
         say("nothing is recorded: " + "; ".join(problems))
         exit_like(_run_alone(command))
     for problem in problems:
         say(problem)
-    stopping = Stopping(
-        wish=spool_path / STOP_REQUEST_FILE,
-        grace_s=STOP_GRACE_S if rules is None else rules.stop_grace_s,
-        by_people=allow_stop,
+    exit_like(_Session(location, spool, options, windows).run(command))
+
+
+def _plan_windows(options: RunOptions) -> WindowSettings:
+    """Derive the settings of detailed windows.
+
+    Raises:
+        UsageError: options contradict each other.
+    """
+    planned = schedule(
+        options.start_step,
+        options.num_steps,
+        options.start_time,
+        options.duration,
+        options.repeat_interval,
+        options.contents,
     )
-    session = _Session(
-        location, spool_path, spool_limit, int(interval_ms), windows, rules, stopping
+    if planned is not None and options.window == "off":
+        raise UsageError("a window is planned but --window is off; leave one of them out")
+    return WindowSettings(
+        enabled=options.window != "off",
+        automatic=options.window == "auto",
+        on_change=options.window == "auto" and options.on_change,
+        schedule=planned,
+        keep_raw=options.keep_raw,
     )
-    exit_like(session.run(command, quiet=quiet, as_json=as_json))
+
+
+def _recorded_options(
+    options: RunOptions, windows: WindowSettings, spool: Path | None
+) -> dict[str, Any]:
+    """Return the options to store in the run, except prices."""
+    return {
+        "interval_ms": options.interval_ms,
+        "spool": str(spool) if spool else None,
+        "spool_limit_bytes": options.spool_limit,
+        "window": options.window,
+        "windows": msgspec.to_builtins(windows.schedule),
+        "keep_raw": options.keep_raw,
+        "allow_stop": options.allow_stop,
+        "rules": None if options.rules is None else options.rules.recorded,
+    }
 
 
 class _Session:
-    """One job, the processes beside it, and what is said about them."""
+    """One job, its companion processes, and the messages about them."""
 
-    def __init__(  # noqa: PLR0917
-        self,
-        location: Path,
-        spool: Path,
-        spool_limit: int,
-        interval_ms: int,
-        windows: WindowSettings,
-        rules: RulePlan | None,
-        stopping: Stopping,
+    def __init__(
+        self, location: Path, spool: Path, options: RunOptions, windows: WindowSettings
     ) -> None:
         self._location = location
         self._spool = spool
-        self._limit = spool_limit
-        self._interval_ms = interval_ms
+        self._options = options
         self._kineto = make_directory() if windows.enabled else None
         if self._kineto is not None:
             (spool / KINETO_LINK).symlink_to(self._kineto)
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
-        self._rules = rules
-        self._stopping = stopping
+        self._rules = options.rules
+        self._stopping = Stopping(
+            request_path=spool / STOP_REQUEST_FILE,
+            grace_s=STOP_GRACE_S if options.rules is None else options.rules.stop_grace_s,
+            by_people=options.allow_stop,
+        )
 
-    def run(self, command: Sequence[str], *, quiet: bool, as_json: bool) -> JobExit:
+    def run(self, command: Sequence[str]) -> JobExit:
         """Run the job to its end, print the verdict, and name the rules that fired."""
-        status = StatusLine(self._location, sys.stderr if not quiet else None)
+        status = StatusLine(self._location, None if self._options.quiet else sys.stderr)
         monitor = Companion(self._start_monitor)
         watching = (
             None
             if self._rules is None
-            else Watching(self._location, self._spool, self._rules, self._stopping.wish)
+            else Watching(self._location, self._spool, self._rules, self._stopping.request_path)
         )
         launcher = Launcher(
-            exchange=Handshake(self._spool),
+            handshake=Handshake(self._spool),
             companions=[monitor] if watching is None else [monitor, watching.companion],
             stopping=self._stopping,
             on_tick=status.tick,
         )
         job_environment = {
             **os.environ,
-            **environment(str(self._spool), self._limit, self._kineto),
+            **environment(str(self._spool), self._options.spool_limit, self._kineto),
             "STEPSCOPE_WINDOW": "on" if self._windows.enabled else "off",
         }
         try:
             job_exit = launcher.run(command, job_environment)
-        except UsageError:  # nothing ran: leave no trace, and nothing of anybody's but ours
+        except UsageError:  # nothing ran: remove the files of stepscope only
             (self._location / "run.json").unlink(missing_ok=True)
             _remove_if_empty(self._location)
             remove_spool(self._spool)
@@ -252,7 +294,7 @@ class _Session:
             status.clear()
         complete = self._await_monitor(monitor.process)
         if complete is not None:
-            self._conclude(as_json=as_json)
+            self._conclude(as_json=self._options.as_json)
         if watching is not None:
             job_exit = watching.conclude(job_exit, complete=complete)
         if launcher.stop is not None and launcher.stop.is_requested:
@@ -265,10 +307,10 @@ class _Session:
         config = MonitorConfig(
             run=str(self._location),
             spool=str(self._spool),
-            spool_limit_bytes=self._limit,
+            spool_limit_bytes=self._options.spool_limit,
             job_pid=job_pid,
             launcher_pid=os.getpid(),
-            interval_ms=self._interval_ms,
+            interval_ms=self._options.interval_ms,
             flush_s=DEFAULT_FLUSH_S if self._rules is None else self._rules.flush_s,
             windows=self._windows,
         )
@@ -302,9 +344,9 @@ class _Session:
 
     def _wait_for_monitor(self, monitor: subprocess.Popen[bytes]) -> int | None:
         """The monitor's exit status, None when it stays with processes of the job."""
-        exchange = Handshake(self._spool)
-        deadline = time.monotonic() + MONITOR_PATIENCE_S
-        while time.monotonic() < deadline and not exchange.is_detached():
+        handshake = Handshake(self._spool)
+        deadline = time.monotonic() + MONITOR_TIMEOUT_S
+        while time.monotonic() < deadline and not handshake.is_detached():
             if stop_is_pending():
                 return None
             try:
@@ -382,8 +424,8 @@ def _check_out(out: str) -> None:
             f"--out {out}: a job is recorded into a directory of its machine; name one, and copy "
             "it to the object store with that store's own tool, at the end or every now and then"
         )
-    place = Path(out)
-    if place.is_dir() and any(place.iterdir()) and not (place / "run.json").exists():
+    path = Path(out)
+    if path.is_dir() and any(path.iterdir()) and not (path / "run.json").exists():
         raise UsageError(f"the directory {out} is not empty; name a new one with --out")
 
 

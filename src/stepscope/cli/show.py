@@ -69,13 +69,13 @@ def _uses(field: str) -> str:
 )
 @json_option
 def command(run: str, view: str, as_json: bool, **options: Any) -> None:
-    chosen = VIEWS[view]
-    given = {field: value for field, value in options.items() if value is not None}
-    payload = chosen(Run(open_run(run)), chosen.options(view, given))
+    show_view = VIEWS[view]
+    options_given = {field: value for field, value in options.items() if value is not None}
+    payload = show_view(Run(open_run(run)), show_view.options(view, options_given))
     if as_json:
         print_json(payload)
         return
-    # Only text needs them, and `--json` shall start fast.
+    # Only text needs these imports; `--json` must start fast.
     from stepscope.cli.text import console
     from stepscope.cli.writers import write
 

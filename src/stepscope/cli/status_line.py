@@ -53,23 +53,23 @@ class StatusLine:
 
     def _text(self) -> str:
         try:
-            found = measure_pace(Run(open_run(self._location)))
+            pace = measure_pace(Run(open_run(self._location)))
         except (StepscopeError, OSError, duckdb.Error):
             return ""
-        return f"stepscope  {pace_text(found)}"
+        return f"stepscope  {pace_text(pace)}"
 
 
-def pace_text(found: Pace) -> str:
+def pace_text(pace: Pace) -> str:
     """Step, speed, waiting and busy, as far as they are known."""
     parts = ["no training step yet"]
-    if found.steps_per_s is not None:
+    if pace.steps_per_s is not None:
         parts = [
-            f"step {found.step_count}",
-            f"{found.steps_per_s:.3g} steps/s",
-            f"data wait {percent(found.data_wait_ratio)} of the step",
+            f"step {pace.step_count}",
+            f"{pace.steps_per_s:.3g} steps/s",
+            f"data wait {percent(pace.data_wait_ratio)} of the step",
         ]
-    if found.gpu_busy_ratio is not None:
-        parts.append(f"GPU {percent(found.gpu_busy_ratio)}")
-    elif found.cpu_busy_ratio is not None:
-        parts.append(f"CPU {percent(found.cpu_busy_ratio)}")
+    if pace.gpu_busy_ratio is not None:
+        parts.append(f"GPU {percent(pace.gpu_busy_ratio)}")
+    elif pace.cpu_busy_ratio is not None:
+        parts.append(f"CPU {percent(pace.cpu_busy_ratio)}")
     return " · ".join(parts)

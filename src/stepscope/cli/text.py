@@ -1,4 +1,4 @@
-"""How numbers and tables look in a terminal."""
+"""Numbers and tables in a terminal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from stepscope import quantities
 BAR_CELLS = 24
 GAP = 2
 """Between columns."""
-LEAST_NAME = 12
-"""Names are not cut to less."""
+MIN_NAME_CELLS = 12
+"""Minimum width to which names are cut."""
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
 _PICTURES |= dict.fromkeys(
     (*range(0x80, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD
@@ -60,19 +60,21 @@ class _Rows(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths = [_widths(console, options, column) for column in self.columns]
         room = options.max_width - GAP * len(widths)
-        if sum(wanted for wanted, _ in widths) > room:
+        if sum(width for width, _ in widths) > room:
             self._make_fit(widths, room)
         yield from super().__rich_console__(console, options)
 
     def _make_fit(self, widths: Sequence[tuple[int, int]], room: int) -> None:
         numbers: dict[int, int] = {}
         names: dict[int, int] = {}
-        for index, (column, (wanted, needed)) in enumerate(zip(self.columns, widths, strict=True)):
+        for index, (column, (preferred, needed)) in enumerate(
+            zip(self.columns, widths, strict=True)
+        ):
             if column.justify == "right":
                 column.no_wrap, column.overflow = False, "fold"
                 numbers[index] = needed
             else:
-                names[index] = wanted
+                names[index] = preferred
         names = _cut(names, room - sum(numbers.values()))
         fits = sum(names.values()) + sum(numbers.values()) <= room
         for index, width in (names | numbers if fits else names).items():
@@ -84,18 +86,18 @@ class _Rows(Table):
 
 
 def _widths(console: Console, options: ConsoleOptions, column: Column) -> tuple[int, int]:
-    """How wide a column would be, and how wide with its heading in as many lines as words."""
+    """Measure a column: its width, and its width with one word of the heading per line."""
     heading = Measurement.get(console, options, column.header)
     cells = [Measurement.get(console, options, cell).maximum for cell in column.cells]
     return max(heading.maximum, *cells, 0), max(heading.minimum, *cells, 0)
 
 
 def _cut(widths: Mapping[int, int], room: int) -> dict[int, int]:
-    """Widths of names, the widest of them less where there is no room, but readable."""
-    most = max(widths.values(), default=0)
-    while most > LEAST_NAME and sum(min(width, most) for width in widths.values()) > room:
-        most -= 1
-    return {index: min(width, most) for index, width in widths.items()}
+    """Reduce the widest columns of names until they fit, keeping them readable."""
+    limit = max(widths.values(), default=0)
+    while limit > MIN_NAME_CELLS and sum(min(width, limit) for width in widths.values()) > room:
+        limit -= 1
+    return {index: min(width, limit) for index, width in widths.items()}
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -165,7 +167,7 @@ def bar(ratio: float) -> str:
 
 def table(*columns: str) -> Table:
     """A table with left-aligned first and right-aligned other columns."""
-    made = _Rows(box=None, padding=(0, GAP, 0, 0), header_style="dim")
+    rows = _Rows(box=None, padding=(0, GAP, 0, 0), header_style="dim")
     for position, column in enumerate(columns):
-        made.add_column(column, justify="left" if position == 0 else "right", no_wrap=True)
-    return made
+        rows.add_column(column, justify="left" if position == 0 else "right", no_wrap=True)
+    return rows

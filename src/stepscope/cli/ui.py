@@ -106,7 +106,7 @@ def _default_location() -> str:
 
 
 def _has_display() -> bool:
-    """Whether a browser that is started here would be seen."""
+    """Return True if this machine has a display for a browser."""
     return sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )

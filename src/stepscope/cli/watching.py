@@ -1,4 +1,4 @@
-"""The watch process as `stepscope run` sees it: started, waited for, and what it found."""
+"""Start the watch process of `stepscope run`, wait for it, and report its findings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from stepscope.store import open_run
 from stepscope.watch import ActionConfig, WatchConfig
 
 LOG_NAME = "watch.log"
-PATIENCE_S = 60.0
-"""How long the last evaluation and the last deliveries may take before we leave them running."""
-SOON_S = 3.0
-"""When it takes longer than this, say what we wait for."""
+RULES_TIMEOUT_S = 60.0
+"""Time that the last evaluation and deliveries get before they are left running."""
+NOTICE_AFTER_S = 3.0
+"""Time after which the wait is announced."""
 
 
 class Watching:
@@ -34,19 +34,19 @@ class Watching:
     Args:
         location: the run.
         spool: where the process's messages go.
-        plan: what the user wants.
-        wish: the file in which the process says that the job is to be stopped.
+        plan: rules and actions that the user requested.
+        stop_request: file in which the process requests to stop the job.
     """
 
-    def __init__(self, location: Path, spool: Path, plan: RulePlan, wish: Path) -> None:
+    def __init__(self, location: Path, spool: Path, plan: RulePlan, stop_request: Path) -> None:
         self._location = location
         self._plan = plan
         self._log = spool / LOG_NAME
-        self._wish = wish
+        self._stop_request = stop_request
         self.companion = Companion(lambda _job_pid: self._start())
 
     def conclude(self, job_exit: JobExit, *, complete: bool | None) -> JobExit:
-        """Wait for the last word, say which rules fired, and return how we are to end.
+        """Wait for the last evaluation, report the rules that fired, and return how to exit.
 
         Args:
             job_exit: how the job ended.
@@ -72,20 +72,20 @@ class Watching:
         return self._judge(job_exit, None if unfinished else record)
 
     def _judge(self, job_exit: JobExit, record: RuleRecord | None) -> JobExit:
-        """`--fail-on`: what could not be evaluated to the end counts as a failure."""
+        """Apply `--fail-on`; rules that could not be evaluated to the end count as failed."""
         if not self._plan.fail_on or job_exit.exit_code != 0:
             return job_exit
         if record is None:
             say("the rules of --fail-on could not be evaluated; that counts as a failure")
             return msgspec.structs.replace(job_exit, exit_code=FIRED)
-        fired = [each.rule for each in record.fired if each.rule in self._plan.fail_on]
+        fired = [finding.rule for finding in record.fired if finding.rule in self._plan.fail_on]
         if not fired:
             return job_exit
         say(f"the job succeeded, but {', '.join(fired)} fired (--fail-on)")
         return msgspec.structs.replace(job_exit, exit_code=FIRED)
 
     def _last_word(self, *, complete: bool) -> RuleRecord | None:
-        """The record once all is evaluated and delivered; None when there is none."""
+        """Return the record once all is evaluated and delivered; None if there is none."""
         code = self._wait()
         if code and complete:
             # It was killed, or could not begin. Nothing more will come now, so once more.
@@ -102,26 +102,26 @@ class Watching:
         return recorded_rules(open_run(self._location))
 
     def _wait(self) -> int | None:
-        """Exit status of the process, None while it goes on."""
+        """Return the exit status of the process, None if it still runs."""
         process = self.companion.process
         if process is None:
             return 1
-        began, said = time.monotonic(), False
-        while (waited := time.monotonic() - began) < PATIENCE_S and not stop_is_pending():
+        start, is_announced = time.monotonic(), False
+        while (waited := time.monotonic() - start) < RULES_TIMEOUT_S and not stop_is_pending():
             try:
                 return process.wait(0.1)
             except subprocess.TimeoutExpired:
-                if waited > SOON_S and not said:
+                if waited > NOTICE_AFTER_S and not is_announced:
                     say(
                         "waiting for the last evaluation of rules, and for its news to be delivered"
                     )
-                    said = True
+                    is_announced = True
         return None
 
     def _start(self) -> subprocess.Popen[bytes]:
         plan = self._plan
         stop = ActionConfig(
-            kind="stop", address=str(self._wish), target="the job", rules=plan.stop_on
+            kind="stop", address=str(self._stop_request), target="the job", rules=plan.stop_on
         )
         config = WatchConfig(
             run=str(self._location),

@@ -9,6 +9,7 @@ import click
 
 from stepscope.errors import UsageError
 from stepscope.monitor import WindowSchedule
+from stepscope.quantities import number
 from stepscope.run import WindowContents
 from stepscope.spool import OPTIONS, Depth
 
@@ -25,7 +26,7 @@ _OPTION_HELP = {
 
 
 def depth_options(command: Decorated) -> Decorated:
-    """`--light/--full` and what a full window holds besides."""
+    """Add `--light/--full` and the optional contents of a full window."""
     for name in reversed(OPTIONS):
         command = click.option(f"--{name}", is_flag=True, help=_OPTION_HELP[name])(command)
     return click.option(
@@ -37,7 +38,7 @@ def depth_options(command: Decorated) -> Decorated:
 
 
 def schedule_options(command: Decorated) -> Decorated:
-    """When windows are opened that are planned with the job."""
+    """Add the options for windows that are scheduled with the job."""
     options = (
         click.option("--start-step", type=click.IntRange(min=0), metavar="N",
                      help="Open a window after N steps."),
@@ -47,7 +48,8 @@ def schedule_options(command: Decorated) -> Decorated:
                      help="Open a window S seconds after the start of the job."),
         click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="D",
                      help="Its length in seconds, rounded up to whole steps."),
-        click.option("--every", type=click.FloatRange(min=0, min_open=True), metavar="K",
+        click.option("--every", "repeat_interval", metavar="K",
+                     type=click.FloatRange(min=0, min_open=True),
                      help="Repeat it every K steps, or seconds with --start-time."),
     )  # fmt: skip
     for option in reversed(options):
@@ -60,10 +62,10 @@ def schedule(  # noqa: PLR0917 - in the order of the options
     num_steps: int | None,
     start_time: float | None,
     duration: float | None,
-    every: float | None,
-    what: WindowContents,
+    repeat_interval: float | None,
+    contents: WindowContents,
 ) -> WindowSchedule | None:
-    """The windows planned with the job, None when there are none.
+    """Return the windows scheduled with the job, None if there are none.
 
     Raises:
         UsageError: the options contradict each other.
@@ -72,8 +74,12 @@ def schedule(  # noqa: PLR0917 - in the order of the options
     if by_steps and by_time:
         raise UsageError("give --start-step or --start-time, not both")
     if not by_steps and not by_time:
-        light = what.depth == Depth.LIGHT
-        if (num_steps, duration, every) != (None, None, None) or what.options or light:
+        light = contents.depth == Depth.LIGHT
+        if (
+            (num_steps, duration, repeat_interval) != (None, None, None)
+            or contents.options
+            or light
+        ):
             raise UsageError("say when the window begins, with --start-step or --start-time")
         return None
     if by_steps and (num_steps is None or duration is not None):
@@ -81,16 +87,17 @@ def schedule(  # noqa: PLR0917 - in the order of the options
     if by_time and (duration is None or num_steps is not None):
         raise UsageError("--start-time goes with --duration")
     length = num_steps if by_steps else duration
-    if every is not None and length is not None and every <= length:
+    if repeat_interval is not None and length is not None and repeat_interval <= length:
         raise UsageError(
-            f"windows of {length:g} would overlap when one begins every {every:g}; raise --every"
+            f"windows of {number(length)} would overlap at --every {number(repeat_interval)}; "
+            "raise --every"
         )
     return WindowSchedule(
         first_step=start_step,
         step_count=num_steps,
         start_s=start_time,
         duration_s=duration,
-        interval=every,
-        depth=what.depth,
-        options=what.options,
+        interval=repeat_interval,
+        depth=contents.depth,
+        options=contents.options,
     )

@@ -37,14 +37,14 @@ def job(
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("compared")
-    job(place / "base", wait=10, seed=1)
-    job(place / "again", wait=10.1, seed=2)
-    job(place / "slow", wait=20, seed=3)
-    job(place / "small", wait=10, seed=4, cores=4)
-    job(place / "short", wait=20, seed=5, count=4)
-    RunBuilder(place / "empty").write()
-    return place
+    directory = tmp_path_factory.mktemp("compared")
+    job(directory / "base", wait=10, seed=1)
+    job(directory / "again", wait=10.1, seed=2)
+    job(directory / "slow", wait=20, seed=3)
+    job(directory / "small", wait=10, seed=4, cores=4)
+    job(directory / "short", wait=20, seed=5, count=4)
+    RunBuilder(directory / "empty").write()
+    return directory
 
 
 def compare(runs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,7 +66,7 @@ def test_statuses(runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "conditions", "outcomes"),
+    ("run_name", "conditions", "outcomes"),
     [
         ("slow", ["data_wait>+3ms", "forward>+5%"], ["failed", "passed"]),
         ("slow", ["step_time_p50>+5%", "step_time_p95>1s"], ["failed", "passed"]),
@@ -79,19 +79,19 @@ def test_statuses(runs: Path) -> None:
         ("short", ["step_time>+5%"], ["unknown"]),
     ],
 )
-def test_conditions(runs: Path, other: str, conditions: list[str], outcomes: list[str]) -> None:
-    asked = [word for each in conditions for word in ("--fail-if", each)]
-    done = compare(runs, "base", other, *asked, "--json")
+def test_conditions(runs: Path, run_name: str, conditions: list[str], outcomes: list[str]) -> None:
+    arguments = [word for item in conditions for word in ("--fail-if", item)]
+    done = compare(runs, "base", run_name, *arguments, "--json")
     gate = json.loads(done.stdout)["gate"]
-    assert [each["condition"] for each in gate["conditions"]] == conditions
-    assert [each["outcome"] for each in gate["conditions"]] == outcomes, gate
+    assert [item["condition"] for item in gate["conditions"]] == conditions
+    assert [item["outcome"] for item in gate["conditions"]] == outcomes, gate
     expected = 3 if "failed" in outcomes else 4 if "unknown" in outcomes else 0
     assert done.returncode == expected
 
 
 def test_within_noise_counts_only_when_it_is_asked_for(runs: Path) -> None:
-    asked = ("base", "again", "--fail-if", "step_time>+0.01%")
-    lenient, strict = compare(runs, *asked), compare(runs, *asked, "--strict")
+    arguments = ("base", "again", "--fail-if", "step_time>+0.01%")
+    lenient, strict = compare(runs, *arguments), compare(runs, *arguments, "--strict")
     assert (lenient.returncode, strict.returncode) == (0, 3)
     assert ", within noise;" in lenient.stdout
     assert "within noise, which counts with --strict" in " ".join(strict.stdout.split())
@@ -106,20 +106,20 @@ def test_noise_that_hides_what_is_asked_for_is_said(
 ) -> None:
     done = compare(runs, "base", "again", "--fail-if", condition)
     assert done.returncode == 0
-    said = " ".join(done.stdout.split())
-    assert ("above the threshold of the condition" in said) == hidden
+    text = " ".join(done.stdout.split())
+    assert ("above the threshold of the condition" in text) == hidden
 
 
 def test_other_work_is_not_compared(runs: Path) -> None:
-    asked = ("base", "small", "--fail-if", "step_time>+5%")
-    refused = compare(runs, *asked)
+    arguments = ("base", "small", "--fail-if", "step_time>+5%")
+    refused = compare(runs, *arguments)
     assert refused.returncode == 4
-    said = " ".join(refused.stdout.split())
-    assert "hardware differ; if that is intended, add --allow-different hardware" in said
-    assert "cores available" in said
+    text = " ".join(refused.stdout.split())
+    assert "hardware differ; if that is intended, add --allow-different hardware" in text
+    assert "cores available" in text
     for allowed in ("hardware", "model,hardware", "all"):
-        assert compare(runs, *asked, "--allow-different", allowed).returncode == 0
-    assert compare(runs, *asked, "--allow-different", "software").returncode == 4
+        assert compare(runs, *arguments, "--allow-different", allowed).returncode == 0
+    assert compare(runs, *arguments, "--allow-different", "software").returncode == 4
     assert compare(runs, "base", "small").returncode == 0
 
 
@@ -157,8 +157,8 @@ def test_one_sentence(runs: Path, arguments: list[str], says: str) -> None:
 
 
 def test_junit(runs: Path) -> None:
-    asked = ["step_time>+5%", "forward>+5%", "gpu_busy<-5pp"]
-    options = [word for each in asked for word in ("--fail-if", each)]
+    arguments = ["step_time>+5%", "forward>+5%", "gpu_busy<-5pp"]
+    options = [word for item in arguments for word in ("--fail-if", item)]
     done = compare(runs, "base", "slow", *options, "--junit", "result.xml")
     assert done.returncode == 3
     assert "data wait" in done.stdout, "the text is printed all the same"
@@ -166,7 +166,7 @@ def test_junit(runs: Path) -> None:
     (suite,) = suites
     assert (suites.tag, suite.tag) == ("testsuites", "testsuite")
     cases = suite.findall("testcase")
-    assert [case.get("name") for case in cases] == ["the runs did the same work", *asked]
+    assert [case.get("name") for case in cases] == ["the runs did the same work", *arguments]
     outcomes = [[child.tag for child in case if child.tag != "system-out"] for case in cases]
     assert outcomes == [[], ["failure"], [], ["error"]]
     for element in (suites, suite):
@@ -194,9 +194,15 @@ def test_markdown(runs: Path) -> None:
     assert lines[0].startswith("### The mean step is")
     assert any(line.startswith("| `step_time>+5%` | ❌ | failed |") for line in lines)
     assert any(line.startswith("| data wait |") and line.endswith("| **yes** |") for line in lines)
-    heads = [place for place, line in enumerate(lines) if set(line) <= {"|", " ", "-"} and line]
-    for place in heads:
-        assert lines[place - 1].count("|") == lines[place].count("|") == lines[place + 1].count("|")
+    heads = [
+        directory for directory, line in enumerate(lines) if set(line) <= {"|", " ", "-"} and line
+    ]
+    for directory in heads:
+        assert (
+            lines[directory - 1].count("|")
+            == lines[directory].count("|")
+            == lines[directory + 1].count("|")
+        )
     same = compare(runs, "base", "again", "--markdown", "pull.md")
     assert same.returncode == 0
     assert (runs / "pull.md").read_text().startswith("### The mean step did not change")
@@ -206,16 +212,16 @@ def test_a_price_for_runs_without_one(runs: Path) -> None:
     """At a dollar a second, to the cent, in all that is said of cost."""
     priced = ("--usd-per-hour", "3600")
     done = compare(runs, "base", "slow", *priced, "--fail-if", "cost>1", "--json")
-    found = json.loads(done.stdout)
-    figures = {each["name"]: each for each in found["figures"]}
+    result = json.loads(done.stdout)
+    figures = {item["name"]: item for item in result["figures"]}
     wall, cost = figures["wall time"], figures["cost"]
     assert [cost[run] for run in ("base", "other")] == [
         round(wall[run] / 1e9, 2) for run in ("base", "other")
     ]
-    worth = {each["name"]: each for each in found["before_after"]["rows"]}["cost"]
+    worth = {item["name"]: item for item in result["before_after"]["rows"]}["cost"]
     assert (worth["before"], worth["after"]) == (cost["base"], cost["other"])
-    assert found["before_after"]["before_price"]["said"] == "set on the command line"
-    assert (done.returncode, found["gate"]["outcome"]) == (3, "failed")
+    assert result["before_after"]["before_price"]["said"] == "set on the command line"
+    assert (done.returncode, result["gate"]["outcome"]) == (3, "failed")
     assert "$" not in compare(runs, "base", "slow").stdout
     wrong = compare(runs, "base", "slow", "--instance-type", "q9.nano")
     assert (wrong.returncode, wrong.stdout) == (2, "")
@@ -228,10 +234,10 @@ def test_directories_of_several_runs(tmp_path: Path) -> None:
         job(tmp_path / "new" / str(number), wait=20, seed=10 + number)
     done = compare(tmp_path, "old", "new", "--fail-if", "step_time>+5%")
     assert done.returncode == 3, done.stderr
-    said = " ".join(done.stdout.split())
-    assert said.count("(stands for 3 runs)") == 2
-    assert "change all runs 90 % interval" in said
-    assert "beyond noise" in said
+    text = " ".join(done.stdout.split())
+    assert text.count("(stands for 3 runs)") == 2
+    assert "change all runs 90 % interval" in text
+    assert "beyond noise" in text
     single = compare(tmp_path, "old/0", "new", "--json")
     payload = json.loads(single.stdout)
     assert (payload["base"]["of_runs"], payload["other"]["of_runs"]) == (1, 3)
@@ -248,20 +254,20 @@ def test_directories_of_several_runs(tmp_path: Path) -> None:
 def test_runs_recorded_in_turn_are_compared_in_pairs(tmp_path: Path) -> None:
     """On a machine that becomes slower and slower, twice as slow in the end."""
     for number in range(6):
-        for place, wait in (("old", 20), ("new", 24)):
+        for directory, wait in (("old", 20), ("new", 24)):
             slower = 1 + number / 5
             job(
-                tmp_path / place / str(number),
+                tmp_path / directory / str(number),
                 wait=wait * slower,
                 seed=number,
-                late_ms=1000 * number + 500 * (place == "new"),
+                late_ms=1000 * number + 500 * (directory == "new"),
             )
-    asked = ("old", "new", "--fail-if", "data_wait>+5%")
-    assert " over all runs, beyond noise;" in " ".join(compare(tmp_path, *asked).stdout.split())
-    done = compare(tmp_path, *asked, "--json")
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["steps"]["noise_of"]) == (3, "pairs")
-    assert "pair" in found["steps"]["noise"]
-    (waiting,) = [part for part in found["steps"]["parts"] if part["name"] == "data_wait"]
+    arguments = ("old", "new", "--fail-if", "data_wait>+5%")
+    assert " over all runs, beyond noise;" in " ".join(compare(tmp_path, *arguments).stdout.split())
+    done = compare(tmp_path, *arguments, "--json")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["steps"]["noise_of"]) == (3, "pairs")
+    assert "pair" in result["steps"]["noise"]
+    (waiting,) = [part for part in result["steps"]["parts"] if part["name"] == "data_wait"]
     assert waiting["low_ns"] > 0
     assert waiting["estimate_ns"] == pytest.approx(4e6 * 1.5, rel=0.1)

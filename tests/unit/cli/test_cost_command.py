@@ -70,9 +70,9 @@ def test_a_share_says_what_it_is_of(tmp_path: Path) -> None:
 
 def test_json(tmp_path: Path) -> None:
     path = str(starving(tmp_path / "run").write())
-    found = json.loads(asked(path, "--instance-type", "p3.2xlarge", "--json"))
-    assert found["price"]["as_of"] == "2026-01-19"
-    assert found["hour_usd"] == 3.06
+    payload = json.loads(asked(path, "--instance-type", "p3.2xlarge", "--json"))
+    assert payload["price"]["as_of"] == "2026-01-19"
+    assert payload["hour_usd"] == 3.06
 
 
 @pytest.mark.parametrize("option", ["--epochs", "--hours"])
@@ -119,11 +119,11 @@ def test_what_a_run_keeps(
     assert recorded_prices("3", "rig", file) == {
         "usd_per_hour": "3", "instance_type": "rig", "price_source": None
     }  # fmt: skip
-    said = "price of rig, from your own price file, as of 2026-05-01"
-    kept = {"usd_per_hour": "36", "instance_type": "rig", "price_source": said}
-    assert recorded_prices(None, "rig", file) == kept
+    text = "price of rig, from your own price file, as of 2026-05-01"
+    options = {"usd_per_hour": "36", "instance_type": "rig", "price_source": text}
+    assert recorded_prices(None, "rig", file) == options
     monkeypatch.setenv(ENVIRONMENT, str(file))
-    assert recorded_prices(None, "rig", None) == kept
+    assert recorded_prices(None, "rig", None) == options
     assert recorded_prices(None, "p3.2xlarge", None) == nothing | {"instance_type": "p3.2xlarge"}
     assert capsys.readouterr().err == ""
     assert recorded_prices(None, "q9.nano", None) == nothing | {"instance_type": "q9.nano"}

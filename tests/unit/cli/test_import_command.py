@@ -136,12 +136,12 @@ def test_a_directory_with_other_things(tmp_path: Path, run_import: Command) -> N
     (tmp_path / "in" / "picture.png").write_bytes(PNG)
     answer = run_import("in", "-o", "run", "--json")
     assert answer.code == 0
-    told = json.loads(answer.out)
-    assert [each["name"] for each in told["traces"]] == ["rank0.json", "rank1.json.gz"]
-    assert [each["rank"] for each in told["traces"]] == [0, 1]
-    assert [Path(each["path"]).name for each in told["refused"]] == ["picture.png"]
+    calls = json.loads(answer.out)
+    assert [item["name"] for item in calls["traces"]] == ["rank0.json", "rank1.json.gz"]
+    assert [item["rank"] for item in calls["traces"]] == [0, 1]
+    assert [Path(item["path"]).name for item in calls["refused"]] == ["picture.png"]
     assert "picture.png" in answer.err
-    assert [each.rank for each in load_traces(open_run(tmp_path / "run"))] == [0, 1]
+    assert [item.rank for item in load_traces(open_run(tmp_path / "run"))] == [0, 1]
 
 
 def test_what_was_lost_is_said(tmp_path: Path, run_import: Command) -> None:
@@ -158,19 +158,23 @@ def test_several_files_are_as_one_at_a_time(
     tmp_path: Path, run_import: Command, monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
     monkeypatch.setattr(importer, "available_cores", lambda: cores)
-    for place in ("a", "b", "c"):
-        (tmp_path / place).mkdir()
-        (tmp_path / place / "trace.json").write_bytes(trace(*training(), op(place, 7_500, 10)))
-        assert run_import(f"{place}/trace.json", "-o", f"run-{place}").code == 0
+    for directory in ("a", "b", "c"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "trace.json").write_bytes(
+            trace(*training(), op(directory, 7_500, 10))
+        )
+        assert run_import(f"{directory}/trace.json", "-o", f"run-{directory}").code == 0
     assert run_import("a", "b", "c", "-o", "run").code == 0
     together = load_traces(open_run(tmp_path / "run"))
-    assert [each.name for each in together] == [f"{place}/trace.json" for place in "abc"]
-    for place, found in zip("abc", together, strict=True):
-        (alone,) = load_traces(open_run(tmp_path / f"run-{place}"))
-        assert found.event_count == alone.event_count
+    assert [item.name for item in together] == [f"{directory}/trace.json" for directory in "abc"]
+    for directory, result in zip("abc", together, strict=True):
+        (alone,) = load_traces(open_run(tmp_path / f"run-{directory}"))
+        assert result.event_count == alone.event_count
         columns = ("id", "start_ns", "duration_ns", "parent")
-        mine, other = (each.columns("operators", columns) for each in (found, alone))
-        assert {n: v.tolist() for n, v in mine.items()} == {n: v.tolist() for n, v in other.items()}
+        mine, second = (item.columns("operators", columns) for item in (result, alone))
+        assert {n: v.tolist() for n, v in mine.items()} == {
+            n: v.tolist() for n, v in second.items()
+        }
 
 
 # --- where it goes ---------------------------------------------------------------------------
@@ -196,8 +200,8 @@ def test_other_peoples_files_are_never_touched(
     precious = tmp_path / "results"
     precious.mkdir()
     (precious / "thesis.tex").write_text("ten years")
-    for place in ("results", "."):
-        answer = run_import(name, "-o", place)
+    for directory in ("results", "."):
+        answer = run_import(name, "-o", directory)
         assert (answer.code, len(answer.sentences)) == (2, 1)
         assert "not empty" in answer.err
     assert [path.name for path in precious.iterdir()] == ["thesis.tex"]
@@ -217,10 +221,10 @@ def test_an_empty_directory_may_take_the_run(tmp_path: Path, run_import: Command
     assert run_import("trace.json", "-o", "run").code == 0
 
 
-@pytest.mark.parametrize("place", ["trace.json", "trace.json/run", "/proc/run"])
-def test_places_that_hold_no_run(tmp_path: Path, run_import: Command, place: str) -> None:
+@pytest.mark.parametrize("directory", ["trace.json", "trace.json/run", "/proc/run"])
+def test_places_that_hold_no_run(tmp_path: Path, run_import: Command, directory: str) -> None:
     (tmp_path / "trace.json").write_bytes(trace(*training()))
-    answer = run_import("trace.json", "-o", place)
+    answer = run_import("trace.json", "-o", directory)
     assert (answer.code, len(answer.sentences)) == (2, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
 
@@ -251,8 +255,8 @@ def served(tmp_path: Path) -> Iterator[str]:
 def test_a_url(tmp_path: Path, served: str, run_import: Command) -> None:
     answer = run_import(f"{served}/rank3.json?version=2", "-o", "run")
     assert answer.code == 0, answer.err
-    (found,) = load_traces(open_run(tmp_path / "run"))
-    assert (found.name, found.rank) == ("rank3.json", 3)
+    (result,) = load_traces(open_run(tmp_path / "run"))
+    assert (result.name, result.rank) == ("rank3.json", 3)
 
 
 def test_a_directory_per_rank(tmp_path: Path, run_import: Command) -> None:
@@ -264,7 +268,7 @@ def test_a_directory_per_rank(tmp_path: Path, run_import: Command) -> None:
     hidden.parent.mkdir()
     hidden.write_bytes(trace(*training()))
     assert run_import("traces", "-o", "run").code == 0
-    assert {found.rank for found in load_traces(open_run(tmp_path / "run"))} == {0, 3}
+    assert {result.rank for result in load_traces(open_run(tmp_path / "run"))} == {0, 3}
 
 
 def test_a_pipe_can_be_read_only_once(tmp_path: Path, run_import: Command) -> None:
@@ -274,8 +278,8 @@ def test_a_pipe_can_be_read_only_once(tmp_path: Path, run_import: Command) -> No
     answer = run_import("pipe", "-o", "run")
     writer.join()
     assert answer.code == 0, answer.err
-    (found,) = load_traces(open_run(tmp_path / "run"))
-    assert found.name == "pipe"
+    (result,) = load_traces(open_run(tmp_path / "run"))
+    assert result.name == "pipe"
 
 
 def test_urls_that_cannot_be_fetched(tmp_path: Path, served: str, run_import: Command) -> None:

@@ -21,7 +21,7 @@ from tests.support.buckets import TestBucket
 from tests.support.kineto_files import kernel, launch, op, trace
 
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 def stepscope(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -29,7 +29,7 @@ def stepscope(*arguments: str, **environment: str) -> subprocess.CompletedProces
         [*STEPSCOPE, *arguments],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         env={**os.environ, **environment},
     )
 
@@ -43,7 +43,7 @@ def answered(*arguments: str) -> str:
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two small ones, so that they are imported side by side."""
-    place = tmp_path_factory.mktemp("traces")
+    directory = tmp_path_factory.mktemp("traces")
     for rank in range(2):
         events = []
         for number in range(1, 30):
@@ -54,8 +54,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 kernel(at + 100_000, 200_000, number, name="gemm"),
             ]
         info = {"backend": "nccl", "rank": rank, "world_size": 2}
-        (place / f"rank{rank}.json").write_bytes(trace(*events, distributedInfo=info))
-    return place
+        (directory / f"rank{rank}.json").write_bytes(trace(*events, distributedInfo=info))
+    return directory
 
 
 def test_an_import_reads_the_same_from_a_bucket(
@@ -63,10 +63,10 @@ def test_an_import_reads_the_same_from_a_bucket(
 ) -> None:
     here, there = str(tmp_path / "run"), bucket.url("team/run/")
     answered("import", str(traces), "-o", here)
-    said = answered("import", str(traces), "-o", there)
-    assert said.splitlines()[-1] == f"next: stepscope show {there} gpu-time"
+    text = answered("import", str(traces), "-o", there)
+    assert text.splitlines()[-1] == f"next: stepscope show {there} gpu-time"
     files = {str(p.relative_to(here)) for p in Path(here).rglob("*") if p.is_file()}
-    assert set(bucket.keys()) == {f"team/run/{each}" for each in files}
+    assert set(bucket.keys()) == {f"team/run/{item}" for item in files}
     for view in ("gpu-time", "operators"):
         assert answered("show", there, view, "--json") == answered("show", here, view, "--json")
     assert json.loads(answered("diagnose", there, "--json")) == json.loads(
@@ -97,7 +97,8 @@ def test_a_watched_job_reads_the_same_from_a_bucket(tmp_path: Path, bucket: Test
     there = bucket.put_run(Path(here), "job")
     for command in ("diagnose RUN", "show RUN overview", "show RUN steps", "rules check RUN"):
         both = [
-            stepscope(*command.replace("RUN", place).split(), "--json") for place in (here, there)
+            stepscope(*command.replace("RUN", directory).split(), "--json")
+            for directory in (here, there)
         ]
         assert both[0].returncode == both[1].returncode
         assert json.loads(both[0].stdout) == json.loads(both[1].stdout)
@@ -105,7 +106,7 @@ def test_a_watched_job_reads_the_same_from_a_bucket(tmp_path: Path, bucket: Test
     assert "report on" in answered("report", there, "-o", str(tmp_path / "report.json"))
     assert answered("export", there, "--to", "timeline", "-o", str(tmp_path / "timeline.json"))
     with subprocess.Popen([*STEPSCOPE, "watch", there, "--json"], stdout=subprocess.PIPE) as watch:
-        assert watch.communicate(timeout=PATIENCE_S)[0]
+        assert watch.communicate(timeout=TIMEOUT_S)[0]
     assert watch.returncode == 0
     assert open_in_python(there).job_statistics() == open_in_python(here).job_statistics()
 
@@ -133,7 +134,7 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
-    """A server that knows nobody."""
+    """A server that refuses every user."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
@@ -188,7 +189,7 @@ def test_one_sentence_soon(
         [*STEPSCOPE, *(word.format(url, traces=traces) for word in words)],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         env=variables,
     )
     assert time.monotonic() - began < 40

@@ -29,12 +29,12 @@ def rules(*arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One run that waits for its data, one that does not."""
-    directory, made = tmp_path_factory.mktemp("runs"), {}
+    directory, run_paths = tmp_path_factory.mktemp("runs"), {}
     for name, step in (("loading", LOADING), ("computing", COMPUTING)):
         run = RunBuilder(directory / name, sampling_ms=1000)
         run.rank(0).draw(step, 60)
-        made[name] = run.write()
-    return made
+        run_paths[name] = run.write()
+    return run_paths
 
 
 def test_list_names_every_rule() -> None:

@@ -59,25 +59,25 @@ def test_refused_in_one_sentence(tmp_path: Path, options: tuple[str, ...], says:
 
 
 def test_rules_are_known_by_their_names(tmp_path: Path) -> None:
-    own = tmp_path / "own.py"
-    own.write_text(OWN)
-    chosen = {
-        "names": (f"{own}:Mine", "step_outlier"),
+    custom_rule = tmp_path / "own.py"
+    custom_rule.write_text(OWN)
+    requested = {
+        "names": (f"{custom_rule}:Mine", "step_outlier"),
         "stop_on": ("Mine",),
-        "fail_on": ("dataloader_bottleneck", f"{own}:Mine"),
+        "fail_on": ("dataloader_bottleneck", f"{custom_rule}:Mine"),
     }
-    plan = plan_rules(**{**DEFAULTS, **chosen})  # type: ignore[arg-type]
+    plan = plan_rules(**{**DEFAULTS, **requested})  # type: ignore[arg-type]
     assert plan is not None
     assert plan.stop_on == ["Mine"]
     assert plan.fail_on == ["DataloaderBottleneck", "Mine"]
 
 
 def test_secrets_stay_out_of_what_the_run_says() -> None:
-    chosen = {
+    requested = {
         "on_finding": ("notify --token=abcdef123",),
         "webhook": ("https://u:p@hooks.example.org/services/T0/SECRET?key=abc",),
     }
-    plan = plan_rules(**{**DEFAULTS, **chosen})  # type: ignore[arg-type]
+    plan = plan_rules(**{**DEFAULTS, **requested})  # type: ignore[arg-type]
     assert plan is not None
     targets = [action.target for action in plan.actions]
     assert targets == ["notify --token=****", "https://hooks.example.org"]

@@ -28,7 +28,7 @@ def test_the_help_says_which_view_looks_at_what() -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "given", "sentence"),
+    ("view", "options", "sentence"),
     [
         ("system", {"rank": 1}, "The view system does not look at --rank; it takes --from, --to."),
         (
@@ -39,9 +39,9 @@ def test_the_help_says_which_view_looks_at_what() -> None:
         ("overview", {"top": 3, "bucket_ns": 5}, "does not look at --top and --bucket"),
     ],
 )
-def test_an_option_that_means_nothing(view: str, given: dict[str, int], sentence: str) -> None:
+def test_an_option_that_means_nothing(view: str, options: dict[str, int], sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        VIEWS[view].options(view, given)
+        VIEWS[view].options(view, options)
     assert sentence in str(caught.value)
 
 
@@ -82,8 +82,8 @@ def test_values_that_an_option_cannot_have(field: str, text: str) -> None:
 
 
 def test_options_from_an_address() -> None:
-    given = {"bucket_ns": "250", "rank": "1"}
-    options = VIEWS["launches"].options_from_text("launches", given)
+    texts = {"bucket_ns": "250", "rank": "1"}
+    options = VIEWS["launches"].options_from_text("launches", texts)
     assert options == ViewOptions(bucket_ns=250, rank=1)
     with pytest.raises(UsageError, match="There is no option colour"):
         VIEWS["launches"].options_from_text("launches", {"colour": "red"})

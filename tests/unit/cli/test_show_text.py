@@ -69,38 +69,38 @@ def lines(payload: msgspec.Struct, width: int = 80) -> list[str]:
 
 
 def test_scalars_have_their_units() -> None:
-    found = lines(Payload(traces=[Part()]))
-    assert "shares are of all of it" in found
-    assert "rank 0  a.json" in found
-    assert "busy  n/a" in found  # missing is not zero
-    assert "used  2.5 MB" in found
-    assert "flag  yes" in found
+    payload = lines(Payload(traces=[Part()]))
+    assert "shares are of all of it" in payload
+    assert "rank 0  a.json" in payload
+    assert "busy  n/a" in payload  # missing is not zero
+    assert "used  2.5 MB" in payload
+    assert "flag  yes" in payload
 
 
 def test_lists_of_scalars_are_tables() -> None:
-    found = lines(Payload(traces=[Part(rows=[Row(), Row(name="add", share_ratio=None)])]))
-    at = found.index("rows")
-    assert found[at + 1].split() == ["name", "count", "total", "share"]
-    assert found[at + 2].split() == ["gemm", "1,234,567", "1.5", "ms", "25.0", "%"]
-    assert found[at + 3].split() == ["add", "1,234,567", "1.5", "ms", "n/a"]
+    payload = lines(Payload(traces=[Part(rows=[Row(), Row(name="add", share_ratio=None)])]))
+    at = payload.index("rows")
+    assert payload[at + 1].split() == ["name", "count", "total", "share"]
+    assert payload[at + 2].split() == ["gemm", "1,234,567", "1.5", "ms", "25.0", "%"]
+    assert payload[at + 3].split() == ["add", "1,234,567", "1.5", "ms", "n/a"]
 
 
 def test_a_quantity_and_its_share_have_two_headings() -> None:
-    found = lines(Payload(traces=[Part(rows=[Both()])]))
-    assert "share" in " ".join(found)
+    payload = lines(Payload(traces=[Part(rows=[Both()])]))
+    assert "share" in " ".join(payload)
 
 
 def test_what_has_no_room_beside_stands_below() -> None:
     name = "void " + "x" * 60 + " kernel"
-    found = text(Payload(traces=[Part(rows=[Wide(name=name)])]), width=44)
-    assert max(len(line) for line in found.splitlines()) <= 44
-    assert "…" in found
+    payload = text(Payload(traces=[Part(rows=[Wide(name=name)])]), width=44)
+    assert max(len(line) for line in payload.splitlines()) <= 44
+    assert "…" in payload
     for number in range(1, 5):
-        assert f"{number} µs" in found
+        assert f"{number} µs" in payload
 
 
 def test_sentences_are_sentences() -> None:
-    found = lines(
+    payload = lines(
         Payload(
             missing="no recording [here]",
             traces=[
@@ -108,8 +108,8 @@ def test_sentences_are_sentences() -> None:
             ],
         )
     )
-    assert "no recording [here]" in found
-    assert {"no kernel", "a note", "! a doubt"} <= set(found)
+    assert "no recording [here]" in payload
+    assert {"no kernel", "a note", "! a doubt"} <= set(payload)
 
 
 def test_names_that_look_like_markup() -> None:
@@ -117,9 +117,9 @@ def test_names_that_look_like_markup() -> None:
 
 
 def test_mappings_and_curves() -> None:
-    found = lines(Payload(traces=[Part(by_name={"a": 1, "bcd": 2000}, level_curve=[0, 1, 2, 4])]))
-    assert {"  a    1", "  bcd  2,000"} <= set(found)
-    (drawn,) = (line for line in found if line.startswith("level curve"))
+    payload = lines(Payload(traces=[Part(by_name={"a": 1, "bcd": 2000}, level_curve=[0, 1, 2, 4])]))
+    assert {"  a    1", "  bcd  2,000"} <= set(payload)
+    (drawn,) = (line for line in payload if line.startswith("level curve"))
     assert drawn.split(maxsplit=2)[2].endswith("·▂▄█  up to 4")
 
 
@@ -160,10 +160,10 @@ def test_what_names_say_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> Non
     write_generic(
         out, Payload(traces=[Part(trace="a\x1b]0;t\x07", rows=[Row(name="g\n\x1b[31m")])])
     )
-    said = capsys.readouterr().out
-    assert "a␛]0;t" in said
-    assert "g␊␛[31m  1,234,567" in said
-    assert not set(said) & {"\x1b", "\x07"}
+    text = capsys.readouterr().out
+    assert "a␛]0;t" in text
+    assert "g␊␛[31m  1,234,567" in text
+    assert not set(text) & {"\x1b", "\x07"}
 
 
 def test_pictures_of_control_characters() -> None:

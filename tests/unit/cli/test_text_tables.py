@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from stepscope.cli.text import LEAST_NAME, table
+from stepscope.cli.text import MIN_NAME_CELLS, table
 
 NAME = "aten::convolution_backward_of_a_rather_long_name"
 NUMBERS = ("37.4 ms", "1,234 µs", "+125.5 %", "+57.2 µs to +108 µs")
@@ -32,29 +32,29 @@ def test_what_fits_is_in_one_line() -> None:
     assert "95 % interval" in heading
 
 
-@pytest.mark.parametrize("left", [len(NAME) - 1, 30, LEAST_NAME])
-def test_the_name_is_cut(left: int) -> None:
-    _, row = lines(NEEDED + left)
-    assert row.startswith(NAME[: left - 1] + "…")
+@pytest.mark.parametrize("name_cells", [len(NAME) - 1, 30, MIN_NAME_CELLS])
+def test_the_name_is_cut(name_cells: int) -> None:
+    _, row = lines(NEEDED + name_cells)
+    assert row.startswith(NAME[: name_cells - 1] + "…")
     for number in NUMBERS:
         assert number in row
 
 
 def test_headings_go_on_below_before_a_name_is_cut() -> None:
-    said = lines(
+    text = lines(
         NEEDED + len(NAME), headings=("base", "run", "change", "an interval of 95 per cent")
     )
-    assert len(said) == 3
-    assert said[-1].startswith(NAME)
-    assert " ".join(line.split("change")[-1].strip() for line in said[:2]) == (
+    assert len(text) == 3
+    assert text[-1].startswith(NAME)
+    assert " ".join(line.split("change")[-1].strip() for line in text[:2]) == (
         "an interval of 95 per cent"
     )
 
 
 def test_numbers_that_do_not_fit_go_on_below() -> None:
-    said = lines(NEEDED)
-    assert not [line for line in said if len(line) > NEEDED]
-    words = " ".join(said).split()
+    text = lines(NEEDED)
+    assert not [line for line in text if len(line) > NEEDED]
+    words = " ".join(text).split()
     for number in NUMBERS:
         for word in number.split():
             assert word in words

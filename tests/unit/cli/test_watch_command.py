@@ -45,13 +45,13 @@ def test_as_json_it_is_one_line_per_scan(loading: Path) -> None:
     shown = watch(loading, "--json")
     assert shown.returncode == 0, shown.stderr
     (line,) = shown.stdout.splitlines()
-    found = json.loads(line)
-    assert found["state"] == "Completed"
-    assert found["progress"] == "ended"
-    assert found["suspect"] == "data_pipeline"
-    assert found["pace"]["data_wait_ratio"] == pytest.approx(0.6)
-    assert found["rule_statuses"]["IssuesFound"] == len(found["findings"])
-    assert sum(found["rule_statuses"].values()) >= 20
+    result = json.loads(line)
+    assert result["state"] == "Completed"
+    assert result["progress"] == "ended"
+    assert result["suspect"] == "data_pipeline"
+    assert result["pace"]["data_wait_ratio"] == pytest.approx(0.6)
+    assert result["rule_statuses"]["IssuesFound"] == len(result["findings"])
+    assert sum(result["rule_statuses"].values()) >= 20
 
 
 def test_looking_changes_nothing(loading: Path) -> None:

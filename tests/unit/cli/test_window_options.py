@@ -15,39 +15,41 @@ from stepscope.spool.plan import OPTIONS
 
 WHAT = WindowContents(depth="full", options=[])
 NOTHING: dict[str, Any] = dict.fromkeys(
-    ("start_step", "num_steps", "start_time", "duration", "every")
+    ("start_step", "num_steps", "start_time", "duration", "repeat_interval")
 )
 
 
-def flags(*chosen: str) -> dict[str, bool]:
-    return {name: name in chosen for name in OPTIONS}
+def flags(*planned: str) -> dict[str, bool]:
+    return {name: name in planned for name in OPTIONS}
 
 
 def test_a_window_by_steps_and_one_by_time() -> None:
-    by_steps = schedule(**{**NOTHING, "start_step": 0, "num_steps": 5, "every": 9}, what=WHAT)
+    by_steps = schedule(
+        **{**NOTHING, "start_step": 0, "num_steps": 5, "repeat_interval": 9}, contents=WHAT
+    )
     assert by_steps is not None
     assert (by_steps.first_step, by_steps.step_count, by_steps.interval) == (0, 5, 9)
-    by_time = schedule(**{**NOTHING, "start_time": 3.0, "duration": 0.5}, what=WHAT)
+    by_time = schedule(**{**NOTHING, "start_time": 3.0, "duration": 0.5}, contents=WHAT)
     assert by_time is not None
     assert (by_time.first_step, by_time.start_s, by_time.duration_s) == (None, 3.0, 0.5)
-    assert schedule(**NOTHING, what=WHAT) is None
+    assert schedule(**NOTHING, contents=WHAT) is None
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("options", "sentence"),
     [
         ({"start_step": 1, "start_time": 1.0}, "not both"),
         ({"start_step": 1}, "--start-step goes with --num-steps"),
         ({"start_step": 1, "num_steps": 1, "duration": 1.0}, "--start-step goes with"),
         ({"start_time": 1.0}, "--start-time goes with --duration"),
         ({"num_steps": 4}, "say when the window begins"),
-        ({"every": 4}, "say when the window begins"),
-        ({"start_step": 1, "num_steps": 5, "every": 5}, "would overlap"),
+        ({"repeat_interval": 4}, "say when the window begins"),
+        ({"start_step": 1, "num_steps": 5, "repeat_interval": 5}, "would overlap"),
     ],
 )
-def test_what_cannot_be(given: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        schedule(**{**NOTHING, **given}, what=WHAT)
+        schedule(**{**NOTHING, **options}, contents=WHAT)
 
 
 def test_contents() -> None:
@@ -59,7 +61,7 @@ def test_contents() -> None:
 
 def test_a_light_window_that_nothing_opens() -> None:
     with pytest.raises(UsageError, match="say when the window begins"):
-        schedule(**NOTHING, what=choose_contents(full=False, **flags()))
+        schedule(**NOTHING, contents=choose_contents(full=False, **flags()))
 
 
 @pytest.mark.parametrize("length", [(), ("--steps", "3", "--seconds", "1")])

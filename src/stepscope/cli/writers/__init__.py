@@ -1,4 +1,4 @@
-"""How payloads look as text: one module per view with a form of its own, `generic` for the rest.
+"""Payloads as text: one module per view with a custom layout, `generic` for the rest.
 
 Belongs here: order, wording, columns. Does not: numbers; they are in the payload.
 """
@@ -42,7 +42,7 @@ from stepscope.views import (
     TensorsView,
 )
 
-_OWN: dict[type, Callable[[Console, Any], None]] = {
+_WRITERS: dict[type, Callable[[Console, Any], None]] = {
     Overview: write_overview,
     StepsView: write_steps,
     SystemView: write_system,
@@ -64,4 +64,4 @@ def write(out: Console, payload: msgspec.Struct) -> None:
     """Write the payload of any view."""
     if isinstance(payload, Ranged) and payload.range is not None:
         write_range(out, payload.range)
-    _OWN.get(type(payload), write_generic)(out, payload)
+    _WRITERS.get(type(payload), write_generic)(out, payload)

@@ -27,12 +27,12 @@ from stepscope.comparison import (
     StepChanges,
 )
 
-MOST_NAMES = 10
-MOST_ROWS = 5
-"""Of a part of the step."""
+MAX_NAMES = 10
+MAX_ROWS = 5
+"""Limit of rows per part of the step."""
 NAME_WIDTH = 60
-FAR_SCALE = 1.25
-"""Recorded times that are scaled by more than this, or its inverse, are said to be."""
+SCALE_NOTE_THRESHOLD = 1.25
+"""Scale factor above which, or below whose inverse, a note is shown."""
 
 
 def write_comparison(out: Console, payload: Comparison) -> None:
@@ -62,15 +62,25 @@ def write_comparison(out: Console, payload: Comparison) -> None:
 
 
 def run_name(run: ComparedRun) -> str:
-    """The run, and for how many it stands."""
+    """Return the ID of a run, and the number of runs that it represents."""
     return run.run_id if run.of_runs == 1 else f"{run.run_id} (stands for {run.of_runs} runs)"
 
 
 def _write_steps(out: Console, steps: StepChanges) -> None:
     out.print()
-    held = f"{steps.interval_percent} % interval"
-    several = ("all runs",) if steps.noise_of != "steps" else ()
-    rows = table("step", "base", "run", "change", "", *several, held, "noise floor", "beyond it")
+    interval_heading = f"{steps.interval_percent} % interval"
+    estimate_columns = ("all runs",) if steps.noise_of != "steps" else ()
+    rows = table(
+        "step",
+        "base",
+        "run",
+        "change",
+        "",
+        *estimate_columns,
+        interval_heading,
+        "noise floor",
+        "beyond it",
+    )
     for change in (*steps.figures, *steps.parts):
         rows.add_row(
             word(change.name),
@@ -78,7 +88,7 @@ def _write_steps(out: Console, steps: StepChanges) -> None:
             duration(change.other_ns),
             signed(change.change_ns),
             share(change.change_ratio),
-            *(signed(change.estimate_ns) for _ in several),
+            *(signed(change.estimate_ns) for _ in estimate_columns),
             interval(change),
             duration(change.noise_ns),
             beyond_noise(change, yes="yes"),
@@ -87,20 +97,20 @@ def _write_steps(out: Console, steps: StepChanges) -> None:
     out.print(f"[dim]of {escape(steps.share_of)}; {escape(steps.noise)}[/dim]")
 
 
-def _write_contributions(out: Console, found: Contributions) -> None:
-    shown = [part for part in found.parts if part.rows and part.change_ns]
+def _write_contributions(out: Console, contributions: Contributions) -> None:
+    shown = [part for part in contributions.parts if part.rows and part.change_ns]
     for part in shown:
         _write_part(out, part)
     for remark in dict.fromkeys(part.split_of for part in shown if part.split_of):
         out.print(f"[dim]{escape(remark)}[/dim]")
-    if found.missing is not None:
-        out.print(f"[dim]{escape(found.missing)}[/dim]")
+    if contributions.missing is not None:
+        out.print(f"[dim]{escape(contributions.missing)}[/dim]")
 
 
 def _write_part(out: Console, part: PartContributions) -> None:
     out.print()
     rows = table(f"{word(part.part)} {signed(part.change_ns)}", "", "base", "run", "change")
-    shown = [row for row in part.rows[:MOST_ROWS] if row.change_ns]
+    shown = [row for row in part.rows[:MAX_ROWS] if row.change_ns]
     for row in shown:
         rows.add_row(
             escape(cut(contribution_name(row), NAME_WIDTH)),
@@ -120,28 +130,28 @@ def _write_part(out: Console, part: PartContributions) -> None:
 
 
 def scaling(part: PartContributions) -> str | None:
-    """What recorded times were multiplied by, where that is much; None where it is little."""
+    """Explain by how much traced times were scaled, None if the factors are close to 1."""
     scales = [scale for scale in (part.base_scale, part.other_scale) if scale is not None]
-    if all(1 / FAR_SCALE < scale < FAR_SCALE for scale in scales):
+    if all(1 / SCALE_NOTE_THRESHOLD < scale < SCALE_NOTE_THRESHOLD for scale in scales):
         return None
-    said = " and ".join(f"{scale:.2f}" for scale in scales)
-    return f"recorded times are multiplied by {said}, to be those of measured steps"
+    factors = " and ".join(f"{scale:.2f}" for scale in scales)
+    return f"recorded times are multiplied by {factors}, to be those of measured steps"
 
 
 def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
     out.print()
     unlike = unlike_terms(contract)
-    same = ", ".join(each.group for each in contract if each.standing == "same")
-    unknown = ", ".join(each.group for each in contract if each.standing == "unknown")
+    same = ", ".join(terms.group for terms in contract if terms.standing == "same")
+    unknown = ", ".join(terms.group for terms in contract if terms.standing == "unknown")
     if not unlike:
-        said = f"the same work as far as is known: {same or 'nothing is'}"
-        out.print(said + (f"; not known: {unknown}" if unknown else ""))
+        sentence = f"the same work as far as is known: {same or 'nothing is'}"
+        out.print(sentence + (f"; not known: {unknown}" if unknown else ""))
         return
     rows = table("not the same work", "", "base", "run")
     for column in rows.columns:
         column.justify, column.no_wrap = "left", False
-    for each, item in unlike:
-        cells = (each.group, item.name, item.base_value or MISSING, item.other_value or MISSING)
+    for terms, item in unlike:
+        cells = (terms.group, item.name, item.base_value or MISSING, item.other_value or MISSING)
         rows.add_row(*map(escape, cells))
     out.print(rows)
 
@@ -149,11 +159,11 @@ def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
 def unlike_terms(
     contract: Sequence[ContractTerms],
 ) -> list[tuple[ContractTerms, ContractDifference]]:
-    """What both runs say of their work, and say differently, with the group that it is of."""
+    """List the terms that differ between the runs, each with its group."""
     return [
-        (each, item)
-        for each in contract
-        for item in each.differences
+        (terms, item)
+        for terms in contract
+        for item in terms.differences
         if item.standing == "different"
     ]
 
@@ -166,17 +176,17 @@ def _write_gate(out: Console, gate: Gate) -> None:
 
 
 def status_of(row: Contribution) -> str:
-    """What to call a row's change; a remainder is only a sum."""
+    """Return the status of a row; a remainder has none."""
     return "" if row.kind == "remainder" else word(row.status)
 
 
 def contribution_name(row: Contribution) -> str:
-    """What a row is of, below whom."""
+    """Return the full name of a row, with its parents."""
     return " > ".join([*row.path, row.name])
 
 
 def word(name: str) -> str:
-    """A name of ours in words."""
+    """Turn a field name into words."""
     return name.replace("_", " ")
 
 
@@ -204,10 +214,12 @@ def _write_settings(out: Console, settings: Sequence[SettingChange], same_count:
     rows = table("set up differently", "base", "run")
     for column in rows.columns:
         column.justify, column.no_wrap = "left", False
-    for each in settings:
-        name = f"{each.group}: {each.name}"
+    for setting in settings:
+        name = f"{setting.group}: {setting.name}"
         rows.add_row(
-            escape(name), escape(each.base_value or MISSING), escape(each.other_value or MISSING)
+            escape(name),
+            escape(setting.base_value or MISSING),
+            escape(setting.other_value or MISSING),
         )
     out.print(rows)
     out.print(f"[dim]{same_count} others are the same[/dim]")
@@ -216,7 +228,7 @@ def _write_settings(out: Console, settings: Sequence[SettingChange], same_count:
 def _write_names(out: Console, names: NameChanges) -> None:
     out.print()
     rows = table(names.time_of, "", "base", "run", "change")
-    for row in names.rows[:MOST_NAMES]:
+    for row in names.rows[:MAX_NAMES]:
         rows.add_row(
             escape(cut(row.name, 2 * READABLE)),
             row.status,
@@ -224,8 +236,8 @@ def _write_names(out: Console, names: NameChanges) -> None:
             duration(row.other_ns),
             signed(row.change_ns),
         )
-    rest_ns = names.rest_ns + sum(row.change_ns for row in names.rows[MOST_NAMES:])
-    rest = names.rest_count + len(names.rows[MOST_NAMES:])
+    rest_ns = names.rest_ns + sum(row.change_ns for row in names.rows[MAX_NAMES:])
+    rest = names.rest_count + len(names.rows[MAX_NAMES:])
     if rest:
         rows.add_row(f"{rest} others", "", "", "", signed(rest_ns))
     rows.add_row(

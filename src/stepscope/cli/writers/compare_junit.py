@@ -51,13 +51,13 @@ def _contract_case(payload: Comparison) -> ET.Element:
     allowed = payload.gate.allowed if payload.gate is not None else []
     broken = [t for t in payload.contract if t.standing == "different" and t.group not in allowed]
     if broken:
-        groups = ", ".join(each.group for each in broken)
+        groups = ", ".join(terms.group for terms in broken)
         failure = ET.SubElement(
             case, "failure", message=f"they differ in {groups}", type="contract"
         )
-        failure.text = _clean("\n".join(line for each in broken for line in _differences(each)))
-    said = [f"{t.group}: {t.standing}" for t in payload.contract]
-    ET.SubElement(case, "system-out").text = _clean("\n".join(said))
+        failure.text = _clean("\n".join(line for terms in broken for line in _differences(terms)))
+    standings = [f"{t.group}: {t.standing}" for t in payload.contract]
+    ET.SubElement(case, "system-out").text = _clean("\n".join(standings))
     return case
 
 

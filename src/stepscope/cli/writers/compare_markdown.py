@@ -21,8 +21,8 @@ from stepscope.cli.writers.generic import cut
 from stepscope.cli.writers.units import MISSING
 from stepscope.comparison import Comparison, ContractTerms, Contributions, Gate, StepChanges
 
-MOST_ROWS = 10
-LONGEST = 80
+MAX_ROWS = 10
+MAX_CELL_LENGTH = 80
 _MARKS = {"passed": "✅", "failed": "❌", "unknown": "❔", "not comparable": "❔"}
 
 
@@ -56,14 +56,14 @@ def _gate(gate: Gate) -> list[str]:
     return [
         f"{_MARKS[gate.outcome]} **{gate.outcome}**: {_text(gate.explanation, 400)}",
         "",
-        *_table(("condition", "", "", "numbers"), rows, longest=300),
+        *_table(("condition", "", "", "numbers"), rows, max_length=300),
     ]
 
 
 def _contract(terms: Sequence[ContractTerms]) -> list[str]:
     rows = [
-        (each.group, item.name, item.base_value, item.other_value)
-        for each, item in unlike_terms(terms)
+        (group.group, item.name, item.base_value, item.other_value)
+        for group, item in unlike_terms(terms)
     ]
     if not rows:
         return []
@@ -75,30 +75,40 @@ def _contract(terms: Sequence[ContractTerms]) -> list[str]:
 
 
 def _steps(steps: StepChanges) -> list[str]:
-    several = ("all runs",) if steps.noise_of != "steps" else ()
+    estimate_columns = ("all runs",) if steps.noise_of != "steps" else ()
     rows = [
         (
-            each.name.replace("_", " "),
-            duration(each.base_ns),
-            duration(each.other_ns),
-            signed(each.change_ns),
-            share(each.change_ratio),
-            *(signed(each.estimate_ns) for _ in several),
-            interval(each),
-            duration(each.noise_ns),
-            beyond_noise(each, yes="**yes**"),
+            change.name.replace("_", " "),
+            duration(change.base_ns),
+            duration(change.other_ns),
+            signed(change.change_ns),
+            share(change.change_ratio),
+            *(signed(change.estimate_ns) for _ in estimate_columns),
+            interval(change),
+            duration(change.noise_ns),
+            beyond_noise(change, yes="**yes**"),
         )
-        for each in (*steps.figures, *steps.parts)
+        for change in (*steps.figures, *steps.parts)
     ]
-    held = f"{steps.interval_percent} % interval"
-    head = ("step", "base", "run", "change", "", *several, held, "noise floor", "beyond noise")
+    interval_heading = f"{steps.interval_percent} % interval"
+    head = (
+        "step",
+        "base",
+        "run",
+        "change",
+        "",
+        *estimate_columns,
+        interval_heading,
+        "noise floor",
+        "beyond noise",
+    )
     return [*_table(head, rows), f"<sub>of {steps.share_of}</sub>", ""]
 
 
-def _contributions(found: Contributions) -> list[str]:
-    every = [(part.part, row) for part in found.parts for row in part.rows if row.change_ns]
-    every.sort(key=lambda pair: -abs(pair[1].change_ns))
-    shown = every[:MOST_ROWS]
+def _contributions(contributions: Contributions) -> list[str]:
+    pairs = [(part.part, row) for part in contributions.parts for row in part.rows if row.change_ns]
+    pairs.sort(key=lambda pair: -abs(pair[1].change_ns))
+    shown = pairs[:MAX_ROWS]
     rows = [
         (
             word(part),
@@ -112,12 +122,12 @@ def _contributions(found: Contributions) -> list[str]:
     ]
     if not rows:
         return []
-    rest = found.change_ns - sum(row.change_ns for _, row in shown)
+    rest = contributions.change_ns - sum(row.change_ns for _, row in shown)
     rows.append(("", "everything else", "", "", "", signed(rest)))
     head = ("part", "what", "", "base", "run", "change of the mean step")
     lines = ["**Where it comes from**", "", *_table(head, rows)]
     parts = {part for part, _ in shown}
-    for part in found.parts:
+    for part in contributions.parts:
         scaled = scaling(part) if part.part in parts else None
         if scaled is not None:
             lines += [f"<sub>{word(part.part)}: {scaled}</sub>", ""]
@@ -125,22 +135,22 @@ def _contributions(found: Contributions) -> list[str]:
 
 
 def _table(
-    head: Sequence[str], rows: Iterable[Sequence[str | None]], *, longest: int = LONGEST
+    head: Sequence[str], rows: Iterable[Sequence[str | None]], *, max_length: int = MAX_CELL_LENGTH
 ) -> list[str]:
-    return [*_table_lines(head, rows, longest), ""]
+    return [*_table_lines(head, rows, max_length), ""]
 
 
 def _table_lines(
-    head: Sequence[str], rows: Iterable[Sequence[str | None]], longest: int
+    head: Sequence[str], rows: Iterable[Sequence[str | None]], max_length: int
 ) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
     for row in rows:
-        cells = [MISSING if cell is None else _text(cell, longest) for cell in row]
+        cells = [MISSING if cell is None else _text(cell, max_length) for cell in row]
         yield f"| {' | '.join(cells)} |"
 
 
-def _text(text: str, longest: int = LONGEST) -> str:
+def _text(text: str, max_length: int = MAX_CELL_LENGTH) -> str:
     """Text that ends no cell and opens no tag: names come from recordings."""
-    shown = cut(printable(text), longest)
+    shown = cut(printable(text), max_length)
     return shown.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -30,7 +30,7 @@ def dollars(usd: float | None) -> str:
 
 
 def write_cost(out: Console, payload: Cost) -> None:
-    """Write what a run costs."""
+    """Write the cost of a run."""
     for note in payload.damage:
         out.print(f"damaged: {escape(note)}")
     if payload.price is None:
@@ -51,7 +51,7 @@ def write_cost(out: Console, payload: Cost) -> None:
 
 
 def write_before_after(out: Console, payload: BeforeAfter) -> None:
-    """Write what a change was worth."""
+    """Write the gain of a change."""
     if not payload.rows and not payload.notes:
         return
     out.print()
@@ -60,24 +60,24 @@ def write_before_after(out: Console, payload: BeforeAfter) -> None:
         for row in payload.rows:
             rows.add_row(escape(row.name), row.text, row.change_text or MISSING)
         out.print(rows)
-    said = list(_gains(payload))
-    if said:
-        out.print("; ".join(said))
+    gains = list(_gains(payload))
+    if gains:
+        out.print("; ".join(gains))
     prices = {p.origin for p in (payload.before_price, payload.after_price) if p is not None}
-    for each in (*sorted(prices), *payload.notes):
-        out.print(f"[dim]{escape(each)}[/dim]")
+    for note in (*sorted(prices), *payload.notes):
+        out.print(f"[dim]{escape(note)}[/dim]")
 
 
 def _gains(payload: BeforeAfter) -> Iterator[str]:
-    """What was gained, each with the whole that it is of."""
+    """Yield the gains of a change, each with the whole it refers to."""
     if payload.speed_up is not None:
         yield f"{payload.speed_up:.2f} times as fast by the {payload.speed_up_by}"
-    of = "the run" if payload.epoch_count is None else f"{payload.epoch_count:g} epochs"
+    scope = "the run" if payload.epoch_count is None else f"{payload.epoch_count:g} epochs"
     if payload.saved_hours is not None:
-        yield f"{number(payload.saved_hours)} instance-hours of {of} saved"
+        yield f"{number(payload.saved_hours)} instance-hours of {scope} saved"
     if payload.saved_usd is not None:
         share = "" if payload.saving_ratio is None else f" ({payload.saving_ratio:.1%})"
-        yield f"{_saved(payload.saved_usd)} of {of} saved{share}"
+        yield f"{_saved(payload.saved_usd)} of {scope} saved{share}"
 
 
 def _write_units(out: Console, payload: Cost) -> None:
@@ -94,13 +94,15 @@ def _write_units(out: Console, payload: Cost) -> None:
         rows.add_row("an epoch", duration(payload.epoch.mean_ns), dollars(payload.epoch.usd))
     if payload.samples_per_step is not None:
         rows.add_row("a million samples", "", dollars(payload.million_samples_usd))
-    for each in payload.projections:
-        rows.add_row(escape(each.name), duration(each.duration_ns), dollars(each.usd))
+    for projection in payload.projections:
+        rows.add_row(
+            escape(projection.name), duration(projection.duration_ns), dollars(projection.usd)
+        )
     out.print()
     out.print(rows)
-    for what, why in (("epoch", payload.epoch_missing), ("samples", payload.samples_missing)):
-        if why is not None:
-            out.print(f"[dim]{what}: {escape(why)}[/dim]")
+    for subject, reason in (("epoch", payload.epoch_missing), ("samples", payload.samples_missing)):
+        if reason is not None:
+            out.print(f"[dim]{subject}: {escape(reason)}[/dim]")
 
 
 def _write_suspect(out: Console, payload: Cost) -> None:
@@ -109,13 +111,13 @@ def _write_suspect(out: Console, payload: Cost) -> None:
         if payload.suspect_missing is not None:
             out.print(escape(payload.suspect_missing))
         return
-    of = payload.suspect
+    suspect = payload.suspect
     rows = table("worth", "share", "of", "a step", "an hour", "this run's training")
     rows.add_row(
-        escape(of.name),
-        percent(of.share_ratio),
-        _whole(of.share_of),
-        *(dollars(usd) for usd in (of.step_usd, of.hour_usd, of.training_usd)),
+        escape(suspect.name),
+        percent(suspect.share_ratio),
+        _whole(suspect.share_of),
+        *(dollars(usd) for usd in (suspect.step_usd, suspect.hour_usd, suspect.training_usd)),
     )
     for fix in payload.fixes:
         rows.add_row(
@@ -134,15 +136,15 @@ def _write_suspect(out: Console, payload: Cost) -> None:
 
 
 def _by_condition(fixes: Sequence[FixSaving]) -> dict[str, list[str]]:
-    """Titles of fixes by what their predictions take for granted."""
-    found: dict[str, list[str]] = {}
+    """Group titles of fixes by the condition of their prediction."""
+    titles: dict[str, list[str]] = {}
     for fix in fixes:
-        found.setdefault(fix.condition, []).append(fix.title)
-    return found
+        titles.setdefault(fix.condition, []).append(fix.title)
+    return titles
 
 
 def _whole(share_of: str) -> str:
-    """What a share is of, in the words of the rows above."""
+    """Return the whole of a share, in the words of the rows above."""
     return "step with its evaluation" if share_of == LOOP_SHARE else "step"
 
 
@@ -151,28 +153,28 @@ def _write_sizes(out: Console, advice: RightSizing) -> None:
     out.print(f"[bold]{escape(advice.headline)}[/bold]")
     if advice.choices:
         rows = table("instead", "this run", "saves", "GPU p95", "CPU mean", "memory", "GPU memory")
-        for each in advice.choices:
+        for choice in advice.choices:
             rows.add_row(
-                f"{each.instance_count} x {escape(each.instance_type)}",
-                dollars(each.job_usd),
-                f"{dollars(each.saving_usd)} ({each.saving_ratio:.1%})",
-                percent(each.gpu_p95_ratio),
-                percent(each.cpu_mean_ratio),
-                percent(each.memory_ratio),
-                percent(each.gpu_memory_ratio),
+                f"{choice.instance_count} x {escape(choice.instance_type)}",
+                dollars(choice.job_usd),
+                f"{dollars(choice.saving_usd)} ({choice.saving_ratio:.1%})",
+                percent(choice.gpu_p95_ratio),
+                percent(choice.cpu_mean_ratio),
+                percent(choice.memory_ratio),
+                percent(choice.gpu_memory_ratio),
             )
         out.print(rows)
-    said = [each.price_origin for each in advice.choices[:1]]
+    origins = [choice.price_origin for choice in advice.choices[:1]]
     cautions = [
-        f"{each.instance_count} x {each.instance_type}: {each.caution}"
-        for each in advice.choices
-        if each.caution is not None
+        f"{choice.instance_count} x {choice.instance_type}: {choice.caution}"
+        for choice in advice.choices
+        if choice.caution is not None
     ]
     for line in (
         *cautions,
         *advice.evidence,
-        *(f"if {each}" for each in advice.assumptions),
-        *said,
+        *(f"if {choice}" for choice in advice.assumptions),
+        *origins,
     ):
         out.print(f"[dim]- {escape(line)}[/dim]")
 

@@ -12,7 +12,7 @@ from stepscope.cli.writers.generic import write_quality
 from stepscope.cli.writers.units import MISSING
 from stepscope.views import Collective, DistributedView, RankTime, RankWindow, StepMatrix
 
-MOST_RANKS = 64
+MAX_RANKS = 64
 
 
 def write_distributed(out: Console, payload: DistributedView) -> None:
@@ -22,8 +22,8 @@ def write_distributed(out: Console, payload: DistributedView) -> None:
     for window in payload.windows:
         _write_window(out, window)
     if payload.windows:
-        for said in (payload.share_of, payload.transfer_of, payload.bandwidth_of):
-            out.print(f"[dim]{escape(said)}[/dim]")
+        for note in (payload.share_of, payload.transfer_of, payload.bandwidth_of):
+            out.print(f"[dim]{escape(note)}[/dim]")
     if payload.matrix is not None:
         _write_matrix(out, payload.matrix)
     write_quality(out, payload.quality)
@@ -34,11 +34,11 @@ def _write_window(out: Console, window: RankWindow) -> None:
     rows = table(
         "rank", "total", "compute", "overlap", "exposed", "other", "transfer", "waiting", "last in"
     )
-    for rank in window.ranks[:MOST_RANKS]:
+    for rank in window.ranks[:MAX_RANKS]:
         rows.add_row(*_rank(rank))
     out.print(rows)
-    if len(window.ranks) > MOST_RANKS:
-        out.print(f"and {len(window.ranks) - MOST_RANKS} more ranks: see --json")
+    if len(window.ranks) > MAX_RANKS:
+        out.print(f"and {len(window.ranks) - MAX_RANKS} more ranks: see --json")
     _write_collectives(out, window.collectives)
     for note in (*window.notes, *(f"{_name(r)}: {r.missing}" for r in window.ranks if r.missing)):
         out.print(escape(note))
@@ -69,17 +69,17 @@ def _write_collectives(out: Console, collectives: Sequence[Collective]) -> None:
     if not collectives:
         return
     rows = table("collective", "group", "calls", "total", "mean", "waiting", "bytes", "bus")
-    for each in collectives:
-        speed = each.bus_bytes_per_s
+    for collective in collectives:
+        bandwidth = collective.bus_bytes_per_s
         rows.add_row(
-            escape(each.name),
-            escape(each.group or MISSING),
-            f"{each.call_count:,}",
-            duration(each.total_ns),
-            duration(each.mean_ns),
-            duration(each.waiting_ns),
-            size(each.moved_bytes),
-            MISSING if speed is None else f"{size(speed)}/s",
+            escape(collective.name),
+            escape(collective.group or MISSING),
+            f"{collective.call_count:,}",
+            duration(collective.total_ns),
+            duration(collective.mean_ns),
+            duration(collective.waiting_ns),
+            size(collective.moved_bytes),
+            MISSING if bandwidth is None else f"{size(bandwidth)}/s",
         )
     out.print(rows)
 
@@ -87,8 +87,8 @@ def _write_collectives(out: Console, collectives: Sequence[Collective]) -> None:
 def _write_matrix(out: Console, matrix: StepMatrix) -> None:
     out.print()
     rows = table("rank", "slowest in", "slower than the median by")
-    each = zip(matrix.ranks, matrix.slowest_count, matrix.excess_ns, strict=True)
-    for rank, count, excess in sorted(each, key=lambda row: -row[1])[:MOST_RANKS]:
+    columns = zip(matrix.ranks, matrix.slowest_count, matrix.excess_ns, strict=True)
+    for rank, count, excess in sorted(columns, key=lambda row: -row[1])[:MAX_RANKS]:
         rows.add_row(escape(rank), f"{count:,} of {matrix.step_count:,} steps", duration(excess))
     out.print(rows)
     for note in matrix.notes:

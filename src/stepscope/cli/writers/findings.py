@@ -1,4 +1,4 @@
-"""What rules found, as text."""
+"""Findings of rules as text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from stepscope.cli.text import clock_time, table
 from stepscope.rule_feed import RuleReport
 from stepscope.schema import Delivery, DeliveryState, Finding, RuleRecord, RuleStatus
 
-LONGEST_TARGET = 40
+MAX_TARGET_LENGTH = 40
 
 
 def write_report(out: Console, report: RuleReport) -> None:
-    """Rules that fired with what they found, then all of them in a table."""
+    """Write the findings of rules that fired, then a table of all rules."""
     for finding in report.findings:
         if finding.fired:
             _write_finding(out, finding)
@@ -42,7 +42,7 @@ def write_report(out: Console, report: RuleReport) -> None:
 
 
 def write_summary(out: Console, record: RuleRecord) -> None:
-    """The rules that fired while a job ran, one line each, and who was told."""
+    """Write the rules that fired while a job ran, one line each, and the deliveries."""
     if record.fired:
         out.print()
         out.print("[bold]Rules that fired[/bold]")
@@ -55,7 +55,7 @@ def write_summary(out: Console, record: RuleRecord) -> None:
 
 
 def write_deliveries(out: Console, deliveries: list[Delivery]) -> None:
-    """Who was told of what."""
+    """Write the deliveries of findings."""
     if deliveries:
         out.print()
     for line in delivery_lines(deliveries):
@@ -63,18 +63,21 @@ def write_deliveries(out: Console, deliveries: list[Delivery]) -> None:
 
 
 def delivery_lines(deliveries: list[Delivery]) -> list[str]:
-    """Who was told of what: a line for each receiver and outcome."""
-    told: dict[tuple[str, str], list[str]] = {}
-    for each in deliveries:
-        told.setdefault((_receiver(each), _outcome(each)), []).append(each.rule)
+    """Summarize deliveries in one line per receiver and outcome."""
+    rules_by_delivery: dict[tuple[str, str], list[str]] = {}
+    for delivery in deliveries:
+        rules_by_delivery.setdefault((_receiver(delivery), _outcome(delivery)), []).append(
+            delivery.rule
+        )
     return [
-        f"{receiver}: {', '.join(rules)} {outcome}" for (receiver, outcome), rules in told.items()
+        f"{receiver}: {', '.join(rules)} {outcome}"
+        for (receiver, outcome), rules in rules_by_delivery.items()
     ]
 
 
 def _receiver(delivery: Delivery) -> str:
     target = delivery.target
-    short = target if len(target) <= LONGEST_TARGET else f"{target[: LONGEST_TARGET - 1]}…"
+    short = target if len(target) <= MAX_TARGET_LENGTH else f"{target[: MAX_TARGET_LENGTH - 1]}…"
     return f"{delivery.action} {short}"
 
 
@@ -91,9 +94,9 @@ def _outcome(delivery: Delivery) -> str:
 
 def finding_line(finding: Finding) -> Text:
     """A finding in one line."""
-    said = finding.sentences[0] if finding.sentences else ""
+    sentence = finding.sentences[0] if finding.sentences else ""
     since = "" if finding.first_ns is None else f"  since {clock_time(finding.first_ns)}"
-    return Text.assemble("  ", (finding.rule, "bold"), f"  {said}", (since, "dim"))
+    return Text.assemble("  ", (finding.rule, "bold"), f"  {sentence}", (since, "dim"))
 
 
 def _write_finding(out: Console, finding: Finding) -> None:

@@ -13,7 +13,7 @@ from stepscope.cli.writers.findings import delivery_lines, finding_line
 from stepscope.schema import JobState
 from stepscope.watch import LiveView
 
-MOST_FINDINGS = 10
+MAX_FINDINGS = 10
 _STYLES = {
     JobState.IN_PROGRESS: "green",
     JobState.STOPPING: "yellow",
@@ -32,11 +32,11 @@ def live_text(view: LiveView) -> Group:
     ]
     if view.findings:
         lines += [Text(), Text("Findings", style="bold")]
-    for finding in view.findings[:MOST_FINDINGS]:
+    for finding in view.findings[:MAX_FINDINGS]:
         lines.append(finding_line(finding))
         if finding.recommendation:
             lines.append(Text(f"    -> {finding.recommendation}", style="dim"))
-    more = len(view.findings) - MOST_FINDINGS
+    more = len(view.findings) - MAX_FINDINGS
     if more > 0:
         lines.append(Text(f"  and {more} more: stepscope rules check RUN", style="dim"))
     further = [*delivery_lines(view.deliveries), *view.notes]
@@ -47,12 +47,12 @@ def live_text(view: LiveView) -> Group:
 def _head(view: LiveView) -> Text:
     if view.state is None:
         return Text.assemble((view.run_id, "bold"), "  no monitor has written to it yet")
-    said = [str(view.state)] if view.reason is None else [f"{view.state}: {view.reason}"]
+    facts = [str(view.state)] if view.reason is None else [f"{view.state}: {view.reason}"]
     if view.started_ns and view.heard_ns:
-        said.append(f"for {_rough(view.heard_ns - view.started_ns)}")
+        facts.append(f"for {_rough(view.heard_ns - view.started_ns)}")
     if view.heard_ns and not view.state.is_final:
-        said.append(f"heard {_rough(time.time_ns() - view.heard_ns)} ago")
-    state = " · ".join(said)
+        facts.append(f"heard {_rough(time.time_ns() - view.heard_ns)} ago")
+    state = " · ".join(facts)
     return Text.assemble((view.run_id, "bold"), "  ", (state, _STYLES.get(view.state, "")))
 
 

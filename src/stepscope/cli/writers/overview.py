@@ -53,7 +53,7 @@ def _write_recordings(out: Console, recordings: Sequence[Recording]) -> None:
 
 
 def _about(window: RecordedWindow) -> tuple[str, str, str]:
-    """Why a window was opened, for which steps, and what it holds."""
+    """Return the reason, steps and contents of a window."""
     last = window.first_step + window.step_count - 1
     steps = f"{window.first_step} to {last}" if window.step_count else "none"
     return window.reason, steps, ", ".join([window.depth, *window.options])

@@ -50,9 +50,9 @@ def write_series(out: Console, payload: SystemSeriesView) -> None:
     for node in payload.nodes:
         _write_node(out, node.node, payload.piece_ns)
         for series in node.series:
-            known = [value for value in series.largest if value is not None]
-            most = text_of(series.unit, max(known, default=0.0))
-            _write_line(out, f"{series.metric} {series.device}", series.mean, f"up to {most}")
+            values = [value for value in series.largest if value is not None]
+            maximum = text_of(series.unit, max(values, default=0.0))
+            _write_line(out, f"{series.metric} {series.device}", series.mean, f"up to {maximum}")
     if payload.left_out_count:
         out.print(f"{payload.left_out_count} series are left out")
     for note in payload.notes:
@@ -66,8 +66,8 @@ def write_tensors(out: Console, payload: TensorsView) -> None:
     for series in payload.scalars:
         name = series.name if series.rank is None else f"{series.name} rank {series.rank}"
         last = next((v for v in reversed(series.value) if v is not None), None)
-        said = "no finite value" if last is None else f"last {last:.4g}"
-        _write_line(out, name, series.value, said)
+        note = "no finite value" if last is None else f"last {last:.4g}"
+        _write_line(out, name, series.value, note)
     if payload.left_out_count:
         out.print(f"{payload.left_out_count} series are left out")
     out.print(f"[dim]{escape(payload.tensors_missing)}[/dim]")
@@ -85,8 +85,8 @@ def write_dashboard(out: Console, payload: Dashboard) -> None:
     steps = payload.step_durations
     if steps is not None:
         ends = f"{duration(steps.edges_ns[0])} to {duration(steps.edges_ns[-1])}"
-        said = f"{ends}, {steps.above_count} above"
-        _write_line(out, f"{steps.count:,} steps", steps.counts, said)
+        note = f"{ends}, {steps.above_count} above"
+        _write_line(out, f"{steps.count:,} steps", steps.counts, note)
     for title, kernels in (
         ("kernels by time", payload.kernels_by_time),
         ("kernels by launches", payload.kernels_by_launches),
@@ -99,8 +99,8 @@ def write_dashboard(out: Console, payload: Dashboard) -> None:
     ):
         if pie is not None:
             _write_pie(out, title, pie)
-    for name, why in payload.missing_parts.items():
-        out.print(f"[dim]{name.replace('_', ' ')}:[/dim] {escape(why)}")
+    for name, reason in payload.missing_parts.items():
+        out.print(f"[dim]{name.replace('_', ' ')}:[/dim] {escape(reason)}")
     write_quality(out, payload.quality)
 
 
@@ -132,7 +132,7 @@ def _write_node(out: Console, name: str, cell_ns: int) -> None:
     out.print(f"[bold]{escape(name)}[/bold]  [dim]{duration(cell_ns)} each[/dim]")
 
 
-def _write_line(out: Console, name: str, values: Sequence[float | None], said: str) -> None:
-    cells = max(1, min(out.width - NAME_CELLS - len(said) - 2, MOST_CURVE_CELLS))
+def _write_line(out: Console, name: str, values: Sequence[float | None], note: str) -> None:
+    cells = max(1, min(out.width - NAME_CELLS - len(note) - 2, MOST_CURVE_CELLS))
     bars = curve([0.0 if value is None else value for value in values], cells)
-    out.print(f"{escape(name[:NAME_CELLS]):<{NAME_CELLS}}{bars}  [dim]{escape(said)}[/dim]")
+    out.print(f"{escape(name[:NAME_CELLS]):<{NAME_CELLS}}{bars}  [dim]{escape(note)}[/dim]")

@@ -27,10 +27,17 @@ def _write_rank_steps(out: Console, rank: RankStepsView) -> None:
     )
     if rank.step_ns is None:
         return
-    found = rank.step_ns
+    statistics = rank.step_ns
     rows = table("step time", "mean", "p50", "p95", "p99", "max", "min", "outliers")
-    values = (found.mean, found.p50, found.p95, found.p99, found.max, found.min)
-    rows.add_row("", *(duration(value) for value in values), str(found.outlier_count))
+    values = (
+        statistics.mean,
+        statistics.p50,
+        statistics.p95,
+        statistics.p99,
+        statistics.max,
+        statistics.min,
+    )
+    rows.add_row("", *(duration(value) for value in values), str(statistics.outlier_count))
     out.print(rows)
     phases = table("phase", "share of step", "", "mean", "p50", "p95")
     for phase in rank.phases:

@@ -34,10 +34,10 @@ def _write_node(out: Console, node: NodeView) -> None:
     shown: dict[str, int] = {}
     for view in node.metrics:
         shown[view.metric] = shown.get(view.metric, 0) + 1
-        found = view.statistics
-        if found is None or shown[view.metric] > SHOWN_DEVICES:
+        statistics = view.statistics
+        if statistics is None or shown[view.metric] > SHOWN_DEVICES:
             continue
-        values = (found.mean, found.p50, found.p95, found.max, found.min)
+        values = (statistics.mean, statistics.p50, statistics.p95, statistics.max, statistics.min)
         rows.add_row(view.metric, view.device, *(in_unit(v, view.unit) for v in values))
     out.print(rows)
     for group, reason in node.metrics_missing.items():
