@@ -42,7 +42,7 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["cost", "nowhere"], "nowhere"),
         (["cost", ".", "--epochs", "0"], "--epochs"),
         (["cost", ".", "--usd-per-hour", "much"], "'much' is no price"),
-        (["run", "--prices", "nowhere.toml", "--", "true"], "nowhere.toml cannot be read"),
+        (["run", "--prices", "nowhere.toml", "--", "true"], "Cannot read price file nowhere.toml"),
         (["run", "--prices", "here.py", "--", "true"], "not in the format of docs/cost.md"),
         (["show", ".", "no-such-view"], "no-such-view"),
         (["recover", "nowhere"], "nowhere"),
