@@ -15,5 +15,10 @@ export default tseslint.config(
       "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
     },
   },
+  {
+    files: ["src/**/*.{ts,tsx}"],
+    ignores: ["src/api/{report,server,views}.ts", "**/*.test.ts"],
+    rules: { "max-lines": ["error", 500], "max-lines-per-function": ["error", 80] },
+  },
   { files: ["**/*.{js,cjs}"], ...tseslint.configs.disableTypeChecked },
 );

@@ -69,7 +69,7 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
             asked = page.get_by_role("dialog")
             asked.get_by_role("spinbutton").fill("5")
             asked.get_by_role("button", name="Capture 5 steps").click()
-            said = page.get_by_role("status").filter(has_text="1 window was added to the run.")
+            said = page.get_by_role("status").filter(has_text="Added 1 window to the run.")
             expect(said).to_be_visible(timeout=PATIENCE_MS)
 
             page.get_by_role("button", name="Stop job").click()

@@ -1,15 +1,15 @@
-// The project's vocabulary as lint rules, after tools/language.json:
-//   names     a binding says what the thing is: no pronoun, determiner or bare participle, and
-//             bounds are MAX_…, MIN_… or …_LIMIT
+// The project's vocabulary as lint rules; the lists are in tools/language.json.
+//   names     a binding is not a pronoun, determiner or bare participle; bounds are MAX_…, MIN_…
+//             or …_LIMIT
 //   words     no archaic words in comments, strings and JSX text
 //   comments  a doc comment opens with a noun phrase or a verb, not with a question word
 import { readFileSync } from "node:fs";
 
-const LIST = JSON.parse(readFileSync(new URL("../../tools/language.json", import.meta.url), "utf8"));
-const NAMES = new Set(LIST.names);
-const BOUND = new RegExp(`^(${LIST.bounds.join("|")})(_|$)`);
-const ARCHAIC = new RegExp(`\\b(${LIST.archaic_words.join("|")})\\b`, "gi");
-const QUESTION = new RegExp(`^(${LIST.question_words.join("|")})\\b`);
+const LISTS = JSON.parse(readFileSync(new URL("../../tools/language.json", import.meta.url), "utf8"));
+const NAMES = new Set(LISTS.names);
+const BOUND = new RegExp(`^(${LISTS.bounds.join("|")})(_|$)`);
+const ARCHAIC = new RegExp(`\\b(${LISTS.archaic_words.join("|")})\\b`, "gi");
+const QUESTION = new RegExp(`^(${LISTS.question_words.join("|")})\\b`);
 
 /** Identifiers that a pattern binds. */
 function* identifiersOf(pattern) {
@@ -29,8 +29,8 @@ const names = {
     const check = (pattern) => {
       for (const node of identifiersOf(pattern)) {
         const { name } = node;
-        if (NAMES.has(name.replaceAll(/^_+|_+$/g, ""))) context.report({ node, message: `\`${name}\` does not say what the thing is.` });
-        if (BOUND.test(name)) context.report({ node, message: `A bound is called MAX_…, MIN_… or …_LIMIT, not \`${name}\`.` });
+        if (NAMES.has(name.replaceAll(/^_+|_+$/g, ""))) context.report({ node, message: `Name the thing instead of \`${name}\`.` });
+        if (BOUND.test(name)) context.report({ node, message: `Name the bound MAX_…, MIN_… or …_LIMIT instead of \`${name}\`.` });
       }
     };
     const checkFunction = (node) => {
@@ -60,7 +60,7 @@ const words = {
   meta: { type: "suggestion", schema: [] },
   create(context) {
     const check = (node, text) => {
-      for (const [word] of text.matchAll(ARCHAIC)) context.report({ node, message: `"${word}" is archaic.` });
+      for (const [word] of text.matchAll(ARCHAIC)) context.report({ node, message: `Replace the archaic word "${word}".` });
     };
     return {
       Program: () => { for (const comment of context.sourceCode.getAllComments()) check(comment, comment.value); },
@@ -79,7 +79,7 @@ const comments = {
         for (const comment of context.sourceCode.getAllComments()) {
           const opening = /^\*?\s*(\S+)/.exec(comment.value)?.[1] ?? "";
           const isDocumentation = comment.value.startsWith("*") || comment.range[0] === 0;
-          if (isDocumentation && QUESTION.test(opening)) context.report({ node: comment, message: `A comment does not open with "${opening}".` });
+          if (isDocumentation && QUESTION.test(opening)) context.report({ node: comment, message: `Open the comment with a noun or a verb instead of "${opening}".` });
         }
       },
     };

@@ -3,9 +3,8 @@ import { Camera, Square } from "lucide";
 import { useEffect, useState } from "preact/hooks";
 
 import { RequestError, get, post } from "../api/client";
-import type {
-  CaptureProgress, CaptureAccepted, CaptureRequest, RunSession, StopAccepted,
-} from "../api/server";
+import type { CaptureAccepted, CaptureProgress, CaptureRequest, RunSession, StopAccepted } from "../api/server";
+import { countOf } from "../base/quantities";
 import { useGet } from "../state/fetch";
 import { run } from "../state/url";
 import { ConfirmDialog } from "../widgets/confirm_dialog";
@@ -45,7 +44,7 @@ function Actions({ id }: { id: string }) {
     setOpenDialog(null);
     setStatus("Requesting a window …");
     const body: CaptureRequest = { run: id, steps, ...detail };
-    post<CaptureAccepted>("/api/capture", body).then((requested) => { setRequest(requested.request); }, showError);
+    post<CaptureAccepted>("/api/capture", body).then((accepted) => { setRequest(accepted.request); }, showError);
   };
   const stop = (): void => {
     setOpenDialog(null);
@@ -64,7 +63,7 @@ function Actions({ id }: { id: string }) {
           <Icon icon={Square} size={14} /> Stop job
         </button>
       ) : null}
-      {openDialog === "capture" ? <CaptureDialog onCancel={cancel} onGo={capture} /> : null}
+      {openDialog === "capture" ? <CaptureDialog onCancel={cancel} onConfirm={capture} /> : null}
       {openDialog === "stop" ? (
         <ConfirmDialog title="Stop this job?" confirmLabel="Stop job" onCancel={cancel} onConfirm={stop}>
           <p>The launcher of <b>{id}</b> sends a termination signal to the job, and kills it after a grace period.</p>
@@ -80,16 +79,16 @@ function useProgress(id: string, request: string | null, onStatus: (text: string
     if (request === null) return undefined;
     const abort = new AbortController();
     let timer = 0;
-    const ask = async (): Promise<void> => {
+    const poll = async (): Promise<void> => {
       try {
-        const captureProgress = await get<CaptureProgress>("/api/capture", { run: id, request }, abort.signal);
-        onStatus(progressText(captureProgress));
-        if (!captureProgress.finished) timer = window.setTimeout(() => void ask(), POLL_MS);
+        const progress = await get<CaptureProgress>("/api/capture", { run: id, request }, abort.signal);
+        onStatus(progressText(progress));
+        if (!progress.finished) timer = window.setTimeout(() => void poll(), POLL_MS);
       } catch (error) {
         if (!abort.signal.aborted) onStatus(error instanceof Error ? error.message : String(error));
       }
     };
-    void ask();
+    void poll();
     return () => {
       clearTimeout(timer);
       abort.abort();
@@ -98,20 +97,18 @@ function useProgress(id: string, request: string | null, onStatus: (text: string
 }
 
 /** Describe the state of a window request. */
-export function progressText(captureProgress: CaptureProgress): string {
-  if (captureProgress.failure !== null) return captureProgress.failure;
-  if (captureProgress.finished) {
-    return captureProgress.stored_count === 1 ? "1 window was added to the run." : `${captureProgress.stored_count} windows were added to the run.`;
-  }
-  return Object.values(captureProgress.nodes)[0]?.message ?? "Waiting for the monitor …";
+export function progressText(progress: CaptureProgress): string {
+  if (progress.failure !== null) return progress.failure;
+  if (progress.finished) return `Added ${countOf(progress.stored_count, "window")} to the run.`;
+  return Object.values(progress.nodes)[0]?.message ?? "Waiting for the monitor …";
 }
 
-interface WindowProps {
+interface CaptureDialogProps {
   onCancel: () => void;
-  onGo: (steps: number, detail: Detail) => void;
+  onConfirm: (steps: number, detail: Detail) => void;
 }
 
-function CaptureDialog({ onCancel, onGo }: WindowProps) {
+function CaptureDialog({ onCancel, onConfirm }: CaptureDialogProps) {
   const [steps, setSteps] = useState(20);
   const [detail, setDetail] = useState(DEFAULT_DETAIL);
   return (
@@ -119,7 +116,7 @@ function CaptureDialog({ onCancel, onGo }: WindowProps) {
       title="Capture a detailed window"
       confirmLabel={`Capture ${steps} steps`}
       onCancel={onCancel}
-      onConfirm={() => { onGo(steps, detail); }}
+      onConfirm={() => { onConfirm(steps, detail); }}
     >
       <p class="muted">Records the same steps on every rank, down to kernels. More detail adds overhead to the job while the window is open.</p>
       <label class="choice">

@@ -12,11 +12,11 @@ export function RunTabs() {
       {openRuns.value.map((id) => {
         const remaining = openRuns.value.filter((openRun) => openRun !== id);
         const next = id === current ? (remaining[0] ?? null) : current;
-        const free = { from: null, to: null };
+        const fullRange = { from: null, to: null };
         return (
           <li key={id} class={id === current ? "shown" : ""}>
             <a
-              href={link(screen.value === "" ? "overview" : screen.value, { run: id, open: openRuns.value, ...free })}
+              href={link(screen.value === "" ? "overview" : screen.value, { run: id, open: openRuns.value, ...fullRange })}
               aria-current={id === current ? "true" : undefined}
               title={id}
             >
@@ -24,7 +24,7 @@ export function RunTabs() {
             </a>
             <a
               class="close"
-              href={link(next === null ? "" : screen.value, { run: next, open: remaining.length > 1 ? remaining : null, ...free })}
+              href={link(next === null ? "" : screen.value, { run: next, open: remaining.length > 1 ? remaining : null, ...fullRange })}
               aria-label={`Close ${id}`}
             >
               <Icon icon={X} size={14} />

@@ -1,14 +1,14 @@
 // Shell around every screen: navigation, run tabs and actions.
-import { ChevronsLeft, ChevronsRight, Moon, Sun } from "lucide";
 import { signal } from "@preact/signals";
+import { ChevronsLeft, ChevronsRight, Moon, Sun } from "lucide";
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { dark, toggleTheme } from "../base/theme";
 import { isRunDeleted } from "../state/live";
 import { link, run, screen } from "../state/url";
-import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { Icon } from "../widgets/icon";
+import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { JobActions } from "./job_actions";
 import { RangeChip } from "./range_chip";
 import { RunTabs } from "./run_tabs";

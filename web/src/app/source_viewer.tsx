@@ -6,8 +6,8 @@ import type { SourceLines } from "../api/server";
 import { useGet } from "../state/fetch";
 import { sourceLocation, type SourceLocation } from "../state/source_location";
 import { run } from "../state/url";
-import { ResourceView } from "../widgets/resource_view";
 import { Icon } from "../widgets/icon";
+import { ResourceView } from "../widgets/resource_view";
 
 export function SourceViewer() {
   return sourceLocation.value === null ? null : <SourceDialog location={sourceLocation.value} />;

@@ -11,6 +11,11 @@ export function capitalize(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+/** Make the first letter lower case. */
+export function uncapitalize(text: string): string {
+  return text.charAt(0).toLowerCase() + text.slice(1);
+}
+
 /** Turn text into a sentence, with a capital and a full stop. */
 export function sentence(text: string): string {
   return capitalize(text) + (/[.!?:]$/.test(text) ? "" : ".");

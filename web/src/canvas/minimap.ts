@@ -1,8 +1,8 @@
 // Minimap: the whole run in a few lines, with the window on it.
+import type { FindingMark } from "../api/views";
 import { colourIndex, css, withOpacity } from "./colours";
 import { inkOf, type SliceRef } from "./scene";
 import type { Slices } from "./slices";
-import type { FindingMark } from "../api/views";
 import type { Span } from "./viewport";
 
 export interface MinimapState {

@@ -5,9 +5,9 @@ import { lanes, paintSlices } from "./paint_slices";
 import { paintSteps } from "./paint_steps";
 import { HATCHED } from "./rectangles";
 import { BAND_PX, RULER_PX, headerHeight, regions, type Frame, type Region } from "./scene";
+import type { Ruler } from "./ticks";
 import { GROUP_HEADER_PX, linesIn, type Line } from "./tree";
 import { toPixel } from "./viewport";
-import type { Ruler } from "./ticks";
 
 export function paint(frame: Frame, marks: Ruler): void {
   const { scene } = frame;

@@ -1,9 +1,9 @@
 // State of one frame and the layout of the canvas. Painting reads nothing else.
 import type { FindingMark, RankSteps } from "../api/views";
 import { palette } from "../base/palette";
+import type { ChunkCache } from "./chunk_cache";
 import { packHex, sliceColours, type Packed, type SliceColours } from "./colours";
 import type { Counter } from "./counters";
-import type { ChunkCache } from "./chunk_cache";
 import { Rectangles } from "./rectangles";
 import type { Slices } from "./slices";
 import type { Line, Tree } from "./tree";

@@ -1,9 +1,9 @@
 // Rectangle painter for WebGL2: six vertices each, one draw call per fill style. Instanced drawing
 // is many times slower on software renderers.
-import { Batch } from "./vertex_batch";
 import type { Painter } from "./rectangles";
 import { FILLS, programOf, type Fill } from "./shaders";
 import { MAX_STRIPS, Strips, type Target } from "./strips";
+import { Batch } from "./vertex_batch";
 
 /** Painting order. */
 const ORDER: readonly Fill[] = ["plain", "hatched", "strip", "curve"];

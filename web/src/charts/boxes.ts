@@ -1,6 +1,6 @@
 import type { Box, Boxes } from "../api/report";
-import { count, fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
+import { count, fixed } from "../base/quantities";
 import { words } from "../base/text";
 import { axisOption, baseOption, legendOption, markLine, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";

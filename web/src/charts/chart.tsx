@@ -4,8 +4,8 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { palette, type Palette } from "../base/palette";
 import { dark, printing } from "../base/theme";
-import { followDrags } from "./range_drag";
 import { init, type EChartsOption } from "./echarts";
+import { followDrags } from "./range_drag";
 
 interface Props {
   option: (colours: Palette) => EChartsOption;
@@ -24,21 +24,21 @@ const PRELOAD_MARGIN = "500px";
 
 /** Call back when an element comes near the viewport, or at once in print. */
 function whenVisible(element: HTMLElement, start: () => void): () => void {
-  const watching = new IntersectionObserver(
+  const observer = new IntersectionObserver(
     (entries) => { if (entries.some((entry) => entry.isIntersecting)) start(); },
     { rootMargin: PRELOAD_MARGIN },
   );
-  watching.observe(element);
+  observer.observe(element);
   const stop = effect(() => { if (printing.value) untracked(start); });
   return () => {
-    watching.disconnect();
+    observer.disconnect();
     stop();
   };
 }
 
 export function Chart({ option, label, height, renderer = "svg", lazy = false, onRange }: Props) {
   const container = useRef<HTMLDivElement>(null);
-  const paper = useRef<HTMLDivElement>(null);
+  const printCopy = useRef<HTMLDivElement>(null);
   const isNear = useRef(!lazy);
   const latestOnRange = useRef(onRange);
   latestOnRange.current = onRange;
@@ -51,7 +51,7 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
     // Not component state: a printer does not wait for a render.
     const start = (): void => {
       isNear.current = true;
-      dispose ??= draw(element, paper, option, renderer, drag);
+      dispose ??= draw(element, printCopy, option, renderer, drag);
     };
     if (isNear.current) start();
     const stop = isNear.current ? null : whenVisible(element, start);
@@ -70,7 +70,7 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
         title={isRangeSelectable ? "Drag to select a time range for all screens" : undefined}
         style={{ height: `${height}px` }}
       />
-      <div ref={paper} class="print-copy" aria-hidden="true" />
+      <div ref={printCopy} class="print-copy" aria-hidden="true" />
     </>
   );
 }
@@ -79,7 +79,7 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
  * the chart. */
 function draw(
   element: HTMLElement,
-  paper: { current: HTMLElement | null },
+  printCopy: { current: HTMLElement | null },
   option: Props["option"],
   renderer: "canvas" | "svg",
   drag: ((from: number, to: number) => void) | null,
@@ -92,18 +92,18 @@ function draw(
     chart.getZr().flush(); // a printer does not wait for the next frame
     if (printing.value && renderer === "canvas") {
       // Canvas charts are drawn progressively; a copy for print is drawn at once.
-      paper.current?.replaceChildren(chart.renderToCanvas({ pixelRatio: 2 }));
+      printCopy.current?.replaceChildren(chart.renderToCanvas({ pixelRatio: 2 }));
     }
   });
-  const resizing = new ResizeObserver(() => {
+  const resizeObserver = new ResizeObserver(() => {
     chart.resize();
     chart.getZr().flush();
   });
-  resizing.observe(element);
+  resizeObserver.observe(element);
   return () => {
     stopDrag?.();
     redraw();
-    resizing.disconnect();
+    resizeObserver.disconnect();
     if (renderer === "canvas") {
       // Progressive drawing would access the disposed chart in its next frame: clear it first.
       chart.clear();
@@ -123,5 +123,5 @@ export function renderPng(option: Props["option"], height: number): Promise<Blob
   chart.setOption({ ...option(colours), backgroundColor: colours.surface });
   const rendered = chart.renderToCanvas({ pixelRatio: 2, backgroundColor: colours.surface });
   chart.dispose();
-  return new Promise((done) => { rendered.toBlob(done, "image/png"); });
+  return new Promise((resolve) => { rendered.toBlob(resolve, "image/png"); });
 }

@@ -1,11 +1,18 @@
 // Options that all charts share.
 import type { Mark } from "../api/report";
-import { fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
+import { fixed } from "../base/quantities";
 import type { EChartsOption, LegendOption, TooltipOption } from "./echarts";
 
 // As in the style sheet: charts measure text for their layout.
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+
+const LINE_STYLES = ["solid", "dashed", "dotted"] as const;
+
+/** Dash pattern of the series at an index: series differ without colour as well. */
+export function lineStyleType(index: number): (typeof LINE_STYLES)[number] {
+  return LINE_STYLES[index % LINE_STYLES.length] ?? "solid";
+}
 
 /** Content of a tooltip. Text nodes only: names are never parsed as HTML. */
 export function tooltipContent(title: string, lines: string[]): HTMLElement {

@@ -2,8 +2,8 @@
 import { useMemo, useState } from "preact/hooks";
 
 import type { Boxes, Heatmap, Histogram, Lines, Pie } from "../api/report";
-import { duration } from "../base/quantities";
 import type { Palette } from "../base/palette";
+import { duration } from "../base/quantities";
 import { Table } from "../widgets/table";
 import { boxesLabel, boxesOption } from "./boxes";
 import { Chart } from "./chart";
@@ -32,7 +32,7 @@ export function describeFigure(block: Figure): FigureDescription {
       return {
         label: pieLabel(block),
         height: 300,
-        notes: [`Shares of ${block.share_of}.`],
+        notes: [`Shares are of ${block.share_of}.`],
         option: (colours) => pieOption(block, colours),
       };
     case "histogram":

@@ -16,7 +16,7 @@ interface Props {
   onRange?: ((from: number, to: number) => void) | undefined;
 }
 
-export function FigurePanel({ block, description: description, tools, wide = false, testid, onRange }: Props) {
+export function FigurePanel({ block, description, tools, wide = false, testid, onRange }: Props) {
   const { title } = block;
   return (
     <Panel

@@ -46,7 +46,7 @@ export function figureTable(block: Boxes | Heatmap | Histogram | Lines | Pie | P
     }
     case "heatmap":
       return {
-        columns: [textHeading("row"), textHeading("unit"), ...["min", "mean", "max"].map((n) => numberHeading(n, "", 2))],
+        columns: [textHeading("row"), textHeading("unit"), ...["min", "mean", "max"].map((name) => numberHeading(name, "", 2))],
         rows: block.rows.map((row) => [row.name, row.unit, ...scaledExtremes(row.percent, row.full)]),
       };
     case "lines":
@@ -70,12 +70,12 @@ export function figureTable(block: Boxes | Heatmap | Histogram | Lines | Pie | P
     case "stacks":
       return {
         columns: [textHeading(block.categoryName), ...block.parts.map((part) => scaleHeading({ ...block.value, name: part.name }))],
-        rows: block.categories.map((bar, at) => [bar, ...block.parts.map((part) => part.values[at] ?? null)]),
+        rows: block.categories.map((category, index) => [category, ...block.parts.map((part) => part.values[index] ?? null)]),
       };
     case "grid":
       return {
         columns: [textHeading("row"), ...["min", "mean", "max"].map((name) => scaleHeading({ ...block.value, name }))],
-        rows: block.rows.map((row, at) => [row, ...minMeanMax(block.values[at] ?? [])]),
+        rows: block.rows.map((row, index) => [row, ...minMeanMax(block.values[index] ?? [])]),
       };
   }
 }

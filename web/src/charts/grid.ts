@@ -1,7 +1,7 @@
 // Heat map of a matrix of values.
 import type { Heatmap } from "../api/report";
-import { MISSING, duration, percent } from "../base/quantities";
 import { VIRIDIS, type Palette } from "../base/palette";
+import { MISSING, duration, percent } from "../base/quantities";
 import { baseOption, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 import { formatOnScale, type Scale } from "./plot";

@@ -1,10 +1,9 @@
 import type { Bars, Histogram } from "../api/report";
-import { count, fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
-import { axisOption, baseOption, legendOption, markLine, tooltipContent, tooltipOption, withSymbol } from "./common";
+import { count, fixed } from "../base/quantities";
+import { axisOption, baseOption, legendOption, lineStyleType, markLine, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
-const STYLES = ["solid", "dashed", "dotted"] as const;
 
 export function histogramLabel(block: Histogram): string {
   const parts = block.series.map((bars) => `${bars.name}: ${describeCounts(bars, block.counted)}`);
@@ -69,7 +68,7 @@ export function histogramOption(block: Histogram, colours: Palette): EChartsOpti
       name: bars.name,
       step: "end" as const,
       symbol: "none",
-      lineStyle: { width: 1.5, type: STYLES[index % STYLES.length] ?? "solid" },
+      lineStyle: { width: 1.5, type: lineStyleType(index) },
       areaStyle: { opacity: 0.55 / block.series.length },
       data: outline(block.edges, bars.counts),
       ...(index === 0

@@ -1,10 +1,9 @@
 import type { Lines } from "../api/report";
-import { duration, fixed } from "../base/quantities";
 import type { Palette } from "../base/palette";
-import { axisOption, baseOption, legendOption, tooltipContent, tooltipOption, withSymbol } from "./common";
+import { duration, fixed } from "../base/quantities";
+import { axisOption, baseOption, legendOption, lineStyleType, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
-const STYLES = ["solid", "dashed", "dotted"] as const;
 
 export function linesLabel(block: Lines): string {
   const parts = block.lines.map(
@@ -42,7 +41,7 @@ export function linesOption(block: Lines, colours: Palette): EChartsOption {
       showSymbol: true,
       symbol: "circle",
       symbolSize: 3,
-      lineStyle: { width: 1, type: STYLES[index % STYLES.length] ?? "solid" },
+      lineStyle: { width: 1, type: lineStyleType(index) },
       data: line.x.map((x, point) => [x, line.y[point] ?? 0]),
     })),
   };

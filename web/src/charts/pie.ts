@@ -1,6 +1,6 @@
 import type { Pie } from "../api/report";
-import { percent } from "../base/quantities";
 import type { Palette } from "../base/palette";
+import { percent } from "../base/quantities";
 import { baseOption, legendOption, tooltipContent, tooltipOption } from "./common";
 import type { EChartsOption, LegendOption } from "./echarts";
 

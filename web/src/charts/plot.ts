@@ -1,7 +1,7 @@
 // Line, step or scatter plot over time, steps or another quantity.
-import { inUnit, percent } from "../base/quantities";
 import type { Palette } from "../base/palette";
-import { axisOption, baseOption, legendOption, tooltipContent, tooltipOption } from "./common";
+import { inUnit, percent } from "../base/quantities";
+import { axisOption, baseOption, legendOption, lineStyleType, tooltipContent, tooltipOption } from "./common";
 import type { EChartsOption } from "./echarts";
 
 /** Axis of a plot. */
@@ -37,7 +37,7 @@ export interface Plot {
   note?: string | null;
 }
 
-const STYLES = ["solid", "dashed", "dotted"] as const;
+
 const SYMBOLS = ["circle", "diamond", "triangle", "rect"] as const;
 /** Series with more points have no symbols. */
 const MAX_SYMBOLS = 60;
@@ -46,7 +46,6 @@ const MAX_SYMBOLS = 60;
 export function formatOnScale(value: number, scale: Scale): string {
   if (scale.categories !== undefined) return scale.categories[value] ?? "";
   if (value === 0) return "0";
-
   return inUnit(value, scale.unit);
 }
 
@@ -106,19 +105,19 @@ export function formatTick(value: number, scale: Scale): string {
 }
 
 export function plotOption(plot: Plot, colours: Palette): EChartsOption {
-  const many = plot.series.length > 1;
+  const hasManySeries = plot.series.length > 1;
   const values = plot.series.flatMap((series) => series.y.filter((y) => y !== null));
-  const points = plot.series.every((series) => series.draw === "points");
+  const isScatter = plot.series.every((series) => series.draw === "points");
   return {
     ...baseOption(colours, plotLabel(plot)),
     tooltip: {
       ...tooltipOption(colours),
-      trigger: points ? "item" : "axis",
+      trigger: isScatter ? "item" : "axis",
       axisPointer: { type: "line", lineStyle: { color: colours.muted } },
       formatter: (items: unknown) => tooltipOf(plot, Array.isArray(items) ? items : [items]),
     },
-    ...(many ? { legend: legendOption(colours, plot.series.map((series) => series.name)) } : {}),
-    grid: { left: 76, right: 26, top: 18, bottom: many ? 82 : 50 },
+    ...(hasManySeries ? { legend: legendOption(colours, plot.series.map((series) => series.name)) } : {}),
+    grid: { left: 76, right: 26, top: 18, bottom: hasManySeries ? 82 : 50 },
     xAxis: {
       ...scaledAxis(plot.x, plot.series.flatMap((series) => series.x), colours),
       nameGap: 30,
@@ -137,10 +136,10 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
       symbolSize: series.draw === "points" ? 8 : 4,
       showSymbol: true,
       connectNulls: false,
-      lineStyle: { width: 1.6, type: STYLES[Math.floor(index / 8) % STYLES.length] ?? "solid" },
+      lineStyle: { width: 1.6, type: lineStyleType(Math.floor(index / 8)) },
       ...(series.filled === true ? { areaStyle: { opacity: 0.18 } } : {}),
       data: series.x.map((x, point) => dataPoint(series, x, point)),
-      ...(index === 0 && plot.levels !== undefined ? { markLine: levels(plot, colours) } : {}),
+      ...(index === 0 && plot.levels !== undefined ? { markLine: levelMarks(plot, colours) } : {}),
     })),
   };
 }
@@ -153,11 +152,11 @@ function hasSymbols(series: Series): boolean {
 /** Data item of a point. An isolated point always has a symbol: a line would not show it. */
 function dataPoint(series: Series, x: number, point: number) {
   const value = [x, series.y[point] ?? null] as [number, number | null];
-  const alone = value[1] !== null && (series.y[point - 1] ?? null) === null && (series.y[point + 1] ?? null) === null;
-  return alone && !hasSymbols(series) ? { value, symbol: "circle", symbolSize: 5 } : value;
+  const isIsolated = value[1] !== null && (series.y[point - 1] ?? null) === null && (series.y[point + 1] ?? null) === null;
+  return isIsolated && !hasSymbols(series) ? { value, symbol: "circle", symbolSize: 5 } : value;
 }
 
-function levels(plot: Plot, colours: Palette): Record<string, unknown> {
+function levelMarks(plot: Plot, colours: Palette): Record<string, unknown> {
   return {
     silent: true,
     symbol: "none",
@@ -194,10 +193,10 @@ function tooltipOf(plot: Plot, items: unknown[]): HTMLElement {
       `${plot.y.name}: ${formatOnScale(first.value[1] ?? 0, plot.y)}`,
     ]);
   }
-  const max = [...points].sort((a, b) => (b.value[1] ?? 0) - (a.value[1] ?? 0)).slice(0, MAX_TOOLTIP_LINES);
-  const hiddenCount = points.length - max.length;
+  const largest = [...points].sort((a, b) => (b.value[1] ?? 0) - (a.value[1] ?? 0)).slice(0, MAX_TOOLTIP_LINES);
+  const hiddenCount = points.length - largest.length;
   return tooltipContent(`${plot.x.name}: ${formatOnScale(first.value[0], plot.x)}`, [
-    ...max.map((item) => `${item.seriesName}: ${formatOnScale(item.value[1] ?? 0, plot.y)}`),
+    ...largest.map((item) => `${item.seriesName}: ${formatOnScale(item.value[1] ?? 0, plot.y)}`),
     ...(hiddenCount > 0 ? [`and ${hiddenCount} more`] : []),
   ]);
 }

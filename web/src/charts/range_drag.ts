@@ -15,12 +15,12 @@ export function followDrags(
   band.className = "range-drag";
   let start: number | null = null;
   const pointerX = (event: PointerEvent): number => event.clientX - container.getBoundingClientRect().left;
-  const down = (event: PointerEvent): void => {
+  const onDown = (event: PointerEvent): void => {
     const [x, y] = [pointerX(event), event.clientY - container.getBoundingClientRect().top];
     if (event.button !== 0 || !chart.containPixel("grid", [x, y])) return;
     start = x;
   };
-  const move = (event: PointerEvent): void => {
+  const onMove = (event: PointerEvent): void => {
     if (start === null) return;
     const [x0, x1] = [Math.min(start, pointerX(event)), Math.max(start, pointerX(event))];
     if (x1 - x0 < MIN_DRAG_PX) return;
@@ -31,17 +31,16 @@ export function followDrags(
     band.style.left = `${x0}px`;
     band.style.width = `${x1 - x0}px`;
   };
-  const up = (event: PointerEvent): void => {
-    const [first, last] = [start, pointerX(event)];
-    start = null;
-    band.remove();
-    if (first === null || Math.abs(last - first) < MIN_DRAG_PX) return;
-    const ends = [first, last].map((x) => chart.convertFromPixel({ xAxisIndex: 0 }, x));
+  const onUp = (event: PointerEvent): void => {
+    const [x0, x1] = [start, pointerX(event)];
+    onCancel();
+    if (x0 === null || Math.abs(x1 - x0) < MIN_DRAG_PX) return;
+    const ends = [x0, x1].map((x) => chart.convertFromPixel({ xAxisIndex: 0 }, x));
     onRange(Math.min(...ends), Math.max(...ends));
   };
-  const cancel = (): void => {
+  const onCancel = (): void => {
     start = null;
     band.remove();
   };
-  return addListeners(container, { pointerdown: down, pointermove: move, pointerup: up, pointercancel: cancel });
+  return addListeners(container, { pointerdown: onDown, pointermove: onMove, pointerup: onUp, pointercancel: onCancel });
 }

@@ -26,15 +26,16 @@ export function stacksHeight(block: Stacks): number {
 }
 
 export function stacksLabel(block: Stacks): string {
-  const categories = block.categories.slice(0, 24).map((categoryName, index) => {
+  const descriptions = block.categories.slice(0, 24).map((category, index) => {
     const parts = block.parts.flatMap(({ name, values }) => {
       const value = values[index] ?? null;
       return value === null ? [] : [`${name} ${formatOnScale(value, block.value)}`];
     });
-    return `${categoryName}: ${parts.join(", ")}`;
+    return `${category}: ${parts.join(", ")}`;
   });
-  const more = block.categories.length > categories.length ? `; ${block.categories.length - categories.length} more` : "";
-  return `Stacked bars: ${block.title}, ${block.value.name}. ${categories.join("; ")}${more}.`;
+  const hiddenCount = block.categories.length - descriptions.length;
+  const more = hiddenCount > 0 ? `; ${hiddenCount} more` : "";
+  return `Stacked bars: ${block.title}, ${block.value.name}. ${descriptions.join("; ")}${more}.`;
 }
 
 export function stacksOption(block: Stacks, colours: Palette): EChartsOption {
@@ -72,9 +73,9 @@ export function stacksOption(block: Stacks, colours: Palette): EChartsOption {
       axisPointer: { type: "shadow" },
       formatter: (items: unknown) => {
         const index = (items as { dataIndex: number }[])[0]?.dataIndex ?? 0;
-        return tooltipContent(`${block.categoryName} ${block.categories[index] ?? ""}`, block.parts.flatMap(({ name, values: all }) => {
-          const value = all[index] ?? null;
-          return value === null ? [] : [`${name}: ${formatOnScale(value, block.value)}`];
+        return tooltipContent(`${block.categoryName} ${block.categories[index] ?? ""}`, block.parts.flatMap((part) => {
+          const value = part.values[index] ?? null;
+          return value === null ? [] : [`${part.name}: ${formatOnScale(value, block.value)}`];
         }));
       },
     },
@@ -84,8 +85,8 @@ export function stacksOption(block: Stacks, colours: Palette): EChartsOption {
     series: [
       ...(offsets === undefined
         ? []
-        : [{ ...categories("", offsets), itemStyle: { color: "transparent", decal: { symbol: "none" } }, silent: true }]),
-      ...block.parts.map((part) => categories(part.name, part.values)),
+        : [{ ...barSeries("", offsets), itemStyle: { color: "transparent", decal: { symbol: "none" } }, silent: true }]),
+      ...block.parts.map((part) => barSeries(part.name, part.values)),
     ],
   } as EChartsOption;
 }
@@ -95,6 +96,6 @@ function nameWidth(names: readonly string[]): number {
   return Math.min(160, 12 + 7 * Math.max(0, ...names.map((name) => name.length)));
 }
 
-function categories(name: string, data: (number | null)[]): Record<string, unknown> {
+function barSeries(name: string, data: (number | null)[]): Record<string, unknown> {
   return { type: "bar", name, stack: "all", data, barMaxWidth: 46, barCategoryGap: "22%" };
 }

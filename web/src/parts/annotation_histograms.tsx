@@ -7,10 +7,12 @@ import { duration } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { durationHistogram } from "../charts/from_payload";
 import { useView } from "../state/fetch";
-import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { Icon } from "../widgets/icon";
 import { Panel } from "../widgets/panel";
-import { useTexts } from "./url_options";
+import { EmptyState, ResourceView } from "../widgets/resource_view";
+import { toggleItem, useTexts } from "./url_options";
+
+const MAX_TITLE_LENGTH = 120;
 
 export function AnnotationHistograms({ suggestions }: { suggestions: readonly string[] }) {
   const [names, setNames] = useTexts("histogram");
@@ -48,7 +50,7 @@ export function AnnotationHistograms({ suggestions }: { suggestions: readonly st
       ) : (
         <div class="panels">
           {names.map((name) => (
-            <HistogramPanel key={name} name={name} onClose={() => { setNames(names.filter((shownName) => shownName !== name)); }} />
+            <HistogramPanel key={name} name={name} onClose={() => { setNames(toggleItem(names, name)); }} />
           ))}
         </div>
       )}
@@ -57,26 +59,18 @@ export function AnnotationHistograms({ suggestions }: { suggestions: readonly st
 }
 
 function HistogramPanel({ name, onClose }: { name: string; onClose: () => void }) {
-  const answer = useView("annotations", { name });
+  const resource = useView("annotations", { name });
   const close = (
     <button type="button" class="quiet" aria-label={`Remove histogram of ${name.slice(0, 80)}`} onClick={onClose}>
       <Icon icon={X} size={15} />
     </button>
   );
-  const { data, error } = answer;
-  if (data === null) {
-    return (
-      <Panel title={name.slice(0, 120)} tools={close}>
-        {error === null ? <Skeleton /> : <ErrorNotice text={error.message} />}
-      </Panel>
-    );
-  }
-  const histograms = histogramsOf(data);
+
+  const histograms = resource.data === null ? [] : histogramsOf(resource.data);
   if (histograms.length === 0) {
-    const why = data.missing ?? data.sources.find((source) => source.missing !== null)?.missing;
     return (
-      <Panel title={name.slice(0, 120)} tools={close}>
-        <EmptyState text={why ?? "no annotation has this name"} />
+      <Panel title={name.slice(0, MAX_TITLE_LENGTH)} tools={close}>
+        <ResourceView resource={resource}>{(payload) => <EmptyState text={missingText(payload)} />}</ResourceView>
       </Panel>
     );
   }
@@ -92,6 +86,11 @@ function HistogramPanel({ name, onClose }: { name: string; onClose: () => void }
       ))}
     </>
   );
+}
+
+function missingText(payload: AnnotationsView): string {
+  const reason = payload.missing ?? payload.sources.find((source) => source.missing !== null)?.missing;
+  return reason ?? "no annotation has this name";
 }
 
 interface SourceHistogram {
@@ -119,7 +118,7 @@ function histogramFigure(name: string, source: string, histogram: AnnotationHist
   const { buckets, bucket_ns, duration_ns } = histogram;
   const last = buckets[buckets.length - 1]?.from_ns ?? 0;
   return durationHistogram({
-    title: `${name.slice(0, 120)} ${source}`,
+    title: `${name.slice(0, MAX_TITLE_LENGTH)} ${source}`,
     noun: "ranges",
     edges_ns: [...buckets.map((bucket) => bucket.from_ns), last + bucket_ns],
     series: [{ name: "all", counts: buckets.map((bucket) => bucket.count) }],

@@ -3,8 +3,8 @@ import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 
 import type { FlameNode } from "../api/views";
-import { dark } from "../base/theme";
 import { countOf, duration, percent } from "../base/quantities";
+import { dark } from "../base/theme";
 import { colourIndex, css, sliceColours } from "../canvas/colours";
 import { neighbourBox, flameBoxes, nodeAt, pathOf, pathText, totalTime, type FlameBox } from "../canvas/flame_layout";
 import { singleLine, displayText } from "../canvas/text";
@@ -29,15 +29,16 @@ interface Props {
 
 /** The focused box is in the URL. */
 export function FlameGraph({ roots, left_out_ns, note = null, label, outermost, tools }: Props) {
-  const [text, setText] = useText("frame");
-  const path = useMemo(() => pathOf(roots, text), [roots, text]);
+  const [frame, setFrame] = useText("frame");
+  const path = useMemo(() => pathOf(roots, frame), [roots, frame]);
   const boxes = useMemo(() => flameBoxes(roots, path), [roots, path]);
   const [hoveredNode, setHoveredNode] = useState<FlameNode | null>(null);
   const focus = nodeAt(roots, path);
   const totalNs = Math.max(1, totalTime(roots));
-  const focusOn = (into: readonly number[]): void => { setText(pathText(roots, into)); };
+  const focusOn = (target: readonly number[]): void => { setFrame(pathText(roots, target)); };
   const describedNode = hoveredNode ?? focus;
-  const notes = [left_out_ns > 0 ? `Omitted paths, too small to draw: ${duration(left_out_ns)} of self time.` : null, note];
+  const notes = [left_out_ns > 0 ? `Omitted paths, too small to draw: ${duration(left_out_ns)} of self time.` : null, note]
+    .filter((sentence) => sentence !== null);
   return (
     <div class="flame" data-testid="flame-graph">
       <p class="flame-description">
@@ -54,7 +55,7 @@ export function FlameGraph({ roots, left_out_ns, note = null, label, outermost, 
         )}
       </p>
       <Boxes boxes={boxes} totalNs={totalNs} label={label} onHover={setHoveredNode} onFocusNode={focusOn} />
-      {notes.some((text) => text !== null) ? <p class="muted">{notes.filter((text) => text !== null).join(" ")}</p> : null}
+      {notes.length > 0 ? <p class="muted">{notes.join(" ")}</p> : null}
     </div>
   );
 }
@@ -101,8 +102,8 @@ function Boxes({ boxes, totalNs, label, onHover, onFocusNode }: BoxesProps) {
           <Box
             key={keyOf(box)}
             box={box}
-            words={describeNode(box.node, totalNs)}
-            focusedBox={box === focusedBox}
+            description={describeNode(box.node, totalNs)}
+            isTabStop={box === focusedBox}
             onFocusNode={onFocusNode}
             onHover={() => { onHover(box.node); }}
             onFocus={() => {
@@ -118,15 +119,15 @@ function Boxes({ boxes, totalNs, label, onHover, onFocusNode }: BoxesProps) {
 
 interface BoxProps {
   box: FlameBox;
-  words: string;
+  description: string;
   /** One box is in the tab order; arrow keys reach the others. */
-  focusedBox: boolean;
+  isTabStop: boolean;
   onFocusNode: (path: readonly number[]) => void;
   onHover: () => void;
   onFocus: () => void;
 }
 
-function Box({ box, words, focusedBox, onFocusNode, onHover, onFocus }: BoxProps) {
+function Box({ box, description, isTabStop, onFocusNode, onHover, onFocus }: BoxProps) {
   const { node } = box;
   const colours = sliceColours(dark.value);
   const hue = colourIndex(node.name);
@@ -135,7 +136,7 @@ function Box({ box, words, focusedBox, onFocusNode, onHover, onFocus }: BoxProps
       type="button"
       class={box.isAncestor ? "flame-box ancestor" : "flame-box"}
       data-path={keyOf(box)}
-      tabIndex={focusedBox ? 0 : -1}
+      tabIndex={isTabStop ? 0 : -1}
       style={{
         left: `${100 * box.offset}%`,
         width: `${100 * box.width}%`,
@@ -143,8 +144,8 @@ function Box({ box, words, focusedBox, onFocusNode, onHover, onFocus }: BoxProps
         background: css(colours.fill[hue] ?? 0),
         color: colours.text[hue] ?? "inherit",
       }}
-      title={words}
-      aria-label={words}
+      title={description}
+      aria-label={description}
       onClick={() => { onFocusNode(box.path); }}
       onMouseEnter={onHover}
       onFocus={onFocus}

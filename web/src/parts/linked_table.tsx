@@ -1,9 +1,9 @@
 // Table whose order, filter and selected row are in the URL.
 import type { ComponentChildren } from "preact";
 
-import { useText } from "./url_options";
 import { DataTable } from "../widgets/data_table";
 import { type Field, type Order } from "../widgets/fields";
+import { useText } from "./url_options";
 
 interface Props<Row> {
   /** Prefix of the URL parameters; the main table of a screen has none. */
@@ -13,7 +13,7 @@ interface Props<Row> {
   fields: Field<Row>[];
   description?: string | null | undefined;
   tools?: ComponentChildren;
-  more?: string | null | undefined;
+  footnote?: string | null | undefined;
   testid?: string;
   /** Show the filter for short tables as well. */
   searchable?: boolean;

@@ -2,8 +2,8 @@
 const MAX_LENGTH = 120;
 
 /** Build a key from the texts that identify a row. */
-export function rowKey(...texts: (string | number | null)[]): string {
-  const text = texts.map((text) => text ?? "").join(" ");
+export function rowKey(...parts: (string | number | null)[]): string {
+  const text = parts.map((part) => part ?? "").join(" ");
   return text.length <= MAX_LENGTH ? text : `${text.slice(0, MAX_LENGTH / 2)}~${hash(text)}`;
 }
 

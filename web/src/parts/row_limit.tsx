@@ -1,25 +1,21 @@
 // Limit on the rows that are requested.
-import { useOption } from "./url_options";
+import type { JSX } from "preact";
+
 import { count } from "../base/quantities";
 import { Select } from "../widgets/select";
+import { useOption } from "./url_options";
 
 const LIMITS = ["500", "50", "5000", "0"] as const;
 type RowLimit = (typeof LIMITS)[number];
 
-export function useRowLimit(): [RowLimit, (value: RowLimit) => void] {
-  return useOption("top", LIMITS);
-}
+const CHOICES = [...LIMITS]
+  .sort((a, b) => (Number(a) || Infinity) - (Number(b) || Infinity))
+  .map((limit) => [limit, limit === "0" ? "all" : `top ${count(Number(limit))}`] as const);
 
-export function RowLimitSelect({ value, onChange }: { value: RowLimit; onChange: (value: RowLimit) => void }) {
-  const choices = [...LIMITS].sort((a, b) => (Number(a) || Infinity) - (Number(b) || Infinity));
-  return (
-    <Select
-      label="Rows"
-      value={value}
-      choices={choices.map((limit) => [limit, limit === "0" ? "all" : `top ${count(Number(limit))}`] as const)}
-      onChange={(next) => { onChange(next as RowLimit); }}
-    />
-  );
+/** Return the limit and its control. */
+export function useRowLimit(): [RowLimit, JSX.Element] {
+  const [value, setValue] = useOption("top", LIMITS);
+  return [value, <Select key="rows" label="Rows" value={value} choices={CHOICES} onChange={setValue} />];
 }
 
 /** Note below a table on rows that were not requested. */

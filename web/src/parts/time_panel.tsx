@@ -5,9 +5,9 @@ import { FigurePanel } from "../charts/figure_panel";
 import { setParams } from "../state/url";
 
 export function TimePanel(props: Omit<ComponentProps<typeof FigurePanel>, "onRange">) {
-  return <FigurePanel {...props} onRange={choose} />;
+  return <FigurePanel {...props} onRange={selectRange} />;
 }
 
-function choose(from: number, to: number): void {
+function selectRange(from: number, to: number): void {
   setParams({ from: String(Math.max(0, Math.round(from))), to: String(Math.max(1, Math.round(to))) });
 }

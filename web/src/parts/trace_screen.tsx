@@ -3,12 +3,12 @@ import type { ComponentChildren } from "preact";
 
 import type { Options } from "../api/client";
 import type { QualityNote, RecordingName, TimeRange, Views } from "../api/views";
-import { count } from "../base/quantities";
+import { countOf } from "../base/quantities";
 import { useView, useWholeView } from "../state/fetch";
 import { param, setParams } from "../state/url";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { PageHeader } from "../widgets/page_header";
+import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 
 interface TracePayload {
   trace: string;
@@ -47,10 +47,9 @@ interface Props<Name extends keyof TraceViews> {
 const traceParam = param("trace");
 
 /** Label of a trace: rank, first step, file and event count. */
-export function traceLabel(recording: RecordingName): string {
-  const rank = recording.rank === null ? "" : `rank ${recording.rank} · `;
-  const step = recording.first_step === null ? "" : `from step ${recording.first_step} · `;
-  return `${rank}${step}${recording.trace.slice(0, 80)} · ${count(recording.event_count)} events`;
+export function traceLabel({ trace, rank, first_step, event_count }: RecordingName): string {
+  const prefix = [rank === null ? null : `rank ${rank}`, first_step === null ? null : `from step ${first_step}`];
+  return [...prefix, trace.slice(0, 80), countOf(event_count, "event")].filter((part) => part !== null).join(" · ");
 }
 
 /** Request the list of traces, which all of these screens share. */
@@ -60,7 +59,7 @@ export function useTraces() {
 
 /** Return the trace named in the URL, or the first. */
 export function selectedTrace(traces: readonly RecordingName[]): RecordingName | undefined {
-  return traces.find((recording) => recording.trace === traceParam.value) ?? traces[0];
+  return traces.find(({ trace }) => trace === traceParam.value) ?? traces[0];
 }
 
 export function TraceSelect({ traces }: { traces: readonly RecordingName[] }) {
@@ -70,7 +69,7 @@ export function TraceSelect({ traces }: { traces: readonly RecordingName[] }) {
     <Select
       label="Trace"
       value={selected.trace}
-      choices={traces.map((recording) => [recording.trace, traceLabel(recording)] as const)}
+      choices={traces.map((candidate) => [candidate.trace, traceLabel(candidate)] as const)}
       onChange={(trace) => { setParams({ trace }, { replace: true }); }}
     />
   );

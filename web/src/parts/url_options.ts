@@ -10,25 +10,30 @@ export function useOption<Value extends string>(
   const [first] = values;
   const value = values.find((candidate) => candidate === text) ?? first;
   if (value === undefined) throw new Error(`no values for ${name}`);
-  const choose = (next: Value): void => {
+  const setValue = (next: Value): void => {
     setParams({ [name]: next === first ? null : next }, { replace: true });
   };
-  return [value, choose];
+  return [value, setValue];
 }
 
 /** Any text; empty if the URL has none. */
 export function useText(name: string): [string, (value: string) => void] {
   const value = param(name).value ?? "";
-  const change = (next: string): void => {
+  const setValue = (next: string): void => {
     setParams({ [name]: next === "" ? null : next }, { replace: true });
   };
-  return [value, change];
+  return [value, setValue];
 }
 
 /** Several texts, joined by a character that names do not contain. */
 export function useTexts(name: string): [string[], (values: string[]) => void] {
-  const [text, change] = useText(name);
-  return [text === "" ? [] : text.split(SEPARATOR), (values) => { change(values.join(SEPARATOR)); }];
+  const [text, setText] = useText(name);
+  return [text === "" ? [] : text.split(SEPARATOR), (values) => { setText(values.join(SEPARATOR)); }];
 }
 
 const SEPARATOR = "\u001f";
+
+/** Add an item, or remove it if it is present. */
+export function toggleItem(items: readonly string[], item: string): string[] {
+  return items.includes(item) ? items.filter((candidate) => candidate !== item) : [...items, item];
+}

@@ -1,8 +1,9 @@
+// One block of a section of the report: text, table, rule or figure.
 import type { Section } from "../api/report";
+import { FigureView } from "../charts/figure";
 import { Prose } from "../widgets/prose";
 import { Table } from "../widgets/table";
 import { CheckView } from "./check";
-import { FigureView } from "../charts/figure";
 
 type Block = Section["blocks"][number];
 
@@ -25,7 +26,7 @@ export function BlockView({ block }: { block: Block }) {
         <div class={block.columns.length === 2 ? "table narrow" : "table"}>
           <p class="caption">{block.title}</p>
           <Table caption={block.title} columns={block.columns} rows={block.rows} />
-          {block.share_of === null ? null : <p class="muted">Shares of {block.share_of}.</p>}
+          {block.share_of === null ? null : <p class="muted">Shares are of {block.share_of}.</p>}
           {block.more === null ? null : <p class="muted">… {block.more}.</p>}
         </div>
       );

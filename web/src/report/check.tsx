@@ -1,19 +1,21 @@
+// Outcome of a rule: status, counts, parameters and recommendation.
 import type { Check } from "../api/report";
-import { count } from "../base/quantities";
+import { count, countOf } from "../base/quantities";
+import { uncapitalize } from "../base/text";
 import { RuleStatusBadge } from "../widgets/rule_status";
 
 export function CheckView({ check }: { check: Check }) {
   const facts: [string, string][] = [
     ["datapoints", count(check.datapoints)],
     ["violations", count(check.violations)],
-    ["triggered", `${count(check.triggered)} ${check.triggered === 1 ? "time" : "times"}`],
+    ["triggered", countOf(check.triggered, "time")],
     ...(check.last_at === null ? [] : [["last triggered", check.last_at] as [string, string]]),
     ...check.parameters.map(({ name, value }): [string, string] => [name, value]),
   ];
   return (
     <div class="check">
       <p>
-        <RuleStatusBadge status={check.status} /> <b>{check.rule}</b> {lower(check.summary)}{" "}
+        <RuleStatusBadge status={check.status} /> <b>{check.rule}</b> {uncapitalize(check.summary)}{" "}
         {check.skipped ?? ""}
       </p>
       <dl>
@@ -26,6 +28,3 @@ export function CheckView({ check }: { check: Check }) {
   );
 }
 
-function lower(sentence: string): string {
-  return sentence.charAt(0).toLowerCase() + sentence.slice(1);
-}

@@ -1,3 +1,4 @@
+// Table of contents of the report.
 import type { Section } from "../api/report";
 
 export function Contents({ sections }: { sections: Section[] }) {
@@ -10,8 +11,8 @@ export function Contents({ sections }: { sections: Section[] }) {
             <a href={`#${section.id}`}>{section.title}</a>
             {section.sections.length === 0 ? null : (
               <ol>
-                {section.sections.map((inner) => (
-                  <li key={inner.id}><a href={`#${inner.id}`}>{inner.title}</a></li>
+                {section.sections.map((subsection) => (
+                  <li key={subsection.id}><a href={`#${subsection.id}`}>{subsection.title}</a></li>
                 ))}
               </ol>
             )}

@@ -1,8 +1,9 @@
+// Page of the report: header, contents, verdict and sections.
 import type { Report } from "../api/report";
 import { dark, toggleTheme } from "../base/theme";
+import { VerdictView } from "../widgets/verdict";
 import { Contents } from "./contents";
 import { SectionView } from "./section";
-import { VerdictView } from "../widgets/verdict";
 
 export function Page({ report }: { report: Report }) {
   return (

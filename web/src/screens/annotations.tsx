@@ -1,24 +1,24 @@
 // Annotated ranges in traces and span logs, with statistics by name.
 import type { AnnotationGroup, Annotations as Source, AnnotationsView } from "../api/views";
 import { count } from "../base/quantities";
-import { LinkedTable } from "../parts/linked_table";
-import { useOption, useTexts } from "../parts/url_options";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
-import { annotationNames } from "../parts/annotation_names";
 import { AnnotationHistograms } from "../parts/annotation_histograms";
+import { annotationNames } from "../parts/annotation_names";
+import { LinkedTable } from "../parts/linked_table";
+import { omittedRows, useRowLimit } from "../parts/row_limit";
+import { toggleItem, useOption, useTexts } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { field } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 
 export default function AnnotationsScreen() {
-  const [top, setTop] = useRowLimit();
-  const answer = useView("annotations", { top });
+  const [top, rowLimitSelect] = useRowLimit();
+  const resource = useView("annotations", { top });
   return (
     <>
-      <PageHeader title="Annotations"><RowLimitSelect value={top} onChange={setTop} /></PageHeader>
-      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
+      <PageHeader title="Annotations">{rowLimitSelect}</PageHeader>
+      <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
 }
@@ -30,19 +30,19 @@ function sourceName(source: Source): string {
 
 function Content({ payload }: { payload: AnnotationsView }) {
   const names = payload.sources.map(sourceName);
-  const [shown, choose] = useOption("source", names.length === 0 ? [""] : names);
+  const [selected, setSelected] = useOption("source", names.length === 0 ? [""] : names);
   const [histograms, setHistograms] = useTexts("histogram");
-  const source = payload.sources[Math.max(0, names.indexOf(shown))];
+  const source = payload.sources[Math.max(0, names.indexOf(selected))];
   if (source === undefined) return <EmptyState text={payload.missing ?? "the run has no annotations"} />;
   const toggle = (row: AnnotationGroup): void => {
-    setHistograms(histograms.includes(row.name) ? histograms.filter((name) => name !== row.name) : [...histograms, row.name]);
+    setHistograms(toggleItem(histograms, row.name));
   };
   return (
     <>
       <QualityNotes quality={[...payload.quality, ...source.quality]} range={payload.range} />
       {names.length < 2 ? null : (
         <p class="tools spaced">
-          <Select label="Trace or process" value={shown} choices={names.map((name) => [name, name] as const)} onChange={choose} />
+          <Select label="Trace or process" value={selected} choices={names} onChange={setSelected} />
         </p>
       )}
       {source.annotations.length === 0 ? (
@@ -53,7 +53,7 @@ function Content({ payload }: { payload: AnnotationsView }) {
           testid="table-annotations"
           description={`${count(source.row_count)} names, host and device listed separately. Names that differ only in a number after # are merged. Select a row to add its histogram.`}
           rows={source.annotations}
-          more={omittedRows(source.annotations.length, source.row_count)}
+          footnote={omittedRows(source.annotations.length, source.row_count)}
           onRow={toggle}
           fields={[
             field("name"),

@@ -10,15 +10,15 @@ import { rowKey } from "../parts/row_key";
 import { useGet } from "../state/fetch";
 import { useJobs } from "../state/jobs";
 import { link, baseRun, run, setParams } from "../state/url";
+import { column, field } from "../widgets/fields";
+import { Icon } from "../widgets/icon";
+import { PageHeader } from "../widgets/page_header";
+import { Panel } from "../widgets/panel";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
-import { column, field } from "../widgets/fields";
-import { PageHeader } from "../widgets/page_header";
-import { Icon } from "../widgets/icon";
-import { Panel } from "../widgets/panel";
 import { Tiles } from "../widgets/tiles";
-import { Contributions } from "./compare/contributions";
 import { NoiseLabel, changeField, relativeField } from "./compare/change_fields";
+import { Contributions } from "./compare/contributions";
 import { stepWaterfall } from "./compare/waterfall";
 
 export default function Compare() {
@@ -44,8 +44,8 @@ function RunSelects() {
   const runIds = (data?.jobs ?? []).filter((job) => job.problem === null).map((job) => job.id);
   const [base, comparedRun] = [baseRun.value, run.value];
   const choices = (value: string | null) => [
-    ...(value === null ? [["", "select a run"] as const] : runIds.includes(value) ? [] : [[value, value] as const]),
-    ...runIds.map((id) => [id, id] as const),
+    ...(value === null ? [["", "select a run"] as const] : runIds.includes(value) ? [] : [value]),
+    ...runIds,
   ];
   return (
     <>
@@ -61,8 +61,8 @@ function RunSelects() {
 }
 
 function ComparisonLoader({ base, comparedRun }: { base: string; comparedRun: string }) {
-  const answer = useGet<Comparison>("/api/compare", { base, run: comparedRun });
-  return <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>;
+  const resource = useGet<Comparison>("/api/compare", { base, run: comparedRun });
+  return <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>;
 }
 
 function Content({ payload }: { payload: Comparison }) {
@@ -113,6 +113,11 @@ function interval({ low_ns, high_ns }: StepChange): string {
   return low_ns === null || high_ns === null ? MISSING : `${change(low_ns, "ns")} to ${change(high_ns, "ns")}`;
 }
 
+function noiseText(figure: StepChange): string {
+  if (figure.noise_ns === null) return "too few steps to estimate noise";
+  return figure.beyond_noise ? "beyond noise" : "within noise";
+}
+
 function Steps({ steps }: { steps: StepChanges }) {
   return (
     <>
@@ -120,7 +125,7 @@ function Steps({ steps }: { steps: StepChanges }) {
         tiles={steps.figures.map((figure) => ({
           label: `Step, ${figure.name === "p50" ? "median" : figure.name}`,
           value: relativeChange(figure.change_ratio),
-          caption: `${duration(figure.base_ns)} to ${duration(figure.other_ns)}; ${figure.noise_ns === null ? "too few steps to estimate noise" : figure.beyond_noise ? "beyond noise" : "within noise"}`,
+          caption: `${duration(figure.base_ns)} to ${duration(figure.other_ns)}; ${noiseText(figure)}`,
           testid: `compare-${figure.name}`,
         }))}
       />
@@ -141,7 +146,7 @@ function Steps({ steps }: { steps: StepChanges }) {
           relativeField<StepChange>("relative"),
           column<StepChange>("interval", `${steps.interval_percent}% interval`, "none", interval),
           field<StepChange>("noise_ns", { label: "noise floor" }),
-          field<StepChange>("beyond_noise", { draw: (row) => (row.noise_ns === null ? <span class="status-text quiet">too few steps</span> : <NoiseLabel beyond={row.beyond_noise} worse={row.estimate_ns > 0} />) }),
+          field<StepChange>("beyond_noise", { draw: (row) => <NoiseLabel change={row} /> }),
         ]}
       />
     </>
@@ -155,7 +160,7 @@ function BeforeAfterTable({ comparison }: { comparison: BeforeAfter }) {
     comparison.speed_up === null || comparison.speed_up_by === null ? null : `${multiple(comparison.speed_up)} as fast by the ${comparison.speed_up_by}`,
     comparison.saved_hours === null ? null : `${inUnit(comparison.saved_hours, "instance-hours")} saved`,
     comparison.saved_usd === null ? null : `${dollars(comparison.saved_usd)} saved${comparison.saving_ratio === null ? "" : ` (${percent(comparison.saving_ratio, 1)})`}`,
-    ...new Set([comparison.before_price, comparison.after_price].flatMap((price) => (price === null ? [] : [price.said]))),
+    ...new Set([comparison.before_price, comparison.after_price].map((price) => price?.said ?? null)),
   ].filter((text) => text !== null);
   return (
     <>
@@ -203,7 +208,7 @@ function NameChangesTable({ id, title, changes }: { id: string; title: string; c
       description={`${changes.time_of}: ${duration(changes.base_ns)} to ${duration(changes.other_ns)} (${change(changes.change_ns, "ns")}).`}
       rows={changes.rows}
       keyOf={(row) => rowKey(row.name)}
-      more={changes.rest_count === 0 ? null : `${count(changes.rest_count)} more names changed by ${change(changes.rest_ns, "ns")} in total`}
+      footnote={changes.rest_count === 0 ? null : `${count(changes.rest_count)} more names changed by ${change(changes.rest_ns, "ns")} in total`}
       fields={[
         field("name"),
         field("status"),
@@ -219,20 +224,20 @@ function NameChangesTable({ id, title, changes }: { id: string; title: string; c
 
 /** Comparability of the two runs: differing and unknown terms. */
 function ContractTable({ terms }: { terms: ContractTerms[] }) {
-  const groupsWithStatus = (status: string) => terms.filter((group) => group.standing === status).map((group) => group.group);
-  const unknown = groupsWithStatus("unknown");
-  const rows = terms.flatMap((group) => group.differences.map((difference) => ({ group: group.group, ...difference })));
-  const summaryText = [
-    groupsWithStatus("same").length === 0 ? "" : `Same in both runs: ${groupsWithStatus("same").join(", ")}.`,
+  const groupsWithStatus = (status: string) => terms.filter((term) => term.standing === status).map((term) => term.group);
+  const [same, unknown] = [groupsWithStatus("same"), groupsWithStatus("unknown")];
+  const rows = terms.flatMap(({ group, differences }) => differences.map((difference) => ({ group, ...difference })));
+  const summary = [
+    same.length === 0 ? "" : `Same in both runs: ${same.join(", ")}.`,
     unknown.length === 0 ? "" : `Unknown for at least one run: ${unknown.join(", ")}.`,
   ].filter((text) => text !== "").join(" ");
-  if (rows.length === 0) return <Panel title="Same workload" wide><p class="muted">{summaryText}</p></Panel>;
+  if (rows.length === 0) return <Panel title="Same workload" wide><p class="muted">{summary}</p></Panel>;
   return (
     <LinkedTable
       id="contract"
       title={groupsWithStatus("different").length === 0 ? "Same workload, as far as known" : "Different workloads"}
       testid="table-compare-contract"
-      description={summaryText}
+      description={summary}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
       fields={[
@@ -247,15 +252,14 @@ function ContractTable({ terms }: { terms: ContractTerms[] }) {
 }
 
 function Settings({ rows, sameCount }: { rows: SettingChange[]; sameCount: number }) {
-  if (rows.length === 0) {
-    return <Panel title="Configuration" wide><p class="muted">{`${countOf(sameCount, "setting")} are the same in both runs; none differs.`}</p></Panel>;
-  }
+  const same = `Same in both runs: ${countOf(sameCount, "setting")}.`;
+  if (rows.length === 0) return <Panel title="Configuration" wide><p class="muted">{same} No setting differs.</p></Panel>;
   return (
     <LinkedTable
       id="settings"
       title="Configuration differences"
       testid="table-compare-settings"
-      description={`${countOf(sameCount, "setting")} are the same in both runs.`}
+      description={same}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
       fields={[

@@ -2,27 +2,27 @@
 import type { DistributedView, RankTime, RankWindow } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { CarryOverSelect, useCarryOver } from "../parts/carry_over_select";
+import { useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
+import { useOption } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { bar, column, field } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 import { Collectives } from "./distributed/collectives";
 import { rankTimeFigure, rankName, stepNames, transferFigure } from "./distributed/figures";
 import { Stragglers } from "./distributed/stragglers";
 
 export default function Distributed() {
-  const [carryOver, setCarryOver] = useCarryOver();
-  const answer = useView("distributed", { carry_over: carryOver });
+  const [carryOver, carryOverSelect] = useCarryOver();
+  const resource = useView("distributed", { carry_over: carryOver });
   return (
     <>
-      <PageHeader title="Distributed"><CarryOverSelect value={carryOver} onChange={setCarryOver} /></PageHeader>
-      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
+      <PageHeader title="Distributed">{carryOverSelect}</PageHeader>
+      <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
 }
@@ -36,7 +36,7 @@ function Content({ payload }: { payload: DistributedView }) {
       <QualityNotes quality={payload.quality} range={payload.range} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
       {windows.length < 2 ? null : (
         <p class="tools spaced">
-          <Select label="Window" value={selected} choices={windows.map((choice) => [choice.name, choice.name] as const)} onChange={setSelected} />
+          <Select label="Window" value={selected} choices={windows.map((candidate) => candidate.name)} onChange={setSelected} />
         </p>
       )}
       {payload.missing === null ? null : <EmptyState text={payload.missing} />}
@@ -50,23 +50,18 @@ function Window({ window, payload }: { window: RankWindow; payload: DistributedV
   const { ranks } = window;
   const steps = stepNames(ranks);
   const [step, setStep] = useOption("step", ["", ...steps]);
-  const divided = rankTimeFigure(ranks, step);
-  const waiting = transferFigure(ranks, step);
-  const choice =
+  const rankTime = rankTimeFigure(ranks, step);
+  const transfer = transferFigure(ranks, step);
+  const stepSelect =
     steps.length === 0 ? null : (
-      <Select
-        label="Step"
-        value={step}
-        choices={[["", "full trace"] as const, ...steps.map((name) => [name, name] as const)]}
-        onChange={setStep}
-      />
+      <Select label="Step" value={step} choices={[["", "full trace"], ...steps]} onChange={setStep} />
     );
   return (
     <>
       {ranks.length === 1 && ranks[0] !== undefined ? <OneRank rank={ranks[0]} /> : null}
       <div class="panels">
-        <FigurePanel wide={waiting === null} testid="rank-time" block={divided} description={`Shares are of ${payload.share_of}.`} tools={choice} />
-        {waiting === null ? null : <FigurePanel testid="rank-waiting" block={waiting} description={payload.transfer_of} />}
+        <FigurePanel wide={transfer === null} testid="rank-time" block={rankTime} description={`Shares are of ${payload.share_of}.`} tools={stepSelect} />
+        {transfer === null ? null : <FigurePanel testid="rank-waiting" block={transfer} description={payload.transfer_of} />}
       </div>
       <LinkedTable
         title="Ranks"

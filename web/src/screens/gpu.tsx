@@ -14,10 +14,10 @@ const TABS = [
   ["activity", "Activity"],
 ] as const;
 
-const SIDES = { time: Time, metrics: Metrics, idle: Idle, launches: Launches, activity: Activity };
+const CONTENT = { time: Time, metrics: Metrics, idle: Idle, launches: Launches, activity: Activity };
 
 export default function Gpu() {
   const { selected, bar } = useTabs(TABS);
-  const Side = SIDES[selected];
-  return <Side key={selected} tabs={bar} />;
+  const Content = CONTENT[selected];
+  return <Content key={selected} tabs={bar} />;
 }

@@ -1,22 +1,22 @@
 // Input pipeline: waiting for batches, and a breakdown of batch creation.
 import type { InputPipelineView, MakingView, RankPipeline, StageView, WaitingView } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
+import { words } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { useOption } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { bar, field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { RankedBars } from "../widgets/ranked_bars";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { ShareBar } from "../widgets/share_bar";
 import { Tiles } from "../widgets/tiles";
 
 export default function InputPipeline() {
-  const answer = useView("input-pipeline");
-  return <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>;
+  return <ResourceView resource={useView("input-pipeline")}>{(payload) => <Content payload={payload} />}</ResourceView>;
 }
 
 function Content({ payload }: { payload: InputPipelineView }) {
@@ -27,7 +27,7 @@ function Content({ payload }: { payload: InputPipelineView }) {
     <>
       <PageHeader title="Input pipeline" description={`Shares are of ${payload.share_of}.`}>
         {ranks.length < 2 ? null : (
-          <Select label="Rank" value={selected} choices={ranks.map((choice) => [choice.rank, choice.rank] as const)} onChange={setSelected} />
+          <Select label="Rank" value={selected} choices={ranks.map((candidate) => candidate.rank)} onChange={setSelected} />
         )}
       </PageHeader>
       <QualityNotes quality={[]} range={payload.range} />
@@ -106,7 +106,7 @@ function LoaderSettings({ loader, cores }: { loader: Record<string, unknown>; co
   const settings = Object.entries(loader).filter(([name]) => name !== "fact");
   return (
     <Panel title="DataLoader" description={cores === null ? null : `${count(cores)} cores available to the job.`}>
-      <KeyValues entries={settings.map(([name, value]) => [name.replaceAll("_", " "), formatSetting(value)] as const)} />
+      <KeyValues entries={settings.map(([name, value]) => [words(name), formatSetting(value)] as const)} />
     </Panel>
   );
 }

@@ -3,14 +3,14 @@ import type { RuleStatus } from "../api/report";
 import type { InsightsView, RuleInsight } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption, useText } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
+import { useOption, useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { field } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { RuleStatusBadge } from "../widgets/rule_status";
+import { Select } from "../widgets/select";
 import { Rule } from "./insights/rule";
 
 const STATUSES: readonly (readonly [RuleStatus | "all", string])[] = [
@@ -24,11 +24,11 @@ const STATUSES: readonly (readonly [RuleStatus | "all", string])[] = [
 ];
 
 export default function Insights() {
-  const answer = useView("insights");
+  const resource = useView("insights");
   return (
     <>
-      <PageHeader title="Insights" description={answer.data === null ? null : evaluationText(answer.data)} />
-      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
+      <PageHeader title="Insights" description={resource.data === null ? null : evaluationText(resource.data)} />
+      <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
 }
@@ -40,10 +40,10 @@ function evaluationText(payload: InsightsView): string {
 }
 
 /** State how many of the findings are in the selected range. */
-export function findingsInRangeText({ fired: triggered, fired_count }: Pick<InsightsView, "fired" | "fired_count">): string {
+export function findingsInRangeText({ fired, fired_count }: Pick<InsightsView, "fired" | "fired_count">): string {
   if (fired_count === 0) return "No findings in the run.";
-  const share = percent(triggered.length / fired_count);
-  return `${count(triggered.length)} of the run's ${count(fired_count)} findings (${share}) are in the selected range.`;
+  const share = percent(fired.length / fired_count);
+  return `${count(fired.length)} of the run's ${count(fired_count)} findings (${share}) are in the selected range.`;
 }
 
 function Content({ payload }: { payload: InsightsView }) {
@@ -51,19 +51,19 @@ function Content({ payload }: { payload: InsightsView }) {
   const [openRule, setOpenRule] = useText("rule");
   if (payload.rules.length === 0) return <EmptyState text={payload.missing ?? "no rule was evaluated"} />;
   const rows = payload.rules.filter((rule) => status === "all" || rule.status === status);
-  const triggered = payload.rules.filter((rule) => rule.status === "IssuesFound");
-  const selected = payload.rules.find((rule) => rule.rule === openRule) ?? (openRule === "" ? triggered[0] : undefined);
+  const rulesWithIssues = payload.rules.filter((rule) => rule.status === "IssuesFound");
+  const selected = payload.rules.find((rule) => rule.rule === openRule) ?? (openRule === "" ? rulesWithIssues[0] : undefined);
   return (
     <>
       <QualityNotes quality={[]} notes={payload.notes} range={payload.range} />
       {payload.range === null ? null : <p data-testid="findings-of-range">{findingsInRangeText(payload)}</p>}
       <LinkedTable
-        title={payload.range === null ? `${count(triggered.length)} of ${count(payload.rules.length)} rules have findings` : "Rules"}
+        title={payload.range === null ? `${count(rulesWithIssues.length)} of ${count(payload.rules.length)} rules have findings` : "Rules"}
         testid="table-rules"
         rows={rows}
         onRow={(rule) => { setOpenRule(rule.rule); }}
         selected={selected}
-        tools={<Select label="Status" value={status} choices={STATUSES} onChange={(value) => { setStatus(value as typeof status); }} />}
+        tools={<Select label="Status" value={status} choices={STATUSES} onChange={setStatus} />}
         fields={[
           field("rule"),
           field<RuleInsight>("status", { draw: (rule) => <RuleStatusBadge status={rule.status} /> }),

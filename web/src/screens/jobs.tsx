@@ -3,23 +3,23 @@ import { useEffect, useMemo } from "preact/hooks";
 
 import type { Jobs } from "../api/views";
 import { count, countOf } from "../base/quantities";
-import { useOption, useText, useTexts } from "../parts/url_options";
 import { LinkedTable } from "../parts/linked_table";
+import { toggleItem, useOption, useText, useTexts } from "../parts/url_options";
 import { followJobs, useJobs } from "../state/jobs";
 import { link, openRuns } from "../state/url";
+import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
-import { PageHeader } from "../widgets/page_header";
 import { jobFields } from "./jobs/fields";
 import { PERIODS, STATUS_FILTERS, filterJobs, type Period, type StatusFilter } from "./jobs/filters";
 
 export default function JobsScreen() {
-  const answer = useJobs();
+  const resource = useJobs();
   useEffect(() => followJobs(), []);
   return (
     <>
-      <PageHeader title="Jobs" description={answer.data === null ? null : countText(answer.data)} />
-      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
+      <PageHeader title="Jobs" description={resource.data === null ? null : countText(resource.data)} />
+      <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
 }
@@ -35,7 +35,7 @@ function Content({ payload }: { payload: Jobs }) {
   const [filter] = useText("filter");
   const [checkedIds, setCheckedIds] = useTexts("chosen");
   const fields = useMemo(
-    () => jobFields(checkedIds, (id) => { setCheckedIds(checkedIds.includes(id) ? checkedIds.filter((checked) => checked !== id) : [...checkedIds, id]); }),
+    () => jobFields(checkedIds, (id) => { setCheckedIds(toggleItem(checkedIds, id)); }),
     [checkedIds.join("\n")],
   );
   if (payload.jobs.length === 0) {
@@ -54,11 +54,11 @@ function Content({ payload }: { payload: Jobs }) {
         tools={
           <>
             <SelectedRunActions ids={payload.jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
-            <Select label="Status" value={status} choices={STATUS_FILTERS} onChange={(value) => { setStatus(value as StatusFilter); }} />
-            <Select label="Created" value={period} choices={PERIODS} onChange={(value) => { setPeriod(value as Period); }} />
+            <Select label="Status" value={status} choices={STATUS_FILTERS} onChange={setStatus} />
+            <Select label="Created" value={period} choices={PERIODS} onChange={setPeriod} />
           </>
         }
-        more={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} hidden by filters` : null}
+        footnote={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} hidden by filters` : null}
       />
     </>
   );

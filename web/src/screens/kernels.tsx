@@ -1,17 +1,17 @@
 // Kernels of one trace by name, or by launch properties.
 import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
-import { count, duration, inUnit, memory, percent } from "../base/quantities";
+import { MISSING, count, duration, inUnit, memory, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { CarryOverSelect, useCarryOver } from "../parts/carry_over_select";
-import { SelectionPanel } from "../parts/selection_panel";
+import { useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
+import { omittedRows, useRowLimit } from "../parts/row_limit";
+import { SelectionPanel } from "../parts/selection_panel";
 import { TraceScreen } from "../parts/trace_screen";
-import { Select } from "../widgets/select";
+import { useOption } from "../parts/url_options";
 import { bar, field, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
+import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 import { kernelPies } from "./kernels/figures";
 
@@ -21,8 +21,8 @@ const GROUPS = [["name", "Name"], ["properties", "Launch properties"]] as const;
 
 export default function Kernels() {
   const [by, setBy] = useOption("by", GROUPS.map(([key]) => key));
-  const [top, setTop] = useRowLimit();
-  const [carryOver, setCarryOver] = useCarryOver();
+  const [top, rowLimitSelect] = useRowLimit();
+  const [carryOver, carryOverSelect] = useCarryOver();
   return (
     <TraceScreen
       view="kernels"
@@ -30,9 +30,9 @@ export default function Kernels() {
       options={{ by, top, carry_over: carryOver }}
       tools={
         <>
-          <Select label="Group by" value={by} choices={GROUPS} onChange={(value) => { setBy(value as typeof by); }} />
-          <RowLimitSelect value={top} onChange={setTop} />
-          <CarryOverSelect value={carryOver} onChange={setCarryOver} />
+          <Select label="Group by" value={by} choices={GROUPS} onChange={setBy} />
+          {rowLimitSelect}
+          {carryOverSelect}
         </>
       }
     >
@@ -61,7 +61,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
         rows={rows}
         fields={kernelFields(rows)}
         keyOf={(row) => rowKey(row.name, launchKey(row))}
-        more={omittedRows(rows.length, trace.group_count)}
+        footnote={omittedRows(rows.length, trace.group_count)}
         renderSelected={(row) => <KernelDetails row={row} />}
       />
       <div class="panels halves">
@@ -122,7 +122,7 @@ function KernelDetails({ row }: { row: Row }) {
             ? []
             : ([
                 ["Operator", row.operator ?? "unknown"],
-                ["Grid and block", `${row.grid?.join(" x ") ?? "n/a"}, ${row.block?.join(" x ") ?? "n/a"}`],
+                ["Grid and block", `${row.grid?.join(" x ") ?? MISSING}, ${row.block?.join(" x ") ?? MISSING}`],
                 ["Registers per thread", count(row.registers_per_thread ?? null)],
                 ["Shared memory", memory(row.shared_memory_bytes ?? null)],
               ] as const)),

@@ -4,19 +4,19 @@ import { count, duration, memory } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import type { Plot } from "../charts/plot";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
+import { omittedRows, useRowLimit } from "../parts/row_limit";
 import { TraceScreen } from "../parts/trace_screen";
+import { useOption } from "../parts/url_options";
+import { bar, field } from "../widgets/fields";
 import { QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
-import { bar, field } from "../widgets/fields";
 import { Tiles } from "../widgets/tiles";
 
 export default function Memory() {
-  const [top, setTop] = useRowLimit();
+  const [top, rowLimitSelect] = useRowLimit();
   return (
-    <TraceScreen view="memory" title="Memory" options={{ top }} tools={<RowLimitSelect value={top} onChange={setTop} />}>
+    <TraceScreen view="memory" title="Memory" options={{ top }} tools={rowLimitSelect}>
       {(trace) => (trace.devices.length === 0 ? null : <Devices trace={trace} />)}
     </TraceScreen>
   );
@@ -36,7 +36,7 @@ function Devices({ trace }: { trace: TraceMemory }) {
     <>
       {devices.length < 2 ? null : (
         <p class="tools spaced">
-          <Select label="Device" value={name} choices={devices.map((choice) => [choice.device, choice.device] as const)} onChange={setName} />
+          <Select label="Device" value={name} choices={devices.map((candidate) => candidate.device)} onChange={setName} />
         </p>
       )}
       <QualityNotes quality={[]} notes={device.notes} />
@@ -68,7 +68,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         description="Including child operators, except for self columns."
         rows={device.operators}
         keyOf={(row) => rowKey(row.name)}
-        more={omittedRows(device.operators.length, device.operator_count)}
+        footnote={omittedRows(device.operators.length, device.operator_count)}
         fields={[
           field("name", { label: "operator" }),
           field("calls", { unit: "count" }),
@@ -86,7 +86,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         testid="table-memory-blocks"
         description="Allocations with their release. Times are relative to the start of the trace; events outside of it have none."
         rows={device.blocks}
-        more={omittedRows(device.blocks.length, device.block_count)}
+        footnote={omittedRows(device.blocks.length, device.block_count)}
         fields={[
           field("operator"),
           field("size_bytes"),
@@ -136,7 +136,7 @@ function Peak({ peak }: { peak: MemoryPeakView }) {
         testid="table-memory-holders"
         description={`${count(peak.block_count)} blocks of the trace, plus ${memory(peak.before_bytes)} allocated before it. Shares are of ${peak.share_of}.`}
         rows={peak.holders}
-        more={omittedRows(peak.holders.length, peak.holder_count)}
+        footnote={omittedRows(peak.holders.length, peak.holder_count)}
         fields={[
           field("operator", { label: "allocated by" }),
           field("held_bytes", { label: "held" }),

@@ -1,27 +1,27 @@
 // Modules of the model as a tree: time with and without submodules.
 import type { Module, TraceModules } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
-import { SelectionPanel } from "../parts/selection_panel";
 import { FlameGraph } from "../parts/flame_graph";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
+import { omittedRows, useRowLimit } from "../parts/row_limit";
+import { SelectionPanel } from "../parts/selection_panel";
 import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
+import { useOption } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { ResourceView, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { bar, field, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Panel } from "../widgets/panel";
+import { ResourceView, EmptyState } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 
 const DEPTHS = ["all", "0", "1", "2", "3", "4"] as const;
 
 export default function Modules() {
   const [depth, setDepth] = useOption("depth", DEPTHS);
-  const [top, setTop] = useRowLimit();
+  const [top, rowLimitSelect] = useRowLimit();
   return (
     <TraceScreen
       view="modules"
@@ -33,9 +33,9 @@ export default function Modules() {
             label="Depth"
             value={depth}
             choices={DEPTHS.map((level) => [level, level === "all" ? "all levels" : `level ${level}`] as const)}
-            onChange={(value) => { setDepth(value as typeof depth); }}
+            onChange={setDepth}
           />
-          <RowLimitSelect value={top} onChange={setTop} />
+          {rowLimitSelect}
         </>
       }
     >
@@ -66,7 +66,7 @@ function Content({ trace, shareOf, maxDepth }: { trace: TraceModules; shareOf: s
         rows={rows}
         fields={moduleFields(rows)}
         keyOf={(row) => rowKey(row.name.trim(), row.depth)}
-        more={omittedRows(trace.modules.length, trace.module_count)}
+        footnote={omittedRows(trace.modules.length, trace.module_count)}
         renderSelected={(row) => <ModuleDetails row={row} />}
       />
     </>
@@ -79,23 +79,23 @@ const HOST_FIRST = ["host", "device"] as const;
 /** Down to operators, regardless of the row limit of the table. */
 function ModuleFlameGraph({ trace }: { trace: TraceModules }) {
   const [by, setBy] = useOption("time", trace.operator_device_ns === null ? HOST_FIRST : DEVICE_FIRST);
-  const answer = useView("modules-flame", { trace: trace.trace, by });
+  const resource = useView("modules-flame", { trace: trace.trace, by });
   return (
     <Panel
       title="Modules and their operators"
-      description={answer.data?.time_of}
+      description={resource.data?.time_of}
       testid="modules-flame"
       wide
       tools={
         <Select
           label="Time"
           value={by}
-          choices={[["device", "device"], ["host", "host"]]}
-          onChange={(value) => { setBy(value as typeof by); }}
+          choices={DEVICE_FIRST}
+          onChange={setBy}
         />
       }
     >
-      <ResourceView resource={answer}>
+      <ResourceView resource={resource}>
         {({ traces: [graph] }) => {
           if (graph === undefined) return null;
           if (graph.roots.length === 0) return <EmptyState text={graph.missing ?? "no module has any time"} />;
@@ -116,14 +116,14 @@ function ModuleFlameGraph({ trace }: { trace: TraceModules }) {
 }
 
 export function moduleFields(rows: readonly Module[]): Field<Module>[] {
-  const device = rows.some((row) => row.device_total_ns !== null);
-  const backward = rows.some((row) => row.backward_host_ns !== null);
+  const hasDeviceTime = rows.some((row) => row.device_total_ns !== null);
+  const hasBackward = rows.some((row) => row.backward_host_ns !== null);
   return [
     field<Module>("name", { label: "module", value: (row) => row.name.trim(), indent: (row) => row.depth }),
     field<Module>("depth", { label: "level", unit: "count" }),
     field<Module>("occurrences", { label: "calls", unit: "count" }),
     field<Module>("operator_count", { label: "operators" }),
-    ...(device
+    ...(hasDeviceTime
       ? [
           field<Module>("device_total_ns"),
           bar<Module>("device_ratio", "share"),
@@ -132,8 +132,8 @@ export function moduleFields(rows: readonly Module[]): Field<Module>[] {
       : []),
     field<Module>("host_total_ns"),
     field<Module>("host_self_ns"),
-    ...(backward ? [field<Module>("backward_host_ns")] : []),
-    ...(backward && device ? [field<Module>("backward_device_ns")] : []),
+    ...(hasBackward ? [field<Module>("backward_host_ns")] : []),
+    ...(hasBackward && hasDeviceTime ? [field<Module>("backward_device_ns")] : []),
   ];
 }
 

@@ -1,18 +1,18 @@
 // Operators of one trace: calls and time.
 import type { OperatorGroup, OperatorShape, OperatorStack, TraceOperators } from "../api/views";
-import { count, duration, percent } from "../base/quantities";
+import { MISSING, count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
+import { LinkedTable } from "../parts/linked_table";
+import { rowKey } from "../parts/row_key";
+import { omittedRows, useRowLimit } from "../parts/row_limit";
 import { SelectionPanel } from "../parts/selection_panel";
 import { StackFrames } from "../parts/stack_frames";
-import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/url_options";
-import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
 import { TraceScreen } from "../parts/trace_screen";
-import { Select } from "../widgets/select";
+import { useOption } from "../parts/url_options";
 import { bar, field, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { RatioBar } from "../widgets/ratio_bar";
+import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 import { operatorPies } from "./operators/figures";
 
@@ -22,7 +22,7 @@ const GROUPS = [["name", "Name"], ["shape", "Name and shapes"], ["stack", "Name 
 
 export default function Operators() {
   const [by, setBy] = useOption("by", GROUPS.map(([key]) => key));
-  const [top, setTop] = useRowLimit();
+  const [top, rowLimitSelect] = useRowLimit();
   return (
     <TraceScreen
       view="operators"
@@ -30,8 +30,8 @@ export default function Operators() {
       options={{ by, top }}
       tools={
         <>
-          <Select label="Group by" value={by} choices={GROUPS} onChange={(value) => { setBy(value as typeof by); }} />
-          <RowLimitSelect value={top} onChange={setTop} />
+          <Select label="Group by" value={by} choices={GROUPS} onChange={setBy} />
+          {rowLimitSelect}
         </>
       }
     >
@@ -65,7 +65,7 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
         rows={rows}
         fields={operatorFields(rows)}
         keyOf={keyOf}
-        more={omittedRows(rows.length, trace.group_count)}
+        footnote={omittedRows(rows.length, trace.group_count)}
         renderSelected={(row) => <OperatorDetails row={row} />}
       />
       <div class="panels halves">
@@ -77,13 +77,13 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
 
 /** Columns with data in these rows. */
 export function operatorFields(rows: readonly Row[]): Field<Row>[] {
-  const device = rows.some((row) => row.device_self_ns !== null);
-  const shapes = rows.some((row) => row.input_dims !== undefined);
-  const stacks = rows.some((row) => row.stack !== undefined);
+  const hasDeviceTime = rows.some((row) => row.device_self_ns !== null);
+  const hasShapes = rows.some((row) => row.input_dims !== undefined);
+  const hasStacks = rows.some((row) => row.stack !== undefined);
   return [
     field<Row>("name", { label: "operator" }),
     field<Row>("calls", { unit: "count" }),
-    ...(device
+    ...(hasDeviceTime
       ? [
           field<Row>("device_self_ns"),
           bar<Row>("device_self_ratio", "share"),
@@ -91,16 +91,16 @@ export function operatorFields(rows: readonly Row[]): Field<Row>[] {
         ]
       : []),
     field<Row>("host_self_ns"),
-    field<Row>("host_self_ratio", { label: "share", ...(device ? {} : { draw: (row: Row) => <RatioBar ratio={row.host_self_ratio} /> }) }),
+    field<Row>("host_self_ratio", { label: "share", ...(hasDeviceTime ? {} : { draw: (row: Row) => <RatioBar ratio={row.host_self_ratio} /> }) }),
     field<Row>("host_total_ns"),
-    ...(device
+    ...(hasDeviceTime
       ? [
           field<Row>("tensor_core_eligible", { label: "Tensor Core eligible" }),
           field<Row>("tensor_core_total_ratio", { label: "on Tensor Cores" }),
         ]
       : []),
-    ...(shapes ? [field<Row>("input_dims", { label: "input shapes" })] : []),
-    ...(stacks ? [field<Row>("stack", { label: "called from", draw: (row) => <span class="name">{(row.stack ?? "n/a").split(";")[0]?.slice(0, 300)}</span> })] : []),
+    ...(hasShapes ? [field<Row>("input_dims", { label: "input shapes" })] : []),
+    ...(hasStacks ? [field<Row>("stack", { label: "called from", draw: (row) => <span class="name">{(row.stack ?? MISSING).split(";")[0]?.slice(0, 300)}</span> })] : []),
   ];
 }
 

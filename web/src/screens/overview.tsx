@@ -8,20 +8,19 @@ import { dateTime, sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
 import { link } from "../state/url";
-import { ResourceView, QualityNotes, Skeleton } from "../widgets/resource_view";
 import { column, field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { Prose } from "../widgets/prose";
+import { ResourceView, QualityNotes, Skeleton } from "../widgets/resource_view";
 import { Tiles, type Tile } from "../widgets/tiles";
 import { VerdictView } from "../widgets/verdict";
 
 export default function Overview() {
-  const answer = useView("overview");
   return (
     <>
-      <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
+      <ResourceView resource={useView("overview")}>{(payload) => <Content payload={payload} />}</ResourceView>
       <LazyDashboard />
     </>
   );
@@ -31,7 +30,7 @@ export default function Overview() {
 function LazyDashboard() {
   const [module, setModule] = useState<{ Dashboard: ComponentType } | null>(null);
   useEffect(() => {
-    void import("./overview/dashboard").then((module) => { setModule({ Dashboard: module.default }); });
+    void import("./overview/dashboard").then(({ default: Dashboard }) => { setModule({ Dashboard }); });
   }, []);
   return module === null ? <Skeleton /> : <module.Dashboard />;
 }
@@ -72,7 +71,7 @@ function overviewTiles(payload: Payload): Tile[] {
       ? [{ label: "Suspect", value: duration(payload.suspect_step_ns), caption: `per step; ${percent(verdict.share_ratio)} of ${verdict.share_of}`, testid: "suspect-ms" }]
       : []),
     { label: "Mean step", value: duration(payload.step_ns?.mean ?? verdict.mean_step_ns), caption: payload.step_ns === null ? "no steps measured" : `of ${count(payload.step_ns.count)} measured steps, p95 ${duration(payload.step_ns.p95)}`, testid: "step-mean" },
-    ...moneyTiles(payload),
+    ...costTiles(payload.money),
     { label: "Ranks", value: count(payload.rank_count), caption: payload.nodes.length === 0 ? "no rank was watched" : `on ${countOf(payload.nodes.length, "node")}` },
     { label: "GPU busy", value: percent(payload.gpu_busy_ratio), caption: payload.gpu_busy_ratio === null ? "no GPU samples" : "mean over nodes, GPUs and samples", testid: "gpu-busy" },
     { label: "CPU busy", value: percent(payload.cpu_busy_ratio), caption: payload.cpu_busy_ratio === null ? "no samples" : "mean over nodes and samples", testid: "cpu-busy" },
@@ -80,7 +79,7 @@ function overviewTiles(payload: Payload): Tile[] {
   ];
 }
 
-function moneyTiles({ money: cost }: Payload): Tile[] {
+function costTiles(cost: Payload["money"]): Tile[] {
   if (cost === null) return [];
   return [
     { label: "Cost", value: dollars(cost.job_usd), caption: `${countOf(cost.instance_count, "machine")} at ${dollars(cost.usd_per_hour)} per hour, ${cost.price.said}`, testid: "cost" },

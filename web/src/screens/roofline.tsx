@@ -3,19 +3,19 @@ import type { RooflineGroup, TraceRoofline } from "../api/views";
 import { count, duration, inUnit, memory, percent } from "../base/quantities";
 import { sentence } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
-import { SelectionPanel } from "../parts/selection_panel";
 import { LinkedTable } from "../parts/linked_table";
-import { useText } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
-import { RowLimitSelect, omittedRows, useRowLimit } from "../parts/row_limit";
+import { omittedRows, useRowLimit } from "../parts/row_limit";
+import { SelectionPanel } from "../parts/selection_panel";
 import { TraceScreen } from "../parts/trace_screen";
+import { useText } from "../parts/url_options";
 import { bar, field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
 import { rooflinePlot } from "./roofline/figure";
 
 export default function Roofline() {
-  const [top, setTop] = useRowLimit();
+  const [top, rowLimitSelect] = useRowLimit();
   const [peaks, setPeaks] = useText("peaks");
   return (
     <TraceScreen
@@ -34,7 +34,7 @@ export default function Roofline() {
               onChange={(event) => { setPeaks(event.currentTarget.value.trim()); }}
             />
           </label>
-          <RowLimitSelect value={top} onChange={setTop} />
+          {rowLimitSelect}
         </>
       }
     >
@@ -79,7 +79,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
         description={trace.share_of === null ? null : `Shares are of ${trace.share_of}.`}
         rows={trace.groups}
         keyOf={(row) => rowKey(row.name, row.input_dims, row.input_types, row.input_strides)}
-        more={omittedRows(trace.groups.length, trace.group_count)}
+        footnote={omittedRows(trace.groups.length, trace.group_count)}
         renderSelected={(row) => <RooflineDetails row={row} />}
         fields={[
           field("name", { label: "operator" }),
@@ -96,35 +96,45 @@ function Content({ trace }: { trace: TraceRoofline }) {
           field("input_dims", { label: "input shapes" }),
         ]}
       />
-      <LinkedTable
-        id="families"
-        title="Families"
-        testid="table-roofline-families"
-        rows={trace.families}
-        fields={[
-          field("family"),
-          field("device_ns", { label: "device time" }),
-          bar("time_ratio", "share"),
-          field("total_flop", { label: "work" }),
-          field("total_bytes", { label: "moved" }),
-          bar("roofline_ratio", "of the roofline"),
-        ]}
-      />
-      {utilization === null || utilization.steps.length === 0 ? null : (
-        <LinkedTable
-          id="steps"
-          title="Utilization by step"
-          description={[`Of ${utilization.share_of}.`, ...utilization.notes.map(sentence)].join(" ")}
-          rows={utilization.steps}
-          fields={[
-            field("step"),
-            field("step_ns", { label: "duration" }),
-            field("matrix_flop", { label: "matrix work" }),
-            bar("mfu_ratio", "utilization"),
-          ]}
-        />
-      )}
+      <FamilyTable rows={trace.families} />
+      {utilization === null || utilization.steps.length === 0 ? null : <StepTable utilization={utilization} />}
     </>
+  );
+}
+
+function FamilyTable({ rows }: { rows: TraceRoofline["families"] }) {
+  return (
+    <LinkedTable
+      id="families"
+      title="Families"
+      testid="table-roofline-families"
+      rows={rows}
+      fields={[
+        field("family"),
+        field("device_ns", { label: "device time" }),
+        bar("time_ratio", "share"),
+        field("total_flop", { label: "work" }),
+        field("total_bytes", { label: "moved" }),
+        bar("roofline_ratio", "of the roofline"),
+      ]}
+    />
+  );
+}
+
+function StepTable({ utilization }: { utilization: NonNullable<TraceRoofline["utilization"]> }) {
+  return (
+    <LinkedTable
+      id="steps"
+      title="Utilization by step"
+      description={[`Of ${utilization.share_of}.`, ...utilization.notes.map(sentence)].join(" ")}
+      rows={utilization.steps}
+      fields={[
+        field("step"),
+        field("step_ns", { label: "duration" }),
+        field("matrix_flop", { label: "matrix work" }),
+        bar("mfu_ratio", "utilization"),
+      ]}
+    />
   );
 }
 

@@ -1,44 +1,45 @@
 // Steps of the job as watched, and of the traces.
+import type { ComponentChildren } from "preact";
+
 import type { PhaseShare, RankStepsView, StepsView, TraceStepsView } from "../api/views";
 import { count, duration, number, percent } from "../base/quantities";
 import { capitalize, words } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
-import { CarryOverSelect, useCarryOver } from "../parts/carry_over_select";
+import { useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { StepLink } from "../parts/timeline_link";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { bar, column, field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Tiles } from "../widgets/tiles";
 import { categoryPie, categoryLabel, phaseFigure, traceStepsFigure } from "./steps/figures";
 
 export default function Steps() {
-  const recordings = useTraces();
   return (
-    <ResourceView resource={recordings}>
-      {(payload) => (
-        <Screen trace={selectedTrace(payload.recordings)?.trace ?? null} choice={<TraceSelect traces={payload.recordings} />} />
+    <ResourceView resource={useTraces()}>
+      {({ recordings }) => (
+        <Screen trace={selectedTrace(recordings)?.trace ?? null} traceSelect={<TraceSelect traces={recordings} />} />
       )}
     </ResourceView>
   );
 }
 
-function Screen({ trace, choice }: { trace: string | null; choice: preact.ComponentChildren }) {
-  const [carryOver, setCarryOver] = useCarryOver();
+function Screen({ trace, traceSelect }: { trace: string | null; traceSelect: ComponentChildren }) {
+  const [carryOver, carryOverSelect] = useCarryOver();
   // With a trace named, the view would omit the steps of the watched job.
-  const answer = useView("steps", { carry_over: carryOver });
+  const resource = useView("steps", { carry_over: carryOver });
   return (
     <>
       <PageHeader title="Steps">
-        {choice}
-        {trace === null ? null : <CarryOverSelect value={carryOver} onChange={setCarryOver} />}
+        {traceSelect}
+        {trace === null ? null : carryOverSelect}
       </PageHeader>
-      <ResourceView resource={answer}>{(payload) => <Content payload={payload} selectedTrace={trace} />}</ResourceView>
+      <ResourceView resource={resource}>{(payload) => <Content payload={payload} selectedTrace={trace} />}</ResourceView>
     </>
   );
 }
@@ -51,7 +52,7 @@ function Content({ payload, selectedTrace }: { payload: StepsView; selectedTrace
     <>
       <QualityNotes quality={payload.quality} range={payload.range} />
       {payload.ranks.length === 0 ? null : <WatchedSteps ranks={payload.ranks} shareOf={payload.share_of} />}
-      {payload.traces.filter((trace) => trace.trace === selectedTrace).map((trace) => <TraceSteps key={trace.trace} trace={trace} />)}
+      {payload.traces.filter(({ trace }) => trace === selectedTrace).map((trace) => <TraceSteps key={trace.trace} trace={trace} />)}
     </>
   );
 }
@@ -62,7 +63,7 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
     <>
       {first === undefined || ranks.length > 1 ? null : <RankTiles rank={first} />}
       <div class="panels">
-        <FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} description={`Shares of ${shareOf}.`} />
+        <FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} description={`Shares are of ${shareOf}.`} />
       </div>
       <LinkedTable
         title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}

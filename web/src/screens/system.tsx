@@ -1,30 +1,27 @@
 // Machines: utilization over time and hardware.
+import type { SystemHeatView } from "../api/views";
 import { useOption } from "../parts/url_options";
 import { useView } from "../state/fetch";
+import { PageHeader } from "../widgets/page_header";
 import { ResourceView, EmptyState } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
-import { PageHeader } from "../widgets/page_header";
-import type { SystemHeatView } from "../api/views";
 import { HeatMap } from "./system/heat_map";
 import { Metrics } from "./system/metrics";
-import { OverTime } from "./system/time_series";
+import { MetricsOverTime } from "./system/time_series";
 
 export default function System() {
   // The node names come with the fastest of the views.
-  const answer = useView("system-heat");
-  return (
-    <ResourceView resource={answer}>{(payload) => <Content payload={payload} />}</ResourceView>
-  );
+  return <ResourceView resource={useView("system-heat")}>{(payload) => <Content payload={payload} />}</ResourceView>;
 }
 
 function Content({ payload }: { payload: SystemHeatView }) {
-  const names = [...payload.nodes.map((heat) => heat.node), ...payload.left_out_nodes];
+  const names = [...payload.nodes.map((nodeHeat) => nodeHeat.node), ...payload.left_out_nodes];
   const [node, setNode] = useOption("node", names.length === 0 ? [""] : names);
   return (
     <>
       <PageHeader title="System">
         {names.length < 2 ? null : (
-          <Select label="Node" value={node} choices={names.map((name) => [name, name] as const)} onChange={setNode} />
+          <Select label="Node" value={node} choices={names} onChange={setNode} />
         )}
       </PageHeader>
       {node === "" ? (
@@ -32,7 +29,7 @@ function Content({ payload }: { payload: SystemHeatView }) {
       ) : (
         <>
           <HeatMap key={`heat ${node}`} node={node} initial={payload} />
-          <OverTime key={`over ${node}`} node={node} />
+          <MetricsOverTime key={`over ${node}`} node={node} />
           <Metrics key={`metrics ${node}`} node={node} />
         </>
       )}

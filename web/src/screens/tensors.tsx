@@ -1,18 +1,18 @@
 // Scalars logged by the training script, as curves.
 import type { ScalarSeries, TensorsView } from "../api/views";
 import { countOf } from "../base/quantities";
-import { TimePanel } from "../parts/time_panel";
 import { LinkedTable } from "../parts/linked_table";
-import { useText } from "../parts/url_options";
 import { rowKey } from "../parts/row_key";
+import { TimePanel } from "../parts/time_panel";
+import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { column, field } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
+import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { scalarPlots } from "./tensors/figures";
 
 export default function Tensors() {
-  const answer = useView("tensors");
+  const resource = useView("tensors");
   const [filter, setFilter] = useText("name");
   return (
     <>
@@ -22,7 +22,7 @@ export default function Tensors() {
           <input type="search" placeholder="any" value={filter} onInput={(event) => { setFilter(event.currentTarget.value); }} />
         </label>
       </PageHeader>
-      <ResourceView resource={answer}>{(payload) => <Content payload={payload} filter={filter} />}</ResourceView>
+      <ResourceView resource={resource}>{(payload) => <Content payload={payload} filter={filter} />}</ResourceView>
     </>
   );
 }

@@ -9,26 +9,26 @@ import { countPendingRequests } from "../api/client";
 const MAX_WAIT_MS = 10_000;
 /** A page is complete if its height is unchanged for this time and no request is in flight. */
 const QUIET_MS = 1_000;
-const STORE = "stepscope-places";
+const STORAGE_KEY = "stepscope-scroll";
 const MAX_ENTRIES = 200;
 const INPUTS = ["wheel", "touchstart", "pointerdown", "keydown"] as const;
 
 interface State {
-  index: string;
+  entryId: string;
 }
 
 let scrollByEntry = new Map<string, number>();
 let entryId = "";
-let count = 0;
+let entryCount = 0;
 let cancelRestore: (() => void) | null = null;
 
 /** Create the state of a new history entry, and leave the current one. */
 export function createHistoryEntry(): State {
   recordScroll();
   cancelRestore?.();
-  count += 1;
-  entryId = `${Date.now().toString(36)}-${count.toString(36)}`;
-  return { index: entryId };
+  entryCount += 1;
+  entryId = `${Date.now().toString(36)}-${entryCount.toString(36)}`;
+  return { entryId };
 }
 
 /** Restore the current history entry; one without an id is new, as after a link within a page. */
@@ -58,7 +58,7 @@ export function scrollPage(top: number): void {
 }
 
 function entryIdOf(state: unknown): string | null {
-  const id = (state as Partial<State> | null)?.index;
+  const id = (state as Partial<State> | null)?.entryId;
   return typeof id === "string" ? id : null;
 }
 
@@ -82,31 +82,31 @@ function scrollWhenLoaded(top: number): void {
   // Content that kept the page busy has its height only after the next frame.
   function finishWhenQuiet(): void {
     if (countPendingRequests() > 0) restartQuietTimer();
-    else frame = window.requestAnimationFrame(() => { quietTimer = window.setTimeout(end); });
+    else frame = window.requestAnimationFrame(() => { quietTimer = window.setTimeout(finish); });
   }
-  const maxWaitTimer = window.setTimeout(end, MAX_WAIT_MS);
+  const maxWaitTimer = window.setTimeout(finish, MAX_WAIT_MS);
   // Content inserted above must not shift the page meanwhile. Chromium respects this on the body
   // only, not on the root element.
   const { style } = document.body;
   style.overflowAnchor = "none";
-  function end(): void {
+  function finish(): void {
     style.overflowAnchor = "";
     resizeObserver.disconnect();
     window.clearTimeout(quietTimer);
     window.cancelAnimationFrame(frame);
     window.clearTimeout(maxWaitTimer);
-    for (const input of INPUTS) window.removeEventListener(input, end);
+    for (const input of INPUTS) window.removeEventListener(input, finish);
     cancelRestore = null;
   }
-  cancelRestore = end;
-  for (const input of INPUTS) window.addEventListener(input, end, { passive: true });
+  cancelRestore = finish;
+  for (const input of INPUTS) window.addEventListener(input, finish, { passive: true });
   scrollPage(top);
   resizeObserver.observe(document.body); // calls back at once as well
 }
 
 function readStoredEntries(): Map<string, number> {
   try {
-    const entries: unknown = JSON.parse(window.sessionStorage.getItem(STORE) ?? "[]");
+    const entries: unknown = JSON.parse(window.sessionStorage.getItem(STORAGE_KEY) ?? "[]");
     return new Map(entries as [string, number][]);
   } catch {
     return new Map(); // storage can be disabled: start at the top
@@ -115,7 +115,7 @@ function readStoredEntries(): Map<string, number> {
 
 function storeEntries(): void {
   try {
-    window.sessionStorage.setItem(STORE, JSON.stringify([...scrollByEntry].slice(-MAX_ENTRIES)));
+    window.sessionStorage.setItem(STORAGE_KEY, JSON.stringify([...scrollByEntry].slice(-MAX_ENTRIES)));
   } catch {
     // storage can be disabled
   }

@@ -6,9 +6,9 @@ import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } fro
 import { count, countOf } from "../base/quantities";
 import { csv, save } from "../base/save";
 import { printing } from "../base/theme";
-import { filterRows, sortRows, formatValue, type Field, type Order, type Value } from "./fields";
-import { SortHeading } from "./sort_heading";
+import { filterRows, formatValue, sortRows, type Field, type Order, type Value } from "./fields";
 import { Panel } from "./panel";
+import { SortHeading } from "./sort_heading";
 
 interface Props<Row> {
   title: string;
@@ -42,13 +42,13 @@ export function DataTable<Row extends object>(props: Props<Row>) {
   const order = props.order === undefined ? localOrder : props.order;
   const filter = props.filter ?? localFilter;
   const { rows, fields } = props;
-  const shown = useMemo(
+  const visibleRows = useMemo(
     () => sortRows(filterRows(rows, fields, filter), fields, order),
     [rows, fields, filter, order?.field, order?.descending],
   );
   const download = (): void => {
     const header = fields.map((column) => column.name);
-    const lines = shown.map((row) => fields.map((column) => column.value(row)));
+    const lines = visibleRows.map((row) => fields.map((column) => column.value(row)));
     save(`${props.title}.csv`, new Blob([csv(header, lines)], { type: "text/csv" }));
   };
   const tools = (
@@ -68,11 +68,11 @@ export function DataTable<Row extends object>(props: Props<Row>) {
   );
   return (
     <Panel title={props.title} description={props.description} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
-      <Rows {...props} shown={shown} order={order} onOrder={props.onOrder ?? setLocalOrder} />
+      <Rows {...props} visibleRows={visibleRows} order={order} onOrder={props.onOrder ?? setLocalOrder} />
       <p class="muted counts">
-        {shown.length === rows.length ? "" : `${count(shown.length)} of `}
+        {visibleRows.length === rows.length ? "" : `${count(visibleRows.length)} of `}
         {countOf(rows.length, "row")}
-        {printing.value && shown.length > MAX_PRINTED_ROWS ? `; the first ${count(MAX_PRINTED_ROWS)} are printed` : ""}
+        {printing.value && visibleRows.length > MAX_PRINTED_ROWS ? `; the first ${count(MAX_PRINTED_ROWS)} are printed` : ""}
         {props.footnote === null || props.footnote === undefined ? "" : `; ${props.footnote}`}
       </p>
     </Panel>
@@ -80,14 +80,14 @@ export function DataTable<Row extends object>(props: Props<Row>) {
 }
 
 interface RowsProps<Row> extends Props<Row> {
-  shown: Row[];
+  visibleRows: Row[];
   onOrder: (order: Order) => void;
 }
 
 function Rows<Row extends object>(props: RowsProps<Row>) {
-  const { title: caption, fields, shown, order, onOrder, onRow, selected } = props;
+  const { title: caption, fields, visibleRows, order, onOrder, onRow, selected } = props;
   const container = useRef<HTMLDivElement>(null);
-  const { items, total } = useVirtualRows(container, shown.length);
+  const { items, total } = useVirtualRows(container, visibleRows.length);
   const before = items[0]?.start ?? 0;
   const after = total - (items[items.length - 1]?.end ?? 0);
   return (
@@ -99,7 +99,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
       tabIndex={0}
       style={{ maxHeight: `${MAX_HEIGHT_PX}px` }}
     >
-      <table aria-rowcount={shown.length + 1}>
+      <table aria-rowcount={visibleRows.length + 1}>
         <caption class="hidden">{caption}</caption>
         <thead>
           <tr>
@@ -119,7 +119,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
         <tbody>
           {before > 0 ? <tr aria-hidden="true" style={{ height: `${before}px` }} /> : null}
           {items.map(({ index }) => {
-            const row = shown[index];
+            const row = visibleRows[index];
             if (row === undefined) return null;
             return (
               <tr
@@ -170,7 +170,7 @@ function RowButton({ text, depth }: { text: string; depth: number }) {
 }
 
 function useVirtualRows(container: { current: HTMLDivElement | null }, count: number) {
-  const [, redraw] = useReducer((drawn: number) => drawn + 1, 0);
+  const [, redraw] = useReducer((redrawCount: number) => redrawCount + 1, 0);
   const [rows] = useState(
     () =>
       new Virtualizer<HTMLDivElement, HTMLTableRowElement>({
@@ -185,13 +185,12 @@ function useVirtualRows(container: { current: HTMLDivElement | null }, count: nu
         onChange: () => { redraw(undefined); },
       }),
   );
-  const printed = printing.value; // a printed page does not scroll
   rows.setOptions({ ...rows.options, count });
   useEffect(() => rows._didMount(), [rows]);
   useLayoutEffect(() => {
     rows._willUpdate();
   });
-  return printed
+  return printing.value // a printed page does not scroll
     ? { items: Array.from({ length: Math.min(count, MAX_PRINTED_ROWS) }, (_, index) => ({ index, start: 0, end: 0 })), total: 0 }
     : { items: rows.getVirtualItems(), total: rows.getTotalSize() };
 }

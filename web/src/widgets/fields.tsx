@@ -2,8 +2,8 @@
 import type { ComponentChildren } from "preact";
 
 import { inUnit, labelOf, unitOf } from "../base/quantities";
-import { sortBy } from "./sort_heading";
 import { RatioBar } from "./ratio_bar";
+import { sortBy } from "./sort_heading";
 
 export type Value = string | number | boolean | null;
 
@@ -25,16 +25,16 @@ export interface Field<Row> {
 /** Column for a field of the rows; unit and label follow from its name. */
 export function field<Row extends object>(
   name: keyof Row & string,
-  more: Partial<Omit<Field<Row>, "name">> = {},
+  overrides: Partial<Omit<Field<Row>, "name">> = {},
 ): Field<Row> {
-  const unit = more.unit ?? unitOf(name) ?? "none";
+  const unit = overrides.unit ?? unitOf(name) ?? "none";
   return {
     name,
     label: labelOf(name),
     unit,
     numeric: unit !== "none",
     value: (row) => toValue(row[name]),
-    ...more,
+    ...overrides,
   };
 }
 
@@ -55,9 +55,9 @@ export function column<Row>(
   label: string,
   unit: string,
   value: (row: Row) => Value,
-  more: Partial<Field<Row>> = {},
+  overrides: Partial<Field<Row>> = {},
 ): Field<Row> {
-  return { name, label, unit, numeric: unit !== "none", value, ...more };
+  return { name, label, unit, numeric: unit !== "none", value, ...overrides };
 }
 
 function toValue(value: unknown): Value {
@@ -80,9 +80,9 @@ export interface Order {
 
 /** Sort rows by one column; see `sortBy`. */
 export function sortRows<Row>(rows: readonly Row[], fields: Field<Row>[], order: Order | null): Row[] {
-  const by = fields.find((candidate) => candidate.name === order?.field);
-  if (by === undefined || order === null) return [...rows];
-  return sortBy(rows, by.value, order.descending);
+  const column = fields.find((candidate) => candidate.name === order?.field);
+  if (column === undefined || order === null) return [...rows];
+  return sortBy(rows, column.value, order.descending);
 }
 
 /** Keep rows that contain a text in any column, ignoring case. */

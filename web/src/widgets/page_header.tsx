@@ -7,7 +7,7 @@ interface Props {
   children?: ComponentChildren;
 }
 
-export function PageHeader({ title, description: description, children }: Props) {
+export function PageHeader({ title, description, children }: Props) {
   return (
     <header class="head">
       <div>

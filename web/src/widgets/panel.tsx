@@ -20,7 +20,7 @@ interface Props {
   children: ComponentChildren;
 }
 
-export function Panel({ title, description, onCsv, onPng, tools, wide = false, isSelection: isSelection = false, testid, children }: Props) {
+export function Panel({ title, description, onCsv, onPng, tools, wide = false, isSelection = false, testid, children }: Props) {
   return (
     <section class={`panel ${wide ? "wide" : ""} ${isSelection ? "selection-panel" : ""}`} aria-label={title} data-testid={testid}>
       <header>

@@ -1,7 +1,7 @@
 // Status of a rule: symbol and word, so that it does not depend on colour.
 import type { RuleStatus } from "../api/report";
 
-const SIGNS: Record<RuleStatus, string> = {
+const SYMBOLS: Record<RuleStatus, string> = {
   IssuesFound: "▲",
   NoIssuesFound: "✓",
   InProgress: "…",
@@ -13,7 +13,7 @@ const SIGNS: Record<RuleStatus, string> = {
 export function RuleStatusBadge({ status }: { status: RuleStatus }) {
   return (
     <span class={`status ${status}`}>
-      <span aria-hidden="true">{SIGNS[status]}</span> {status}
+      <span aria-hidden="true">{SYMBOLS[status]}</span> {status}
     </span>
   );
 }

@@ -14,26 +14,26 @@ interface Props {
 }
 
 export function ShareBar({ label, segments }: Props) {
-  const visibleSegments = segments.filter((part) => part.ratio > 0);
+  const visibleSegments = segments.filter((segment) => segment.ratio > 0);
   return (
     <div class="shares">
       <div class="share-bar" aria-hidden="true">
-        {visibleSegments.map((part) => (
+        {visibleSegments.map((segment) => (
           <i
-            key={part.name}
-            class={`segment p${segments.indexOf(part) % 8}`}
-            style={{ width: `${100 * part.ratio}%` }}
-            title={`${part.name} ${percent(part.ratio, 1)}`}
+            key={segment.name}
+            class={`segment p${segments.indexOf(segment) % 8}`}
+            style={{ width: `${100 * segment.ratio}%` }}
+            title={`${segment.name} ${percent(segment.ratio, 1)}`}
           />
         ))}
       </div>
       <ul aria-label={label}>
-        {segments.map((part, index) => (
-          <li key={part.name}>
+        {segments.map((segment, index) => (
+          <li key={segment.name}>
             <i class={`segment p${index % 8}`} aria-hidden="true" />
-            <span>{part.name}</span>
-            <b>{percent(part.ratio, 1)}</b>
-            {part.amount === undefined ? null : <span class="muted">{part.amount}</span>}
+            <span>{segment.name}</span>
+            <b>{percent(segment.ratio, 1)}</b>
+            {segment.amount === undefined ? null : <span class="muted">{segment.amount}</span>}
           </li>
         ))}
       </ul>

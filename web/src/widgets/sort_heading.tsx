@@ -26,7 +26,7 @@ interface Props {
 }
 
 /** Column heading that sorts: numbers descending first, and reversed on the next click. */
-export function SortHeading({ descending, numeric, description: description, onSort, children }: Props) {
+export function SortHeading({ descending, numeric, description, onSort, children }: Props) {
   return (
     <th scope="col" class={numeric ? "number" : ""} aria-sort={direction(descending)} title={description}>
       <button type="button" onClick={() => { onSort(descending === null ? numeric : !descending); }}>

@@ -19,22 +19,22 @@ export function VerdictView({ verdict, savings, children }: Props) {
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
-      {hasEvidence ? <Measured verdict={verdict} /> : null}
+      {hasEvidence ? <Basis verdict={verdict} /> : null}
       {children}
       <div class="two-columns">
         {hasEvidence ? <Phases verdict={verdict} /> : null}
         <Stages verdict={verdict} />
       </div>
       <div class="two-columns">
-        <Points title="Evidence" lines={verdict.evidence.slice(1).map((item) => item.text)} />
-        <Points
+        <BulletList title="Evidence" lines={verdict.evidence.slice(1).map((item) => item.text)} />
+        <BulletList
           title={verdict.suspect === "healthy" ? "Checked" : "Not the cause"}
           lines={verdict.ruled_out.map((item) => `${words(item.suspect)}: ${item.why}`)}
         />
       </div>
-      <Also verdict={verdict} />
+      <ContributingCauses verdict={verdict} />
       <Fixes verdict={verdict} savings={savings ?? []} />
-      <Points title="Notes" lines={verdict.notes} />
+      <BulletList title="Notes" lines={verdict.notes} />
     </section>
   );
 }
@@ -42,7 +42,7 @@ export function VerdictView({ verdict, savings, children }: Props) {
 const CONFIDENCE =
   "Confidence is the share of such verdicts that were right on benchmark jobs whose authors did not know the rules.";
 
-function Measured({ verdict }: { verdict: Verdict }) {
+function Basis({ verdict }: { verdict: Verdict }) {
   return (
     <p class="muted">
       {countOf(verdict.step_count, "step")} measured, mean {duration(verdict.mean_step_ns)}. Confidence{" "}
@@ -87,7 +87,7 @@ function Stages({ verdict }: { verdict: Verdict }) {
   );
 }
 
-function Also({ verdict }: { verdict: Verdict }) {
+function ContributingCauses({ verdict }: { verdict: Verdict }) {
   if (verdict.also.length === 0) return null;
   return (
     <div>
@@ -112,7 +112,7 @@ function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null
         {verdict.fixes.map((fix, index) => (
           <li key={fix.title}>
             <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
-            <Predicted prediction={fix.prediction} usd={savings[index] ?? null} />
+            <PredictedSaving prediction={fix.prediction} usd={savings[index] ?? null} />
           </li>
         ))}
       </ol>
@@ -120,7 +120,7 @@ function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null
   );
 }
 
-function Predicted({ prediction, usd }: { prediction: Prediction | null; usd: number | null }) {
+function PredictedSaving({ prediction, usd }: { prediction: Prediction | null; usd: number | null }) {
   if (prediction === null) return null;
   const saving = prediction.saving_ratio;
   return (
@@ -131,7 +131,7 @@ function Predicted({ prediction, usd }: { prediction: Prediction | null; usd: nu
   );
 }
 
-function Points({ title, lines }: { title: string; lines: string[] }) {
+function BulletList({ title, lines }: { title: string; lines: string[] }) {
   if (lines.length === 0) return null;
   return (
     <div>

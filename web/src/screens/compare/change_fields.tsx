@@ -1,4 +1,5 @@
 // Columns of changes, and their relation to the noise of the steps.
+import type { StepChange } from "../../api/views";
 import { change, relativeChange } from "../../base/quantities";
 import { column, type Field } from "../../widgets/fields";
 
@@ -24,7 +25,13 @@ export function relativeField<Row extends ChangedRatio>(label: string): Field<Ro
   });
 }
 
-export function NoiseLabel({ beyond, worse }: { beyond: boolean; worse: boolean }) {
-  if (!beyond) return <span class="status-text quiet">within noise</span>;
-  return <span class={`status-text ${worse ? "bad" : "good"}`}><span aria-hidden="true">{worse ? "▲" : "▼"}</span> {worse ? "slower" : "faster"}</span>;
+/** Relation of a change to the noise of the steps. */
+export function NoiseLabel({ change: { noise_ns, beyond_noise, estimate_ns } }: { change: StepChange }) {
+  if (noise_ns === null) return <span class="status-text quiet">too few steps</span>;
+  if (!beyond_noise) return <span class="status-text quiet">within noise</span>;
+  return estimate_ns > 0 ? (
+    <span class="status-text bad"><span aria-hidden="true">▲</span> slower</span>
+  ) : (
+    <span class="status-text good"><span aria-hidden="true">▼</span> faster</span>
+  );
 }

@@ -9,8 +9,8 @@ export function stepWaterfall(steps: StepChanges): Stacks {
   const changed = steps.parts.filter((part) => part.change_ns !== 0);
   const ends: number[] = [];
   for (const part of changed) ends.push((ends[ends.length - 1] ?? start) + part.change_ns);
-  const begins = [start, ...ends];
-  const only = (values: (number | null)[]): (number | null)[] => [null, ...values, null];
+  const starts = [start, ...ends];
+  const betweenMeans = (values: (number | null)[]): (number | null)[] => [null, ...values, null];
   return {
     kind: "stacks",
     title: "Mean step, from base to new run",
@@ -18,11 +18,11 @@ export function stepWaterfall(steps: StepChanges): Stacks {
     categories: ["from", ...changed.map((part) => words(part.name)), "to"],
     value: { name: "mean step", unit: "ns" },
     horizontal: true,
-    offsets: [0, ...changed.map((_, index) => Math.min(begins[index] ?? 0, ends[index] ?? 0)), 0],
+    offsets: [0, ...changed.map((_, index) => Math.min(starts[index] ?? 0, ends[index] ?? 0)), 0],
     parts: [
       { name: "mean step", values: [start, ...changed.map(() => null), mean?.other_ns ?? null] },
-      { name: "longer", values: only(changed.map((part) => (part.change_ns > 0 ? part.change_ns : null))) },
-      { name: "shorter", values: only(changed.map((part) => (part.change_ns < 0 ? -part.change_ns : null))) },
+      { name: "longer", values: betweenMeans(changed.map((part) => (part.change_ns > 0 ? part.change_ns : null))) },
+      { name: "shorter", values: betweenMeans(changed.map((part) => (part.change_ns < 0 ? -part.change_ns : null))) },
     ],
   };
 }

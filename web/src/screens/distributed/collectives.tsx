@@ -1,10 +1,10 @@
 // Collectives by name and group: size, bandwidth and waiting time.
 import type { Collective, RankWindow } from "../../api/views";
 import { LinkedTable } from "../../parts/linked_table";
-import { useOption } from "../../parts/url_options";
 import { rowKey } from "../../parts/row_key";
-import { Select } from "../../widgets/select";
+import { useOption } from "../../parts/url_options";
 import { bar, field } from "../../widgets/fields";
+import { Select } from "../../widgets/select";
 
 export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandwidthOf: string }) {
   const ranks = [...new Set(window.rank_collectives.map((row) => row.rank))];

@@ -28,7 +28,7 @@ function partTime(rank: RankTime, part: Part, step: string): number | null {
   return index < 0 ? null : (rank.steps?.[part]?.[index] ?? null);
 }
 
-/** @param step name of a step, or empty for the whole trace */
+/** Stacked parts of each rank for one step, or for the whole trace if the name is empty. */
 export function rankTimeFigure(ranks: readonly RankTime[], step: string): Stacks {
   return {
     kind: "stacks",

@@ -4,20 +4,20 @@ import type { ComponentChildren } from "preact";
 import type { ActivityView, CopyKindView } from "../../api/views";
 import { FigurePanel } from "../../charts/figure_panel";
 import { pieOfShares } from "../../charts/from_payload";
-import { CarryOverSelect, useCarryOver } from "../../parts/carry_over_select";
+import { useCarryOver } from "../../parts/carry_over";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { bar, field } from "../../widgets/fields";
 
 export function Activity({ tabs }: { tabs: ComponentChildren }) {
-  const [carryOver, setCarryOver] = useCarryOver();
+  const [carryOver, carryOverSelect] = useCarryOver();
   return (
     <TraceScreen
       view="activity"
       title="GPU"
       tabs={tabs}
       options={{ carry_over: carryOver }}
-      tools={<CarryOverSelect value={carryOver} onChange={setCarryOver} />}
+      tools={carryOverSelect}
     >
       {(trace, payload) => (
         <>

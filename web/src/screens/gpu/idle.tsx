@@ -4,21 +4,21 @@ import type { ComponentChildren } from "preact";
 import type { StreamIdleView } from "../../api/views";
 import { duration } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
-import type { Stacks } from "../../charts/stacks";
-import { CarryOverSelect, useCarryOver } from "../../parts/carry_over_select";
+import { useCarryOver } from "../../parts/carry_over";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { bar, field } from "../../widgets/fields";
+import { streamFigure, streamName } from "./figures";
 
 export function Idle({ tabs }: { tabs: ComponentChildren }) {
-  const [carryOver, setCarryOver] = useCarryOver();
+  const [carryOver, carryOverSelect] = useCarryOver();
   return (
     <TraceScreen
       view="idle"
       title="GPU"
       tabs={tabs}
       options={{ carry_over: carryOver }}
-      tools={<CarryOverSelect value={carryOver} onChange={setCarryOver} />}
+      tools={carryOverSelect}
     >
       {(trace, payload) =>
         trace.streams.length === 0 ? null : (
@@ -32,7 +32,7 @@ export function Idle({ tabs }: { tabs: ComponentChildren }) {
               description={`Shares are of the ${payload.share_of}. Kernel wait: gaps shorter than ${duration(payload.kernel_wait_below_ns)}. Host wait: no work had been launched.`}
               rows={trace.streams}
               fields={[
-                field<StreamIdleView>("stream", { value: streamName }),
+                field<StreamIdleView>("stream", { value: (row) => streamName(row.stream) }),
                 field("device", { numeric: true, unit: "count" }),
                 field("work_count", { label: "work" }),
                 field("span_ns"),
@@ -50,25 +50,4 @@ export function Idle({ tabs }: { tabs: ComponentChildren }) {
       }
     </TraceScreen>
   );
-}
-
-function streamName(row: StreamIdleView): string {
-  return row.stream === null ? "unknown" : String(row.stream);
-}
-
-function streamFigure(rows: readonly StreamIdleView[]): Stacks {
-  return {
-    kind: "stacks",
-    title: "Stream time",
-    categoryName: "stream",
-    categories: rows.map((row) => `GPU ${row.device} stream ${streamName(row)}`),
-    value: { name: "first to last work", unit: "ns" },
-    horizontal: true,
-    parts: [
-      { name: "busy", values: rows.map((row) => row.busy_ns) },
-      { name: "host wait", values: rows.map((row) => row.host_wait_ns) },
-      { name: "kernel wait", values: rows.map((row) => row.kernel_wait_ns) },
-      { name: "other idle time", values: rows.map((row) => row.other_ns) },
-    ],
-  };
 }

@@ -4,10 +4,10 @@ import type { ComponentChildren } from "preact";
 import type { StreamQueue, TraceLaunches } from "../../api/views";
 import { count, duration } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
-import type { Plot } from "../../charts/plot";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { field } from "../../widgets/fields";
+import { queueDepthFigure, streamName } from "./figures";
 
 export function Launches({ tabs }: { tabs: ComponentChildren }) {
   return (
@@ -58,7 +58,7 @@ function QueueTable({ trace, blockedDepth }: { trace: TraceLaunches; blockedDept
         description={`Blocked: time with ${count(blockedDepth)} or more pending launches, the limit of a stream.`}
         rows={trace.queues}
         fields={[
-          field<StreamQueue>("stream", { value: (row) => (row.stream === null ? "unknown" : String(row.stream)) }),
+          field<StreamQueue>("stream", { value: (row) => streamName(row.stream) }),
           field("launch_count", { label: "launches" }),
           field("span_ns"),
           field("mean_depth", { numeric: true, unit: "count" }),
@@ -68,20 +68,4 @@ function QueueTable({ trace, blockedDepth }: { trace: TraceLaunches; blockedDept
       />
     </>
   );
-}
-
-function queueDepthFigure(trace: TraceLaunches): Plot {
-  const bucket = trace.bucket_ns ?? 1;
-  return {
-    kind: "plot",
-    title: "Pending work by stream",
-    x: { name: "after the first launch", unit: "ns", min: 0 },
-    y: { name: "max queue depth", unit: "count" },
-    series: trace.queues.map((queue) => ({
-      name: queue.stream === null ? "unknown stream" : `stream ${queue.stream}`,
-      x: queue.depth_curve.map((_, index) => index * bucket),
-      y: queue.depth_curve,
-      draw: "step" as const,
-    })),
-  };
 }

@@ -2,13 +2,13 @@
 import type { ComponentChildren } from "preact";
 
 import type { DeviceMetrics, TraceMetrics } from "../../api/views";
-import { count, duration, memory, percent } from "../../base/quantities";
+import { count, memory, percent } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
-import type { Plot } from "../../charts/plot";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { field } from "../../widgets/fields";
 import { Tiles } from "../../widgets/tiles";
+import { utilizationFigure } from "./figures";
 
 export function Metrics({ tabs }: { tabs: ComponentChildren }) {
   return (
@@ -24,7 +24,7 @@ function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
     <>
       {first === undefined || trace.devices.length > 1 ? null : <DeviceTiles device={first} />}
       <div class="panels">
-        <FigurePanel wide testid="gpu-utilization" block={utilizationFigure(trace)} description={`Shares of the ${shareOf}.`} />
+        <FigurePanel wide testid="gpu-utilization" block={utilizationFigure(trace)} description={`Shares are of the ${shareOf}.`} />
       </div>
       <LinkedTable
         title="By device"
@@ -59,28 +59,4 @@ function DeviceTiles({ device }: { device: DeviceMetrics }) {
       ]}
     />
   );
-}
-
-function utilizationFigure(trace: TraceMetrics): Plot {
-  const bucket = trace.bucket_ns ?? 1;
-  const bucketStarts = (count: number): number[] => Array.from({ length: count }, (_, index) => index * bucket);
-  const seriesName = (device: DeviceMetrics, metric: string): string =>
-    trace.devices.length > 1 ? `GPU ${device.device} ${metric}` : metric;
-  return {
-    kind: "plot",
-    title: "Utilization over time",
-    x: { name: "after the start of the first step", unit: "ns", min: 0 },
-    y: { name: "share of each interval", unit: "ratio", max: 1 },
-    series: trace.devices.flatMap((device) => {
-      const busy = device.utilization_curve_ratio;
-      const efficiency = device.est_sm_efficiency_curve_ratio;
-      return [
-        { name: seriesName(device, "utilization"), x: bucketStarts(busy.length), y: busy, draw: "step" as const },
-        ...(efficiency === null
-          ? []
-          : [{ name: seriesName(device, "est. SM efficiency"), x: bucketStarts(efficiency.length), y: efficiency, draw: "step" as const }]),
-      ];
-    }),
-    note: trace.bucket_ns === null ? null : `Each value is the mean of ${duration(bucket)}.`,
-  };
 }

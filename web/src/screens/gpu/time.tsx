@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 
 import type { DeviceGpuTime, TraceGpuTime } from "../../api/views";
 import { duration, percent } from "../../base/quantities";
-import { CarryOverSelect, useCarryOver } from "../../parts/carry_over_select";
+import { useCarryOver } from "../../parts/carry_over";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { field } from "../../widgets/fields";
@@ -12,14 +12,14 @@ import { ShareBar } from "../../widgets/share_bar";
 import { Tiles } from "../../widgets/tiles";
 
 export function Time({ tabs }: { tabs: ComponentChildren }) {
-  const [carryOver, setCarryOver] = useCarryOver();
+  const [carryOver, carryOverSelect] = useCarryOver();
   return (
     <TraceScreen
       view="gpu-time"
       title="GPU"
       tabs={tabs}
       options={{ carry_over: carryOver }}
-      tools={<CarryOverSelect value={carryOver} onChange={setCarryOver} />}
+      tools={carryOverSelect}
     >
       {(trace, payload) => (trace.shares === null ? null : <Content trace={trace} shareOf={payload.share_of} />)}
     </TraceScreen>
@@ -37,7 +37,7 @@ function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
           { label: "Communication hidden", value: percent(trace.comm_hidden_ratio, 1), caption: "share of communication time" },
         ]}
       />
-      <Panel title="All devices" description={`Shares of the ${shareOf}.`} wide>
+      <Panel title="All devices" description={`Shares are of the ${shareOf}.`} wide>
         <ShareBar label="Time of all devices" segments={timeSegments(trace)} />
       </Panel>
       <LinkedTable

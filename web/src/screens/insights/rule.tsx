@@ -7,12 +7,12 @@ import { LinkedTable } from "../../parts/linked_table";
 import { TimePanel } from "../../parts/time_panel";
 import { timelineAt } from "../../parts/timeline_link";
 import { link } from "../../state/url";
-import { EmptyState, ErrorNotice } from "../../widgets/resource_view";
 import { column, field } from "../../widgets/fields";
 import { KeyValues } from "../../widgets/key_values";
 import { Markdown } from "../../widgets/markdown";
 import { Panel } from "../../widgets/panel";
 import { Prose } from "../../widgets/prose";
+import { EmptyState, ErrorNotice } from "../../widgets/resource_view";
 import { RuleStatusBadge } from "../../widgets/rule_status";
 
 export function Rule({ rule }: { rule: RuleInsight }) {
@@ -33,7 +33,7 @@ export function Rule({ rule }: { rule: RuleInsight }) {
         }
       >
         {rule.error === null ? null : <ErrorNotice text={rule.error} />}
-        {rule.sentences.length === 0 ? <p>{rule.summary}</p> : <SentenceList all={rule.sentences} />}
+        {rule.sentences.length === 0 ? <p>{rule.summary}</p> : <SentenceList sentences={rule.sentences} />}
         {rule.recommendation === "" ? null : <p class="advice"><b>Recommendation:</b> <Prose text={rule.recommendation} /></p>}
         {rule.missing === null ? null : <EmptyState title="Not applicable" text={rule.missing} />}
         <KeyValues entries={ruleFacts(rule)} />
@@ -65,12 +65,12 @@ export function Rule({ rule }: { rule: RuleInsight }) {
 /** Sentences shown by default; a rule may have one for each of hundreds of ranks. */
 const MAX_SENTENCES = 6;
 
-function SentenceList({ all }: { all: string[] }) {
-  const list = (some: string[]) => <ul>{some.map((text) => <li key={text}><Prose text={text} /></li>)}</ul>;
-  const rest = all.slice(MAX_SENTENCES);
+function SentenceList({ sentences }: { sentences: string[] }) {
+  const list = (texts: string[]) => <ul>{texts.map((text) => <li key={text}><Prose text={text} /></li>)}</ul>;
+  const rest = sentences.slice(MAX_SENTENCES);
   return (
     <>
-      {list(all.slice(0, MAX_SENTENCES))}
+      {list(sentences.slice(0, MAX_SENTENCES))}
       {rest.length === 0 ? null : (
         <details>
           <summary>{count(rest.length)} more</summary>
@@ -81,15 +81,18 @@ function SentenceList({ all }: { all: string[] }) {
   );
 }
 
+/** Upper bound of listed nodes, ranks or devices. */
+const MAX_NAMES = 24;
+
 function ruleFacts(rule: RuleInsight) {
-  const list = (names: string[]): string => (names.length === 0 ? "all" : names.slice(0, 24).join(", "));
+  const joined = (names: string[]): string => (names.length === 0 ? "all" : names.slice(0, MAX_NAMES).join(", "));
   return [
     ["Triggers", count(rule.triggered_count)],
     ["Violations", `${count(rule.violation_count)} of ${count(rule.datapoint_count)} data points`],
     ["First and last trigger", rule.first_after_ns === null ? "never" : `${duration(rule.first_after_ns)} and ${duration(rule.last_after_ns)} after the start`],
-    ["Nodes", list(rule.nodes)],
-    ["Ranks", list(rule.ranks)],
-    ["Devices", list(rule.devices)],
+    ["Nodes", joined(rule.nodes)],
+    ["Ranks", joined(rule.ranks)],
+    ["Devices", joined(rule.devices)],
   ] as const;
 }
 
@@ -107,6 +110,7 @@ const SCREENS: Record<string, string> = {
 function screenOf(view: string): string {
   return SCREENS[view] ?? view;
 }
+
 
 
 export function plotOf(chart: EvidenceChart): Plot {

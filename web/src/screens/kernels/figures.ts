@@ -4,11 +4,11 @@ import type { KernelGroup, TraceKernels } from "../../api/views";
 import { pieOfShares } from "../../charts/from_payload";
 
 export function kernelPies(rows: readonly KernelGroup[], trace: TraceKernels): Pie[] {
-  const cores = trace.tensor_core_ratio;
+  const { tensor_core_ratio } = trace;
   const share_of = "total kernel time";
   return [
     pieOfShares("Kernels by time", share_of, rows.map((row) => [row.name, row.share_ratio])),
-    ...(cores === null
+    ...(tensor_core_ratio === null
       ? []
       : [
           {
@@ -16,8 +16,8 @@ export function kernelPies(rows: readonly KernelGroup[], trace: TraceKernels): P
             title: "Tensor Cores",
             share_of,
             slices: [
-              { name: "on Tensor Cores", share_ratio: cores },
-              { name: "other", share_ratio: 1 - cores },
+              { name: "on Tensor Cores", share_ratio: tensor_core_ratio },
+              { name: "other", share_ratio: 1 - tensor_core_ratio },
             ],
           },
         ]),

@@ -1,9 +1,10 @@
 // Dashboard: utilization of machines and devices as figures.
 import { useMemo } from "preact/hooks";
 
+import type { Pie } from "../../api/report";
 import type { ActiveShare, Dashboard as Payload, KernelTime, StepDurations, UtilisationOverTime } from "../../api/views";
 import { count, duration, percent } from "../../base/quantities";
-import type { Pie } from "../../api/report";
+import { words } from "../../base/text";
 import { FigurePanel } from "../../charts/figure_panel";
 import { durationHistogram, pieOf } from "../../charts/from_payload";
 import type { Plot } from "../../charts/plot";
@@ -12,16 +13,15 @@ import { annotationNames } from "../../parts/annotation_names";
 import { TimePanel } from "../../parts/time_panel";
 import { useView } from "../../state/fetch";
 import { link } from "../../state/url";
-import { ResourceView } from "../../widgets/resource_view";
 import { Panel } from "../../widgets/panel";
 import { Prose } from "../../widgets/prose";
 import { RankedBars } from "../../widgets/ranked_bars";
+import { ResourceView } from "../../widgets/resource_view";
 
 export default function Dashboard() {
-  const answer = useView("dashboard");
   return (
     <>
-      <ResourceView resource={answer}>{(payload) => <Figures payload={payload} />}</ResourceView>
+      <ResourceView resource={useView("dashboard")}>{(payload) => <Figures payload={payload} />}</ResourceView>
       <Annotations />
     </>
   );
@@ -59,8 +59,8 @@ function Figures({ payload }: { payload: Payload }) {
       )}
       <div class="panels">
         {figures.stepHistogram === null ? null : <FigurePanel wide testid="step-histogram" block={figures.stepHistogram} description={stepStatisticsText(step_durations)} />}
-        <KernelRanking title="Kernels by time" rows={payload.kernels_by_time} all={payload.kernel_count} value={(row) => duration(row.total_ns)} weight={(row) => row.total_ns} detail={(row) => percent(row.share_ratio, 1)} />
-        <KernelRanking title="Kernels by launches" rows={payload.kernels_by_launches} all={payload.kernel_count} value={(row) => count(row.launch_count)} weight={(row) => row.launch_count} detail={(row) => duration(row.total_ns)} />
+        <KernelRanking title="Kernels by time" rows={payload.kernels_by_time} total={payload.kernel_count} value={(row) => duration(row.total_ns)} weight={(row) => row.total_ns} detail={(row) => percent(row.share_ratio, 1)} />
+        <KernelRanking title="Kernels by launches" rows={payload.kernels_by_launches} total={payload.kernel_count} value={(row) => count(row.launch_count)} weight={(row) => row.launch_count} detail={(row) => duration(row.total_ns)} />
       </div>
       <MissingParts parts={payload.missing_parts} />
     </>
@@ -133,19 +133,19 @@ function stepStatisticsText(durations: StepDurations | null): string | null {
 interface KernelsProps {
   title: string;
   rows: KernelTime[];
-  all: number;
+  total: number;
   value: (row: KernelTime) => string;
   weight: (row: KernelTime) => number;
   detail: (row: KernelTime) => string;
 }
 
-function KernelRanking({ title, rows, all, value, weight, detail: detail }: KernelsProps) {
+function KernelRanking({ title, rows, total, value, weight, detail }: KernelsProps) {
   const largest = Math.max(1, ...rows.map(weight));
   if (rows.length === 0) return null;
   return (
     <Panel
       title={title}
-      description={`Top ${count(rows.length)} of ${count(all)}.`}
+      description={`Top ${count(rows.length)} of ${count(total)}.`}
       tools={<a class="quiet" href={link("kernels")}>All kernels</a>}
     >
       <RankedBars
@@ -175,8 +175,8 @@ function MissingParts({ parts }: { parts: Record<string, string> }) {
   return (
     <Panel title="Missing data">
       <ul class="plain">
-        {rows.map(([part, why]) => (
-          <li key={part}><b>{PARTS[part] ?? part.replaceAll("_", " ")}</b>: <Prose text={why} /></li>
+        {rows.map(([part, reason]) => (
+          <li key={part}><b>{PARTS[part] ?? words(part)}</b>: <Prose text={reason} /></li>
         ))}
       </ul>
     </Panel>

@@ -1,6 +1,7 @@
 // Figures of the steps screen.
 import type { Pie } from "../../api/report";
 import type { RankStepsView, TraceStepsView } from "../../api/views";
+import { words } from "../../base/text";
 import type { Stacks } from "../../charts/stacks";
 
 const CATEGORIES = [
@@ -25,7 +26,7 @@ export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
     value: { name: "mean step", unit: "ns" },
     horizontal: true,
     parts: names.map((name) => ({
-      name: name.replaceAll("_", " "),
+      name: words(name),
       values: ranks.map((rank) => rank.phases.find((phase) => phase.name === name)?.mean_ns ?? null),
     })),
   };
@@ -33,7 +34,7 @@ export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
 
 /** Label of a category: `cpu_exec` is other work on the host. */
 export function categoryLabel(category: string): string {
-  return category === "cpu_exec" ? "host" : category.replaceAll("_", " ");
+  return category === "cpu_exec" ? "host" : words(category);
 }
 
 export function categoryPie(trace: TraceStepsView): Pie {

@@ -31,8 +31,8 @@ const PLOT_GROUPS: readonly (readonly [RegExp, string, Kind])[] = [
 /** Parse a list of cores, such as "0-3,8"; null for all cores or invalid text. */
 export function parseCores(text: string): ReadonlySet<string> | null {
   const cores = new Set<string>();
-  for (const part of text.split(",").map((range) => range.trim()).filter(Boolean)) {
-    const [first = NaN, last = first] = part.split("-").map(Number);
+  for (const range of text.split(",").map((part) => part.trim()).filter(Boolean)) {
+    const [first = NaN, last = first] = range.split("-").map(Number);
     if (!Number.isInteger(first) || !Number.isInteger(last) || last - first > 4096) return null;
     for (let core = first; core <= last; core += 1) cores.add(String(core));
   }

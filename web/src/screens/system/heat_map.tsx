@@ -2,13 +2,13 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 
-import type { SystemHeatView } from "../../api/views";
 import type { Heatmap } from "../../api/report";
+import type { SystemHeatView } from "../../api/views";
 import { countOf, duration, labelOf } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { useOption } from "../../parts/url_options";
 import { useView } from "../../state/fetch";
-import { EmptyState, ErrorNotice, Skeleton } from "../../widgets/resource_view";
+import { EmptyState, ResourceView } from "../../widgets/resource_view";
 import { Select } from "../../widgets/select";
 
 const CORES = [["few", "first 32"], ["all", "all"], ["none", "none"]] as const;
@@ -22,19 +22,25 @@ interface Props {
 
 export function HeatMap({ node, initial }: Props) {
   const [cores, setCores] = useOption("heat-cores", CORES.map(([key]) => key));
-  const tools = <Select label="Cores" value={cores} choices={CORES} onChange={(value) => { setCores(value as typeof cores); }} />;
-  const block = useMemo(() => (cores === "all" ? null : heatMapFigure(initial, node, cores)), [initial, node, cores]);
-  return <div class="panels">{block === null ? <LoadedHeatMap node={node} cores={cores} tools={tools} /> : <HeatMapPanel block={block} tools={tools} />}</div>;
+  const props = { node, cores, tools: <Select label="Cores" value={cores} choices={CORES} onChange={setCores} /> };
+  const isComplete = cores !== "all" && initial.nodes.some((nodeHeat) => nodeHeat.node === node);
+  return <div class="panels">{isComplete ? <HeatMapPanel {...props} payload={initial} /> : <LoadedHeatMap {...props} />}</div>;
 }
 
-function LoadedHeatMap({ node, cores, tools }: { node: string; cores: Cores; tools: ComponentChildren }) {
-  const { data, error } = useView("system-heat", { name: node });
-  const block = useMemo(() => (data === null ? null : heatMapFigure(data, node, cores)), [data, node, cores]);
-  if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
-  return block === null ? <EmptyState text={data.missing ?? "no samples"} /> : <HeatMapPanel block={block} tools={tools} />;
+interface PanelProps {
+  node: string;
+  cores: Cores;
+  tools: ComponentChildren;
 }
 
-function HeatMapPanel({ block, tools }: { block: Heatmap; tools: ComponentChildren }) {
+function LoadedHeatMap(props: PanelProps) {
+  const resource = useView("system-heat", { name: props.node });
+  return <ResourceView resource={resource}>{(payload) => <HeatMapPanel {...props} payload={payload} />}</ResourceView>;
+}
+
+function HeatMapPanel({ node, cores, tools, payload }: PanelProps & { payload: SystemHeatView }) {
+  const block = useMemo(() => heatMapFigure(payload, node, cores), [payload, node, cores]);
+  if (block === null) return <EmptyState text={payload.missing ?? "no samples"} />;
   return <FigurePanel wide testid="heat-map" block={block} tools={tools} />;
 }
 

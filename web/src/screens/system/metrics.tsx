@@ -4,18 +4,18 @@ import { count, duration, inUnit, memory } from "../../base/quantities";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { useView } from "../../state/fetch";
-import { ResourceView, QualityNotes, EmptyState } from "../../widgets/resource_view";
 import { column, field } from "../../widgets/fields";
 import { Prose } from "../../widgets/prose";
+import { ResourceView, QualityNotes, EmptyState } from "../../widgets/resource_view";
 import { Tiles, type Tile } from "../../widgets/tiles";
 
 /** Metrics of one node; on long runs they take a while to load. */
 export function Metrics({ node }: { node: string }) {
-  const answer = useView("system");
+  const resource = useView("system");
   return (
     <section aria-label="Node">
       <header class="head section-title"><h2>Node</h2></header>
-      <ResourceView resource={answer}>{(payload) => <NodeMetrics payload={payload} node={node} />}</ResourceView>
+      <ResourceView resource={resource}>{(payload) => <NodeMetrics payload={payload} node={node} />}</ResourceView>
     </section>
   );
 }
@@ -28,7 +28,7 @@ function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
       <Tiles tiles={nodeTiles(nodeView)} />
       <QualityNotes
         quality={[]}
-        notes={Object.entries(nodeView.metrics_missing).map(([name, why]) => `no ${name} metrics: ${why}`)}
+        notes={Object.entries(nodeView.metrics_missing).map(([name, reason]) => `no ${name} metrics: ${reason}`)}
         range={payload.range}
       />
       <LinkedTable

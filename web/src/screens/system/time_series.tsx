@@ -1,10 +1,12 @@
 // Metrics of a machine over time, grouped by kind; cores can be selected.
 import { useMemo } from "preact/hooks";
 
+import type { SystemSeriesView } from "../../api/views";
+import { count } from "../../base/quantities";
 import { TimePanel } from "../../parts/time_panel";
 import { useOption, useText } from "../../parts/url_options";
 import { useView } from "../../state/fetch";
-import { QualityNotes, ErrorNotice, Skeleton } from "../../widgets/resource_view";
+import { QualityNotes, ResourceView } from "../../widgets/resource_view";
 import { Select } from "../../widgets/select";
 import { parseCores, metricPlots } from "./figures";
 
@@ -17,17 +19,21 @@ const KINDS = [
   ["process", "processes"],
 ] as const;
 
-export function OverTime({ node }: { node: string }) {
+export function MetricsOverTime({ node }: { node: string }) {
+  const resource = useView("system-series", { name: node });
+  return <ResourceView resource={resource}>{(payload) => <Content payload={payload} node={node} />}</ResourceView>;
+}
+
+function Content({ payload, node }: { payload: SystemSeriesView; node: string }) {
   const [kind, setKind] = useOption("kind", KINDS.map(([key]) => key));
   const [cores, setCores] = useText("cores");
-  const { data, error } = useView("system-series", { name: node });
-  const series = data?.nodes.find((candidate) => candidate.node === node)?.series;
+  const series = payload.nodes.find((candidate) => candidate.node === node)?.series;
   const plots = useMemo(
-    () => (data === null || series === undefined ? [] : metricPlots(data, series, kind, parseCores(cores))),
-    [data, series, kind, cores],
+    () => (series === undefined ? [] : metricPlots(payload, series, kind, parseCores(cores))),
+    [payload, series, kind, cores],
   );
-  if (data === null) return error === null ? <Skeleton /> : <ErrorNotice text={error.message} />;
   if (series === undefined) return null;
+  const omitted = `${count(payload.left_out_count)} series are omitted to limit the size of the response`;
   return (
     <section aria-label="Metrics over time">
       <header class="head section-title">
@@ -43,10 +49,10 @@ export function OverTime({ node }: { node: string }) {
               data-testid="cores"
             />
           </label>
-          <Select label="Show" value={kind} choices={KINDS} onChange={(value) => { setKind(value as typeof kind); }} />
+          <Select label="Show" value={kind} choices={KINDS} onChange={setKind} />
         </div>
       </header>
-      <QualityNotes quality={[]} notes={[...data.notes, ...(data.left_out_count === 0 ? [] : [`${data.left_out_count} series are omitted to limit the size of the response`])]} />
+      <QualityNotes quality={[]} notes={[...payload.notes, ...(payload.left_out_count === 0 ? [] : [omitted])]} />
       <div class="panels">
         {plots.map((plot) => <TimePanel key={plot.title} block={plot} />)}
       </div>

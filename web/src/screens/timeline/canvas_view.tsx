@@ -8,14 +8,14 @@ import { hitTest, sliceRefOf } from "../../canvas/hit_test";
 import { headerHeight } from "../../canvas/scene";
 import { TimelineCanvas } from "../../canvas/timeline_canvas";
 import { scaleOf, toTime } from "../../canvas/viewport";
-import { preferredRenderer, setRange } from "./url_state";
 import type { Commands } from "./commands";
 import { dependOn } from "./depend";
+import { renderScene } from "./export_png";
 import { timelineMetrics, recordTiming } from "./metrics";
 import type { Model } from "./model";
-import { renderScene } from "./export_png";
-import { showTooltip, Tooltip } from "./tooltip";
 import { stepUnderPointer } from "./steps";
+import { showTooltip, Tooltip } from "./tooltip";
+import { preferredRenderer, setRange } from "./url_state";
 
 interface Props {
   model: Model;

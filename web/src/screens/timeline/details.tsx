@@ -8,12 +8,12 @@ import type { SliceRef } from "../../canvas/scene";
 import { displayText } from "../../canvas/text";
 import { exactTime } from "../../canvas/ticks";
 import { Icon } from "../../widgets/icon";
-import { setSearchText, setRange } from "./url_state";
 import type { Commands } from "./commands";
-import { StackFrame } from "./stack_frame";
 import { RELATION_LABELS, linkRef } from "./links";
 import type { Model } from "./model";
 import { selectionError } from "./selection";
+import { StackFrame } from "./stack_frame";
+import { setSearchText, setRange } from "./url_state";
 
 interface Props {
   model: Model;

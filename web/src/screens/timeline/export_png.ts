@@ -1,13 +1,13 @@
 // Export of the timeline as a PNG, with track names.
 import { palette } from "../../base/palette";
 import { save } from "../../base/save";
-import { inkOf, regions, type Scene } from "../../canvas/scene";
-import { TimelineCanvas } from "../../canvas/timeline_canvas";
 import { FONT } from "../../canvas/overlay";
+import { inkOf, regions, type Scene } from "../../canvas/scene";
 import { TextMeasurer, singleLine } from "../../canvas/text";
+import { TimelineCanvas } from "../../canvas/timeline_canvas";
 import { linesIn } from "../../canvas/tree";
-import { preferredRenderer } from "./url_state";
 import type { Model } from "./model";
+import { preferredRenderer } from "./url_state";
 
 const NAMES_PX = 220;
 const SCALE = 2;

@@ -1,6 +1,6 @@
 // Dialog with keyboard shortcuts and pointer gestures.
-import { X } from "lucide";
 import { signal } from "@preact/signals";
+import { X } from "lucide";
 import { useEffect, useRef } from "preact/hooks";
 
 import { Icon } from "../../widgets/icon";

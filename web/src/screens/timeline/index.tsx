@@ -4,12 +4,12 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import type { TimelineView } from "../../api/views";
 import { duration } from "../../base/quantities";
+import { RULER_PX, headerHeight } from "../../canvas/scene";
 import { displayText } from "../../canvas/text";
 import { clampSpan, fullSpan } from "../../canvas/viewport";
-import { RULER_PX, headerHeight } from "../../canvas/scene";
 import { useView } from "../../state/fetch";
 import { EmptyState, ErrorNotice, Skeleton } from "../../widgets/resource_view";
-import { urlSpan, setUrlSpan } from "./url_state";
+import { CanvasView } from "./canvas_view";
 import { createCommands } from "./commands";
 import { Help } from "./help";
 import { bindKeys } from "./keys";
@@ -17,12 +17,12 @@ import { startLoader } from "./loader";
 import { Minimap } from "./minimap";
 import { createModel, type Model } from "./model";
 import { BottomPanel } from "./panel";
-import { CanvasView } from "./canvas_view";
 import { SEARCH_ID, createSearch } from "./search";
 import { followSelection } from "./selection";
 import { Splitter } from "./splitter";
 import { Toolbar } from "./toolbar";
 import { Pinned, TrackTree, TreeHeader } from "./tree";
+import { urlSpan, setUrlSpan } from "./url_state";
 import "./timeline.css";
 
 /** Delay after the last change until the window is written to the URL. */

@@ -1,7 +1,7 @@
 // Keyboard: letters pan and zoom as in other trace viewers, arrows move between slices.
 import { addListeners } from "../../base/listeners";
-import { toggleHelp } from "./help";
 import type { Commands } from "./commands";
+import { toggleHelp } from "./help";
 
 type Direction = Parameters<Commands["startMoving"]>[0];
 const DIRECTIONS: Record<string, Direction> = {

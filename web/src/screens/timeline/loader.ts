@@ -2,9 +2,9 @@
 // needed.
 import { effect, signal } from "@preact/signals";
 
-import { countersOf, emptyCounter } from "../../canvas/counters";
-import { satisfies, widenRequest, planRequests, type ChunkRequest, type TrackRequest } from "../../canvas/chunk_requests";
 import type { Chunk } from "../../canvas/chunk_cache";
+import { satisfies, widenRequest, planRequests, type ChunkRequest, type TrackRequest } from "../../canvas/chunk_requests";
+import { countersOf, emptyCounter } from "../../canvas/counters";
 import { emptySlices, slicesOf } from "../../canvas/slices";
 import { linesIn, type Line } from "../../canvas/tree";
 import type { Span } from "../../canvas/viewport";

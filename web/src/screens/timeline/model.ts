@@ -4,16 +4,16 @@ import { computed, signal } from "@preact/signals";
 import type { RankSteps, SliceView, TimelineView } from "../../api/views";
 import { shortId } from "../../base/short_id";
 import { dark, printing } from "../../base/theme";
-import type { Counter } from "../../canvas/counters";
 import { ChunkCache } from "../../canvas/chunk_cache";
+import type { Counter } from "../../canvas/counters";
 import { headerHeight, type SliceRef, type Scene } from "../../canvas/scene";
 import type { Slices } from "../../canvas/slices";
 import { pathTo, pinnedTree, treeOf, type Line, type Shape } from "../../canvas/tree";
 import { clampSpan, fullSpan, type Bounds, type Span } from "../../canvas/viewport";
-import * as urlState from "./url_state";
 import { alignRanks, trackPaths as pathsOf } from "./alignment";
 import { dependOn } from "./depend";
 import { arrowsOf } from "./links";
+import * as urlState from "./url_state";
 
 const SLICE_BYTES = 12 * 2 ** 20;
 const COUNTER_BYTES = 4 * 2 ** 20;
@@ -23,27 +23,46 @@ const PINNED_SHARE = 0.5;
 export type Model = ReturnType<typeof createModel>;
 
 export function createModel(initialView: TimelineView) {
+  const state = createState(initialView);
+  const layout = createLayout(state);
+  return { ...state, ...layout, scene: createScene(state, layout) };
+}
+
+type State = ReturnType<typeof createState>;
+type Layout = ReturnType<typeof createLayout>;
+
+/** Data and interaction state. */
+function createState(initialView: TimelineView) {
   const view = signal(initialView);
   const bounds = computed<Bounds>(() => ({ end: Math.max(1, view.value.end_after_ns) }));
   const start = urlState.urlSpan.peek() ?? urlState.range.peek();
-  const span = signal<Span>(start === null ? fullSpan(bounds.peek()) : clampSpan(start, bounds.peek()));
-  const size = signal({ width: 0, height: 0 });
-  const scrollTop = signal(0);
-  /** Row counts of tracks that need more rows than the tree states. */
-  const rowCounts = signal<ReadonlyMap<string, number>>(new Map());
-  const hovered = signal<SliceRef | null>(null);
   /** Range that is being drawn with the pointer. */
   const draftRange = signal<Span | null>(null);
-  const selected = signal<SliceRef | null>(null);
-  const details = signal<SliceView | null>(null);
-  /** Keep the end of a growing run in view. */
-  const followsEnd = signal(false);
-  /** Incremented when new data can be drawn. */
-  const dataVersion = signal(0);
-  const slices = new ChunkCache<Slices>(SLICE_BYTES);
-  const counters = new ChunkCache<Counter>(COUNTER_BYTES);
+  return {
+    view,
+    bounds,
+    span: signal<Span>(start === null ? fullSpan(bounds.peek()) : clampSpan(start, bounds.peek())),
+    size: signal({ width: 0, height: 0 }),
+    scrollTop: signal(0),
+    /** Row counts of tracks that need more rows than the tree states. */
+    rowCounts: signal<ReadonlyMap<string, number>>(new Map()),
+    hovered: signal<SliceRef | null>(null),
+    draftRange,
+    range: computed(() => draftRange.value ?? urlState.range.value),
+    selected: signal<SliceRef | null>(null),
+    details: signal<SliceView | null>(null),
+    /** Keep the end of a growing run in view. */
+    followsEnd: signal(false),
+    /** Incremented when new data can be drawn. */
+    dataVersion: signal(0),
+    slices: new ChunkCache<Slices>(SLICE_BYTES),
+    counters: new ChunkCache<Counter>(COUNTER_BYTES),
+  };
+}
 
-  /** A single rank's steps are in the band already. */
+/** Steps, alignment of ranks, and the tree of tracks. */
+function createLayout({ view, size, rowCounts }: State) {
+  /** Steps below their rank; a single rank's steps are in the band already. */
   const steps = computed(() => {
     const all = view.value.steps;
     return new Map(all.length < 2 ? [] : all.map((rankSteps) => [rankSteps.group, rankSteps]));
@@ -70,34 +89,44 @@ export function createModel(initialView: TimelineView) {
   const tree = computed(() => treeOf(shape.value));
   const pinned = computed(() =>
     pinnedTree(shape.value, urlState.pinnedIds.value, PINNED_SHARE * size.value.height));
-  const trackPaths = computed(() => pathsOf(view.value.groups));
-  const range = computed(() => draftRange.value ?? urlState.range.value);
   /** Height of the scrolling part of the canvas. */
   const treeHeight = computed(() => {
-    const head = headerHeight({ band: band.value, findings: view.value.findings });
-    return Math.max(0, size.value.height - head - pinned.value.height);
+    const headerPx = headerHeight({ band: band.value, findings: view.value.findings });
+    return Math.max(0, size.value.height - headerPx - pinned.value.height);
   });
-  const maxScroll = computed(() => Math.max(0, tree.value.height - treeHeight.value));
-
-  const shiftOf = (id: string): number => alignment.peek()?.shifts.get(id) ?? 0;
   /** Collapsed groups by the tracks that they hide, for the current tree. */
   const collapsedLines = computed(() => {
     dependOn(tree);
     return new Map<string, Line | null>();
   });
-  const collapsedLineOf = (track: string): Line | null => {
-    const cached = collapsedLines.peek().get(track);
-    if (cached !== undefined) return cached;
-    const path = pathTo(view.peek().groups, track);
-    const visibleGroups = path.map((group) => tree.peek().byId.get(group.id)).filter((line) => line !== undefined);
-    const collapsed = visibleGroups.find((line) => !line.isOpen) ?? null;
-    collapsedLines.peek().set(track, collapsed);
-    return collapsed;
+  return {
+    steps,
+    band,
+    alignment,
+    tree,
+    pinned,
+    trackPaths: computed(() => pathsOf(view.value.groups)),
+    treeHeight,
+    maxScroll: computed(() => Math.max(0, tree.value.height - treeHeight.value)),
+    shiftOf: (id: string): number => alignment.peek()?.shifts.get(id) ?? 0,
+    collapsedLineOf: (track: string): Line | null => {
+      const cached = collapsedLines.peek().get(track);
+      if (cached !== undefined) return cached;
+      const path = pathTo(view.peek().groups, track);
+      const visibleGroups = path.map((group) => tree.peek().byId.get(group.id)).filter((line) => line !== undefined);
+      const collapsed = visibleGroups.find((line) => !line.isOpen) ?? null;
+      collapsedLines.peek().set(track, collapsed);
+      return collapsed;
+    },
   };
+}
 
-  const scene = computed<Scene>(() => {
+/** Everything that is drawn. */
+function createScene(state: State, { alignment, tree, pinned, maxScroll, band, shiftOf, collapsedLineOf }: Layout) {
+  const { view, span, size, scrollTop, slices, counters, selected, hovered, range, details, dataVersion } = state;
+  return computed<Scene>(() => {
     dependOn(dataVersion, alignment);
-    const zero = urlState.isRulerRelative.value ? (selected.value?.after_ns ?? range.value?.from ?? 0) : 0;
+    const origin = urlState.isRulerRelative.value ? (selected.value?.after_ns ?? range.value?.from ?? 0) : 0;
     return {
       span: span.value,
       width: size.value.width,
@@ -117,14 +146,8 @@ export function createModel(initialView: TimelineView) {
       arrows: arrowsOf(details.value),
       band: band.value,
       findings: view.value.findings,
-      rulerOrigin: selected.value !== null && zero !== 0 ? zero - shiftOf(selected.value.track) : zero,
+      rulerOrigin: selected.value !== null && origin !== 0 ? origin - shiftOf(selected.value.track) : origin,
       collapsedLineOf,
     };
   });
-
-  return {
-    view, bounds, span, size, scrollTop, rowCounts, hovered, draftRange, selected, details, followsEnd, dataVersion, slices,
-    counters, steps, band, alignment, tree, pinned, trackPaths, range, treeHeight, maxScroll, scene, shiftOf,
-    collapsedLineOf,
-  };
 }

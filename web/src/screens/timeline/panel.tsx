@@ -1,21 +1,21 @@
 // Panel below the timeline: selected slice, summary or flame graph of the range.
-import { PanelBottomClose, PanelBottomOpen, X } from "lucide";
 import { effect, signal } from "@preact/signals";
+import { PanelBottomClose, PanelBottomOpen, X } from "lucide";
 import { useEffect } from "preact/hooks";
 
 import { duration } from "../../base/quantities";
-import { eachTrack } from "../../canvas/tree";
 import { exactTime } from "../../canvas/ticks";
+import { eachTrack } from "../../canvas/tree";
 import { widthOf, type Span } from "../../canvas/viewport";
-import { Select } from "../../widgets/select";
 import { Icon } from "../../widgets/icon";
-import { pinnedIds, range, setRange } from "./url_state";
+import { Select } from "../../widgets/select";
 import type { Commands } from "./commands";
 import { Details } from "./details";
 import { RangeFlameGraph } from "./flame_graph";
 import type { Model } from "./model";
 import { Splitter } from "./splitter";
 import { Summary } from "./summary";
+import { pinnedIds, range, setRange } from "./url_state";
 
 type Tab = "slice" | "summary" | "flame";
 
@@ -114,9 +114,9 @@ function PanelHeader({ model }: { model: Model }) {
 }
 
 function TrackKindSelect({ model }: { model: Model }) {
-  const choices: [TrackKind, string][] = [["host and device", "host and device"], ["host", "host"], ["device", "device"]];
-  if (model.pinned.value.lines.length > 0) choices.push(["pinned", "pinned"]);
-  return <Select label="Tracks" value={selectedKind.value} choices={choices} onChange={(value) => { selectedKind.value = value as TrackKind; }} />;
+  const choices: TrackKind[] = ["host and device", "host", "device"];
+  if (model.pinned.value.lines.length > 0) choices.push("pinned");
+  return <Select label="Tracks" value={selectedKind.value} choices={choices} onChange={(value) => { selectedKind.value = value; }} />;
 }
 
 function RangeContent({ model }: { model: Model }) {

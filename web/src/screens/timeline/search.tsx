@@ -1,6 +1,6 @@
 // Search for events by part of their name.
-import { ChevronLeft, ChevronRight } from "lucide";
 import { effect, signal } from "@preact/signals";
+import { ChevronLeft, ChevronRight } from "lucide";
 import { useEffect, useState } from "preact/hooks";
 
 import type { Match, SearchView } from "../../api/views";
@@ -8,10 +8,10 @@ import { count, countOf, duration } from "../../base/quantities";
 import type { SliceRef } from "../../canvas/scene";
 import { fetchView, revision } from "../../state/fetch";
 import { Icon } from "../../widgets/icon";
-import { searchText, setSearchText } from "./url_state";
 import type { Commands } from "./commands";
 import { dependOn } from "./depend";
 import type { Model } from "./model";
+import { searchText, setSearchText } from "./url_state";
 
 /** Delay of the request while the reader types. */
 const TYPING_MS = 180;

@@ -2,10 +2,10 @@
 import { effect, signal } from "@preact/signals";
 
 import { fetchView } from "../../state/fetch";
-import { selectedKey } from "./url_state";
 import type { Commands } from "./commands";
 import { sliceRef } from "./links";
 import type { Model } from "./model";
+import { selectedKey } from "./url_state";
 
 /** Error of the details request, or null. */
 export const selectionError = signal<string | null>(null);

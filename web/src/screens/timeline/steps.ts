@@ -1,7 +1,7 @@
 // Steps under the pointer, and navigation between outliers.
 import type { RankSteps } from "../../api/views";
-import { outliersOf, firstStepEndingAfter } from "../../canvas/paint_steps";
 import type { HitTarget } from "../../canvas/hit_test";
+import { outliersOf, firstStepEndingAfter } from "../../canvas/paint_steps";
 import type { Model } from "./model";
 
 export interface StepHit {

@@ -5,12 +5,12 @@ import type { NameTime, SummaryView, TrackSummary } from "../../api/views";
 import { duration, percent } from "../../base/quantities";
 import { widthOf, type Span } from "../../canvas/viewport";
 import { useView } from "../../state/fetch";
-import { ResourceView } from "../../widgets/resource_view";
-import { Select } from "../../widgets/select";
 import { DataTable } from "../../widgets/data_table";
 import { field, type Field } from "../../widgets/fields";
-import { setSearchText } from "./url_state";
+import { ResourceView } from "../../widgets/resource_view";
+import { Select } from "../../widgets/select";
 import type { Model } from "./model";
+import { setSearchText } from "./url_state";
 
 /** Requested names per track. */
 const NAMES_PER_TRACK = 200;

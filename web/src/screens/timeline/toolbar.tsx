@@ -7,16 +7,16 @@ import { useState } from "preact/hooks";
 
 import { change, countOf, duration } from "../../base/quantities";
 import { revision } from "../../state/fetch";
-import { Select } from "../../widgets/select";
 import { Icon } from "../../widgets/icon";
 import { Prose } from "../../widgets/prose";
-import { alignedStep, parseNumber, isRulerRelative, setAlignedStep, setBandGroup, setRulerRelative } from "./url_state";
+import { Select } from "../../widgets/select";
 import type { Commands } from "./commands";
+import { exportPng } from "./export_png";
 import { toggleHelp } from "./help";
 import { loadError } from "./loader";
 import type { Model } from "./model";
-import { exportPng } from "./export_png";
 import { SearchBox, type Search } from "./search";
+import { alignedStep, parseNumber, isRulerRelative, setAlignedStep, setBandGroup, setRulerRelative } from "./url_state";
 
 interface Props {
   model: Model;

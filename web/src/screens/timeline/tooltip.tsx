@@ -2,8 +2,8 @@
 import { signal } from "@preact/signals";
 
 import { countOf, duration, percent } from "../../base/quantities";
-import { valueText } from "../../canvas/paint_counters";
 import type { HitTarget, HitSlice, HitValue } from "../../canvas/hit_test";
+import { valueText } from "../../canvas/paint_counters";
 import { displayText } from "../../canvas/text";
 import { exactTime } from "../../canvas/ticks";
 import type { Model } from "./model";

@@ -1,16 +1,16 @@
 // Tree of tracks next to the canvas. Only visible lines are rendered.
+import { signal } from "@preact/signals";
 import { ChevronDown, ChevronRight, ChevronsDownUp, ChevronsUpDown, Pin, PinOff } from "lucide";
 import { useEffect, useRef } from "preact/hooks";
-import { signal } from "@preact/signals";
 
 import { countOf } from "../../base/quantities";
 import { shortId } from "../../base/short_id";
 import { displayText } from "../../canvas/text";
 import { linesIn, type Line } from "../../canvas/tree";
 import { Icon } from "../../widgets/icon";
-import { trackFilter, collapseState, pinnedIds, setTrackFilter, setCollapseState, togglePin } from "./url_state";
 import type { Commands } from "./commands";
 import type { Model } from "./model";
+import { trackFilter, collapseState, pinnedIds, setTrackFilter, setCollapseState, togglePin } from "./url_state";
 
 /** Browsers limit the height of elements; beyond it, scrolling is scaled. */
 const MAX_ELEMENT_PX = 8_000_000;
